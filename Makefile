@@ -1,7 +1,7 @@
 # Needs make, Python 3.11 or newer, and Java 17 or newer; the rest is fetched on first use. The tests need gcc too.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint audit ui grid model mutants torture live bench soak java gcc
+.PHONY: help demo test suite lint audit ui grid model mutants torture live bench soak java gcc
 
 # uv from PATH if it runs, else one of our own in .tools, installed when first needed.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .tools/bin/uv)
@@ -22,6 +22,10 @@ demo: java $(UV_HERE) .venv ## Run the shop pipelines over the shipped capture a
 # Three at a time, on two cores too: runs that Dagster launches mostly wait.
 test: java .venv lint ## Run linters, type checks and all tests
 	$(RUN) pytest -q -n 3 --dist loadgroup --no-loadscope-reorder --max-worker-restart 1 --durations 20
+
+# What CI runs side by side; `make test` runs all of it.
+suite: java .venv
+	$(RUN) pytest -q -n 3 --dist loadgroup --no-loadscope-reorder --max-worker-restart 1 -m "$(MARKS) and not grid and not model" $(TESTS)
 
 lint: $(UV_HERE) .venv ## Run linters and type checks only
 	$(RUN) ruff check

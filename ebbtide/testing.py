@@ -21,7 +21,7 @@ from ebbtide.model.changelog import ORDER, TRUNCATE, RowKind
 from ebbtide.model.entries import DELETE, SINK_STEP, Reconciled
 from ebbtide.model.lone_tombstones import count_lone
 from ebbtide.model.offsets import OffsetRanges
-from ebbtide.model.step import BatchSummary, Frontier, StepKind, clock_after, next_frontier
+from ebbtide.model.step import BatchSummary, Frontier, clock_after, next_frontier
 from ebbtide.runtime.plan import decoding_of, operator_of, rules_of
 from ebbtide.spec.pipeline import Pipeline
 
@@ -67,6 +67,7 @@ class MemoryPipeline:
         self.metrics: Counter[str] = Counter()
         self._quarantined: set[tuple[Any, ...]] = set()
         self._frontier: Frontier | None = None
+        self._step = 0
 
     def step(self, lines: Iterable[str | bytes], *, now_ms: int | None = None, file: str | None = None) -> None:
         """Read lines as one step.
@@ -76,34 +77,36 @@ class MemoryPipeline:
             now_ms: The clock, epoch ms; it does not go back. Default: it stands still, and no event time is ahead of it.
             file: Name of the file; each step's own by default.
         """
-        number = self._frontier.step + 1 if self._frontier else 1
+        number = self._step + 1
         records = _records(lines, file or f"step-{number}")
         batches = self.decoding.decode([records], step=number, wall_ms=now_ms)
         staged = pa.Table.from_batches(batches, self.decoding.schema)
         read_before = self.positions
         summary = summarize(staged, self.decoding, tracks_offsets=self._tracks_offsets)
-        frontier = self._advance(StepKind.BATCH, self.now_ms if now_ms is None else now_ms, summary)
+        floor_before = self._frontier.floor if self._frontier else None
+        frontier = self._advance(self.now_ms if now_ms is None else now_ms, summary)
         is_bad = pc.is_valid(staged["_reason"])
         self._set_aside(staged.filter(is_bad), read_before)
         good = self._not_yet_read(staged.filter(pc.invert(is_bad)), read_before)
         self.metrics["other_tables"] += summary.other_tables
         is_tombstone = pc.equal(good["_kind"], TOMBSTONE)
         self.metrics["tombstones"] += _count(is_tombstone)
-        self._truncate(frontier)
+        raised = frontier.floor if frontier.floor != floor_before else None
+        self._truncate(raised)
         changes = good.filter(pc.is_in(good["_kind"], KINDS))
         entries = self._entries_of(changes)
-        result = self.operator.apply(changes, entries, frontier.operator_step)
+        result = self.operator.apply(changes, entries, frontier.operator_step(number))
         doubts = good.filter(pc.equal(good["_kind"], IN_DOUBT))
         self.metrics += count_lone(
             doubts, entries, result.entries, key=self.operator.key, entry_key=self.operator.entry_key
         )
-        self._apply(result, frontier)
+        self._apply(result, raised)
 
     def tick(self, *, now_ms: int) -> None:
         """Expire what is due, as the end of every bounded run does."""
-        frontier = self._advance(StepKind.TICK, now_ms)
-        result = self.operator.expire(self.state, frontier.operator_step)
-        self._apply(result, frontier)
+        frontier = self._advance(now_ms)
+        result = self.operator.expire(self.state, frontier.operator_step(self._step))
+        self._apply(result, None)
 
     @property
     def now_ms(self) -> int:
@@ -113,7 +116,7 @@ class MemoryPipeline:
     @property
     def positions(self) -> OffsetRanges:
         """The offsets that have been read, where redelivered records are known by them."""
-        return OffsetRanges(self._frontier.positions if self._frontier else {})
+        return OffsetRanges(self._frontier.offsets if self._frontier else {})
 
     def rows(self) -> list[Row]:
         """The sink's rows, the user's columns only, in order of key."""
@@ -130,16 +133,16 @@ class MemoryPipeline:
     def _tracks_offsets(self) -> bool:
         return not self.spec.sequence and self.spec.has_positions
 
-    def _advance(self, kind: StepKind, wall_ms: int, batch: BatchSummary | None = None) -> Frontier:
+    def _advance(self, wall_ms: int, batch: BatchSummary | None = None) -> Frontier:
         clock = clock_after(self._frontier, self._rules, wall_ms, started_ms=0)
-        self._frontier = next_frontier(self._frontier, kind, clock, self._rules, batch)
+        self._frontier = next_frontier(self._frontier, clock, self._rules, batch)
+        self._step += 1
         return self._frontier
 
-    def _truncate(self, frontier: Frontier) -> None:
-        """Delete the sink's rows below a floor that this step has raised."""
-        if not frontier.floor_raised or frontier.floor is None:
+    def _truncate(self, floor: tuple[int, ...] | None) -> None:
+        """Delete the sink's rows below a floor that this step has raised; None: it has raised none."""
+        if floor is None:
             return
-        floor = tuple(frontier.floor)
         below = [key for key, row in self.sink.items() if self._rank(row) < floor]
         for key in below:
             del self.sink[key]
@@ -173,13 +176,13 @@ class MemoryPipeline:
         sink_rows = pa.Table.from_pylist(rows, self.state.schema)
         return pa.concat_tables([self.state, sink_rows])
 
-    def _apply(self, result: Reconciled, frontier: Frontier) -> None:
+    def _apply(self, result: Reconciled, raised: tuple[int, ...] | None) -> None:
         """Write what an operator decided: changelog, state, and the sink's rows that change."""
         self.metrics.update(result.metrics)
         if result.emitted is not None:
             self.changelog += result.emitted.to_pylist()
-        if self.spec.emits_every and frontier.floor_raised and frontier.floor is not None:
-            order = dict(zip(ORDER.names, frontier.floor, strict=True))
+        if self.spec.emits_every and raised is not None:
+            order = dict(zip(ORDER.names, raised, strict=True))
             self.changelog.append({"_kind": TRUNCATE, "_order": order})
         self.state = pa.concat_tables([self.state, result.entries])
         shown = result.entries.filter(pc.is_valid(result.entries["_change"]))

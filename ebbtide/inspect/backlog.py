@@ -94,7 +94,7 @@ def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
     """
     plan = Plan.under(root, spec)
     commit = plan.state.last()
-    position = None if commit is None else commit[1].source_position
+    position = None if commit is None else commit[1].source.position
     snapshot = Snapshot.read(plan.at("state"))
     refuse_misfits_at_rest(plan, OwnTables(plan), Head.at_rest(commit), snapshot)
     files = snapshot.files.values() if snapshot else ()

@@ -5,7 +5,7 @@
 | the key's columns | |
 | `state` | name of the state; not in upsert pipelines, which have one |
 | `map_key`, `position` | a map's key as text, a list's position |
-| the value's | of a stateful pipeline `value` (of one state typed, of several JSON); of an upsert pipeline the entry's columns, in sequence mode `tombstone`: it is deleted; in arrival mode `_role` and `_shown`, see `ebbtide.operators.arrival.operator` |
+| the value's | of a stateful pipeline `value` (of one state typed, of several JSON); of an upsert pipeline the entry's columns, in sequence mode `tombstone`: it is deleted; in arrival mode `_role` and `_shown`, see `ebbtide.operators.arrival.rules` |
 | `accessed` | its last access |
 | `expires` | when it expires; null: never, or not before the year 2200 |
 | `live` | whether it has not expired yet |
@@ -68,7 +68,7 @@ def state(
     entries = tables.state.kept(spark, version)
     if now_ms is None:
         now_ms = facts.now_ms
-    at = Step(facts.step, now_ms, facts.watermark_ms)
+    at = Step(facts.step, now_ms, facts.frontier.watermark_ms)
     life = _life(tables, at)
     key = columns(spec.key)
     if not names:

@@ -13,7 +13,6 @@ from ebbtide.errors import CheckpointMismatchError, DamagedFileError, TableMisma
 from ebbtide.ledger.facts import Head, LedgerFacts
 from ebbtide.ledger.foreign_writes import DataCommit, foreign_writes_text
 from ebbtide.ledger.lease import Holder, holder_of
-from ebbtide.model.step import StepKind
 from ebbtide.runtime.belonging import OwnTables, refuse_misfits_at_rest
 from ebbtide.runtime.missing_files import refuse_missing_files
 from ebbtide.runtime.plan import Plan
@@ -32,7 +31,7 @@ class Status:
         pipeline: Its name.
         root: Folder of its tables.
         step: Number of the last step; 0 before the first.
-        kind: What made it, a `StepKind`; None before the first.
+        kind: What made it, in a word; None before the first.
         sink_step: The last step that changed the sink.
         now: Clock of the last step.
         watermark: Its watermark.
@@ -154,25 +153,25 @@ def status(spec: Pipeline, root: str) -> Status:
     other_tables = 0
     ignored: set[str] = set()
     for number, (_, facts) in enumerate(tables.state.steps()):
-        is_summed_up = last.total_records is not None and number >= LOOK_BACK
-        if facts.kind is StepKind.RESET or is_summed_up:
+        is_summed_up = last.frontier.total_records is not None and number >= LOOK_BACK
+        if facts.decision.is_reset or is_summed_up:
             break
-        records += facts.records
-        quarantined += facts.quarantined
-        other_tables += facts.other_tables
-        ignored.update(facts.ignored_columns)
+        records += facts.read.records
+        quarantined += facts.read.quarantined
+        other_tables += facts.read.other_tables
+        ignored.update(facts.read.ignored_columns)
     known = {*tables.spec.table.columns.names, *tables.spec.ignored_columns}
     sink = own_tables.sink()
     return Status(
         pipeline=spec.name,
         root=tables.root,
         step=last.step,
-        kind=last.kind,
+        kind=last.cause.what,
         sink_step=own_tables.last_step("sink"),
         now=_time(last.now_ms),
-        watermark=_time(last.watermark_ms),
-        records=records if last.total_records is None else last.total_records,
-        quarantined=quarantined if last.total_quarantined is None else last.total_quarantined,
+        watermark=_time(last.frontier.watermark_ms),
+        records=records if last.frontier.total_records is None else last.frontier.total_records,
+        quarantined=quarantined if last.frontier.total_quarantined is None else last.frontier.total_quarantined,
         in_quarantine=tables.quarantine.size(),
         other_tables=other_tables,
         ignored_columns=tuple(sorted(ignored.difference(known))),

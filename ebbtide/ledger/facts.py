@@ -1,6 +1,6 @@
 """What each commit says of its step, as JSON in Delta's `userMetadata`.
 
-`{"ebbtide": 1, "pipeline": ..., "step": ..., ...}`: the fields of `StepFacts`. The newest commit of the state table with
+`{"ebbtide": 3, "pipeline": ..., "step": ..., ...}`: the fields of `StepFacts`. The newest commit of the state table with
 such facts is the pipeline's last step. Commits of the ledger hold `LedgerFacts`.
 """
 
@@ -13,26 +13,14 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from ebbtide.delta.log import STEP
+from ebbtide.ledger.upgrade import upgraded
 from ebbtide.model import stored
-from ebbtide.model.schema_change import SchemaChange
-from ebbtide.model.step import Frontier, StepKind
+from ebbtide.model.decision import Action, Decision
+from ebbtide.model.entries import Step
+from ebbtide.model.step import Frontier, StepRecords
 
 STATE_FORMAT = stored.FORMAT
 """Version of the stored formats: state table, sink's reserved columns, facts."""
-
-IN_ALL_FORMATS = (
-    "pipeline",
-    "incarnation",
-    "epoch",
-    "step",
-    "now_ms",
-    "downtime_ms",
-    "state_version",
-    "query_id",
-    "code",
-)
-"""Facts that every format has had and must keep, so that a refresh can follow on any."""
-
 
 FREE = ""
 """The holder of a lease that is free."""
@@ -138,123 +126,109 @@ class TableFacts(BaseModel):
     step: int = Field(description="The last step that wrote it.")
 
 
-class SwappedTables(BaseModel):
-    """A backfill whose tables take the place of a pipeline's."""
+class Cause(BaseModel):
+    """Why a step was made, in words for people: nothing that a step does follows from them."""
 
     model_config = ConfigDict(frozen=True)
 
-    incarnation: str = Field(description="That of the backfill.")
-    versions: dict[str, int] = Field(description="Name of each table beside its state to the version that is taken.")
+    what: str = Field(description="The work, in a word: batch, tick, cleanup, rewind.")
+    why: str = Field(default="", description="The reason that a user gave, in their own words.")
+    notes: tuple[str, ...] = Field(default=(), description="What else there is to know about it.")
 
 
-class StepFacts(Frontier):
-    """The facts of a step, known before it is committed: where the pipeline then stands, and what made it."""
+class SourceFacts(BaseModel):
+    """Up to where the source is read after a step, and by which checkpoint."""
 
-    format: int = Field(default=STATE_FORMAT, alias="ebbtide", description="Version of the stored formats.")
-    pipeline: str = Field(description="Name of the pipeline.")
-    incarnation: str = Field(description="Minted with the checkpoint; part of every transaction's identity.")
-    epoch: int = Field(description="The lease under which it was written.")
+    model_config = ConfigDict(frozen=True)
+
+    path: str | None = Field(
+        default=None, description="Where the source is, as the spec says: a relative path belongs to its project."
+    )
     batch_id: int | None = Field(
         default=None,
-        description="Spark's batch id; of another kind of step the last one before it; null before the first.",
+        description="Spark's id of the last batch; null before the first, and after a checkpoint is discarded.",
     )
     offsets_hash: str | None = Field(default=None, description="SHA-256 of Spark's offsets/<batch_id>.")
     query_id: str | None = Field(
-        default=None, description="Id of Spark's checkpoint; after a reset that of the one to discard."
-    )
-    pending_key_changes: bool = Field(
-        default=False, description="Of a step that is no batch: some row waits for a value from another key."
-    )
-    state_version: int = Field(description="Version of the state that the step read.")
-    spec: dict[str, Any] = Field(description="The parts of the spec that stored state depends on.")
-    source_path: str | None = Field(
-        default=None, description="Where the source is, as the spec says: a relative path belongs to its project."
-    )
-    source_position: dict[str, Any] | None = Field(
         default=None,
-        exclude_if=lambda value: value is None,
-        description="Of a source that is read by position, where the batch begins and ends (ebbtide.sources.kafka.position); of another kind of step that of the last batch before it. Absent of other sources.",
+        description="Id of Spark's checkpoint; of a step that begins elsewhere that of the one to discard.",
     )
-    source_start: dict[str, Any] | None = Field(
+    position: dict[str, Any] | None = Field(
         default=None,
-        exclude_if=lambda value: value is None,
-        description="Of a source that is read by position, where the first batch since the last refresh began, of a partition that came later its first one; in the form of source_position. Absent of other sources, and of steps of an older version.",
+        description="Of a source that is read by position, where the last batch begins and ends (ebbtide.sources.kafka.position).",
+    )
+    start: dict[str, Any] | None = Field(
+        default=None,
+        description="The same: where the first batch since the last refresh began, of a partition that came later its first one.",
     )
     reread: dict[str, Any] | None = Field(
-        default=None,
-        exclude_if=lambda value: value is None,
-        description="Of BACKFILL: the places whose records it applies, in the form of source_position. Absent of other steps.",
+        default=None, description="Places from before `position` whose records the step applies, in the same form."
     )
     lost: str | None = Field(
         default=None,
-        exclude_if=lambda value: value is None,
-        description="Of TICK, of RESET and of the first step: which records of the source are lost, where a user accepted that. Absent of other steps.",
+        description="Records of the source that are lost, in words, where a user accepted that with the step.",
     )
-    losses: list[str] = Field(
-        default_factory=list,
-        exclude_if=lambda value: not value,
-        description="Of REPAIR: what became of tables beside the state that had lost rows, in words. Absent where none had.",
-    )
-    code: str = Field(description="Version of Ebbtide.")
-    tables: dict[str, TableFacts] = Field(
-        default_factory=dict,
-        description="The tables that belong to the state, by name, as they were before the step; of a step of an older version empty.",
-    )
-    unadopted: int = Field(default=0, description="Of ADOPT: rows of the sink that are still to be adopted.")
-    restores: dict[str, int] = Field(
-        default_factory=dict,
-        description="Of REWIND, and of a MIGRATION that undoes one of columns: the tables beside the state and the versions that they go back to.",
-    )
-    swap: SwappedTables | None = Field(
-        default=None,
-        exclude_if=lambda value: value is None,
-        description="Of SWAP: what sink, changelog and quarantine take their rows from. Absent of other steps.",
-    )
-    sink_version: int | None = Field(
-        default=None, description="Of ACKNOWLEDGE: the version of the sink that was accepted."
-    )
-    reason: str | None = Field(
-        default=None,
-        description="Why what others changed was acknowledged, a clock set, or records read again, in the words of who did.",
-    )
-    bad_rows: list[dict[str, Any]] | None = Field(
-        default=None,
-        description="What the step changes in the quarantine, as actions of its log: bad records that come, where they lie ready, and those that leave; null of an older step, and of one that changes nothing there.",
-    )
-    left_quarantine: dict[str, int] = Field(
-        default_factory=dict,
-        description="Records that left the quarantine, by why: replayed, dropped, max_age, max_bytes.",
-    )
-    note: str | None = Field(default=None, description="Why a user dropped them, in their own words.")
-    schema_change: SchemaChange | None = Field(
-        default=None, description="Of MIGRATION: what becomes of the columns of state, sink and changelog."
-    )
-    columns_before: str | None = Field(
-        default=None, description="With schema_change: the user's columns before it, as DDL."
-    )
-    reselects: bool = Field(
-        default=False,
-        exclude_if=lambda value: not value,
-        description="Of MIGRATION: what a transform selects has changed, or what it selects from; the sink takes what the state then shows. Absent of other steps.",
-    )
+
+
+class StateFacts(BaseModel):
+    """What a step knows of the state that it changes, and of the tables that belong to it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: int = Field(description="Version of the state that the step read.")
+    spec: dict[str, Any] = Field(description="The parts of the spec that stored state depends on.")
     evolved: dict[str, str] = Field(
         default_factory=dict,
         description="Columns that were taken in and that the spec's schema lacks, to their types as DDL.",
     )
-    counts: dict[str, int] | None = Field(
-        default=None,
-        description="What was decided, by name; null of a step that decides nothing, and of an older one, whose state has a row for them.",
+    tables: dict[str, TableFacts] = Field(
+        default_factory=dict, description="The tables beside the state, by name, as they were before the step."
     )
+    pending_key_changes: bool = Field(
+        default=False, description="After the step some row waits for a value from under another key."
+    )
+    unadopted: int | None = Field(
+        default=None, description="Rows of the sink that are still to be adopted; null of a step that adopts none."
+    )
+    is_folded: bool = Field(default=False, description="The step left one version of each entry.")
+
+
+class StepFacts(BaseModel):
+    """The facts of a step, known before it is committed: where the pipeline then stands, what the step does, and why."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+
+    format: int = Field(default=STATE_FORMAT, alias="ebbtide", description="Version of the stored formats.")
+    pipeline: str = Field(description="Name of the pipeline.")
+    step: int = Field(description="Number in the ledger, from 1.")
+    incarnation: str = Field(description="Minted with the checkpoint; part of every transaction's identity.")
+    epoch: int = Field(description="The lease under which it was written.")
+    code: str = Field(description="Version of Ebbtide.")
+    cause: Cause = Field(description="Why it was made.")
+    frontier: Frontier = Field(description="Where the pipeline then stands.")
+    read: StepRecords = Field(default=StepRecords(), description="What its records were, in sum.")
+    decision: Decision = Field(default=Decision(), description="What it does beside the state.")
+    source: SourceFacts = Field(description="Up to where the source is read.")
+    state: StateFacts = Field(description="The state before it, and the tables that belong to that.")
 
     @property
-    def changes_columns(self) -> bool:
-        """Whether sink and changelog have to take other columns with the step."""
-        is_undo = self.kind is StepKind.MIGRATION and bool(self.restores)
-        return is_undo or self.schema_change is not None or self.reselects
+    def now_ms(self) -> int:
+        """Processing time of the step, epoch ms."""
+        return self.frontier.now_ms
+
+    @property
+    def raised_floor(self) -> tuple[int, ...] | None:
+        """The floor that the step has raised; None if it has not."""
+        return self.frontier.floor if self.read.floor_raised else None
+
+    @property
+    def operator_step(self) -> Step:
+        """What an operator may know of the step."""
+        return self.frontier.operator_step(self.step)
 
     @classmethod
-    def read(cls, facts: Mapping[str, Any], location: str) -> Self:
-        """Read what a commit says of its step, in this format.
+    def of_commit(cls, facts: Mapping[str, Any], location: str) -> Self:
+        """Read what a commit says of its step, in this format or an older one.
 
         Args:
             facts: That.
@@ -263,13 +237,15 @@ class StepFacts(Frontier):
         Raises:
             StoredFormatError, DamagedFileError: see `ebbtide.model.stored.read`.
         """
-        return stored.read(cls, facts, what=STEP, where=location)
+        return stored.read(cls, upgraded(facts, location), what=STEP, where=location)
 
-    @classmethod
-    def of_older(cls, facts: dict[str, Any]) -> Self:
-        """Read what facts of any older format say, as far as starting over needs it."""
-        known = {name: facts[name] for name in IN_ALL_FORMATS if name in facts}
-        return cls.model_validate(known | {"kind": StepKind.RESET, "spec": {}})
+    def with_tables(self, tables: Mapping[str, Action]) -> Self:
+        """Return the facts with further actions of tables; each takes the place of an earlier one of its table."""
+        return self.with_decision(self.decision.model_copy(update={"tables": {**self.decision.tables, **tables}}))
+
+    def with_decision(self, decision: Decision) -> Self:
+        """Return the facts of a step that decides something else."""
+        return self.model_copy(update={"decision": decision})
 
     def to_json(self) -> str:
         """Return the stored form."""
@@ -281,9 +257,9 @@ class StepFacts(Frontier):
 
 
 def step_number(facts: Mapping[str, Any], location: str) -> int:
-    """Return the number of the step that made a commit; arguments and errors as `StepFacts.read`, for any format up to this one."""
+    """Return the number of the step that made a commit; arguments and errors as `StepFacts.of_commit`, for any older format."""
     is_older = facts[stored.FORMAT_KEY] < STATE_FORMAT
-    return int(facts["step"]) if is_older else StepFacts.read(facts, location).step
+    return int(facts["step"]) if is_older else StepFacts.of_commit(facts, location).step
 
 
 @dataclass(frozen=True)
@@ -293,12 +269,10 @@ class Head:
     Args:
         version: Version of the state that holds its decision; before the first step the newest one.
         facts: Its facts; None before the first step.
-        pending_key_changes: After it some row waits for a value from under another key.
     """
 
     version: int
     facts: StepFacts | None
-    pending_key_changes: bool = False
 
     @classmethod
     def at_rest(cls, commit: tuple[int, StepFacts] | None) -> Self:

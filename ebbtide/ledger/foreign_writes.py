@@ -13,7 +13,7 @@ from typing import Any
 
 from ebbtide.amounts import amount, named
 from ebbtide.delta import log
-from ebbtide.ledger.facts import Looked
+from ebbtide.ledger.facts import Looked, StepFacts
 from ebbtide.ledger.windows import accepted_sink_version, ends_window, is_own
 
 MOST_COMMITS = 200
@@ -132,7 +132,7 @@ def _look_at(
             break
         actions = log.actions(location, version)
         own = log.facts_in(actions)
-        if own is not None and ends_window(own):
+        if own is not None and ends_window(StepFacts.of_commit(own, location)):
             window_end = version
             break
         found += _foreign(pipeline, table, version, actions)

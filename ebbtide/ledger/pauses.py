@@ -57,7 +57,7 @@ def pause(ledger: str, pipeline: str, asked: Pause, lease_ttl_s: float, *, last:
         since_ms = turn.paused.since_ms if turn.paused else asked.since_ms
         update: dict[str, Any] = {"paused": asked.model_copy(update={"since_ms": since_ms})}
         if last is not None and last.epoch > turn.epoch:
-            update |= {"epoch": last.epoch, "paused_ms": max(turn.paused_ms, last.paused_ms)}
+            update |= {"epoch": last.epoch, "paused_ms": max(turn.paused_ms, last.frontier.clock.paused_ms)}
         return turn.model_copy(update=update)
 
     turn = _change(ledger, pipeline, paused)

@@ -103,7 +103,7 @@ def refuse_lost(location: str, stage: str, facts: StepFacts) -> None:
     Raises:
         TableMismatchError: it was deleted.
     """
-    if stage in facts.tables and not log.versions(location):
+    if stage in facts.state.tables and not log.versions(location):
         raise gone(location)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ebbtide.delta import log
-from ebbtide.model.step import StepKind
+from ebbtide.ledger.facts import StepFacts
 
 
 def window_end(table: str, judged: int, newest: int) -> int:
@@ -19,24 +19,20 @@ def window_end(table: str, judged: int, newest: int) -> int:
             break
         if version > newest:
             continue
-        if ends_window(facts):
+        if ends_window(StepFacts.of_commit(facts, table)):
             return version
     return judged
 
 
-def ends_window(facts: log.Facts) -> bool:
+def ends_window(facts: StepFacts) -> bool:
     """Return whether checks look no further back than a step.
 
     Args:
-        facts: The step's, as stored.
+        facts: The step's.
     """
-    has_other_columns = facts.get("schema_change") or facts.get("restores")  # the feed is not read across that
-    is_selected_anew = facts.get("reselects", False)  # rows change there by no change of the source
-    kind = StepKind(facts["kind"])
-    begins_adoption = (
-        kind is StepKind.ADOPT and facts["step"] == 1
-    )  # the commits before it are of the table's earlier owner
-    return bool(has_other_columns or is_selected_anew or begins_adoption or kind.ends_windows)
+    # The commits before the first step of an adoption are of the table's earlier owner.
+    begins_adoption = facts.state.unadopted is not None and facts.step == 1
+    return facts.decision.ends_window or begins_adoption
 
 
 def sink_window_end(state: str, state_end: int, sink_end: int) -> int:
@@ -57,8 +53,8 @@ def accepted_sink_version(state: str, state_end: int) -> int:
         state: Location of the state.
         state_end: Version of the state at which its window ends.
     """
-    facts = log.facts(state, state_end) or {}
-    return facts.get("sink_version") or 0
+    facts = log.facts(state, state_end)
+    return 0 if facts is None else StepFacts.of_commit(facts, state).decision.accepts_sink or 0
 
 
 def is_own(pipeline: str, actions: list[log.Action]) -> bool:

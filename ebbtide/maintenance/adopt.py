@@ -21,15 +21,16 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import AdoptionError
 from ebbtide.formats.decoding import Decoding
 from ebbtide.formats.summary import summarize
+from ebbtide.ledger.facts import Cause, StepFacts
 from ebbtide.ledger.lease import Lease
 from ebbtide.model.changelog import RowKind
 from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import entry_table
 from ebbtide.model.sequences import LOG_POSITIONS
-from ebbtide.model.step import StepKind
 from ebbtide.paths import delete, join
 from ebbtide.runtime.belonging import OwnTables
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.reading import apply_staged
 from ebbtide.runtime.refusals import refuse_changed_spec
 from ebbtide.runtime.stage import Staged
 from ebbtide.runtime.step import Stepper
@@ -39,6 +40,7 @@ from ebbtide.state_table.columns import columns, numbered, spark_schema
 from ebbtide.state_table.staged import Stager
 from ebbtide.state_table.staging import to_json
 
+CAUSE = Cause(what="adopt")
 ROWS_PER_STEP = 1_000_000
 """Rows that one step adopts at most: its change set is held in memory."""
 SNAPSHOT = "r"
@@ -118,9 +120,9 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Adop
             some = _unadopted(spark, tables).limit(ROWS_PER_STEP)
             n_left = max(0, n_left - ROWS_PER_STEP)
             steps.append(_adopt(spark, stepper, some, n_left, clock_ms))
-        if stepper.last is not None and stepper.last.unadopted:
+        if stepper.last is not None and stepper.last.state.unadopted:
             # Another client has deleted the rows that were left: a step says that none is.
-            stepper.commit(stepper.maintenance_step(StepKind.ADOPT, counts={}), [])
+            stepper.commit(_leaving(stepper.facts(CAUSE), 0), [])
             steps.append(stepper.number)
         return AdoptReport(spec.name, n_rows, tuple(steps))
 
@@ -143,17 +145,17 @@ def _adopt(
     staged = Staged.of(row["result"] for row in done)
     clock = stepper.next_clock(clock_ms)
     no_records = replace(staged.summary, records=0)
-    facts = stepper.maintenance_step(
-        StepKind.ADOPT,
-        clock,
-        no_records,
-        unadopted=n_left,
-    )
-    facts = stepper.decide(spark, staged, facts)
+    facts = _leaving(stepper.facts(CAUSE, clock, no_records), n_left)
+    facts = apply_staged(spark, stepper, staged, facts)
     stepper.publish(spark)
     delete(tables.at("staged"))
     stepper.fold(spark)
     return facts.step
+
+
+def _leaving(facts: StepFacts, n_left: int) -> StepFacts:
+    """Return the facts of a step that leaves some rows to be adopted."""
+    return facts.model_copy(update={"state": facts.state.model_copy(update={"unadopted": n_left})})
 
 
 @dataclass(frozen=True)
@@ -251,9 +253,9 @@ def _adoptable(spark: SparkSession, tables: Plan) -> DataFrame:
 
 def _refuse_steps(tables: Plan) -> None:
     commit = tables.state.last()
-    kind = None if commit is None else commit[1].kind
+    is_adoption = commit is not None and commit[1].state.unadopted is not None
     last_step = OwnTables(tables).last_step()
-    if last_step and kind is not StepKind.ADOPT:
+    if last_step and not is_adoption:
         raise AdoptionError.of(
             f"'{tables.spec.name}' has made steps of its own.",
             got=f"step {last_step}",

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from ebbtide.delta import log
 from ebbtide.errors import BackfillError, ConfigError
+from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.puts import puts_of
 from ebbtide.maintenance.backfill_asked import (
@@ -30,13 +31,14 @@ from ebbtide.maintenance.backfill_asked import (
 )
 from ebbtide.maintenance.backfill_status import BackfillStatus, status
 from ebbtide.maintenance.job import stepping
+from ebbtide.model.decision import Decision, Source
 from ebbtide.model.durations import to_ms
 from ebbtide.paths import delete, join
 from ebbtide.runtime import driver
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress
-from ebbtide.sources.source import beginning_of
+from ebbtide.sources.source import beginning_of, begun_at
 from ebbtide.spec.kafka import KafkaSource, KafkaStart
 from ebbtide.spec.pipeline import Pipeline
 
@@ -115,7 +117,11 @@ def _turn_to(spark: SparkSession, tables: Plan, beside: Pipeline, now_ms: int) -
         )
     with stepping(spark, plan) as stepper:
         stepper.publish(spark)
-        stepper.turn_to(spark, beginning_of(there))
+        position = beginning_of(there)
+        source = stepper.source_begun(position, begun_at(stepper.source_start, position))
+        facts = stepper.facts(Cause(what="source"), decision=Decision(source=Source.BEGIN), source=source)
+        stepper.commit(facts, [])
+        stepper.publish(spark)
 
 
 @dataclass(frozen=True)

@@ -106,17 +106,18 @@ def of_topic(beside: Pipeline, topic: str) -> Pipeline:
 def has_read_snapshot(tables: Plan, beside: Pipeline) -> bool:
     """Return whether a backfill has gone on to the pipeline's own source."""
     commit = Plan.under(tables.backfills, beside).state.last()
-    return commit is not None and commit[1].spec["source"] == beside.source.identity
+    return commit is not None and commit[1].state.spec["source"] == beside.source.identity
 
 
 def is_swapped(tables: Plan, last: StepFacts, asked: Asked | None) -> bool:
     """Return whether the last step has swapped in the backfill that is there, or there is none any more."""
-    if last.swap is None:
+    swapped = last.decision.swapped
+    if swapped is None:
         return False
     turn = tables.backfill.turn
     if turn is None:
         return asked is None
-    return turn.incarnation == last.swap.incarnation
+    return turn.incarnation == swapped
 
 
 def refuse_unfit(tables: Plan) -> None:
@@ -134,7 +135,7 @@ def refuse_unfit(tables: Plan) -> None:
             next_step="Run 'ebbtide run'.",
         )
     _, last = commit
-    refused = [name for name in spec.misfits(last.spec) if name not in MAY_CHANGE]
+    refused = [name for name in spec.misfits(last.state.spec) if name not in MAY_CHANGE]
     if refused or not _has_columns_of_sink(tables):
         raise BackfillError.of(
             f"The spec of '{spec.name}' is for another sink than the one that is there.",

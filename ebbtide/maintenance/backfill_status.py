@@ -11,7 +11,6 @@ from ebbtide.amounts import amount
 from ebbtide.inspect.backlog import lag
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.maintenance.backfill_asked import asked_of, beside_of, has_read_snapshot, of_topic
-from ebbtide.model.step import StepKind
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
 
@@ -85,7 +84,7 @@ def status(spec: Pipeline, root: str, clock_ms: int) -> BackfillStatus:
     if commit is None:
         return BackfillStatus(spec.name, asked.text, waiting=waits.total_records or waits.files or 0)
     _, last = commit
-    records = last.total_records or 0
+    records = last.frontier.total_records or 0
     done, left = _done_and_left(plan, last, waits.total_records, waits.files)
     # Of files the records that are left are taken to be as many a file as those read.
     waiting = left if waits.total_records is not None or not done else round(left * records / done)
@@ -95,7 +94,7 @@ def status(spec: Pipeline, root: str, clock_ms: int) -> BackfillStatus:
         start=asked.text,
         step=last.step,
         records=records,
-        quarantined=last.total_quarantined or 0,
+        quarantined=last.frontier.total_quarantined or 0,
         waiting=waiting,
         percent=round(100 * done / (done + left), 1) if done + left else 100.0,
         records_per_second=pace,
@@ -105,8 +104,8 @@ def status(spec: Pipeline, root: str, clock_ms: int) -> BackfillStatus:
 
 def _done_and_left(plan: Plan, last: StepFacts, waiting: int | None, files: int | None) -> tuple[int, int]:
     """Return how many records of a topic, or files, were read, and how many were not."""
-    if last.source_position is not None:
-        return last.total_records or 0, waiting or 0
+    if last.source.position is not None:
+        return last.frontier.total_records or 0, waiting or 0
     snapshot = plan.state.snapshot()
     files_read = plan.state.files(snapshot.files.values())
     return len(files_read), files or 0
@@ -118,15 +117,15 @@ def _pace(plan: Plan) -> float | None:
     if len(steps) < 2:
         return None
     newest, *earlier = steps
-    took_ms = newest.clock.wall_ms - earlier[-1].clock.wall_ms
+    took_ms = newest.frontier.clock.wall_ms - earlier[-1].frontier.clock.wall_ms
     if took_ms <= 0:
         return None
-    n_records = sum(facts.records for facts in earlier)  # a step's time is that of its beginning
+    n_records = sum(facts.read.records for facts in earlier)  # a step's time is that of its beginning
     return round(n_records * 1000 / took_ms, 1)
 
 
 def _batches(plan: Plan) -> Iterator[StepFacts]:
     """Yield the facts of the steps that have read records, the newest first."""
     for _, facts in plan.state.steps():
-        if facts.kind is StepKind.BATCH:
+        if facts.decision.reads_source:
             yield facts

@@ -15,9 +15,11 @@ from pyspark.sql import SparkSession
 from ebbtide.amounts import amount
 from ebbtide.delta import log
 from ebbtide.errors import BackfillError
+from ebbtide.ledger.facts import Cause, StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.maintenance.backfill_asked import asked_of, beside_of, is_swapped, refuse_other_columns, refuse_unfit
 from ebbtide.maintenance.job import stepping
+from ebbtide.model.decision import Decision, Replace, Source
 from ebbtide.runtime import driver, swap
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.plan import Plan
@@ -98,7 +100,7 @@ def swap_in(
         asked = asked_of(tables)
         if last is not None and is_swapped(tables, last, asked):
             stepper.publish(spark)
-            return SwapReport(spec.name, last.total_records or 0, step=last.step)
+            return SwapReport(spec.name, last.frontier.total_records or 0, step=last.step)
         if asked is None:
             raise _none(tables)
         refuse_unfit(tables)
@@ -111,9 +113,8 @@ def swap_in(
             report = _compared(spark, tables, taken)
             if not applies:
                 return report
-            versions = _versions(taken.plan)
             actions = swap.state_actions(tables, stepper.newest(), taken.newest())
-            facts = stepper.swapped(taken, versions, clock())
+            facts = _facts(stepper, taken, clock())
             stepper.commit(facts, actions)
         # The backfill's lease is given back by now, since its folder goes.
         stepper.publish(spark)
@@ -154,8 +155,37 @@ def _compared(spark: SparkSession, tables: Plan, taken: Stepper) -> SwapReport:
     is_personal = not tables.spec.personal.isdisjoint(tables.sink.key)
     keys = [] if is_personal else changes.keys(SAMPLE)
     counts = changes.counts()
-    records = taken.last.total_records if taken.last else None
+    records = taken.last.frontier.total_records if taken.last else None
     return SwapReport(tables.spec.name, records or 0, **counts, keys=keys)
+
+
+def _facts(stepper: Stepper, taken: Stepper, wall_ms: int) -> StepFacts:
+    """Make the facts of the step that puts a backfill's tables in the place of the pipeline's; it mints a new incarnation.
+
+    Args:
+        stepper: Of the pipeline.
+        taken: Of the backfill, which has made a step.
+        wall_ms: The wall clock, epoch ms.
+    """
+    last = taken.last
+    if last is None:
+        raise LookupError("the backfill has made no step")
+    stepper.lease.renew_incarnation()
+    versions = _versions(taken.plan)
+    incarnation = taken.lease.facts.incarnation
+    replaces = {name: Replace(incarnation, versions.get(name)) for name in BESIDE_STATE}
+    paused_ms = stepper.lease.seen.paused_until(wall_ms)
+    clock = replace(last.frontier.clock, paused_ms=paused_ms)
+    source = stepper.source_begun(taken.position, taken.source_start).model_copy(update={"path": taken.source_path})
+    facts = stepper.facts(
+        Cause(what="swap"),
+        decision=Decision(tables=replaces, source=Source.BEGIN),
+        source=source,
+        frontier=last.frontier.model_copy(update={"clock": clock}),
+    )
+    as_taken = {"pending_key_changes": last.state.pending_key_changes, "evolved": dict(taken.plan.evolved)}
+    number = 1 + max(stepper.last_number, taken.last_number)
+    return facts.model_copy(update={"step": number, "state": facts.state.model_copy(update=as_taken)})
 
 
 def _versions(plan: Plan) -> dict[str, int]:

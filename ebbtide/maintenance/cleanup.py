@@ -12,11 +12,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from ebbtide.delta.table import replacing
-from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.facts import Cause, StepFacts
 from ebbtide.maintenance.quarantine_drop import trim
 from ebbtide.model.codes import Mask
 from ebbtide.model.entries import Step, flags
-from ebbtide.model.step import StepKind
 from ebbtide.operators.operator import Operator
 from ebbtide.runtime.step import Stepper
 from ebbtide.state_table.deciding import packed
@@ -45,7 +44,7 @@ def cleanup(spark: SparkSession, stepper: Stepper) -> bool:
     Returns:
         Whether there was any; if there was both, two steps were made.
     """
-    facts = stepper.maintenance_step(StepKind.CLEANUP)
+    facts = stepper.facts(Cause(what="cleanup"))
     has_deleted = delete_entries(spark, stepper, facts, Gone(facts.operator_step))
     has_trimmed = trim(spark, stepper)
     return has_deleted or has_trimmed

@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 
 from ebbtide.delta import log
 from ebbtide.errors import ConfigError
-from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.facts import Cause, StepFacts
 from ebbtide.maintenance.job import stepping
 from ebbtide.model.clock import Reading
-from ebbtide.model.step import StepKind, watermark_after
+from ebbtide.model.step import next_frontier, watermark_after
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.refusals import refuse_changed_spec
 from ebbtide.spec.pipeline import Pipeline
@@ -133,15 +133,16 @@ def apply(
             return report
         refuse_changed_spec(tables, stepper)
         stepper.publish(spark)
-        clock = stepper.last.clock
+        clock = stepper.last.frontier.clock
         if to_ms is not None:
             # Time goes on from there: what the wall clock is ahead by counts as downtime.
             paused_ms = stepper.lease.seen.paused_until(clock_ms)
             clock = Reading(to_ms, clock_ms, downtime_ms=clock_ms - to_ms, paused_ms=paused_ms)
-        facts = stepper.maintenance_step(StepKind.CLOCK, clock, reason=reason)
+        frontier = next_frontier(stepper.last.frontier, clock, tables.rules)
         if to_watermark_ms is not None:
             greatest_ms = to_watermark_ms + tables.rules.allowed_delay_ms
-            facts = facts.model_copy(update={"watermark_ms": to_watermark_ms, "max_event_ms": greatest_ms})
+            frontier = frontier.model_copy(update={"watermark_ms": to_watermark_ms, "max_event_ms": greatest_ms})
+        facts = stepper.facts(Cause(what="clock", why=reason), frontier=frontier)
         stepper.commit(facts, [])
         return replace(report, reason=reason, step=facts.step)
 
@@ -232,7 +233,7 @@ def _planned(
     name = tables.spec.name
     if last is None:
         return ClockReport(name)
-    watermark_ms = watermark_after(last, tables.rules)
+    watermark_ms = watermark_after(last.frontier, tables.rules)
     if to_ms is not None and to_ms > clock_ms:
         raise ConfigError.of(
             f"The clock of '{name}' cannot be set ahead of the wall clock.",

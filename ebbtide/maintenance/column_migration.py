@@ -71,7 +71,7 @@ def column_migration(spec: Pipeline, last: StepFacts, stored: pa.Schema) -> Colu
     Raises:
         MigrationError: a column has become another type, or has no value for the rows that there are.
     """
-    if "columns" not in spec.misfits(last.spec):
+    if "columns" not in spec.misfits(last.state.spec):
         return ColumnMigration(spec)
     old = user_columns(stored)
     new = spec.table.columns
@@ -121,7 +121,7 @@ def user_columns(stored: pa.Schema) -> pa.Schema:
 def has_same_format(spec: Pipeline, last: StepFacts, stored: pa.Schema) -> bool:
     """Return whether a format that has changed reads the columns that stay as before: what it says of single columns may change with them."""
     given = dict(spec.format.identity)
-    known = dict(last.spec["format"])
+    known = dict(last.state.spec["format"])
     old = user_columns(stored)
     for field in BY_COLUMN:
         by_new_name = given.pop(field, {})

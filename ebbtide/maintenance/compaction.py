@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from ebbtide.delta.table import replacing
-from ebbtide.model.step import StepKind
+from ebbtide.ledger.facts import Cause
 from ebbtide.runtime.fold import KeepEntries, rewritten
 from ebbtide.runtime.step import Stepper
 
@@ -17,10 +17,11 @@ from ebbtide.runtime.step import Stepper
 def compaction(spark: SparkSession, stepper: Stepper) -> bool:
     """Fold a pipeline's state and join the small files of its sink; return whether there was something to fold."""
     plan = stepper.plan
-    facts = stepper.maintenance_step(StepKind.COMPACTION)
+    facts = stepper.facts(Cause(what="compaction"))
+    facts = facts.model_copy(update={"state": facts.state.model_copy(update={"is_folded": True})})
     plan.sink.join_files(spark)
     last = stepper.last
-    if last is not None and last.kind is StepKind.COMPACTION:
+    if last is not None and last.state.is_folded:
         return False  # nothing was appended since
     state = stepper.newest()
     files = list(state.files.values())

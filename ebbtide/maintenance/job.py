@@ -13,12 +13,12 @@ from ebbtide.amounts import amount
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import ConfigError
+from ebbtide.ledger.facts import Head
 from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance.jobs import job_named
 from ebbtide.model.durations import to_ms
 from ebbtide.paths import usage
-from ebbtide.runtime.belonging import OwnTables, refuse_lost_ledger, refuse_lost_state
-from ebbtide.runtime.pace import Pace
+from ebbtide.runtime.belonging import OwnTables, refuse_lost_ledger, refuse_lost_state, refuse_misfits
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.refusals import refuse_changed_spec
 from ebbtide.runtime.step import Stepper
@@ -101,8 +101,7 @@ def stepping(
     plan: Plan,
     started_ms: int = 0,
     *,
-    pace: Pace | None = None,
-    refuse: Callable[[Stepper], None] = Stepper.refuse_misfits,
+    refuse: Callable[[Plan, OwnTables, Head], None] | None = None,
 ) -> Iterator[Stepper]:
     """Hold a pipeline's lease, and yield what makes its steps.
 
@@ -110,8 +109,7 @@ def stepping(
         spark: A session with Delta.
         plan: The pipeline's.
         started_ms: The time, epoch ms; needed where a step moves the pipeline's clock on.
-        pace: Holds steps back that read the source.
-        refuse: Refuses tables that do not fit each other; what mends them lets some through.
+        refuse: Refuses tables that do not fit each other. Default: all that a run refuses; what mends them lets some through.
 
     Raises:
         LeaseHeldError: the pipeline is being run.
@@ -130,8 +128,11 @@ def stepping(
     ledger = plan.at("ledger")
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
     with Lease(ledger, spec.name, lease_ttl_s, asks=True) as lease:
-        stepper = Stepper(plan, lease, started_ms, pace=pace)
-        refuse(stepper)
+        stepper = Stepper(plan, lease, started_ms)
+        if refuse is None:
+            refuse_misfits(plan, stepper.tables, stepper.head, stepper.found())
+        else:
+            refuse(plan, stepper.tables, stepper.head)
         yield stepper
 
 
@@ -170,7 +171,7 @@ def maintain(
         after = stepper.newest()
         n_entries, oldest_ms = _census(spark, plan, after)
         stored_after = usage(plan.root)
-        dropped = stepper.last.left_quarantine if is_done else {}
+        dropped = stepper.last.decision.removed if is_done else {}
         return MaintenanceReport(
             pipeline=spec.name,
             job=job,

@@ -9,6 +9,7 @@ from pathlib import Path
 from ebbtide.delta.log import LOG
 from ebbtide.ledger.facts import TableFacts
 from ebbtide.ledger.tables import BESIDE_STATE
+from ebbtide.model.decision import Replace, Restore
 from ebbtide.paths import aside_of, copy_file, join, move_aside, walk
 from ebbtide.runtime.belonging import OwnTables
 from ebbtide.runtime.foreign import may_forget
@@ -69,7 +70,7 @@ def _losses(stepper: Stepper, unreadable: Collection[str]) -> Iterator[Loss]:
         return
     found = stepper.tables.facts()
     for name in BESIDE_STATE:
-        what = _what_became(last.tables.get(name), found.get(name))
+        what = _what_became(last.state.tables.get(name), found.get(name))
         if name in unreadable:
             yield _unreadable_loss(stepper, name)
         elif name != "sink":
@@ -85,7 +86,9 @@ def lost_tables(stepper: Stepper, unreadable: Collection[str]) -> tuple[str, ...
         return ()
     found = stepper.tables.facts()
     return tuple(
-        name for name in BESIDE_STATE if name in unreadable or _what_became(last.tables.get(name), found.get(name))
+        name
+        for name in BESIDE_STATE
+        if name in unreadable or _what_became(last.state.tables.get(name), found.get(name))
     )
 
 
@@ -99,7 +102,8 @@ def pass_over(stepper: Stepper, names: Collection[str]) -> None:
         names: Those of the lost tables.
     """
     last = stepper.last
-    if last is None or not (last.restores or last.swap):
+    actions = last.decision.tables.values() if last is not None else ()
+    if last is None or not any(isinstance(action, Restore | Replace) for action in actions):
         return
     for name in names:
         commit_stage(stepper.plan.at(name), lambda _: [], last, name)

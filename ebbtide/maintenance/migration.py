@@ -8,7 +8,6 @@ columns when the step is published. It can be undone until the next step.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -23,7 +22,8 @@ from ebbtide.delta.restoring import restoring
 from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.delta.table import replacing
 from ebbtide.errors import HistoryGoneError, MigrationError
-from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.facts import Cause, StepFacts, step_number
+from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.maintenance.column_migration import ColumnMigration, altered, column_migration, has_same_format
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.state_migration import function_changes, migrated_entries, state_migration
@@ -34,7 +34,8 @@ from ebbtide.maintenance.transform_migration import (
     transform_migration,
     with_stored_transform,
 )
-from ebbtide.model.step import StepKind
+from ebbtide.model import decision as does
+from ebbtide.model.decision import Alter, Decision, Restore, Rewrite
 from ebbtide.runtime.fold import Keep, KeepEntries, rewritten
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.publish import publish
@@ -110,7 +111,7 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> MigrationPlan:
         return MigrationPlan(spec.name)
     _, last = commit
     migration = _worked_out(spark, tables, last)
-    if not last.changes_columns:  # else the sink may still have to take those
+    if not last.decision.changes_columns:  # else the sink may still have to take those
         migration.refuse_unalterable(tables)
     return migration.plan
 
@@ -148,7 +149,7 @@ def apply(
             return migration.plan
         migration.refuse_unalterable(tables)
         facts = _facts(stepper, migration, clock_ms)
-        actions = _actions(spark, stepper, migration, facts)
+        actions = _state_actions(spark, stepper, migration, facts)
         if migration.reselects and tables.spec.selects_rows:
             actions, facts = reselected(spark, tables, actions, facts)
         stepper.commit(facts, actions)
@@ -208,7 +209,7 @@ def _worked_out(spark: SparkSession, tables: Plan, last: StepFacts) -> _Migratio
 
 def _refuse_other_parts(spec: Pipeline, last: StepFacts, stored: pa.Schema) -> None:
     """Refuse a spec that differs from the stored one in what no migration changes."""
-    changed = spec.misfits(last.spec)
+    changed = spec.misfits(last.state.spec)
     can_change = set(spec.migrates)
     if "columns" in changed and has_same_format(spec, last, stored):
         can_change.add("format")
@@ -217,7 +218,7 @@ def _refuse_other_parts(spec: Pipeline, last: StepFacts, stored: pa.Schema) -> N
         return
     differences = []
     for name in refused:
-        before = last.spec.get(name)
+        before = last.state.spec.get(name)
         after = spec.identity.get(name)
         differences.append(f"{name}: {before} -> {after}")
     migrates = sorted(spec.migrates)
@@ -251,17 +252,16 @@ def _n_rewritten(tables: Plan) -> int:
 def _facts(stepper: Stepper, migration: _Migration, clock_ms: int) -> StepFacts:
     clock = stepper.next_clock(clock_ms)
     change = migration.columns.change
-    before = None if change is None else ddl_of(migration.before.spec.table.columns)
-    return stepper.maintenance_step(
-        StepKind.MIGRATION,
-        clock,
-        schema_change=change,
-        columns_before=before,
-        reselects=migration.reselects,
-    )
+    actions: dict[str, does.Action] = {}
+    if change is not None:
+        alter = Alter(change, ddl_of(migration.before.spec.table.columns))
+        actions = {"sink": alter, "changelog": alter}
+    if migration.reselects:
+        actions["sink"] = Rewrite(alters=True)
+    return stepper.facts(Cause(what="migration"), clock, decision=Decision(tables=actions))
 
 
-def _actions(
+def _state_actions(
     spark: SparkSession,
     stepper: Stepper,
     migration: _Migration,
@@ -313,20 +313,20 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> MigrationPlan:
         last = stepper.last
         before = _step_before_migration(tables, last)
         if last is None or before is None:
-            last_kind = last.kind if last else "none"
+            what = last.cause.what if last else "none"
             raise MigrationError.of(
                 f"There is no migration of '{spec.name}' to undo.",
-                got=f"step {stepper.number}, {last_kind}",
+                got=f"step {stepper.number}, {what}",
                 allowed="a migration as the last step, which has undone none itself",
                 next_step=_CHANGE_BACK,
             )
-        restores = {}
-        if last.schema_change is not None or last.reselects:
-            names = ("sink", "changelog", "quarantine") if last.reselects else ("sink", "changelog")
-            restores = _versions_before(tables, last, names)
-        facts = stepper.maintenance_step(StepKind.MIGRATION, restores=restores)
-        facts = facts.model_copy(update={"spec": before.spec, "evolved": before.evolved})
-        actions = _earlier(tables.state.path, last.state_version, data_change=True)
+        restores: dict[str, does.Action] = {}
+        for name, version in _versions_before(tables, last).items():
+            restores[name] = Restore(version, changes_rows=False)
+        facts = stepper.facts(Cause(what="migration"), decision=Decision(tables=restores))
+        as_before = {"spec": before.state.spec, "evolved": before.state.evolved}
+        facts = facts.model_copy(update={"state": facts.state.model_copy(update=as_before)})
+        actions = _earlier(tables.state.path, last.state.version, data_change=True)
         stepper.commit(facts, actions)
         stepper.publish(spark)
         return MigrationPlan(
@@ -336,20 +336,20 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> MigrationPlan:
         )
 
 
-def _versions_before(tables: Plan, migration: StepFacts, names: Sequence[str]) -> dict[str, int]:
+def _versions_before(tables: Plan, migration: StepFacts) -> dict[str, int]:
     """Return the versions of some tables from before a migration, of those that have taken it.
 
     Raises:
         MigrationError: others have changed a table since, or files of that version are gone.
     """
     versions = {}
-    for name in names:
+    for name in BESIDE_STATE:
         location = tables.at(name)
         newest = next(log.own_commits(location), None)
         if newest is None:
             continue
         version, facts = newest
-        if facts["step"] != migration.step:
+        if step_number(facts, location) != migration.step:
             continue
         _refuse_changed_since(location, version)
         _earlier(location, version - 1, data_change=False)
@@ -385,11 +385,11 @@ def _refuse_changed_since(table: str, version: int) -> None:
 
 def _step_before_migration(tables: Plan, last: StepFacts | None) -> StepFacts | None:
     """Return the step that the last one migrated from; None if that is no migration, did not change the spec, or has undone one."""
-    if last is None or last.kind is not StepKind.MIGRATION:
+    if last is None or last.decision.begins:
         return None
     for _, facts in tables.state.steps():
         if facts.step < last.step:
-            is_changed = facts.spec != last.spec and not _has_undone(last, facts)
+            is_changed = facts.state.spec != last.state.spec and not _has_undone(last, facts)
             return facts if is_changed else None
     return None
 
@@ -399,5 +399,7 @@ def _has_undone(last: StepFacts, before: StepFacts) -> bool:
 
     It tells no change that sink and changelog could be given again: to undo it would bring back the state alone.
     """
-    moves = any(last.spec.get(part) != before.spec.get(part) for part in ("columns", "transform"))
-    return moves and last.schema_change is None and not last.reselects
+    stored, stored_before = last.state.spec, before.state.spec
+    moves = any(stored.get(part) != stored_before.get(part) for part in ("columns", "transform"))
+    gives_columns = any(isinstance(action, Alter | Rewrite) for action in last.decision.tables.values())
+    return moves and not gives_columns

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from ebbtide.amounts import amount
-from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.facts import Cause, StepFacts
 from ebbtide.maintenance.job import stepping
 from ebbtide.model.codes import Mask
+from ebbtide.model.decision import Append, Decision
 from ebbtide.model.durations import to_ms
-from ebbtide.model.step import StepKind
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
 from ebbtide.sinks.quarantine import COLUMNS, Selection, oldest_first
@@ -167,7 +167,7 @@ def drop(
     stepper: Stepper,
     records: pa.Table,
     counts: dict[str, int],
-    note: str | None = None,
+    note: str = "",
 ) -> StepFacts:
     """Make the step that drops records, and publish it.
 
@@ -178,13 +178,10 @@ def drop(
         counts: How many go, by why.
         note: Why, in the words of who drops them.
     """
-    facts = stepper.maintenance_step(
-        StepKind.QUARANTINE_DROP,
-        bad_rows=stepper.plan.quarantine.replace(records, COLUMNS.empty_table()),
-        counts={},
-        left_quarantine={why: count for why, count in counts.items() if count},
-        note=note,
-    )
+    actions = stepper.plan.quarantine.replace(records, COLUMNS.empty_table())
+    removed = {why: count for why, count in counts.items() if count}
+    decision = Decision(tables={"quarantine": Append(tuple(actions), removed)})
+    facts = stepper.facts(Cause(what="quarantine_drop", why=note), decision=decision)
     stepper.commit(facts, [])
     stepper.publish(spark)
     return facts

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from ebbtide.amounts import amount
 from ebbtide.errors import ConfigError
 from ebbtide.inspect.quarantine import place_text, printable
-from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.facts import Cause, StepFacts
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.redecoding import (
     TOO_LARGE,
@@ -31,11 +31,12 @@ from ebbtide.maintenance.redecoding import (
     redecoded,
     with_origins,
 )
+from ebbtide.model.decision import Append, Decision
 from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import order_struct
-from ebbtide.model.step import StepKind
 from ebbtide.paths import delete, join
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.reading import apply_staged
 from ebbtide.runtime.refusals import refuse_changed_spec, refuse_misfit
 from ebbtide.runtime.selection import selected_replay
 from ebbtide.runtime.step import Stepper
@@ -277,19 +278,20 @@ def decide(
     gone = pa.concat_tables([replayed, rewritten])
     if not len(gone):
         return False
-    facts = stepper.maintenance_step(
-        StepKind.QUARANTINE_REPLAY,
+    actions = tables.quarantine.replace(gone, rewritten)
+    moved = Append(tuple(actions), {"replayed": len(replayed)})
+    facts = stepper.facts(
+        Cause(what="quarantine_replay"),
         stepper.next_clock(clock_ms),
         attempt.summary,
-        bad_rows=tables.quarantine.replace(gone, rewritten),
-        left_quarantine={"replayed": len(replayed)},
+        decision=Decision(tables={"quarantine": moved}),
     )
     folder = join(tables.at("staged"), str(facts.step))
     try:
         staged = attempt.staged(folder)
         if tables.spec.has_transform:
             staged, facts = selected_replay(spark, tables, staged, folder, facts)
-        stepper.decide(spark, staged, facts)
+        apply_staged(spark, stepper, staged, facts)
     finally:
         delete(tables.at("staged"))
     return True
@@ -307,7 +309,7 @@ def _attempt(
             f"'{tables.spec.name}' is a materialized view: its bad rows are no records.",
             next_step="Correct its query, or the rows of its tables; 'ebbtide quarantine drop' forgets them.",
         )
-    clock = tables.clock_after(last, clock_ms)
+    clock = tables.clock_after(last.frontier, clock_ms)
     records = tables.quarantine.records(selection)
     if mended is not None:
         records = with_origins(records, mended)
@@ -331,12 +333,12 @@ def _report(
     still_bad = _rows(attempt.still_bad)
     selected = [*_rows(attempt.tried), *cut_off]
     origins = {origin_of(record["origin"]) for record in selected}
-    clock = attempt.plan.clock_after(last, clock_ms)
+    clock = attempt.plan.clock_after(last.frontier, clock_ms)
     return ReplayReport(
         pipeline=spec.name,
         replayed=len(attempt.replayed),
         kept=[*cut_off, *still_bad],
-        late=_n_late(attempt, clock.now_ms, last.floor),
+        late=_n_late(attempt, clock.now_ms, last.frontier.floor),
         not_found=len(set(mended or {}) - origins),
     )
 
@@ -346,7 +348,7 @@ def _rows(records: pa.Table) -> list[dict[str, Any]]:
     return rows
 
 
-def _n_late(attempt: Redecoded, now_ms: int, floor: list[int] | None) -> int:
+def _n_late(attempt: Redecoded, now_ms: int, floor: tuple[int, ...] | None) -> int:
     """Count the replayed records that do not count as if they had come in time."""
     spec = attempt.plan.spec
     if spec.sequence:
@@ -357,7 +359,7 @@ def _n_late(attempt: Redecoded, now_ms: int, floor: list[int] | None) -> int:
     is_late = met_ms + _grace_ms(spec) <= now_ms
     if floor is not None:
         orders = order_struct(replayed, "order").tolist()
-        is_below = [order < floor for order in orders]
+        is_below = [tuple(order) < floor for order in orders]
         is_late |= np.array(is_below, dtype=bool)
     return int(is_late.sum())
 

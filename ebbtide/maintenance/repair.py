@@ -20,11 +20,14 @@ from ebbtide.amounts import amount
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.errors import ConfigError, RepairError
+from ebbtide.ledger.facts import Cause, Head
+from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.losses import Loss, losses_of, lost_tables, pass_over, set_aside
 from ebbtide.maintenance.sink_files import damaged_files, refuse_unknown, take_out, was_taken_out
 from ebbtide.maintenance.state_repair import decided_version, refuse_damaged_state, restore_state
-from ebbtide.model.step import StepKind
+from ebbtide.model.decision import Decision, Rewrite
+from ebbtide.runtime.belonging import OwnTables, refuse_older_state
 from ebbtide.runtime.completeness import DECIDED, SHOWN, differences, is_kept
 from ebbtide.runtime.foreign import ROWS, UNSURE, foreign_commits, may_forget, unread
 from ebbtide.runtime.plan import Plan
@@ -137,7 +140,7 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
     _refuse_unkept(spark, tables)
     with stepping(spark, tables, refuse=_refuse_nothing) as stepper:
         unreadable = stepper.tables.leave_out_unreadable()
-        stepper.refuse_older_state()
+        refuse_older_state(tables, stepper.tables, stepper.head)
         if stepper.last is None:
             return RepairReport(spec.name)
         refuse_damaged_state(stepper)
@@ -158,7 +161,7 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
     _refuse_unkept(spark, tables)
     with stepping(spark, tables, refuse=_refuse_nothing) as stepper:
         unreadable = stepper.tables.leave_out_unreadable()
-        stepper.refuse_older_state()
+        refuse_older_state(tables, stepper.tables, stepper.head)
         if stepper.last is None:
             return RepairReport(spec.name)
         refuse_changed_spec(tables, stepper)
@@ -172,15 +175,17 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         tables.sink.create(spark)
         if spec.emits_every:
             tables.changelog.create()
-        if "quarantine" in stepper.last.tables:
+        if "quarantine" in stepper.last.state.tables:
             tables.quarantine.create()
-        if not stepper.last.kind.is_published:  # what the others decided the repair brings to the tables itself
+        if not stepper.last.decision.is_by_changes:  # what the others decided the repair brings to the tables itself
             pass_over(stepper, look.lost_tables)
             stepper.publish(spark)
         if not look.is_compared:
             compared = _compared(spark, stepper)
             report = replace(compared, made=report.made, losses=report.losses, damaged=report.damaged)
-        facts = stepper.maintenance_step(StepKind.REPAIR, losses=list(report.losses))
+        rewrites = {name: Rewrite() for name in BESIDE_STATE}
+        cause = Cause(what="repair", notes=tuple(report.losses))
+        facts = stepper.facts(cause, decision=Decision(tables=rewrites))
         stepper.commit(facts, [])
         stepper.publish(spark)
         return replace(
@@ -217,8 +222,8 @@ def acknowledge(
             return RepairReport(spec.name)
         refuse_changed_spec(tables, stepper)
         stepper.publish(spark)
-        facts = stepper.maintenance_step(StepKind.ACKNOWLEDGE)
-        facts = facts.model_copy(update={"reason": reason, "sink_version": tables.sink.version()})
+        decision = Decision(accepts_sink=tables.sink.version())
+        facts = stepper.facts(Cause(what="acknowledge", why=reason), decision=decision)
         report = RepairReport(spec.name)
         actions = []
         if is_kept(tables):
@@ -237,7 +242,7 @@ def _refuse_unkept(spark: SparkSession, tables: Plan) -> None:
     if is_kept(tables):
         return
     if log.versions(tables.state.path):
-        with stepping(spark, tables, refuse=Stepper.refuse_older_state) as stepper:
+        with stepping(spark, tables, refuse=refuse_older_state) as stepper:
             refuse_damaged_state(stepper)
     raise RepairError.of(
         f"The state of '{tables.spec.name}' does not keep what its sink must show.",
@@ -247,7 +252,7 @@ def _refuse_unkept(spark: SparkSession, tables: Plan) -> None:
     )
 
 
-def _refuse_nothing(_: Stepper) -> None:
+def _refuse_nothing(_: Plan, __: OwnTables, ___: Head) -> None:
     """Let tables through that cannot be read: what a repair refuses is looked for without them."""
 
 
@@ -301,7 +306,7 @@ class _Look:
 def _lacks_columns(stepper: Stepper) -> bool:
     """Return whether the sink has not taken the columns yet that the last step gives it."""
     last = stepper.last
-    return last is not None and last.changes_columns and stepper.plan.sink.last_step() < last.step
+    return last is not None and last.decision.changes_columns and stepper.plan.sink.last_step() < last.step
 
 
 def _differing(spark: SparkSession, stepper: Stepper) -> DataFrame:

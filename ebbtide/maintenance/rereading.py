@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -24,6 +23,7 @@ from ebbtide.runtime.driver import ignore
 from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.plan import Plan, kafka_source
 from ebbtide.runtime.progress import OnPhase, OnProgress, Phase
+from ebbtide.runtime.reading import SourceSteps
 from ebbtide.runtime.refusals import refuse_changed_spec
 from ebbtide.runtime.step import Stepper
 from ebbtide.sources.kafka.position import TopicRange
@@ -101,19 +101,19 @@ def reread(
     tables = Plan.under(root, spec)
     source = _source(tables, reason)
     pace = Pace(source.max_records_per_second, stop)
-    with stepping(spark, tables, clock(), pace=pace) as stepper:
+    with stepping(spark, tables, clock()) as stepper:
         _refuse_unpaused(stepper)
         refuse_changed_spec(tables, stepper)
         stepper.publish(spark)
         left = _left(stepper, begin, reason, clock())
         n_places = left.size
-        step = partial(stepper.backfill, spark)
+        reading = SourceSteps(stepper, pace=pace)
         steps = []
         counts: Counter[str] = Counter()
         while left.size and not stop.is_set():
-            on_phase(Phase(spec.name, "reading", stepper.number + 1, places_read=stepper.places_read, places=n_places))
+            on_phase(Phase(spec.name, "reading", stepper.number + 1, places_read=reading.places_read, places=n_places))
             some = left.first(source.records_per_step)
-            done = step(some.to_json(), reason, clock())
+            done = reading.reread(spark, some.to_json(), reason, clock())
             left = left.after(some.end)
             on_progress(done)
             steps.append(done.step)
@@ -183,7 +183,7 @@ def _left(stepper: Stepper, begin: str | KafkaStart, reason: str, now_ms: int) -
 
 def _behind(last: StepFacts | None, reason: str, whole: TopicRange) -> TopicRange:
     """Return what the last step has left of some places, if it has read of them for the same reason."""
-    if last is None or last.reread is None or last.reason != reason:
+    if last is None or last.source.reread is None or last.cause.why != reason:
         return whole
-    read = TopicRange.from_json(last.reread)
+    read = TopicRange.from_json(last.source.reread)
     return whole.after(read.end)

@@ -19,10 +19,11 @@ from ebbtide.delta import log
 from ebbtide.delta.restoring import restoring
 from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.errors import HistoryGoneError, SpecChangedError
-from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.facts import Cause, StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.maintenance.job import stepping
-from ebbtide.model.step import StepKind
+from ebbtide.model.decision import Decision, Restore, Source
+from ebbtide.runtime.belonging import refuse_other_tables
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
@@ -85,7 +86,7 @@ def plan(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Rewind
         LeaseHeldError: the pipeline is being run.
     """
     tables = Plan.under(root, spec)
-    with stepping(spark, tables, refuse=Stepper.refuse_other_tables) as stepper:
+    with stepping(spark, tables, refuse=refuse_other_tables) as stepper:
         _finish_open(spark, stepper, to_step)
         target = _Target.find(tables, stepper, to_step)
         return target.report(stepper.last_number)
@@ -94,14 +95,31 @@ def plan(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Rewind
 def apply(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> RewindReport:
     """Go back to an earlier step; arguments and errors as `plan`."""
     tables = Plan.under(root, spec)
-    with stepping(spark, tables, refuse=Stepper.refuse_other_tables) as stepper:
+    with stepping(spark, tables, refuse=refuse_other_tables) as stepper:
         _finish_open(spark, stepper, to_step)
         target = _Target.find(tables, stepper, to_step)
         report = target.report(stepper.last_number)
-        facts = stepper.rewound(target.facts, target.version, target.versions)
+        facts = _facts(stepper, target)
         stepper.commit(facts, target.actions)
         stepper.publish(spark)
         return replace(report, step=facts.step)
+
+
+def _facts(stepper: Stepper, target: _Target) -> StepFacts:
+    """Make the facts of the step that goes back; it mints a new incarnation."""
+    earlier = target.facts
+    stepper.lease.renew_incarnation()
+    restores = {name: Restore(version, changes_rows=True) for name, version in target.versions.items()}
+    facts = stepper.facts(
+        Cause(what="rewind"),
+        decision=Decision(tables=restores, source=Source.BEGIN),
+        source=stepper.source_begun(earlier.source.position, earlier.source.start),
+        frontier=earlier.frontier,
+    )
+    number = 1 + stepper.last_number
+    is_pending = earlier.state.pending_key_changes
+    state = facts.state.model_copy(update={"pending_key_changes": is_pending})
+    return facts.model_copy(update={"step": number, "state": state})
 
 
 def can_go_back(stepper: Stepper, to_step: int) -> bool:
@@ -128,8 +146,7 @@ def _finish_open(spark: SparkSession, stepper: Stepper, to_step: int) -> None:
     if last is None or stepper.last_number == stepper.number:
         stepper.publish(spark)
         return
-    decision = stepper.plan.decision(stepper.version, last)
-    lacking = stepper.tables.lacking(decision, last.step)
+    lacking = stepper.tables.lacking(last.decision, last.step)
     if not lacking or to_step != last.step:
         return
     before = last.step - 1
@@ -181,7 +198,7 @@ class _Target:
                     tuple(undone),
                 )
             undone.append(facts)
-            if facts.kind is StepKind.RESET:
+            if facts.decision.is_reset:
                 break  # what was before it was another history
         first = undone[-1].step if undone else 0
         raise HistoryGoneError.of(
@@ -196,7 +213,7 @@ class _Target:
         return RewindReport(
             pipeline=self.pipeline,
             to_step=self.facts.step,
-            kind=self.facts.kind,
+            kind=self.facts.cause.what,
             steps=now - self.facts.step,
             records=_records_to_read(self.undone),
             versions={"state": self.version, **self.versions},
@@ -214,15 +231,15 @@ def _records_to_read(undone: Sequence[StepFacts]) -> int:
     n_records = 0
     total_then: int | None = None
     for facts in undone:
-        total = facts.total_records or 0
+        total = facts.frontier.total_records or 0
         is_undone_already = total_then is not None and total > total_then
         if is_undone_already:
             continue
         total_then = None
-        if facts.kind is StepKind.REWIND:
+        if facts.decision.is_rewind:
             total_then = total
-        elif facts.kind is StepKind.BATCH:
-            n_records += facts.records
+        elif facts.decision.reads_source:
+            n_records += facts.read.records
     return n_records
 
 
@@ -258,12 +275,12 @@ def _sink_steps(facts: StepFacts, undone: Sequence[StepFacts]) -> tuple[int, int
         undone: Facts of the steps since, the newest first.
     """
     since = list(reversed(undone))
-    repairs = list(takewhile(lambda later: later.kind is StepKind.REPAIR, since))
+    repairs = list(takewhile(lambda later: later.decision.is_repair, since))
     n_repairs = len(repairs)
     last = repairs[-1].step if repairs else facts.step
     # A step notes which steps the tables had before it: so does the first one behind the repairs.
     noting = [facts, *since[n_repairs : n_repairs + 1]]
-    noted = [each.tables.get("sink") for each in noting]
+    noted = [each.state.tables.get("sink") for each in noting]
     known = [sink.step for sink in noted if sink is not None]
     return last, max(known, default=0)
 
@@ -290,10 +307,10 @@ def _newer_sink(tables: Plan, step: int) -> HistoryGoneError:
 
 def _refuse_other_spec(tables: Plan, facts: StepFacts, undone: Sequence[StepFacts]) -> None:
     """Refuse a step of another spec; the first one since may be of this, as where a run has taken columns in. Arguments as `_versions_at`."""
-    changed = tables.spec.misfits(facts.spec)
+    changed = tables.spec.misfits(facts.state.spec)
     if not changed:
         return
-    fitting = list(takewhile(lambda later: not tables.spec.misfits(later.spec), undone))
+    fitting = list(takewhile(lambda later: not tables.spec.misfits(later.state.spec), undone))
     allowed = f"step {fitting[-1].step} or a later one; or " if fitting else ""
     raise SpecChangedError.of(
         f"Step {facts.step} of '{tables.spec.name}' was made with another spec.",

@@ -84,7 +84,7 @@ def state_migration(
     spec = tables.spec
     state_changes, removed = _state_changes(spec, last, stored)
     ttl_changes = _ttl_changes(
-        before=_ttls(last.spec),
+        before=_ttls(last.state.spec),
         after=_ttls(spec.identity),
     )
     changes = (*state_changes, *ttl_changes)
@@ -98,7 +98,7 @@ def function_changes(spec: Pipeline, last: StepFacts) -> list[str]:
     """Put another function, other options and other kinds of changes into words."""
     words = []
     for name in FUNCTION_PARTS:
-        before = last.spec.get(name)
+        before = last.state.spec.get(name)
         after = spec.identity.get(name)
         if before != after:
             words.append(f"{name} {before} -> {after}, for what comes; state and sink stay as they are")
@@ -167,7 +167,7 @@ def _counts(
 ) -> list[int]:
     """Count the entries that get a stamp, lose theirs, live again, and are dropped."""
     operator = tables.operator
-    before = _ttls(last.spec)
+    before = _ttls(last.state.spec)
     after = _ttls(tables.spec.identity)
     snapshot = tables.state.snapshot()
     stored = tables.state.stored(snapshot)
@@ -178,7 +178,7 @@ def _counts(
         entries,
         states=(stamped, unstamped, removed),
         rules=(_rules(operator, before), _rules(operator, after)),
-        at=Step(last.step, last.now_ms, last.watermark_ms),
+        at=Step(last.step, last.now_ms, last.frontier.watermark_ms),
     )
     parts = run_tasks(
         spark,
@@ -201,7 +201,7 @@ def _state_changes(
     Raises:
         MigrationError: a state has become another kind, or its type one that its values do not fit.
     """
-    before = last.spec.get("states", {})
+    before = last.state.spec.get("states", {})
     after = spec.identity.get("states", {})
     added = _names_only_in(after, before)
     removed = _names_only_in(before, after)
@@ -291,7 +291,7 @@ def _with_column(entries: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Ta
 def migrated_entries(tables: Plan, last: StepFacts, at: Step) -> Migrated:
     """Return what makes a step's entries fit the spec: those whose TTL was switched on are stamped as if written now."""
     operator = tables.operator
-    before = _ttls(last.spec)
+    before = _ttls(last.state.spec)
     after = _ttls(tables.spec.identity)
     clocks_ms: dict[str | None, int] = {}
     for name in _names_only_in(after, before):

@@ -15,7 +15,6 @@ from ebbtide.delta.table import commit_after, read_file
 from ebbtide.errors import DamagedFileError, HistoryGoneError, LeaseLostError, RepairError
 from ebbtide.ledger.puts import puts_of
 from ebbtide.maintenance.rewind import can_go_back
-from ebbtide.model.step import StepKind
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
 from ebbtide.state_table.others import change_of_others
@@ -122,7 +121,7 @@ def _last_whole_step(stepper: Stepper, reading: _Reading) -> int | None:
     """Return the newest step that can be gone back to: of this spec, since the last refresh, its files and the other tables' whole."""
     tables = stepper.plan
     for version, facts in tables.state.steps():
-        if tables.spec.misfits(facts.spec):
+        if tables.spec.misfits(facts.state.spec):
             return None
         try:
             snapshot = Snapshot.read(tables.state.path, version)
@@ -132,6 +131,6 @@ def _last_whole_step(stepper: Stepper, reading: _Reading) -> int | None:
             return None
         if not any(reading.damaged(snapshot)) and can_go_back(stepper, facts.step):
             return facts.step
-        if facts.kind is StepKind.RESET:
+        if facts.decision.is_reset:
             return None
     return None

@@ -43,7 +43,7 @@ def transform_migration(spec: Pipeline, last: StepFacts) -> list[str]:
         spec: The pipeline as it is to be.
         last: Facts of the last step.
     """
-    before = last.spec.get("transform")
+    before = last.state.spec.get("transform")
     after = spec.identity.get("transform")
     if before == after:
         return []
@@ -70,7 +70,7 @@ def _changed(field: str, before: Any, after: Any) -> list[str]:
 
 def with_stored_transform(spec: Pipeline, last: StepFacts) -> Pipeline:
     """Return a spec with the transform that a step was made with."""
-    stored = last.spec.get("transform")
+    stored = last.state.spec.get("transform")
     if stored == spec.identity.get("transform"):
         return spec
     transform = Transform(**_fields(stored)) if stored else None

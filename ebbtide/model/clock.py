@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+
+from pydantic import ConfigDict
 
 CATCH_UP_MS = 24 * 60 * 60 * 1000
 """How much more than the pause since the last step processing time may go on by: after a jump that was held, no step makes up
 for more. So a wrong clock does not win by many steps."""
 
 
-class Reading(NamedTuple):
+@dataclass(frozen=True)
+class Reading:
     """The clock at a step.
 
     Args:
@@ -19,6 +22,8 @@ class Reading(NamedTuple):
         held_ms: How far the wall clock was ahead of what is allowed.
         paused_ms: How long the pipeline was paused on request, in sum; all of it is downtime.
     """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     now_ms: int
     wall_ms: int

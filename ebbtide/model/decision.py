@@ -1,15 +1,22 @@
-"""What a step does beside the state: one action for each table, and what becomes of the source. Pure.
+"""What a step does beside the state: one action for each table, and what becomes of the source. Pure, and stored with the step.
 
-A table performs its action once, under the step's transaction mark. A table without an action lacks nothing of the step.
+A table performs its action once, under the step's transaction mark. A table without an action lacks nothing of the step. Whoever
+asks what a step did reads its actions; its cause is for people alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from ebbtide.model.schema_change import SchemaChange
+
+_CLOSED = ConfigDict(extra="forbid")
+"""A field that this release does not know belongs to a newer one; see `ebbtide.model.stored`."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +27,26 @@ class Apply:
         only_inserts: The table has no row of any key in the change set.
     """
 
+    __pydantic_config__ = _CLOSED
+
     only_inserts: bool = False
+    do: Literal["apply"] = field(default="apply", kw_only=True)
 
 
 @dataclass(frozen=True)
 class Append:
-    """Append what the step's commit names: emitted rows; of the quarantine bad records that come, and those that leave."""
+    """Append what the step's commit names: of the changelog emitted rows, of the quarantine bad records.
+
+    Args:
+        actions: Of the quarantine, the actions of its log: bad records that come, where they lie ready, and those that leave.
+        removed: Of the quarantine, how many records leave, by reason: replayed, dropped, max_age, max_bytes.
+    """
+
+    __pydantic_config__ = _CLOSED
+
+    actions: tuple[dict[str, Any], ...] = ()
+    removed: Mapping[str, int] = field(default_factory=dict)
+    do: Literal["append"] = field(default="append", kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -37,8 +58,11 @@ class Restore:
         changes_rows: Rows change by it; else only how they are stored.
     """
 
+    __pydantic_config__ = _CLOSED
+
     version: int
     changes_rows: bool
+    do: Literal["restore"] = field(default="restore", kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -50,8 +74,11 @@ class Replace:
         version: Version of the table there; None: there is none, and no row is left.
     """
 
+    __pydantic_config__ = _CLOSED
+
     incarnation: str
     version: int | None
+    do: Literal["replace"] = field(default="replace", kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -63,27 +90,38 @@ class Alter:
         columns_before: The user's columns before it, as DDL.
     """
 
+    __pydantic_config__ = _CLOSED
+
     change: SchemaChange
     columns_before: str
+    do: Literal["alter"] = field(default="alter", kw_only=True)
 
 
 @dataclass(frozen=True)
 class Clear:
     """Delete all rows, and take the spec's columns."""
 
+    __pydantic_config__ = _CLOSED
+
+    do: Literal["clear"] = field(default="clear", kw_only=True)
+
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Bring the rows to what the state tells, whatever they are now.
+    """Bring the rows to what the state shows, whatever they are now.
 
     Args:
         alters: The columns may have changed too.
     """
 
+    __pydantic_config__ = _CLOSED
+
     alters: bool = False
+    do: Literal["rewrite"] = field(default="rewrite", kw_only=True)
 
 
 Action = Apply | Append | Restore | Replace | Alter | Clear | Rewrite
+StoredAction = Annotated[Action, Field(discriminator="do")]
 
 
 class Source(StrEnum):
@@ -100,19 +138,84 @@ class Source(StrEnum):
     BEGIN = "begin"
 
 
-@dataclass(frozen=True)
-class Decision:
-    """What a step does beside the state.
+class Decision(BaseModel):
+    """What a step does beside the state."""
 
-    Args:
-        tables: Name of a table to its action, in the order in which they are performed.
-        source: What becomes of the place in the source.
-    """
+    model_config = ConfigDict(frozen=True)
 
-    tables: Mapping[str, Action]
-    source: Source = Source.KEEP
+    tables: Mapping[str, StoredAction] = Field(
+        default_factory=dict, description="Name of a table to its action, in the order in which they are performed."
+    )
+    source: Source = Field(default=Source.KEEP, description="What becomes of the place in the source.")
+    counts: dict[str, int] = Field(default_factory=dict, description="What was decided, by name; those that are not 0.")
+    accepts_sink: int | None = Field(
+        default=None, description="Version of the sink that is accepted as it is, with what other clients have written."
+    )
 
     @property
-    def is_swap(self) -> bool:
-        """Whether tables take the rows of another root."""
-        return any(isinstance(action, Replace) for action in self.tables.values())
+    def reads_source(self) -> bool:
+        """Whether the step reads on in the source."""
+        return self.source is Source.ADVANCE
+
+    @property
+    def begins(self) -> bool:
+        """Whether the source is read from another place than the last batch's end: Spark's checkpoint is discarded."""
+        return self.source is Source.BEGIN
+
+    @property
+    def is_reset(self) -> bool:
+        """Whether all tables are emptied, and the source is read again."""
+        return self.begins and any(isinstance(action, Clear) for action in self.tables.values())
+
+    @property
+    def is_rewind(self) -> bool:
+        """Whether all tables go back to an earlier step, from which the source is read again."""
+        return self.begins and any(isinstance(action, Restore) for action in self.tables.values())
+
+    @property
+    def is_repair(self) -> bool:
+        """Whether the sink is brought to what the state shows, of which nothing changes."""
+        return self.tables.get("sink") == Rewrite()
+
+    @property
+    def swapped(self) -> str | None:
+        """The incarnation whose tables take the place of these; None if none do."""
+        incarnations = [action.incarnation for action in self.tables.values() if isinstance(action, Replace)]
+        return incarnations[0] if incarnations else None
+
+    @property
+    def bad_rows(self) -> tuple[dict[str, Any], ...]:
+        """What the step changes in the quarantine's log: bad records that come, and those that leave."""
+        action = self.tables.get("quarantine")
+        return action.actions if isinstance(action, Append) else ()
+
+    @property
+    def removed(self) -> Mapping[str, int]:
+        """Records that leave the quarantine, by reason."""
+        action = self.tables.get("quarantine")
+        return action.removed if isinstance(action, Append) else {}
+
+    @property
+    def changes_columns(self) -> bool:
+        """Whether sink and changelog may have other columns after the step than before it."""
+        return any(_changes_columns(action) for action in self.tables.values())
+
+    @property
+    def ends_window(self) -> bool:
+        """Whether checks look no further back: rows change by the step without a change of the source, or are accepted."""
+        return not self.is_by_changes or self.accepts_sink is not None
+
+    @property
+    def is_by_changes(self) -> bool:
+        """Whether each table is given what the step decided on rows, and nothing else."""
+        return all(isinstance(action, Apply | Append) for action in self.tables.values())
+
+
+def _changes_columns(action: Action) -> bool:
+    match action:
+        case Alter() | Rewrite(alters=True):
+            return True
+        case Restore():
+            return not action.changes_rows
+        case _:
+            return False

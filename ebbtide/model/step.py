@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -22,90 +21,6 @@ RecordOffset = tuple[str, int]
 """`source/partition` and the offset in it."""
 Order = tuple[int, ...]
 """Of arrival: step, part, position."""
-
-
-class StepKind(StrEnum):
-    """What makes a step.
-
-    Values:
-        BATCH: Records of the source.
-        TICK: The end of a bounded run, which expires what is due.
-        RESET: A refresh, which starts over.
-        ADOPT: Rows that were in the sink before the pipeline's first step.
-        QUARANTINE_REPLAY: Bad records, decoded again.
-        QUARANTINE_DROP: Bad records are given up.
-        CLEANUP, COMPACTION, MIGRATION: The jobs that delete from, fold and convert the state.
-        REPAIR: The sink is brought to what the state shows.
-        REWIND: All tables go back to what they were after an earlier step.
-        ACKNOWLEDGE: What others changed in the sink, and what checks found so far, is accepted.
-        CLOCK: Processing time or the watermark is set by hand.
-        BACKFILL: Records of the source from before where the pipeline stands, which does not change.
-        SOURCE: From here on another source is read: a backfill has read its snapshot.
-        SWAP: The tables of a backfill take the place of those that are there.
-    """
-
-    BATCH = "batch"
-    TICK = "tick"
-    RESET = "reset"
-    ADOPT = "adopt"
-    QUARANTINE_REPLAY = "quarantine_replay"
-    QUARANTINE_DROP = "quarantine_drop"
-    CLEANUP = "cleanup"
-    COMPACTION = "compaction"
-    MIGRATION = "migration"
-    REPAIR = "repair"
-    REWIND = "rewind"
-    ACKNOWLEDGE = "acknowledge"
-    CLOCK = "clock"
-    BACKFILL = "backfill"
-    SOURCE = "source"
-    SWAP = "swap"
-
-    @property
-    def is_maintenance(self) -> bool:
-        """Whether a maintenance job makes it: it decides nothing for the sink, and the clock stands still or is set."""
-        return self in (
-            StepKind.CLEANUP,
-            StepKind.COMPACTION,
-            StepKind.MIGRATION,
-            StepKind.REPAIR,
-            StepKind.REWIND,
-            StepKind.ACKNOWLEDGE,
-            StepKind.CLOCK,
-            StepKind.SOURCE,
-            StepKind.SWAP,
-        )
-
-    @property
-    def ends_windows(self) -> bool:
-        """Whether checks look no further back than it."""
-        return self in (
-            StepKind.RESET,
-            StepKind.REPAIR,
-            StepKind.REWIND,
-            StepKind.ACKNOWLEDGE,
-            StepKind.SWAP,
-        )
-
-    @property
-    def discards_checkpoint(self) -> bool:
-        """Whether Spark's checkpoint goes with it: the source is read on, or again, from where the step says."""
-        return self in (StepKind.RESET, StepKind.REWIND, StepKind.SOURCE, StepKind.SWAP)
-
-    @property
-    def is_published(self) -> bool:
-        """Whether sink, changelog or quarantine have to take what it decided."""
-        return self.reads_records or self in (StepKind.TICK, StepKind.QUARANTINE_DROP)
-
-    @property
-    def reads_records(self) -> bool:
-        """Whether it applies records, of the source, from the quarantine, or rows of the sink."""
-        return self in (
-            StepKind.BATCH,
-            StepKind.BACKFILL,
-            StepKind.QUARANTINE_REPLAY,
-            StepKind.ADOPT,
-        )
 
 
 @dataclass(frozen=True)
@@ -248,85 +163,67 @@ def _first_truncates(parts: Sequence[BatchSummary]) -> dict[RecordOffset, Order]
 
 
 class Frontier(BaseModel):
-    """Where a pipeline stands after a step. Its fields are stored with the step."""
+    """Where a pipeline stands after a step. Stored with the step, and what the next one follows from."""
 
-    model_config = ConfigDict(frozen=True, populate_by_name=True)
+    model_config = ConfigDict(frozen=True)
 
-    step: int = Field(description="Number in the ledger, from 1.")
-    kind: StepKind = Field(description="What made the step.")
-    now_ms: int = Field(description="Processing time of the step, epoch ms.")
-    wall_ms: int | None = Field(
-        default=None,
-        description="Wall time of the step, epoch ms; of a job that deletes or folds that of the step before.",
-    )
-    held_ms: int = Field(default=0, description="How far the clock was ahead of what max_clock_jump allows.")
-    downtime_ms: int = Field(default=0, description="Downtime left out of now_ms, since the first step.")
-    paused_ms: int = Field(
-        default=0,
-        exclude_if=lambda value: not value,
-        description="How long the pipeline was paused up to the step, in sum; left out of now_ms. Absent of one that never was.",
+    clock: Reading = Field(
+        description="The clock of the step; of a job that deletes or folds, that of the step before."
     )
     watermark_ms: int | None = Field(default=None, description="Watermark of the step, epoch ms.")
     max_event_ms: int | None = Field(default=None, description="Greatest event time of this and all earlier steps.")
-    floor: list[int] | None = Field(
-        default=None, description="What TRUNCATE left dead: a sequence, or [step, part, position]."
+    floor: tuple[int, ...] | None = Field(
+        default=None, description="What TRUNCATE left dead: a sequence, or (step, part, position)."
     )
-    floor_raised: bool = Field(default=False, description="This step met the TRUNCATE.")
     orphans: bool = Field(
         default=False, description="Arrival mode: the sink may have rows that the state has forgotten."
     )
-    positions: dict[str, list[tuple[int, int]]] = Field(
-        default_factory=dict, description="Arrival mode: places read, as intervals per source/partition."
-    )
-    records: int = Field(default=0, description="Records of this pipeline in the step, bad ones included.")
-    quarantined: int = Field(default=0, description="Bad records in the step.")
-    other_tables: int = Field(
-        default=0,
-        exclude_if=lambda value: not value,
-        description="Records beside them that are of other tables than the source's. Absent of a step without any.",
+    offsets: dict[str, list[tuple[int, int]]] = Field(
+        default_factory=dict, description="Arrival mode: offsets read, as intervals per source/partition."
     )
     total_records: int | None = Field(
-        default=None, description="Records of this and all earlier steps since the last reset; null of an older step."
+        default=None, description="Records of this and all earlier steps since the last reset; null: not counted."
     )
     total_quarantined: int | None = Field(default=None, description="Bad records among them.")
-    ignored_columns: list[str] = Field(
-        default_factory=list, description="Columns of the records that the schema has not."
-    )
-
     view: ViewPosition | None = Field(
-        default=None,
-        exclude_if=lambda value: value is None,
-        description="Materialized views: what the rows were computed from. Absent of other pipelines.",
-    )
-    recomputed: str = Field(
-        default="",
-        exclude_if=lambda value: not value,
-        description="Materialized views: why the step computed all rows. Absent of one that did not.",
+        default=None, description="Materialized views: what the rows were computed from. Null of other pipelines."
     )
 
     @property
-    def clock(self) -> Reading:
-        """The clock of the step."""
-        wall_ms = self.now_ms if self.wall_ms is None else self.wall_ms
-        return Reading(
-            self.now_ms,
-            wall_ms,
-            downtime_ms=self.downtime_ms,
-            held_ms=self.held_ms,
-            paused_ms=self.paused_ms,
-        )
+    def now_ms(self) -> int:
+        """Processing time of the step, epoch ms."""
+        return self.clock.now_ms
 
-    @property
-    def operator_step(self) -> Step:
-        """What an operator may know of the step."""
-        floor = None if self.floor is None else tuple(self.floor)
+    def operator_step(self, number: int) -> Step:
+        """Return what an operator may know of the step.
+
+        Args:
+            number: The step's.
+        """
         return Step(
-            self.step,
+            number,
             now_ms=self.now_ms,
             watermark_ms=self.watermark_ms,
-            floor=floor,
+            floor=self.floor,
             orphans=self.orphans,
         )
+
+
+class StepRecords(BaseModel):
+    """What the records of one step were, in sum."""
+
+    model_config = ConfigDict(frozen=True)
+
+    records: int = Field(default=0, description="Records of this pipeline, bad ones included.")
+    quarantined: int = Field(default=0, description="Bad records.")
+    other_tables: int = Field(default=0, description="Records beside them that are of other tables than the source's.")
+    ignored_columns: tuple[str, ...] = Field(
+        default=(), description="Columns of the records that the schema does not have."
+    )
+    floor_raised: bool = Field(default=False, description="There was a TRUNCATE among them that raised the floor.")
+    recomputed: str = Field(
+        default="", description="Materialized views: why the step computed all rows; empty if it did not."
+    )
 
 
 def clock_after(
@@ -358,7 +255,6 @@ def clock_after(
 
 def next_frontier(
     last: Frontier | None,
-    kind: StepKind,
     clock: Reading,
     rules: StepRules,
     batch: BatchSummary | None = None,
@@ -367,43 +263,52 @@ def next_frontier(
 
     Args:
         last: Where it stands; None before the first step.
-        kind: What makes the step.
         clock: Of the step.
         rules: The pipeline's.
         batch: The records that it reads; None where it reads none.
 
     Example:
         >>> rules = StepRules(max_clock_jump_ms=1000)
-        >>> first = next_frontier(None, StepKind.BATCH, Reading(0, 0), rules, BatchSummary(max_event_ms=70))
-        >>> tick = next_frontier(first, StepKind.TICK, Reading(5, 5), rules)
-        >>> first.watermark_ms, tick.watermark_ms, tick.step
-        (None, 70, 2)
+        >>> first = next_frontier(None, Reading(0, 0), rules, BatchSummary(max_event_ms=70))
+        >>> second = next_frontier(first, Reading(5, 5), rules)
+        >>> first.watermark_ms, second.watermark_ms
+        (None, 70)
     """
-    number = 1 if last is None else last.step + 1
-    if kind is StepKind.RESET:
-        return Frontier(step=number, kind=kind, **clock._asdict(), total_records=0, total_quarantined=0)
     read = batch or BatchSummary()
-    floor, floor_raised = _floor_after(last, read)
     had_orphans = last is not None and last.orphans
     offsets = _offsets_read(last).with_ranges(read.offsets)
     return Frontier(
-        step=number,
-        kind=kind,
-        **clock._asdict(),
+        clock=clock,
         watermark_ms=watermark_after(last, rules),
         max_event_ms=_max_event_after(last, read),
-        floor=floor,
-        floor_raised=floor_raised,
+        floor=_floor_after(last, read),
         orphans=rules.leaves_orphans or had_orphans,
-        positions=dict(offsets.read),
-        records=read.records,
-        quarantined=read.bad,
-        other_tables=read.other_tables,
+        offsets=dict(offsets.read),
         total_records=_total(last, "records", read.records),
         total_quarantined=_total(last, "quarantined", read.bad),
-        ignored_columns=sorted(read.ignored),
         view=read.view or (last.view if last else None),
-        recomputed=read.recomputed,
+    )
+
+
+def reset_frontier(clock: Reading) -> Frontier:
+    """Return where a pipeline stands after it was emptied: its clock goes on, all else begins."""
+    return Frontier(clock=clock, total_records=0, total_quarantined=0)
+
+
+def records_of(last: Frontier | None, batch: BatchSummary) -> StepRecords:
+    """Return what a step's facts keep of its records.
+
+    Args:
+        last: Where the pipeline stood before; None before the first step.
+        batch: The records.
+    """
+    return StepRecords(
+        records=batch.records,
+        quarantined=batch.bad,
+        other_tables=batch.other_tables,
+        ignored_columns=tuple(sorted(batch.ignored)),
+        floor_raised=_raised_floor(last, batch) is not None,
+        recomputed=batch.recomputed,
     )
 
 
@@ -418,7 +323,7 @@ def _total(last: Frontier | None, name: str, own: int) -> int | None:
 def _offsets_read(last: Frontier | None) -> OffsetRanges:
     if last is None:
         return OffsetRanges()
-    return OffsetRanges(last.positions)
+    return OffsetRanges(last.offsets)
 
 
 def _max_event_after(last: Frontier | None, batch: BatchSummary) -> int | None:
@@ -448,16 +353,18 @@ def watermark_after(last: Frontier | None, rules: StepRules) -> int | None:
     return max(candidates, default=None)
 
 
-def _floor_after(last: Frontier | None, batch: BatchSummary) -> tuple[list[int] | None, bool]:
-    """Return the floor after a batch, and whether the batch raised it."""
+def _floor_after(last: Frontier | None, batch: BatchSummary) -> tuple[int, ...] | None:
+    """Return the floor after a batch."""
+    floor = last.floor if last else None
+    return _raised_floor(last, batch) or floor
+
+
+def _raised_floor(last: Frontier | None, batch: BatchSummary) -> tuple[int, ...] | None:
+    """Return the floor that a batch raises; None if it raises none."""
     floor = last.floor if last else None
     truncate = _new_truncate(last, batch)
-    if truncate is None:
-        return floor, False
-    is_below_floor = floor is not None and truncate <= tuple(floor)
-    if is_below_floor:
-        return floor, False
-    return list(truncate), True
+    is_above = truncate is not None and (floor is None or truncate > floor)
+    return truncate if is_above else None
 
 
 def _new_truncate(last: Frontier | None, batch: BatchSummary) -> tuple[int, ...] | None:

@@ -15,13 +15,14 @@ from pydantic import BaseModel, ValidationError
 
 from ebbtide.errors import DamagedFileError, StoredFormatError
 
-FORMAT = 2
+FORMAT = 3
 """Version of the stored formats."""
 FORMAT_KEY = "ebbtide"
 """The key under which a document names its format."""
 USE_NEWER = "A newer Ebbtide wrote it: use that release or newer. Nothing was changed."
 RESTORE = "Restore it from a copy, or run 'ebbtide refresh' to rebuild all tables from the source."
-_ONLY_NEWER_HAS = ("extra_forbidden", "enum", "literal_error")
+_UNKNOWN_FIELD = ("extra_forbidden", "unexpected_keyword_argument")
+_ONLY_NEWER_HAS = (*_UNKNOWN_FIELD, "enum", "literal_error", "union_tag_invalid")
 """Types of pydantic's errors by which a value is one that a newer release has written."""
 _Document = TypeVar("_Document", bound=BaseModel)
 
@@ -133,7 +134,11 @@ def _refusal(error: ValidationError, what: str, where: str) -> StoredFormatError
 
 def _unknown_text(error: Mapping[str, Any]) -> str:
     path = _path(error)
-    return f"field '{path}'" if error["type"] == "extra_forbidden" else f"{path} '{error['input']}'"
+    if error["type"] in _UNKNOWN_FIELD:
+        return f"field '{path}'"
+    if error["type"] == "union_tag_invalid":
+        return f"{path}.do '{error['input']['do']}'"
+    return f"{path} '{error['input']}'"
 
 
 def _path(error: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ def newest_event(spark: SparkSession, tables: Plan, clock_ms: int) -> DataFrame:
     rows = []
     if commit is not None:
         _, facts = commit
-        newest_ms = facts.max_event_ms
+        newest_ms = facts.frontier.max_event_ms
         behind_ms = None if newest_ms is None else clock_ms - newest_ms
         rows.append((facts.step, newest_ms, behind_ms))
     return spark.createDataFrame(rows, _COLUMNS)

@@ -24,8 +24,8 @@ def entries(spark: SparkSession, tables: Plan, window: VersionRange, clock_ms: i
         The entries with `_overdue_ms`: for how long each has expired, ms; negative while it lives.
     """
     facts = window.last_step(tables)
-    watermark_ms = None if facts is None else facts.watermark_ms
-    clock = tables.clock_after(facts, clock_ms)
+    watermark_ms = None if facts is None else facts.frontier.watermark_ms
+    clock = tables.clock_after(None if facts is None else facts.frontier, clock_ms)
     at = Step(0, clock.now_ms, watermark_ms)
     overdue_ms = expiry.overdue_ms(tables.operator, at)
     latest_versions = tables.state.current(spark, window.state_until)

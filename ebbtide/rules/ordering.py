@@ -118,9 +118,9 @@ def _last_decisions(spark: SparkSession, tables: Plan, window: VersionRange, key
     decided = tables.state.decided(spark, window.state_until)
     last = decided.join(keys, list(tables.sink.key), "left_semi")
     facts = window.last_step(tables)
-    if facts is None or not facts.floor:
+    if facts is None or not facts.frontier.floor:
         return last
-    is_swept = tables.sink.below(facts.floor)
+    is_swept = tables.sink.below(facts.frontier.floor)
     return last.where(~is_swept)
 
 

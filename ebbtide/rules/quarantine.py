@@ -5,8 +5,6 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ebbtide.delta import log
-from ebbtide.model.step import StepKind
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 
@@ -23,16 +21,11 @@ def steps(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:
         One row per batch: `step`, `records` (bad ones included), `quarantined`.
     """
     rows = []
-    for version, facts in log.own_commits(tables.state.path):
+    for version, facts in tables.state.steps():
         if version <= window.state_since:
             break
-        if version <= window.state_until and facts["kind"] == StepKind.BATCH:
-            row = (
-                facts["step"],
-                facts["records"],
-                facts["quarantined"],
-            )
-            rows.append(row)
+        if version <= window.state_until and facts.decision.reads_source:
+            rows.append((facts.step, facts.read.records, facts.read.quarantined))
     return spark.createDataFrame(rows, "step BIGINT, records BIGINT, quarantined BIGINT")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ebbtide.delta import log
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 
@@ -31,14 +30,12 @@ def columns(
         *spec.ignored_columns,
     }
     rows = []
-    for version, facts in log.own_commits(tables.state.path):
+    for version, facts in tables.state.steps():
         if version <= window.state_since:
             break  # the newest come first
         if version > window.state_until:
             continue
-        step = facts["step"]
-        names = facts.get("ignored_columns", ())
-        rows += [(step, name) for name in names if name not in known]
+        rows += [(facts.step, name) for name in facts.read.ignored_columns if name not in known]
     return spark.createDataFrame(rows, "step BIGINT, unknown_column STRING")
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ebbtide.delta import log
-from ebbtide.model.step import StepKind
+from ebbtide.ledger.facts import StepFacts
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 
@@ -26,23 +24,21 @@ def noted(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:
     """
     rows = []
     keeps_order = tables.spec.source.type == "kafka"  # a file with the delete may come after one with its tombstone
-    for version, facts in log.own_commits(tables.state.path):
-        is_own_reset = version == window.state_since and facts["kind"] == StepKind.RESET  # with it the window begins
+    for version, facts in tables.state.steps():
+        is_own_reset = version == window.state_since and facts.decision.is_reset  # with it the window begins
         if version <= window.state_since and not is_own_reset:
             break  # the newest come first
         is_in_window = version <= window.state_until
         if is_in_window:
-            rows += [(facts["step"], lost) for lost in _losses(facts, with_deletes=keeps_order)]
+            rows += [(facts.step, lost) for lost in _losses(facts, with_deletes=keeps_order)]
     return spark.createDataFrame(rows, "step BIGINT, lost STRING")
 
 
-def _losses(facts: dict[str, Any], *, with_deletes: bool) -> Iterator[str]:
+def _losses(facts: StepFacts, *, with_deletes: bool) -> Iterator[str]:
     """Say what of the source a step lacks."""
-    lost = facts.get("lost")
-    if lost is not None:
-        yield lost
-    counts = facts.get("counts") or {}
-    n_lone = counts.get("lone_tombstones", 0)
+    if facts.source.lost is not None:
+        yield facts.source.lost
+    n_lone = facts.decision.counts.get("lone_tombstones", 0)
     if n_lone and with_deletes:
         yield f"deletes of which only the tombstone came, {n_lone:,}: their rows are still there"
 

@@ -164,14 +164,15 @@ def refuse_other_tables(plan: Plan, tables: OwnTables, head: Head) -> None:
     if head.facts is None:
         refuse_lost_state(plan, tables)
         return
-    if head.facts.unadopted:
+    unadopted = head.facts.state.unadopted
+    if unadopted:
         raise TableMismatchError.of(
             f"Not all rows of '{plan.at('sink')}' were adopted.",
-            got=f"{head.facts.unadopted} left",
+            got=f"{unadopted} left",
             next_step="Run 'ebbtide adopt --apply' again: it goes on where it ended.",
         )
     found = tables.facts()
-    for name, known in head.facts.tables.items():
+    for name, known in head.facts.state.tables.items():
         _refuse_other(plan.at(name), known, found.get(name))
     if "sink" not in found:
         raise gone(plan.at("sink"))
@@ -182,7 +183,7 @@ def refuse_other_tables(plan: Plan, tables: OwnTables, head: Head) -> None:
 
 def _refuse_lost_bad_records(quarantine: str, facts: StepFacts) -> None:
     """Refuse a quarantine that has still to take a step, and has not the step's files any more: its log would name what is not there."""
-    for action in facts.bad_rows or []:
+    for action in facts.decision.bad_rows:
         add = action.get("add")
         if add is not None and not exists(file_location(quarantine, add["path"])):
             raise TableMismatchError.of(
@@ -314,13 +315,13 @@ def refuse_other_checkpoint(plan: Plan, head: Head) -> None:
     way_out = without_its_checkpoint(plan, last)
     stands_at = f"The state at '{plan.state.path}' stands at step {last.step}"
     committed = checkpoint.last_committed()
-    decided = last.batch_id
-    if decided is not None and checkpoint.query_id != last.query_id:
+    decided = last.source.batch_id
+    if decided is not None and checkpoint.query_id != last.source.query_id:
         got = "none" if checkpoint.query_id is None else f"another one ({checkpoint.query_id})"
         raise CheckpointMismatchError.of(
             f"{stands_at}, but its checkpoint is gone.",
             got=got,
-            allowed=f"the checkpoint with id {last.query_id} at '{checkpoint.path}'",
+            allowed=f"the checkpoint with id {last.source.query_id} at '{checkpoint.path}'",
             next_step=way_out,
         )
     if committed is not None and (decided is None or committed > decided):
@@ -342,7 +343,7 @@ def refuse_other_checkpoint(plan: Plan, head: Head) -> None:
             allowed=f"batch {decided}",
             next_step=way_out,
         )
-    if checkpoint.offsets(decided).hash != last.offsets_hash:
+    if checkpoint.offsets(decided).hash != last.source.offsets_hash:
         raise CheckpointMismatchError.of(
             f"Batch {decided} was decided from other records than the checkpoint now names.",
             got=f"the checkpoint at '{checkpoint.path}'",
@@ -353,7 +354,7 @@ def refuse_other_checkpoint(plan: Plan, head: Head) -> None:
 
 def _is_to_discard(plan: Plan, last: StepFacts) -> bool:
     """Return whether the checkpoint is the one that the last step gives up."""
-    return last.kind.discards_checkpoint and plan.checkpoint.id_to_discard == last.query_id
+    return last.decision.begins and plan.checkpoint.id_to_discard == last.source.query_id
 
 
 def without_its_checkpoint(plan: Plan, last: StepFacts | None) -> str:

@@ -132,7 +132,7 @@ def decided_rows(spark: SparkSession, plan: Plan, facts: StepFacts, state_versio
         state_version: Version of the state to read.
     """
     shown = plan.state.shown(spark, state_version)
-    if not facts.floor:
+    if not facts.frontier.floor:
         return shown
-    is_below = plan.sink.below(facts.floor)
+    is_below = plan.sink.below(facts.frontier.floor)
     return shown.where(~is_below)

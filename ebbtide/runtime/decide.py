@@ -7,7 +7,7 @@ about a share of the keys, and write files; the driver commits these. A small st
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import read_file
 from ebbtide.ledger.facts import Head, StepFacts
+from ebbtide.model.decision import Action, Append, Apply
 from ebbtide.model.offsets import OffsetRanges
-from ebbtide.model.step import StepKind
 from ebbtide.operators.sequence.linked_keys import linked_keys
 from ebbtide.paths import join
 from ebbtide.runtime.plan import Plan
@@ -31,8 +31,12 @@ from ebbtide.state_table.staged import SLICES
 from ebbtide.state_table.table import LINKS
 from ebbtide.tasks import run_tasks
 
-Decision = tuple[Snapshot, StepFacts]
+Committed = tuple[Snapshot, StepFacts]
 """A version of the state, and the facts committed with it."""
+OVERWRITING = ("updated", "deleted", "filled")
+"""Counts of a step that changes rows which the sink has."""
+PENDING = "pending_key_changes"
+"""Count of the rows that wait for a value from under another key."""
 ROWS_PER_TASK = 50_000
 """Changes that one task takes; more make more tasks, each with less memory."""
 ROWS_IN_DRIVER = 20_000
@@ -48,7 +52,7 @@ def decide(
     *,
     snapshot: Snapshot,
     parts: Sequence[Part],
-) -> Decision:
+) -> Committed:
     """Decide a batch.
 
     Args:
@@ -92,6 +96,8 @@ def decide(
             facts,
             in_driver=in_driver,
         )
+    is_pending = decided.metrics.get(PENDING, 0) > 0
+    facts = facts.model_copy(update={"state": facts.state.model_copy(update={PENDING: is_pending})})
     return _commit(plan, decided, facts, snapshot, parts)
 
 
@@ -119,7 +125,7 @@ def expire(
     *,
     snapshot: Snapshot,
     must_commit: bool,
-) -> Decision | None:
+) -> Committed | None:
     """Decide a tick: drop what has expired, fire timers.
 
     Args:
@@ -169,7 +175,7 @@ def _work(plan: Plan, head: Head, facts: StepFacts, snapshot: Snapshot) -> Work:
 
 def _sink_rows(plan: Plan, head: Head) -> Stored | None:
     """Return the sink's rows, where they stand in for entries that have expired."""
-    if not plan.spec.expires_live or head.facts is None or head.facts.kind is StepKind.RESET:
+    if not plan.spec.expires_live or head.facts is None or head.facts.decision.is_reset:
         return None
     sink = Snapshot.read(plan.sink.path)
     if sink is None:
@@ -192,13 +198,29 @@ def _shares(spark: SparkSession, staged: Staged, linked: pa.Table | None) -> lis
     return shares
 
 
-def _commit(plan: Plan, decided: Decided, facts: StepFacts, snapshot: Snapshot, parts: Sequence[Part]) -> Decision:
+def _commit(plan: Plan, decided: Decided, facts: StepFacts, snapshot: Snapshot, parts: Sequence[Part]) -> Committed:
     counts = {name: count for name, count in decided.metrics.items() if count}
-    facts = facts.model_copy(update={"counts": counts})
+    tables = {**_actions(plan, facts, counts), **facts.decision.tables}
+    decision = facts.decision.model_copy(update={"counts": counts, "tables": tables})
+    facts = facts.with_decision(decision)
     adds = list(decided.adds)
     if parts:
         adds.append(plan.state.note_file(parts, facts.step))
     return plan.state.commit_files(adds, facts, snapshot), facts
+
+
+def _actions(plan: Plan, facts: StepFacts, counts: Mapping[str, int]) -> dict[str, Action]:
+    """Return what sink and changelog have to do about what was decided."""
+    actions: dict[str, Action] = {}
+    raises_floor = facts.read.floor_raised
+    overwrites = raises_floor or any(counts.get(name) for name in OVERWRITING)
+    if overwrites or counts.get("inserted"):
+        # Rows that were in the sink before the first step are adopted as if they came.
+        is_adoption = facts.state.unadopted is not None
+        actions["sink"] = Apply(only_inserts=not (overwrites or is_adoption))
+    if plan.spec.emits_every and (raises_floor or counts.get("emitted")):
+        actions["changelog"] = Append()
+    return actions
 
 
 def _repeats_of(plan: Plan, head: Head, staged: Staged) -> OffsetRanges | None:
@@ -213,7 +235,7 @@ def read_before(plan: Plan, head: Head) -> OffsetRanges | None:
     """Return the offsets that earlier steps read; None where the operator knows redelivered records by itself."""
     if not plan.tracks_offsets:
         return None
-    return OffsetRanges(head.facts.positions if head.facts else {})
+    return OffsetRanges(head.facts.frontier.offsets if head.facts else {})
 
 
 def _linked(plan: Plan, staged: Staged, snapshot: Snapshot) -> pa.Table | None:

@@ -11,18 +11,23 @@ from pyspark.sql import SparkSession
 
 from ebbtide.delta import log
 from ebbtide.errors import LeaseAskedError, LeaseHeldError, PausedError, QuarantineThresholdError, Transient
+from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.pauses import refuse_paused, wait_until_resumed
 from ebbtide.ledger.requests import Requests
+from ebbtide.ledger.tables import BESIDE_STATE
+from ebbtide.model.decision import Clear, Decision, Source
 from ebbtide.model.durations import to_ms
+from ebbtide.model.step import reset_frontier
 from ebbtide.paths import delete, move_aside
-from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_others_sink
+from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_misfits, refuse_others_sink
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.following import Faults, Following, GoingOn
 from ebbtide.runtime.missing_files import refuse_missing_files
 from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress
+from ebbtide.runtime.reading import SourceSteps
 from ebbtide.runtime.refusals import (
     lost_by_refresh,
     refuse_changed_spec,
@@ -138,6 +143,25 @@ def _set_unreadable_aside(plan: Plan, stepper: Stepper) -> None:
     stepper.tables = OwnTables(plan)
 
 
+def reset(stepper: Stepper, clock_ms: int, lost: str | None) -> None:
+    """Commit the step that starts over: an empty state is the decision; the sink, the quarantine and the checkpoint follow.
+
+    Args:
+        stepper: Makes it; under a new incarnation from then on.
+        clock_ms: The time, epoch ms.
+        lost: What cannot be read again, where a user accepted that.
+    """
+    stepper.lease.renew_incarnation()
+    frontier = reset_frontier(stepper.next_clock(clock_ms))
+    source = stepper.source_begun(position=None, start=None).model_copy(update={"lost": lost})
+    cleared = Decision(tables={name: Clear() for name in BESIDE_STATE}, source=Source.BEGIN)
+    facts = stepper.facts(Cause(what="reset"), decision=cleared, source=source, frontier=frontier)
+    number = 1 + stepper.last_number  # over all incarnations: a state may have been lost
+    has_no_rows = facts.state.model_copy(update={"pending_key_changes": False})
+    facts = facts.model_copy(update={"step": number, "state": has_no_rows})
+    stepper.commit(facts, stepper.plan.state.emptied(stepper.found()))
+
+
 def following_of(spec: Pipeline) -> Following | None:
     """Return how a spec's runs go on; None if they end."""
     if spec.run == "bounded":
@@ -197,11 +221,12 @@ class _Run:
             if not self.is_fresh:
                 _clear_the_way(plan)
             plan.state.create()
+            stepper = Stepper(plan, lease, self.clock(), fresh=self.is_fresh)
             pace = Pace(self.spec.source.max_records_per_second, self.stop)
-            stepper = Stepper(plan, lease, self.clock(), fresh=self.is_fresh, on_phase=shown.begin, pace=pace)
-            shown.stepper = stepper
+            steps = SourceSteps(stepper, shown.begin, pace)
+            shown.steps = steps
             self._open(plan, stepper, accepts_path=accepts_path, accepts_loss=accepts_loss)
-            stream = Stream(self.spark, plan, stepper, self._report, shown.begin, self.stop, self.clock)
+            stream = Stream(self.spark, steps, self._report, shown.begin, self.stop, self.clock)
             shown.begin("listing the source")
             if accepts_loss and not self.is_fresh:
                 stream.accept_loss()
@@ -213,7 +238,7 @@ class _Run:
             else:
                 stream.follow(found, self.going_on)
             if not self.stop.is_set():
-                tick = stepper.tick(self.spark, self.clock())
+                tick = steps.tick(self.spark, self.clock())
                 self._report(tick)
             look = plan.look_for_foreign_writes(lease.facts)
             lease.note(look.looked)
@@ -265,7 +290,7 @@ class _Run:
             lost = lost_by_refresh(plan, stepper, accepts=accepts_loss)
             self._rehearse(plan)
         else:
-            stepper.refuse_misfits()
+            refuse_misfits(plan, stepper.tables, stepper.head, stepper.found())
             refuse_missing_files(plan, stepper.found(), stepper.tables.sink())
             refuse_changed_spec(plan, stepper)
             refuse_other_path(stepper, accepts=accepts_path)
@@ -274,8 +299,7 @@ class _Run:
             plan.changelog.create()
         stepper.source_path = self.spec.source_path
         if self.is_fresh:
-            incarnation = stepper.lease.renew_incarnation()
-            stepper.reset(self.spark, incarnation, self.clock(), lost)
+            reset(stepper, self.clock(), lost)
         stepper.publish(self.spark)
         stepper.plan.sink.refuse_altered()
 
@@ -342,12 +366,12 @@ class _Phases:
 
     pipeline: str
     on_phase: OnPhase
-    stepper: Stepper | None = None
+    steps: SourceSteps | None = None
     found: Discovery = field(default_factory=Discovery)
 
     def begin(self, name: str, step: int | None = None) -> None:
         """Tell a phase as it begins."""
-        making = self.stepper if step else None
+        making = self.steps if step else None
         files_read = making.parts_read if making else 0
         places_read = making.places_read if making else 0
         n_files = len(self.found.parts)

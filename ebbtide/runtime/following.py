@@ -17,9 +17,8 @@ from ebbtide.sources.source import Discovery
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ebbtide.runtime.plan import Plan
     from ebbtide.runtime.progress import StepProgress
-    from ebbtide.runtime.step import Stepper
+    from ebbtide.runtime.reading import SourceSteps
 
 FAULTS = (SourceUnavailableError, SourceStartError, StoreUnavailableError)
 """Errors that are waited out: brokers or stores that are away for a while. A lost lease is none: another run has it."""
@@ -147,8 +146,7 @@ class Watcher:
 
     Args:
         spark: The session.
-        plan: The pipeline.
-        stepper: Makes its steps.
+        steps: Makes the pipeline's steps.
         following: How often.
         faults: Waits out those of the brokers.
         clock: Returns the time, epoch ms.
@@ -158,16 +156,14 @@ class Watcher:
     def __init__(
         self,
         spark: SparkSession,
-        plan: Plan,
-        stepper: Stepper,
+        steps: SourceSteps,
         following: Following,
         faults: Faults,
         clock: Clock,
         report: Callable[[StepProgress | None], None],
     ) -> None:
         self._spark = spark
-        self._plan = plan
-        self._stepper = stepper
+        self._steps = steps
         self._following = following
         self._faults = faults
         self._clock = clock
@@ -192,7 +188,7 @@ class Watcher:
         if now_s < self._looks_s:
             return False
         self._looks_s = now_s + self._following.interval_ms / 1000
-        self._stepper.lease.make_way()
+        self._steps.stepper.lease.make_way()
         try:
             found = self._discover()
         except Transient as error:
@@ -208,9 +204,10 @@ class Watcher:
         return is_idle
 
     def _discover(self) -> Discovery:
-        plan = self._plan
-        since = plan.follows_on(self._stepper.position)
-        found = plan.source.discover(self._stepper.files_read(), self._clock(), since)
+        stepper = self._steps.stepper
+        plan = stepper.plan
+        since = plan.follows_on(stepper.position)
+        found = plan.source.discover(stepper.files_read(), self._clock(), since)
         if found != self._found:
             plan.source.note(found, plan.at("plan.json"))
             self._found = found
@@ -221,10 +218,10 @@ class Watcher:
         if now_ms - self._ticked_ms < self._following.tick_every_ms:
             return
         self._ticked_ms = now_ms
-        tick = self._stepper.tick(self._spark, now_ms)
+        tick = self._steps.tick(self._spark, now_ms)
         self._report(tick)
         # Nothing is left to do, so that no step will come that could end them.
-        if not self._faults.are_over and not self._plan.checkpoint.is_open:
+        if not self._faults.are_over and not self._steps.plan.checkpoint.is_open:
             self._end_faults()
 
     def _end_faults(self) -> None:

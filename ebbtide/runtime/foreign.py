@@ -22,7 +22,6 @@ from pyspark.sql import functions as F
 from ebbtide.delta import log
 from ebbtide.delta.feed import readable_since
 from ebbtide.errors import DamagedFileError
-from ebbtide.ledger.decisions import decision_of
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.foreign_writes import data_commits
 from ebbtide.ledger.windows import sink_window_end, window_end
@@ -80,7 +79,7 @@ def may_forget(plan: Plan, facts: StepFacts) -> bool:
         plan: The pipeline.
         facts: Of its last step.
     """
-    return facts.orphans or plan.spec.expires_live
+    return facts.frontier.orphans or plan.spec.expires_live
 
 
 def foreign_commits(
@@ -140,11 +139,10 @@ def _last_step_before(version: int, steps: Sequence[tuple[int, int]]) -> int:
 def _since(plan: Plan, facts: StepFacts, state_version: int, sink_version: int) -> int:
     """Return the version of the sink at which the last window has ended."""
     sink = plan.sink.path
-    action = decision_of(facts, {}, emits=False).tables.get("sink")
-    writes_all = isinstance(action, Rewrite)
+    writes_all = isinstance(facts.decision.tables.get("sink"), Rewrite)
     is_open = writes_all and plan.sink.last_step() < facts.step
     # A repair that is being made has not ended the window yet that it looks at.
-    before = facts.state_version if is_open else state_version
+    before = facts.state.version if is_open else state_version
     state_end = window_end(plan.state.path, 0, before)
     sink_end = window_end(sink, 0, sink_version)
     return sink_window_end(plan.state.path, state_end, sink_end)
@@ -265,9 +263,9 @@ def _net(changes: DataFrame, key: Sequence[str]) -> DataFrame:
 def _right(rows: DataFrame, plan: Plan, facts: StepFacts) -> DataFrame:
     """Pick the rows that must be there, of those that are there and what others did to them."""
     right = _net(rows, plan.sink.key).where("_n > 0")
-    if not facts.floor:
+    if not facts.frontier.floor:
         return right
-    is_below = plan.sink.below(facts.floor, "_row.")
+    is_below = plan.sink.below(facts.frontier.floor, "_row.")
     return right.where(~F.coalesce(is_below, F.lit(False)))
 
 
@@ -305,7 +303,7 @@ def _deletions(plan: Plan, since: int) -> _Deletions:
     for version, facts in plan.state.steps():
         if facts.step <= since:
             break
-        if not isinstance(plan.decision(version, facts).tables.get("sink"), Apply):
+        if not isinstance(facts.decision.tables.get("sink"), Apply):
             continue
         try:
             gone = _deleted_in(plan, version, key)

@@ -8,14 +8,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import EbbtideError
-from ebbtide.ledger.facts import FREE, STATE_FORMAT, Head, LedgerFacts, StepFacts
+from ebbtide.ledger.facts import FREE, Head, LedgerFacts, StepFacts
 from ebbtide.ledger.pauses import refuse_paused
-from ebbtide.model.decision import Source
 from ebbtide.model.entries import Step, live_entries
-from ebbtide.model.step import StepKind, next_frontier
+from ebbtide.model.step import next_frontier
 from ebbtide.operators.expiry import due_timers
 from ebbtide.operators.operator import Operator
 from ebbtide.runtime.belonging import OwnTables, refuse_misfits_at_rest
@@ -26,7 +24,7 @@ from ebbtide.runtime.unused import has_unused_of_spec
 from ebbtide.sources.source import Discovery
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.view import MaterializedView
-from ebbtide.state_table.layout import ROW, files_noted, may_hold_expired, newest_facts, rows_of
+from ebbtide.state_table.layout import ROW, files_noted, may_hold_expired, newest_step, rows_of
 
 MOST_FILES = 1_000
 """Data files that are opened; for more Spark is no dearer."""
@@ -57,30 +55,27 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
     refuse_paused(spec.name, turn)
     spec = plan.spec
     state = plan.at("state")
-    last = newest_facts(state)
+    last = newest_step(state)
     snapshot = _snapshot(state)
     if snapshot is None:
         return None
     if last is None:
         return _idle_before_first_step(plan, turn, snapshot, clock_ms)
-    version, stored = last
-    if stored[log.FACTS] != STATE_FORMAT:
-        return None
-    facts = StepFacts.read(stored, state)
+    version, facts = last
     tables = OwnTables(plan)
     refuse_misfits_at_rest(plan, tables, Head(version, facts), snapshot)
     is_idle = (
-        not spec.misfits(facts.spec)
-        and spec.source_path == facts.source_path
+        not spec.misfits(facts.state.spec)
+        and spec.source_path == facts.source.path
         and _is_free(plan)
-        and _is_finished(plan, tables, version, facts)
+        and _is_finished(plan, tables, facts)
         and not _may_be_due(plan, snapshot, facts, clock_ms)
     )
     if not is_idle:
         return None
     refuse_missing_files(plan, snapshot, tables.sink())
     files_read = files_noted(state, snapshot.files.values())
-    listed = plan.source.discover(files_read, clock_ms, plan.follows_on(facts.source_position))
+    listed = plan.source.discover(files_read, clock_ms, plan.follows_on(facts.source.position))
     if listed.nothing_matched:
         return None
     return _summary(plan, turn, listed)
@@ -138,10 +133,10 @@ def _is_free(plan: Plan) -> bool:
     return turn is not None and turn.holder == FREE
 
 
-def _is_finished(plan: Plan, tables: OwnTables, version: int, facts: StepFacts) -> bool:
+def _is_finished(plan: Plan, tables: OwnTables, facts: StepFacts) -> bool:
     """Return whether the last step reached tables and checkpoint, and these are the ones it was made with."""
-    decision = plan.decision(version, facts)
-    begins_again = decision.source is Source.BEGIN and not decision.is_swap  # after a swap the source is read on
+    decision = facts.decision
+    begins_again = decision.begins and decision.swapped is None  # after a swap the source is read on
     if begins_again or not _has_batches_of(plan, facts):
         return False
     return not tables.lacking(decision, facts.step)
@@ -151,9 +146,9 @@ def _has_batches_of(plan: Plan, facts: StepFacts) -> bool:
     """Return whether the checkpoint is the one that a step was made with, and has nothing open; after a swap there is none."""
     checkpoint = plan.checkpoint
     last_batch = checkpoint.last_committed()
-    if last_batch != facts.batch_id or checkpoint.is_open:
+    if last_batch != facts.source.batch_id or checkpoint.is_open:
         return False
-    return last_batch is None or checkpoint.query_id == facts.query_id
+    return last_batch is None or checkpoint.query_id == facts.source.query_id
 
 
 def _may_be_due(plan: Plan, state: Snapshot, facts: StepFacts, clock_ms: int) -> bool:
@@ -197,9 +192,9 @@ def _columns_asked(operator: Operator) -> pa.Schema:
 
 def _next_tick(plan: Plan, facts: StepFacts, clock_ms: int) -> Step:
     """Return the number and the clocks of the tick of a run that reads nothing."""
-    clock = plan.clock_after(facts, clock_ms)
-    frontier = next_frontier(facts, StepKind.TICK, clock, plan.rules)
-    return frontier.operator_step
+    clock = plan.clock_after(facts.frontier, clock_ms)
+    frontier = next_frontier(facts.frontier, clock, plan.rules)
+    return frontier.operator_step(facts.step + 1)
 
 
 def _any_due(operator: Operator, rows: pa.Table, at: Step) -> bool:

@@ -80,8 +80,8 @@ def lacking(plan: Plan, name: str, since: int) -> Lacking:
             again[facts.step] = n_rows - n_lost
         if n_lost:
             lost[facts.step] = n_lost
-        if name == "quarantine" and facts.left_quarantine and _remaining(plan, facts).is_removal_lost:
-            returning[facts.step] = sum(facts.left_quarantine.values())
+        if name == "quarantine" and facts.decision.removed and _remaining(plan, facts).is_removal_lost:
+            returning[facts.step] = sum(facts.decision.removed.values())
     return Lacking(again, lost, returning, unknown_until)
 
 
@@ -95,7 +95,7 @@ def append_lacking(plan: Plan, name: str) -> None:
     since = plan.beside(name).last_step()
     steps, _ = _steps_after(plan, name, since)
     for version, facts in steps:
-        is_cleared = isinstance(plan.decision(version, facts).tables[name], Clear)
+        is_cleared = isinstance(facts.decision.tables[name], Clear)
         if name == "quarantine":
             _append_bad(plan, facts, is_cleared=is_cleared)
         else:
@@ -106,7 +106,7 @@ def _append_bad(plan: Plan, facts: StepFacts, *, is_cleared: bool) -> None:
     if is_cleared:
         plan.quarantine.empty(facts)
     else:
-        plan.quarantine.append(facts.model_copy(update={"bad_rows": _remaining(plan, facts).actions}))
+        plan.quarantine.append(_remaining(plan, facts).actions, facts)
 
 
 def _append_emitted(plan: Plan, version: int, facts: StepFacts, *, is_cleared: bool) -> None:
@@ -125,7 +125,7 @@ def _steps_after(plan: Plan, name: str, since: int) -> tuple[Steps, int]:
         if facts.step <= since:
             break
         oldest = facts.step
-        match plan.decision(version, facts).tables.get(name):
+        match facts.decision.tables.get(name):
             case Clear():  # an older copy has rows of before; nothing of that counts
                 found.append((version, facts))
                 return found[::-1], 0
@@ -140,7 +140,7 @@ def _steps_after(plan: Plan, name: str, since: int) -> tuple[Steps, int]:
 
 def _emitted_of(plan: Plan, version: int, facts: StepFacts) -> tuple[int, int]:
     """Count what a step emitted, and what of it is lost."""
-    n_rows = plan.state.counts(version, facts)["emitted"] + facts.floor_raised
+    n_rows = facts.decision.counts.get("emitted", 0) + facts.read.floor_raised
     if not n_rows:
         return 0, 0
     is_lost = _emitted(plan, version, facts) is None
@@ -149,8 +149,8 @@ def _emitted_of(plan: Plan, version: int, facts: StepFacts) -> tuple[int, int]:
 
 def _emitted(plan: Plan, version: int, facts: StepFacts) -> pa.Table | None:
     """Read what a step emitted; None if it emitted nothing, or that cannot be read."""
-    n_emitted = plan.state.counts(version, facts)["emitted"]
-    if not (n_emitted or facts.floor_raised):
+    n_emitted = facts.decision.counts.get("emitted", 0)
+    if not (n_emitted or facts.read.floor_raised):
         return None
     changes = StepChanges(plan.state.path, version, plan.operator)
     try:
@@ -161,10 +161,8 @@ def _emitted(plan: Plan, version: int, facts: StepFacts) -> pa.Table | None:
 
 def _bad_of(plan: Plan, facts: StepFacts) -> tuple[int, int]:
     """Count the bad records of a step, and those of them that are lost."""
-    if facts.bad_rows is None:  # an older step, which did not write its files down
-        return facts.quarantined, facts.quarantined
-    adds = [action for action in facts.bad_rows if "add" in action]
-    shortened = {action["remove"]["path"] for action in facts.bad_rows if "remove" in action}
+    adds = [action for action in facts.decision.bad_rows if "add" in action]
+    shortened = {action["remove"]["path"] for action in facts.decision.bad_rows if "remove" in action}
     n_rows = n_lost = 0
     for add in adds:
         file = DataFile(add["add"])
@@ -193,7 +191,7 @@ class _Remaining:
 def _remaining(plan: Plan, facts: StepFacts) -> _Remaining:
     """Return what is still known of a step's bad records: of a file that lost some it takes both what it was and what is left."""
     by_path: dict[str, list[Action]] = {}
-    for action in facts.bad_rows or []:
+    for action in facts.decision.bad_rows:
         for named in action.values():
             by_path.setdefault(named["path"], []).append(action)
     actions: list[Action] = []

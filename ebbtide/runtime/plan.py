@@ -6,7 +6,6 @@ Spark: tables are made when they are asked for.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -19,13 +18,11 @@ from ebbtide.formats.format import Format
 from ebbtide.formats.plain import PlainDecoder
 from ebbtide.formats.settings import UnknownColumns
 from ebbtide.ledger.checkpoint import Checkpoint
-from ebbtide.ledger.decisions import decision_of
-from ebbtide.ledger.facts import LedgerFacts, StepFacts
+from ebbtide.ledger.facts import LedgerFacts
 from ebbtide.ledger.foreign_writes import Look, look_for_foreign_writes
 from ebbtide.ledger.lease import newest_turn
 from ebbtide.model.changelog import TRUNCATE, changelog_schema
 from ebbtide.model.clock import Reading
-from ebbtide.model.decision import Decision
 from ebbtide.model.durations import to_ms
 from ebbtide.model.step import Frontier, StepRules, clock_after
 from ebbtide.operators.arrival.operator import ArrivalOperator
@@ -46,7 +43,7 @@ from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.stateful import StatefulPipeline
 from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.spec.view import MaterializedView
-from ebbtide.state_table.layout import counts, newest_facts
+from ebbtide.state_table.layout import newest_step
 from ebbtide.state_table.staged import Stager
 from ebbtide.views.inputs import ViewTables
 
@@ -228,9 +225,8 @@ class Plan:
         home = join(location, spec.name)
         if spec.schema_evolution_mode != "evolve":
             return cls(home, spec)
-        newest = newest_facts(join(home, "state"))
-        _, facts = newest or (0, {})
-        evolved = spec.lacking(facts.get("evolved", {}))
+        newest = newest_step(join(home, "state"), older=True)
+        evolved = spec.lacking(newest[1].state.evolved if newest else {})
         return cls(home, spec.with_columns(evolved), evolved)
 
     def with_columns(self, types: Mapping[str, str]) -> Plan:
@@ -376,21 +372,6 @@ class Plan:
         """
         before = turn.looked if turn else {}
         return look_for_foreign_writes(self.spec.name, self.state.path, self.sink.path, before)
-
-    def decision(self, version: int, facts: StepFacts) -> Decision:
-        """Return what a step decided for the tables beside the state.
-
-        Args:
-            version: Version of the state that holds it.
-            facts: Its facts.
-        """
-        return decision_of(facts, self.counts(version, facts), emits=self.spec.emits_every)
-
-    def counts(self, version: int, facts: StepFacts) -> Counter[str]:
-        """Return what a step decided, by name; nothing of one that decides nothing for the sink; arguments as `decision`."""
-        if not facts.kind.is_published:
-            return Counter()
-        return counts(self.at("state"), version, facts.counts)
 
     def clock_after(self, last: Frontier | None, wall_ms: int) -> Reading:
         """Read the clock of a step that a run beginning now would make after the last one; holds no lease.

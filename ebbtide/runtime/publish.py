@@ -12,7 +12,7 @@ from ebbtide.delta.fitting import columns_of, types_of
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import LeaseLostError, SpecChangedError
 from ebbtide.ledger.facts import Head, StepFacts
-from ebbtide.model.decision import Action, Alter, Append, Apply, Clear, Replace, Restore, Rewrite, Source
+from ebbtide.model.decision import Action, Alter, Append, Apply, Clear, Replace, Restore, Rewrite
 from ebbtide.paths import delete
 from ebbtide.runtime.completeness import DECIDED, SHOWN, decided_rows, differences
 from ebbtide.runtime.foreign import UNSURE, foreign_rows
@@ -39,19 +39,24 @@ def publish(spark: SparkSession, plan: Plan, head: Head) -> Counter[str]:
     facts = head.facts
     if facts is None:
         return Counter()
-    decision = plan.decision(head.version, facts)
+    decision = facts.decision
     for name, action in decision.tables.items():
         if _concerns(plan, name, action) and _lacks(plan.beside(name).last_step(), facts):
             _perform(spark, plan, head.version, facts, name, action)
-    if decision.source is Source.BEGIN:
+    if decision.begins:
         _discard_read(plan, facts)
-    if decision.is_swap:
-        drop_swapped(plan, facts)
-    return plan.counts(head.version, facts)
+    if decision.swapped is not None:
+        drop_swapped(plan, decision.swapped)
+    return Counter(decision.counts)
 
 
 def _concerns(plan: Plan, name: str, action: Action) -> bool:
-    """Return whether there is something to do: a table that is not there has nothing to clear, to restore or to alter."""
+    """Return whether there is something to do: a table that is not there has nothing to clear, to restore or to alter.
+
+    One of an earlier spec is cleared, restored and altered, though nothing is appended to it any more.
+    """
+    if name == "changelog" and isinstance(action, Append | Rewrite) and not plan.spec.emits_every:
+        return False
     brings_rows = isinstance(action, Append) or (isinstance(action, Replace) and action.version is not None)
     return name == "sink" or brings_rows or bool(log.versions(plan.at(name)))
 
@@ -79,7 +84,7 @@ def _perform(
             changes = StepChanges(plan.state.path, version, plan.operator)
             plan.sink.apply(spark, changes, facts, only_inserts=action.only_inserts)
         case Append():
-            _append(plan, version, facts, name)
+            _append(plan, version, facts, name, action)
         case Restore():
             _restore(spark, plan, facts, name, action)
         case Replace():
@@ -92,10 +97,10 @@ def _perform(
             _rewrite(spark, plan, facts, name, action)
 
 
-def _append(plan: Plan, version: int, facts: StepFacts, name: str) -> None:
+def _append(plan: Plan, version: int, facts: StepFacts, name: str, action: Append) -> None:
     """Append emitted rows to the changelog, or bring the quarantine to what the step decided."""
     if name == "quarantine":
-        plan.quarantine.append(facts)
+        plan.quarantine.append(action.actions, facts)
         return
     changes = StepChanges(plan.state.path, version, plan.operator)
     plan.changelog.append(changes.emitted(plan.changelog.schema), facts)
@@ -181,11 +186,11 @@ def _has_other_columns(plan: Plan) -> bool:
 
 def _refuse_other_spec(plan: Plan, facts: StepFacts) -> None:
     """Refuse to finish a migration or a repair with another spec than its own."""
-    if plan.spec.misfits(facts.spec):
+    if plan.spec.misfits(facts.state.spec):
         raise SpecChangedError.of(
-            f"The {facts.kind} of '{facts.pipeline}' in step {facts.step} is not finished, and its spec was another one.",
+            f"The {facts.cause.what} of '{facts.pipeline}' in step {facts.step} is not finished, and its spec was another one.",
             got=plan.spec.identity,
-            allowed=facts.spec,
+            allowed=facts.state.spec,
             next_step="Run 'ebbtide run' or 'ebbtide migrate --apply' with that spec first.",
         )
 
@@ -212,5 +217,5 @@ def _lacks(last_step: int, facts: StepFacts) -> bool:
 def _discard_read(plan: Plan, facts: StepFacts) -> None:
     """Discard what is staged and Spark's checkpoint, unless a run has begun another: the source is read again."""
     delete(plan.at("staged"))
-    if plan.checkpoint.id_to_discard == facts.query_id:
+    if plan.checkpoint.id_to_discard == facts.source.query_id:
         plan.checkpoint.discard()

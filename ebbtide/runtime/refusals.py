@@ -14,7 +14,6 @@ from ebbtide.errors import (
 )
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.pauses import refuse_paused
-from ebbtide.model.step import StepKind
 from ebbtide.runtime.belonging import refuse_lost_ledger
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
@@ -77,7 +76,7 @@ def lost_by_refresh(plan: Plan, stepper: Stepper, *, accepts: bool) -> str | Non
     """
     last = stepper.last
     source = plan.spec.identity.get("source")
-    is_same_source = last is not None and last.spec.get("source") == source
+    is_same_source = last is not None and last.state.spec.get("source") == source
     span = stepper.source_span if is_same_source else None
     has_parts = is_same_source and span is None and not isinstance(plan.spec, MaterializedView)
     read: FileSizes = {}
@@ -88,8 +87,8 @@ def lost_by_refresh(plan: Plan, stepper: Stepper, *, accepts: bool) -> str | Non
         except (DamagedFileError, DeltaLogError):
             unknown = UNKNOWN
     lost = plan.source.gone(read, span) or unknown
-    if lost is None and last is not None and last.kind is StepKind.RESET:
-        return last.lost  # of a refresh that is made once more
+    if lost is None and last is not None and last.decision.is_reset:
+        return last.source.lost  # of a refresh that is made once more
     if lost is None or accepts:
         return lost
     raise SourceLostError.of(
@@ -126,7 +125,7 @@ def refuse_changed_spec(plan: Plan, stepper: Stepper) -> None:
 def refuse_misfit(plan: Plan, last: StepFacts) -> None:
     """Refuse a spec that does not fit the last step; see `refuse_changed_spec`."""
     given = plan.spec.identity
-    stored = last.spec
+    stored = last.state.spec
     changed = plan.spec.misfits(stored)
     if not changed:
         return

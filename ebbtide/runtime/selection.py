@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.changelog import ORDER
+from ebbtide.model.decision import Append
 from ebbtide.paths import ParquetFile, delete, join
 from ebbtide.redaction import MASK
 from ebbtide.runtime.bad_rows import refuse_too_many
@@ -193,10 +194,10 @@ def with_failed(
     if not n_failed:
         return facts
     bad = bad_rows(plan, expressions, failed, staged.find)
-    n_bad = facts.quarantined + n_failed
+    n_bad = facts.read.quarantined + n_failed
     if n_bad > plan.spec.quarantine.max_rows_per_step:
         _written(bad, join(plan.at("staged"), str(facts.step), "transform.bad.parquet"))
-    refuse_too_many(plan, n_bad, facts.records)
+    refuse_too_many(plan, n_bad, facts.read.records)
     return with_bad(plan, bad, facts)
 
 
@@ -204,15 +205,18 @@ def with_bad(plan: Plan, bad: pa.Table, facts: StepFacts) -> StepFacts:
     """Return a step's facts with further bad rows, which are written down for the quarantine."""
     if not len(bad):
         return facts
-    total = None if facts.total_quarantined is None else facts.total_quarantined + len(bad)
+    total = facts.frontier.total_quarantined
+    counted = {
+        "read": facts.read.model_copy(update={"quarantined": facts.read.quarantined + len(bad)}),
+        "frontier": facts.frontier.model_copy(
+            update={"total_quarantined": None if total is None else total + len(bad)}
+        ),
+    }
+    before = facts.decision.tables.get("quarantine")
+    known = before if isinstance(before, Append) else Append()
     actions = plan.quarantine.write(bad, facts)
-    return facts.model_copy(
-        update={
-            "quarantined": facts.quarantined + len(bad),
-            "total_quarantined": total,
-            "bad_rows": [*(facts.bad_rows or ()), *actions],
-        }
-    )
+    appended = Append((*known.actions, *actions), known.removed)
+    return facts.model_copy(update=counted).with_tables({"quarantine": appended})
 
 
 def bad_rows(plan: Plan, expressions: Expressions, failed: Sequence[Failed], find: Find) -> pa.Table:

@@ -19,6 +19,7 @@ from ebbtide.runtime.clock import Clock
 from ebbtide.runtime.following import Following, GoingOn, Watcher
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import StepProgress
+from ebbtide.runtime.reading import SourceSteps
 from ebbtide.runtime.step import Stepper
 from ebbtide.sources.source import Discovery, beginning_of
 from ebbtide.views.inputs import ViewTables
@@ -38,8 +39,7 @@ class Stream:
 
     Args:
         spark: The session.
-        plan: The pipeline.
-        stepper: Makes its steps.
+        steps: Makes them.
         report: Takes each step's progress; None where a tick found nothing to do.
         begin: Called with the name of each phase as it begins.
         stop: Ends it after the step under way.
@@ -47,12 +47,21 @@ class Stream:
     """
 
     spark: SparkSession
-    plan: Plan
-    stepper: Stepper
+    steps: SourceSteps
     report: Callable[[StepProgress | None], None]
     begin: Callable[[str], None]
     stop: threading.Event
     clock: Clock
+
+    @property
+    def stepper(self) -> Stepper:
+        """What commits the steps."""
+        return self.steps.stepper
+
+    @property
+    def plan(self) -> Plan:
+        """The pipeline, with the columns that it has by now."""
+        return self.stepper.plan
 
     def discover(self) -> Discovery:
         """Find what there is to read; where the first step begins is noted."""
@@ -63,7 +72,7 @@ class Stream:
         found = plan.source.discover(files_read, self.clock(), since)
         if since is None and found.position is not None:
             plan.checkpoint.note_start(found.position, plan.start_asked)
-        last_batch = stepper.last.batch_id if stepper.last else None
+        last_batch = stepper.last.source.batch_id if stepper.last else None
         plan.checkpoint.forget_undecided(last_batch)
         return found
 
@@ -81,7 +90,7 @@ class Stream:
             left = source.discover_left(since).position
             if left is None:
                 raise
-            noted = stepper.accept_loss(self.spark, beginning_of(left), str(error), now_ms)
+            noted = self.steps.accept_loss(self.spark, beginning_of(left), str(error), now_ms)
             self.report(noted)
 
     def read(self, found: Discovery) -> None:
@@ -119,7 +128,7 @@ class Stream:
         stop = self.stop
         is_again = False
         while not stop.is_set():
-            watcher = Watcher(self.spark, self.plan, self.stepper, how, faults, self.clock, self.report)
+            watcher = Watcher(self.spark, self.steps, how, faults, self.clock, self.report)
             begun = threading.Event()
             try:
                 if is_again:
@@ -145,7 +154,7 @@ class Stream:
             checkpoint.plan(puts, batch_id, self.clock(), tables.pinned().model_dump_json())
         batch_id = checkpoint.last_planned() or 0
         nothing = self.spark.range(0)
-        progress = self.stepper.batch(nothing, batch_id)
+        progress = self.steps.batch(nothing, batch_id)
         checkpoint.commit(puts, batch_id)
         return progress
 
@@ -170,7 +179,7 @@ def drive(
     """
     plan = stream.plan
     batches = Batches(
-        lambda frame, batch_id: report(stream.stepper.batch(frame, batch_id)),
+        lambda frame, batch_id: report(stream.steps.batch(frame, batch_id)),
         between,
         stream.stop,
         begun,

@@ -169,13 +169,13 @@ def _refuse_gone(plan: Plan, action: Replace) -> None:
         )
 
 
-def drop_swapped(plan: Plan, facts: StepFacts) -> None:
+def drop_swapped(plan: Plan, incarnation: str) -> None:
     """Delete a backfill once all its tables are swapped in; not another one that was begun since.
 
     Args:
         plan: The pipeline.
-        facts: Of the step.
+        incarnation: The backfill's.
     """
     turn = plan.backfill.turn
-    if facts.swap is not None and turn is not None and turn.incarnation == facts.swap.incarnation:
+    if turn is not None and turn.incarnation == incarnation:
         delete(plan.backfills)

@@ -83,8 +83,8 @@ class ChangelogTable:
             TableMismatchError: the table was deleted.
         """
         rows = emitted
-        if facts.floor_raised and facts.floor:
-            truncate = self._truncate(facts.floor)
+        if facts.raised_floor is not None:
+            truncate = self._truncate(facts.raised_floor)
             rows = pa.concat_tables([rows, truncate])
         refuse_lost(self.path, "changelog", facts)
         self.create()
@@ -98,7 +98,7 @@ class ChangelogTable:
             "changelog",
         )
 
-    def _truncate(self, floor: list[int]) -> pa.Table:
+    def _truncate(self, floor: tuple[int, ...]) -> pa.Table:
         """Make the row of a TRUNCATE; its order is the floor that it raised."""
         row = {
             "_kind": TRUNCATE,

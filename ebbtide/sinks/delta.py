@@ -356,10 +356,11 @@ class SinkTable:
 
     def _below(self, facts: StepFacts) -> Callable[[pa.Table], NDArray[np.bool_]] | None:
         """Return what marks the rows below a TRUNCATE of this step; None if there is none."""
-        if not (facts.floor_raised and facts.floor):
+        raised = facts.raised_floor
+        if raised is None:
             return None
         names = self.sequence or tuple(ORDER.names)
-        floor = dict(zip(names, facts.floor, strict=True))
+        floor = dict(zip(names, raised, strict=True))
 
         def is_below(rows: pa.Table) -> NDArray[np.bool_]:
             ranks = rows[self._rank].combine_chunks()
@@ -406,8 +407,8 @@ class SinkTable:
             .whenMatchedUpdate(~is_deleted & is_newer, values)
             .whenNotMatchedInsert(~is_deleted, values)
         )
-        if facts.floor_raised and facts.floor:
-            is_below_floor = self.below(facts.floor, "t.")
+        if facts.raised_floor is not None:
+            is_below_floor = self.below(facts.raised_floor, "t.")
             merge = merge.whenNotMatchedBySourceDelete(is_below_floor)
         with transaction(spark, self.path, facts, "sink"):
             merge.execute()
@@ -430,7 +431,7 @@ class SinkTable:
         """Return the actions that give a version the columns that the table is to have; see `Sink`."""
         return redefined(found, self._stored_schema, self._stored_properties)
 
-    def below(self, floor: list[int], side: str = "") -> Column:
+    def below(self, floor: tuple[int, ...], side: str = "") -> Column:
         """Return whether a row stands below a TRUNCATE."""
         names = self.sequence or ORDER.names
         # Structs compare field by field, which is the order of the changes.

@@ -14,18 +14,18 @@ A record that was replayed and is still bad keeps all but `reason` and `detail`.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.amounts import amount
 from ebbtide.delta import log
 from ebbtide.delta.commit import on_disk
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
 from ebbtide.delta.table import add_file, create_if_absent, emptied, read_file, read_rows
-from ebbtide.errors import StoredFormatError, TableMismatchError
+from ebbtide.errors import TableMismatchError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.tables import OwnTable, refuse_lost
@@ -203,37 +203,31 @@ class QuarantineTable:
             name="quarantine",
         )
 
-    def append(self, facts: StepFacts) -> None:
+    def append(self, actions: Sequence[Action], facts: StepFacts) -> None:
         """Bring the table to what a step decided; a step that was committed is skipped.
 
         Args:
+            actions: What the step changes in the table's log.
             facts: The step's.
 
         Raises:
-            StoredFormatError: an older version of Ebbtide decided the step, and did not write them down.
             TableMismatchError: the table was deleted, with the files that the step has written for it or without.
         """
-        if facts.bad_rows:
-            refuse_lost(self.path, "quarantine", facts)
-            self._refuse_lost_files(facts.bad_rows)
-            self.create()
-            actions = facts.bad_rows
-            commit_and_join(
-                self.path,
-                COLUMNS,
-                lambda found: _on(found, actions),
-                BOUNDED,
-                facts,
-                "quarantine",
-            )
-        elif facts.bad_rows is None and facts.quarantined and self.last_step() < facts.step:
-            raise StoredFormatError.of(
-                f"The quarantine of '{facts.pipeline}' lacks {amount(facts.quarantined, 'bad record')} of step {facts.step}.",
-                got="a step decided by an older Ebbtide and not finished",
-                next_step="Run 'ebbtide refresh' to rebuild the sink from the source.",
-            )
+        if not actions:
+            return
+        refuse_lost(self.path, "quarantine", facts)
+        self._refuse_lost_files(actions)
+        self.create()
+        commit_and_join(
+            self.path,
+            COLUMNS,
+            lambda found: _on(found, actions),
+            BOUNDED,
+            facts,
+            "quarantine",
+        )
 
-    def _refuse_lost_files(self, actions: list[Action]) -> None:
+    def _refuse_lost_files(self, actions: Sequence[Action]) -> None:
         """Refuse to make a table of files that were deleted with it."""
         if log.versions(self.path):
             return
@@ -263,7 +257,7 @@ def oldest_first(rows: pa.Table) -> pa.Table:
     return rows.take(indices)
 
 
-def _on(found: Snapshot, actions: list[Action]) -> list[Action]:
+def _on(found: Snapshot, actions: Sequence[Action]) -> list[Action]:
     """Return a step's actions as a version takes them."""
     fitted = rebased(actions, found)
     adds = [action["add"] for action in fitted if "add" in action]

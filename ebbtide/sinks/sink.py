@@ -151,5 +151,5 @@ class Sink(Protocol):
             found: A version.
         """
 
-    def below(self, floor: list[int], side: str = "") -> Column:
+    def below(self, floor: tuple[int, ...], side: str = "") -> Column:
         """Return the condition that is true for rows that a TRUNCATE left dead."""

@@ -151,8 +151,8 @@ def steps(plan: Plan) -> Listed:
     rows: list[Row] = []
     for version, facts in islice(plan.state.steps(), MOST_STEPS):
         at = datetime.fromtimestamp(facts.now_ms / 1000, UTC)
-        kind = str(facts.kind)
-        row = [facts.step, kind, _text(at), facts.records, facts.quarantined, version]
+        kind = facts.cause.what
+        row = [facts.step, kind, _text(at), facts.read.records, facts.read.quarantined, version]
         rows.append(row)
     return STEP_COLUMNS, rows
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -14,16 +13,14 @@ from pydantic import BaseModel
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import read_file
+from ebbtide.errors import StoredFormatError
 from ebbtide.ledger.facts import STATE_FORMAT, StepFacts
 from ebbtide.model import stored
 from ebbtide.model.entries import Step, entry_table
 from ebbtide.operators.expiry import ExpiryRules
-from ebbtide.paths import read_parquet
 
 ROW = "row"
 """Value of `_entry`: an entry of the operator."""
-METRICS = "metrics"
-"""Value of `_entry`: counts of a step, where its facts do not hold them."""
 FILE = "file"
 """Value of `_entry`: a source file that was read."""
 ACKNOWLEDGED = "acknowledged"
@@ -31,6 +28,8 @@ ACKNOWLEDGED = "acknowledged"
 EMITTED = "emitted"
 """Value of `_entry`: a record emitted."""
 
+OLDEST_FORMAT = 2
+"""The oldest format of a state whose rows are read."""
 DOMAIN = "ebbtide"
 """Delta's `domainMetadata` that holds the facts of the newest step: they outlive the log's cleanup."""
 
@@ -46,19 +45,29 @@ class _Kept(BaseModel):
     facts: dict[str, Any]
 
 
-def newest_facts(table: str) -> tuple[int, log.Facts] | None:
+def newest_step(table: str, *, older: bool = False) -> tuple[int, StepFacts] | None:
     """Return (version, facts) of the newest step; None before the first.
 
     Args:
         table: Location of the state table.
+        older: Read facts of a state whose rows this release does not read, too: for what starts over.
 
     Raises:
-        StoredFormatError, DamagedFileError: see `ebbtide.model.stored.read`.
+        StoredFormatError: a newer release wrote it, or an older one whose rows are not read.
+        DamagedFileError: see `ebbtide.model.stored.read`.
     """
     newest = next(log.own_commits(table), None) or _kept_facts(table)
-    if newest is not None and newest[1][log.FACTS] == STATE_FORMAT:
-        StepFacts.read(newest[1], table)  # refuses what it does not know, for all who take single facts
-    return newest
+    if newest is None:
+        return None
+    version, facts = newest
+    if facts[log.FACTS] < OLDEST_FORMAT and not older:
+        raise StoredFormatError.of(
+            f"The state at '{table}' was written by an older Ebbtide.",
+            got=f"format {facts[log.FACTS]}",
+            allowed=f"format {OLDEST_FORMAT} to {STATE_FORMAT}",
+            next_step="Run 'ebbtide refresh' to rebuild the sink from the source.",
+        )
+    return version, StepFacts.of_commit(facts, table)
 
 
 def _kept_facts(table: str) -> tuple[int, log.Facts] | None:
@@ -71,27 +80,6 @@ def _kept_facts(table: str) -> tuple[int, log.Facts] | None:
     kept = stored.read(_Kept, stored.parsed(text, what=_KEPT, where=table), what=_KEPT, where=table)
     stored.refuse_newer_format(kept.facts, what=log.STEP, where=table)
     return kept.version, kept.facts
-
-
-def counts(table: str, version: int, noted: Mapping[str, int] | None) -> Counter[str]:
-    """Return the counts of a step.
-
-    Args:
-        table: Location of the state table.
-        version: The step's.
-        noted: Those in its facts; None of a step that has a row for them, read from that commit's files alone.
-    """
-    if noted is not None:
-        return Counter(noted)
-    found: Counter[str] = Counter()
-    for location in log.added(table, version):
-        rows = read_parquet(location, columns=["_entry", "_note"])
-        of_metrics = _of_kind(rows, METRICS)
-        notes = of_metrics["_note"].to_pylist()
-        for note in notes:
-            metrics = json.loads(note)
-            found.update(metrics)
-    return found
 
 
 def rows_of(

@@ -2,9 +2,9 @@
 
 | column | meaning |
 |---|---|
-| `_entry` | `row`: an entry of the operator; `acknowledged`: a key of which the sink may differ, by a step that accepted it; `metrics`: counts of a step, as JSON in `_note`, in older steps, whose facts do not hold them; `file`: a source file read, `{"name", "size"}` in `_note`, the bare name in older steps; `emitted`: a record emitted, its kind in `_note`, its place in `_changed_by` and `_position` |
+| `_entry` | `row`: an entry of the operator; `acknowledged`: a key of which the sink may differ, by a step that accepted it; `metrics`: counts of a step of an earlier release, which nothing reads; `file`: a source file read, `{"name", "size"}` in `_note`, the bare name in older steps; `emitted`: a record emitted, its kind in `_note`, its place in `_changed_by` and `_position` |
 | `_note` | see `_entry` |
-| the operator's columns | see `ebbtide.operators.sequence.operator`, `.arrival` and `ebbtide.operators.stateful.rows`; null but in `row`, and the user's in `emitted` |
+| the operator's columns | see `ebbtide.operators.sequence.rules`, `ebbtide.operators.arrival.rules` and `ebbtide.operators.stateful.rows`; null but in `row`, and the user's in `emitted` |
 
 Appended to once a step, in one commit with the step's facts in its metadata; the rows of that commit with a `_change`
 are the step's change set. Of the versions of an entry the one with the greatest `_step` counts.
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -28,11 +27,10 @@ from ebbtide.delta.features import with_feature
 from ebbtide.delta.fitting import columns_of
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot, file_id
 from ebbtide.delta.table import add_file, commit_on, create_if_absent, emptied, redefined
-from ebbtide.errors import DeltaLogError, FilesMovedError, LeaseLostError, StoredFormatError, TableMismatchError
-from ebbtide.ledger.facts import STATE_FORMAT, StepFacts
+from ebbtide.errors import DeltaLogError, FilesMovedError, LeaseLostError, TableMismatchError
+from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.model.entries import DELETE, INSERT, entry_table
-from ebbtide.model.step import StepKind
 from ebbtide.operators.operator import Operator
 from ebbtide.operators.selection import KeyNames
 from ebbtide.state_table.columns import column, columns, quoted, spark_schema
@@ -41,11 +39,11 @@ from ebbtide.state_table.layout import (
     ACKNOWLEDGED,
     DOMAIN,
     FILE,
+    OLDEST_FORMAT,
     ROW,
     FileSizes,
-    counts,
     files_noted,
-    newest_facts,
+    newest_step,
     rows_of,
 )
 from ebbtide.state_table.others import change_of_others
@@ -197,10 +195,10 @@ class StateTable:
         if not changed_by:
             return
         bring_back = ""
-        newest = newest_facts(self.path)
+        newest = newest_step(self.path)
         if newest is not None:
             _, facts = newest
-            rewind = f"rewind --to-step {facts['step']} --apply"
+            rewind = f"rewind --to-step {facts.step} --apply"
             command = rewind if self.operator.has_named_states else "repair --apply"
             bring_back = f"'ebbtide {command}' to bring it back, or "
         raise TableMismatchError.of(
@@ -210,21 +208,9 @@ class StateTable:
             next_step=f"Run {bring_back}'ebbtide refresh' to rebuild all tables from the source.",
         )
 
-    def reset(self, facts: StepFacts, snapshot: Snapshot) -> Snapshot:
-        """Commit a step that starts over: an empty table with this spec's columns and properties, whatever was there.
-
-        Args:
-            facts: What the commit must say of itself.
-            snapshot: The version that the step read.
-
-        Returns:
-            The version that it made.
-
-        Raises:
-            LeaseLostError: another run committed a step meanwhile.
-        """
-        actions = emptied(snapshot, self.schema, self._properties)
-        return self.commit_files(actions, facts, snapshot)
+    def emptied(self, snapshot: Snapshot) -> list[Action]:
+        """Return the actions that leave a version without rows, with this spec's columns and properties, whatever was there."""
+        return emptied(snapshot, self.schema, self._properties)
 
     def redefined(self, snapshot: Snapshot) -> list[Action]:
         """Return the actions that give a version this spec's columns."""
@@ -234,36 +220,16 @@ class StateTable:
         """Return (version, facts) of the newest step; None before the first.
 
         Args:
-            older: Take an older format too, as far as starting over needs it.
-
-        Raises:
-            StoredFormatError: another version of Ebbtide wrote it, in a format that is not read.
+            older: See `newest_step`, as the errors.
         """
-        newest = newest_facts(self.path)
-        if newest is None:
-            return None
-        version, facts = newest
-        stored_format = facts[log.FACTS]
-        if stored_format == STATE_FORMAT:
-            return version, StepFacts.read(facts, self.path)
-        if older:
-            return version, StepFacts.of_older(facts)
-        raise self._format_error(stored_format)
-
-    def _format_error(self, stored_format: int) -> StoredFormatError:
-        return StoredFormatError.of(
-            f"The state at '{self.path}' was written by an older Ebbtide.",
-            got=f"format {stored_format}",
-            allowed=f"format {STATE_FORMAT}",
-            next_step="Run 'ebbtide refresh' to rebuild the sink from the source.",
-        )
+        return newest_step(self.path, older=older)
 
     def steps(self) -> Iterator[tuple[int, StepFacts]]:
-        """Yield (version, facts) of the steps, the newest first, back to the first of another format."""
+        """Yield (version, facts) of the steps, the newest first, back to the first whose rows are not read any more."""
         for version, stored in log.own_commits(self.path):
-            if stored[log.FACTS] != STATE_FORMAT:
+            if stored[log.FACTS] < OLDEST_FORMAT:
                 return
-            yield version, StepFacts.read(stored, self.path)
+            yield version, StepFacts.of_commit(stored, self.path)
 
     def read(self, spark: SparkSession, version: int, entry: str = ROW) -> DataFrame:
         """Read one kind of rows as of a version."""
@@ -400,15 +366,10 @@ class StateTable:
         key: KeyNames = getattr(self.operator, "output_key", ())
         return key
 
-    def counts(self, version: int, facts: StepFacts) -> Counter[str]:
-        """Return the counts of the step committed as `version`."""
-        return counts(self.path, version, facts.counts)
-
     def batch(self, batch_id: int) -> StepFacts:
         """Return the facts of the step that decided one of the last batches."""
         for _, facts in self.steps():
-            is_batch = facts.kind is StepKind.BATCH
-            if is_batch and facts.batch_id == batch_id:
+            if facts.decision.reads_source and facts.source.batch_id == batch_id:
                 return facts
         raise LookupError(f"no step has decided batch {batch_id}")
 

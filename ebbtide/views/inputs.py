@@ -14,7 +14,7 @@ from ebbtide.model.step import TableVersion, ViewPosition
 from ebbtide.paths import join
 from ebbtide.sources.source import Backlog, Discovery, Part, Position, Records
 from ebbtide.spec.view import MaterializedView
-from ebbtide.state_table.layout import newest_facts
+from ebbtide.state_table.layout import newest_step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,12 +76,11 @@ class ViewTables:
     def _last(self) -> ViewPosition | None:
         """Return where the last step stood; None before the first."""
         state = join(self.root, self.view.name, "state")
-        newest = newest_facts(state)
+        newest = newest_step(state)
         if newest is None:
             return None
         _, facts = newest
-        view = facts.get("view")
-        return None if view is None else ViewPosition.read(view, state)
+        return facts.frontier.view
 
     def _changed(self, last: ViewPosition | None) -> list[str]:
         """Return the inputs whose rows are others than at the last step; all of them if it had another query or others."""

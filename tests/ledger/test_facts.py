@@ -1,46 +1,38 @@
-"""What commits say of their step: stored under fixed names, and as far as starting over needs it read of any older format."""
+"""What commits say of their step: stored under fixed names, with an action for each table."""
 
 import json
 
-from ebbtide.ledger.facts import StepFacts
-from ebbtide.model.step import StepKind
+from made_facts import made_facts
 
-FACTS = StepFacts(
-    kind=StepKind.BATCH,
-    pipeline="p",
-    incarnation="i",
-    epoch=4,
-    step=7,
-    now_ms=1_000,
-    state_version=6,
-    query_id="q",
-    spec={"key": ["id"]},
-    code="1.0",
-)
+from ebbtide.ledger.facts import StepFacts
+from ebbtide.model.decision import Append, Apply, Decision, Source
+
+FACTS = made_facts(7, pipeline="p")
 
 
 def test_facts_are_stored_with_the_version_of_their_format():
     stored = json.loads(FACTS.to_json())
-    assert stored["ebbtide"] == 2
+    assert stored["ebbtide"] == 3
     assert "format" not in stored
-    assert StepFacts.model_validate(stored) == FACTS
+    assert StepFacts.of_commit(stored, "t") == FACTS
+
+
+def test_actions_are_stored_by_the_name_of_what_they_do():
+    written = ({"add": {"path": "part.parquet"}},)
+    tables = {"sink": Apply(only_inserts=True), "quarantine": Append(written, {"dropped": 2})}
+    facts = made_facts(decision=Decision(tables=tables, source=Source.ADVANCE, counts={"inserted": 3}))
+    assert json.loads(facts.to_json())["decision"] == {
+        "tables": {
+            "sink": {"do": "apply", "only_inserts": True},
+            "quarantine": {"do": "append", "actions": list(written), "removed": {"dropped": 2}},
+        },
+        "source": "advance",
+        "counts": {"inserted": 3},
+        "accepts_sink": None,
+    }
+    assert StepFacts.of_commit(json.loads(facts.to_json()), "t") == facts
 
 
 def test_each_stage_of_a_pipeline_has_a_transaction_of_its_own():
     assert FACTS.transaction("sink") == "p/sink"
     assert FACTS.transaction("state") == "p/state"
-
-
-def test_of_an_older_format_only_what_every_format_has_is_read():
-    stored = {**json.loads(FACTS.to_json()), "ebbtide": 1, "kind": "one of then", "spec": "another form", "gone": 1}
-    older = StepFacts.of_older(stored)
-    known = {name: getattr(older, name) for name in ("pipeline", "incarnation", "epoch", "step", "now_ms", "query_id")}
-    assert known == {"pipeline": "p", "incarnation": "i", "epoch": 4, "step": 7, "now_ms": 1_000, "query_id": "q"}
-    assert (older.state_version, older.code) == (6, "1.0")
-    assert (older.kind, older.spec) == (StepKind.RESET, {}), "what was then is not used"
-
-
-def test_facts_of_a_format_that_lacks_some_are_read_without_them():
-    stored = json.loads(FACTS.to_json())
-    del stored["query_id"]
-    assert StepFacts.of_older(stored).query_id is None

@@ -11,11 +11,11 @@ from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after, read_rows
 from ebbtide.ledger import foreign_writes as module
-from ebbtide.ledger.facts import Pause
+from ebbtide.ledger.facts import Cause, Pause
 from ebbtide.ledger.foreign_writes import data_commits, foreign_writes_text, look_for_foreign_writes
 from ebbtide.ledger.pauses import pause, resume
 from ebbtide.ledger.puts import LOCAL
-from ebbtide.model.step import StepKind
+from ebbtide.model.decision import Decision
 from ebbtide.rules.version_range import VersionRange
 
 
@@ -90,9 +90,8 @@ def test_they_are_gone_once_they_were_acknowledged(pipeline):
     pipeline.do("spoil")
     assert len(pipeline.run().foreign_writes) == 1
     with pipeline.stepper() as stepper:
-        facts = stepper.maintenance_step(StepKind.ACKNOWLEDGE)
-        accepted = facts.model_copy(update={"reason": "meant so", "sink_version": pipeline.versions()["sink"]})
-        stepper.commit(accepted, [])
+        accepts = Decision(accepts_sink=pipeline.versions()["sink"])
+        stepper.commit(stepper.facts(Cause(what="acknowledge", why="meant so"), decision=accepts), [])
     assert found(pipeline) == []
     pipeline.read(up(2, 2))
     write_as_another_client(pipeline.plan.sink.path, "UPDATE")

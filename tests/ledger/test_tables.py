@@ -2,18 +2,14 @@
 
 import pyarrow as pa
 import pytest
+from made_facts import made_facts
 
 from ebbtide.delta.commit import LocalPuts, commit, transaction_mark
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import create
-from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.tables import OwnTable
-from ebbtide.model.step import StepKind
 
 PUTS = LocalPuts()
-FACTS = StepFacts(
-    kind=StepKind.BATCH, pipeline="p", incarnation="i", epoch=1, step=1, now_ms=0, state_version=1, spec={}, code="1"
-)
 
 
 @pytest.fixture
@@ -24,7 +20,7 @@ def table(tmp_path):
 
 def step(table, number, *actions):
     """Commit as a step does; None: as another writer does."""
-    facts = {"userMetadata": FACTS.model_copy(update={"step": number}).to_json()} if number else {}
+    facts = {"userMetadata": made_facts(number).to_json()} if number else {}
     commit(PUTS, table, Snapshot.read(table).version + 1, actions, {"operation": "WRITE", **facts})
 
 

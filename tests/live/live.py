@@ -41,7 +41,6 @@ from ebbtide import UpsertPipeline
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
 from ebbtide.inspect.backlog import lag
-from ebbtide.model.step import StepKind
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
 
@@ -321,8 +320,8 @@ def in_order(steps: list[Any]) -> tuple[int, int]:
     for facts in steps:
         n_wrong += facts.step != number + 1
         number = facts.step
-        if facts.kind is StepKind.BATCH:
-            position = facts.source_position
+        if facts.cause.what == "batch":
+            position = facts.source.position
             n_wrong += any(ends.get(partition, at) != at for partition, at in position["from"].items())
             ends = position["to"]
             n_records += sum(ends[partition] - at for partition, at in position["from"].items())

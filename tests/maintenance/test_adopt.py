@@ -16,7 +16,6 @@ from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.maintenance import adopt
 from ebbtide.maintenance.adopt import AdoptedRows, AdoptReport
-from ebbtide.model.step import StepKind
 from ebbtide.paths import exists
 from ebbtide.state_table.staged import SLICES, Stager
 
@@ -42,8 +41,8 @@ def test_rows_are_adopted_in_steps_and_shown_as_they_were(make, order):
     pipeline = adoptable(make, **order)
     assert pipeline.do("adopt", START) == AdoptReport("t", 5, (1, 2, 3))
     assert pipeline.rows() == ROWS
-    told = [(facts.kind, facts.unadopted, facts.records) for _, facts in pipeline.plan.state.steps()]
-    assert told == [(StepKind.ADOPT, left, 0) for left in (0, 1, 3)], "rows of a table are no records of the source"
+    told = [(facts.cause.what, facts.state.unadopted, facts.read.records) for _, facts in pipeline.plan.state.steps()]
+    assert told == [("adopt", left, 0) for left in (0, 1, 3)], "rows of a table are no records of the source"
     assert pipeline.last.now_ms == START
     changed_by = [row["_changed_by"] for row in pipeline.table("sink", pipeline.plan.sink.schema)]
     assert None not in changed_by

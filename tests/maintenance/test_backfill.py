@@ -19,7 +19,6 @@ from ebbtide.ledger.puts import LOCAL
 from ebbtide.maintenance import backfill, backfill_asked, backfill_status, backfill_swap, pausing
 from ebbtide.maintenance.backfill_asked import Asked
 from ebbtide.maintenance.backfill_swap import SwapReport
-from ebbtide.model.step import StepKind
 from ebbtide.paths import exists
 from ebbtide.runtime import swap
 from ebbtide.runtime.plan import Plan
@@ -54,7 +53,7 @@ def test_swap_of_a_backfill_that_differs_in_nothing_changes_no_row(make):
     report = pipeline.do("swap")
     assert (report.added, report.changed, report.deleted, report.step) == (0, 0, 0, 3)
     assert pipeline.table("sink", pipeline.plan.sink.schema) == rows
-    assert (pipeline.last.kind, pipeline.last.step) == (StepKind.SWAP, 3)
+    assert (pipeline.last.cause.what, pipeline.last.step) == ("swap", 3)
     assert not exists(pipeline.plan.backfills)
     assert pipeline.is_idle()
 
@@ -209,7 +208,7 @@ def test_by_arrival_the_changelog_and_the_quarantine_become_the_backfill_s(make)
     pipeline.do("swap")
     assert told() == before
     assert pipeline.last.step == 4
-    assert pipeline.last.total_quarantined == 2
+    assert pipeline.last.frontier.total_quarantined == 2
     pipeline.read(up(2, 2, "-D"))
     assert pipeline.rows() == {1: 2}
 

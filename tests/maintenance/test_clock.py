@@ -13,7 +13,6 @@ from ebbtide.errors import ConfigError, LeaseHeldError, SpecChangedError
 from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance import clock, rewind
 from ebbtide.maintenance.clock import Setting
-from ebbtide.model.step import StepKind
 
 DAYS = 24 * HOUR
 EXPIRING = {"order": "arrival", "ttl": "2h", "materializer": {"on_expire": "delete"}}
@@ -34,12 +33,12 @@ def test_clock_that_was_ahead_is_set_back_with_a_reason_and_goes_on_from_there(m
     later = START + 3 * HOUR
     planned = clock.plan(pipeline.spec, pipeline.root, later, to_ms=later)
     assert (planned.now_ms, planned.to_ms, planned.step) == (START + 30 * DAYS, later, None)
-    assert pipeline.last.kind is StepKind.TICK, "a plan changes nothing"
+    assert pipeline.last.cause.what == "tick", "a plan changes nothing"
 
     done = clock.apply(SPARK, pipeline.spec, pipeline.root, later, "the clock was a month ahead", to_ms=later)
     assert "set to 1970-02-11T19:00:00.000+00:00" in done.text()
     last = pipeline.last
-    assert (last.step, last.kind, last.now_ms, last.reason) == (
+    assert (last.step, last.cause.what, last.now_ms, last.cause.why) == (
         done.step,
         "clock",
         later,
@@ -91,11 +90,11 @@ def test_watermark_is_set_back_and_rises_with_the_events_from_there(make):
     before = pipeline.last
     to_ms = 1_767_225_600_000
     done = clock.apply(SPARK, pipeline.spec, pipeline.root, START, "a wrong event time", to_watermark_ms=to_ms)
-    assert done.watermark_ms == before.max_event_ms - 10_000
-    assert (pipeline.last.watermark_ms, pipeline.last.now_ms) == (to_ms, before.now_ms)
+    assert done.watermark_ms == before.frontier.max_event_ms - 10_000
+    assert (pipeline.last.frontier.watermark_ms, pipeline.last.now_ms) == (to_ms, before.now_ms)
     pipeline.read(up(3, 3, at="2026-01-01T00:30:00Z"))
     pipeline.read(up(4, 4, at="2026-01-01T00:30:00Z"))
-    assert pipeline.last.watermark_ms == to_ms + HOUR // 2 - 10_000
+    assert pipeline.last.frontier.watermark_ms == to_ms + HOUR // 2 - 10_000
     assert pipeline.rows().keys() >= {3, 4}
 
 
@@ -161,8 +160,8 @@ def test_what_somebody_asks_for_is_planned_or_done(make):
     assert (done.step, done.reason) == (3, "both were wrong")
     assert done.text().endswith("\n  Done in step 3: both were wrong")
     last = pipeline.last
-    assert (last.now_ms, last.watermark_ms, last.max_event_ms) == (1_000, 2_000, 12_000)
-    assert (last.clock.wall_ms, last.downtime_ms) == (START, START - 1_000)
+    assert (last.now_ms, last.frontier.watermark_ms, last.frontier.max_event_ms) == (1_000, 2_000, 12_000)
+    assert (last.frontier.clock.wall_ms, last.frontier.clock.downtime_ms) == (START, START - 1_000)
     now = replace(asked, to="now", watermark=None).run(no_session, pipeline.spec, pipeline.root, START)
     assert (now.to_ms, now.to_watermark_ms, now.sets) == (START, None, True)
     assert not Setting().run(no_session, pipeline.spec, pipeline.root, START).sets

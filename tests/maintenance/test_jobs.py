@@ -10,12 +10,12 @@ from ebbtide.delta import log
 from ebbtide.delta.commit import commit
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import ConfigError, HistoryGoneError, LeaseHeldError, SpecChangedError, TableMismatchError
+from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.maintenance import rewind
 from ebbtide.maintenance.job import MaintenanceReport, maintain
 from ebbtide.maintenance.jobs import job_named
-from ebbtide.model.step import StepKind
 from ebbtide.state_table import rewriting
 from ebbtide.state_table.rewriting import BASE
 
@@ -101,7 +101,7 @@ def test_compaction_keeps_the_newest_version_of_each_live_entry_and_the_files_re
     assert report.stored_bytes_after > report.stored_bytes_before > 0
     assert pipeline.plan.state.files(after.files.values()) == files_read
     assert len(Snapshot.read(pipeline.plan.sink.path).files) == 1
-    assert pipeline.last.kind is StepKind.COMPACTION
+    assert pipeline.last.cause.what == "compaction"
     written = [action["add"] for action in log.actions(pipeline.plan.state.path, after.version) if "add" in action]
     assert all(add["dataChange"] for add in written), "older versions of entries are gone"
     assert [BASE.items() <= add["tags"].items() for add in written].count(True) == 1, "the next folds go by its size"
@@ -118,7 +118,7 @@ def expired_tombstones(make, n=1):
     lines = [up(number, number, "+U" if number % 2 else "-D") for number in range(1, 2 * n + 1)]
     pipeline.read(*lines, clock_ms=START)
     with pipeline.stepper() as stepper:
-        later = stepper.maintenance_step(StepKind.CLEANUP, stepper.next_clock(START + HOUR))
+        later = stepper.facts(Cause(what="cleanup"), stepper.next_clock(START + HOUR))
         stepper.commit(later, [])
     return pipeline
 
@@ -270,7 +270,8 @@ def test_step_of_another_spec_cannot_be_gone_back_to(three_steps):
 
 def test_all_that_changed_in_the_spec_is_named(three_steps):
     facts = three_steps.last
-    other = facts.model_copy(update={"spec": {**facts.spec, "key": ["n"], "ttl": {"ttl": "1h"}}})
+    spec = {**facts.state.spec, "key": ["n"], "ttl": {"ttl": "1h"}}
+    other = facts.model_copy(update={"state": facts.state.model_copy(update={"spec": spec})})
     with pytest.raises(SpecChangedError, match=r"Got: (key, ttl|ttl, key)\. "):
         rewind._refuse_other_spec(three_steps.plan, other, [])
 

@@ -11,11 +11,13 @@ from ebbtide.delta import joining, log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after
 from ebbtide.errors import DeltaLogError, TableMismatchError
+from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.puts import LOCAL
+from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.maintenance import losses, pausing, quarantine_drop
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.losses import losses_of, set_aside
-from ebbtide.model.step import StepKind
+from ebbtide.model.decision import Decision, Rewrite
 from ebbtide.runtime.lacking import append_lacking
 from ebbtide.sinks.quarantine import COLUMNS, Selection
 from ebbtide.sinks.stage import commit_stage
@@ -48,7 +50,7 @@ def put_back(pipeline, name, *, with_files=False):
 
 def mended(pipeline):
     """What a repair says of the losses, and does about them."""
-    with stepping(SPARK, pipeline.plan, refuse=lambda _: None) as stepper:
+    with stepping(SPARK, pipeline.plan, refuse=lambda *_: None) as stepper:
         found = losses_of(stepper, stepper.tables.leave_out_unreadable())
         set_aside(stepper, [loss.table for loss in found if loss.is_aside])
         pipeline.plan.changelog.create()
@@ -100,9 +102,10 @@ def test_what_is_nowhere_is_counted(five_steps):
 
 def test_repair_that_ended_behind_the_sink_is_finished_by_the_next_run(five_steps):
     put_back(five_steps, "changelog")
-    with stepping(SPARK, five_steps.plan, refuse=lambda _: None) as stepper:
+    with stepping(SPARK, five_steps.plan, refuse=lambda *_: None) as stepper:
         [loss] = losses_of(stepper, ())
-        facts = stepper.maintenance_step(StepKind.REPAIR, losses=[loss.text()])
+        rewrites = {name: Rewrite() for name in BESIDE_STATE}
+        facts = stepper.facts(Cause(what="repair", notes=(loss.text(),)), decision=Decision(tables=rewrites))
         stepper.commit(facts, [])
         commit_stage(five_steps.plan.sink.path, lambda _: [], facts, "sink")
     assert not five_steps.is_idle()

@@ -12,7 +12,6 @@ from ebbtide.errors import LeaseHeldError, MigrationError, TableMismatchError
 from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance import migration
 from ebbtide.maintenance.migration import MigrationPlan
-from ebbtide.model.step import StepKind
 
 BACK = "Change the spec back and migrate again: stamps and values that are gone do not come back by that."
 WIDER = {"schema": "id BIGINT NOT NULL, n BIGINT"}
@@ -45,7 +44,7 @@ def test_tables_are_as_before_a_migration_that_is_undone_and_runs_go_on(make):
     assert all(contents(pipeline, name)[name] != before[name] for name in before)
     assert undo(pipeline) == MigrationPlan("t", ["the tables are as before the migration"], step=3)
     assert contents(pipeline, "state", "sink", "changelog") == before
-    assert (pipeline.last.kind, pipeline.last.spec) == (StepKind.MIGRATION, spec.identity)
+    assert (pipeline.last.cause.what, pipeline.last.state.spec) == ("migration", spec.identity)
     pipeline.spec = spec
     assert migration.plan(SPARK, spec, pipeline.root) == MigrationPlan("t")
     pipeline.read(up(1, 1, "-D"), clock_ms=START)
@@ -69,12 +68,12 @@ def test_columns_that_were_taken_in_are_so_again(make):
     pipeline = make(schema_evolution_mode="evolve")
     pipeline.read(up(1, 1))
     pipeline.read(up(2, 2, more=7))
-    before, spec = pipeline.last.evolved, pipeline.spec
+    before, spec = pipeline.last.state.evolved, pipeline.spec
     assert before.keys() == {"more"}
     migrated(pipeline, schema="id BIGINT NOT NULL, n INT, more BIGINT, other INT DEFAULT 1")
-    assert pipeline.last.evolved == {}
+    assert pipeline.last.state.evolved == {}
     undo(pipeline)
-    assert pipeline.last.evolved == before
+    assert pipeline.last.state.evolved == before
     pipeline.spec = spec
     pipeline.read(up(3, 3, more=8))
     assert pipeline.last.step == 6, "no column is taken in again"

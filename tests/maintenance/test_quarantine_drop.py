@@ -8,7 +8,6 @@ from quarantine_support import ALL, by_seq, commits, held, raws, root_of
 from ebbtide import status
 from ebbtide.maintenance import quarantine_drop
 from ebbtide.maintenance.job import maintain
-from ebbtide.model.step import StepKind
 from ebbtide.sinks.quarantine import COLUMNS, Selection
 
 HOUR = 3_600_000
@@ -59,8 +58,8 @@ def test_drop_takes_what_was_selected_and_keeps_the_note(disk):
     assert (report.dropped, report.reasons, report.step) == (2, {"bad_json": 2}, 4)
     assert sorted(raws(disk)) == [b"]]]", *[b'{"kind": "?"}'] * 3]
     facts = disk.head.facts
-    assert (facts.kind, facts.left_quarantine, facts.note) == (
-        StepKind.QUARANTINE_DROP,
+    assert (facts.cause.what, facts.decision.removed, facts.cause.why) == (
+        "quarantine_drop",
         {"dropped": 2},
         "cut off by a full disk",
     )
@@ -82,7 +81,7 @@ def test_cleanup_drops_what_is_older_than_max_age_by_the_clock_of_the_last_step(
     assert (report.step, report.quarantine_max_age, report.quarantine_max_bytes) == (4, 4, 0)
     assert "4 quarantined records dropped by max_age" in report.text()
     assert {row["step"] for row in held(disk)} == {3}
-    assert disk.head.facts.left_quarantine == {"max_age": 4}
+    assert disk.head.facts.decision.removed == {"max_age": 4}
     assert trimmed(disk, max_age="1h").step is None
 
 
@@ -97,7 +96,7 @@ def test_record_that_breaks_both_limits_counts_once(disk):
     report = trimmed(disk, max_age="1h", max_bytes=13)
     assert (report.quarantine_max_age, report.quarantine_max_bytes) == (4, 1)
     assert raws(disk) == [b'{"kind": "?"}']
-    assert disk.head.facts.left_quarantine == {"max_age": 4, "max_bytes": 1}
+    assert disk.head.facts.decision.removed == {"max_age": 4, "max_bytes": 1}
 
 
 def test_status_says_how_many_records_there_are_now(disk):

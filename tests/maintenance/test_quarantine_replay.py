@@ -23,7 +23,6 @@ from ebbtide.maintenance import quarantine_replay
 from ebbtide.maintenance.job import maintain, stepping
 from ebbtide.maintenance.quarantine_replay import Replay, ReplayReport
 from ebbtide.maintenance.redecoding import read_mended, redecoded
-from ebbtide.model.step import StepKind
 from ebbtide.runtime.plan import Plan
 from ebbtide.sinks.quarantine import BOUNDED, COLUMNS, Selection
 from ebbtide.testing import MemoryPipeline
@@ -55,8 +54,8 @@ def test_records_that_a_mended_spec_reads_are_applied_and_leave(tmp_path):
     assert disk.rows() == [{"id": 1, "n": 1, "seq": 1}, {"id": 2, "n": 7, "seq": 2}]
     assert raws(disk) == [b"{"]
     facts = disk.head.facts
-    assert (facts.kind, facts.left_quarantine) == (StepKind.QUARANTINE_REPLAY, {"replayed": 1})
-    assert (facts.records, facts.quarantined) == (0, 0), "the step that met them has counted them"
+    assert (facts.cause.what, facts.decision.removed) == ("quarantine_replay", {"replayed": 1})
+    assert (facts.read.records, facts.read.quarantined) == (0, 0), "the step that met them has counted them"
     assert not (tmp_path / "t" / "staged").exists()
 
     again = replay(disk, WITH_DEFAULT)
@@ -96,7 +95,7 @@ def test_record_that_is_still_bad_stays_with_the_reason_that_it_has_now(tmp_path
     changed = {"reason", "detail"}
     assert {k: v for k, v in after.items() if k not in changed} == {k: v for k, v in before.items() if k not in changed}
     assert [kept["reason"] for kept in report.kept] == ["null_key"]
-    assert disk.head.facts.left_quarantine == {"replayed": 0}
+    assert disk.head.facts.decision.removed == {"replayed": 0}
     assert replay(disk, WITH_DEFAULT).step is None, "nothing has changed since"
 
 
@@ -423,7 +422,7 @@ def unmatched_or_twice(disk):
 def test_record_whose_place_was_read_when_it_was_set_aside_is_applied_once(by_arrival):
     bad = kafka(7, 1, op="?")
     by_arrival.step([bad])
-    assert by_arrival.head.facts.positions == {"t/0": [(7, 7)]}
+    assert by_arrival.head.facts.frontier.offsets == {"t/0": [(7, 7)]}
     replay(by_arrival, mended=mended_as(by_arrival, kafka(7, 1)), accept_late=True)
     assert (ids(by_arrival), unmatched_or_twice(by_arrival)) == ([1], 1)
 

@@ -14,7 +14,6 @@ from ebbtide.errors import ConfigError, RepairError, TableMismatchError
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.maintenance import migration, repair
 from ebbtide.maintenance.repair import RepairReport
-from ebbtide.model.step import StepKind
 from ebbtide.paths import exists
 from ebbtide.runtime.step import Stepper
 
@@ -165,7 +164,7 @@ def test_table_is_repaired_that_was_lost_behind_a_step_which_brought_it_to_anoth
             with pytest.raises(InterruptedError):
                 pipeline.repair(rows)
     pipeline.repair(rows)
-    assert pipeline.last.kind is StepKind.REPAIR
+    assert pipeline.last.cause.what == "repair"
     assert pipeline.rows() == shown
     pipeline.read(up(3, 3, "+I"))
     assert pipeline.rows() == {1: 1, 2: 2, 3: 3}

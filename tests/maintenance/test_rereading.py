@@ -6,6 +6,7 @@ from local_run import SPARK, START
 from support import plain
 
 from ebbtide.errors import BackfillError, ConfigError
+from ebbtide.ledger.facts import Cause
 from ebbtide.maintenance import pausing, rereading
 from ebbtide.maintenance.rereading import RereadReport
 from ebbtide.sources.kafka.position import TopicRange
@@ -61,10 +62,11 @@ def test_reading_goes_on_behind_what_was_read_last_for_the_same_reason_only(make
     pipeline = make()
     pipeline.read(up(1, 1))
     some = WHOLE.first(10)
-    last = pipeline.last.model_copy(update={"reread": some.to_json(), "reason": "why"})
+    source = pipeline.last.source.model_copy(update={"reread": some.to_json()})
+    last = pipeline.last.model_copy(update={"source": source, "cause": Cause(what="backfill", why="why")})
     assert rereading._behind(last, "why", WHOLE) == WHOLE.after(some.end)
     assert rereading._behind(last, "another", WHOLE) == WHOLE
-    assert rereading._behind(last.model_copy(update={"reread": None}), "why", WHOLE) == WHOLE
+    assert rereading._behind(last.model_copy(update={"source": pipeline.last.source}), "why", WHOLE) == WHOLE
     assert rereading._behind(None, "why", WHOLE) == WHOLE
 
 

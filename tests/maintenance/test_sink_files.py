@@ -39,7 +39,7 @@ def losses(pipeline):
 
 def take_damaged_out(pipeline):
     """What a repair does before it makes its step."""
-    with stepping(SPARK, pipeline.plan, refuse=lambda _: None) as stepper:
+    with stepping(SPARK, pipeline.plan, refuse=lambda *_: None) as stepper:
         take_out(stepper, damaged_files(pipeline.plan.sink.path))
 
 

@@ -6,9 +6,9 @@ from local_run import HOUR, SPARK, START
 from store_support import line, stateful
 
 from ebbtide.errors import MigrationError, SpecChangedError
+from ebbtide.ledger.facts import Cause
 from ebbtide.maintenance import migration
 from ebbtide.maintenance.migration import MigrationPlan
-from ebbtide.model.step import StepKind
 from ebbtide.runtime import driver
 
 ONE_HOUR = "1h (ON_CREATE_AND_WRITE, PROCESSING_TIME)"
@@ -46,7 +46,7 @@ def test_ttl_switched_on_stamps_entries_with_the_time_of_the_migration(make):
     assert done.changes == [f"ttl none -> {ONE_HOUR}"]
     assert (done.stamped, done.unstamped, done.revived, done.dropped) == (2, 0, 0, 0)
     assert entries(pipeline) == {1: START + 5 * HOUR, 2: START + 5 * HOUR}
-    assert (pipeline.last.kind, pipeline.last.now_ms) == (StepKind.MIGRATION, START + 5 * HOUR)
+    assert (pipeline.last.cause.what, pipeline.last.now_ms) == ("migration", START + 5 * HOUR)
     pipeline.run(START + 6 * HOUR - 1)
     assert entries(pipeline).keys() == {1, 2}
     pipeline.run(START + 6 * HOUR)
@@ -67,7 +67,7 @@ def test_ttl_by_event_time_stamps_with_the_watermark_or_where_there_is_none_with
     to(pipeline, START + HOUR)
     pipeline.read(up(2, 2, at="1970-01-03T00:00:00Z"), clock_ms=START + HOUR)
     pipeline.read(up(3, 3, at="1970-01-03T00:00:00Z"), clock_ms=START + HOUR)
-    assert pipeline.last.watermark_ms == 2 * 24 * HOUR
+    assert pipeline.last.frontier.watermark_ms == 2 * 24 * HOUR
     to(pipeline, START + HOUR, ttl=ttl)
     assert set(entries(pipeline).values()) == {2 * 24 * HOUR}
 
@@ -76,7 +76,7 @@ def test_ttl_switched_off_takes_stamps_and_what_has_expired_and_is_stored_comes_
     pipeline = make(ttl="1h")
     pipeline.read(up(1, 1), up(2, 2, "-D"), clock_ms=START)
     with pipeline.stepper() as stepper:
-        stepper.commit(stepper.maintenance_step(StepKind.CLEANUP, stepper.next_clock(START + HOUR)), [])
+        stepper.commit(stepper.facts(Cause(what="cleanup"), stepper.next_clock(START + HOUR)), [])
     pipeline.fields["ttl"] = None
     done = to(pipeline, START + HOUR)
     assert done.changes == [f"ttl {ONE_HOUR} -> none"]
@@ -89,7 +89,7 @@ def test_longer_ttl_keeps_stamps_and_brings_back_and_a_shorter_one_does_neither(
     pipeline = make(ttl={"ttl": "1h"})
     pipeline.read(up(1, 1, "-D"), clock_ms=START)
     with pipeline.stepper() as stepper:
-        stepper.commit(stepper.maintenance_step(StepKind.CLEANUP, stepper.next_clock(START + HOUR)), [])
+        stepper.commit(stepper.facts(Cause(what="cleanup"), stepper.next_clock(START + HOUR)), [])
     done = to(pipeline, START + HOUR, ttl={"ttl": "2h"})
     assert (done.stamped, done.unstamped, done.revived, done.dropped) == (0, 0, 1, 0)
     assert done.changes == [f"ttl {ONE_HOUR} -> 2h (ON_CREATE_AND_WRITE, PROCESSING_TIME)"]
@@ -168,7 +168,7 @@ def test_other_function_options_and_kinds_are_refused_until_a_migration_takes_th
     pipeline = make()
     of_function(pipeline, "Counts", options={"by": 10})
     pipeline.read(line(1, seq=5), clock_ms=START)
-    stored = pipeline.last.spec
+    stored = pipeline.last.state.spec
     of_function(pipeline, "CountsToo", kinds=["+U"])
     with pytest.raises(
         SpecChangedError, match=r"function: user_functions:CountsToo; options: \{\}; kinds: .*'ebbtide migrate'"
@@ -182,7 +182,7 @@ def test_other_function_options_and_kinds_are_refused_until_a_migration_takes_th
         f"kinds ['+I', '+U', '-D', '-U'] -> ['+U'], {stays}",
     ]
     migration.undo(SPARK, pipeline.spec, pipeline.root)
-    assert pipeline.last.spec == stored
+    assert pipeline.last.state.spec == stored
     pipeline.do("migrate", START)
     assert planned(pipeline) == MigrationPlan("t")
     pipeline.run(START)

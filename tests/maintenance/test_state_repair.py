@@ -12,14 +12,14 @@ from ebbtide.errors import HistoryGoneError, LeaseLostError, RepairError
 from ebbtide.maintenance import state_repair
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.state_repair import decided_version, refuse_damaged_state, restore_state
-from ebbtide.runtime.step import Stepper
+from ebbtide.runtime.belonging import refuse_older_state
 
 REFRESH = "'ebbtide refresh' to rebuild all tables from the source."
 
 
 @contextmanager
 def repairing(pipeline):
-    with stepping(SPARK, pipeline.plan, refuse=Stepper.refuse_older_state) as stepper:
+    with stepping(SPARK, pipeline.plan, refuse=refuse_older_state) as stepper:
         yield stepper
 
 

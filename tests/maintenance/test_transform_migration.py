@@ -5,6 +5,7 @@ import pytest
 from local_pipeline import up
 from support import spec
 
+from ebbtide.ledger.facts import StateFacts
 from ebbtide.maintenance.transform_migration import (
     KnownRecords,
     Unselected,
@@ -34,7 +35,7 @@ class Step:
     """A step's facts, as far as they tell its spec."""
 
     def __init__(self, made_with):
-        self.spec = made_with.identity
+        self.state = StateFacts(version=0, spec=made_with.identity)
 
 
 @pytest.mark.parametrize(

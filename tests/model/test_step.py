@@ -1,9 +1,8 @@
 import hypothesis.strategies as st
-import pytest
 from hypothesis import given
 
 from ebbtide.model.clock import Reading
-from ebbtide.model.step import BatchSummary, StepKind, StepRules, clock_after, next_frontier
+from ebbtide.model.step import BatchSummary, StepRules, clock_after, next_frontier, records_of, reset_frontier
 
 DAY_MS = 86_400_000
 RULES = StepRules(max_clock_jump_ms=DAY_MS, allowed_delay_ms=10)
@@ -20,9 +19,14 @@ def sequence(value):
 def steps(summaries, rules=RULES, last=None):
     """Where a pipeline stands after each of some batches; None is a tick."""
     for summary in summaries:
-        kind = StepKind.TICK if summary is None else StepKind.BATCH
-        last = next_frontier(last, kind, AT, rules, summary)
+        last = next_frontier(last, AT, rules, summary)
         yield last
+
+
+def raised(summaries):
+    """Whether each of some batches raised the floor."""
+    before = [None, *steps(summaries)]
+    return [records_of(last, summary).floor_raised for last, summary in zip(before, summaries, strict=False)]
 
 
 @given(st.lists(times, max_size=12))
@@ -36,7 +40,7 @@ def test_watermark_is_the_greatest_event_time_of_earlier_steps_less_the_delay(ev
 @given(st.lists(times, min_size=1, max_size=8), st.integers(0, 10**6))
 def test_watermark_does_not_fall_where_the_delay_grows(event_times, delay):
     *_, last = steps([*(BatchSummary(max_event_ms=ms) for ms in event_times), None])
-    longer = next_frontier(last, StepKind.TICK, AT, StepRules(DAY_MS, allowed_delay_ms=delay))
+    longer = next_frontier(last, AT, StepRules(DAY_MS, allowed_delay_ms=delay))
     assert last.watermark_ms is None or longer.watermark_ms >= last.watermark_ms
 
 
@@ -46,7 +50,7 @@ def test_clock_never_goes_back_nor_jumps_further_than_it_may(readings, ignored):
     last = None
     for wall_ms, is_new_run in readings:
         clock = clock_after(last, rules, wall_ms, started_ms=wall_ms if is_new_run else 0)
-        frontier = next_frontier(last, StepKind.BATCH, clock, rules)
+        frontier = next_frontier(last, clock, rules)
         assert last is None or last.now_ms <= frontier.now_ms <= last.now_ms + 1000
         assert frontier.clock == clock
         last = frontier
@@ -54,8 +58,8 @@ def test_clock_never_goes_back_nor_jumps_further_than_it_may(readings, ignored):
 
 def test_downtime_counts_from_the_last_step_whatever_made_it():
     rules = StepRules(max_clock_jump_ms=DAY_MS, ignore_downtime_over_ms=100)
-    first = next_frontier(None, StepKind.BATCH, clock_after(None, rules, 1000, 0), rules)
-    cleanup = next_frontier(first, StepKind.CLEANUP, first.clock, rules)
+    first = next_frontier(None, clock_after(None, rules, 1000, 0), rules)
+    cleanup = next_frontier(first, first.clock, rules)
     assert clock_after(cleanup, rules, 5000, started_ms=4990).now_ms == 1000
     assert clock_after(cleanup, rules, 5000, started_ms=0).now_ms == 5000, "in one run nothing is downtime"
 
@@ -63,30 +67,32 @@ def test_downtime_counts_from_the_last_step_whatever_made_it():
 @given(st.lists(st.none() | st.integers(0, 100), min_size=1, max_size=12))
 def test_floor_rises_with_the_greatest_truncate_and_only_then(floors):
     highest = None
-    for summary, frontier in zip(floors, steps([BatchSummary(truncate=sequence(f)) for f in floors]), strict=True):
+    batches = [BatchSummary(truncate=sequence(floor)) for floor in floors]
+    for summary, frontier, has_raised in zip(floors, steps(batches), raised(batches), strict=True):
         met = sequence(summary)
         rises = met is not None and (highest is None or met > highest)
         highest = met if rises else highest
-        assert frontier.floor_raised == rises
-        assert frontier.floor == (None if highest is None else list(highest))
+        assert has_raised == rises
+        assert frontier.floor == highest
 
 
 def test_truncate_read_before_raises_no_floor():
     truncate = {("t/0", 5): (1, 0, 5)}
     batch = BatchSummary(truncate=(1, 0, 5), offsets={"t/0": [(0, 5)]}, truncates=truncate)
-    first, again = steps(
-        [batch, BatchSummary(truncate=(2, 0, 0), offsets={"t/0": [(5, 5)]}, truncates={("t/0", 5): (2, 0, 0)})]
-    )
-    assert (first.floor, first.floor_raised) == ([1, 0, 5], True)
-    assert (again.floor, again.floor_raised) == ([1, 0, 5], False)
-    assert again.positions == {"t/0": [(0, 5)]}
+    repeated = BatchSummary(truncate=(2, 0, 0), offsets={"t/0": [(5, 5)]}, truncates={("t/0", 5): (2, 0, 0)})
+    first, again = steps([batch, repeated])
+    assert (first.floor, again.floor) == ((1, 0, 5), (1, 0, 5))
+    assert raised([batch, repeated]) == [True, False]
+    assert again.offsets == {"t/0": [(0, 5)]}
 
 
-def test_reset_starts_over_but_for_number_and_clock():
-    *_, last = steps([BatchSummary(max_event_ms=70, truncate=(3,), offsets={"t/0": [(0, 9)]}), None])
-    reset = next_frontier(last, StepKind.RESET, Reading(9, 9), StepRules(DAY_MS, leaves_orphans=True))
-    told = reset.model_dump(exclude_defaults=True)
-    assert told == {"step": 3, "kind": "reset", "now_ms": 9, "wall_ms": 9, "total_records": 0, "total_quarantined": 0}
+def test_reset_starts_over_but_for_the_clock():
+    reset = reset_frontier(Reading(9, 9))
+    assert reset.model_dump(exclude_defaults=True) == {
+        "clock": Reading(9, 9),
+        "total_records": 0,
+        "total_quarantined": 0,
+    }
 
 
 def test_orphans_are_never_forgotten_until_a_reset():
@@ -155,15 +161,9 @@ def test_summary_of_parts_sums_them_up():
     assert BatchSummary.total([]) == BatchSummary()
 
 
-@pytest.mark.parametrize("kind", StepKind)
-def test_kinds_publish_or_maintain_or_reset(kind):
-    assert [kind.is_published, kind.is_maintenance, kind is StepKind.RESET].count(True) == 1
-
-
 def test_step_tells_what_its_own_batch_was_and_the_greatest_event_time_so_far():
     batch = BatchSummary(records=9, bad=2, other_tables=4, ignored=frozenset("ba"), max_event_ms=70)
-    told = [
-        (step.records, step.quarantined, step.other_tables, step.ignored_columns, step.max_event_ms)
-        for step in steps([batch, None, BatchSummary(records=1, max_event_ms=60)])
-    ]
-    assert told == [(9, 2, 4, ["a", "b"], 70), (0, 0, 0, [], 70), (1, 0, 0, [], 70)]
+    own = records_of(None, batch)
+    assert (own.records, own.quarantined, own.other_tables, own.ignored_columns) == (9, 2, 4, ("a", "b"))
+    stands = steps([batch, None, BatchSummary(records=1, max_event_ms=60)])
+    assert [step.max_event_ms for step in stands] == [70, 70, 70]

@@ -38,7 +38,7 @@ def test_window_begins_with_the_repair_of_a_sink_that_was_made_anew(make):
     pipeline.repair(rows)
     pipeline.read(up(5, 5))
     window = VersionRange.after(pipeline.plan, judged)
-    assert begin(window) == (1, pipeline.last.state_version)
+    assert begin(window) == (1, pipeline.last.state.version)
     for n in range(6, 9):
         pipeline.read(up(n, n))
     assert begin(VersionRange.after(pipeline.plan, judged)) == begin(window)

@@ -173,7 +173,7 @@ def test_wrong_registry_is_named_before_a_record_is_read(over, registry):
         away.run()
     there = over(registry={"url": registry.url})
     there.run()
-    assert there.last.records == 1
+    assert there.last.read.records == 1
 
 
 def test_new_proposes_schema_and_key_by_the_registry(broker, registry, topic, tmp_path, monkeypatch):

@@ -14,12 +14,11 @@ from ebbtide.delta.joining import commit_joined
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, commit_after, read_files
 from ebbtide.errors import RepairError, TableMismatchError
+from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.state_repair import decided_version, refuse_damaged_state, restore_state
-from ebbtide.model.step import StepKind
-from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_others_sink
-from ebbtide.runtime.step import Stepper
+from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_older_state, refuse_others_sink
 from ebbtide.sinks.quarantine import COLUMNS
 
 REPAIR = "Run 'ebbtide repair' to bring it to what the state shows, or 'ebbtide refresh' to rebuild it from the source."
@@ -156,7 +155,8 @@ def test_empty_table_and_none_are_as_good_as_the_sink_s_own(make):
 
 def test_sink_whose_adoption_is_not_done_is_refused(two_steps):
     with two_steps.stepper() as stepper:
-        stepper.commit(stepper.maintenance_step(StepKind.CLEANUP, unadopted=3), [])
+        facts = stepper.facts(Cause(what="adopt"))
+        stepper.commit(facts.model_copy(update={"state": facts.state.model_copy(update={"unadopted": 3})}), [])
     assert refused(two_steps) == (
         f"Not all rows of '{two_steps.plan.sink.path}' were adopted. Got: 3 left."
         " Run 'ebbtide adopt --apply' again: it goes on where it ended."
@@ -209,7 +209,7 @@ def test_state_that_others_changed_is_brought_back_to_the_rows_of_the_last_step(
         others(two_steps, data_change=False, operation="OPTIMIZE")
     right = two_steps.plan.state.snapshot()
     others(two_steps, removes=True)
-    with stepping(SPARK, two_steps.plan, refuse=Stepper.refuse_older_state) as stepper:
+    with stepping(SPARK, two_steps.plan, refuse=refuse_older_state) as stepper:
         assert decided_version(stepper) == right.version
         assert restore_state(stepper) == right.version
         assert restore_state(stepper) is None
@@ -323,7 +323,7 @@ def test_state_that_others_change_while_a_step_is_decided_is_refused(two_steps):
         stepper.newest()
         others(two_steps, removes=True)
         with pytest.raises(TableMismatchError, match="changed by another client"):
-            stepper.commit(stepper.maintenance_step(StepKind.CLEANUP), [])
+            stepper.commit(stepper.facts(Cause(what="cleanup")), [])
         with pytest.raises(TableMismatchError, match="changed by another client"):
             stepper.newest()
     assert two_steps.last.step == 2
@@ -336,7 +336,7 @@ def test_state_that_others_change_before_its_first_step_is_refused_with_the_way_
         empty = stepper.newest()
         row = pipeline.plan.state.note_file([("0000.jsonl", 1)], step=1)
         commit_after(LOCAL, empty, [row], {"operation": "WRITE"})
-        facts = stepper.maintenance_step(StepKind.CLEANUP)
+        facts = stepper.facts(Cause(what="cleanup"))
         with pytest.raises(TableMismatchError) as raised:
             pipeline.plan.state.commit_files([], facts, empty)
     assert str(raised.value) == (
@@ -373,7 +373,7 @@ def test_table_that_is_deleted_during_a_run_is_neither_written_to_nor_made_again
 def test_state_that_is_deleted_during_a_step_is_not_made_again(two_steps):
     state = two_steps.plan.state.path
     with two_steps.stepper() as stepper:
-        facts = stepper.maintenance_step(StepKind.CLEANUP)
+        facts = stepper.facts(Cause(what="cleanup"))
         shutil.rmtree(two_steps.home / "state")
         with pytest.raises(TableMismatchError, match=f"^The table at '{state}' is gone. Got: no version 2 in its log."):
             stepper.commit(facts, [])

@@ -155,7 +155,7 @@ def test_job_killed_is_done_when_it_is_asked_again(killer, sources, undisturbed,
 def has_gone_back(victim):
     """Whether a refresh or a rewind has begun: any run goes on with it."""
     return any(
-        facts.kind in ("reset", "rewind") for _, facts in Plan.under(str(victim.root), victim.spec).state.steps()
+        facts.cause.what in ("reset", "rewind") for _, facts in Plan.under(str(victim.root), victim.spec).state.steps()
     )
 
 

@@ -131,10 +131,10 @@ def test_row_whose_key_changed_takes_its_value_from_the_old_key_within_a_step(tm
 def test_row_that_waits_takes_its_value_from_a_later_step(tmp_path, rows_in_driver):
     disk = DiskPipeline(spec(SCHEMA), tmp_path, tasks=3)
     disk.step([moved(2, 1, 2)])
-    assert disk.head.pending_key_changes
+    assert disk.head.facts.state.pending_key_changes
     disk.step([created(1, 1, "a"), created(3, 9, "z")])
     assert shown(disk) == {2: "a", 9: "z"}
-    assert not disk.head.pending_key_changes
+    assert not disk.head.facts.state.pending_key_changes
 
 
 def test_row_that_waits_is_found_behind_files_in_which_none_does(tmp_path, rows_in_driver):
@@ -159,7 +159,7 @@ def test_row_that_leaves_by_a_delete_is_found_by_a_create_of_a_later_step(tmp_pa
     disk.step([record(envelope("d", 5, before={"id": 1}), 5, new_key='{"id": 2}')])
     disk.step([record(envelope("c", 5, after={"id": 2, "body": UNSENT}), 6, old_key='{"id": 1}')])
     assert shown(disk) == {2: "a", 9: "z"}
-    assert not disk.head.pending_key_changes
+    assert not disk.head.facts.state.pending_key_changes
 
 
 def test_late_change_of_an_old_key_reaches_the_row_under_its_new_keys(tmp_path, rows_in_driver):
@@ -231,4 +231,4 @@ def test_counts_that_are_not_0_stand_in_the_step_s_facts(make):
     pipeline = make()
     pipeline.read(up(1, 1), up(2, 2))
     pipeline.read(up(1, 0), up(2, 3))
-    assert pipeline.last.counts == {"changes": 2, "updated": 1, "superseded": 1}
+    assert pipeline.last.decision.counts == {"changes": 2, "updated": 1, "superseded": 1}

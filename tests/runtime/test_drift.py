@@ -9,6 +9,7 @@ from support import change, plain
 from ebbtide.errors import SchemaDriftError
 from ebbtide.maintenance.job import stepping
 from ebbtide.model.clock import Reading
+from ebbtide.runtime import reading
 from ebbtide.runtime.drift import refuse_drift
 from ebbtide.runtime.plan import Plan
 from ebbtide.state_table.staged import BAD_ROWS
@@ -41,7 +42,7 @@ def test_step_is_refused_with_the_first_place_and_the_way_out():
 
 def taken_in(disk, **types):
     with stepping(disk, disk.plan) as stepper:
-        stepper._take_in(disk, types, Reading(5, 5))
+        reading._add_columns(disk, stepper, types, Reading(5, 5))
     disk.plan = Plan.under(root_of(disk), disk.spec)
     disk.reload()
 
@@ -52,7 +53,7 @@ def test_columns_taken_in_are_part_of_the_spec_from_then_on(tmp_path):
     taken_in(disk, tier="STRING")
     taken_in(disk, level="BIGINT")
     assert disk.plan.evolved == {"tier": "STRING", "level": "BIGINT"}
-    assert disk.plan.state.last()[1].evolved == {"tier": "STRING", "level": "BIGINT"}
+    assert disk.plan.state.last()[1].state.evolved == {"tier": "STRING", "level": "BIGINT"}
     assert disk.plan.spec.table.columns.names == ["id", "n", "seq", "tier", "level"]
     disk.spec = disk.plan.spec
     disk.step([change("+U", id=1, n=2, seq=2, tier="gold"), change("+I", id=2, n=2, seq=2)])

@@ -7,8 +7,8 @@ from support import plain
 
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import DataFile
+from ebbtide.ledger.facts import Cause
 from ebbtide.model.entries import Step
-from ebbtide.model.step import StepKind
 from ebbtide.runtime import fold
 from ebbtide.runtime.fold import KeepEntries, fold_state
 from ebbtide.runtime.plan import operator_of
@@ -69,7 +69,7 @@ def test_fold_keeps_rows_files_read_and_keys_accepted_and_says_that_it_changes_n
     for number in range(3):
         pipeline.read(up(number, 1), up(9, number))
     with pipeline.stepper() as stepper:
-        facts = stepper.maintenance_step(StepKind.ACKNOWLEDGE)
+        facts = stepper.facts(Cause(what="acknowledge"))
         stepper.commit(facts, [pipeline.plan.state.add_acknowledged(pa.table({"id": [9]}), facts.step)])
     state = pipeline.plan.state
     notes = dict(state.files(state.snapshot().files.values()))

@@ -13,7 +13,7 @@ from ebbtide.errors import LeaseHeldError, LeaseLostError, SourceUnavailableErro
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.requests import Requests
 from ebbtide.runtime import following as following_module
-from ebbtide.runtime import step as step_module
+from ebbtide.runtime import reading
 from ebbtide.runtime.following import Age, Faults, Following, Watcher
 from ebbtide.sources.file_source import FileSource
 from ebbtide.sources.source import Discovery
@@ -91,7 +91,7 @@ def test_fault_is_told_with_its_wait_and_waited_out_until_the_budget_is_over(cap
 
 
 class Watched:
-    """A source, a plan and a stepper that note what a watcher asks of them, and when."""
+    """A source, a plan and steps that note what a watcher asks of them, and when."""
 
     position = "where the last step ended"
 
@@ -100,7 +100,7 @@ class Watched:
         self.asked = []
         self.found = Discovery(streams=True)
         self.fault = None
-        self.source = self.lease = self.checkpoint = self
+        self.source = self.lease = self.checkpoint = self.plan = self.stepper = self
         self.is_open = False
 
     def follows_on(self, position):
@@ -149,7 +149,7 @@ def watcher(watched):
     often = Following(interval_ms=1_000, tick_every_ms=5_000)
     faults = Faults(100.0, lambda: watched.now_s)
     told = watched.told = []
-    return Watcher("session", watched, watched, often, faults, lambda: watched.now_ms, told.append)
+    return Watcher("session", watched, often, faults, lambda: watched.now_ms, told.append)
 
 
 def test_source_is_looked_at_once_in_an_interval_and_noted_where_it_is_another(watched, watcher):
@@ -234,7 +234,7 @@ def test_step_that_fails_again_and_again_uses_up_the_budget_though_the_source_an
         look()
         drive(stream, *given)
 
-    monkeypatch.setattr(step_module, "stage", fail)
+    monkeypatch.setattr(reading, "stage", fail)
     monkeypatch.setattr(local_pipeline, "drive", look_first)
     monkeypatch.setattr(following_module, "FIRST_WAIT_S", 0.01)
     with pytest.raises(StoreUnavailableError):
@@ -264,7 +264,7 @@ def test_run_that_goes_on_makes_way_for_maintenance_and_takes_its_turn_again(mak
 
     follow(pipeline, on_progress)
     asking.join()
-    made = [facts.kind for _, facts in pipeline.plan.state.steps()][::-1]
+    made = [facts.cause.what for _, facts in pipeline.plan.state.steps()][::-1]
     assert made[0] == made[-1] == "batch"
     assert "compaction" in made
     assert len(kinds) == 1

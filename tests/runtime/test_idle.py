@@ -4,13 +4,15 @@ import shutil
 
 import pytest
 from local_pipeline import killed, up
-from local_run import HOUR, SPARK, START
+from local_run import HOUR, START
 
 from ebbtide.errors import CheckpointMismatchError, FileChangedError, LateFileError, SourceReadError, TableMismatchError
+from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.lease import Lease
-from ebbtide.model.step import StepKind
+from ebbtide.model.decision import Append, Decision, Rewrite
 from ebbtide.runtime import idle
 from ebbtide.runtime import step as stepping
+from ebbtide.runtime.driver import reset
 from ebbtide.runtime.idle import idle_run
 from ebbtide.sinks.changelog import ChangelogTable
 from ebbtide.sinks.delta import SinkTable
@@ -242,7 +244,7 @@ def test_tick_that_did_not_reach_a_table_is_something_to_do(make, monkeypatch, o
         patch.setattr(owner, method, killed)
         with pytest.raises(InterruptedError):
             pipeline.run(START + HOUR)
-    assert pipeline.last.kind is StepKind.TICK
+    assert pipeline.last.cause.what == "tick"
     assert not pipeline.is_idle(START + HOUR)
     pipeline.run(START + HOUR)
     assert pipeline.is_idle(START + HOUR)
@@ -270,18 +272,18 @@ def test_many_entries_are_left_to_spark_where_one_may_be_due(make, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("kind", "facts", "is_idle"),
+    ("what", "tables", "is_idle"),
     [
-        (StepKind.QUARANTINE_DROP, {"bad_rows": [{"remove": {"path": "part.parquet"}}]}, False),
-        (StepKind.CLEANUP, {}, True),
-        (StepKind.REPAIR, {}, False),
+        ("quarantine_drop", {"quarantine": Append(({"remove": {"path": "part.parquet"}},))}, False),
+        ("cleanup", {}, True),
+        ("repair", {"sink": Rewrite()}, False),
     ],
 )
-def test_step_of_a_job_is_finished_once_its_tables_have_it(make, kind, facts, is_idle):
+def test_step_of_a_job_is_finished_once_its_tables_have_it(make, what, tables, is_idle):
     pipeline = make()
     pipeline.read(up(1, 1), "{")
     with pipeline.stepper() as stepper:
-        stepper.commit(stepper.maintenance_step(kind, **facts), [])
+        stepper.commit(stepper.facts(Cause(what=what), decision=Decision(tables=tables)), [])
     assert pipeline.is_idle() == is_idle
 
 
@@ -302,16 +304,14 @@ def test_timer_of_a_function_is_due_at_its_time(make):
     assert not pipeline.is_idle(batch.now_ms + 50)
 
 
-def test_refresh_that_has_read_nothing_is_something_to_do(make, monkeypatch):
+def test_refresh_that_has_read_nothing_is_something_to_do(make):
     pipeline = make()
     pipeline.read(up(1, 1))
     pipeline.spec = pipeline.with_fields(source={"min_age": "1h"})
     young_ms = int((pipeline.source / "0000.jsonl").stat().st_mtime * 1000) + 1_000
-    with monkeypatch.context() as patch:
-        patch.setattr(stepping, "publish", killed)
-        with pipeline.stepper() as stepper, pytest.raises(InterruptedError):
-            stepper.reset(SPARK, "another", START + HOUR)
-    assert pipeline.last.kind is StepKind.RESET
+    with pipeline.stepper() as stepper:
+        reset(stepper, START + HOUR, None)
+    assert pipeline.last.cause.what == "reset"
     assert not pipeline.is_idle(young_ms), "no file may be read yet, but the tables are not empty"
     assert not pipeline.is_idle()
 
@@ -328,7 +328,7 @@ def test_migration_that_did_not_reach_a_table_is_something_to_do(make, monkeypat
         patch.setattr(owner, method, killed)
         with pytest.raises(InterruptedError):
             pipeline.do("alter")
-    assert pipeline.last.kind is StepKind.MIGRATION
+    assert pipeline.last.cause.what == "migration"
     assert not pipeline.is_idle()
     pipeline.run()
     assert pipeline.is_idle()

@@ -47,7 +47,6 @@ from ebbtide.errors import (
 )
 from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.inspect.backlog import lag
-from ebbtide.model.step import StepKind
 from ebbtide.runtime import decide, driver
 from ebbtide.runtime import step as step_module
 from ebbtide.runtime import stream as streaming
@@ -111,7 +110,7 @@ def same_as_truth(spec, root):
 def each_record_is_of_one_step(spec, root):
     """Steps are numbered without a gap, and each begins where the one before it ended."""
     steps = sorted((facts for _, facts in Plan.under(str(root), spec).state.steps()), key=lambda facts: facts.step)
-    positions = [facts.source_position for facts in steps if facts.kind is StepKind.BATCH]
+    positions = [facts.source.position for facts in steps if facts.cause.what == "batch"]
     begins = [position["from"] for position in positions[1:]]
     ends = [position["to"] for position in positions[:-1]]
     return begins == ends and [facts.step for facts in steps] == list(range(1, len(steps) + 1))
@@ -386,7 +385,7 @@ def test_other_cluster_fewer_partitions_and_an_end_below_our_place_are_refused(o
     pipeline = over()
     pipeline.send(up(1, 1))
     pipeline.run()
-    last = TopicRange.from_json(pipeline.last.source_position)
+    last = TopicRange.from_json(pipeline.last.source.position)
     now = ask(pipeline.plan.source.client, pipeline.topic, "earliest")[0]
     for since, said in (
         (replace(last, cluster_id="other"), r"cluster is not the one.*bootstrap_servers"),
@@ -401,7 +400,7 @@ def test_checkpoint_whose_batch_does_not_follow_the_last_step_is_refused(over):
     pipeline = over()
     pipeline.send(up(1, 1), up(2, 1))
     pipeline.run()
-    position = pipeline.last.source_position
+    position = pipeline.last.source.position
     later = position | {"from": position["to"] | {"0": 3}}
     with pytest.raises(CheckpointMismatchError, match="does not begin where the last step ended"):
         pipeline.plan.source.position_of(later, position)
@@ -427,11 +426,11 @@ def test_other_start_counts_as_long_as_no_step_has_read(over):
         pipeline.run()
     pipeline.spec = pipeline.with_fields(source={"start": {"offsets": {0: 2}}})
     pipeline.run()
-    assert (pipeline.rows(), pipeline.last.records) == ({1: 1}, 1)
+    assert (pipeline.rows(), pipeline.last.read.records) == ({1: 1}, 1)
     pipeline.spec = pipeline.with_fields(source={"start": "earliest"})
     pipeline.send(up(2, 2))
     pipeline.run()
-    assert pipeline.last.records == 1, "from now on steps tell where reading goes on"
+    assert pipeline.last.read.records == 1, "from now on steps tell where reading goes on"
 
 
 @pytest.mark.parametrize(
@@ -521,7 +520,7 @@ def test_steps_tell_where_the_first_batch_began_over_a_rewind_and_of_steps_that_
     pipeline.run()
     pipeline.do("rewind")
     pipeline.run()
-    assert pipeline.last.source_start["from"] == {"0": 1, "1": 0, "2": 0}
+    assert pipeline.last.source.start["from"] == {"0": 1, "1": 0, "2": 0}
     with pipeline.stepper() as stepper:
         older = stepper.head.facts.model_copy(update={"source_start": None})
         stepper.head = replace(stepper.head, facts=older)
@@ -692,7 +691,7 @@ def test_by_arrival_partitions_interleave_by_the_greatest_time_so_far_then_by_th
     # 3 at 7; then, all at 10, partition 0 with 1 and 2 and partition 2 with 5; then 4 at 12.
     assert pipeline.rows() == {1: 4}
     batches = pipeline.plan.source.records(
-        SimpleNamespace(sparkSession=SPARK), pipeline.last.source_position, 1_000_000
+        SimpleNamespace(sparkSession=SPARK), pipeline.last.source.position, 1_000_000
     )
     [order] = batches.run(lambda given: json.dumps(_values_in_order(given)))
     assert json.loads(order) == [3, 1, 2, 5, 4]

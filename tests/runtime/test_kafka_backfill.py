@@ -10,7 +10,6 @@ from local_run import SPARK, kept_apart, swap_without_spark
 
 from ebbtide.errors import BackfillError, ConfigError, PausedError, SourceLostError
 from ebbtide.maintenance import backfill, backfill_asked, backfill_status, backfill_swap, pausing, rereading
-from ebbtide.model.step import StepKind
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.publish import publish as step_module_publish
@@ -115,9 +114,9 @@ def test_swap_makes_a_run_that_goes_on_end_its_step_and_read_on_from_there(over)
     building.join()
     assert reports[0].added == 1
     assert pipeline.rows() == {1: 1, 2: 2, 3: 3}
-    told = [facts.kind for _, facts in pipeline.plan.state.steps() if facts.records or facts.swap]
-    assert told == [StepKind.BATCH, StepKind.SWAP, StepKind.BATCH]
-    assert sum(facts.records for _, facts in pipeline.plan.state.steps()) == 2, "no record is read twice"
+    told = [facts.cause.what for _, facts in pipeline.plan.state.steps() if facts.read.records or facts.swap]
+    assert told == ["batch", "swap", "batch"]
+    assert sum(facts.read.records for _, facts in pipeline.plan.state.steps()) == 2, "no record is read twice"
 
 
 def test_rate_makes_steps_smaller_and_lets_them_wait_for_each_other(over, monkeypatch):
@@ -147,14 +146,14 @@ def into(pipeline, place="earliest", reason="what was before is wanted too", **m
 
 def test_records_are_read_into_the_paused_sink_and_it_stands_where_it_did(over):
     pipeline = paused_at_latest(over)
-    position = pipeline.last.source_position
+    position = pipeline.last.source.position
     pipeline.send(up(8, 8))
     report = into(pipeline)
     assert (report.records, report.waiting, len(report.steps)) == (7, 0, 4)
     assert pipeline.rows() == {1: 7, 2: 2, 3: 3, 4: 4, 5: 5, 9: 9}, "the newest of a key wins; what is next is not read"
     last = pipeline.last
-    assert (last.kind, last.reason) == (StepKind.BACKFILL, "what was before is wanted too")
-    assert last.source_position == position
+    assert (last.cause.what, last.cause.why) == ("backfill", "what was before is wanted too")
+    assert last.source.position == position
     with pytest.raises(PausedError):
         pipeline.run()
     pausing.resume(pipeline.spec, pipeline.root, LATER)
@@ -173,7 +172,7 @@ def test_topic_made_anew_while_it_is_read_again_is_refused_before_a_record_of_it
 
     with pytest.raises(SourceLostError, match="deleted and made anew"):
         into(pipeline, on_progress=make_anew)
-    assert [facts.records for _, facts in pipeline.plan.state.steps() if facts.reread] == [2]
+    assert [facts.read.records for _, facts in pipeline.plan.state.steps() if facts.source.reread] == [2]
     assert max(pipeline.rows()) == 9
 
 

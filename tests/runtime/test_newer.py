@@ -28,10 +28,17 @@ NEWER = {
     "field": (lambda facts: {**facts, "of_tomorrow": 1}, "Got: field 'of_tomorrow'."),
 }
 NEWER_FACTS = NEWER | {
-    "kind": (lambda facts: {**facts, "kind": "merge"}, "Got: kind 'merge'."),
+    "action": (
+        lambda facts: {**facts, "decision": {"tables": {"sink": {"do": "merge"}}}},
+        "Got: decision.tables.sink.do 'merge'.",
+    ),
     "field within": (
-        lambda facts: {**facts, "tables": {"sink": {"id": "a", "step": 1, "size": 3}}},
-        "Got: field 'tables.sink.size'.",
+        lambda facts: {**facts, "state": {**facts["state"], "tables": {"sink": {"id": "a", "step": 1, "size": 3}}}},
+        "Got: field 'state.tables.sink.size'.",
+    ),
+    "field of an action": (
+        lambda facts: {**facts, "decision": {"tables": {"sink": {"do": "apply", "later": 1}}}},
+        "Got: field 'decision.tables.sink.apply.later'.",
     ),
 }
 DAMAGED = {

@@ -3,6 +3,7 @@
 import json
 import shutil
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -14,10 +15,9 @@ from ebbtide import status
 from ebbtide.cli.main import main
 from ebbtide.errors import ConfigError, PausedError, StoreUnavailableError, TableMismatchError
 from ebbtide.ledger import pauses
-from ebbtide.ledger.facts import FREE, Pause
+from ebbtide.ledger.facts import FREE, Cause, Pause
 from ebbtide.ledger.lease import Lease, newest_turn
 from ebbtide.maintenance import pausing
-from ebbtide.model.step import StepKind
 from ebbtide.runtime import following
 from ebbtide.runtime.following import Following
 
@@ -212,13 +212,17 @@ def test_processing_time_stands_still_while_the_pipeline_is_paused(make):
     resume(pipeline, START + 11 * HOUR)
     pipeline.run(START + 11 * HOUR)
     assert pipeline.rows() == {1: 1}, "an hour old"
-    assert pipeline.last.kind is StepKind.BATCH, "nothing was due"
+    assert pipeline.last.cause.what == "batch", "nothing was due"
     pipeline.run(START + 12 * HOUR + 60_000)
     assert pipeline.rows() == {}
     last = pipeline.last
-    assert (last.now_ms, last.downtime_ms, last.paused_ms) == (START + 2 * HOUR + 60_000, 10 * HOUR, 10 * HOUR)
+    assert (last.now_ms, last.frontier.clock.downtime_ms, last.frontier.clock.paused_ms) == (
+        START + 2 * HOUR + 60_000,
+        10 * HOUR,
+        10 * HOUR,
+    )
     pipeline.read(up(2, 2, "+I"), clock_ms=START + 13 * HOUR)
-    assert pipeline.last.downtime_ms == 10 * HOUR, "once"
+    assert pipeline.last.frontier.clock.downtime_ms == 10 * HOUR, "once"
 
 
 def test_clock_moved_by_a_job_within_a_pause_counts_the_pause_once(make):
@@ -227,7 +231,7 @@ def test_clock_moved_by_a_job_within_a_pause_counts_the_pause_once(make):
     pause(pipeline, START + HOUR)
     with pipeline.stepper() as stepper:
         within = stepper.next_clock(START + 4 * HOUR)
-        stepper.commit(stepper.maintenance_step(StepKind.CLEANUP, within), [])
+        stepper.commit(stepper.facts(Cause(what="cleanup"), within), [])
     assert within.now_ms == START + HOUR
     resume(pipeline, START + 11 * HOUR)
     with pipeline.stepper() as stepper:
@@ -313,13 +317,13 @@ def test_pauses_since_a_ledger_was_lost_are_left_out_of_processing_time_beside_t
     pipeline.read(up(2, 2, "+I"), clock_ms=START + 10 * HOUR)
     with pipeline.stepper() as stepper:
         clock = stepper.next_clock(START + 10 * HOUR)
-        stepper.commit(stepper.maintenance_step(StepKind.CLEANUP, clock), [])
+        stepper.commit(stepper.facts(Cause(what="cleanup"), clock), [])
     harm(pipeline)
     pause(pipeline, START + 10 * HOUR)
     resume(pipeline, START + 18 * HOUR)
     with pipeline.stepper() as stepper:
-        assert stepper.next_clock(START + 18 * HOUR) == clock._replace(
-            wall_ms=START + 18 * HOUR, downtime_ms=clock.downtime_ms + 8 * HOUR, paused_ms=18 * HOUR
+        assert stepper.next_clock(START + 18 * HOUR) == replace(
+            clock, wall_ms=START + 18 * HOUR, downtime_ms=clock.downtime_ms + 8 * HOUR, paused_ms=18 * HOUR
         )
 
 

@@ -11,8 +11,7 @@ from support import envelope
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import LeaseLostError, SpecChangedError
-from ebbtide.ledger.facts import Head
-from ebbtide.model.step import StepKind
+from ebbtide.ledger.facts import Cause, Head, SourceFacts
 from ebbtide.runtime import driver
 from ebbtide.runtime import publish as publishing
 from ebbtide.runtime.publish import publish
@@ -96,7 +95,7 @@ def test_step_that_decides_nothing_for_the_sink_writes_nothing(make):
     pipeline.read(up(1, 1))
     versions = pipeline.versions()
     with pipeline.stepper() as stepper:
-        stepper.commit(stepper.maintenance_step(StepKind.COMPACTION), [])
+        stepper.commit(stepper.facts(Cause(what="compaction")), [])
         assert stepper.publish(SPARK) == {}
     assert pipeline.versions() == versions | {"state": versions["state"] + 1}
 
@@ -106,7 +105,7 @@ def test_truncate_reaches_sink_and_changelog_though_no_row_is_emitted(make):
     pipeline.read(json.dumps(envelope("c", 1, after={"id": 1, "n": 1})))
     before = pipeline.versions()
     pipeline.read(json.dumps(envelope("t", 2)))
-    assert pipeline.last.floor_raised
+    assert pipeline.last.read.floor_raised
     after = pipeline.versions()
     assert pipeline.rows() == {}
     assert after["changelog"] == before["changelog"] + 1
@@ -124,7 +123,7 @@ def test_refresh_leaves_nothing_of_what_the_tables_showed(make, monkeypatch):
         patch.setattr("ebbtide.runtime.stream.Stream.discover", killed)  # right behind the reset
         with pytest.raises(InterruptedError):
             pipeline.do("refresh")
-    assert pipeline.last.kind is StepKind.RESET
+    assert pipeline.last.cause.what == "reset"
     for name, columns in (
         ("sink", pipeline.spec.sink_table.columns),
         ("changelog", pipeline.plan.changelog.schema),
@@ -142,12 +141,12 @@ def test_checkpoint_that_a_run_has_begun_since_the_reset_is_kept(make):
     pipeline = make()
     pipeline.read(up(1, 1))
     pipeline.do("refresh")
-    reset = next(facts for _, facts in pipeline.plan.state.steps() if facts.kind is StepKind.RESET)
+    reset = next(facts for _, facts in pipeline.plan.state.steps() if facts.cause.what == "reset")
     own = pipeline.plan.checkpoint.query_id
-    assert own != reset.query_id
+    assert own != reset.source.query_id
     publishing._discard_read(pipeline.plan, reset)
     assert pipeline.plan.checkpoint.query_id == own
-    publishing._discard_read(pipeline.plan, reset.model_copy(update={"query_id": own}))
+    publishing._discard_read(pipeline.plan, reset.model_copy(update={"source": SourceFacts(query_id=own)}))
     assert pipeline.plan.checkpoint.query_id is None
 
 
@@ -206,8 +205,8 @@ def test_rewind_brings_back_each_table_once(make):
     pipeline.read(up(1, 1, "+I"))
     pipeline.read(up(1, 1, "-D"), up(2, 2, "+I"), "{")
     pipeline.do("rewind")
-    assert pipeline.last.kind is StepKind.REWIND
-    assert pipeline.last.restores.keys() == {"sink", "changelog", "quarantine"} & pipeline.versions().keys()
+    assert pipeline.last.cause.what == "rewind"
+    assert pipeline.last.decision.tables.keys() == {"sink", "changelog", "quarantine"} & pipeline.versions().keys()
     assert pipeline.rows() == {1: 1}
     assert len(pipeline.table("changelog", pipeline.plan.changelog.schema)) == 1
     assert pipeline.plan.quarantine.size() == 0

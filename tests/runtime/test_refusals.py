@@ -16,7 +16,6 @@ from ebbtide.errors import (
     TableMismatchError,
 )
 from ebbtide.ledger.puts import LOCAL
-from ebbtide.model.step import StepKind
 from ebbtide.runtime import driver
 from ebbtide.runtime.step import Stepper
 
@@ -35,7 +34,7 @@ def archive(pipeline, *numbers):
 
 
 def losses(pipeline):
-    return [facts.lost for _, facts in pipeline.plan.state.steps() if facts.lost]
+    return [facts.source.lost for _, facts in pipeline.plan.state.steps() if facts.source.lost]
 
 
 @pytest.mark.parametrize(
@@ -104,8 +103,8 @@ def test_refresh_that_was_killed_behind_its_reset_keeps_what_it_lost(three_files
             three_files.do("refresh", accept_loss=True)
     three_files.do("refresh")
     assert three_files.rows() == {2: 1, 3: 1}
-    kinds = [facts.kind for _, facts in three_files.plan.state.steps() if facts.lost]
-    assert kinds == [StepKind.RESET, StepKind.RESET]
+    kinds = [facts.cause.what for _, facts in three_files.plan.state.steps() if facts.source.lost]
+    assert kinds == ["reset", "reset"]
 
 
 def test_refresh_reads_all_files_again_where_none_is_gone(three_files):
@@ -218,7 +217,7 @@ def test_pipeline_whose_checkpoint_is_torn_goes_on_by_what_is_said_of_it(make, f
     way_out(pipeline)
     pipeline.run()
     assert pipeline.rows() == {1: 1, 2: 1, 3: 1}
-    assert pipeline.last.total_records == 3
+    assert pipeline.last.frontier.total_records == 3
     assert pipeline.is_idle()
 
 
@@ -231,7 +230,7 @@ def test_refresh_that_is_killed_before_it_discards_a_torn_checkpoint_is_finished
         patch.setattr(Stepper, "publish", publish_of(Stepper.publish, 2))
         with pytest.raises(InterruptedError):
             pipeline.do("refresh")
-    assert pipeline.last.kind is StepKind.RESET
+    assert pipeline.last.cause.what == "reset"
     pipeline.run()
     assert pipeline.rows() == {1: 1}
     assert pipeline.is_idle()
@@ -251,7 +250,7 @@ def test_rewind_for_a_checkpoint_that_was_deleted_finishes_the_step_under_way(ma
     pipeline.do("undo")
     pipeline.run()
     assert pipeline.rows() == {1: 1, 2: 1}
-    assert pipeline.last.total_records == 2
+    assert pipeline.last.frontier.total_records == 2
 
 
 def publish_of(publish, killed_step):

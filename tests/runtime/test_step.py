@@ -24,11 +24,15 @@ from ebbtide.errors import (
 )
 from ebbtide.inspect.status import status
 from ebbtide.ledger.checkpoint import Checkpoint
-from ebbtide.ledger.facts import STATE_FORMAT
+from ebbtide.ledger.facts import Cause, SourceFacts
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.model.clock import Reading
-from ebbtide.model.step import BatchSummary, StepKind
+from ebbtide.model.decision import Restore
+from ebbtide.model.step import BatchSummary
+from ebbtide.runtime import reading
 from ebbtide.runtime import step as stepping
+from ebbtide.runtime.driver import reset
+from ebbtide.runtime.reading import SourceSteps, apply_staged, decided_batch
 from ebbtide.runtime.step import Stepper
 
 
@@ -54,15 +58,15 @@ def test_facts_say_what_made_the_step_and_what_it_was_made_of(make):
     pipeline.read(up(2, 2))
     facts = pipeline.last
     checkpoint = pipeline.plan.checkpoint
-    assert (facts.step, facts.batch_id, facts.kind) == (2, 1, StepKind.BATCH)
-    assert facts.offsets_hash == checkpoint.offsets(1).hash
-    assert facts.query_id == checkpoint.query_id
-    assert facts.source_path == str(pipeline.source)
-    assert facts.spec == pipeline.spec.identity
+    assert (facts.step, facts.source.batch_id, facts.cause.what) == (2, 1, "batch")
+    assert facts.source.offsets_hash == checkpoint.offsets(1).hash
+    assert facts.source.query_id == checkpoint.query_id
+    assert facts.source.path == str(pipeline.source)
+    assert facts.state.spec == pipeline.spec.identity
     assert facts.pipeline == pipeline.spec.name
     assert facts.epoch == 2, "each run has taken the lease once"
-    assert facts.tables["sink"].step == 1
-    assert facts.state_version < log.versions(pipeline.plan.state.path)[-1]
+    assert facts.state.tables["sink"].step == 1
+    assert facts.state.version < log.versions(pipeline.plan.state.path)[-1]
 
 
 def test_batch_that_spark_did_not_commit_is_finished_and_not_decided_again(make, monkeypatch):
@@ -85,7 +89,7 @@ def test_batch_behind_which_another_step_stands_is_not_published_again(make):
     pipeline = make()
     pipeline.read(up(1, 1))
     with pipeline.stepper() as stepper:
-        stepper.commit(stepper.maintenance_step(StepKind.CLEANUP), [])
+        stepper.commit(stepper.facts(Cause(what="cleanup")), [])
     pipeline.forget_commit(0)
     versions = pipeline.versions()
     [replayed] = pipeline.run().steps
@@ -111,22 +115,23 @@ def test_batch_that_does_not_follow_the_last_is_refused(make):
     pipeline.put(up(2, 2))
     pipeline.run()
     with pipeline.stepper() as stepper, pytest.raises(CheckpointMismatchError) as raised:
-        stepper._decided(0, pipeline.plan.checkpoint.offsets(0))
+        decided_batch(stepper, 0, pipeline.plan.checkpoint.offsets(0))
     assert str(raised.value) == (
         "The checkpoint is at batch 0, the state at 1. Allowed: the checkpoint that wrote this state."
         " Run 'ebbtide rewind --to-step 2 --apply' to begin a new one where the state stands, with no record read again;"
         f" or restore '{pipeline.plan.checkpoint.path}', or run 'ebbtide refresh' to rebuild the sink from the source."
     )
     with pipeline.stepper() as stepper, pytest.raises(CheckpointMismatchError, match="at batch 3, the state at 1"):
-        stepper._decided(3, pipeline.plan.checkpoint.offsets(0))
+        decided_batch(stepper, 3, pipeline.plan.checkpoint.offsets(0))
     with pipeline.stepper() as stepper:
         offsets = pipeline.plan.checkpoint.offsets(0)
-        assert stepper._decided(2, offsets) is None
-        stepper.advance_to(stepper.last.model_copy(update={"batch_id": None}), stepper.version)
+        assert decided_batch(stepper, 2, offsets) is None
+        without_batch = stepper.last.model_copy(update={"source": SourceFacts()})
+        stepper.advance_to(without_batch, stepper.newest())
         with pytest.raises(CheckpointMismatchError, match=r"at batch 1, the state at none\."):
-            stepper._decided(1, offsets)
+            decided_batch(stepper, 1, offsets)
     with pipeline.stepper() as stepper:
-        assert stepper._decided(1, pipeline.plan.checkpoint.offsets(1)) == stepper.last
+        assert decided_batch(stepper, 1, pipeline.plan.checkpoint.offsets(1)) == stepper.last
 
 
 def test_batch_that_was_decided_from_other_records_is_refused(make):
@@ -141,12 +146,11 @@ def test_batch_that_was_decided_from_other_records_is_refused(make):
 
 
 ACTS = {
-    "batch": lambda stepper: stepper.batch(stepper.frame, 1),
-    "decide": lambda stepper: stepper.decide(SPARK, None, None),
-    "tick": lambda stepper: stepper.tick(SPARK, LATER + 3 * HOUR),
-    "commit": lambda stepper: stepper.commit(stepper.maintenance_step(StepKind.CLEANUP), []),
-    "reset": lambda stepper: stepper.reset(SPARK, "another", LATER),
-    "rewound": lambda stepper: stepper.rewound(stepper.last, stepper.version, {}),
+    "batch": lambda stepper: SourceSteps(stepper).batch(stepper.frame, 1),
+    "decide": lambda stepper: apply_staged(SPARK, stepper, None, None),
+    "tick": lambda stepper: SourceSteps(stepper).tick(SPARK, LATER + 3 * HOUR),
+    "commit": lambda stepper: stepper.commit(stepper.facts(Cause(what="cleanup")), []),
+    "reset": lambda stepper: reset(stepper, LATER, None),
     "fold": lambda stepper: stepper.fold(SPARK),
 }
 
@@ -178,14 +182,14 @@ def test_take_over_right_behind_the_look_at_the_lease_is_met_by_the_fence_of_eac
         monkeypatch.setattr(stale.lease, "check", lambda: None)
         stale.newest()
         winner = Stepper(pipeline.plan, stale.lease, LATER)
-        winner.commit(winner.maintenance_step(StepKind.COMPACTION), [])
+        winner.commit(winner.facts(Cause(what="compaction")), [])
         versions = pipeline.versions()
         with pytest.raises(LeaseLostError):
-            stale.commit(stale.maintenance_step(StepKind.CLEANUP), [])
+            stale.commit(stale.facts(Cause(what="cleanup")), [])
         with pytest.raises(LeaseLostError):
-            stale.reset(SPARK, "another", LATER)
+            stale.commit(stale.facts(Cause(what="reset")), stale.plan.state.emptied(stale.found()))
     assert pipeline.versions() == versions
-    assert pipeline.last.kind is StepKind.COMPACTION
+    assert pipeline.last.cause.what == "compaction"
 
 
 def test_watermark_stays_behind_the_greatest_event_time_of_earlier_steps(make):
@@ -212,7 +216,8 @@ def test_state_of_an_older_format_is_nothing_that_a_job_goes_on_from(make):
     pipeline = make()
     pipeline.read(up(1, 1))
     state = pipeline.plan.state.path
-    stored = json.loads(pipeline.last.to_json()) | {log.FACTS: STATE_FORMAT - 1}
+    made_by = {"pipeline": "t", "incarnation": "i", "epoch": 1, "code": "0", "step": 2}
+    stored = {log.FACTS: 1, **made_by, "now_ms": 0, "state_version": 1}
     said = {"operation": "WRITE", "userMetadata": json.dumps(stored)}
     commit(LOCAL, state, log.versions(state)[-1] + 1, [], said)
     with pytest.raises(StoredFormatError, match="an older"), pipeline.stepper():
@@ -235,14 +240,14 @@ def test_staged_files_go_with_the_step_and_with_a_step_that_fails(make, monkeypa
         seen.append(sorted(path.name for path in Path(pipeline.plan.at("staged")).iterdir()))
         return staged
 
-    stage = stepping.stage
-    monkeypatch.setattr(stepping, "stage", looking)
+    stage = reading.stage
+    monkeypatch.setattr(reading, "stage", looking)
     pipeline.read(up(1, 1))
     assert seen == [["1"]], "each step stages in a folder of its own"
     assert not (pipeline.home / "staged").exists()
     pipeline.put(up(1, 2))
     with monkeypatch.context() as patch:
-        patch.setattr(stepping, "decide", killed)
+        patch.setattr(reading, "decide", killed)
         with pytest.raises(InterruptedError):
             pipeline.run()
     assert not (pipeline.home / "staged").exists()
@@ -255,8 +260,8 @@ def test_failure_of_a_step_is_told_though_what_was_staged_cannot_be_deleted(make
 
     pipeline = make()
     pipeline.put(up(1, 1))
-    monkeypatch.setattr(stepping, "decide", killed)
-    monkeypatch.setattr(stepping, "delete", full)
+    monkeypatch.setattr(reading, "decide", killed)
+    monkeypatch.setattr(reading, "delete", full)
     with pytest.raises(InterruptedError):
         pipeline.run()
 
@@ -264,7 +269,7 @@ def test_failure_of_a_step_is_told_though_what_was_staged_cannot_be_deleted(make
 def test_too_many_bad_records_refuse_the_step_and_stay_to_be_looked_at(make):
     pipeline = make(quarantine={"max_rows_per_step": 1})
     pipeline.read(up(1, 1), "{")
-    assert pipeline.last.quarantined == 1, "as many as are allowed"
+    assert pipeline.last.read.quarantined == 1, "as many as are allowed"
     pipeline.put(up(1, 2), "{", "[")
     with pytest.raises(QuarantineThresholdError) as raised:
         pipeline.run()
@@ -306,7 +311,7 @@ def test_tick_follows_what_the_pipeline_lets_expire(make):
     pipeline = make(ttl={"ttl": "1h", "expire_live": True})
     pipeline.plan.state.create()
     with pipeline.stepper() as stepper:
-        assert stepper.tick(SPARK, LATER) is None, "there is nothing before the first step"
+        assert SourceSteps(stepper).tick(SPARK, LATER) is None, "there is nothing before the first step"
     [batch] = pipeline.read(up(1, 1), clock_ms=START)
     assert pipeline.run(START + HOUR - 1).steps == [], "nothing is due"
     [tick] = pipeline.run(START + HOUR).steps
@@ -314,8 +319,8 @@ def test_tick_follows_what_the_pipeline_lets_expire(make):
     assert tick.metrics["expired"] == 1
     assert tick.now_ms == START + HOUR
     assert 0 < tick.seconds < 60
-    assert (pipeline.last.kind, pipeline.last.batch_id, pipeline.last.query_id) == (
-        StepKind.TICK,
+    assert (pipeline.last.cause.what, pipeline.last.source.batch_id, pipeline.last.source.query_id) == (
+        "tick",
         batch.batch_id,
         pipeline.plan.checkpoint.query_id,
     )
@@ -325,9 +330,9 @@ def test_tick_follows_what_the_pipeline_lets_expire(make):
 def test_tick_of_a_pipeline_in_which_nothing_expires_is_none(make, monkeypatch):
     pipeline = make()
     pipeline.read(up(1, 1))
-    monkeypatch.setattr(stepping, "expire", killed)
+    monkeypatch.setattr(reading, "expire", killed)
     with pipeline.stepper() as stepper:
-        assert stepper.tick(SPARK, LATER) is None
+        assert SourceSteps(stepper).tick(SPARK, LATER) is None
 
 
 def test_tick_writes_down_that_the_source_has_moved(make):
@@ -338,7 +343,7 @@ def test_tick_writes_down_that_the_source_has_moved(make):
     pipeline.spec = pipeline.with_fields()
     [tick] = pipeline.run(accept_source_path=True).steps
     assert tick.kind == "tick"
-    assert pipeline.last.source_path == str(moved)
+    assert pipeline.last.source.path == str(moved)
     assert pipeline.run().steps == []
 
 
@@ -346,7 +351,7 @@ def test_tick_writes_down_when_a_run_ended_where_downtime_is_left_out(make):
     pipeline = make(ttl={"ttl": "9d"}, downtime_over="1m")
     steps = pipeline.read(up(1, 1), clock_ms=START)
     assert [step.kind for step in steps] == ["batch", "tick"]
-    assert pipeline.last.kind is StepKind.TICK
+    assert pipeline.last.cause.what == "tick"
 
 
 def test_reset_goes_on_counting_above_all_tables(make):
@@ -358,12 +363,13 @@ def test_reset_goes_on_counting_above_all_tables(make):
     assert [step.step for step in steps] == [4, 5], "the reset was step 3"
     assert pipeline.rows() == {1: 2}
     assert pipeline.last.incarnation != before.incarnation
-    assert pipeline.last.total_records == 3
+    assert pipeline.last.frontier.total_records == 3
     with pipeline.stepper() as stepper:
-        stepper.reset(SPARK, "another", LATER)
-        assert not stepper.head.pending_key_changes
+        reset(stepper, LATER, None)
+        stepper.publish(SPARK)
+        assert not stepper.last.state.pending_key_changes
     facts = pipeline.last
-    assert (facts.step, facts.kind, facts.incarnation, facts.batch_id) == (6, StepKind.RESET, "another", None)
+    assert (facts.step, facts.cause.what, facts.source.batch_id) == (6, "reset", None)
     assert pipeline.rows() == {}
     assert pipeline.plan.checkpoint == Checkpoint(str(pipeline.home / "checkpoint"))
     assert pipeline.plan.checkpoint.query_id is None
@@ -390,16 +396,14 @@ def test_rewound_pipeline_waits_again_for_what_it_waited_for(make):
     pipeline.read(json.dumps(envelope("u", 2, before={"id": 1}, after=unsent)))
     waiting = pipeline.last
     with pipeline.stepper() as stepper:
-        assert stepper.head.pending_key_changes, "as the step before it was begun knew"
+        assert stepper.last.state.pending_key_changes, "as the step before it was begun knew"
     pipeline.read(json.dumps(envelope("c", 1, after={"id": 1, "body": "a"})))
     with pipeline.stepper() as stepper:
-        assert not stepper.head.pending_key_changes
-        version = next(at for at, facts in pipeline.plan.state.steps() if facts.step == 1)
-        facts = stepper.rewound(waiting, version, {})
-        assert facts.pending_key_changes
-        stepper.advance_to(facts, stepper.version)
-        assert stepper.head.pending_key_changes
-        assert stepper.maintenance_step(StepKind.CLEANUP).pending_key_changes, "until a step reads records"
+        assert not stepper.last.state.pending_key_changes
+    pipeline.do("rewind")
+    assert pipeline.last.state.pending_key_changes == waiting.state.pending_key_changes
+    with pipeline.stepper() as stepper:
+        assert stepper.facts(Cause(what="cleanup")).state.pending_key_changes, "until a step reads records"
 
 
 def test_job_s_step_stands_where_the_last_one_stood(make):
@@ -407,15 +411,19 @@ def test_job_s_step_stands_where_the_last_one_stood(make):
     pipeline.read(up(1, 1))
     batch = pipeline.last
     with pipeline.stepper() as stepper:
-        facts = stepper.maintenance_step(StepKind.COMPACTION)
-        later = stepper.maintenance_step(StepKind.CLEANUP, Reading(LATER, LATER), note="why")
-        replayed = stepper.maintenance_step(StepKind.QUARANTINE_REPLAY, batch=BatchSummary(records=3))
+        facts = stepper.facts(Cause(what="compaction"))
+        later = stepper.facts(Cause(what="cleanup", why="why"), Reading(LATER, LATER))
+        replayed = stepper.facts(Cause(what="quarantine_replay"), batch=BatchSummary(records=3))
         stepper.commit(facts, [])
         assert (stepper.number, stepper.last, stepper.version) == (2, facts, pipeline.versions()["state"])
-    assert facts.clock == batch.clock
-    assert (facts.step, facts.batch_id, facts.offsets_hash) == (2, batch.batch_id, batch.offsets_hash)
-    assert (later.now_ms, later.note) == (LATER, "why")
-    assert (replayed.records, replayed.total_records) == (3, 4)
+    assert facts.frontier.clock == batch.frontier.clock
+    assert (facts.step, facts.source.batch_id, facts.source.offsets_hash) == (
+        2,
+        batch.source.batch_id,
+        batch.source.offsets_hash,
+    )
+    assert (later.now_ms, later.cause.why) == (LATER, "why")
+    assert (replayed.read.records, replayed.frontier.total_records) == (3, 4)
     assert facts.epoch == batch.epoch + 1
     assert pipeline.last == facts
 
@@ -424,28 +432,39 @@ def test_job_s_step_before_the_first_batch_has_no_clock(make):
     pipeline = make()
     pipeline.plan.state.create()
     with pipeline.stepper() as stepper:
-        facts = stepper.maintenance_step(StepKind.CLEANUP)
-    assert (facts.step, facts.now_ms, facts.wall_ms, facts.batch_id, facts.offsets_hash) == (1, 0, 0, None, None)
+        facts = stepper.facts(Cause(what="cleanup"))
+    assert (
+        facts.step,
+        facts.now_ms,
+        facts.frontier.clock.wall_ms,
+        facts.source.batch_id,
+        facts.source.offsets_hash,
+    ) == (1, 0, 0, None, None)
 
 
 def test_rewound_pipeline_stands_where_it_stood_and_begins_another_checkpoint(make):
     pipeline = make()
     pipeline.read(up(1, 1, note="x"), "{", clock_ms=START)
-    first = pipeline.last.model_copy(update={"floor": [1], "floor_raised": True})
-    assert first.ignored_columns == ["note"]
+    first = pipeline.last
+    assert first.read.ignored_columns == ("note",)
     pipeline.read(up(1, 2), "[", clock_ms=LATER)
     last = pipeline.last
-    with pipeline.stepper() as stepper:
-        version = next(at for at, facts in pipeline.plan.state.steps() if facts.step == 1)
-        facts = stepper.rewound(first, version, {"sink": 3})
-    assert (facts.step, facts.kind, facts.restores) == (last.step + 1, StepKind.REWIND, {"sink": 3})
-    assert facts.clock == first.clock
-    assert (facts.total_records, facts.total_quarantined) == (2, 1)
-    assert (facts.records, facts.quarantined, facts.ignored_columns, facts.floor_raised) == (0, 0, [], False)
-    assert facts.floor == [1]
+    sink_version = pipeline.versions()["sink"]
+    pipeline.do("rewind")
+    facts = pipeline.last
+    assert (facts.step, facts.cause.what) == (last.step + 1, "rewind")
+    assert facts.decision.tables["sink"] == Restore(sink_version - 1, changes_rows=True)
+    assert facts.frontier == first.frontier
+    assert (facts.frontier.total_records, facts.frontier.total_quarantined) == (2, 1)
+    assert (facts.read.records, facts.read.quarantined, facts.read.ignored_columns, facts.read.floor_raised) == (
+        0,
+        0,
+        (),
+        False,
+    )
     assert facts.incarnation not in (first.incarnation, last.incarnation)
-    assert (facts.batch_id, facts.offsets_hash) == (None, None)
-    assert facts.pending_key_changes is False
+    assert (facts.source.batch_id, facts.source.offsets_hash) == (None, None)
+    assert facts.state.pending_key_changes is False
 
 
 def test_phases_say_which_step_begins_what(make):
@@ -504,10 +523,10 @@ def test_new_column_is_taken_in_by_a_step_of_its_own_before_the_batch_that_bring
     [step] = pipeline.read(up(2, 2, note="x"))
     assert (step.step, step.kind, step.ignored_columns, dict(step.evolved)) == (3, "batch", [], {"note": "STRING"})
     evolution, batch = [facts for _, facts in pipeline.plan.state.steps()][1::-1]
-    assert (evolution.kind, evolution.step, evolution.changes_columns) == (StepKind.MIGRATION, 2, True)
-    assert evolution.columns_before == "`id` BIGINT NOT NULL, `n` INT"
+    assert (evolution.cause.what, evolution.step, evolution.decision.changes_columns) == ("migration", 2, True)
+    assert evolution.decision.tables["sink"].columns_before == "`id` BIGINT NOT NULL, `n` INT"
     assert evolution.now_ms == batch.now_ms
-    assert batch.evolved == {"note": "STRING"}
+    assert batch.state.evolved == {"note": "STRING"}
     assert not (pipeline.home / "staged").exists()
     rows = pipeline.table("sink", pipeline.plan.sink.schema)
     assert sorted((row["id"], row["note"], row["_changed_by"]["step"]) for row in rows) == [(1, None, 1), (2, "x", 3)]
@@ -547,7 +566,7 @@ def test_records_of_other_tables_are_counted_and_it_is_said_where_there_are_no_o
     [step] = summary.steps
     n_other = 2 - len(rows)
     assert pipeline.rows() == rows
-    assert (step.records, step.other_tables, pipeline.last.other_tables) == (len(rows), n_other, n_other)
+    assert (step.records, step.other_tables, pipeline.last.read.other_tables) == (len(rows), n_other, n_other)
     assert f"{n_other} of other tables" in step.line()
     assert summary.is_of_other_tables == is_of_others
     assert said in _summary_text(summary)

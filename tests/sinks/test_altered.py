@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from altering import REFUSED, altered
 from deltalake import DeltaTable, QueryBuilder
+from made_facts import made_facts as facts
 
 from ebbtide.delta import joining, log
 from ebbtide.delta.commit import LocalPuts, commit
@@ -15,9 +16,7 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, create, read_rows
 from ebbtide.errors import DeltaFeatureError
 from ebbtide.ledger import puts as ledger_puts
-from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.decision import Restore
-from ebbtide.model.step import StepKind
 from ebbtide.sinks.stage import commit_and_join, commit_stage, restore_stage
 from ebbtide.sinks.upsert import Upsert, Upserter
 
@@ -47,11 +46,6 @@ def puts(monkeypatch):
     altering = AlteringPuts()
     monkeypatch.setattr(ledger_puts, "LOCAL", altering)
     return altering
-
-
-def facts(step):
-    made_by = {"pipeline": "t", "incarnation": "i", "epoch": 1, "state_version": 0, "spec": {}, "code": "0"}
-    return StepFacts(step=step, kind=StepKind.BATCH, now_ms=1000, **made_by)
 
 
 def rows(*ids):

@@ -6,27 +6,22 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from local_run import SPARK
+from made_facts import made_facts as facts
+from made_facts import stands_above
 
 from ebbtide.delta import joining, key_index, log
 from ebbtide.delta.commit import LocalPuts, commit, transaction_mark
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after, read_rows
 from ebbtide.errors import DeltaFeatureError, LeaseLostError, MigrationError
-from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.decision import Restore
 from ebbtide.model.schema_change import SchemaChange
-from ebbtide.model.step import StepKind
 from ebbtide.sinks import stage
 from ebbtide.sinks.changelog import ChangelogTable
 from ebbtide.sinks.delta import RowFiles, SinkTable
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int32()), ("seq", pa.int64())])
 PUTS = LocalPuts()
-
-
-def facts(step, kind=StepKind.BATCH, **more):
-    made_by = {"pipeline": "t", "incarnation": "i", "epoch": 1, "state_version": 0, "spec": {}, "code": "0"}
-    return StepFacts(step=step, kind=kind, now_ms=1000, **made_by, **more)
 
 
 class Changes:
@@ -67,9 +62,7 @@ def sink(tmp_path):
 
 
 def apply(sink, step, *, only_inserts=False, floor=None, **rows):
-    sink.apply(
-        SPARK, Changes(**rows), facts(step, floor=floor, floor_raised=floor is not None), only_inserts=only_inserts
-    )
+    sink.apply(SPARK, Changes(**rows), facts(step, raises=floor), only_inserts=only_inserts)
 
 
 def shown(sink):
@@ -114,17 +107,17 @@ def test_step_inserts_updates_and_deletes_and_is_marked_with_its_number(sink):
 @pytest.mark.parametrize(
     ("sequence", "floor", "left"),
     [
-        (("seq",), [5], {5, 9, 10}),
-        ((), [5, 0, 0], {5, 9, 10}),
-        ((), [5, 0, 5], {9, 10}),
-        ((), [5, 1, 0], {9, 10}),
-        ((), [4, 9, 9], {5, 9, 10}),
+        (("seq",), (5,), {5, 9, 10}),
+        ((), (5, 0, 0), {5, 9, 10}),
+        ((), (5, 0, 5), {9, 10}),
+        ((), (5, 1, 0), {9, 10}),
+        ((), (4, 9, 9), {5, 9, 10}),
     ],
 )
 def test_rows_below_a_truncate_go_with_the_step_that_met_it(tmp_path, sequence, floor, left):
     sink = sink_of(tmp_path, sequence)
     apply(sink, 1, **{f"k{n}": ("I", n) for n in (1, 4, 5, 9)})
-    sink.apply(SPARK, Changes(), facts(2, floor=floor), only_inserts=False)
+    sink.apply(SPARK, Changes(), stands_above(2, floor), only_inserts=False)
     assert shown(sink).keys() == {1, 4, 5, 9}, "an old floor has done its work"
     apply(sink, 3, floor=floor, k10=("I", 10))
     assert shown(sink).keys() == left
@@ -134,7 +127,7 @@ def test_sink_goes_back_to_a_version_and_keeps_its_history(sink):
     apply(sink, 1, k1=("I", 1))
     first = sink.version()
     apply(sink, 2, k1=("U", 2), k2=("I", 2))
-    back = facts(3, StepKind.REWIND)
+    back = facts(3, "rewind")
     sink.restore(SPARK, Restore(first, changes_rows=True), back)
     assert shown(sink) == {1: 1}
     assert log.commit_info(newest(sink))["operation"] == "RESTORE"
@@ -150,7 +143,7 @@ def test_sink_that_a_migration_is_undone_of_changes_no_row(sink):
     apply(sink, 1, k1=("I", 1))
     first = sink.version()
     apply(sink, 2, k1=("U", 2))
-    sink.restore(SPARK, Restore(first, changes_rows=False), facts(3, StepKind.MIGRATION))
+    sink.restore(SPARK, Restore(first, changes_rows=False), facts(3, "migration"))
     changes = [action["add"]["dataChange"] for action in newest(sink) if "add" in action]
     assert changes == [False]
 
@@ -158,7 +151,7 @@ def test_sink_that_a_migration_is_undone_of_changes_no_row(sink):
 def test_emptied_sink_has_the_spec_s_columns_and_its_history(sink):
     apply(sink, 1, k1=("I", 1))
     other = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.string())]))
-    other.empty(SPARK, facts(2, StepKind.RESET))
+    other.empty(SPARK, facts(2, "reset"))
     assert shown(sink) == {}
     made = Snapshot.read(sink.path)
     names = [field["name"] for field in json.loads(made.metadata["schemaString"])["fields"]]
@@ -233,7 +226,7 @@ def test_altered_sink_has_its_rows_under_the_other_columns(sink, monkeypatch):
     monkeypatch.setattr(stage, "BYTES_IN_DRIVER", n_bytes)  # as much is written again without tasks
     wider = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.int32())]))
     change = SchemaChange(added={"more": 7})
-    step = facts(2, StepKind.MIGRATION)
+    step = facts(2, "migration")
     wider.alter(SPARK, COLUMNS, change, step)
     rows = read_rows(Snapshot.read(sink.path), wider.schema).to_pylist()
     assert [(row["id"], row["n"], row["more"], row["_sequence"]) for row in rows] == [
@@ -257,7 +250,7 @@ def test_small_table_is_altered_without_tasks(sink, monkeypatch):
     n_bytes = sum(file.size for file in Snapshot.read(sink.path).files.values())
     monkeypatch.setattr(stage, "BYTES_IN_DRIVER", n_bytes)
     wider = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.int32())]))
-    wider.alter(SPARK, COLUMNS, SchemaChange(added={"more": 7}), facts(3, StepKind.MIGRATION))
+    wider.alter(SPARK, COLUMNS, SchemaChange(added={"more": 7}), facts(3, "migration"))
     rows = read_rows(Snapshot.read(sink.path), wider.columns).to_pylist()
     assert sorted((row["id"], row["more"]) for row in rows) == [(1, 7), (2, 7)]
 
@@ -288,7 +281,7 @@ def test_only_the_first_columns_of_a_task_s_files_have_statistics(tmp_path):
 def test_column_without_values_is_added_without_writing_a_file(sink):
     apply(sink, 1, k1=("I", 1))
     wider = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.int32())]))
-    wider.alter(SPARK, COLUMNS, SchemaChange(added={"more": None}), facts(2, StepKind.MIGRATION))
+    wider.alter(SPARK, COLUMNS, SchemaChange(added={"more": None}), facts(2, "migration"))
     assert not [action for action in newest(sink) if "add" in action or "remove" in action]
 
 
@@ -315,9 +308,9 @@ def test_changelog_takes_what_a_step_emitted_once_and_the_place_of_a_truncate(ch
     assert changelog.last_step() == 1
     made = Snapshot.read(changelog.path)
     assert (made.metadata["name"], made.transactions) == ("changelog", {"t/changelog": 1})
-    changelog.append(emitted(changelog), facts(2, floor=[2, 0, 5]))
+    changelog.append(emitted(changelog), stands_above(2, (2, 0, 5)))
     assert len(told(changelog)) == 2, "an old floor is told no more"
-    changelog.append(emitted(changelog, "+I"), facts(3, floor=[3, 1, 5], floor_raised=True))
+    changelog.append(emitted(changelog, "+I"), facts(3, raises=(3, 1, 5)))
     assert max(told(changelog)) == ("T", None, (3, 1, 5))
     assert len(Snapshot.read(changelog.path).files) < 3, "small files are joined"
     assert len(told(changelog)) == 4
@@ -332,18 +325,18 @@ def test_changelog_keeps_statistics_of_kinds_alone(changelog):
 def test_emptied_changelog_begins_again_with_the_spec_s_columns(changelog):
     changelog.append(emitted(changelog, "+I"), facts(1))
     other = ChangelogTable(changelog.path, pa.schema([*COLUMNS, ("more", pa.string())]))
-    other.empty(facts(2, StepKind.RESET))
+    other.empty(facts(2, "reset"))
     assert told(other) == []
     made = Snapshot.read(changelog.path)
     assert (other.last_step(), made.transactions) == (2, {"t/changelog": 2})
     assert "more" in made.metadata["schemaString"]
-    ChangelogTable(changelog.path + "-absent", COLUMNS).empty(facts(2, StepKind.RESET))
+    ChangelogTable(changelog.path + "-absent", COLUMNS).empty(facts(2, "reset"))
 
 
 def test_altered_changelog_has_what_was_emitted_under_the_other_columns(changelog):
     changelog.append(emitted(changelog, "+I"), facts(1))
     wider = ChangelogTable(changelog.path, pa.schema([*COLUMNS, ("more", pa.int32())]))
-    wider.alter(SPARK, COLUMNS, SchemaChange(added={"more": 7}), facts(2, StepKind.MIGRATION))
+    wider.alter(SPARK, COLUMNS, SchemaChange(added={"more": 7}), facts(2, "migration"))
     [row] = read_rows(Snapshot.read(changelog.path), wider.schema).to_pylist()
     assert (row["_kind"], row["id"], row["more"], row["_order"]) == ("+I", 1, 7, order(1, 0, 0))
     assert Snapshot.read(changelog.path).transactions == {"t/changelog": 2}

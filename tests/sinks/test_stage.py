@@ -4,16 +4,15 @@ import json
 
 import pyarrow as pa
 import pytest
+from made_facts import made_facts as facts
 
 from ebbtide.delta import joining, log
 from ebbtide.delta.commit import LocalPuts
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, commit_after, create, read_rows
 from ebbtide.errors import LeaseLostError
-from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.decision import Restore
 from ebbtide.model.offsets import OffsetRanges
-from ebbtide.model.step import StepKind
 from ebbtide.sinks.quarantine import COLUMNS, QuarantineTable, Selection, oldest_first
 from ebbtide.sinks.removal import ORDERS, rebased, removal
 from ebbtide.sinks.stage import commit_and_join, commit_stage, restore_stage
@@ -21,11 +20,6 @@ from ebbtide.state_table.staged import BAD_ROWS
 
 PUTS = LocalPuts()
 ONE = pa.schema([("order", ORDERS.field("order").type)])
-
-
-def facts(step, **more):
-    made_by = {"pipeline": "t", "incarnation": "i", "epoch": 1, "state_version": 0, "spec": {}, "code": "0"}
-    return StepFacts(step=step, kind=StepKind.BATCH, now_ms=1000, **made_by, **more)
 
 
 def orders(*positions):
@@ -166,8 +160,8 @@ def quarantine(tmp_path):
 
 
 def append(quarantine, step, rows):
-    decided = facts(step, quarantined=len(rows))
-    quarantine.append(decided.model_copy(update={"bad_rows": quarantine.write(rows, decided)}))
+    decided = facts(step)
+    quarantine.append(quarantine.write(rows, decided), decided)
 
 
 def test_record_is_kept_whole_with_the_step_and_the_time_that_met_it(quarantine):
@@ -234,9 +228,8 @@ def test_records_are_exchanged_in_one_commit_that_follows_what_others_did(quaran
     records = quarantine.records(Selection())
     coming = records.slice(0, 1).set_column(1, COLUMNS.field("reason"), pa.array(["null_key"]))
     actions = quarantine.replace(records.slice(0, 2), coming)
-    step = facts(2).model_copy(update={"bad_rows": actions})
-    quarantine.append(step)
-    quarantine.append(step)
+    quarantine.append(actions, facts(2))
+    quarantine.append(actions, facts(2))
     left_over = quarantine.records(Selection()).to_pylist()
     assert [(row["raw"], row["reason"]) for row in left_over] == [(b"a", "null_key"), (b"c", "bad_json")]
     assert Snapshot.read(quarantine.path).configuration["delta.enableDeletionVectors"] == "true"

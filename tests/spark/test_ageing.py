@@ -40,7 +40,7 @@ def test_run_is_followed_by_another_one_in_the_same_process_and_no_step_is_made_
             run.kill()
     assert run.returncode == 0, more
     assert "Traceback" not in more
-    made = [(facts.step, facts.kind) for _, facts in plan.state.steps()][::-1]
+    made = [(facts.step, facts.cause.what) for _, facts in plan.state.steps()][::-1]
     assert made == [(1, "batch"), (2, "batch")]
     assert len(said.splitlines()) >= 2, "a summary of each run"
     rows = read_rows(Snapshot.read(plan.at("sink")), spec.sink_table.columns)

@@ -7,11 +7,11 @@ from spark_support import change, plain_spec, sink, table, write
 
 from ebbtide.errors import LeaseLostError
 from ebbtide.ledger import lease
+from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance import compaction as compacting
 from ebbtide.maintenance.job import maintain
 from ebbtide.maintenance.job import stepping as held
-from ebbtide.model.step import StepKind
 from ebbtide.runtime import step as stepping
 from ebbtide.runtime.driver import refresh, run
 from ebbtide.runtime.plan import Plan
@@ -95,6 +95,6 @@ def test_step_that_slept_between_decision_and_sink_does_not_reach_a_refreshed_si
 def stepped(spark, spec, root):
     """Decide and publish a step on this thread: Spark's stream has one of its own."""
     with held(spark, Plan.under(root, spec)) as stepper:
-        facts = stepper.maintenance_step(StepKind.TICK).model_copy(update={"counts": {"inserted": 1}})
+        facts = stepper.facts(Cause(what="tick")).model_copy(update={"counts": {"inserted": 1}})
         stepper.commit(facts, [])
         stepper.publish(spark)

@@ -42,7 +42,7 @@ def test_orders_from_a_topic_followed_and_killed_in_a_step_equal_truth(spark, br
     following = Following(interval_ms=100)
     steps = run(spark, spec, str(tmp_path), follow=following, on_progress=stop_after_batch, stop=stop).steps
     assert [step.kind for step in steps] == ["replay", "batch"]
-    assert sum(facts.records for _, facts in Plan.under(str(tmp_path), spec).state.steps()) == len(lines)
+    assert sum(facts.read.records for _, facts in Plan.under(str(tmp_path), spec).state.steps()) == len(lines)
     assert same_as_truth(spark, tmp_path, spec)
 
 

@@ -11,12 +11,12 @@ from spark_support import change, forget_last_commit, plain_spec, sink, table, w
 
 from ebbtide.delta import log
 from ebbtide.errors import ConfigError, LeaseHeldError, SpecChangedError
+from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance import jobs
 from ebbtide.maintenance.cleanup import delete_entries
 from ebbtide.maintenance.job import maintain
 from ebbtide.maintenance.jobs import JOBS, MaintenanceJob
-from ebbtide.model.step import StepKind
 from ebbtide.runtime.driver import run, system_clock
 from ebbtide.runtime.plan import Plan
 
@@ -147,7 +147,7 @@ def test_row_that_the_tick_has_yet_to_delete_outlives_cleanup_and_compaction(spa
 
 def forget_all(spark, stepper):
     """A job of somebody else's: drop all entries."""
-    facts = stepper.maintenance_step(StepKind.CLEANUP)
+    facts = stepper.facts(Cause(what="cleanup"))
     return delete_entries(spark, stepper, facts, lambda entries, operator: np.ones(len(entries), dtype=bool))
 
 

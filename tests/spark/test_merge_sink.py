@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from made_facts import made_facts as facts
+from made_facts import stands_above
 from pyspark.sql import functions as F
 
 from ebbtide.delta import log
@@ -12,10 +14,8 @@ from ebbtide.delta.commit import LocalPuts
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import create
 from ebbtide.errors import ConfigError
-from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.decision import Restore
 from ebbtide.model.schema_change import SchemaChange
-from ebbtide.model.step import StepKind
 from ebbtide.sinks.delta import SinkTable
 from ebbtide.state_table.columns import spark_schema
 
@@ -23,11 +23,6 @@ pytestmark = pytest.mark.grid  # pipelines over such sinks are run in short test
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int32()), ("a.b", pa.int64())])
 SETTINGS = ("write.txnAppId", "write.txnVersion", "commitInfo.userMetadata", "merge.materializeSource")
-
-
-def facts(step, kind=StepKind.BATCH, **more):
-    made_by = {"pipeline": "t", "incarnation": "i", "epoch": 1, "state_version": 0, "spec": {}, "code": "0"}
-    return StepFacts(step=step, kind=kind, now_ms=1000, **made_by, **more)
 
 
 def row_of(id_, n, seq=None, by=None):
@@ -146,18 +141,18 @@ def test_step_is_merged_once_and_by_sequence(spark, sink):
     assert not left, "settings of a step are for its statement alone"
 
 
-@pytest.mark.parametrize(("sequence", "floor"), [(("a.b",), [5]), ((), [5, 0, 0])], ids=["by sequence", "by arrival"])
+@pytest.mark.parametrize(("sequence", "floor"), [(("a.b",), (5,)), ((), (5, 0, 0))], ids=["by sequence", "by arrival"])
 def test_rows_below_a_truncate_go_with_the_merge_that_met_it(spark, sink_of, sequence, floor):
     sink = sink_of(sequence=sequence)
     first = Changes(sink, *(("I", row_of(n, n)) for n in (4, 5, 6)))
     sink.apply(spark, first, facts(1), only_inserts=True)
-    sink.apply(spark, Changes(sink, ("I", row_of(7, 7))), facts(2, floor=floor), only_inserts=False)
+    sink.apply(spark, Changes(sink, ("I", row_of(7, 7))), stands_above(2, floor), only_inserts=False)
     assert shown(spark, sink) == [(4, 4), (5, 5), (6, 6), (7, 7)], "an old floor has done its work"
     last = Changes(sink, ("U", row_of(6, 3)), ("I", row_of(8, 8)))
-    sink.apply(spark, last, facts(3, floor=floor, floor_raised=True), only_inserts=False)
+    sink.apply(spark, last, facts(3, raises=floor), only_inserts=False)
     assert shown(spark, sink) == [(5, 5), (6, 6 if sequence else 3), (7, 7), (8, 8)]
     rows = sink.read(spark, sink.version())
-    below = rows.where(sink.below([*floor[:-1], floor[-1] + 1]))
+    below = rows.where(sink.below((*floor[:-1], floor[-1] + 1)))
     assert {row["n"] for row in below.collect()} <= {3, 5}
 
 
@@ -197,14 +192,14 @@ def test_keys_with_nulls_are_merged_as_other_values_are(spark, tmp_path):
 def test_replaced_keys_have_other_rows(spark, sink_of, how):
     sink = replace(sink_of(), how=how)
     first = frame_of(spark, sink, [row_of(n, n) for n in (1, 2, 3)])
-    sink.replace(spark, first.select("id"), first, facts(1, StepKind.REPAIR))
+    sink.replace(spark, first.select("id"), first, facts(1, "repair"))
     keys = spark.createDataFrame([(2,), (3,), (9,)], "id BIGINT")
     rows = frame_of(spark, sink, [row_of(3, 30), row_of(9, 90)])
-    sink.replace(spark, keys, rows, facts(2, StepKind.REPAIR))
+    sink.replace(spark, keys, rows, facts(2, "repair"))
     assert shown(spark, sink) == [(1, 1), (3, 30), (9, 90)]
     assert marked(sink, 2)
     version = sink.version()
-    sink.replace(spark, spark.createDataFrame([(7,)], "id BIGINT"), rows.limit(0), facts(2, StepKind.REPAIR))
+    sink.replace(spark, spark.createDataFrame([(7,)], "id BIGINT"), rows.limit(0), facts(2, "repair"))
     assert (shown(spark, sink), how == "merge" or sink.version() == version) == ([(1, 1), (3, 30), (9, 90)], True)
 
 
@@ -212,10 +207,10 @@ def test_replaced_keys_have_other_rows(spark, sink_of, how):
 def test_overwritten_table_has_other_rows_and_columns_and_its_history(spark, sink_of, how):
     sink = replace(sink_of(), how=how)
     old = frame_of(spark, sink, [row_of(1, 1), row_of(2, 2)])
-    sink.overwrite(spark, old, facts(1, StepKind.MIGRATION))
+    sink.overwrite(spark, old, facts(1, "migration"))
     other = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.string())]))
     rows = frame_of(spark, other, [{**row_of(5, 5), "more": "m"}])
-    step = facts(2, StepKind.MIGRATION)
+    step = facts(2, "migration")
     other.overwrite(spark, rows, step)
     assert shown(spark, other, "id", "n", "more") == [(5, 5, "m")]
     names = ["id", "n", "a.b", "more", "_sequence", "_changed_by"]
@@ -236,7 +231,7 @@ def test_altered_table_is_written_again_under_the_other_columns(spark, sink):
     )
     wider = replace(sink, columns=columns)
     change = SchemaChange(added={"more": 7, "none": None}, renamed={"count": "n"})
-    wider.alter(spark, COLUMNS, change, facts(2, StepKind.MIGRATION))
+    wider.alter(spark, COLUMNS, change, facts(2, "migration"))
     stored = wider.read(spark, wider.version())
     types = {field.name: field.dataType.simpleString() for field in stored.schema}
     assert list(types) == ["id", "count", "a.b", "more", "none", "_sequence", "_changed_by"]
@@ -253,10 +248,10 @@ def test_table_goes_back_is_joined_and_is_emptied_as_steps(spark, sink):
         sink.apply(spark, Changes(sink, ("I", row_of(number, number))), facts(number), only_inserts=True)
     sink.join_files(spark)
     assert (operation(sink), len(Snapshot.read(sink.path, any_features=True).files)) == ("OPTIMIZE", 1)
-    sink.restore(spark, Restore(1, changes_rows=True), facts(3, StepKind.REWIND))
+    sink.restore(spark, Restore(1, changes_rows=True), facts(3, "rewind"))
     assert (shown(spark, sink), operation(sink), sink.last_step()) == ([(1, 1)], "RESTORE", 3)
     other = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.string())]))
-    other.empty(spark, facts(4, StepKind.RESET))
+    other.empty(spark, facts(4, "reset"))
     assert shown(spark, other, "id", "more") == []
     assert (log.facts_in(newest(other))["step"], other.last_step()) == (4, 4)
     assert len(sink.read(spark, 2).collect()) == 2

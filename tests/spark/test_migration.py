@@ -140,7 +140,7 @@ def test_downtime_ages_nothing(spark, tmp_path):
     assert batch.kind == "batch"
     assert (tick.kind, tick.metrics) == ("tick", {}), "five days down: nothing has aged, the downtime is written down"
     facts = Plan.under(root, spec).state.last()[1]
-    assert abs(facts.downtime_ms - 5 * DAY) < DAY
+    assert abs(facts.frontier.clock.downtime_ms - 5 * DAY) < DAY
     assert facts.now_ms - now < DAY
     counted = spec.model_copy(update={"downtime_over": None})
     assert run(spark, counted, root, clock=at(now + 12 * DAY)).totals["expired"] == 2

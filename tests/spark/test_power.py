@@ -50,7 +50,7 @@ def relied_on(copy, spec):
     """The last step of the sink that a later commit of the state or the checkpoint names."""
     plan = Plan.under(str(copy), spec)
     _, last = plan.state.last()
-    is_published = plan.checkpoint.last_committed() == last.batch_id
+    is_published = plan.checkpoint.last_committed() == last.source.batch_id
     return last.step if is_published else last.step - 1
 
 

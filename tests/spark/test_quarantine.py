@@ -12,7 +12,6 @@ from spark_support import change, plain_spec, sink, table, write
 from ebbtide import status
 from ebbtide.inspect import quarantine
 from ebbtide.maintenance import quarantine_replay
-from ebbtide.model.step import StepKind
 from ebbtide.rules import quarantine as rate
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.driver import refresh, run, system_clock
@@ -55,8 +54,8 @@ def test_replay_killed_after_its_decision_is_finished_by_the_next_run(spark, tmp
     assert idle_run(spec, root, system_clock()) is not None
 
     plan = Plan.under(root, spec)
-    replays = [facts for _, facts in plan.state.steps() if facts.kind is StepKind.QUARANTINE_REPLAY]
-    assert [facts.left_quarantine for facts in replays] == [{"replayed": 4}]
+    replays = [facts for _, facts in plan.state.steps() if facts.cause.what == "quarantine_replay"]
+    assert [facts.decision.removed for facts in replays] == [{"replayed": 4}]
     counted = rate.steps(spark, plan, VersionRange.after(plan)).collect()
     assert sum(row["quarantined"] for row in counted) == 5, "each bad record counts once"
     assert sum(row["records"] for row in counted) == len(first) + 3

@@ -102,7 +102,7 @@ def test_foreign_change_is_acknowledged_until_the_key_changes_again(spark, here)
     done = repairing.acknowledge(spark, spec, str(root), "asked to be forgotten")
     assert (done.missing, done.other) == (1, 1)
     _, facts = Plan.under(str(root), spec).state.last()
-    assert (facts.kind, facts.reason) == ("acknowledge", "asked to be forgotten")
+    assert (facts.cause.what, facts.cause.why) == ("acknowledge", "asked to be forgotten")
     assert red(spark, root, spec, ALL_JUDGED) == set()
     assert not repairing.plan(spark, spec, str(root)).differs, "a repair leaves it alone"
     maintain(spark, spec, str(root), "compaction")
@@ -316,7 +316,7 @@ def test_repair_refuses_what_cannot_be_told_of_forgotten_rows(spark, forgetful, 
     moved = spec.model_copy(update={"source": spec.source.model_copy(update={"path": str(more)})})
     run(spark, moved, str(root), accept_source_path=True)
     tables = Plan.under(str(root), moved)
-    version = next(version for version, facts in tables.state.steps() if facts.records)
+    version = next(version for version, facts in tables.state.steps() if facts.read.records)
     spark.sql(f"OPTIMIZE delta.`{tables.state.path}`")
     for location in log.added(tables.state.path, version):
         Path(location).unlink()
@@ -355,7 +355,7 @@ def test_changelog_that_was_put_back_is_brought_to_all_steps_and_lost_bad_record
     assert done.losses == planned.losses
     assert done.losses[1].endswith("1 row of step 1 lost: the files that held them are gone")
     facts = Plan.under(str(root), spec).state.last()[1]
-    assert facts.losses == list(planned.losses)
+    assert facts.cause.notes == list(planned.losses)
     after = table(spark, root, spec, "changelog")
     assert sorted(after, key=repr) == sorted(before, key=repr)
     assert run(spark, spec, str(root)).steps == []

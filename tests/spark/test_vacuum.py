@@ -77,4 +77,4 @@ def test_status_sums_up_without_reading_all_steps(spark, tmp_path, monkeypatch):
     found = inspecting.status(spec, str(tmp_path))
     assert (found.records, found.quarantined) == (8, 4)
     _, last = Plan.under(str(tmp_path), spec).state.last()
-    assert (last.total_records, last.total_quarantined) == (8, 4)
+    assert (last.frontier.total_records, last.frontier.total_quarantined) == (8, 4)

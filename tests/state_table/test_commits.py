@@ -29,7 +29,7 @@ from ebbtide.model.entries import INSERT, Step
 from ebbtide.model.ttl import StateTtlConfig
 from ebbtide.operators.expiry import ExpiryRules
 from ebbtide.state_table.change_set import StepChanges
-from ebbtide.state_table.layout import DOMAIN, may_hold_expired, newest_facts, rows_of
+from ebbtide.state_table.layout import DOMAIN, may_hold_expired, newest_step, rows_of
 from ebbtide.state_table.others import change_of_others
 
 OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
@@ -81,7 +81,8 @@ def test_step_follows_a_commit_that_only_joins_files(disk):
     joined(disk)
     made = next_step(disk)
     assert made.version == newest(disk).version
-    assert newest_facts(disk.plan.state.path) == (made.version, log.facts(disk.plan.state.path, made.version))
+    assert newest_step(disk.plan.state.path) == disk.plan.state.last()
+    assert newest_step(disk.plan.state.path)[0] == made.version
 
 
 def test_facts_outlive_their_commit_with_the_version_that_they_are_of(disk):
@@ -206,37 +207,38 @@ def test_version_that_is_not_there_is_not_mistaken_for_the_newest(disk):
 def test_facts_of_another_format_are_refused_and_end_what_is_told_of_steps(disk):
     state = disk.plan.state
     facts = json.loads(disk.head.facts.to_json())
-    older = {**facts, log.FACTS: STATE_FORMAT - 1, "step": 3}
+    clock = {"now_ms": 0, "state_version": 2}
+    older = {"ebbtide": 1, "pipeline": "t", "incarnation": "i", "epoch": 0, "code": "0", "step": 3, **clock}
     commit(LocalPuts(), state.path, 3, [], {"operation": "WRITE", "userMetadata": json.dumps(older)})
-    with pytest.raises(StoredFormatError, match=f"Got: format {STATE_FORMAT - 1}"):
+    with pytest.raises(StoredFormatError, match="Got: format 1"):
         state.last()
     assert state.last(older=True)[1].step == 3
     assert list(state.steps()) == []
     newer = {**facts, log.FACTS: STATE_FORMAT + 1}
     commit(LocalPuts(), state.path, 4, [], {"operation": "WRITE", "userMetadata": json.dumps(newer)})
     with pytest.raises(StoredFormatError):
-        newest_facts(state.path)
+        newest_step(state.path)
 
 
 def test_fact_that_is_not_known_is_refused_whoever_takes_a_single_one(disk):
     unknown = {**json.loads(disk.head.facts.to_json()), "of_a_later_release": 1}
     commit(LocalPuts(), disk.plan.state.path, 3, [], {"operation": "WRITE", "userMetadata": json.dumps(unknown)})
     with pytest.raises(StoredFormatError, match="of_a_later_release"):
-        newest_facts(disk.plan.state.path)
+        newest_step(disk.plan.state.path)
 
 
 def test_facts_that_stand_in_the_properties_alone_are_read_and_refused_where_they_are_newer(disk):
     table = disk.plan.state.path
-    version, facts = newest_facts(table)
+    version, facts = newest_step(table)
     kept = json.loads(newest(disk).domains[DOMAIN])
     DeltaTable(table).create_checkpoint()
     for known in log.versions(table):
         Path(log.commit_file(table, known)).unlink()
-    assert newest_facts(table) == (version, facts)
+    assert newest_step(table) == (version, facts)
     kept["facts"][log.FACTS] = STATE_FORMAT + 1
     foreign(disk, [{"domainMetadata": {"domain": DOMAIN, "configuration": json.dumps(kept), "removed": False}}], "SET")
     with pytest.raises(StoredFormatError):
-        newest_facts(table)
+        newest_step(table)
 
 
 def test_restored_state_has_its_rows_again(disk):

@@ -1,4 +1,4 @@
-"""What is noted beside the entries: counts in a step's facts, or in a row of an older step; source files read."""
+"""Source files that were read are noted beside the entries."""
 
 import json
 
@@ -10,7 +10,6 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file
 from ebbtide.model.entries import entry_table
 from ebbtide.runtime.plan import Plan
-from ebbtide.state_table.layout import counts
 
 PUTS = LocalPuts()
 
@@ -28,17 +27,6 @@ def add_rows(state, **columns):
     action = add_file(state.path, f"{snapshot.version}.parquet", rows, bounded=state.bounded)
     commit(PUTS, state.path, snapshot.version + 1, [action], {"operation": "WRITE"})
     return snapshot.version + 1
-
-
-def test_counts_of_a_step_stand_in_its_facts(state):
-    assert counts(state.path, 99, {"inserted": 3}) == {"inserted": 3}
-    assert counts(state.path, 99, {}) == {}
-
-
-def test_counts_of_an_older_step_stand_in_a_row_of_its_commit(state):
-    add_rows(state, _entry=["metrics"], _note=['{"inserted": 9}'])
-    version = add_rows(state, _entry=["metrics", "file"], _note=['{"inserted": 3, "deleted": 1}', "a.jsonl"])
-    assert counts(state.path, version, None) == {"inserted": 3, "deleted": 1}
 
 
 def test_source_files_are_found_wherever_they_were_noted(state):

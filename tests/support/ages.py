@@ -143,14 +143,14 @@ class AgedPipeline:
 
     def _repair(self) -> None:
         """Repair; which rows the sink must have is what it had after the state's last step."""
-        report = self.pipeline.repair(self._sinks[self.pipeline.last.total_records or 0])
+        report = self.pipeline.repair(self._sinks[self.pipeline.last.frontier.total_records or 0])
         self.losses += report.losses
 
     def _note(self) -> None:
         plan = self.pipeline.plan
         found = Snapshot.read(plan.sink.path)
         assert found is not None
-        self._sinks[self.pipeline.last.total_records or 0] = read_rows(found, plan.sink.schema)
+        self._sinks[self.pipeline.last.frontier.total_records or 0] = read_rows(found, plan.sink.schema)
 
 
 def nothing(pipeline: LocalPipeline) -> None:

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from made_facts import made_facts
 
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import create, read_rows
 from ebbtide.formats.records import RECORDS
 from ebbtide.formats.summary import summarize
-from ebbtide.ledger.facts import Head, StepFacts
+from ebbtide.ledger.facts import Head, StateFacts, StepFacts
 from ebbtide.ledger.puts import puts_of
-from ebbtide.model.step import BatchSummary, StepKind, clock_after, next_frontier
+from ebbtide.model.decision import Append
+from ebbtide.model.step import BatchSummary, StepRecords, clock_after, next_frontier, records_of
 from ebbtide.runtime import decide as deciding
 from ebbtide.runtime.fold import fold_state
 from ebbtide.runtime.plan import Plan
@@ -68,7 +70,7 @@ class DiskPipeline:
 
     def tick(self, *, now_ms: int) -> None:
         """Expire what is due."""
-        facts = self._facts(StepKind.TICK, now_ms)
+        facts = self._facts("tick", now_ms)
         decision = deciding.expire(self, self.plan, self.head, facts, snapshot=self.snapshot, must_commit=False)
         if decision is not None:
             self.snapshot, facts = decision
@@ -100,41 +102,40 @@ class DiskPipeline:
     def collect(self) -> list[Any]:
         return [self._work(item) for item in self._items]
 
-    def _facts(self, kind: StepKind, now_ms: int, batch: BatchSummary | None = None) -> StepFacts:
+    def _facts(self, what: str, now_ms: int, batch: BatchSummary | None = None) -> StepFacts:
         last = self.head.facts
-        clock = clock_after(last, self.plan.rules, now_ms, started_ms=0)
-        frontier = next_frontier(last, kind, clock, self.plan.rules, batch)
-        made_by = {
-            "pipeline": "t",
-            "incarnation": "i",
-            "epoch": 0,  # under no lease
-            "state_version": self.head.version,
-            "spec": self.spec.identity,
-            "code": "0",
-        }
-        return StepFacts(**dict(frontier), **made_by)
+        stands = last.frontier if last else None
+        clock = clock_after(stands, self.plan.rules, now_ms, started_ms=0)
+        pending = last is not None and last.state.pending_key_changes
+        return made_facts(
+            last.step + 1 if last else 1,
+            what,
+            epoch=0,  # under no lease
+            frontier=next_frontier(stands, clock, self.plan.rules, batch),
+            read=StepRecords() if batch is None else records_of(stands, batch),
+            state=StateFacts(version=self.head.version, spec=self.spec.identity, pending_key_changes=pending),
+        )
 
     def _with_bad_rows(self, staged: StagedFile, summary: BatchSummary, now_ms: int) -> tuple[BatchSummary, StepFacts]:
         bad = Staged((staged,), summary).bad()
         new = self.plan.quarantine.new(bad, deciding.read_before(self.plan, self.head))
         summary = replace(summary, bad=len(new))
-        facts = self._facts(StepKind.BATCH, now_ms, summary)
-        return summary, facts.model_copy(update={"bad_rows": self.plan.quarantine.write(new, facts)})
+        facts = self._facts("batch", now_ms, summary)
+        bad_rows = self.plan.quarantine.write(new, facts)
+        return summary, facts.with_tables({"quarantine": Append(tuple(bad_rows))}) if bad_rows else facts
 
     def reload(self) -> None:
         """Go on from what somebody else did to the tables."""
-        version, facts = self.plan.state.last()
+        self.head = Head(*self.plan.state.last())
         self.snapshot = self.plan.state.snapshot()
-        self.head = Head(version, facts, self.plan.state.counts(version, facts)["pending_key_changes"] > 0)
 
     def _advance(self, facts: StepFacts) -> None:
         version = self.snapshot.version
-        counts = self.plan.state.counts(version, facts)
-        self.metrics.update(counts)
-        pending = counts["pending_key_changes"] > 0 if facts.kind.reads_records else self.head.pending_key_changes
-        self.head = Head(version, facts, pending)
+        self.metrics.update(facts.decision.counts)
+        self.head = Head(version, facts)
         changes = StepChanges(self.plan.state.path, version, self.plan.operator)
         self.plan.sink.apply(None, changes, facts, only_inserts=False)
-        self.plan.quarantine.append(facts)
+        if facts.decision.bad_rows:
+            self.plan.quarantine.append(facts.decision.bad_rows, facts)
         self.snapshot = fold_state(self, self.plan, facts, self.snapshot)
         self.plan.sink.fold()

@@ -81,11 +81,11 @@ class TopicPipeline(LocalPipeline):
 
     def losses(self) -> list[str]:
         """What the facts of all steps say to be lost."""
-        return [facts.lost for _, facts in self.plan.state.steps() if facts.lost]
+        return [facts.source.lost for _, facts in self.plan.state.steps() if facts.source.lost]
 
     def ranges(self) -> tuple[dict[str, int], dict[str, int]]:
         """Where the last step's batch begins and ends."""
-        position = self.last.source_position
+        position = self.last.source.position
         assert position is not None
         return position["from"], position["to"]
 

@@ -40,9 +40,9 @@ from ebbtide.maintenance.state_repair import restore_state
 from ebbtide.paths import exists, is_local, join, list_files, read_bytes, write_bytes
 from ebbtide.runtime import driver, swap
 from ebbtide.runtime import stream as streaming
+from ebbtide.runtime.belonging import refuse_older_state
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.plan import Plan
-from ebbtide.runtime.step import Stepper
 from ebbtide.runtime.stream import Stream
 from ebbtide.sinks.delta import SinkTable
 from ebbtide.sinks.quarantine import Selection
@@ -82,7 +82,7 @@ def drive(
             between()
             stream.stop.wait(0.01)
             continue
-        report(stream.stepper.batch(frame, batch))
+        report(stream.steps.batch(frame, batch))
         checkpoint.note("commits", batch, ["v1", "{}"])
 
 
@@ -341,7 +341,7 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
     if work == "change":
         return change_state(Plan.under(root, spec))
     if work == "restore":
-        with stepping(SPARK, Plan.under(root, spec), refuse=Stepper.refuse_older_state) as stepper:
+        with stepping(SPARK, Plan.under(root, spec), refuse=refuse_older_state) as stepper:
             return restore_state(stepper)
     if work == "clock":
         return clock.apply(SPARK, spec, root, clock_ms, "it was ahead", to_ms=clock_ms - HOUR // 2)

@@ -19,7 +19,6 @@ from victims import changes_of, expected, mended_line, refuse_fed_twice, shown, 
 from ebbtide import errors
 from ebbtide.inspect.status import status
 from ebbtide.maintenance.vacuum import delete_all_unfinished
-from ebbtide.model.step import StepKind
 from ebbtide.paths import delete
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
@@ -96,7 +95,7 @@ class Machine:
     def has_gone_back(self, root: str) -> bool:
         """Return whether a refresh or a rewind has begun: a run goes on with it."""
         plan = Plan.under(str(self.home / root), spec_for(self.job, self.kind, self.source))
-        return any(facts.kind in (StepKind.RESET, StepKind.REWIND) for _, facts in plan.state.steps())
+        return any(facts.cause.what in ("reset", "rewind") for _, facts in plan.state.steps())
 
     @property
     def before(self) -> tuple[str, ...]:

@@ -171,7 +171,7 @@ def tables(spec: Pipeline, root: Path | str) -> dict[str, list[str]]:
         "entries": texts(entries(plan)),
         "files": texts(plan.state.files(plan.state.snapshot().files.values()).items()),
         "quarantine": texts(_rows(plan.at("quarantine"), COLUMNS)),
-        "clock": [repr((last.now_ms, last.watermark_ms))],
+        "clock": [repr((last.now_ms, last.frontier.watermark_ms))],
     }
 
 

@@ -48,7 +48,6 @@ from victims import (
     write_source,
 )
 
-from ebbtide.model.step import StepKind
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
@@ -233,7 +232,7 @@ def without_spark(killer: Killer, job: str, place: Place) -> Callable[[Path, str
             raise NotHeldError(f"it ended with {died}")
         plan = trial.plan("killed")
         # A run goes on with a refresh or a rewind that has begun.
-        has_gone_back = any(facts.kind in (StepKind.RESET, StepKind.REWIND) for _, facts in plan.state.steps())
+        has_gone_back = any(facts.cause.what in ("reset", "rewind") for _, facts in plan.state.steps())
         again = () if has_gone_back else (job,)
         if trial.order("killed", *again, *trial.after) != 0:
             raise NotHeldError("it did not go on")
@@ -317,7 +316,7 @@ def look_at(torture: Torture, home: Path, kind: str, number: int, spec: Pipeline
     """Compare a pipeline's tables with the reference, and its change feed, as Spark reads it, with what Delta's protocol makes of the log."""
     want = expected(kind, changes_of(kind, number))
     plan = Plan.under(str(home), spec)
-    is_acknowledged = any(facts.kind is StepKind.ACKNOWLEDGE for _, facts in plan.state.steps())
+    is_acknowledged = any(facts.cause.what == "acknowledge" for _, facts in plan.state.steps())
     if is_acknowledged:  # what was deleted stays away
         want = [row for row in want if row["id"] % 2]
     if shown(spec, home) != want:

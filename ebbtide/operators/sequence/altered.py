@@ -20,7 +20,7 @@ def altered_entries(
     """Return entries under their new columns.
 
     By sequence, `_columns` and `_kept` hold names of columns too, `_kept` and the items of `_kept_before` a row, and `_tied` rows; see
-    `ebbtide.operators.sequence.operator`. Few entries have them: those are converted one by one.
+    `ebbtide.operators.sequence.rules`. Few entries have them: those are converted one by one.
 
     Args:
         entries: Under their old columns.

@@ -1,0 +1,405 @@
+"""The steps of a run that reads its source: batches, records read again, the tick at the end, losses that are accepted."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ebbtide.errors import CheckpointMismatchError, QuarantineThresholdError
+from ebbtide.ledger.checkpoint import BatchOffsets
+from ebbtide.ledger.facts import Cause, SourceFacts, StepFacts
+from ebbtide.ledger.pauses import refuse_paused
+from ebbtide.model.clock import Reading
+from ebbtide.model.decision import Alter, Append, Decision, Source
+from ebbtide.model.schema_change import SchemaChange
+from ebbtide.model.step import ViewPosition
+from ebbtide.paths import delete, join
+from ebbtide.runtime.bad_rows import refuse_too_many
+from ebbtide.runtime.belonging import without_its_checkpoint
+from ebbtide.runtime.decide import decide, expire, read_before, selected_changes
+from ebbtide.runtime.drift import columns_taken_in, refuse_drift
+from ebbtide.runtime.finding import RecordsOfBatch
+from ebbtide.runtime.pace import Pace, no_pace
+from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.progress import StepProgress
+from ebbtide.runtime.stage import Staged, ViewStaging, stage, stage_view
+from ebbtide.runtime.step import Stepper
+from ebbtide.sources.source import Part, Position, begun_at, n_places
+from ebbtide.spec.ddl import ddl_of
+from ebbtide.spec.view import MaterializedView
+from ebbtide.state_table.staging import Staging
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """What a step reads, and what it says of that.
+
+    Args:
+        cause: Why it is made.
+        frame: The batch, as Spark gives it.
+        offsets: Its offsets, and when it was planned.
+        parts: Parts of the source among them, to be remembered.
+        advances: The next batch follows on its end. So no row of a tombstone's key is known that is newer.
+        source: Returns what the step says of the source.
+    """
+
+    cause: Cause
+    frame: DataFrame
+    offsets: BatchOffsets
+    parts: Sequence[Part]
+    advances: bool
+    source: Callable[[], SourceFacts]
+
+
+@dataclass
+class SourceSteps:
+    """Makes the steps that read the source, and the tick that ends them.
+
+    Args:
+        stepper: Commits them.
+        on_phase: Called with what begins in which step.
+        pace: Holds batches back.
+
+    Attributes:
+        parts_read: Parts of the source that were read so far.
+        places_read: Places of it, of a source that is read by position.
+    """
+
+    stepper: Stepper
+    on_phase: Callable[[str, int], None] = lambda name, step: None
+    pace: Pace = field(default_factory=no_pace)
+    parts_read: int = field(default=0, init=False)
+    places_read: int = field(default=0, init=False)
+
+    @property
+    def plan(self) -> Plan:
+        """The pipeline."""
+        return self.stepper.plan
+
+    def batch(self, frame: DataFrame, batch_id: int) -> StepProgress:
+        """Make the step of one micro-batch, or finish it if its decision stands already."""
+        self._refuse_to_begin()
+        self.pace.wait(self._refuse_to_begin)
+        started = time.monotonic()
+        offsets = self.plan.checkpoint.offsets(batch_id)
+        parts = list(self.plan.source.parts_of(offsets.source))
+        decided = decided_batch(self.stepper, batch_id, offsets)
+        if decided is None:
+            facts, n_known_bad = self._decide_batch(frame, batch_id, offsets, parts)
+        else:
+            facts, n_known_bad = decided, 0
+        kind = "replay" if decided else "batch"
+        progress = self._finish(frame.sparkSession, facts, kind, started, n_known_bad)
+        self.parts_read += len(parts)
+        self.places_read += n_places(facts.source.position)
+        return progress
+
+    def _decide_batch(
+        self,
+        frame: DataFrame,
+        batch_id: int,
+        offsets: BatchOffsets,
+        parts: Sequence[Part],
+    ) -> tuple[StepFacts, int]:
+        """Commit the decision on a batch; return its facts, and how many of its bad records were known already."""
+        stepper = self.stepper
+        position = self.plan.source.position_of(offsets.source, stepper.position)
+
+        def source() -> SourceFacts:
+            return stepper.source_kept().model_copy(
+                update={
+                    "batch_id": batch_id,
+                    "offsets_hash": offsets.hash,
+                    "position": position,
+                    "start": begun_at(stepper.source_start, position),
+                }
+            )
+
+        reading = _Reading(Cause(what="batch"), frame, offsets, parts, advances=True, source=source)
+        with self._staged_files_deleted_on_failure():
+            self.plan.checkpoint.settle(batch_id)
+            return self._decide(reading)
+
+    def reread(self, spark: SparkSession, places: Position, reason: str, clock_ms: int) -> StepProgress:
+        """Apply records of the source from before where the pipeline stands, as a step; where it stands does not change.
+
+        Args:
+            spark: The session.
+            places: Where they begin and end.
+            reason: Why, kept with the step.
+            clock_ms: The time, epoch ms.
+        """
+        stepper = self.stepper
+        stepper.lease.check()
+        self.pace.wait(stepper.lease.check)
+        started = time.monotonic()
+
+        def source() -> SourceFacts:
+            return stepper.source_kept().model_copy(update={"reread": places})
+
+        nothing = spark.range(0)  # the tasks read by themselves
+        offsets = BatchOffsets("", clock_ms, places)
+        cause = Cause(what="backfill", why=reason)
+        facts, n_known_bad = self._decide(_Reading(cause, nothing, offsets, [], advances=False, source=source))
+        progress = self._finish(spark, facts, "backfill", started, n_known_bad)
+        self.places_read += n_places(places)
+        return progress
+
+    def tick(self, spark: SparkSession, clock_ms: int) -> StepProgress | None:
+        """Expire what is due; None if nothing is and nothing else must be written down.
+
+        That is where the source is now, and, where downtime is left out, when the run ended.
+        """
+        last = self.stepper.last
+        if last is None:
+            return None
+        has_moved = self.stepper.source_path != last.source.path
+        operator = self.plan.operator
+        may_be_due = bool(operator.expiry.ttls) or operator.has_named_states
+        if not (has_moved or may_be_due):
+            return None
+        must_commit = has_moved or self.plan.spec.downtime_over is not None
+        return self._tick(spark, clock_ms, self.stepper.source_kept(), must_commit=must_commit)
+
+    def accept_loss(self, spark: SparkSession, position: Position, lost: str, clock_ms: int) -> StepProgress | None:
+        """Note as a step that records of the source are lost, and where it is read from now on; before the first step, for that one.
+
+        Args:
+            spark: The session.
+            position: Begins and ends where the next batch begins.
+            lost: What is lost.
+            clock_ms: The time, epoch ms.
+
+        Returns:
+            The step; None before the first one, when nothing was read.
+        """
+        stepper = self.stepper
+        if stepper.last is None:
+            known = stepper.lost_before
+            all_lost = lost if known is None else f"{known} {lost}"
+            self.plan.checkpoint.note_start(position, self.plan.start_asked, all_lost)
+            return None
+        start = begun_at(stepper.source_start, position)
+        source = stepper.source_kept().model_copy(update={"position": position, "start": start, "lost": lost})
+        return self._tick(spark, clock_ms, source, must_commit=True)
+
+    def _tick(
+        self,
+        spark: SparkSession,
+        clock_ms: int,
+        source: SourceFacts,
+        *,
+        must_commit: bool,
+    ) -> StepProgress | None:
+        stepper = self.stepper
+        started = time.monotonic()
+        stepper.lease.check()
+        self.on_phase("expiring", stepper.number + 1)
+        facts = stepper.facts(Cause(what="tick"), stepper.next_clock(clock_ms), source=source)
+        decided = expire(spark, self.plan, stepper.head, facts, snapshot=stepper.newest(), must_commit=must_commit)
+        if decided is None:
+            return None
+        made, facts = decided
+        stepper.advance_to(facts, made)
+        return self._finish(spark, facts, "tick", started)
+
+    def _refuse_to_begin(self) -> None:
+        """Refuse to begin a batch once another run has taken over, another process needs the lease, or the pipeline is paused."""
+        lease = self.stepper.lease
+        lease.check()
+        lease.make_way()
+        refuse_paused(self.plan.spec.name, lease.seen)
+
+    def _decide(self, reading: _Reading) -> tuple[StepFacts, int]:
+        """Stage records and commit the decision; return its facts, and how many bad records were known already."""
+        stepper = self.stepper
+        spark = reading.frame.sparkSession
+        clock = stepper.next_clock(reading.offsets.timestamp_ms)
+        self.on_phase("reading", stepper.number + 1)
+        staged = _stage(stepper, reading, clock)
+        new_columns = columns_taken_in(self.plan.spec, staged.summary)
+        if new_columns:
+            _add_columns(spark, stepper, new_columns, clock)
+            self.on_phase("reading", stepper.number + 1)
+            staged = _stage(stepper, reading, clock)
+        plan = self.plan
+        bad = staged.bad()
+        new_bad = plan.quarantine.new(bad, read_before(plan, stepper.head))
+        refuse_drift(plan.spec, new_bad)
+        summary = replace(staged.summary, bad=len(new_bad))
+        refuse_too_many(plan, summary.bad, summary.records)
+        self.on_phase("deciding", stepper.number + 1)
+        becomes = Source.ADVANCE if reading.advances else Source.KEEP
+        decision = Decision(source=becomes)
+        facts = stepper.facts(reading.cause, clock, summary, decision=decision, source=reading.source())
+        bad_rows = plan.quarantine.write(new_bad, facts)
+        if bad_rows:
+            facts = facts.with_tables({"quarantine": Append(tuple(bad_rows))})
+        facts = apply_staged(spark, stepper, staged, facts, reading.parts)
+        position = facts.source.position if reading.advances else None
+        plan.source.measured(position, summary.bytes, plan.at("plan.json"))
+        self.pace.passed(facts.read.records)
+        return facts, len(bad) - len(new_bad)
+
+    @contextmanager
+    def _staged_files_deleted_on_failure(self) -> Iterator[None]:
+        """Delete what a step has staged if it fails, but where too many records are bad: it shows the reasons then."""
+        try:
+            yield
+        except QuarantineThresholdError:
+            raise
+        except BaseException:
+            with contextlib.suppress(OSError):  # of a full disk what failed first is reported
+                delete(self.plan.at("staged"))
+            raise
+
+    def _finish(
+        self,
+        spark: SparkSession,
+        facts: StepFacts,
+        kind: str,
+        started: float,
+        n_known_bad: int = 0,
+    ) -> StepProgress:
+        """Publish a step, fold the tables, and report it.
+
+        Args:
+            spark: The session.
+            facts: The step's; where another step followed a replayed batch, the batch was published before that.
+            kind: See `StepProgress`.
+            started: When it began, by the monotonic clock.
+            n_known_bad: Bad records that were known already.
+        """
+        stepper = self.stepper
+        if kind != "tick":
+            self.on_phase("merging", facts.step)
+        metrics = stepper.publish(spark) if facts == stepper.last else {}
+        if n_known_bad:
+            metrics["redelivered"] = metrics.get("redelivered", 0) + n_known_bad
+        if kind != "tick":
+            delete(self.plan.at("staged"))
+        stepper.fold(spark)
+        known = self.plan.spec.table.columns.names
+        return StepProgress(
+            pipeline=facts.pipeline,
+            step=facts.step,
+            kind=kind,
+            batch_id=facts.source.batch_id if kind in ("batch", "replay") else None,
+            records=facts.read.records,
+            quarantined=facts.read.quarantined,
+            other_tables=facts.read.other_tables,
+            ignored_columns=[name for name in facts.read.ignored_columns if name not in known],
+            evolved=dict(self.plan.evolved),
+            metrics=metrics,
+            now_ms=facts.now_ms,
+            watermark_ms=facts.frontier.watermark_ms,
+            held_ms=facts.frontier.clock.held_ms,
+            seconds=time.monotonic() - started,
+            recomputed=facts.read.recomputed,
+        )
+
+
+def apply_staged(
+    spark: SparkSession,
+    stepper: Stepper,
+    staged: Staged,
+    facts: StepFacts,
+    parts: Sequence[Part] = (),
+) -> StepFacts:
+    """Commit the decision on staged records.
+
+    Args:
+        spark: The session.
+        stepper: Commits it.
+        staged: The records.
+        facts: The step's.
+        parts: Parts of the source that are read with it.
+
+    Returns:
+        The facts as committed.
+
+    Raises:
+        LeaseLostError: another run committed this step first.
+    """
+    stepper.lease.check()
+    made, facts = decide(spark, stepper.plan, stepper.head, staged, facts, snapshot=stepper.newest(), parts=parts)
+    stepper.advance_to(facts, made)
+    return facts
+
+
+def _add_columns(spark: SparkSession, stepper: Stepper, types: Mapping[str, str], clock: Reading) -> None:
+    """Give the tables columns that the source has, as a step of its own: no row of theirs is written again.
+
+    Args:
+        spark: The session.
+        stepper: Commits the step.
+        types: Column to its type, as DDL.
+        clock: Of the step.
+    """
+    before = stepper.spec
+    plan = stepper.plan.with_columns(types)
+    plan.sink.refuse_unalterable(before.sink_table.columns)
+    stepper.plan = plan
+    change = SchemaChange(added=dict.fromkeys(types))
+    alter = Alter(change, ddl_of(before.table.columns))
+    decision = Decision(tables={"sink": alter, "changelog": alter})
+    facts = stepper.facts(Cause(what="migration"), clock, decision=decision)
+    stepper.commit(facts, plan.state.redefined(stepper.newest()))
+    stepper.publish(spark)
+
+
+def _stage(stepper: Stepper, reading: _Reading, clock: Reading) -> Staged:
+    """Stage the records of the next step."""
+    plan = stepper.plan
+    number = stepper.number + 1
+    spark = reading.frame.sparkSession
+    offsets = reading.offsets
+    folder = join(plan.at("staged"), str(number))
+    if isinstance(plan.spec, MaterializedView):
+        last = stepper.last.frontier.view if stepper.last else None
+        to = ViewPosition.read(offsets.source, plan.checkpoint.path)
+        return stage_view(plan, spark, ViewStaging(last, to, folder, number, clock.wall_ms))
+    decoding = plan.decoding
+    if not reading.advances:
+        decoding = replace(decoding, doubts_tombstones=False)
+    staging = Staging(
+        decoding,
+        plan.stager(folder),
+        number,
+        clock.wall_ms,
+        tracks_offsets=plan.tracks_offsets,
+    )
+    records = plan.source.records(reading.frame, offsets.source, decoding.max_record_bytes)
+    staged = stage(records, staging)
+    if not plan.spec.has_transform:
+        return staged
+    staged = replace(staged, find=RecordsOfBatch(records, decoding, number))
+    return selected_changes(spark, plan, staged, folder)
+
+
+def decided_batch(stepper: Stepper, batch_id: int, offsets: BatchOffsets) -> StepFacts | None:
+    """Return the facts of a batch whose decision stands; refuse one that does not follow the last."""
+    last = stepper.last
+    last_id = last.source.batch_id if last else None
+    next_id = 0 if last_id is None else last_id + 1
+    if batch_id == next_id:
+        return None
+    if last is None or batch_id != last_id:
+        stands_at = "none" if last_id is None else last_id
+        raise _mismatch(stepper, f"The checkpoint is at batch {batch_id}, the state at {stands_at}.")
+    if last.source.offsets_hash != offsets.hash:
+        raise _mismatch(stepper, f"Batch {batch_id} was decided from other records than the checkpoint now names.")
+    return stepper.plan.state.batch(batch_id)
+
+
+def _mismatch(stepper: Stepper, what: str) -> CheckpointMismatchError:
+    return CheckpointMismatchError.of(
+        what,
+        allowed="the checkpoint that wrote this state",
+        next_step=without_its_checkpoint(stepper.plan, stepper.last),
+    )
