@@ -118,6 +118,7 @@ def _differs(
     has_other_role = role[:n] != stored_role
     is_changed = is_dropped | is_replaced | is_shown_otherwise | has_other_role
     is_touched = shown.is_touched[rows.entry_keys]
+    # Changes that stay are new; of entries only those of touched keys are written, others are left to the tick.
     differs = is_kept.copy()
     differs[:n] = is_changed & is_touched
     return differs

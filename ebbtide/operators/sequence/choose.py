@@ -199,6 +199,7 @@ def _greatest(
     events = counting[is_marked]
     entry_keys = ranked.key[: ranked.n_entries]
     event_keys = ranked.key[events]
+    # A key may have several events: `maximum.at` looks at each, where plain assignment would keep the last.
     greatest = np.full(ranked.n_keys, at_least)
     np.maximum.at(greatest, entry_keys, stored)
     np.maximum.at(greatest, event_keys, ranked.sequence[events])

@@ -172,6 +172,7 @@ class StoredLinks:
     def _kept_of(self, entry: int) -> list[int]:
         """Return which of `kept` an entry has, the oldest first."""
         n_entries = len(self.kept_before)
+        # `kept` has a place for each entry's newest kept row first, set or null, and all earlier ones behind these.
         earlier = [n_entries + item for item in _items_of(self.kept_before, entry)]
         newest = [entry] if self.kept[entry].is_valid else []
         return [*earlier, *newest]

@@ -174,7 +174,8 @@ class Ranked:
             key: (m,) codes of keys.
             otherwise: What a key has that has no entry.
         """
-        with_none = np.append(values, otherwise)  # the last place is the one of `UNKNOWN`, -1
+        # A key without an entry has `UNKNOWN`, -1, which reads the last place.
+        with_none = np.append(values, otherwise)
         return with_none[self.entry_of[key]]
 
     @cached_property
@@ -333,6 +334,7 @@ def _unsent(changes: pa.Table, n_entries: int) -> dict[str, Mask]:
     lists = in_one_piece(changes["_unavailable"])
     names = pc.list_flatten(lists).dictionary_encode()
     events = n_entries + pc.list_parent_indices(lists).to_numpy()
+    # By numbers of the distinct names: no text is compared per change.
     columns = names.indices.to_numpy()
     unsent: dict[str, Mask] = {}
     for number, name in enumerate(names.dictionary.to_pylist()):
@@ -361,6 +363,7 @@ def _known_since(
     entry_of_item = np.repeat(np.arange(len(known)), lengths)
     items = np.flatnonzero(is_usable[entry_of_item])
     names = known.keys.take(pa.array(items)).dictionary_encode()
+    # One pass over the items for each column that is named anywhere; such columns are few.
     columns = names.indices.to_numpy()
     since: dict[str, Codes] = {}
     for number, name in enumerate(names.dictionary.to_pylist()):

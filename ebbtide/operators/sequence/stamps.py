@@ -129,5 +129,6 @@ def _from_stored_on(ranked: Ranked, rows: Rows) -> Codes:
     stored_keys = key[is_entry]
     place_of_stored = np.full(ranked.n_keys, UNKNOWN)
     place_of_stored[stored_keys] = place[is_entry]
+    # A key without a stored entry has `UNKNOWN`, which is before all places.
     is_superseded = place < place_of_stored[key]
     return order[~is_superseded]
