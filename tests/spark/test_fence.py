@@ -12,6 +12,7 @@ from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance import compaction as compacting
 from ebbtide.maintenance.job import maintain
 from ebbtide.maintenance.job import stepping as held
+from ebbtide.model.decision import Apply, Decision
 from ebbtide.runtime import step as stepping
 from ebbtide.runtime.driver import refresh, run
 from ebbtide.runtime.plan import Plan
@@ -95,6 +96,7 @@ def test_step_that_slept_between_decision_and_sink_does_not_reach_a_refreshed_si
 def stepped(spark, spec, root):
     """Decide and publish a step on this thread: Spark's stream has one of its own."""
     with held(spark, Plan.under(root, spec)) as stepper:
-        facts = stepper.facts(Cause(what="tick")).model_copy(update={"counts": {"inserted": 1}})
+        decision = Decision(tables={"sink": Apply()}, counts={"inserted": 1})
+        facts = stepper.facts(Cause(what="tick"), decision=decision)
         stepper.commit(facts, [])
         stepper.publish(spark)

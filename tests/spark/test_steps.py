@@ -212,7 +212,7 @@ def test_bad_records_go_to_the_quarantine_once(spark, tmp_path):
     write(tmp_path / "in", bad, first=1)
     again = run(spark, spec, str(tmp_path))
     assert (again.totals["quarantined"], again.totals["redelivered"]) == (1, 3), "a line that is no JSON names no place"
-    assert Plan.under(str(tmp_path), spec).state.last()[1].positions == {"/0": [(1, 1), (3, 6)]}
+    assert Plan.under(str(tmp_path), spec).state.last()[1].frontier.offsets == {"/0": [(1, 1), (3, 6)]}
     refresh(spark, spec, str(tmp_path))
     assert len(table(spark, tmp_path, spec, "quarantine")) == 5
 
