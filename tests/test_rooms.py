@@ -116,6 +116,36 @@ def room_of(module):
     return inner.partition(".")[0] or None
 
 
+def module_name(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def modules_imported(path, known):
+    """Yield the modules of ours that a file imports: inside functions and for types alone, too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from known & {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            yield from known & inner or known & {node.module}
+
+
+def circles(imported):
+    """Return the modules that import themselves over others: what is left once those that import none that is left are taken away.
+
+    Args:
+        imported: Module to the modules that it imports.
+    """
+    left = {module: set(names) - {module} for module, names in imported.items()}
+    while leaves := {module for module, names in left.items() if not names & left.keys()}:
+        left = {module: names for module, names in left.items() if module not in leaves}
+    users = {module: {user for user in left if module in left[user]} for module in left}
+    while tops := {module for module, names in users.items() if not names & users.keys()}:
+        users = {module: names for module, names in users.items() if module not in tops}
+    return set(users)
+
+
 def strangers(path, allowed):
     here = str(path.relative_to(ROOT))
     alone = {name for name, place in ALONE.items() if here.startswith(place)}
@@ -148,6 +178,30 @@ def test_room_imports_downward_only(room):
     for path in modules(room):
         ours = {room_of(name) for top, name in imports(path) if top == "ebbtide"} - {None}
         assert ours <= may, path
+
+
+@pytest.mark.parametrize(
+    ("imported", "found"),
+    [
+        ({"a": {"b"}, "b": {"c"}, "c": set()}, set()),
+        ({"a": {"b"}, "b": {"a"}, "c": {"a"}, "d": set()}, {"a", "b"}),
+        ({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"c", "e"}, "e": set()}, {"a", "b", "c"}),
+    ],
+)
+def test_circles_are_found(imported, found):
+    assert circles(imported) == found
+
+
+def test_imports_inside_functions_and_for_types_count(tmp_path):
+    path = tmp_path / "some.py"
+    path.write_text("if TYPE_CHECKING:\n    from e.a import A\ndef f():\n    import e.b\n    from e import c, other\n")
+    assert set(modules_imported(path, {"e", "e.a", "e.b", "e.c", "e.d"})) == {"e.a", "e.b", "e.c"}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_room_has_no_circle(room):
+    paths = {module_name(path): path for path in modules(room)}
+    assert circles({name: modules_imported(path, set(paths)) for name, path in paths.items()}) == set()
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,8 @@ FULL. With DEFAULT an update comes without `before`; a delete's has the key's co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from msgspec import UNSET
 
 from ebbtide.formats.connect import (
     ConnectSchema,
@@ -41,34 +38,15 @@ from ebbtide.formats.connect import (
     row_fields,
     time_units,
 )
-from ebbtide.formats.format import (
-    BadRecordError,
-    DecodedChange,
-    Json,
-    LogPosition,
-    TimeUnits,
-    shortened,
-)
-from ebbtide.formats.forms import Field, RowForm, TakenChange, TypedForm, struct
+from ebbtide.formats.debezium_rules import DebeziumRules, integer
+from ebbtide.formats.debezium_typed import TypedEnvelopes
+from ebbtide.formats.format import BadRecordError, DecodedChange, Json, TimeUnits, shortened
+from ebbtide.formats.forms import LogPosition, RowForm, TypedForm
 from ebbtide.model.changelog import TRUNCATE, RowKind
-from ebbtide.model.entries import LONG_MIN
-from ebbtide.model.sequences import LOG_POSITIONS
 
 OPERATIONS = ("c", "r", "u", "d", "t")
 MESSAGE = "message"
 """The kind of a change that is none: a logical decoding message."""
-_SOURCE: dict[str, Any] = {
-    "schema": str,
-    "db": str,
-    "table": str,
-    "ts_ms": int,
-    "lsn": int,
-    "file": str,
-    "pos": int,
-    "row": int,
-}
-"""What is needed of `source`, where it is as expected."""
-_LONG_MAX = 2**63 - 1
 _FILLERS = (None, 0, "", False)
 _EPOCH = "1970-01-01T00:00:00"
 
@@ -105,23 +83,8 @@ class _Event:
         )
 
 
-@dataclass(frozen=True)
-class DebeziumDecoder:
-    """The `Format` of Debezium events.
-
-    Args:
-        key: Names of the key's columns.
-        sequence: What orders a key's changes; empty in arrival mode.
-        retract: Give the whole row before a change as a retraction (arrival mode), instead of only deleted keys.
-        table: Take only events of this source table, `orders` or `public.orders`; None takes all.
-        columns: Names of the pipeline's columns.
-    """
-
-    key: tuple[str, ...]
-    sequence: tuple[str, ...] = ("_lsn",)
-    retract: bool = False
-    table: str | None = None
-    columns: tuple[str, ...] = ()
+class DebeziumDecoder(DebeziumRules):
+    """The `Format` of Debezium events."""
 
     def changes(self, value: Json, key: str | None, other_key: str | None = None) -> list[DecodedChange]:
         """See `Format.changes`."""
@@ -147,7 +110,7 @@ class DebeziumDecoder:
 
     def typed(self, row: RowForm) -> TypedForm:
         """See `Format.typed`: envelopes without a schema, whose change leaves the key as it is."""
-        return _TypedEnvelopes(self, row)
+        return TypedEnvelopes(self, row)
 
     def _envelope(
         self,
@@ -170,13 +133,13 @@ class DebeziumDecoder:
             return None
         op = value["op"]
         source_ms = source.get("ts_ms")
-        event_ms = _integer(source_ms, "source.ts_ms", "bad_event_time")
+        event_ms = integer(source_ms, "source.ts_ms", "bad_event_time")
         before = plain_row(value.get("before"), "before", fields)
         after = plain_row(value.get("after"), "after", fields)
         if before is None and op == "d":
             before, key_fields = read_key(key)
             fields = fields or key_fields
-        position = self._position(op, event_ms, source, "source.")
+        position = self.position(op, event_ms, source, "source.")
         return _Event(
             op,
             before,
@@ -203,12 +166,12 @@ class DebeziumDecoder:
         default_op = "d" if is_deleted else None
         op = value.get("__op", default_op)
         source_ms = value.get("__source_ts_ms")  # __ts_ms is the connector's clock
-        event_ms = _integer(source_ms, "__source_ts_ms", "bad_event_time")
+        event_ms = integer(source_ms, "__source_ts_ms", "bad_event_time")
         source = {"ts_ms": source_ms}
         for name in ("lsn", "file", "pos", "row"):
             without_prefix = value.get(f"__{name}")
             source[name] = value.get(f"__source_{name}", without_prefix)
-        position = self._position(op, event_ms, source, "__")
+        position = self.position(op, event_ms, source, "__")
         is_delete = op == "d"
         before = row if is_delete else None
         after = None if is_delete else row
@@ -221,55 +184,6 @@ class DebeziumDecoder:
             time_units(fields),
             fields,
         )
-
-    def takes(self, schema: Any, table: Any) -> bool:
-        """Return whether events of a source table are taken; where the schema is not known, the bare names are compared."""
-        if not self.table or table == self.table:
-            return True
-        if not schema:
-            _, _, bare_name = self.table.rpartition(".")
-            return bool(table == bare_name)
-        return self.table == f"{schema}.{table}"
-
-    def _position(
-        self,
-        op: Any,
-        event_ms: int | None,
-        source: Json,
-        prefix: str,
-    ) -> LogPosition:
-        """Return where a change stands in the database's log: each column of the sequence that is such a place.
-
-        Args:
-            op: The operation.
-            event_ms: The event's time.
-            source: The fields that say where it stands.
-            prefix: What stands before their names in the record, for messages.
-        """
-        position: list[int | None] = []
-        for column in self.sequence:
-            if column not in LOG_POSITIONS:
-                continue
-            name = column.removeprefix("_")
-            label = prefix + name
-            value = source.get(name)
-            if column == "_file":
-                value = _file_number(value, label)
-            number = _integer(value, label, "bad_sequence")
-            if number is not None and number < 0:
-                raise BadRecordError.of(
-                    "bad_sequence",
-                    label,
-                    got=str(number),
-                    allowed="0 to 2^63 - 1",
-                )
-            is_snapshot_row = column == "_lsn" and op == "r"
-            if number is None and is_snapshot_row:
-                # An incremental snapshot's row stands below all changes, by its time.
-                since_epoch = max(event_ms or 0, 0)
-                number = LONG_MIN + since_epoch
-            position.append(number)
-        return tuple(position)
 
     def _changes_of(self, event: _Event, other_key: str | None) -> list[DecodedChange]:
         op = event.op
@@ -367,12 +281,6 @@ class DebeziumDecoder:
                 return False
         return True
 
-    @property
-    def own_sequence(self) -> list[str]:
-        """The user's columns of the sequence that are not of the key."""
-        others = {*LOG_POSITIONS, *self.key}
-        return [name for name in self.sequence if name not in others]
-
     def _whole(self, before: Json | None, op: str) -> Json:
         """Refuse a row before the change that is not there, or is surely no more than its key."""
         others = set(self.columns).difference(self.key)
@@ -388,163 +296,6 @@ class DebeziumDecoder:
             got=shortened(before),
             allowed=f"{allowed}. Next: {next_step}",
         )
-
-
-class _TypedEnvelopes:
-    """The `TypedForm` of envelopes without a schema.
-
-    Args:
-        decoder: The format.
-        row: How a row is read.
-    """
-
-    rows = ("before", "after")
-
-    def __init__(self, decoder: DebeziumDecoder, row: RowForm) -> None:
-        row_struct = row.struct()
-        source = struct("Source", _nullable(_SOURCE))
-        envelope = {
-            "op": str,
-            "source": source,
-            "before": row_struct,
-            "after": row_struct,
-        }
-        self.value = struct("Envelope", _nullable(envelope))
-        self._decoder = decoder
-        log_positions = [name for name in decoder.sequence if name in LOG_POSITIONS]
-        self._positions = [name.removeprefix("_") for name in log_positions]
-        key = [name for name in decoder.key if name in row.attributes]
-        others = [name for name in row.names if name not in key]
-        self._key = row.attributes_of(key)
-        self._others = row.attributes_of(others)
-        self._deletes_by_content = bool(decoder.own_sequence)
-
-    def take(self, value: Any) -> Sequence[TakenChange]:
-        """See `TypedForm`."""
-        source = value.source
-        if source is None:
-            return ()
-        schema = source.schema or source.db
-        if not self._decoder.takes(schema, source.table):
-            return ()
-        event_ms = source.ts_ms
-        position = self._position(source)
-        is_time = event_ms is None or LONG_MIN <= event_ms <= _LONG_MAX
-        if position is None or not is_time:
-            return ()
-        return self._changes(value, position, event_ms)
-
-    def _changes(
-        self,
-        value: Any,
-        position: LogPosition,
-        event_ms: int | None,
-    ) -> Sequence[TakenChange]:
-        op = value.op
-        before = value.before
-        after = value.after
-        if op == "u" and self._can_update(before, after):
-            update = TakenChange(after, "+U", op, position, event_ms)
-            if not self._decoder.retract:
-                return (update,)
-            retraction = TakenChange(before, "-U", op, position, event_ms)
-            return retraction, update
-        if op in ("c", "r") and after is not None:
-            insert = TakenChange(after, "+I", op, position, event_ms)
-            return (insert,)
-        if op == "d" and self._can_delete(before):
-            delete = TakenChange(before, "-D", op, position, event_ms)
-            return (delete,)
-        return ()
-
-    def _can_update(self, before: Any, after: Any) -> bool:
-        """Return whether an update is plain: what it takes back is whole, or its key stays."""
-        if after is None:
-            return False
-        if self._decoder.retract:
-            return before is not None and self._is_whole(before)
-        if before is None:
-            return True
-        for name in self._key:
-            old = getattr(before, name)
-            new = getattr(after, name)
-            if old != new:
-                return False
-        return True
-
-    def _can_delete(self, before: Any) -> bool:
-        """Return whether a delete says all that is needed."""
-        if before is None or self._deletes_by_content:
-            return False
-        return not self._decoder.retract or self._is_whole(before)
-
-    def _is_whole(self, row: Any) -> bool:
-        """Return whether a row before the change has more than its key."""
-        for name in self._others:
-            value = getattr(row, name)
-            if value is not UNSET:
-                return True
-        return not self._others
-
-    def _position(self, source: Any) -> LogPosition | None:
-        """Return where a change stands in the database's log; None if that is to be looked at."""
-        position: list[int] = []
-        for name in self._positions:
-            place = getattr(source, name)
-            if name == "file":
-                try:
-                    place = _file_number(place, name)
-                except BadRecordError:
-                    return None
-            if place is None or not 0 <= place <= _LONG_MAX:
-                return None
-            position.append(place)
-        return tuple(position)
-
-
-@dataclass(frozen=True)
-class EventOrigin:
-    """Where an event comes from.
-
-    Args:
-        table: `schema.table`, of MySQL and MariaDB `database.table`; None if the event does not say.
-        sequence: What orders changes of this database's log; empty if the event does not say where it stands there.
-        is_flattened: It is a flattened row.
-    """
-
-    table: str | None
-    sequence: tuple[str, ...]
-    is_flattened: bool
-
-
-def origin_of(value: Json) -> EventOrigin | None:
-    """Return where an event comes from, in any of its forms; None if the value is no event."""
-    payload = value["payload"] if has_schema(value) else value
-    if not isinstance(payload, dict):
-        return None
-    source = payload.get("source")
-    if "op" in payload and isinstance(source, dict):
-        return _origin(source, "")
-    is_flattened = "__op" in payload or "__deleted" in payload
-    return _origin(payload, "__") if is_flattened else None
-
-
-def _origin(fields: Json, prefix: str) -> EventOrigin:
-    schema = fields.get(f"{prefix}schema") or fields.get(f"{prefix}db")
-    table = fields.get(f"{prefix}table")
-    qualified = f"{schema}.{table}" if schema and table else table
-    is_flattened = bool(prefix)
-    for sequence in (("_lsn",), ("_file", "_pos", "_row")):
-        name = sequence[0].removeprefix("_")
-        has_place = f"{prefix}{name}" in fields or f"{prefix}source_{name}" in fields
-        if has_place:
-            return EventOrigin(qualified, sequence, is_flattened)
-    return EventOrigin(qualified, (), is_flattened)
-
-
-def _nullable(types: dict[str, Any]) -> list[Field]:
-    """Return the fields of a struct, by their types; each may be absent or null."""
-    return [(name, name, type_ | None, None) for name, type_ in types.items()]
 
 
 def _event_of(value: Json) -> tuple[Json, Fields]:
@@ -572,35 +323,3 @@ def _present(row: Json | None, side: str, op: str) -> Json:
             allowed=f"the row, which op {op!r} needs",
         )
     return row
-
-
-def _file_number(name: Any, field: str) -> int | None:
-    """Read the number of a binary log's file: `mariadb-bin.000003` is 3, and 1000000 comes after 999999."""
-    if name is None:
-        return None
-    number = ""
-    if isinstance(name, str):
-        _, _, number = name.rpartition(".")
-    is_decimal = number.isascii() and number.isdigit()
-    fits = len(number) <= 18
-    if not is_decimal or not fits:
-        raise BadRecordError.of(
-            "bad_sequence",
-            field,
-            got=shortened(name),
-            allowed="a name that ends in . and a number",
-        )
-    return int(number)
-
-
-def _integer(value: Any, name: str, reason: str) -> int | None:
-    if value is None:
-        return None
-    if type(value) is int and LONG_MIN <= value <= _LONG_MAX:
-        return value
-    raise BadRecordError.of(
-        reason,
-        name,
-        got=shortened(value),
-        allowed="an integer of 64 bits",
-    )

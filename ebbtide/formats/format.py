@@ -9,21 +9,15 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
 from ebbtide.formats.columns import TimeUnit
+from ebbtide.formats.forms import LogPosition, OriginOffset, RowForm, TypedForm
 from ebbtide.redaction import MASK
 
-if TYPE_CHECKING:
-    from ebbtide.formats.forms import RowForm, TypedForm
-
 Json = dict[str, Any]
-LogPosition = tuple[int | None, ...]
-"""Where the source's log says that a change stands, for each such column of the sequence in its order; None where it says nothing."""
-OriginOffset = tuple[int, int]
-"""Partition and offset of a record in its source."""
 TimeUnits = dict[str, TimeUnit]
 """What integers mean in timestamp columns, by column."""
 

@@ -12,8 +12,11 @@ import pyarrow as pa
 from msgspec import UNSET, UnsetType
 
 from ebbtide.formats.encodings import Encoding
-from ebbtide.formats.format import LogPosition, OriginOffset
 
+LogPosition = tuple[int | None, ...]
+"""Where the source's log says that a change stands, for each such column of the sequence in its order; None where it says nothing."""
+OriginOffset = tuple[int, int]
+"""Partition and offset of a record in its source."""
 Struct = type[Any]
 """A class of structs."""
 Field = tuple[str, str, Any, Any]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ebbtide.formats.connect import ConnectSchema, Fields, has_schema, plain_row, row_fields, time_units
-from ebbtide.formats.format import BadRecordError, DecodedChange, Json, OriginOffset
-from ebbtide.formats.forms import Field, RowForm, TakenChange, TypedForm, is_readable, struct
+from ebbtide.formats.format import BadRecordError, DecodedChange, Json
+from ebbtide.formats.forms import Field, OriginOffset, RowForm, TakenChange, TypedForm, is_readable, struct
 from ebbtide.formats.parsing import is_natural
 from ebbtide.model.changelog import RowKind
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from ebbtide.formats.avro import AvroRecords, refuse_avro, text_of
-from ebbtide.formats.format import BadRecordError, DecodedChange, Json, OriginOffset
+from ebbtide.formats.format import BadRecordError, DecodedChange, Json
+from ebbtide.formats.forms import OriginOffset
 from ebbtide.formats.parsing import Parse, kafka_origin, kafka_other_key, kafka_value
 from ebbtide.formats.records import are_placed
 from ebbtide.formats.settings import DecodingSettings

@@ -19,7 +19,7 @@ null for one that does not. Records of other topics are not staged: their places
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -49,52 +49,33 @@ STAGED_COLUMNS = {
 
 
 @dataclass(frozen=True)
-class DecodingSettings:
-    """Everything that decoding needs; sent to the workers.
+class ColumnSettings:
+    """What decoding needs to know of a pipeline's columns.
 
     Args:
         columns: The user's columns; not nullable ones refuse null.
         key: Names of the key's columns.
-        format: Format of the records' values.
-        defaults: Column to the JSON value that it has in records from before it was added.
-        kafka_records: Lines hold Kafka records (topic, partition, offset, key, value) instead of bare values.
-        topic: Take only records of this topic; None takes all.
         sequence: Columns that order changes, the source's or the user's; empty in arrival mode.
-        kinds: Kinds of changes to take; the others are skipped as tombstones are.
-        truncates: TRUNCATE may come; else it is bad.
-        event_time: Column with the event time; None takes the source's own.
-        needs_event_time: Something expires by event time, so that it may not be null.
+        defaults: Column to the JSON value that it has in records from before it was added.
         time_units: What integers mean in timestamp columns; microseconds where not given.
         encodings: How integers are coded, where they are not numbers: see `DebeziumFormat`.
-        max_record_bytes: Longer records are bad.
-        max_ahead_ms: Records whose event time is further ahead of now are bad; None takes any.
         personal: Columns whose values no `_detail` shows.
         renamed: Column to the name under which records may have it too.
         unknown_columns: What is done about columns that the schema has not.
         ignored_columns: Of these, those that are left out whatever is done about the others.
-        doubts_tombstones: Stage a tombstone whose delete is not seen once more as `IN_DOUBT`.
     """
 
     columns: pa.Schema
     key: tuple[str, ...]
-    format: Format
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    kafka_records: bool = False
-    topic: str | None = None
+    _: KW_ONLY
     sequence: tuple[str, ...] = ()
-    kinds: frozenset[str] = frozenset({*RowKind, TRUNCATE})
-    truncates: bool = True
-    event_time: str | None = None
-    needs_event_time: bool = False
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     time_units: Mapping[str, TimeUnit] = field(default_factory=dict)
     encodings: Mapping[str, Encoding] = field(default_factory=dict)
-    max_record_bytes: int = MAX_RECORD_BYTES
-    max_ahead_ms: int | None = None
     personal: frozenset[str] = frozenset()
     renamed: Mapping[str, str] = field(default_factory=dict)
     unknown_columns: UnknownColumns = "ignore"
     ignored_columns: frozenset[str] = frozenset()
-    doubts_tombstones: bool = False
 
     @cached_property
     def known_columns(self) -> frozenset[str]:
@@ -109,3 +90,33 @@ class DecodingSettings:
             field_ = pa.field(name, type_)
             schema = schema.append(field_)
         return schema
+
+
+@dataclass(frozen=True)
+class DecodingSettings(ColumnSettings):
+    """Everything that decoding needs; sent to the workers.
+
+    Args:
+        format: Format of the records' values.
+        kafka_records: Lines hold Kafka records (topic, partition, offset, key, value) instead of bare values.
+        topic: Take only records of this topic; None takes all.
+        kinds: Kinds of changes to take; the others are skipped as tombstones are.
+        truncates: TRUNCATE may come; else it is bad.
+        event_time: Column with the event time; None takes the source's own.
+        needs_event_time: Something expires by event time, so that it may not be null.
+        max_record_bytes: Longer records are bad.
+        max_ahead_ms: Records whose event time is further ahead of now are bad; None takes any.
+        doubts_tombstones: Stage a tombstone whose delete is not seen once more as `IN_DOUBT`.
+    """
+
+    format: Format
+    _: KW_ONLY
+    kafka_records: bool = False
+    topic: str | None = None
+    kinds: frozenset[str] = frozenset({*RowKind, TRUNCATE})
+    truncates: bool = True
+    event_time: str | None = None
+    needs_event_time: bool = False
+    max_record_bytes: int = MAX_RECORD_BYTES
+    max_ahead_ms: int | None = None
+    doubts_tombstones: bool = False

@@ -5,7 +5,7 @@
 | the key's columns | |
 | `state` | name of the state; not in upsert pipelines, which have one |
 | `map_key`, `position` | a map's key as text, a list's position |
-| the value's | of a stateful pipeline `value` (of one state typed, of several JSON); of an upsert pipeline the entry's columns, in sequence mode `tombstone`: it is deleted; in arrival mode `_role` and `_shown`, see `ebbtide.operators.arrival` |
+| the value's | of a stateful pipeline `value` (of one state typed, of several JSON); of an upsert pipeline the entry's columns, in sequence mode `tombstone`: it is deleted; in arrival mode `_role` and `_shown`, see `ebbtide.operators.arrival.rules` |
 | `accessed` | its last access |
 | `expires` | when it expires; null: never, or not before the year 2200 |
 | `live` | whether it has not expired yet |

@@ -27,8 +27,8 @@ from ebbtide.errors import MigrationError
 from ebbtide.formats.columns import convert
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.schema_change import SchemaChange, widens
-from ebbtide.operators.altered import altered_entries
 from ebbtide.operators.operator import Operator
+from ebbtide.operators.sequence.altered import altered_entries
 from ebbtide.runtime.fold import Keep
 from ebbtide.runtime.plan import operator_of
 from ebbtide.spec.ddl import ddl_of, type_ddl

@@ -32,7 +32,7 @@ from ebbtide.model.entries import LONG_MIN, Step, equals, flags
 from ebbtide.model.schema_change import widens
 from ebbtide.model.state.timers import TIMERS
 from ebbtide.model.ttl import StateTtlConfig
-from ebbtide.operators.expiry_rules import ExpiryRules
+from ebbtide.operators.expiry import ExpiryRules
 from ebbtide.operators.operator import Operator
 from ebbtide.runtime.plan import Plan, operator_of
 from ebbtide.spec.pipeline import Pipeline

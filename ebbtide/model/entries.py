@@ -170,6 +170,13 @@ def order_struct(table: pa.Table, column: str = "_order") -> Ints:
     return np.stack(components, axis=1)
 
 
+def with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """Return a table with other values in a column, which keeps its place and type."""
+    index = table.schema.get_field_index(name)
+    column = table.schema.field(index)
+    return table.set_column(index, column, values.cast(column.type))
+
+
 def entry_table(schema: pa.Schema, columns: dict[str, object], n: int) -> pa.Table:
     """Build a table of `schema` with n rows; what `columns` does not give is null."""
     arrays = []

@@ -11,7 +11,7 @@ stands:
 | `_ts_ms` | Postgres: `source.ts_ms`: when the change was committed; of a snapshot row when the snapshot began, of an incremental one when it was read |
 
 Among changes of one key at one sequence the operation decides (`OP_*`, the greater wins), then the content (see
-`ebbtide.operators.ties`).
+`ebbtide.operators.sequence.ties`).
 """
 
 from __future__ import annotations

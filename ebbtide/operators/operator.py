@@ -7,7 +7,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from ebbtide.model.entries import Reconciled, Step
-from ebbtide.operators.expiry_rules import ExpiryRules
+from ebbtide.operators.expiry import ExpiryRules
 
 
 class Operator(Protocol):

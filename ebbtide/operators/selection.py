@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.model.codes import Mask
-from ebbtide.model.entries import DELETE, INSERT, UPDATE, equals, flags, is_set
+from ebbtide.model.entries import DELETE, INSERT, UPDATE, equals, flags, is_set, with_column
 
 SELECTED_COLUMNS = ("_shown", "_out")
 
@@ -98,6 +98,7 @@ def with_selected(
     fits[asked] = selected.fits
     fails[asked] = selected.fails
     is_deleted = equals(entries, "_change", DELETE)
+    # A row whose expression failed leaves in the sink what it showed; one that was not asked about stays, unless it is deleted.
     is_shown = np.where(asked, fits | (fails & was_shown), was_shown & ~is_deleted)
     enters = is_shown & ~was_shown
     stays = is_shown & was_shown
@@ -117,8 +118,8 @@ def with_selected(
     rows = _rows(entries, selected, key)
     out = rows.take(pa.array(source, mask=~has_row))
 
-    changed = _replaced(entries, "_change", pa.array(change, mask=~has_change))
-    shown = _replaced(changed, "_shown", pa.array(is_shown))
+    changed = with_column(entries, "_change", pa.array(change, mask=~has_change))
+    shown = with_column(changed, "_shown", pa.array(is_shown))
     counts = Counter(
         inserted=int((has_change & enters).sum()),
         updated=int((has_change & stays).sum()),
@@ -126,7 +127,7 @@ def with_selected(
         hidden=int((asked & ~fits & ~fails).sum()),
         transform_failed=int(fails.sum()),
     )
-    return _replaced(shown, "_out", out), counts
+    return with_column(shown, "_out", out), counts
 
 
 def _rows(entries: pa.Table, selected: Selected, key: KeyNames) -> pa.ChunkedArray:
@@ -143,12 +144,6 @@ def _rows(entries: pa.Table, selected: Selected, key: KeyNames) -> pa.ChunkedArr
     keys = pa.StructArray.from_arrays(fields, fields=list(type_))
     before = entries["_out"].combine_chunks()
     return pa.chunked_array([before, selected.rows.cast(type_), keys], type_)
-
-
-def _replaced(entries: pa.Table, name: str, values: pa.Array) -> pa.Table:
-    index = entries.schema.get_field_index(name)
-    field = entries.schema.field(index)
-    return entries.set_column(index, field, values.cast(field.type))
 
 
 def _mask(values: pa.Array) -> Mask:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from ebbtide.amounts import amount
 from ebbtide.errors import ConfigError
-from ebbtide.formats.debezium import origin_of
+from ebbtide.formats.debezium_origin import origin_of
 from ebbtide.formats.format import BadRecordError, Json
 from ebbtide.formats.parsing import parse_exactly
 from ebbtide.redaction import printable

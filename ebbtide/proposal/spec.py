@@ -8,7 +8,8 @@ from typing import Any
 
 from ebbtide.errors import ConfigError
 from ebbtide.formats.connect import key_row
-from ebbtide.formats.debezium import DebeziumDecoder, EventOrigin, origin_of
+from ebbtide.formats.debezium import DebeziumDecoder
+from ebbtide.formats.debezium_origin import EventOrigin, origin_of
 from ebbtide.formats.format import BadRecordError, DecodedChange, Format
 from ebbtide.formats.plain import KINDS, PlainDecoder
 from ebbtide.model.changelog import RowKind

@@ -33,7 +33,8 @@ from ebbtide.model.materializer.multiset import OrderedMultiset, Strategy
 from ebbtide.model.materializer.operator import SinkUpsertMaterializer
 from ebbtide.model.state.raw import Store
 from ebbtide.model.ttl import StateTtlConfig
-from ebbtide.operators.arrival import ArrivalOperator, Emission, Materialization
+from ebbtide.operators.arrival.operator import ArrivalOperator
+from ebbtide.operators.arrival.rules import Emission, Materialization
 from ebbtide.replay.cases import Case, open_store, playing
 
 COLUMNS = ("key", "uk", "row")

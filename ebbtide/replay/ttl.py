@@ -34,9 +34,9 @@ from ebbtide.model.state.migration import migrated
 from ebbtide.model.state.raw import Entry, Store
 from ebbtide.model.state.states import KeyedState, ListState, MapState, ValueState
 from ebbtide.model.ttl import CleanupConfig, StateTtlConfig
-from ebbtide.operators.state_rows import changed_rows, load, to_table
-from ebbtide.operators.stateful import StatefulOperator
-from ebbtide.operators.working_store import StateSpec, WorkingStore
+from ebbtide.operators.stateful.operator import StatefulOperator
+from ebbtide.operators.stateful.rows import changed_rows, load, to_table
+from ebbtide.operators.stateful.store import StateSpec, WorkingStore
 from ebbtide.replay.cases import Case, open_store, playing
 
 KINDS: dict[str, type[KeyedState]] = {

@@ -20,7 +20,7 @@ from ebbtide.delta.table import read_file
 from ebbtide.ledger.facts import Head, StepFacts
 from ebbtide.model.decision import Action, Append, Apply
 from ebbtide.model.offsets import OffsetRanges
-from ebbtide.operators.links import linked_keys
+from ebbtide.operators.sequence.linked_keys import linked_keys
 from ebbtide.paths import join
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged

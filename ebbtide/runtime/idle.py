@@ -14,7 +14,7 @@ from ebbtide.ledger.facts import FREE, Head, LedgerFacts, StepFacts
 from ebbtide.ledger.pauses import refuse_paused
 from ebbtide.model.entries import Step, live_entries
 from ebbtide.model.step import next_frontier
-from ebbtide.operators.expiry_rules import due_timers
+from ebbtide.operators.expiry import due_timers
 from ebbtide.operators.operator import Operator
 from ebbtide.runtime.belonging import OwnTables, refuse_misfits_at_rest
 from ebbtide.runtime.missing_files import refuse_missing_files

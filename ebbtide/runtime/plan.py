@@ -25,10 +25,11 @@ from ebbtide.model.changelog import TRUNCATE, changelog_schema
 from ebbtide.model.clock import Reading
 from ebbtide.model.durations import to_ms
 from ebbtide.model.step import Frontier, StepRules, clock_after
-from ebbtide.operators.arrival import ArrivalOperator, Materialization
+from ebbtide.operators.arrival.operator import ArrivalOperator
+from ebbtide.operators.arrival.rules import Materialization
 from ebbtide.operators.operator import Operator
-from ebbtide.operators.sequence import SequenceOperator
-from ebbtide.operators.stateful import StatefulOperator
+from ebbtide.operators.sequence.operator import SequenceOperator
+from ebbtide.operators.stateful.operator import StatefulOperator
 from ebbtide.paths import join, refuse_links, refuse_unusable, resolve
 from ebbtide.sources.file_source import FileSource
 from ebbtide.sources.kafka.client import Client

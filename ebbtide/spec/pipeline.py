@@ -25,8 +25,8 @@ from ebbtide.model.durations import NaturalDuration, PositiveDuration, format_du
 from ebbtide.model.entries import ENTRY_COLUMNS
 from ebbtide.model.sequences import LOG_POSITIONS
 from ebbtide.model.ttl import StateTtlConfig
-from ebbtide.operators.arrival import ARRIVAL_COLUMNS
-from ebbtide.operators.sequence import SEQUENCE_COLUMNS
+from ebbtide.operators.arrival.rules import ARRIVAL_COLUMNS
+from ebbtide.operators.sequence.rules import SEQUENCE_COLUMNS
 from ebbtide.paths import is_local, resolve
 from ebbtide.redaction import is_credential
 from ebbtide.spec.ddl import DELTA_REFUSES, TableSchema, added_ddl, all_names, as_compared, is_exact, parse_ddl

@@ -18,7 +18,7 @@ from ebbtide.errors import ConfigError
 from ebbtide.model.changelog import RowKind
 from ebbtide.model.state.function import SOURCE_COLUMNS, MapStateDescriptor, StateDescriptor, StatefulFunction
 from ebbtide.model.ttl import StateTtlConfig, Ttl
-from ebbtide.operators.working_store import StateSpec
+from ebbtide.operators.stateful.store import StateSpec
 from ebbtide.redaction import is_credential, printable
 from ebbtide.spec.ddl import TableSchema, as_compared, is_exact, parse_ddl
 from ebbtide.spec.parts import refuse

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from ebbtide.model.durations import NaturalDuration
 from ebbtide.model.sequences import LOG_POSITIONS, LOG_SEQUENCES, is_log_position
 from ebbtide.model.ttl import CleanupConfig, ExpiryClock, StateTtlConfig, StateVisibility, Ttl, UpdateType
-from ebbtide.operators.arrival import Emission, Keep, OnExpire
+from ebbtide.operators.arrival.rules import Emission, Keep, OnExpire
 from ebbtide.spec.ddl import TableSchema, as_compared, is_exact
 from ebbtide.spec.parts import DebeziumFormat, SpecPart, refuse
 from ebbtide.spec.pipeline import RESERVED_COLUMNS, Pipeline

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from ebbtide.model.entries import LONG_MIN, Step
 from ebbtide.model.ttl import StateTtlConfig
-from ebbtide.operators.expiry_rules import ExpiryRules
+from ebbtide.operators.expiry import ExpiryRules
 from ebbtide.operators.operator import Operator
 
 

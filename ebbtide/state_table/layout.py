@@ -17,7 +17,7 @@ from ebbtide.errors import StoredFormatError
 from ebbtide.ledger.facts import STATE_FORMAT, StepFacts
 from ebbtide.model import stored
 from ebbtide.model.entries import Step, entry_table
-from ebbtide.operators.expiry_rules import ExpiryRules
+from ebbtide.operators.expiry import ExpiryRules
 
 ROW = "row"
 """Value of `_entry`: an entry of the operator."""

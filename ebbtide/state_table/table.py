@@ -4,7 +4,7 @@
 |---|---|
 | `_entry` | `row`: an entry of the operator; `acknowledged`: a key of which the sink may differ, by a step that accepted it; `metrics`: counts of a step of an earlier release, which nothing reads; `file`: a source file read, `{"name", "size"}` in `_note`, the bare name in older steps; `emitted`: a record emitted, its kind in `_note`, its place in `_changed_by` and `_position` |
 | `_note` | see `_entry` |
-| the operator's columns | see `ebbtide.operators.sequence`, `.arrival` and `ebbtide.operators.state_rows`; null but in `row`, and the user's in `emitted` |
+| the operator's columns | see `ebbtide.operators.sequence.rules`, `ebbtide.operators.arrival.rules` and `ebbtide.operators.stateful.rows`; null but in `row`, and the user's in `emitted` |
 
 Appended to once a step, in one commit with the step's facts in its metadata; the rows of that commit with a `_change`
 are the step's change set. Of the versions of an entry the one with the greatest `_step` counts.

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 from support import cut, envelope, record, spec
 
-from ebbtide.formats.debezium import DebeziumDecoder, _file_number, _integer
+from ebbtide.formats.debezium import DebeziumDecoder
+from ebbtide.formats.debezium_rules import file_number, integer
 from ebbtide.formats.encodings import read_bits, read_decimal
 from ebbtide.formats.format import UNAVAILABLE, BadRecordError, DecodedChange, unavailable_form
 from ebbtide.model.changelog import TRUNCATE, RowKind
@@ -473,26 +474,26 @@ def test_place_of_a_change_has_each_column_of_the_sequence_in_its_order():
     [("bin.000003", 3), ("a.b.7", 7), ("bin." + "9" * 18, 10**18 - 1), (".5", 5), (None, None)],
 )
 def test_number_of_a_log_s_file_is_what_stands_after_the_last_dot(name, number):
-    assert _file_number(name, "f") == number
+    assert file_number(name, "f") == number
 
 
 @pytest.mark.parametrize("name", ["bin.1x", "bin.\u0663", "bin.", "bin", "", "bin." + "1" * 19, 3, ["a.1"]])
 def test_file_of_a_log_without_a_number_is_named(name):
     with pytest.raises(BadRecordError) as found:
-        _file_number(name, "source.file")
+        file_number(name, "source.file")
     assert found.value.reason == "bad_sequence"
     assert found.value.detail == f"source.file: got {name!r}; allowed: a name that ends in . and a number"
 
 
 @pytest.mark.parametrize("value", [None, 0, 2**63 - 1, -(2**63)])
 def test_integer_of_64_bits_is_taken(value):
-    assert _integer(value, "n", "r") == value
+    assert integer(value, "n", "r") == value
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, True, 1.0, "1"])
 def test_other_than_an_integer_of_64_bits_is_not(value):
     with pytest.raises(BadRecordError, match=rf"^r: n: got {value!r}; allowed: an integer of 64 bits$"):
-        _integer(value, "n", "r")
+        integer(value, "n", "r")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from support import envelope, record, spec
 
 from ebbtide.model.schema_change import SchemaChange
-from ebbtide.operators.altered import altered_entries
+from ebbtide.operators.sequence.altered import altered_entries
 from ebbtide.runtime.plan import operator_of
 from ebbtide.testing import MemoryPipeline
 

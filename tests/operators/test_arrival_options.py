@@ -14,7 +14,7 @@ from support import spec as debezium
 
 from ebbtide.model.changelog import changelog_schema
 from ebbtide.model.entries import Step
-from ebbtide.operators.arrival import ArrivalOperator
+from ebbtide.operators.arrival.operator import ArrivalOperator
 from ebbtide.runtime.plan import operator_of
 from ebbtide.testing import MemoryPipeline
 

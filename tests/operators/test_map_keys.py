@@ -13,7 +13,7 @@ from store_support import line, stateful
 from ebbtide.errors import StatefulFunctionError
 from ebbtide.model.state.context import StateContext
 from ebbtide.model.state.states import MapState
-from ebbtide.operators.working_store import StateSpec
+from ebbtide.operators.stateful.store import StateSpec
 from ebbtide.replay.ttl import RowsStore
 from ebbtide.stores.heap import HeapStore
 from ebbtide.stores.rocksdb.store import RocksDbStore

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from ebbtide.model.entries import Step
-from ebbtide.operators.sequence import SequenceOperator
+from ebbtide.operators.sequence.operator import SequenceOperator
 
 Event = tuple[str, str, int]
 """Kind, content, sequence."""

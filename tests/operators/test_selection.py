@@ -13,7 +13,7 @@ from support import plain
 from ebbtide.formats.records import RECORDS
 from ebbtide.model.entries import Step, entry_table
 from ebbtide.operators.selection import Selected, to_select, with_selected
-from ebbtide.operators.sequence import SequenceOperator
+from ebbtide.operators.sequence.operator import SequenceOperator
 from ebbtide.runtime.plan import decoding_of, operator_of
 
 SOURCE = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])

@@ -6,7 +6,7 @@ import json
 import pytest
 from support import OnlyTouchedKeys, change, envelope, plain, record, spec
 
-from ebbtide.operators import sequence_events, ties
+from ebbtide.operators.sequence import choose, ties
 from ebbtide.testing import MemoryPipeline
 
 PIPELINES = pytest.mark.parametrize("kind", [MemoryPipeline, OnlyTouchedKeys])
@@ -318,7 +318,7 @@ def rows_compared(n):
             return super().of(events, groups)
 
     patch = pytest.MonkeyPatch()
-    patch.setattr(sequence_events, "Contents", Counted)
+    patch.setattr(choose, "Contents", Counted)
     pipeline = MemoryPipeline(by_time())
     pipeline.step(tied(n))
     patch.undo()

@@ -6,8 +6,8 @@ import pytest
 from ebbtide.model.state.raw import Entry
 from ebbtide.model.state.states import ListState, MapState, ValueState
 from ebbtide.model.state.timers import TIMERS
-from ebbtide.operators.state_rows import UnfitValueError, changed_rows, load, state_columns, to_table
-from ebbtide.operators.working_store import StateSpec, WorkingStore
+from ebbtide.operators.stateful.rows import UnfitValueError, changed_rows, load, state_columns, to_table
+from ebbtide.operators.stateful.store import StateSpec, WorkingStore
 
 STATES = {
     "last": StateSpec(ValueState, pa.string()),

@@ -10,8 +10,8 @@ from support import ROOT, plain, spec
 
 from ebbtide import UpsertPipeline
 from ebbtide.errors import ConfigError
-from ebbtide.operators.arrival import ArrivalOperator
-from ebbtide.operators.sequence import SequenceOperator
+from ebbtide.operators.arrival.operator import ArrivalOperator
+from ebbtide.operators.sequence.operator import SequenceOperator
 from ebbtide.runtime.plan import decoding_of, operator_of
 from ebbtide.spec.load import refuse_shared_names
 

@@ -27,7 +27,7 @@ from ebbtide.errors import (
 from ebbtide.ledger.facts import STATE_FORMAT
 from ebbtide.model.entries import INSERT, Step
 from ebbtide.model.ttl import StateTtlConfig
-from ebbtide.operators.expiry_rules import ExpiryRules
+from ebbtide.operators.expiry import ExpiryRules
 from ebbtide.state_table.change_set import StepChanges
 from ebbtide.state_table.layout import DOMAIN, may_hold_expired, newest_step, rows_of
 from ebbtide.state_table.others import change_of_others

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from ebbtide.errors import ViewKeyError
-from ebbtide.operators.sequence import SequenceOperator
+from ebbtide.operators.sequence.operator import SequenceOperator
 from ebbtide.paths import read_parquet
 from ebbtide.redaction import MASK
 from ebbtide.state_table.staged import SLICES, Stager

@@ -13,7 +13,8 @@ from ebbtide.model.equality import equality_key
 from ebbtide.model.materializer import kernel
 from ebbtide.model.materializer.multiset import OrderedMultiset, Strategy
 from ebbtide.model.materializer.operator import SinkUpsertMaterializer
-from ebbtide.operators.arrival import ArrivalOperator, Emission, Materialization
+from ebbtide.operators.arrival.operator import ArrivalOperator
+from ebbtide.operators.arrival.rules import Emission, Materialization
 from ebbtide.stores.heap import HeapStore
 
 SCHEMA = pa.schema([("key", pa.int64()), ("u", pa.int64()), ("v", pa.int64())])

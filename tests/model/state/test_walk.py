@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from state_walk import COMBINATIONS, KINDS, walk
 
-from ebbtide.operators.working_store import StateSpec
+from ebbtide.operators.stateful.store import StateSpec
 from ebbtide.replay.ttl import RowsStore
 from ebbtide.stores.heap import HeapStore
 from ebbtide.stores.rocksdb.store import RocksDbStore

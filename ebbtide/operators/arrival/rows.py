@@ -2,80 +2,115 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from ebbtide.model.changelog import ADDS, ORDER
-from ebbtide.model.codes import Codes, row_codes
+from ebbtide.model.codes import Codes, Mask, count_codes, row_codes
 from ebbtide.model.entries import Step, equals, flags, has_expired, ints, order_struct
+from ebbtide.model.materializer.kernel import NONE
 from ebbtide.model.ttl import UpdateType
-from ebbtide.operators.arrival_options import OnExpire
-
-if TYPE_CHECKING:
-    from ebbtide.operators.arrival import ArrivalOperator
-
-Mask = NDArray[np.bool_]
-LIVE = "live"
-WAITING = "waiting"
-GONE = "gone"
+from ebbtide.operators.arrival.rules import GONE, WAITING, ArrivalRules, Materialization, OnExpire
 
 
+@dataclass(frozen=True)
 class Rows:
     """The rows of one call of the operator. They go by their index: the stored entries by position, then the changes in order.
 
     Args:
-        operator: What decides.
+        rules: The pipeline's.
         changes: Changes above the floor, in order.
         state: Live entries of their keys, by position.
         step: The step.
-
-    Attributes:
-        user: (n,) the user's columns.
-        key: (n,) the key of each row.
-        match_code: (n,) equal for rows of which a retraction of one finds the other.
-        adds: (n,) whether the row is one of a history; else it is a retraction.
-        is_waiting: (entries,) retractions that wait for their row.
-        is_gone: (entries,) rows that only the sink still shows.
-        is_expired: (entries,) those whose time to live has passed.
-        is_dead: (entries,) those below the floor.
     """
 
-    def __init__(
-        self,
-        operator: ArrivalOperator,
-        changes: pa.Table,
-        state: pa.Table,
-        step: Step,
-    ) -> None:
-        self.op = operator
-        self.options = operator.materialization
-        self.step = step
-        self.state = state
-        self.changes = changes
-        self.n_state = len(state)
-        names = operator.columns.names
-        tables = [state.select(names), changes.select(names)]
-        self.user = pa.concat_tables(tables)
-        self.key = row_codes(self.user, operator.key)
-        self.n_keys = int(self.key.max(initial=-1)) + 1
-        # Without an upsert key a retraction finds a row by all of its columns.
-        match_columns = names
+    rules: ArrivalRules
+    changes: pa.Table
+    state: pa.Table
+    step: Step
+
+    @property
+    def options(self) -> Materialization:
+        """How histories are kept."""
+        return self.rules.materialization
+
+    @property
+    def n_state(self) -> int:
+        """How many rows are entries."""
+        return len(self.state)
+
+    @cached_property
+    def user(self) -> pa.Table:
+        """(n,) the user's columns."""
+        names = self.rules.columns.names
+        return pa.concat_tables([self.state.select(names), self.changes.select(names)])
+
+    @cached_property
+    def key(self) -> Codes:
+        """(n,) the key of each row."""
+        return row_codes(self.user, self.rules.key)
+
+    @cached_property
+    def n_keys(self) -> int:
+        """How many keys there are."""
+        return count_codes(self.key)
+
+    @cached_property
+    def match_code(self) -> Codes:
+        """(n,) equal for rows of which a retraction of one finds the other: by the upsert key, without one by all columns."""
+        columns = self.rules.columns.names
         if self.options.upsert_key:
-            match_columns = [*operator.key, *self.options.upsert_key]
-        self.match_code = row_codes(self.user, match_columns)
-        self.is_waiting = equals(state, "_role", WAITING)
-        self.is_gone = equals(state, "_role", GONE)
-        change_adds = adds(changes)
-        self.adds = np.concatenate([~self.is_waiting, change_adds])
-        self.was_shown = flags(state, "_shown")
-        self.is_expired = self._expired()
-        orders = order_struct(state, "_changed_by")
-        self.is_dead = ~above_floor(orders, step.floor)
+            columns = [*self.rules.key, *self.options.upsert_key]
+        return row_codes(self.user, columns)
+
+    @cached_property
+    def is_waiting(self) -> Mask:
+        """(entries,) retractions that wait for their row."""
+        return equals(self.state, "_role", WAITING)
+
+    @cached_property
+    def is_gone(self) -> Mask:
+        """(entries,) rows that only the sink still shows."""
+        return equals(self.state, "_role", GONE)
+
+    @cached_property
+    def adds(self) -> Mask:
+        """(n,) whether the row is one of a history; else it is a retraction."""
+        return np.concatenate([~self.is_waiting, adds(self.changes)])
+
+    @cached_property
+    def was_shown(self) -> Mask:
+        """(entries,) rows that the sink shows."""
+        return flags(self.state, "_shown")
+
+    @cached_property
+    def shown_before(self) -> Codes:
+        """(keys,) the entry that the sink showed of each key; -1: none that is known."""
+        shown = np.flatnonzero(self.was_shown & ~self.is_dead)
+        keys = self.key[shown]
+        before = np.full(self.n_keys, NONE)
+        before[keys] = shown
+        return before
+
+    @cached_property
+    def is_expired(self) -> Mask:
+        """(entries,) those whose time to live has passed."""
+        stamps = ints(self.state, "_stamp_ms")
+        ttls = self.rules.expiry.ttls
+        row_expired = has_expired(stamps, ttls.get(None), self.step)
+        waiting_expired = has_expired(stamps, ttls.get(WAITING), self.step)
+        if not self.options.retraction_grace_ms:  # it was switched off since
+            waiting_expired = np.ones(self.n_state, bool)
+        return np.where(self.is_waiting, waiting_expired, row_expired)
+
+    @cached_property
+    def is_dead(self) -> Mask:
+        """(entries,) those below the floor."""
+        return ~above_floor(order_struct(self.state, "_changed_by"), self.step.floor)
 
     def __len__(self) -> int:
         return len(self.user)
@@ -105,24 +140,13 @@ class Rows:
         is_equal = left_codes == right_codes
         return np.asarray(is_equal)
 
-    def _expired(self) -> Mask:
-        stamps = ints(self.state, "_stamp_ms")
-        ttls = self.op.expiry.ttls
-        row_ttl = ttls.get(None)
-        waiting_ttl = ttls.get(WAITING)
-        row_expired = has_expired(stamps, row_ttl, self.step)
-        waiting_expired = has_expired(stamps, waiting_ttl, self.step)
-        if not self.options.retraction_grace_ms:  # it was switched off since
-            waiting_expired = np.ones(self.n_state, bool)
-        return np.where(self.is_waiting, waiting_expired, row_expired)
-
     def stamps(self, content: Codes) -> Codes:
         """Return from when each row lives: one that replaces another may keep its time.
 
         Args:
             content: (n,) the row whose values each has.
         """
-        ttl = self.op.ttl
+        ttl = self.rules.ttl
         keeps_time = ttl is not None and ttl.update_type is UpdateType.ON_CREATE
         if keeps_time:
             return self._own_stamps
@@ -130,7 +154,7 @@ class Rows:
 
     @cached_property
     def _own_stamps(self) -> Codes:
-        ttl = self.op.ttl
+        ttl = self.rules.ttl
         stored = ints(self.state, "_stamp_ms")
         fresh = np.full(len(self.changes), self.step.now_ms)
         if ttl is not None and ttl.by_event_time:
@@ -150,7 +174,7 @@ class Rows:
         has_new_content = content >= self.n_state
         is_written = self.adds & has_new_content
         stamps = self.stamps(content)
-        is_past = has_expired(stamps, self.op.ttl, self.step)
+        is_past = has_expired(stamps, self.rules.ttl, self.step)
         return is_written & is_past
 
     def positions(self) -> Codes:
@@ -159,7 +183,7 @@ class Rows:
         stored = ints(self.state, "_position")
         next_position = np.zeros(self.n_keys, np.int64)
         np.maximum.at(next_position, self.entry_keys, stored + 1)
-        # Stable, so that the changes of a key keep their order.
+        # Numbers within each key, by one sort; stable, so that the changes of a key keep their order.
         by_key = np.argsort(keys, kind="stable")
         sorted_keys = keys[by_key]
         number_in_key = np.empty(len(keys), np.int64)

@@ -1,4 +1,4 @@
-"""Entries that are linked to the keys that their rows had before, and the keys that a step decides on together for that."""
+"""Keys that a step decides on together: those of rows that are linked by changes of the key."""
 
 from __future__ import annotations
 
@@ -9,23 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.model.codes import Codes, Mask, row_codes
-from ebbtide.model.entries import is_set
+from ebbtide.model.codes import Codes, row_codes
 from ebbtide.model.hashing import key_hashes
 from ebbtide.model.sequences import rank_sequences
-from ebbtide.operators.sequence_ranks import in_one_piece
-
-
-def waits(entries: pa.Table) -> Mask:
-    """Mark the entries that wait: for a value from under an old key, or for a change of the key that takes a kept row elsewhere."""
-    known = in_one_piece(entries["_columns"])
-    is_unknown = known.items.is_null().to_numpy(zero_copy_only=False)
-    n_unknown = np.concatenate([[0], np.cumsum(is_unknown)])
-    offsets = known.offsets.to_numpy()
-    lacks_value = n_unknown[offsets[1:]] > n_unknown[offsets[:-1]]
-    waits_for_value = is_set(entries, "_moved_from") & lacks_value
-    awaits_departure = is_set(entries, "_kept")
-    return np.asarray(waits_for_value | awaits_departure)
+from ebbtide.operators.sequence.links import in_one_piece
 
 
 @dataclass(frozen=True)
@@ -45,7 +32,11 @@ class Moves:
     sequences: pa.StructArray
 
     @classmethod
-    def of(cls, rows: pa.Table, key: Sequence[str]) -> Moves:
+    def of(
+        cls,
+        rows: pa.Table,
+        key: Sequence[str],
+    ) -> Moves:
         """Read `_moved_from` of changes or entries."""
         lists = in_one_piece(rows["_moved_from"])
         items = pc.list_flatten(lists)
@@ -82,6 +73,7 @@ def linked_keys(
     touched_keys: list[pa.Table] = []
     touched_at: list[pa.StructArray] = []
     for rows in changes:
+        # Hashes first: of all changes only those of keys that some row went through are compared exactly.
         own = Moves.of(rows, key)
         changed_keys += [own.keys, own.old_keys]
         is_touched = np.isin(key_hashes(rows, key), hashes_of_old_keys)
@@ -119,6 +111,7 @@ def _linked_moves(
     codes = row_codes(all_keys, key)
     own, old, of_changed, of_touched = np.split(codes, np.cumsum([n_stored, n_stored, n_changed]))
     [changed_at, *ranks], _ = rank_sequences([stored.sequences, *touched_at])
+    # A stored change of the key is touched where its old key is, at or before that change: while the row had that key.
     earliest = np.full(int(codes.max()) + 1, np.iinfo(np.int64).max)
     np.minimum.at(earliest, of_touched, np.concatenate(ranks))
     is_touched = earliest[old] <= changed_at

@@ -9,7 +9,7 @@ that were not sent are left out of the comparison.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,13 +41,17 @@ class Contents:
     """
 
     rows: pa.Table
-    unsent: dict[str, Mask]
+    unsent: Mapping[str, Mask]
     is_retraction: Mask
-    retracted: dict[int, list[int]]
+    retracted: Mapping[int, list[int]]
     is_forgotten: Mask
     is_stored: Mask
 
-    def of(self, events: Codes, groups: Codes) -> pa.Table:
+    def of(
+        self,
+        events: Codes,
+        groups: Codes,
+    ) -> pa.Table:
         """Return the rows of some events, without the values that are unsent in any of a group.
 
         Args:

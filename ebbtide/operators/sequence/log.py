@@ -21,7 +21,7 @@ which this is known only now, is cut off: it shows what is known, waits for all 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ebbtide.model.sequences import UNKNOWN
@@ -73,8 +73,7 @@ class Event:
         old_key: The key from which the row came; `UNKNOWN` if this did not change its key, or where that is not known.
         is_other_row: Another row has the key from here on.
         is_delete: It removes the key's row.
-        is_departure: The row leaves its key for another one. It is deleted, unless another row follows it at once.
-        new_key: That other key; `UNKNOWN` where it is not known.
+        new_key: The key for which the row leaves this one, `UNKNOWN` where it is not known; None if it does not leave.
         is_snapshot: A snapshot row without a position: it was read at some time, and stands below all changes.
         is_cut: It changed its key, and the row is cut off from the values that it had before.
     """
@@ -88,8 +87,7 @@ class Event:
     old_key: int = UNKNOWN
     is_other_row: bool = False
     is_delete: bool = False
-    is_departure: bool = False
-    new_key: int = UNKNOWN
+    new_key: int | None = None
     is_snapshot: bool = False
     is_cut: bool = False
 
@@ -191,17 +189,27 @@ class _Log:
         forgets: See `Forgets`.
     """
 
-    def __init__(self, events: list[Event], forgets: Forgets) -> None:
+    def __init__(
+        self,
+        events: list[Event],
+        forgets: Forgets,
+    ) -> None:
         self._forgets = forgets
-        self._stored_changes = {_identity(event): event.is_cut for event in events if _is_stored_change(event)}
+        # Whether a stored change of the key had cut its row off: once decided, it stays so.
+        self._was_cut: dict[tuple[int, int], bool] = {}
+        for event in events:
+            is_key_change = event.is_cut or event.old_key != UNKNOWN
+            if is_key_change and event.arrival == STORED:
+                self._was_cut[event.key, event.sequence] = event.is_cut
         self.rows: dict[int, KnownRow] = {}
         self.kept: dict[int, list[Kept]] = {}
+        # A row leaves its old key before it comes under the new one; between the two it stands here.
         self._departed: dict[tuple[int, int], KnownRow] = {}
         self._deleted_at = {event.key: event.sequence for event in events if event.is_delete}
 
     def take(self, event: Event) -> None:
         """Take the next event, which does one thing to the row under its key: it leaves, is deleted, is followed by another one, or gets values."""
-        if event.is_departure:
+        if event.new_key is not None:
             self._leave(event)
         elif event.is_delete:
             self._delete(event)
@@ -212,7 +220,9 @@ class _Log:
         place = event.key, event.sequence
         if place in self._departed:
             return  # a stored delete again
-        departed = _departed(event, self.rows.pop(event.key, None))
+        here = self.rows.pop(event.key, KnownRow())
+        # Values of a snapshot row that was read later are another row's.
+        departed = replace(here, values=_own_values(here, event))
         self._departed[place] = departed
         self._keep(event, departed, has_left=True)
 
@@ -221,7 +231,14 @@ class _Log:
         if here is not None:
             self._departed[event.key, event.sequence] = here
 
-    def _keep(self, event: Event, row: KnownRow, *, has_left: bool) -> None:
+    def _keep(
+        self,
+        event: Event,
+        row: KnownRow,
+        *,
+        has_left: bool,
+    ) -> None:
+        # What was forgotten of a row cannot be kept of it: it is cut off when it arrives.
         if self._forgets(event.key, event.sequence):
             return
         kept = _kept(event, row, has_left=has_left)
@@ -236,8 +253,13 @@ class _Log:
         _note_values(event, here)
         self.rows[event.key] = here
 
-    def _followed(self, event: Event, here: KnownRow | None) -> KnownRow:
+    def _followed(
+        self,
+        event: Event,
+        here: KnownRow | None,
+    ) -> KnownRow:
         """Return the row that follows another one under a key."""
+        # A row that is followed and was not deleted may yet turn up under another key.
         if here is not None and UNKNOWN < here.last < event.sequence:
             self._keep(event, here, has_left=False)
         before = self._before(event)
@@ -246,9 +268,10 @@ class _Log:
         return _arrived(event, here, before)
 
     def _is_cut(self, event: Event) -> bool:
-        """Return whether values may be missing between those that are known of a row that changed its key; once decided, it stays."""
-        if _identity(event) in self._stored_changes:
-            return self._stored_changes[_identity(event)]
+        """Return whether values may be missing between those that are known of a row that changed its key."""
+        was_cut = self._was_cut.get((event.key, event.sequence))
+        if was_cut is not None:
+            return was_cut
         return event.old_key != UNKNOWN and self._forgets(event.old_key, event.sequence)
 
     def _before(self, event: Event) -> KnownRow:
@@ -263,14 +286,6 @@ class _Log:
             self.rows.pop(event.old_key, None)
             self._departed[place] = here
         return here
-
-
-def _departed(event: Event, here: KnownRow | None) -> KnownRow:
-    """Return the row that leaves a key, with what is its own: values of a snapshot row that was read later are another's."""
-    if here is None:
-        return KnownRow()
-    values = {name: known for name, known in here.values.items() if _is_own(known, event)}
-    return KnownRow(values, here.last, here.change, here.started)
 
 
 def _kept(
@@ -292,9 +307,10 @@ def _kept(
     )
 
 
-def _is_own(known: Known, event: Event) -> bool:
-    """Return whether a value is of the row that an event takes away."""
-    return known.snapshot is None or known.snapshot < event.arrival
+def _own_values(row: KnownRow, event: Event) -> dict[str, Known]:
+    """Return the values that are of the row which an event takes away: not those of a snapshot row that was read after it."""
+    at = event.arrival
+    return {name: known for name, known in row.values.items() if known.snapshot is None or known.snapshot < at}
 
 
 def _arrivals(events: list[Event]) -> set[tuple[int, int]]:
@@ -306,6 +322,7 @@ def _arrivals(events: list[Event]) -> set[tuple[int, int]]:
         has_row = event.is_other_row or event.index != UNKNOWN
         if has_row:
             came.add((event.key, event.sequence))
+    # A delete that names the new key has its row there once anything of that row has come.
     for event in events:
         if (event.new_key, event.sequence) in came:
             arrived.add((event.key, event.sequence))
@@ -339,9 +356,9 @@ def _arrived(
     """
     known_here = {} if here is None else here.values
     values = {name: known for name, known in known_here.items() if known.snapshot is not None}
-    for name, known in before.values.items():
-        if _is_own(known, event):
-            values[name] = Known(known.event, known.since)
+    # From here on they are the row's own, whatever read them.
+    for name, known in _own_values(before, event).items():
+        values[name] = Known(known.event, known.since)
     if event.old_key == UNKNOWN:
         return KnownRow(values, started=event.sequence)
     change = KeyChange(
@@ -354,18 +371,10 @@ def _arrived(
 
 def _cut_off(event: Event, before: KnownRow) -> KnownRow:
     """Return a row that a change of the key brings, and that is cut off from the values that it had before: it shows those that are known."""
-    values = {name: Known(known.event, UNKNOWN) for name, known in before.values.items() if _is_own(known, event)}
-    return KnownRow(values, change=KeyChange(event.sequence, UNKNOWN), started=event.sequence)
-
-
-def _is_stored_change(event: Event) -> bool:
-    is_key_change = event.is_cut or event.old_key != UNKNOWN
-    return is_key_change and event.arrival == STORED
-
-
-def _identity(event: Event) -> tuple[int, int]:
-    """Return what distinguishes a change of a key from others: a key gets one row at a sequence."""
-    return event.key, event.sequence
+    own = _own_values(before, event)
+    values = {name: Known(known.event, UNKNOWN) for name, known in own.items()}
+    change = KeyChange(event.sequence, UNKNOWN)
+    return KnownRow(values, change=change, started=event.sequence)
 
 
 def chain(change: KeyChange | None) -> Iterator[KeyChange]:

@@ -31,8 +31,8 @@ from ebbtide.model.entries import (
 )
 from ebbtide.model.state.function import Change, Deletion, FunctionRun, StatefulFunction
 from ebbtide.model.ttl import StateTtlConfig
-from ebbtide.operators.expiry_rules import ExpiryRules
-from ebbtide.operators.state_rows import (
+from ebbtide.operators.expiry import ExpiryRules
+from ebbtide.operators.stateful.rows import (
     Key,
     UnfitValueError,
     changed_rows,
@@ -40,7 +40,7 @@ from ebbtide.operators.state_rows import (
     state_columns,
     to_table,
 )
-from ebbtide.operators.working_store import StateSpec, WorkingStore
+from ebbtide.operators.stateful.store import StateSpec, WorkingStore
 
 Row = Mapping[str, Any]
 Order = tuple[int, ...]
@@ -148,6 +148,7 @@ class StatefulOperator:
 
     def live_entries(self, state: pa.Table) -> pa.Table:
         """Return the newest version of each entry, those removed left out."""
+        # Rows that are for the sink alone have no state.
         is_of_state = state["_state"].is_valid()
         of_states = state.filter(is_of_state)
         return live_entries(of_states, self.schema, self.entry_key)
@@ -209,6 +210,7 @@ class _Call:
         codes: Codes = np.empty(0, np.int64)
         if len(keys):
             codes = row_codes(keys, names)
+        # Each key becomes Python values once, however many entries and changes it has.
         _, first_of_key = np.unique(codes, return_index=True)
         distinct = keys.take(pa.array(first_of_key))
         columns = [column.to_pylist() for column in distinct.columns]

@@ -3,57 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ebbtide.model.codes import Codes
-from ebbtide.model.entries import DELETE, INSERT, UPDATE, Reconciled, entry_table
+from ebbtide.model.codes import Codes, Mask
+from ebbtide.model.entries import DELETE, INSERT, UPDATE, Reconciled
 from ebbtide.model.materializer import kernel
-from ebbtide.operators.arrival_emission import emitted_records
-from ebbtide.operators.arrival_options import Emission, Keep, OnExpire
-from ebbtide.operators.arrival_rows import GONE, LIVE, WAITING, Mask, Rows, number_in_run
+from ebbtide.operators.arrival.emission import emitted_records
+from ebbtide.operators.arrival.entries import History, Shown, entries_of
+from ebbtide.operators.arrival.rows import Rows, number_in_run
+from ebbtide.operators.arrival.rules import Emission, Keep, OnExpire
 
 NONE = kernel.NONE
-
-
-class History(NamedTuple):
-    """All histories at the end of the step, by row.
-
-    Args:
-        content: (n,) the row whose values each has: its own, or of the change that replaced it in its place.
-        is_alive: (n,) it is in its key's history, or is a retraction that waits.
-        is_late: (n,) it has expired as it was written.
-    """
-
-    content: Codes
-    is_alive: Mask
-    is_late: Mask
-
-
-class Shown(NamedTuple):
-    """Per key, what its sink shows.
-
-    Args:
-        before: (keys,) the stored entry that it showed, -1: none that is known.
-        after: (keys,) the row that it is to show, -1: none.
-        is_touched: (keys,) it has changes, or rows that expire.
-        has_expired: (keys,) it is touched, and what it showed has expired.
-        change: (keys,) what the sink must do; empty: nothing.
-        last_change: (keys,) the key's last change; -1: it has none.
-        last_emitting: (keys,) that of its changes which emitted last; -1: none did.
-    """
-
-    before: Codes
-    after: Codes
-    is_touched: Mask
-    has_expired: Mask
-    change: NDArray[np.str_]
-    last_change: Codes
-    last_emitting: Codes
 
 
 class Histories:
@@ -112,7 +74,7 @@ class Histories:
                 has_expired=shown.has_expired,
             )
         return Reconciled(
-            entries=self._entries(shown, history),
+            entries=entries_of(rows, shown, history),
             metrics=self.metrics,
             emitted=emitted,
         )
@@ -217,7 +179,7 @@ class Histories:
         orphan, as `on_expire` says.
         """
         rows = self.rows
-        before = self._shown_before()
+        before = rows.shown_before
         had_row = before >= 0
         has_expired = had_row & is_touched
         shown_entries = before[has_expired]
@@ -259,15 +221,6 @@ class Histories:
             last_emitting=last_emitting,
         )
 
-    def _shown_before(self) -> Codes:
-        """Give each key the stored entry that its sink showed; -1: none that is known."""
-        rows = self.rows
-        was_shown = np.flatnonzero(rows.was_shown & ~rows.is_dead)
-        keys = rows.key[was_shown]
-        before = np.full(rows.n_keys, NONE)
-        before[keys] = was_shown
-        return before
-
     def _per_key(self, events: Codes, row_of_event: Codes) -> Codes:
         """Translate the kernel's element of each key to its row; -1 for keys that the kernel did not see."""
         per_key = np.full(self.rows.n_keys, NONE)
@@ -295,7 +248,7 @@ class Histories:
         has_row = after >= 0
         had_row = before >= 0
         # An orphan in the sink is not known: an insert may meet it, and a delete may have to remove it.
-        may_have_orphans = rows.step.orphans or rows.op.leaves_orphans
+        may_have_orphans = rows.step.orphans or rows.rules.leaves_orphans
         may_be_in_sink = had_row | may_have_orphans
         if_row = np.where(may_be_in_sink, UPDATE, INSERT)
         if_none = np.where(may_be_in_sink, DELETE, "")
@@ -311,109 +264,3 @@ class Histories:
         self._count("updated", change == UPDATE)
         self._count("deleted", change == DELETE)
         return change
-
-    def _entries(self, shown: Shown, history: History) -> pa.Table:
-        """Build the entries of the rows that differ from what is stored, and of those that carry a change for the sink."""
-        rows = self.rows
-        has_row = shown.after >= 0
-        shown_rows = shown.after[has_row]
-        is_shown = np.zeros(len(rows), bool)
-        is_shown[shown_rows] = True
-        # A row that left its history but is still shown is kept: its key's next change needs to know of it.
-        is_kept = (history.is_alive | is_shown) & ~history.is_late
-        role_if_alive = np.where(rows.adds, LIVE, WAITING)
-        role = np.where(history.is_alive, role_if_alive, GONE)
-        differs = self._differs(
-            shown,
-            history,
-            is_shown=is_shown,
-            is_kept=is_kept,
-            role=role,
-        )
-        change = self._carried_changes(shown)
-        carries = change != ""
-
-        written = np.flatnonzero(differs | carries)
-        contents = pa.array(history.content[written])
-        stamps = rows.stamps(history.content)
-        positions = rows.positions()
-        causes = self._causes(
-            shown,
-            history,
-            written=written,
-            carries=carries,
-        )
-        is_stored_shown = is_shown & is_kept
-        columns: dict[str, object] = {}
-        for name in rows.op.columns.names:
-            columns[name] = rows.user[name].take(contents)
-        columns |= {
-            "_step": np.full(len(written), rows.step.number),
-            "_change": pa.array(change[written], mask=~carries[written]),
-            "_removed": ~is_kept[written],
-            "_stamp_ms": stamps[written],
-            "_changed_by": causes,
-            "_position": positions[written],
-            "_role": role[written],
-            "_shown": is_stored_shown[written],
-        }
-        return entry_table(rows.op.schema, columns, len(written))
-
-    def _differs(
-        self,
-        shown: Shown,
-        history: History,
-        is_shown: Mask,
-        is_kept: Mask,
-        role: NDArray[np.str_],
-    ) -> Mask:
-        """Mark the entries that changed or go, and the changes that stay."""
-        rows = self.rows
-        n = rows.n_state
-        if_kept = np.where(rows.is_waiting, WAITING, LIVE)
-        stored_role = np.where(rows.is_gone, GONE, if_kept)
-        is_dropped = ~is_kept[:n]
-        is_replaced = history.content[:n] >= n
-        is_shown_otherwise = is_shown[:n] != rows.was_shown
-        has_other_role = role[:n] != stored_role
-        is_changed = is_dropped | is_replaced | is_shown_otherwise | has_other_role
-        is_touched = shown.is_touched[rows.entry_keys]
-        differs = is_kept.copy()
-        differs[:n] = is_changed & is_touched
-        return differs
-
-    def _carried_changes(self, shown: Shown) -> NDArray[np.str_]:
-        """Give each row the change that its entry carries for the sink; empty: none.
-
-        A key's change is on one entry: that of the row shown, else of the one shown before, else of the retraction that emptied
-        its history. The last two are dropped entries: one that stays never carries a decision that was followed by another.
-        """
-        has_row = shown.after >= 0
-        had_row = shown.before >= 0
-        if_gone = np.where(had_row, shown.before, shown.last_emitting)
-        carriers = np.where(has_row, shown.after, if_gone)
-        needs_change = shown.change != ""
-        change = np.full(len(self.rows), "", dtype="U1")
-        change[carriers[needs_change]] = shown.change[needs_change]
-        return change
-
-    def _causes(
-        self,
-        shown: Shown,
-        history: History,
-        written: Codes,
-        carries: Mask,
-    ) -> pa.ChunkedArray | pa.Array:
-        """Return the order of the change that caused each entry: for the sink it is its key's last, at a tick none."""
-        rows = self.rows
-        keys = rows.key[written]
-        last_change = shown.last_change[keys]
-        is_sink_change = carries[written]
-        by_last = is_sink_change & (last_change >= 0)
-        content = history.content[written]
-        cause = np.where(by_last, last_change, content)
-        orders = rows.orders().take(pa.array(cause))
-        if len(rows.changes):
-            return orders
-        no_change = rows.before_changes(len(written))
-        return pc.if_else(pa.array(is_sink_change), no_change, orders)

@@ -1,4 +1,4 @@
-"""Arrival mode: the upsert materializer in columns. Changes apply in the order in which they arrived.
+"""Settings of arrival mode, and what follows from them: the columns of entries and changes, and when entries expire.
 
 State, beside the columns of `ebbtide.model.entries` (the newest `_step` of a key and `_position` counts):
 
@@ -8,33 +8,25 @@ State, beside the columns of `ebbtide.model.entries` (the newest `_step` of a ke
 | `_position` | its place in the key's history; greater is newer |
 | `_role` | `live`: a row of the history; `waiting`: a retraction whose row has not come yet; `gone`: has left the history, but the sink still shows it |
 | `_shown` | the sink shows this row |
-
-Without an upsert key the sink shows the newest live row of a key; with one, a row that was replaced in its place is shown, though
-newer ones follow. Of a key's changes in one step the sink takes the net effect; `every` emits record by record besides.
-
-Source: FLIP-544, "SinkUpsertMaterializer", "TTL support".
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 
-import numpy as np
 import pyarrow as pa
 
 from ebbtide.model.changelog import ORDER, changelog_schema
 from ebbtide.model.durations import from_ms
-from ebbtide.model.entries import ENTRY_COLUMNS, Reconciled, Step, ints, live_entries, order_struct
+from ebbtide.model.entries import ENTRY_COLUMNS
 from ebbtide.model.ttl import StateTtlConfig
-from ebbtide.operators.arrival_histories import Histories
-from ebbtide.operators.arrival_options import Emission, Keep, Materialization, OnExpire
-from ebbtide.operators.arrival_rows import WAITING, Rows, above_floor
-from ebbtide.operators.expiry_rules import ExpiryRules
+from ebbtide.operators.expiry import ExpiryRules
 
-__all__ = ["ArrivalOperator", "Emission", "Keep", "Materialization", "OnExpire"]
-
+LIVE = "live"
+WAITING = "waiting"
+GONE = "gone"
 ARRIVAL_COLUMNS: dict[str, pa.DataType] = {
     "_position": pa.int64(),
     "_role": pa.string(),
@@ -47,9 +39,51 @@ EMITTED_COLUMNS: dict[str, pa.DataType] = {
 }
 
 
+class OnExpire(StrEnum):
+    """What becomes of the sink's row that has expired."""
+
+    KEEP = "keep"
+    DELETE = "delete"
+
+
+class Emission(StrEnum):
+    """What a step emits: the net effect per key, or what each record would have emitted by itself as well."""
+
+    NET = "net"
+    EVERY = "every"
+
+
+class Keep(StrEnum):
+    """Which row of a key the sink shows: that of the last insertion, or of the first."""
+
+    LAST = "last"
+    FIRST = "first"
+
+
 @dataclass(frozen=True)
-class ArrivalOperator:
-    """Reconciles changes with their keys' histories in order of arrival.
+class Materialization:
+    """How histories are kept.
+
+    Args:
+        upsert_key: Columns by which, within a key, a row replaces another and a retraction finds its row. Empty: the whole row.
+        on_expire: What becomes of the sink's row that has expired.
+        retraction_grace_ms: How long a retraction waits for its row, ms; 0: it does not.
+        max_history: Most rows of a key; the oldest are dropped at the end of a step. None: any number.
+        emission: What a step emits.
+        keep: Which row of a key the sink shows, its newest or its oldest.
+    """
+
+    upsert_key: tuple[str, ...] = ()
+    on_expire: OnExpire = OnExpire.KEEP
+    retraction_grace_ms: int = 0
+    max_history: int | None = None
+    emission: Emission = Emission.NET
+    keep: Keep = Keep.LAST
+
+
+@dataclass(frozen=True)
+class ArrivalRules:
+    """How a pipeline reconciles in order of arrival.
 
     Args:
         columns: The user's columns, in order; two rows are equal if all of them are.
@@ -115,55 +149,3 @@ class ArrivalOperator:
     def leaves_orphans(self) -> bool:
         """Whether rows may stay in the sink that the state forgets."""
         return self.ttl is not None and self.materialization.on_expire is OnExpire.KEEP
-
-    def apply(
-        self,
-        changes: pa.Table,
-        state: pa.Table,
-        step: Step,
-    ) -> Reconciled:
-        """Apply one step's changes to the histories of their keys.
-
-        Args:
-            changes: Changelog rows without TRUNCATE; all of a key's.
-            state: Every stored version of those keys' entries, in any order.
-            step: Number, clocks and floor of the step.
-
-        Returns:
-            Entries added, changed and removed; for each key whose shown row changed the entry that the sink must take; what was emitted.
-        """
-        orders = order_struct(changes)
-        by_arrival = np.lexsort(orders.T[::-1])
-        is_above = above_floor(orders[by_arrival], step.floor)
-        above = by_arrival[is_above]
-        own_changes = changes.select(self.changes.names)
-        rows = Rows(
-            operator=self,
-            changes=own_changes.take(above),
-            state=self._by_position(state),
-            step=step,
-        )
-        n_below = len(changes) - len(above)
-        metrics = Counter(changes=len(changes), below_floor=n_below)
-        return Histories(rows, metrics).run(tick=False)
-
-    def expire(self, state: pa.Table, step: Step) -> Reconciled:
-        """Drop what has expired.
-
-        Args:
-            state: Every stored version of some keys' entries.
-            step: Number and clocks of the tick.
-        """
-        rows = Rows(
-            operator=self,
-            changes=self.changes.empty_table(),
-            state=self._by_position(state),
-            step=step,
-        )
-        return Histories(rows, Counter()).run(tick=True)
-
-    def _by_position(self, state: pa.Table) -> pa.Table:
-        entries = live_entries(state, self.schema, self.entry_key)
-        positions = ints(entries, "_position")
-        by_position = np.argsort(positions, kind="stable")
-        return entries.take(by_position)

@@ -42,7 +42,7 @@ from ebbtide.model.equality import map_key
 from ebbtide.model.state.raw import Entry
 from ebbtide.model.state.states import ListState
 from ebbtide.model.state.timers import TIMERS
-from ebbtide.operators.working_store import StateSpec, WorkingStore
+from ebbtide.operators.stateful.store import StateSpec, WorkingStore
 
 Key = tuple[Any, ...]
 EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)

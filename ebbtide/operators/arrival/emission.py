@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ebbtide.model.codes import Codes
+from ebbtide.model.codes import Codes, Mask
 from ebbtide.model.materializer import kernel
-from ebbtide.operators.arrival_options import Keep, OnExpire
-from ebbtide.operators.arrival_rows import Mask, Rows
+from ebbtide.operators.arrival.rows import Rows
+from ebbtide.operators.arrival.rules import Keep, OnExpire
 
 KIND_OF_OUTCOME = {kernel.INSERT: "+I", kernel.UPDATE: "+U", kernel.DELETE: "-D"}
 
@@ -65,14 +65,14 @@ def emitted_records(
     indices = pa.array(all_rows)
     numbers = np.arange(len(all_rows))
     columns = {}
-    for name in rows.op.columns.names:
+    for name in rows.rules.columns.names:
         columns[name] = rows.user[name].take(indices)
     columns |= {
         "_kind": pa.array(kinds, pa.string()),
         "_order": pa.concat_arrays(orders),
         "_number": pa.array(numbers),
     }
-    return pa.table(columns).cast(rows.op.emitted_schema)
+    return pa.table(columns).cast(rows.rules.emitted_schema)
 
 
 def _as_the_sink_sees(

@@ -1,0 +1,179 @@
+"""Typing and judging of changes that were read quickly, a column at a time: what breaks a rule is left to the exact path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from operator import attrgetter
+from typing import Any
+
+import pyarrow as pa
+from msgspec import UNSET
+
+from ebbtide.formats.columns import convert
+from ebbtide.formats.encodings import decoded
+from ebbtide.formats.forms import RowForm, TakenChange
+from ebbtide.formats.judging import null_indices
+from ebbtide.formats.settings import DELETING, DecodingSettings
+from ebbtide.formats.typed import indices_of, needed_of_delete, take_out_unsent, takes_back_by_content
+from ebbtide.model.changelog import RowKind
+from ebbtide.model.sequences import LOG_POSITIONS, sequence_type
+
+
+class QuickColumns:
+    """Types and judges changes, a column at a time; keeps which of them are left.
+
+    Args:
+        settings: The pipeline's.
+        row: How their rows were read.
+        changes: The changes.
+        has_schemas: Their records have schemas of their own.
+    """
+
+    def __init__(
+        self,
+        settings: DecodingSettings,
+        row: RowForm,
+        changes: Sequence[TakenChange],
+        *,
+        has_schemas: bool,
+    ) -> None:
+        self._settings = settings
+        self._has_schemas = has_schemas
+        self._n_changes = len(changes)
+        by_field = columns_of(changes, len(TakenChange._fields))
+        rows, self.kinds, self.ops, self._positions, self.event_ms, self.offsets = by_field
+        self._values = _values_of(row, rows)
+        self._ignored = row.ignored
+        self._unsent: dict[int, list[str]] = {}
+        self._deletes: list[int] = []
+        self.left: set[int] = set()
+        for change, kind in enumerate(self.kinds):
+            if kind not in settings.kinds:
+                self.left.add(change)
+            if settings.sequence and kind in DELETING:
+                self._deletes.append(change)
+
+    def leave(self, changes: Iterable[int]) -> None:
+        """Note that changes are left."""
+        self.left.update(changes)
+
+    def columns(self) -> dict[str, pa.Array]:
+        """Return the user's columns, and `_unavailable`."""
+        needed = needed_of_delete(self._settings)
+        key_only = self._key_only()
+        columns = {}
+        for column in self._settings.columns:
+            name = column.name
+            is_needed = name in needed
+            values = list(self._values[name])
+            for change in key_only:
+                if not is_needed or values[change] is UNSET:
+                    values[change] = None
+            columns[name] = self._column(column, values)
+        unavailable = self._settings.schema.field("_unavailable")
+        changes = range(self._n_changes)
+        unsent = [self._unsent.get(change) for change in changes]
+        columns["_unavailable"] = pa.array(unsent, unavailable.type)
+        return columns
+
+    def _key_only(self) -> list[int]:
+        """Return the deletes of which no more is looked at than the key and the sequence."""
+        if not takes_back_by_content(self._settings):
+            return self._deletes
+        retraction = RowKind.UPDATE_BEFORE
+        return [change for change in self._deletes if self.ops[change] != retraction]
+
+    def _column(self, column: pa.Field, values: list[Any]) -> pa.Array:
+        settings = self._settings
+        name = column.name
+        for change in take_out_unsent(column, values):
+            unsent = self._unsent.setdefault(change, [])
+            unsent.append(name)
+        encoding = settings.encodings.get(name)
+        if encoding is not None:
+            values = decoded(values, encoding, column.type, repeat(self._has_schemas))
+        if UNSET in values:
+            values = self._with_default(name, values)
+        unit = settings.time_units.get(name, "us")
+        array, misfits = convert(values, column.type, unit)
+        self.leave(misfits)
+        if name in settings.key:
+            nulls = null_indices(array)
+            self.leave(nulls)
+        elif not column.nullable:
+            self._leave_nulls(name, array)
+        return array
+
+    def _with_default(self, name: str, values: list[Any]) -> list[Any]:
+        """Return a column's values with its default where a record has none; without a default it is left."""
+        defaults = self._settings.defaults
+        if name not in defaults:
+            absent = indices_of(values, UNSET)
+            self.leave(absent)
+        default = defaults.get(name)
+        return [default if value is UNSET else value for value in values]
+
+    def _leave_nulls(self, name: str, array: pa.Array) -> None:
+        """Leave the changes whose value may not be null; a delete needs none, and a value may be unsent."""
+        deletes = set(self._deletes)
+        for change in null_indices(array, but=deletes):
+            unsent = self._unsent.get(change, ())
+            if name not in unsent:
+                self.left.add(change)
+
+    def sequence(self, columns: dict[str, pa.Array]) -> pa.StructArray:
+        """Return `_sequence`: the source's positions and the user's columns."""
+        settings = self._settings
+        type_ = sequence_type(settings.columns, settings.sequence)
+        of_log = [component for component in type_ if component.name in LOG_POSITIONS]
+        n_positions = len(of_log)
+        nowhere = (None,) * n_positions
+        positions = [position or nowhere for position in self._positions]
+        by_component = columns_of(positions, n_positions)
+        remaining = iter(by_component)
+        components = []
+        for component in type_:
+            name = component.name
+            if name in LOG_POSITIONS:
+                values = next(remaining)
+                array = pa.array(values, component.type)
+            else:
+                array = columns[name]
+            nulls = null_indices(array)
+            self.leave(nulls)
+            components.append(array)
+        return pa.StructArray.from_arrays(components, fields=list(type_))
+
+    def ignored(self) -> list[str | None] | None:
+        """Return the names of each change's columns that the schema has not; None if no record has any."""
+        allowed = self._settings.ignored_columns
+        if allowed.issuperset(self._ignored):
+            return None
+        texts: list[str | None] = []
+        columns = [self._values[name] for name in self._ignored]
+        for values in zip(*columns, strict=True):
+            cells = zip(self._ignored, values, strict=True)
+            names = [name for name, value in cells if value is not UNSET and name not in allowed]
+            text = ",".join(names)
+            texts.append(text or None)
+        return texts
+
+
+def columns_of(rows: Iterable[tuple[Any, ...]], n: int) -> list[tuple[Any, ...]]:
+    """Return the n columns of some rows."""
+    columns = list(zip(*rows, strict=True))
+    return columns or [()] * n
+
+
+def _values_of(row: RowForm, structs: Iterable[Any]) -> dict[str, tuple[Any, ...]]:
+    """Return the values of each column of some rows."""
+    names = row.names
+    attributes = row.attributes_of(names)
+    read = attrgetter(*attributes)
+    cells: Iterable[Any] = map(read, structs)
+    is_bare = len(attributes) == 1  # what is read is then no tuple
+    if is_bare:
+        cells = ((cell,) for cell in cells)
+    by_column = columns_of(cells, len(names))
+    return dict(zip(names, by_column, strict=True))

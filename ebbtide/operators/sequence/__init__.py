@@ -1,0 +1,1 @@
+"""Sequence mode: the change with the greatest sequence wins: `rank`, `choose`, `fill`, `write`."""

@@ -1,0 +1,77 @@
+"""Stored entries under other columns: what of an entry names the user's columns beside the columns themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from ebbtide.model.entries import with_column
+from ebbtide.model.schema_change import SchemaChange
+
+
+def altered_entries(
+    entries: pa.Table,
+    schema: pa.Schema,
+    change: SchemaChange,
+    fills: Mapping[str, pa.Scalar],
+) -> pa.Table:
+    """Return entries under their new columns.
+
+    By sequence, `_columns` and `_kept` hold names of columns too, `_kept` and the items of `_kept_before` a row, and `_tied` rows; see
+    `ebbtide.operators.sequence.rules`. Few entries have them: those are converted one by one.
+
+    Args:
+        entries: Under their old columns.
+        schema: Of an entry under the new ones.
+        change: What becomes of the columns.
+        fills: Added column to its value in all rows.
+    """
+    if "_kept" not in schema.names:
+        return change.rows(entries, schema, fills)
+    filled = {name: fill.as_py() for name, fill in fills.items()}
+    conversions: dict[str, Callable[[Any], Any]] = {
+        "_columns": lambda known: _known_columns(known, change),
+        "_kept": lambda row: _kept(row, change),
+        "_kept_before": lambda rows: [_kept(row, change) for row in rows],
+        "_tied": lambda rows: [_renamed(row, change) | filled for row in rows],
+    }
+    # All other columns are renamed as whole columns.
+    others = entries.drop_columns(list(conversions))
+    altered = change.rows(others, schema, fills)
+    for name, convert in conversions.items():
+        if entries[name].null_count == len(entries):
+            continue
+        values = entries[name].to_pylist()
+        converted = [None if value is None else convert(value) for value in values]
+        altered = with_column(altered, name, pa.array(converted, schema.field(name).type))
+    return altered
+
+
+def _known_columns(known: list[tuple[str, Any]], change: SchemaChange) -> list[tuple[str, Any]] | None:
+    """Rename the columns whose values are older than the row; those that are gone wait for nothing."""
+    renamed = _renamed(dict(known), change)
+    return list(renamed.items()) or None
+
+
+def _kept(kept: dict[str, Any], change: SchemaChange) -> dict[str, Any]:
+    """Rename the columns of a row that had the key before, and of what is known of it."""
+    names = kept["known"] or []
+    since = kept["since"]
+    since_of = _renamed(dict(zip(names, since or names, strict=True)), change)
+    return kept | {
+        "row": _renamed(kept["row"] or {}, change),
+        "known": list(since_of),
+        "since": None if since is None else list(since_of.values()),
+    }
+
+
+def _renamed(row: Mapping[str, Any], change: SchemaChange) -> dict[str, Any]:
+    """Return values under their columns' new names; those of columns that are gone are left out."""
+    renamed = {}
+    for name, value in row.items():
+        new_name = change.new_name(name)
+        if new_name is not None:
+            renamed[new_name] = value
+    return renamed

@@ -1,0 +1,206 @@
+"""Second phase: which events count, in what order, and which of them shows each key's row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ebbtide.model.codes import Codes, Mask
+from ebbtide.model.entries import is_set, last_of_group
+from ebbtide.model.sequences import OP_DELETE, OP_FINAL_DELETE, UNKNOWN
+from ebbtide.operators.sequence.rank import Ranked
+from ebbtide.operators.sequence.ties import Contents, Ties, compare
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The events that count, and the row of each key.
+
+    Args:
+        order: The events that count, by (key, sequence, operation, content), in whatever order they arrived.
+        winner: (m,) the event that shows each key's row, by key.
+        ties: How events that share key, sequence and operation compare.
+        retracted: Event to the digests of the contents that were taken back at its sequence, of entries as they stored them.
+        base: (keys,) rank of each key's newest delete, at least the floor.
+        since: (keys,) rank of the sequence since when its row has the key; `UNKNOWN` if that is not known.
+        counts: What was met.
+    """
+
+    order: Codes
+    winner: Codes
+    ties: Ties
+    retracted: Mapping[int, list[int]]
+    base: Codes
+    since: Codes
+    counts: Counter[str]
+
+
+def choose(ranked: Ranked) -> Rows:
+    """Bring the events of each key into one order, whatever the order of their arrival; leave out what came again.
+
+    The events are sorted once by all that is cheap to compare. Only where two of them tie are contents compared, and all sorted
+    again with what came of that. Invariant: no sort column depends on the order of arrival. Sorts keep it, so that it decides
+    between events only that are the same. O(n log n).
+    """
+    alive = np.flatnonzero(~ranked.is_dead)
+    group = (ranked.operation, ranked.sequence, ranked.key)
+    order = alive[sorted_by(alive, *group)]
+    is_tied = _same_as_before(order, *group)
+    retracted = _retracted(ranked.entries)
+    not_carried = _not_carried(ranked)
+    ties = _ties(ranked, order, is_tied, retracted, not_carried)
+    is_repeat = is_tied
+    if is_tied.any():
+        content = (_unsent_sets(len(ranked), not_carried), ties.digest, ties.weight)
+        order = alive[sorted_by(alive, *content, *group)]
+        is_repeat = _same_as_before(order, *content, *group)
+    counting = order[~is_repeat]
+    is_removal = ranked.is_delete & ~ranked.is_retraction
+    counts = Counter(
+        below_floor=int(ranked.is_dead.sum()),
+        duplicates=int(is_repeat.sum()),
+        conflicts=ties.n_conflicts,
+        superseded=_n_superseded(ranked, order, counting),
+    )
+    return Rows(
+        order=counting,
+        winner=counting[last_of_group(ranked.key[counting])],
+        ties=ties,
+        retracted=retracted,
+        base=_greatest(ranked, counting, ranked.stored.base, is_removal, at_least=ranked.scale.floor),
+        since=_greatest(ranked, counting, ranked.stored.since, ranked.starts_row, at_least=UNKNOWN),
+        counts=counts,
+    )
+
+
+def sorted_by(events: Codes, *by: Any) -> Codes:
+    """Return the indices that sort events by columns, the last of them first; those that are equal in all keep their order."""
+    columns = tuple(column[events] for column in by)
+    return np.lexsort(columns)
+
+
+def _same_as_before(order: Codes, *columns: Any) -> Mask:
+    """Mark the events of a sorted row that are equal to the one before in some columns."""
+    same = np.zeros(len(order), dtype=bool)
+    same[1:] = True
+    for column in columns:
+        values = column[order]
+        same[1:] &= values[1:] == values[:-1]
+    return same
+
+
+def _retracted(entries: pa.Table) -> dict[int, list[int]]:
+    """Map entry to the digests of the contents that were taken back at its sequence."""
+    with_digests = np.flatnonzero(is_set(entries, "_retracted"))
+    lists = entries["_retracted"].take(pa.array(with_digests))
+    pairs = zip(with_digests.tolist(), lists.to_pylist(), strict=True)
+    return {entry: digests for entry, digests in pairs if digests}
+
+
+def _not_carried(ranked: Ranked) -> dict[str, Mask]:
+    """Map column to (n,) events, entries too, that did not carry its value at their own sequence."""
+    n = ranked.n_entries
+    own = ranked.sequence[:n]
+    not_carried = {}
+    for name in ranked.partly_known:
+        marked = np.zeros(len(ranked), bool)
+        marked |= ranked.unsent.get(name, False)
+        since = ranked.stored.known_since.get(name, own)
+        marked[:n] |= since != own
+        not_carried[name] = marked
+    return not_carried
+
+
+def _unsent_sets(n: int, not_carried: Mapping[str, Mask]) -> Codes:
+    """Number the sets of columns that events did not carry: of two that carry different values neither is the other again."""
+    numbers = np.zeros(n, np.int64)
+    for mask in not_carried.values():
+        # One bit more, made dense at once: it cannot overflow, however many columns there are.
+        with_one_more = numbers * 2 + mask
+        _, numbers = np.unique(with_one_more, return_inverse=True)
+    return numbers
+
+
+def _ties(
+    ranked: Ranked,
+    order: Codes,
+    is_tied: Mask,
+    retracted: Mapping[int, list[int]],
+    not_carried: Mapping[str, Mask],
+) -> Ties:
+    """Compare the upserts, and retractions, that share key, sequence and operation.
+
+    Args:
+        ranked: The events.
+        order: Those that are alive, so that events that share these stand together.
+        is_tied: Those of them that share these with the one before.
+        retracted: See `Rows`.
+        not_carried: Column to (n,) events that did not carry its value.
+    """
+    group = np.cumsum(~is_tied, dtype=np.int64)
+    # An event is marked as tied with the one before it: the first of a group is not marked, but the next one is.
+    shares = is_tied.copy()
+    shares[:-1] |= is_tied[1:]
+    # Deletes have a key and nothing else to differ in.
+    is_bare = np.isin(ranked.operation[order], (OP_DELETE, OP_FINAL_DELETE))
+    compared = shares & ~is_bare
+    number = np.arange(len(ranked))
+    contents = Contents(
+        rows=ranked.rows,
+        unsent=not_carried,
+        is_retraction=ranked.is_retraction,
+        retracted=retracted,
+        is_forgotten=ranked.is_retraction & (number < ranked.n_entries),
+        is_stored=number < ranked.n_stored,
+    )
+    return compare(order[compared], group[compared], contents)
+
+
+def _n_superseded(
+    ranked: Ranked,
+    order: Codes,
+    counting: Codes,
+) -> int:
+    """Count the events that count and stand before their key's entry."""
+    # Repeats have places too: an entry may itself be one, of a change that came again.
+    place = np.zeros(len(ranked), np.int64)
+    place[order] = np.arange(len(order))
+    place_of_entries = place[: ranked.n_entries]
+    key = ranked.key[counting]
+    place_of_entry = ranked.of_entry(place_of_entries, key, otherwise=-1)
+    is_new = counting >= ranked.n_stored
+    is_before = place[counting] < place_of_entry
+    is_superseded = is_new & is_before
+    return int(is_superseded.sum())
+
+
+def _greatest(
+    ranked: Ranked,
+    counting: Codes,
+    stored: Codes,
+    marked: Mask,
+    at_least: int,
+) -> Codes:
+    """Give each key the greatest rank among what its entry stores and its marked events that count.
+
+    Args:
+        ranked: The events.
+        counting: Those that count.
+        stored: (entries,) ranks.
+        marked: (n,) events.
+        at_least: The rank of a key that has neither.
+    """
+    is_marked = marked[counting]
+    events = counting[is_marked]
+    entry_keys = ranked.key[: ranked.n_entries]
+    event_keys = ranked.key[events]
+    # A key may have several events: `maximum.at` looks at each, where plain assignment would keep the last.
+    greatest = np.full(ranked.n_keys, at_least)
+    np.maximum.at(greatest, entry_keys, stored)
+    np.maximum.at(greatest, event_keys, ranked.sequence[events])
+    return greatest

@@ -1,0 +1,381 @@
+"""Keys that changes of the key concern: what of their rows is known under other keys. `follow` is all that others call.
+
+Entries and changes of these keys become one log, which is played (`ebbtide.operators.sequence.log`); what is known at its end
+becomes the values and the links of these keys' rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ebbtide.model.changelog import may_be_unsent
+from ebbtide.model.codes import Codes, Mask
+from ebbtide.model.entries import is_set
+from ebbtide.model.sequences import OP_DELETE, OP_UPSERT, UNKNOWN
+from ebbtide.operators.sequence.choose import Rows
+from ebbtide.operators.sequence.links import NO_LINK, KeptRow, Link, Moves
+from ebbtide.operators.sequence.log import Event, Kept, KeyChange, KnownRow, chain, play
+from ebbtide.operators.sequence.rank import Ranked
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What is known of the rows under some keys, by the row's place among the winners.
+
+    Args:
+        values: Place to column to the event that carries the value, and the rank since when it is known; or `UNKNOWN` twice.
+        links: Place to the row's link.
+        n_pending: Links of rows that lack a value which may be found under an old key.
+    """
+
+    values: Mapping[int, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
+    links: Mapping[int, Link] = field(default_factory=dict)
+    n_pending: int = 0
+
+
+def follow(ranked: Ranked, rows: Rows) -> Followed:
+    """Find the values and links of the rows that changes of the key concern. O(n log n) in the events of their keys.
+
+    Args:
+        ranked: The step's events.
+        rows: Those that count.
+    """
+    sent_apart = _sent_apart(ranked)
+    is_played = _concerned(ranked, rows, sent_apart)
+    if not is_played.any():
+        return Followed()
+    log = _Log(ranked, rows, sent_apart, is_played)
+    events = list(log.events())
+    played = play(events, log.forgets)
+    values: dict[int, dict[str, tuple[int, int]]] = {}
+    links: dict[int, Link] = {}
+    n_pending = 0
+    key_of_winner = ranked.key[rows.winner]
+    is_row = ~ranked.is_delete[rows.winner]
+    played_rows = np.flatnonzero(is_played[key_of_winner])
+    for place in played_rows.tolist():
+        key = int(key_of_winner[place])
+        row = played.rows.get(key)
+        own_ranks: list[int] = []
+        if is_row[place]:
+            values[place] = _values(ranked, rows, key, row)
+            own_ranks = [rank for _, rank in values[place].values()]
+        moves = _needed(row.change, own_ranks) if row else ()
+        kept = [_kept_row(each, sent_apart) for each in played.kept.get(key, ())]
+        lacks_value = bool(moves) and UNKNOWN in own_ranks
+        n_pending += lacks_value or any(_lacks_value(each, sent_apart) for each in kept)
+        links[place] = Link(moves, tuple(kept))
+    return Followed(values, links, n_pending)
+
+
+def _sent_apart(ranked: Ranked) -> list[str]:
+    """Return the columns that a source may leave out of an update."""
+    names = set(ranked.partly_known)
+    for column in ranked.rules.columns:
+        if column.name not in ranked.rules.key and may_be_unsent(column.type):
+            names.add(column.name)
+    return sorted(names)
+
+
+def _concerned(
+    ranked: Ranked,
+    rows: Rows,
+    sent_apart: Sequence[str],
+) -> Mask:
+    """Mark the keys that a change of the key concerns, or may yet concern."""
+    concerned = np.zeros(ranked.n_keys, bool)
+    # Both ends of a change of the key: the old key's row may hold what the new key's lacks.
+    old_codes = ranked.stored.old_codes
+    is_linked = old_codes != UNKNOWN
+    concerned[old_codes[is_linked]] = True
+    is_key_change = is_set(ranked.changes, "_moved_from")
+    change_keys = ranked.key[ranked.n_entries :]
+    concerned[change_keys[is_key_change]] = True
+    linked_entries = list(ranked.stored.links)
+    concerned[ranked.key[linked_entries]] = True
+    if sent_apart:
+        earlier = _rows_of_before(ranked, rows)
+        concerned[ranked.key[earlier]] = True
+    return concerned
+
+
+def _rows_of_before(ranked: Ranked, rows: Rows) -> Codes:
+    """Find the rows that had their key before another row got it, and are not known to have left.
+
+    Such a row may have gone to another key, in a change that has yet to arrive without all its values.
+    """
+    is_delete = ranked.is_delete[rows.order]
+    event = rows.order[~is_delete]
+    key = ranked.key[event]
+    sequence = ranked.sequence[event]
+    since = rows.since[key]
+    base = rows.base[key]
+    # Snapshot rows stand below all changes: where they stood in the log is not known.
+    is_in_log = sequence >= ranked.scale.snapshot_ranks
+    is_before = is_in_log & (sequence < since)
+    # A delete between the two rows is how the earlier one left; one above both ended the later one too.
+    has_no_later_delete = base < sequence
+    return np.asarray(event[is_before & has_no_later_delete])
+
+
+def _values(
+    ranked: Ranked,
+    rows: Rows,
+    key: int,
+    row: KnownRow | None,
+) -> dict[str, tuple[int, int]]:
+    """Return the event and the rank of each partly known column's value."""
+    known = row.values if row else {}
+    values = {}
+    for name in ranked.partly_known:
+        value = known.get(name)
+        if value is not None:
+            values[name] = value.event, value.since
+        else:
+            entry = _entry_of_same_row(ranked, rows, key, name)
+            values[name] = entry, UNKNOWN
+    return values
+
+
+def _entry_of_same_row(
+    ranked: Ranked,
+    rows: Rows,
+    key: int,
+    name: str,
+) -> int:
+    """Return the entry of a key if its row is the one that the key has now, and a value is stored that is not known since when.
+
+    Older entries hold such values: found under an old key whose delete had yet to arrive.
+    """
+    stored = ranked.stored
+    entry = int(ranked.entry_of[key])
+    if entry == UNKNOWN or ranked.is_delete[entry] or name not in stored.known_since:
+        return UNKNOWN
+    is_undated = stored.known_since[name][entry] == UNKNOWN
+    has_same_since = rows.since[key] == stored.since[entry]
+    has_same_base = rows.base[key] == max(stored.base[entry], ranked.scale.floor)
+    return entry if is_undated and has_same_since and has_same_base else UNKNOWN
+
+
+def _kept_row(row: Kept, sent_apart: Sequence[str]) -> KeptRow:
+    """Return a kept row as an entry remembers it."""
+    since = {name: known.since for name, known in row.values.items()}
+    carriers = {name: known.event for name, known in row.values.items()}
+    ranks = [since.get(name, UNKNOWN) for name in sent_apart]
+    return KeptRow(
+        sequence=row.sequence,
+        until=row.until,
+        has_left=row.has_left,
+        started=row.started,
+        moves=_needed(row.change, ranks),
+        since=since,
+        carriers=carriers,
+    )
+
+
+def _lacks_value(row: KeptRow, sent_apart: Sequence[str]) -> bool:
+    """Return whether a kept row lacks a value that may be found under an old key."""
+    is_whole = row.since.keys() >= set(sent_apart)
+    return bool(row.moves) and not is_whole
+
+
+def _needed(change: KeyChange | None, ranks: Sequence[int]) -> Moves:
+    """Return the changes of the key that a row went through since its oldest value is known.
+
+    What happened before that, under whatever key, has no part in it.
+
+    Args:
+        change: The last one.
+        ranks: Of the sequences since when its values are known; empty: all are its own.
+    """
+    if not ranks:
+        return ()
+    oldest = min(ranks)
+    needed = [each for each in chain(change) if each.sequence > oldest]
+    return tuple((each.sequence, each.old_key) for each in needed)
+
+
+@dataclass(frozen=True)
+class _Log:
+    """What is known of the log of the keys that are played.
+
+    Args:
+        ranked: The step's events.
+        rows: Those that count.
+        sent_apart: Columns that a source may leave out of an update.
+        is_played: (keys,) which keys.
+    """
+
+    ranked: Ranked
+    rows: Rows
+    sent_apart: Sequence[str]
+    is_played: Mask
+
+    def events(self) -> Iterator[Event]:
+        """Yield the events of the log, in no order."""
+        ranked = self.ranked
+        n = ranked.n_entries
+        entry_keys = ranked.key[:n]
+        entries = np.flatnonzero(self.is_played[entry_keys])
+        for entry in entries.tolist():
+            link = ranked.stored.links.get(entry, NO_LINK)
+            yield from self._earlier_rows(entry, link)
+            yield from self._own_row(entry, link)
+        order = self.rows.order
+        is_linked = self.is_played[ranked.key[order]]
+        changes = order[is_linked & (order >= n)]
+        for change in changes.tolist():
+            yield self._change(change)
+
+    def forgets(
+        self,
+        key: int,
+        at: int,
+    ) -> bool:
+        """Return whether values that a row had under a key before a sequence may have been forgotten.
+
+        So it is where a later row was updated or ended before this step. Not where the earlier row was kept, as it is then whole;
+        the start of a later row forgets nothing, as it has the earlier one kept.
+
+        Args:
+            key: Its code.
+            at: Rank of the sequence.
+        """
+        ranked = self.ranked
+        entry = int(ranked.entry_of[key])
+        if entry == UNKNOWN:
+            return False
+        kept = ranked.stored.links.get(entry, NO_LINK).kept
+        later = [row for row in kept if row.until >= at]
+        if later and later[0].sequence <= at:
+            return False
+        # The last sequences at which a row of the key is known to have been updated or ended.
+        changed_at = [int(ranked.stored.base[entry])]
+        sequence = int(ranked.sequence[entry])
+        if ranked.is_delete[entry] or sequence != ranked.stored.since[entry]:
+            changed_at.append(sequence)
+        changed_at += [row.sequence for row in kept if row.sequence != row.started]
+        changed_at += [row.until for row in kept if row.has_left]
+        return max(changed_at) > at
+
+    def _earlier_rows(
+        self,
+        entry: int,
+        link: Link,
+    ) -> Iterator[Event]:
+        """Yield that the entry's row came under its key, and the kept rows that had it before."""
+        key = int(self.ranked.key[entry])
+        since = int(self.ranked.stored.since[entry])
+        if since != UNKNOWN:
+            yield Event(since, OP_UPSERT, key, is_other_row=True)
+        for row in link.kept:
+            if row.started != UNKNOWN:
+                yield Event(row.started, OP_UPSERT, key, is_other_row=True)
+            yield from _moves_followed(key, row.moves)
+            # A row is an event, though none of its values be known.
+            index = max(row.carriers.values(), default=len(self.ranked))
+            yield from self._stored_row(key, index, row.sequence, row.since, row.moves)
+            # It left before what else happened at that sequence, be that a delete or another row.
+            if row.has_left:
+                yield Event(row.until, OP_DELETE, key, is_delete=True, new_key=UNKNOWN)
+            else:
+                yield Event(row.until, OP_UPSERT, key, is_other_row=True)
+
+    def _own_row(
+        self,
+        entry: int,
+        link: Link,
+    ) -> Iterator[Event]:
+        """Yield the newest delete that an entry knows of, and its row."""
+        ranked = self.ranked
+        key = int(ranked.key[entry])
+        sequence = int(ranked.sequence[entry])
+        base = int(ranked.stored.base[entry])
+        if base != UNKNOWN:
+            yield Event(base, ranked.rules.delete_rank, key, is_delete=True)
+        if ranked.is_delete[entry]:
+            return  # it is that delete
+        since = dict.fromkeys(self.sent_apart, sequence)
+        for name, ranks in ranked.stored.known_since.items():
+            since[name] = int(ranks[entry])
+        yield from _moves_followed(key, link.moves)
+        yield from self._stored_row(key, entry, sequence, since, link.moves)
+
+    def _stored_row(
+        self, key: int, index: int, sequence: int, since: Mapping[str, int], moves: Moves
+    ) -> Iterator[Event]:
+        """Yield a stored row: one event for each rank since when some of its values are known, under the key that it had then.
+
+        Args:
+            key: Code of its key.
+            index: Its event.
+            sequence: Rank of its own sequence.
+            since: Column to the rank.
+            moves: Changes of the key that it went through.
+        """
+        # A stored row is several events of the log in one: it holds values from different sequences.
+        columns_at: dict[int, list[str]] = {}
+        if sequence != UNKNOWN:
+            columns_at[sequence] = []
+        for name, rank in since.items():
+            is_dead = rank < self.ranked.scale.floor
+            if rank != UNKNOWN and not is_dead:
+                columns_at.setdefault(rank, []).append(name)
+        for rank, names in columns_at.items():
+            is_snapshot = rank < self.ranked.scale.snapshot_ranks and not moves
+            own_key = _key_at(rank, key, moves)
+            yield Event(rank, OP_UPSERT, own_key, index=index, columns=tuple(names), is_snapshot=is_snapshot)
+
+    def _change(self, change: int) -> Event:
+        """Return one of the step's own events."""
+        ranked = self.ranked
+        key = int(ranked.key[change])
+        sequence = int(ranked.sequence[change])
+        arrival = change - ranked.n_entries
+        other_key = ranked.stored.other_key.get(change, UNKNOWN)
+        unsent = [name for name, is_unsent in ranked.unsent.items() if is_unsent[change]]
+        carried = [name for name in self.sent_apart if name not in unsent]
+        if ranked.is_delete[change]:
+            return Event(
+                sequence,
+                ranked.rules.delete_rank,
+                key,
+                arrival=arrival,
+                is_delete=True,
+                new_key=None if other_key == UNKNOWN else other_key,
+            )
+        return Event(
+            sequence,
+            phase=int(ranked.operation[change]),
+            key=key,
+            index=change,
+            columns=tuple(carried),
+            arrival=arrival,
+            old_key=other_key,
+            is_other_row=bool(ranked.starts_row[change]),
+            is_snapshot=sequence < ranked.scale.snapshot_ranks,
+        )
+
+
+def _moves_followed(key: int, moves: Moves) -> Iterator[Event]:
+    """Yield the changes of the key that a row went through, the newest first."""
+    for changed_at, old_key in moves:
+        is_cut = old_key == UNKNOWN
+        yield Event(changed_at, OP_UPSERT, key, old_key=old_key, is_other_row=True, is_cut=is_cut)
+        key = old_key
+
+
+def _key_at(
+    rank: int,
+    key: int,
+    moves: Moves,
+) -> int:
+    """Return the key that a row had at a sequence, by its key now and its changes of the key."""
+    for changed_at, old_key in moves:
+        if rank >= changed_at:
+            return key
+        key = old_key
+    return key

@@ -1,0 +1,205 @@
+"""Rows that are linked to other keys by changes of the key: as a step decides on them, and as entries store them.
+
+Few entries are linked. Of those that are, what is stored is read once, into plain values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.model.codes import Mask
+from ebbtide.model.entries import is_set
+
+Move = tuple[int, int]
+"""A change of the key: rank of its sequence, code of the old key; `UNKNOWN` where the row is cut off from that."""
+Moves = tuple[Move, ...]
+"""Those that a row went through, the newest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRow:
+    """A row that a change of the key has yet to take elsewhere.
+
+    Args:
+        sequence: Rank of its last sequence; `UNKNOWN` if nothing is known of it.
+        until: Rank of the sequence at which another row followed it, or it was deleted.
+        has_left: It was deleted, to go on under another key; else another row followed it.
+        started: Rank of the sequence since when it had the key; `UNKNOWN` if that is not known.
+        moves: Changes of the key that it went through, as far as they are needed.
+        since: Column to the rank since when its value is known, of those that are.
+        carriers: The same columns to the events that carry the values. Links that differ in nothing else are equal.
+    """
+
+    sequence: int
+    until: int
+    has_left: bool
+    started: int
+    moves: Moves
+    since: Mapping[str, int]
+    carriers: Mapping[str, int] = field(compare=False)
+
+
+class Link(NamedTuple):
+    """How a key's row is linked to other rows.
+
+    Args:
+        moves: Changes of the key that the row went through since its oldest value is known.
+        kept: The last rows that had the key before, while a change of the key has yet to take them elsewhere; the oldest first.
+    """
+
+    moves: Moves = ()
+    kept: tuple[KeptRow, ...] = ()
+
+    @property
+    def all_moves(self) -> list[Move]:
+        """All changes of the key, in the order in which they are stored."""
+        moves = list(self.moves)
+        for row in self.kept:
+            moves += row.moves
+        return moves
+
+
+NO_LINK = Link()
+
+
+def waits(entries: pa.Table) -> Mask:
+    """Mark the entries that wait: for a value from under an old key, or for a change of the key that takes a kept row elsewhere."""
+    known = in_one_piece(entries["_columns"])
+    is_unknown = known.items.is_null().to_numpy(zero_copy_only=False)
+    # The items of all entries stand behind one another: running counts at both ends of an entry's own give how many it has.
+    n_unknown = np.concatenate([[0], np.cumsum(is_unknown)])
+    offsets = known.offsets.to_numpy()
+    lacks_value = n_unknown[offsets[1:]] > n_unknown[offsets[:-1]]
+    waits_for_value = is_set(entries, "_moved_from") & lacks_value
+    awaits_departure = is_set(entries, "_kept")
+    return np.asarray(waits_for_value | awaits_departure)
+
+
+@dataclass(frozen=True)
+class StoredLinks:
+    """What linked entries, and changes of the key, hold of other keys: lists whose items stand behind one another.
+
+    Args:
+        moved: (entries + changes,) `_moved_from`.
+        kept: The rows that are kept: (entries,) `_kept`, behind them the items of `_kept_before`.
+        kept_before: (entries,) `_kept_before`.
+    """
+
+    moved: pa.ListArray
+    kept: pa.StructArray
+    kept_before: pa.ListArray
+
+    @classmethod
+    def of(
+        cls,
+        entries: pa.Table,
+        changes: pa.Table,
+    ) -> Self:
+        """Read the linked entries of a step, and its changes."""
+        moved = [in_one_piece(rows["_moved_from"]) for rows in (entries, changes)]
+        kept_before = in_one_piece(entries["_kept_before"])
+        kept = [in_one_piece(entries["_kept"]), kept_before.values]
+        return cls(pa.concat_arrays(moved), pa.concat_arrays(kept), kept_before)
+
+    @property
+    def sequences(self) -> list[pa.StructArray]:
+        """The sequences in them, to be ranked, as `read` takes their ranks."""
+        moved_at = pc.struct_field(self.moved.values, "sequence")
+        at, until, started = (pc.struct_field(self.kept, name) for name in ("sequence", "until", "started"))
+        return [moved_at, at, until, started, pc.struct_field(self.kept, "since").values]
+
+    @property
+    def old_keys(self) -> pa.StructArray:
+        """The old key of each item of `moved`; null where the row is cut off from it."""
+        return pc.struct_field(self.moved.values, "key")
+
+    def read(
+        self,
+        ranks: Sequence[Sequence[int]],
+        old_codes: Sequence[int],
+        is_deleted: Sequence[bool],
+        deleted_at: Sequence[int],
+        first_kept: int,
+    ) -> list[Link]:
+        """Return the links of the entries. Of what older versions did not write, the defaults are filled in.
+
+        Args:
+            ranks: Of `sequences`.
+            old_codes: Codes of `old_keys`.
+            is_deleted: (entries,) tombstones.
+            deleted_at: (entries,) rank of the newest delete that each knows of.
+            first_kept: The event that stands for the first of `kept`.
+        """
+        moved_at, kept_at, until, started, since = ranks
+        moves = list(zip(moved_at, old_codes, strict=True))
+        known = self._known(kept_at, since)
+        has_left = pc.struct_field(self.kept, "has_left").to_pylist()
+        n_moved = pc.struct_field(self.kept, "n_moved").to_pylist()
+        # Row by row: linked entries are few, and each has at most a few kept rows.
+        links = []
+        for entry in range(len(self.kept_before)):
+            own_moves = tuple(moves[item] for item in _items_of(self.moved, entry))
+            kept: list[KeptRow] = []
+            # The moves of the kept rows stand behind the entry's own, in the order of the rows: they are taken from the end.
+            for number in reversed(self._kept_of(entry)):
+                # Older versions kept one row; it left if the delete that they knew ended it; of a tombstone the moves are its own.
+                left, n_own = has_left[number], n_moved[number]
+                if left is None:
+                    left = deleted_at[entry] == until[number]
+                if n_own is None:
+                    n_own = len(own_moves) if is_deleted[entry] else 0
+                n_rest = len(own_moves) - n_own
+                row = KeptRow(
+                    sequence=kept_at[number],
+                    until=until[number],
+                    has_left=left,
+                    started=started[number],
+                    moves=own_moves[n_rest:],
+                    since=known[number],
+                    carriers=dict.fromkeys(known[number], first_kept + number),
+                )
+                kept.insert(0, row)
+                own_moves = own_moves[:n_rest]
+            links.append(Link(own_moves, tuple(kept)))
+        return links
+
+    def _kept_of(self, entry: int) -> list[int]:
+        """Return which of `kept` an entry has, the oldest first."""
+        n_entries = len(self.kept_before)
+        # `kept` has a place for each entry's newest kept row first, set or null, and all earlier ones behind these.
+        earlier = [n_entries + item for item in _items_of(self.kept_before, entry)]
+        newest = [entry] if self.kept[entry].is_valid else []
+        return [*earlier, *newest]
+
+    def _known(
+        self,
+        kept_at: Sequence[int],
+        since: Sequence[int],
+    ) -> list[dict[str, int]]:
+        """Map the known columns of each of `kept` to the rank since when; older versions knew them all since the row's sequence."""
+        names_of = pc.struct_field(self.kept, "known").to_pylist()
+        since_of = pc.struct_field(self.kept, "since")
+        known = []
+        for number, names in enumerate(names_of):
+            ranks = [since[item] for item in _items_of(since_of, number)]
+            if not since_of[number].is_valid:
+                ranks = [kept_at[number]] * len(names or ())
+            known.append(dict(zip(names or (), ranks, strict=True)))
+        return known
+
+
+def _items_of(lists: pa.ListArray, row: int) -> range:
+    """Return where the items of one list stand among the items of all."""
+    first, end = lists.offsets[row : row + 2].to_pylist()
+    return range(first, end)
+
+
+def in_one_piece(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array whose nested values start at 0."""
+    return column.combine_chunks()

@@ -1,0 +1,1 @@
+"""Stateful functions, their states being rows of a state table."""
