@@ -149,17 +149,15 @@ class Recomputing:
             return Extent(reason)
         lineage = self.analysis.lineage
         changed = self._changed(self.last)
+        columns = lineage.common_columns(changed)
+        touching = [name for name in changed if lineage.cut(name, columns) != ()]
+        if columns or not touching:
+            return Extent("", tuple(columns), tuple(touching))
         for name in changed:
             if not lineage.columns_of(name):
                 return Extent(f"'{name}' has changed: {lineage.reason(name)}")
-        common = lineage.common_columns(changed)
-        if changed and not common:
-            names = ", ".join(changed)
-            return Extent(f"{names} have changed, and share no column of the view")
-        return Extent(
-            columns=tuple(common),
-            changed=tuple(changed),
-        )
+        names = ", ".join(changed)
+        return Extent(f"{names} have changed, and share no column of the view")
 
     def _changed(self, last: ViewPosition) -> list[str]:
         """Return the inputs that the query reads and that have new versions."""
@@ -204,8 +202,7 @@ class Recomputing:
     @property
     def _is_unique(self) -> bool:
         """Whether the query cannot give two rows for a key."""
-        known = self.analysis.lineage.key
-        return known is not None and set(known) <= set(self.view.key)
+        return any(set(known) <= set(self.view.key) for known in self.analysis.lineage.keys)
 
     def touched(self, extent: Extent) -> Touched:
         """Return the values that changed rows of the inputs have, before and now, in the columns of the extent."""
@@ -223,7 +220,7 @@ class Recomputing:
         parts = []
         for name in extent.changed:
             feed = self._feed(name)
-            for cut in self.analysis.lineage.cut(name, extent.columns):
+            for cut in self._cuts(name, extent):
                 values = []
                 for own, shown in zip(cut, extent.columns, strict=True):
                     value = column(own).alias(shown)
@@ -240,7 +237,7 @@ class Recomputing:
         for name in extent.changed:
             own = self._pinned(name).changed_values(
                 self._version_before(name),
-                self.analysis.lineage.cut(name, extent.columns),
+                self._cuts(name, extent),
                 values,
             )
             if own is None:
@@ -279,15 +276,14 @@ class Recomputing:
         touched: Touched,
     ) -> DataFrame:
         """Return an input's rows as of the step; those that matter alone, where it is known which these are."""
-        lineage = self.analysis.lineage
-        bound = lineage.columns_of(name)
-        if not set(extent.columns).issubset(bound):
+        cuts = self._cuts(name, extent)
+        if not cuts:
             return self._at(name)
-        return self._cut_table(
-            self._pinned(name),
-            cuts=lineage.cut(name, extent.columns),
-            touched=touched,
-        )
+        return self._cut_table(self._pinned(name), cuts, touched)
+
+    def _cuts(self, name: str, extent: Extent) -> Cut:
+        """Return the columns of an input by which it is cut; none: it is not cut."""
+        return self.analysis.lineage.cut(name, extent.columns) or ()
 
     def _cut_table(
         self,

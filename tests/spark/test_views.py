@@ -187,7 +187,7 @@ def test_input_that_no_key_can_be_followed_to_has_all_computed_and_it_is_said(fi
     filled.run(GROUPED)
     filled.change("orders", ("+U", 12, "1"))
     [step] = filled.run(GROUPED)
-    assert step.recomputed == "'orders' has changed: a left join"
+    assert step.recomputed == "'orders' has changed: an aggregate that is grouped by no column of it that is selected"
     assert (step.metrics["updated"], step.records) == (2, 2)  # rows that stay as they are are no changes
     filled.change("people", ("+U", 2, "eve"))
     [step] = filled.run(GROUPED)

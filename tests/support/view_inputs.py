@@ -242,9 +242,9 @@ class Followed:
         assert texts(computed) == texts(filter(is_touched, now)), said
         left = [row for row in self.rows if not is_touched(row)]
         assert texts(left) == texts(row for row in now if not is_touched(row)), said
-        assert not step._is_unique or _are_unique(now, step.analysis.lineage.key), said
+        assert not step._is_unique or _are_unique(now, self.view.key), said
 
 
-def _are_unique(rows: Sequence[Row], key: Sequence[str] | None) -> bool:
-    keys = [text({name: row[name] for name in key or ()}) for row in rows]
+def _are_unique(rows: Sequence[Row], key: Sequence[str]) -> bool:
+    keys = [text({name: row[name] for name in key}) for row in rows]
     return len(keys) == len(set(keys))
