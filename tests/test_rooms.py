@@ -32,12 +32,12 @@ ROOMS = {
     "state_table": COLUMNS | SPARK | {"pyroaring"},
     "sinks": COLUMNS | SPARK | {"pyroaring"},
     "spec": COLUMNS | {"yaml"},
-    "views": COLUMNS | SPARK,
     "runtime": COLUMNS | SPARK,
     "inspect": COLUMNS | SPARK,
     "maintenance": COLUMNS | SPARK,
     "rules": COLUMNS | SPARK,
     "quality": {"great_expectations"} | SPARK,
+    "views": COLUMNS | SPARK,
     "sql": COLUMNS | {"yaml"} | SPARK,
     "dagster": {"dagster", "pydantic"} | SPARK,
     "functions": set(),
@@ -74,6 +74,14 @@ BESIDE = {
 }
 """Rooms that may import less of the product than stands above them."""
 
+GUESTS = {
+    "views": {"cli", "dagster"},
+}
+"""Rooms that the product can do without: it finds them by entry points. Each with the rooms that may import it."""
+FOR_GUESTS = {"ebbtide.runtime.guests", "ebbtide.runtime.plan"}
+"""What a guest may import of the upper rooms."""
+UPPER = ("runtime", "inspect", "maintenance", "rules", "quality", "sql", "dagster", "cli")
+
 DEAR = {"pyspark", "py4j", "delta", "pandas", "numba", "confluent_kafka", "obstore", "dagster", "great_expectations"}
 """Libraries that cost much to load: what does not need them does not load them."""
 LOADS = {
@@ -107,6 +115,10 @@ def imports(path):
         names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
         names += [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
         yield from ((name.partition(".")[0], name) for name in names)
+
+
+def names_of_ours(path):
+    return {name for top, name in imports(path) if top == "ebbtide"}
 
 
 def room_of(module):
@@ -147,6 +159,15 @@ def test_room_imports_downward_only(room):
     for path in modules(room):
         ours = {room_of(name) for top, name in imports(path) if top == "ebbtide"} - {None}
         assert ours <= may, path
+
+
+@pytest.mark.parametrize("guest", GUESTS)
+def test_guest_is_imported_by_none_but_its_hosts_and_asks_for_plans_alone(guest):
+    others = set(ROOMS) - {guest} - GUESTS[guest]
+    hosts = {path for room in others for path in modules(room) if guest in map(room_of, names_of_ours(path))}
+    assert hosts == set()
+    asked = {name for path in modules(guest) for name in names_of_ours(path) if room_of(name) in UPPER}
+    assert asked <= FOR_GUESTS
 
 
 @pytest.mark.parametrize(

@@ -9,27 +9,22 @@ from ebbtide.errors import ViewQueryError
 
 TABLE = "ebbtide.table"
 """Key in the metadata of a table's columns: the table's name."""
-SUBQUERIES = {
-    "Exists",
-    "LateralSubquery",
-    "ListQuery",
-    "ScalarSubquery",
-}
+SUBQUERIES = {"Exists", "LateralSubquery", "ListQuery", "ScalarSubquery"}
 """Expressions that hold a plan."""
+LIMITS = {
+    "GlobalLimit",
+    "LocalLimit",
+    "Offset",
+    "Tail",
+    "LimitAndOffset",
+}
+"""Nodes that show some of the rows below them."""
 
 
-def listed(sequence: Any) -> list[Any]:
-    """Return the items of a sequence of Scala's."""
+def listed(collection: Any) -> list[Any]:
+    """Return the items of a sequence or a set of Scala's."""
+    sequence = collection.toSeq()
     return [sequence.apply(place) for place in range(sequence.size())]
-
-
-def members(collection: Any) -> list[Any]:
-    """Return the items of a set of Scala's."""
-    items = []
-    iterator = collection.iterator()
-    while iterator.hasNext():
-        items.append(iterator.next())
-    return items
 
 
 def kind(node: Any) -> str:
@@ -77,17 +72,39 @@ def subqueries_in(expression: Any) -> Iterator[Any]:
 
 
 def everywhere(plan: Any) -> Iterator[Any]:
-    """Yield a plan's nodes, and those of the subqueries in its expressions."""
+    """Yield a plan's nodes, and those of the subqueries in its expressions; of EXISTS without its LIMIT, which does not matter."""
     yield plan
-    for below in listed(plan.children()) + listed(plan.subqueries()):
-        yield from everywhere(below)
+    for child in listed(plan.children()):
+        yield from everywhere(child)
+    for subquery in subqueries(plan):
+        inner = subquery.plan()
+        while kind(subquery) == "Exists" and kind(inner) in LIMITS:
+            inner = inner.children().apply(0)
+        yield from everywhere(inner)
 
 
-def conjuncts(condition: Any) -> list[Any]:
-    """Return what a condition asks for, each for itself."""
+def null_safe_pairs(join: Any) -> list[tuple[Any, Any]]:
+    """Return what a join wants to be equal by `<=>`, both ways."""
+    condition = join.condition()
+    asked = _conjuncts(condition.get()) if condition.isDefined() else []
+    pairs: list[tuple[Any, Any]] = []
+    for each in asked:
+        pairs += both_ways(each)
+    return pairs
+
+
+def _conjuncts(condition: Any) -> list[Any]:
     if kind(condition) != "And":
         return [condition]
-    return conjuncts(condition.left()) + conjuncts(condition.right())
+    return _conjuncts(condition.left()) + _conjuncts(condition.right())
+
+
+def both_ways(condition: Any) -> list[tuple[Any, Any]]:
+    """Return the sides of `<=>` both ways; none of another condition."""
+    if kind(condition) != "EqualNullSafe":
+        return []
+    left, right = condition.left(), condition.right()
+    return [(left, right), (right, left)]
 
 
 def table_of(attribute: Any) -> str | None:

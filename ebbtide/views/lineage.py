@@ -15,26 +15,18 @@ other by `=` alone; for `<=>`, as of INTERSECT and EXCEPT, `_narrowed` does the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ebbtide.views.catalyst import (
-    TABLE,
-    column,
-    conjuncts,
-    everywhere,
-    kind,
-    listed,
-    members,
-    output,
-    table_of,
-)
+from ebbtide.views import catalyst
+from ebbtide.views.catalyst import TABLE, column, kind, listed, output
 from ebbtide.views.origins import Origin, Origins
 
 Cut = tuple[tuple[str, ...], ...]
@@ -43,34 +35,10 @@ RIGHT_FOLLOWS = {"Inner", "LeftSemi", "LeftAnti", "LeftOuter"}
 """Joins whose right side matters only where it matches the left one."""
 LEFT_FOLLOWS = {"Inner", "LeftSemi", "RightOuter"}
 """Joins whose left side matters only where it matches the right one."""
-REASONS = {
-    "Aggregate": "an aggregate that is grouped by no column of it that is selected",
-    "Window": "a window that is partitioned by no column of it that is selected",
-    "GlobalLimit": "LIMIT",
-    "LocalLimit": "LIMIT",
-    "Offset": "LIMIT",
-    "LeftOuter": "a left join",
-    "RightOuter": "a right join",
-    "FullOuter": "a full join",
-}
-"""Operators and joins that a filter does not pass, in words."""
-IN_SUBQUERY = "it is read in a subquery of an expression"
-NOT_SHOWN = "no column that identifies its rows is selected"
 
 
-@dataclass(frozen=True)
-class Reading:
-    """A place where the optimized query reads a table.
-
-    Args:
-        table: The table's name.
-        bound: Columns of the view to the columns of the table that they are bound to.
-        stopped: Why a filter did not arrive; empty if none was stopped on the way.
-    """
-
-    table: str
-    bound: Mapping[str, str]
-    stopped: str = ""
+Reading = tuple[str, dict[str, str]]
+"""A table, at a place where it is read, and the columns of the view that are bound there, to which of its columns."""
 
 
 def empty_table(
@@ -89,16 +57,20 @@ def empty_table(
     """
     named = StructType()
     for each in schema:
-        named.add(each.name, each.dataType, nullable=True, metadata={TABLE: name})
+        named.add(
+            each.name,
+            each.dataType,
+            nullable=True,
+            metadata={TABLE: name},
+        )
     classic: Any = session
     java_schema = classic._jsparkSession.parseDataType(named.json())
     no_rows = classic.sparkContext._jsc.emptyRDD()  # of a list of rows the optimizer would know that there are none
-    table = DataFrame(classic._jsparkSession.createDataFrame(no_rows, java_schema), session)
-    if not key:
-        return table
-    others = [F.any_value(other).alias(other) for other in schema.names if other not in key]
-    each_key_once = table.groupBy(*key).agg(*others) if others else table.distinct()
-    return each_key_once.select(*schema.names)
+    table = DataFrame(
+        classic._jsparkSession.createDataFrame(no_rows, java_schema),
+        session,
+    )
+    return table.dropDuplicates(list(key)) if key else table
 
 
 @dataclass(frozen=True)
@@ -108,35 +80,25 @@ class Lineage:
     Args:
         rows: What the query gives, over tables of `empty_table`.
         keyed: The same over such tables with their keys.
+        tables: The inputs that are read.
     """
 
     rows: DataFrame
     keyed: DataFrame
+    tables: frozenset[str]
     _known: dict[tuple[str, ...], list[Reading]] = field(default_factory=dict)
 
     @property
-    def _analyzed(self) -> Any:
-        return self.rows._jdf.queryExecution().analyzed()
-
-    @cached_property
-    def tables(self) -> set[str]:
-        """The inputs that are read."""
-        found: set[str | None] = set()
-        for node in everywhere(self._analyzed):
-            attributes = [] if node.children().size() else listed(node.output())
-            found.update(map(table_of, attributes))
-        return {table for table in found if table is not None}
-
-    def columns_of(self, table: str) -> list[str]:
-        """Return the columns of the view that are bound in every reading of an input; none: it has to be computed whole."""
-        return self.common_columns([table])
+    def columns(self) -> pa.Schema:
+        """The view's columns."""
+        return to_arrow_schema(self.rows.schema, timezone="UTC")
 
     def common_columns(self, tables: Iterable[str]) -> list[str]:
-        """Return the columns of the view that are bound, together, in every reading of several inputs."""
+        """Return the columns of the view that are bound, together, in every reading of some inputs; none: all is computed."""
         wanted = set(tables)
         columns = list(self.rows.columns)
         while columns:
-            bound = [reading.bound for reading in self.readings(columns) if reading.table in wanted]
+            bound = [own for table, own in self.readings(columns) if table in wanted]
             kept = [name for name in columns if all(name in own for own in bound)]
             if kept == columns:
                 break
@@ -144,58 +106,49 @@ class Lineage:
         return columns
 
     def cut(self, table: str, columns: Sequence[str]) -> Cut | None:
-        """Return for each reading of an input what columns of the view are called there.
-
-        Args:
-            table: The input.
-            columns: Of the view, some of `common_columns`.
-
-        Returns:
-            Them, none if the optimizer finds no use of the input; None: in a reading some are not bound.
-        """
+        """Return what columns of the view are called in each reading of an input, of which there may be none; None: some are not bound."""
         cuts = set()
-        for reading in self.readings(columns):
-            if reading.table != table:
+        for name, bound in self.readings(columns):
+            if name != table:
                 continue
-            if not reading.bound.keys() >= set(columns):
+            if not bound.keys() >= set(columns):
                 return None
-            cuts.add(tuple(reading.bound[name] for name in columns))
+            cuts.add(tuple(bound[own] for own in columns))
         return tuple(sorted(cuts))
-
-    def reason(self, table: str) -> str:
-        """Say why an input has to be computed whole."""
-        columns = list(self.rows.columns)
-        for reading in self.readings(columns):
-            if reading.table == table and not reading.bound:
-                return reading.stopped or NOT_SHOWN
-        return "no column of the view is bound to one column in all places where it is read"
 
     @property
     def key(self) -> list[str] | None:
-        """The columns by which the query identifies its rows, as few as can be; None if that is not known."""
-        return min(self.keys, key=len, default=None)
+        """The columns by which the query identifies its rows, as few and as far left as can be; None if that is not known."""
+        names = list(self.keyed.columns)
+        return min(
+            self.keys,
+            key=lambda key: (
+                len(key),
+                [names.index(name) for name in key],
+            ),
+            default=None,
+        )
 
     @cached_property
     def keys(self) -> list[list[str]]:
-        """Columns of which no two rows have the same values, as Spark knows them: the leftmost ones first."""
+        """Columns of which no two rows have the same values, as Spark knows them."""
         plan = self.keyed._jdf.queryExecution().optimizedPlan()
-        place_of = {id_: place for place, id_ in enumerate(output(plan))}
+        shown = dict(zip(output(plan), self.keyed.columns, strict=True))
         found = []
-        for expressions in members(plan.distinctKeys()):
-            ids = [column(each) for each in members(expressions)]
-            if ids and place_of.keys() >= set(ids):
-                found.append(sorted(place_of[id_] for id_ in ids))
-        return [[self.keyed.columns[place] for place in places] for places in sorted(found)]
+        for key in listed(plan.distinctKeys()):
+            ids = {column(each) for each in listed(key)}
+            if ids and ids <= shown.keys():
+                found.append([name for id_, name in shown.items() if id_ in ids])
+        return found
 
     def origins(self, name: str) -> frozenset[Origin]:
         """Return what a column of the view is made of."""
         place = self.rows.columns.index(name)
-        column_id = output(self._analyzed)[place]
-        return self._origins.of(column_id)
+        return self._origins.of(output(self._origins.plan)[place])
 
     @cached_property
     def _origins(self) -> Origins:
-        return Origins(self._analyzed)
+        return Origins(self.rows._jdf.queryExecution().optimizedPlan())
 
     def readings(self, columns: Sequence[str]) -> list[Reading]:
         """Return where the optimizer reads tables for the rows with some values of columns of the view."""
@@ -219,20 +172,15 @@ class Pushdown:
     columns: tuple[str, ...]
 
     def readings(self, rows: DataFrame) -> list[Reading]:
-        """Return the readings of tables below filters of the columns.
-
-        Args:
-            rows: What a query gives.
-        """
-        attributes = listed(rows._jdf.queryExecution().analyzed().output())
-        attribute_of = dict(zip(rows.columns, attributes, strict=True))
+        """Return the readings of tables below filters of the columns, in what a query gives."""
+        plan = rows._jdf.queryExecution().analyzed()
+        attribute_of = dict(zip(rows.columns, listed(plan.output()), strict=True))
         wanted = []
         for number, name in enumerate(self.columns):
             attribute = attribute_of[name]
             marker = self._expressions.BoundReference(number, attribute.dataType(), True)
             wanted.append(self._expressions.EqualNullSafe(attribute, marker))
-        plan = self._optimized(rows._jdf.queryExecution().analyzed(), wanted)
-        return list(self._below(plan))
+        return list(self._below(self._optimized(plan, wanted)))
 
     @property
     def _expressions(self) -> Any:
@@ -246,42 +194,30 @@ class Pushdown:
         filtered = spark_sql.classic.Dataset.ofRows(self.session._jsparkSession, plan)
         return filtered.queryExecution().optimizedPlan()
 
-    def _below(self, plan: Any, conditions: Sequence[Any] = (), stopped: str = "") -> Iterator[Reading]:
-        """Yield the readings below a node.
-
-        Args:
-            plan: The node.
-            conditions: What a filter directly above it asks for.
-            stopped: Why a filter further above did not arrive.
-        """
+    def _below(self, plan: Any, above: Any = None) -> Iterator[Reading]:
+        """Yield the readings in a plan, which is below a node or stands alone."""
         below = self._sides(plan) if kind(plan) == "Join" else listed(plan.children())
-        own = listed(plan.output()) if not below else []
-        table = table_of(own[0]) if own else None
+        attributes = [] if below else listed(plan.output())
+        table = catalyst.table_of(attributes[0]) if attributes else None
         if table is not None:
-            yield Reading(table, self._bound(conditions), stopped)
-        is_stopping = bool(below) and any(map(_has_marker, conditions))
-        if is_stopping:
-            stopped = _reason(plan)
-        asked = conjuncts(plan.condition()) if kind(plan) == "Filter" else []
+            yield table, self._bound(above)
         for child in below:
-            yield from self._below(child, asked, stopped)
+            yield from self._below(child, plan)
         for inner in listed(plan.subqueries()):
-            yield from self._below(inner, stopped=IN_SUBQUERY)
+            yield from self._below(inner)
 
-    def _bound(self, conditions: Sequence[Any]) -> dict[str, str]:
-        """Return which columns of the view conditions on a table bind, to which of its columns."""
+    def _bound(self, above: Any) -> dict[str, str]:
+        """Return which columns of the view a filter directly above a table binds, to which of its columns."""
         bound: dict[str, str] = {}
-        for condition in conditions:
-            for attribute, marker in _marked(condition):
-                bound.setdefault(self.columns[marker.ordinal()], attribute.name())
+        if above is not None and kind(above) == "Filter":
+            for attribute, marker in _marked(above):
+                bound.setdefault(self.columns[marker.ordinal()], str(attribute.name()))
         return bound
 
     def _sides(self, join: Any) -> list[Any]:
         """Return the sides of a join, each filtered by what `<=>` makes of the other one's filters."""
         left, right = join.left(), join.right()
-        condition = join.condition()
-        asked = conjuncts(condition.get()) if condition.isDefined() else []
-        equal = [each for each in asked if kind(each) == "EqualNullSafe"]
+        equal = catalyst.null_safe_pairs(join)
         how = join.joinType().toString()
         if how in RIGHT_FOLLOWS:
             right = self._narrowed(right, left, equal)
@@ -289,42 +225,19 @@ class Pushdown:
             left = self._narrowed(left, right, equal)
         return [left, right]
 
-    def _narrowed(self, side: Any, other: Any, equal: Sequence[Any]) -> Any:
-        """Return a side of a join with the filters that hold in the other one, where its columns are to be equal."""
-        markers: dict[int, list[Any]] = {}
-        for condition in members(other.constraints()) if equal else ():
-            for attribute, marker in _marked(condition):
-                markers.setdefault(column(attribute), []).append(marker)
-        own = output(side)
+    def _narrowed(self, side: Any, other: Any, equal: Sequence[tuple[Any, Any]]) -> Any:
+        """Return a side of a join with the filters that hold in the other one, where values are to be equal."""
         conditions = []
-        for pair in equal:
-            for one, same in _both_ways(pair):
-                is_bare = kind(one) == kind(same) == "AttributeReference"
-                if is_bare and column(same) in own:
-                    found = markers.get(column(one), ())
-                    conditions += [self._expressions.EqualNullSafe(same, marker) for marker in found]
+        for attribute, marker in _marked(other) if equal else ():
+            for one, same in equal:
+                if one.semanticEquals(attribute) and same.references().subsetOf(side.outputSet()):
+                    conditions.append(self._expressions.EqualNullSafe(same, marker))
         return self._optimized(side, conditions) if conditions else side
 
 
-def _both_ways(equality: Any) -> list[tuple[Any, Any]]:
-    left, right = equality.left(), equality.right()
-    return [(left, right), (right, left)]
-
-
-def _has_marker(condition: Any) -> bool:
-    is_equality = kind(condition) == "EqualNullSafe"
-    return is_equality and any(kind(side) == "BoundReference" for side in _both_ways(condition)[0])
-
-
-def _marked(condition: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the column and the marker that a condition wants to be equal, if it is of this kind."""
-    if kind(condition) != "EqualNullSafe":
-        return
-    for one, other in _both_ways(condition):
-        if kind(one) == "AttributeReference" and kind(other) == "BoundReference":
-            yield one, other
-
-
-def _reason(plan: Any) -> str:
-    name = plan.joinType().toString() if kind(plan) == "Join" else kind(plan)
-    return REASONS.get(name, f"{name}, through which keys are not followed")
+def _marked(plan: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the columns that equal markers in all rows of a plan, each with its marker."""
+    for constraint in listed(plan.constraints()):
+        for one, other in catalyst.both_ways(constraint):
+            if kind(one) == "AttributeReference" and kind(other) == "BoundReference":
+                yield one, other

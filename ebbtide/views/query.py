@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ebbtide.errors import ViewQueryError
@@ -19,7 +17,11 @@ from ebbtide.redaction import MASK
 from ebbtide.spec.ddl import type_ddl
 from ebbtide.spec.view import MaterializedView
 from ebbtide.views.lineage import Lineage, empty_table
-from ebbtide.views.refusals import refuse_changing, refuse_types, refuse_unfit
+from ebbtide.views.refusals import (
+    refuse_changing,
+    refuse_types,
+    tables_read,
+)
 
 SETTINGS = {
     "spark.sql.ansi.enabled": "true",
@@ -33,19 +35,6 @@ NO_GROUP_LIMIT = ("spark.sql.optimizer.windowGroupLimitThreshold", "-1")
 """Setting under which a window whose first rows alone are shown stays as it is: Spark does not know the keys of what it makes of it."""
 
 
-@dataclass(frozen=True)
-class Analysis:
-    """What Spark's analyzer says of a query.
-
-    Args:
-        columns: Its columns.
-        lineage: What they are made of.
-    """
-
-    columns: pa.Schema
-    lineage: Lineage
-
-
 def new_session(spark: SparkSession) -> SparkSession:
     """Return a session of its own for a view's query: no views and functions of another one, its settings as they must be."""
     session = spark.newSession()
@@ -54,11 +43,7 @@ def new_session(spark: SparkSession) -> SparkSession:
     return session
 
 
-def evaluate(
-    session: SparkSession,
-    query: str,
-    tables: Mapping[str, DataFrame],
-) -> DataFrame:
+def evaluate(session: SparkSession, query: str, tables: Mapping[str, DataFrame]) -> DataFrame:
     """Return what a query gives.
 
     Args:
@@ -80,8 +65,8 @@ def analyse(
     query: str,
     tables: Mapping[str, StructType],
     keys: Mapping[str, Sequence[str]] | None = None,
-) -> Analysis:
-    """Read a query, without a row of its tables.
+) -> Lineage:
+    """Return what a query is, without a row of its tables.
 
     Args:
         session: Of `new_session`.
@@ -95,15 +80,14 @@ def analyse(
     rows = _over_empty_tables(session, query, tables, {})
     plan: Any = rows._jdf.queryExecution().analyzed()
     refuse_changing(session._jvm, query, plan)
-    refuse_unfit(session._jvm, plan, tables)
+    found = tables_read(session._jvm, plan, tables)
     refuse_types(rows.schema)
     keyed = rows
     if keys:
-        session_of_keys = new_session(session)
-        session_of_keys.conf.set(*NO_GROUP_LIMIT)
-        keyed = _over_empty_tables(session_of_keys, query, tables, keys)
-    columns = to_arrow_schema(rows.schema, timezone="UTC")
-    return Analysis(_as_spec_has_them(columns), Lineage(rows, keyed))
+        beside = new_session(session)
+        beside.conf.set(*NO_GROUP_LIMIT)
+        keyed = _over_empty_tables(beside, query, tables, keys)
+    return Lineage(rows, keyed, found)
 
 
 def _over_empty_tables(
@@ -112,10 +96,7 @@ def _over_empty_tables(
     tables: Mapping[str, StructType],
     keys: Mapping[str, Sequence[str]],
 ) -> DataFrame:
-    """Return what a query gives over tables without rows; arguments as `analyse`."""
-    empty = {}
-    for name, schema in tables.items():
-        empty[name] = empty_table(session, name, schema, keys.get(name, ()))
+    empty = {name: empty_table(session, name, schema, keys.get(name, ())) for name, schema in tables.items()}
     return evaluate(session, query, empty)
 
 
@@ -138,27 +119,7 @@ def refuse_other_columns(view: MaterializedView, columns: pa.Schema) -> None:
 
 def _described(columns: pa.Schema) -> str:
     """Return columns as DDL, but for what is not nullable."""
-    described = []
-    for field in columns:
-        type_ = type_ddl(field.type)
-        described.append(f"{field.name} {type_}")
-    return ", ".join(described)
-
-
-def _as_spec_has_them(columns: pa.Schema) -> pa.Schema:
-    """Return columns with the types that a spec's DDL stands for."""
-    fields = []
-    for field in columns:
-        own = pa.field(field.name, _type_in_spec(field.type))
-        fields.append(own)
-    return pa.schema(fields)
-
-
-def _type_in_spec(type_: pa.DataType) -> pa.DataType:
-    if not pa.types.is_timestamp(type_):
-        return type_
-    zone = "UTC" if type_.tz else None
-    return pa.timestamp("us", zone)
+    return ", ".join(f"{field.name} {type_ddl(field.type)}" for field in columns)
 
 
 @contextmanager

@@ -2,41 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    MapType,
-    NumericType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types as T
 
 from ebbtide.errors import ViewQueryError
+from ebbtide.spec import determinism
 from ebbtide.spec.changing import has_collation, what_changes
 from ebbtide.spec.ddl import ALLOWED_TYPES
-from ebbtide.views import determinism
-from ebbtide.views.catalyst import everywhere, kind, listed, subqueries, table_of
+from ebbtide.views.catalyst import (
+    LIMITS,
+    everywhere,
+    kind,
+    listed,
+    table_of,
+)
 
-LIMITS = {"GlobalLimit", "LocalLimit", "Offset", "Tail", "LimitAndOffset"}
-"""Nodes that show some of the rows below them."""
-IN_ORDER = {*LIMITS, "Filter", "PipeOperator", "Project", "SubqueryAlias"}
+IN_ORDER = {
+    *LIMITS,
+    "Filter",
+    "PipeOperator",
+    "Project",
+    "SubqueryAlias",
+}
 """Nodes that leave the rows below them in their order."""
 LEAVES = {"CTERelationRef", "LocalRelation", "OneRowRelation", "Range"}
 """Leaves of plans that read nothing: constants, and the names of WITH."""
-ARBITRARY = {"First", "Last", "AnyValue", "CollectList", "CollectSet", "ListAgg"}
+ARBITRARY = {
+    "First",
+    "Last",
+    "AnyValue",
+    "CollectList",
+    "CollectSet",
+    "ListAgg",
+}
 """Aggregates whose result depends on the order in which rows come."""
 SORTING = {"ArraySort", "SortArray"}
 """Functions that bring the elements of such a result into order."""
-_PLAIN_TYPES = (BinaryType, BooleanType, DateType, NumericType, TimestampNTZType, TimestampType)
-"""Types of tables' columns that hold no others; of texts see `_strange_type`."""
+_PLAIN_TYPES = (
+    T.BinaryType,
+    T.BooleanType,
+    T.DateType,
+    T.NumericType,
+    T.TimestampNTZType,
+    T.TimestampType,
+)
+"""Types of tables' columns that hold no others, beside texts without a collation."""
 
 
 def refuse_changing(jvm: Any, query: str, plan: Any) -> None:
@@ -50,7 +62,14 @@ def refuse_changing(jvm: Any, query: str, plan: Any) -> None:
     Raises:
         ViewQueryError: the query is of that kind.
     """
-    got = determinism.what_changes(jvm, plan) or _changing_words(query)
+    try:
+        got = determinism.what_changes(jvm, plan) or what_changes(query)
+    except ValueError as error:
+        raise ViewQueryError.of(
+            "The query cannot be split into words: whether it follows from its tables alone is not known.",
+            got=str(error),
+            next_step="Write its texts without what Spark alone takes for one.",
+        ) from error
     if got is not None:
         raise ViewQueryError.of(
             "The query cannot be kept as a view: it may give other rows without a change of a table.",
@@ -58,17 +77,6 @@ def refuse_changing(jvm: Any, query: str, plan: Any) -> None:
             allowed="a query whose rows follow from its tables alone",
         )
     refuse_collations(query)
-
-
-def _changing_words(query: str) -> str | None:
-    try:
-        return what_changes(query)
-    except ValueError as error:
-        raise ViewQueryError.of(
-            "The query cannot be split into words: whether it follows from its tables alone is not known.",
-            got=str(error),
-            next_step="Write its texts without what Spark alone takes for one.",
-        ) from error
 
 
 def refuse_collations(query: str) -> None:
@@ -85,42 +93,54 @@ def refuse_collations(query: str) -> None:
         )
 
 
-def refuse_unfit(jvm: Any, plan: Any, tables: Iterable[str]) -> None:
-    """Refuse a plan that reads what is no table, or in which the order of rows decides what is shown.
+def tables_read(jvm: Any, plan: Any, allowed: Iterable[str]) -> frozenset[str]:
+    """Return the tables that a plan reads, and no others.
 
     Args:
         jvm: The session's.
         plan: What Spark's analyzer makes of a query.
-        tables: Names of the tables that it may read.
+        allowed: Names of the tables that it may read.
 
     Raises:
-        ViewQueryError: the query is of that kind.
+        ViewQueryError: it reads what is no table, or the order of rows decides what it shows.
     """
     aggregates = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.AGGREGATE_EXPRESSION()
+    found: set[str] = set()
     for node in everywhere(plan):
         name = kind(node)
         if name == "Sample":
-            raise ViewQueryError.of("The query takes a sample, another one each time.", got="TABLESAMPLE")
+            raise ViewQueryError.of(
+                "The query takes a sample, another one each time.",
+                got="TABLESAMPLE",
+            )
         if name.startswith("UnionLoop"):
-            raise ViewQueryError.of("The query is recursive.", got="WITH RECURSIVE", allowed="WITH")
-        if not node.children().size():
-            _refuse_stranger(node, tables)
+            raise ViewQueryError.of(
+                "The query is recursive.",
+                got="WITH RECURSIVE",
+                allowed="WITH",
+            )
+        if name in LIMITS:
+            _refuse_unsorted(node)
+        if not node.children().size() and name not in LEAVES:
+            found.add(_table(node, allowed))
         for expression in listed(node.expressions()):
             if expression.containsPattern(aggregates):
                 _refuse_arbitrary(expression)
-    _refuse_unsorted(plan)
+    return frozenset(found)
 
 
-def _refuse_stranger(leaf: Any, tables: Iterable[str]) -> None:
-    """Refuse a leaf that is no table of a pipeline."""
-    is_table = kind(leaf) == "LogicalRDD" and all(map(table_of, listed(leaf.output())))
-    if not (is_table or kind(leaf) in LEAVES):
+def _table(leaf: Any, allowed: Iterable[str]) -> str:
+    """Return the table of a pipeline that a leaf of a plan is."""
+    attributes = listed(leaf.output())
+    table = table_of(attributes[0]) if attributes and kind(leaf) == "LogicalRDD" else None
+    if table is None:
         raise ViewQueryError.of(
             "The query reads what is no table of a pipeline.",
             got=kind(leaf),
-            allowed=", ".join(tables),
+            allowed=", ".join(allowed),
             next_step="Make a pipeline of it, and name that.",
         )
+    return table
 
 
 def _refuse_arbitrary(expression: Any, above: str = "") -> None:
@@ -137,57 +157,47 @@ def _refuse_arbitrary(expression: Any, above: str = "") -> None:
         _refuse_arbitrary(child, directly_above)
 
 
-def _refuse_unsorted(plan: Any) -> None:
+def _refuse_unsorted(limit: Any) -> None:
     """Refuse a LIMIT or an OFFSET over rows in no order: which ones stay depends on the files that they are in."""
-    if kind(plan) in LIMITS and not _is_sorted(plan):
+    below = limit
+    while kind(below) in IN_ORDER:
+        below = below.children().apply(0)
+    is_sorted = kind(below) == "Sort" and bool(getattr(below, "global")())
+    if not is_sorted:
         raise ViewQueryError.of(
             "The query takes some of its rows, and nothing says which.",
             got="LIMIT or OFFSET without ORDER BY",
             allowed="LIMIT and OFFSET after ORDER BY, by columns whose values are one a row",
         )
-    for child in listed(plan.children()):
-        _refuse_unsorted(child)
-    for subquery in subqueries(plan):
-        inner = subquery.plan()
-        while kind(subquery) == "Exists" and kind(inner) in LIMITS:  # which rows there are does not matter
-            inner = inner.children().apply(0)
-        _refuse_unsorted(inner)
 
 
-def _is_sorted(limit: Any) -> bool:
-    below = limit
-    while kind(below) in IN_ORDER:
-        below = below.children().apply(0)
-    return kind(below) == "Sort" and bool(getattr(below, "global")())
-
-
-def refuse_types(columns: StructType) -> None:
+def refuse_types(columns: T.StructType) -> None:
     """Refuse columns of a type that no table of a pipeline has.
 
     Raises:
         ViewQueryError: a column is an INTERVAL, a TIME, a VARIANT, a text with a collation, NULL without a type, or the like.
     """
     for field in columns:
-        strange = _strange_type(field.dataType)
-        if strange is not None:
-            raise ViewQueryError.of(
-                "A column of the query has a type that no table has.",
-                got=f"{field.name} {strange.simpleString()}",
-                allowed=ALLOWED_TYPES,
-                next_step="A CAST gives the column another type.",
-            )
+        for type_ in _inner_types(field.dataType):
+            is_usual = isinstance(type_, _PLAIN_TYPES) or type_ == T.StringType()
+            if not is_usual:
+                raise ViewQueryError.of(
+                    "A column of the query has a type that no table has.",
+                    got=f"{field.name} {type_.simpleString()}",
+                    allowed=ALLOWED_TYPES,
+                    next_step="A CAST gives the column another type.",
+                )
 
 
-def _strange_type(type_: DataType) -> DataType | None:
-    """Return the type, or the first one in it, that no table has; None if there is none."""
-    if isinstance(type_, StructType):
-        inner = [field.dataType for field in type_]
-    elif isinstance(type_, ArrayType):
-        inner = [type_.elementType]
-    elif isinstance(type_, MapType):
-        inner = [type_.keyType, type_.valueType]
+def _inner_types(type_: T.DataType) -> Iterator[T.DataType]:
+    """Yield the types that a type is made of, which hold no others."""
+    if isinstance(type_, T.StructType):
+        for field in type_:
+            yield from _inner_types(field.dataType)
+    elif isinstance(type_, T.ArrayType):
+        yield from _inner_types(type_.elementType)
+    elif isinstance(type_, T.MapType):
+        yield from _inner_types(type_.keyType)
+        yield from _inner_types(type_.valueType)
     else:
-        is_usual = type_ == StringType() if isinstance(type_, StringType) else isinstance(type_, _PLAIN_TYPES)
-        return None if is_usual else type_
-    found = map(_strange_type, inner)
-    return next(filter(None, found), None)
+        yield type_

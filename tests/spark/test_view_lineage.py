@@ -52,7 +52,7 @@ class Claims:
             if "SUBQUERY" not in str(error) and "CORRELATED" not in str(error):
                 raise
             return False
-        found = analysis.lineage
+        found = analysis
         whole = self.evaluated(query, self.tables)
         for key in found.keys:
             keys = [tuple(row[name] for name in key) for row in whole]
