@@ -5,11 +5,13 @@ The entry point is `tables` of the group `ebbtide.sources`, a class that is a `V
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import pyarrow as pa
 
 from ebbtide.errors import ConfigError
 from ebbtide.model.step import ViewPosition
@@ -44,6 +46,27 @@ class ViewStaging:
     wall_ms: int
 
 
+class ViewLineage(Protocol):
+    """What a query is, as `ViewSource.analyse` finds it."""
+
+    tables: frozenset[str]
+    """The tables that it reads."""
+
+    @property
+    def columns(self) -> pa.Schema:
+        """Its columns."""
+
+    @property
+    def key(self) -> list[str] | None:
+        """The columns by which it identifies its rows; None if that is not known."""
+
+    def common_columns(self, tables: Iterable[str]) -> list[str]:
+        """Return the columns whose values show which rows a change of some tables touches; none: all are computed."""
+
+    def origins(self, name: str) -> frozenset[tuple[str, str]]:
+        """Return what a column is made of: tables, each with a column of it."""
+
+
 @runtime_checkable
 class ViewSource(Source, Protocol):
     """The tables that a materialized view reads, and what computes its steps."""
@@ -57,8 +80,8 @@ class ViewSource(Source, Protocol):
         query: str,
         tables: Mapping[str, StructType],
         keys: Mapping[str, Sequence[str]],
-    ) -> Any:
-        """Return what a query is (`ebbtide.views.lineage.Lineage`), without a row of its tables.
+    ) -> ViewLineage:
+        """Return what a query is, without a row of its tables.
 
         Args:
             spark: The session.

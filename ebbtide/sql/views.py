@@ -14,7 +14,7 @@ from ebbtide.delta import log
 from ebbtide.errors import ConfigError, SqlError, ViewQueryError
 from ebbtide.ledger.lease import Lease
 from ebbtide.paths import delete
-from ebbtide.runtime.guests import view_source
+from ebbtide.runtime.guests import ViewLineage, view_source
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import ddl_of, is_exact
 from ebbtide.spec.pipeline import NAME
@@ -58,7 +58,7 @@ class PlannedView:
     """
 
     attributes: dict[str, Any]
-    analysis: Any
+    analysis: ViewLineage
 
     @property
     def name(self) -> str:
@@ -217,7 +217,7 @@ def _refuse_cycle(entries: Mapping[str, Entry], name: str, inputs: list[str]) ->
         ways += [[*way, table] for table in inputs_of.get(way[-1], []) if table not in way]
 
 
-def _analysed(spark: SparkSession, query: Statement, tables: Mapping[str, Filled]) -> Any:
+def _analysed(spark: SparkSession, query: Statement, tables: Mapping[str, Filled]) -> ViewLineage:
     from ebbtide.state_table.columns import spark_schema
 
     schemas = {name: spark_schema(entry.spec.sink_table.columns, nullable=True) for name, entry in tables.items()}
@@ -228,7 +228,7 @@ def _analysed(spark: SparkSession, query: Statement, tables: Mapping[str, Filled
         raise SqlError(f"{error} The query begins at {query.place}.") from error
 
 
-def _key(asked: CreateView, analysis: Any) -> list[str]:
+def _key(asked: CreateView, analysis: ViewLineage) -> list[str]:
     names = analysis.columns.names
     key = list(asked.key) or analysis.key
     if key is None:
@@ -256,7 +256,7 @@ def _key(asked: CreateView, analysis: Any) -> list[str]:
 
 def _attributes(
     asked: CreateView,
-    analysis: Any,
+    analysis: ViewLineage,
     key: list[str],
     inputs: Mapping[str, Filled],
 ) -> dict[str, Any]:
@@ -277,7 +277,7 @@ def _attributes(
     return {**attributes, **({"columns": columns} if columns else {}), **given}
 
 
-def _is_personal(name: str, analysis: Any, inputs: Mapping[str, Filled]) -> bool:
+def _is_personal(name: str, analysis: ViewLineage, inputs: Mapping[str, Filled]) -> bool:
     """Return whether a column is made of a personal one."""
     origins = analysis.origins(name)
     return any(column in inputs[table].spec.personal for table, column in origins)
