@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ebbtide import MaterializedView
 from ebbtide.delta import log
 from ebbtide.delta.feed import commit_hash, gap, has_changes
 from ebbtide.delta.snapshot import Snapshot
@@ -19,7 +20,6 @@ from ebbtide.sources.source import (
     Records,
     Source,
 )
-from ebbtide.spec.view import MaterializedView
 from ebbtide.state_table.layout import newest_step
 from ebbtide.state_table.staged import Stager
 

@@ -12,10 +12,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from ebbtide import MaterializedView
 from ebbtide.errors import ViewQueryError
 from ebbtide.redaction import MASK
 from ebbtide.spec.ddl import type_ddl
-from ebbtide.spec.view import MaterializedView
 from ebbtide.views.lineage import Lineage, empty_table
 from ebbtide.views.refusals import (
     refuse_changing,
