@@ -34,12 +34,7 @@ MOST_ROWS = 200_000
 
 @dataclass(frozen=True)
 class PinnedTable:
-    """A table as of a version.
-
-    Args:
-        location: Where it is.
-        version: The version.
-    """
+    """A table at a location, as of a version."""
 
     location: str
     version: int
@@ -67,14 +62,14 @@ class PinnedTable:
 
         Args:
             cuts: The columns to be looked at, in the order of the values' columns; several: rows that fit one of them.
-            values: The values, each once.
+            values: The values.
 
         Returns:
-            The rows, with all columns; None if Spark has to look: of many rows, or by values that are not exact.
+            They, with all columns; None if Spark has to look: of many rows, or by values that are not exact.
         """
         files = self.snapshot.files.values()
         is_large = sum(file.size for file in files) > TABLE_BYTES or len(values) > MOST_ROWS
-        if is_large or not all(map(is_exact, values.schema.types)):
+        if is_large or not are_exact(values.schema):
             return None
         columns = to_arrow_schema(self.schema, timezone="UTC")
         names = set().union(*cuts)
@@ -124,8 +119,12 @@ class PinnedTable:
 
 def distinct(values: pa.Table) -> pa.Table:
     """Return each row once; all of them where values are not exact."""
-    is_comparable = all(map(is_exact, values.schema.types))
-    return values.group_by(values.column_names).aggregate([]) if is_comparable else values
+    return values.group_by(values.column_names).aggregate([]) if are_exact(values.schema) else values
+
+
+def are_exact(values: pa.Schema) -> bool:
+    """Return whether values can be compared here."""
+    return all(map(is_exact, values.types))
 
 
 def _may_fit(rows: pa.Table, cut: Sequence[str], values: pa.Table) -> np.ndarray:

@@ -35,8 +35,6 @@ RIGHT_FOLLOWS = {"Inner", "LeftSemi", "LeftAnti", "LeftOuter"}
 """Joins whose right side matters only where it matches the left one."""
 LEFT_FOLLOWS = {"Inner", "LeftSemi", "RightOuter"}
 """Joins whose left side matters only where it matches the right one."""
-
-
 Reading = tuple[str, dict[str, str]]
 """A table, at a place where it is read, and the columns of the view that are bound there, to which of its columns."""
 

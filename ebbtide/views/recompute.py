@@ -114,8 +114,7 @@ class Recomputing:
     @cached_property
     def own(self) -> PinnedTable:
         """The view's rows as they are now."""
-        newest = log.versions(self.sink)[-1]
-        return PinnedTable(self.sink, newest)
+        return PinnedTable(self.sink, log.versions(self.sink)[-1])
 
     @cached_property
     def extent(self) -> Extent:
@@ -202,6 +201,8 @@ class Recomputing:
 
     def _frame(self, values: pa.Table) -> DataFrame:
         frame = self.session.createDataFrame(values)
+        if not cutting.are_exact(values.schema):
+            frame = frame.distinct()  # -0.0 becomes 0.0, by which rows are found
         return frame.coalesce(1) if len(values) <= cutting.MOST_ROWS else frame
 
     def _read(self, table: PinnedTable) -> DataFrame:
