@@ -194,13 +194,14 @@ class Recomputing:
         """Return the rows of a table that have touched values, and perhaps others."""
         rows = table.cut(cuts, touched)
         if rows is not None:
-            frame = self.session.createDataFrame(rows, table.schema)
+            frame = self.session.createDataFrame(rows.combine_chunks(), table.schema)
             return frame.coalesce(1)  # so that joins of little with little need no shuffle
         whole = self._read(table)
         return with_values(whole, cuts[0], self._frame(touched)) if len(cuts) == 1 else whole
 
     def _frame(self, values: pa.Table) -> DataFrame:
-        frame = self.session.createDataFrame(values)
+        # Spark reads no further than the first empty chunk of two.
+        frame = self.session.createDataFrame(values.combine_chunks())
         if not cutting.are_exact(values.schema):
             frame = frame.distinct()  # -0.0 becomes 0.0, by which rows are found
         return frame.coalesce(1) if len(values) <= cutting.MOST_ROWS else frame
