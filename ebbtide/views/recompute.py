@@ -203,7 +203,7 @@ class Recomputing:
         # Spark reads no further than the first empty chunk of two.
         frame = self.session.createDataFrame(values.combine_chunks())
         if not cutting.are_exact(values.schema):
-            frame = frame.distinct()  # -0.0 becomes 0.0, by which rows are found
+            frame = frame.distinct()  # `cutting.distinct` leaves that to Spark
         return frame.coalesce(1) if len(values) <= cutting.MOST_ROWS else frame
 
     def _read(self, table: PinnedTable) -> DataFrame:
