@@ -29,11 +29,11 @@ from ebbtide.redaction import MASK
 from ebbtide.runtime.expression_tasks import Finishing, Reading, unpickled
 from ebbtide.runtime.function_calls import FunctionCalls
 from ebbtide.spec.ddl import TableSchema, type_ddl
+from ebbtide.spec.determinism import what_changes
 from ebbtide.spec.expressions import columns_read
 from ebbtide.spec.row_functions import UnfitFunctionError
 from ebbtide.spec.transform import ALLOWED, Transform
 from ebbtide.state_table.columns import spark_schema
-from ebbtide.views.determinism import what_changes
 
 SETTINGS = {
     "spark.sql.ansi.enabled": "true",

@@ -31,6 +31,7 @@ from ebbtide.operators.operator import Operator
 from ebbtide.operators.sequence.operator import SequenceOperator
 from ebbtide.operators.stateful.operator import StatefulOperator
 from ebbtide.paths import join, refuse_links, refuse_unusable, resolve
+from ebbtide.runtime.guests import view_source
 from ebbtide.sources.file_source import FileSource
 from ebbtide.sources.kafka.client import Client
 from ebbtide.sources.kafka.registry import Registry
@@ -45,7 +46,6 @@ from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.spec.view import MaterializedView
 from ebbtide.state_table.layout import newest_step
 from ebbtide.state_table.staged import Stager
-from ebbtide.views.inputs import ViewTables
 
 if TYPE_CHECKING:
     from ebbtide.sinks.changelog import ChangelogTable
@@ -242,7 +242,7 @@ class Plan:
     def source(self) -> Source:
         """Where the records come from; of a view its inputs' tables."""
         if isinstance(self.spec, MaterializedView):
-            return ViewTables(self.spec, self.all_pipelines)
+            return view_source()(self.spec, self.all_pipelines)
         make = _of_kind(SOURCES, self.spec.source, "source")
         return make(self.spec)
 

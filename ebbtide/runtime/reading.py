@@ -24,10 +24,11 @@ from ebbtide.runtime.belonging import without_its_checkpoint
 from ebbtide.runtime.decide import decide, expire, read_before, selected_changes
 from ebbtide.runtime.drift import columns_taken_in, refuse_drift
 from ebbtide.runtime.finding import RecordsOfBatch
+from ebbtide.runtime.guests import ViewStaging
 from ebbtide.runtime.pace import Pace, no_pace
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import StepProgress
-from ebbtide.runtime.stage import Staged, ViewStaging, stage, stage_view
+from ebbtide.runtime.stage import Staged, stage, stage_view
 from ebbtide.runtime.step import Stepper
 from ebbtide.sources.source import Part, Position, begun_at, n_places
 from ebbtide.spec.ddl import ddl_of

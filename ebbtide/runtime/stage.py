@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Self, cast
 import pyarrow as pa
 
 from ebbtide.model.offsets import Intervals
-from ebbtide.model.step import BatchSummary, ViewPosition
+from ebbtide.model.step import BatchSummary
 from ebbtide.paths import read_parquet
 from ebbtide.runtime.finding import Found, Order, nothing_found
+from ebbtide.runtime.guests import ViewSource, ViewStaging
 from ebbtide.sources.source import Records
 from ebbtide.state_table.staged import BAD_ROWS, StagedFile
 from ebbtide.state_table.staging import Staging, from_json
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ebbtide.runtime.plan import Plan
-    from ebbtide.views.inputs import ViewTables
 
 Find = Callable[[Sequence[Order]], Found]
 """Finds records by their orders."""
@@ -60,25 +60,6 @@ class Staged:
         return pa.concat_tables([BAD_ROWS.empty_table(), *tables])
 
 
-@dataclass(frozen=True)
-class ViewStaging:
-    """A step of a materialized view.
-
-    Args:
-        last: What the view was computed from by the step before; None before the first.
-        to: What it is to be computed from.
-        folder: For the files.
-        step: The step's number.
-        wall_ms: Its wall time, epoch ms.
-    """
-
-    last: ViewPosition | None
-    to: ViewPosition
-    folder: str
-    step: int
-    wall_ms: int
-
-
 def stage_view(plan: Plan, spark: SparkSession, staging: ViewStaging) -> Staged:
     """Compute what has changed of a materialized view.
 
@@ -87,19 +68,10 @@ def stage_view(plan: Plan, spark: SparkSession, staging: ViewStaging) -> Staged:
         spark: The session.
         staging: What it is computed from, and into which files.
     """
-    from ebbtide.views.recompute import Recomputing
-
-    recomputing = Recomputing(
-        spark,
-        cast("ViewTables", plan.source),
-        plan.sink.path,
-        staging.last,
-        staging.to,
-        staging.folder,
-    )
-    results = recomputing.stage(plan.stager(staging.folder), staging.step, staging.wall_ms)
+    source = cast("ViewSource", plan.source)
+    results, reason = source.stage(spark, plan.sink.path, plan.stager(staging.folder), staging)
     staged = Staged.of(results)
-    summary = replace(staged.summary, view=staging.to, recomputed=recomputing.extent.reason)
+    summary = replace(staged.summary, view=staging.to, recomputed=reason)
     return replace(staged, summary=summary)
 
 

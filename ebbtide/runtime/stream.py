@@ -17,12 +17,12 @@ from ebbtide.runtime.batches import Batches
 from ebbtide.runtime.callbacks import CallbackConnection
 from ebbtide.runtime.clock import Clock
 from ebbtide.runtime.following import Following, GoingOn, Watcher
+from ebbtide.runtime.guests import ViewSource
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import StepProgress
 from ebbtide.runtime.reading import SourceSteps
 from ebbtide.runtime.step import Stepper
 from ebbtide.sources.source import Discovery, beginning_of
-from ebbtide.views.inputs import ViewTables
 
 START_WAITS_S = (2.0, 10.0, 30.0, *[60.0] * 20)
 """Waits before the source is started again, 25 minutes with the attempts. Spark gives its Python process 10 s to connect, and no
@@ -99,7 +99,7 @@ class Stream:
         has_something = found.streams or plan.checkpoint.is_open
         if not has_something:
             return
-        if isinstance(plan.source, ViewTables):
+        if isinstance(plan.source, ViewSource):
             self.report(self._view_step(plan.source))
             return
         self.begin("starting the stream")
@@ -140,7 +140,7 @@ class Stream:
                 stop.wait(faults.wait_after(error))
                 is_again = True
 
-    def _view_step(self, tables: ViewTables) -> StepProgress:
+    def _view_step(self, tables: ViewSource) -> StepProgress:
         """Make the one step of a materialized view's run: up to the versions that its tables have now.
 
         A step that was decided, and not finished, is finished instead.

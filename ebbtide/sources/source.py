@@ -121,7 +121,7 @@ class Records(Protocol):
 
 
 class Source(Protocol):
-    """Where a pipeline's records come from."""
+    """Where a pipeline's records come from. What has a body here is right for a source that loses nothing and remembers nothing."""
 
     def refuse_absent(self) -> None:
         """Refuse a source whose first batch cannot be read, before anything is made or thrown away: later that is refused, too.
@@ -155,6 +155,7 @@ class Source(Protocol):
         Args:
             since: As for `discover`.
         """
+        return Discovery()
 
     def gone(self, read: Mapping[str, int | None], span: Position | None) -> str | None:
         """Name what was read and could not be read again from the beginning; None if all could.
@@ -166,6 +167,7 @@ class Source(Protocol):
         Raises:
             EbbtideError: as `discover` of a first run.
         """
+        return None
 
     def backlog(self, found: Discovery) -> Backlog:
         """Measure what a run would read. Loads no Spark.
@@ -173,6 +175,7 @@ class Source(Protocol):
         Args:
             found: What `discover` returned.
         """
+        return Backlog(files=len(found.parts))
 
     def note(self, found: Discovery, location: str) -> None:
         """Note what was found since for a stream that is running: it takes the next batch from there.
@@ -211,6 +214,7 @@ class Source(Protocol):
 
     def parts_of(self, offset: Any) -> Sequence[Part]:
         """Return the parts that a batch read, by its offset; remembered, so that no later run reads them again."""
+        return []
 
     def position_of(self, offset: Any, since: Position | None) -> Position | None:
         """Return the position of a batch, by its offset; None of a source with parts.
@@ -222,3 +226,4 @@ class Source(Protocol):
         Raises:
             CheckpointMismatchError: the batch does not follow on it.
         """
+        return None

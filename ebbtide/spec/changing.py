@@ -1,6 +1,6 @@
 """What in SQL gives something else by itself: from run to run, from machine to machine, or by the order in which rows come.
 
-Spark says of most of it that it is not deterministic, or replaces it by what is current (`ebbtide.views.determinism`). This list is
+Spark says of most of it that it is not deterministic, or replaces it by what is current (`ebbtide.spec.determinism`). This list is
 of all functions of Spark 4.2 (`SHOW ALL FUNCTIONS`), and holds those too that Spark takes for deterministic.
 """
 
@@ -91,7 +91,7 @@ OF_THE_ORDER = frozenset(
         "TUPLE_UNION_AGG_INTEGER",
     }
 )
-"""Aggregates that keep a part of what they see: which one, the order says. Of `first`, `collect_list` and the like `ebbtide.views.catalyst` says when."""
+"""Aggregates that keep a part of what they see: which one, the order says. Of `first`, `collect_list` and the like `ebbtide.views.refusals` says when."""
 CHANGING = OF_THE_RUN | OF_THE_TASK | OF_CHANCE | OF_THE_ORDER
 """All of them, in capitals."""
 _OF_TIME = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ"})

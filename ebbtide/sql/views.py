@@ -14,6 +14,7 @@ from ebbtide.delta import log
 from ebbtide.errors import ConfigError, SqlError, ViewQueryError
 from ebbtide.ledger.lease import Lease
 from ebbtide.paths import delete
+from ebbtide.runtime.guests import ViewLineage, view_source
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import ddl_of, is_exact
 from ebbtide.spec.pipeline import NAME
@@ -37,7 +38,6 @@ from ebbtide.sql.tokens import Statement
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ebbtide.views.query import Analysis
 
 VIEW = "ebbtide.dagster.MaterializedView"
 """What the file of a view says that it is."""
@@ -58,7 +58,7 @@ class PlannedView:
     """
 
     attributes: dict[str, Any]
-    analysis: Analysis
+    analysis: ViewLineage
 
     @property
     def name(self) -> str:
@@ -67,11 +67,15 @@ class PlannedView:
 
     def text(self) -> str:
         """Say what it is, and of each input which rows a change of it has computed again."""
-        lineage = self.analysis.lineage
+        lineage = self.analysis
         lines = []
         for table in sorted(lineage.tables):
-            columns = lineage.columns_of(table)
-            computed = f"the rows of the same {', '.join(columns)}" if columns else f"all rows: {lineage.reason(table)}"
+            columns = lineage.common_columns([table])
+            computed = (
+                f"the rows of the same {', '.join(columns)}"
+                if columns
+                else "all rows: no column shows which it touches"
+            )
             lines.append(f"a change of {table} computes {computed}")
         return written(self.attributes) + "\n".join(lines)
 
@@ -98,7 +102,7 @@ def plan_view(catalog: Catalog, asked: CreateView, spark: Callable[[], SparkSess
     _refuse_cycle(entries, name, list(tables))
     analysis = _analysed(spark(), asked.query, tables)
     key = _key(asked, analysis)
-    inputs = sorted(analysis.lineage.tables)
+    inputs = sorted(analysis.tables)
     attributes = _attributes(
         asked,
         analysis,
@@ -213,21 +217,20 @@ def _refuse_cycle(entries: Mapping[str, Entry], name: str, inputs: list[str]) ->
         ways += [[*way, table] for table in inputs_of.get(way[-1], []) if table not in way]
 
 
-def _analysed(spark: SparkSession, query: Statement, tables: Mapping[str, Filled]) -> Analysis:
+def _analysed(spark: SparkSession, query: Statement, tables: Mapping[str, Filled]) -> ViewLineage:
     from ebbtide.state_table.columns import spark_schema
-    from ebbtide.views.query import analyse, new_session  # only once Spark is needed
 
     schemas = {name: spark_schema(entry.spec.sink_table.columns, nullable=True) for name, entry in tables.items()}
     keys = {name: entry.spec.sink_key for name, entry in tables.items()}
     try:
-        return analyse(new_session(spark), query.text, schemas, keys)
+        return view_source().analyse(spark, query.text, schemas, keys)
     except ViewQueryError as error:
         raise SqlError(f"{error} The query begins at {query.place}.") from error
 
 
-def _key(asked: CreateView, analysis: Analysis) -> list[str]:
+def _key(asked: CreateView, analysis: ViewLineage) -> list[str]:
     names = analysis.columns.names
-    key = list(asked.key) or analysis.lineage.key
+    key = list(asked.key) or analysis.key
     if key is None:
         raise SqlError.of(
             f"The query at {asked.query.place} does not show which columns identify a row.",
@@ -253,7 +256,7 @@ def _key(asked: CreateView, analysis: Analysis) -> list[str]:
 
 def _attributes(
     asked: CreateView,
-    analysis: Analysis,
+    analysis: ViewLineage,
     key: list[str],
     inputs: Mapping[str, Filled],
 ) -> dict[str, Any]:
@@ -274,9 +277,9 @@ def _attributes(
     return {**attributes, **({"columns": columns} if columns else {}), **given}
 
 
-def _is_personal(name: str, analysis: Analysis, inputs: Mapping[str, Filled]) -> bool:
+def _is_personal(name: str, analysis: ViewLineage, inputs: Mapping[str, Filled]) -> bool:
     """Return whether a column is made of a personal one."""
-    origins = analysis.lineage.origins(name)
+    origins = analysis.origins(name)
     return any(column in inputs[table].spec.personal for table, column in origins)
 
 

@@ -1,594 +1,241 @@
-"""Which rows of a query's result a row of an input can touch. Pure: it knows neither SQL nor Spark.
+"""Which rows of a query's result a row of an input can touch, as Spark's optimizer shows it.
 
-A query is put together from the tables that it reads upwards, by `project`, `join`, `group` and the like. Of each column of
-an intermediate result it is known to which columns of which tables it is **bound**. A column `a` is bound to the column `c` of
-a table T if, for any set of values V, the rows with `a` in V stay the same when T is cut down to its rows with `c` in V. So a
-change of rows of T with `c` = v touches no row but those with `a` = v, and these are computed right from the cut table. Null
-counts as a value.
+A column `a` of a result is **bound** to a column `c` of a table if, for any set of values V, the rows with `a` in V stay the same
+when the table is cut down to its rows with `c` in V. So a change of rows of the table with `c` = v touches no row but those with
+`a` = v, and these are computed right from the cut table. Null counts as a value. Several columns are bound together, by tuples of values.
 
-Several bonds of a column hold together: each of them holds for any contents of the other tables, so also for cut ones.
-A table that is read twice is two readings here, each bound by itself.
+A filter `a <=> m` is put above the query, where the marker `m` is a value that the optimizer knows nothing of. The optimizer moves
+and copies filters downward as long as the result is the same, whatever rows the tables have. Where `c <=> m` arrives at a
+table, its other rows do not matter to rows with `a` = m: there `a` is bound to `c`. What holds for each value m holds for a set of them,
+since a reading that is given more rows than those of m filters them by itself. Where no filter arrives, all rows are computed.
+
+A table that is read twice is two readings here, each bound by itself. The optimizer passes filters from one side of a join to the
+other by `=` alone; for `<=>`, as of INTERSECT and EXCEPT, `_narrowed` does the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
-
-Column = int
-"""Id of a column of an intermediate result."""
-Reading = int
-"""Number of a place where the query reads a table."""
-Bonds = Mapping[Reading, str]
-"""Readings to a column of their tables."""
-Equality = tuple[Column, Column]
-"""Two columns of one type that a condition wants to be equal."""
-Origin = tuple[str, str]
-"""A table and a column of it."""
-
-
-class Joining(StrEnum):
-    """How two results are joined: which side's rows stay without a match, and whether the right side's columns are shown."""
-
-    INNER = "inner"
-    LEFT = "left"
-    RIGHT = "right"
-    FULL = "full"
-    SEMI = "semi"
-    ANTI = "anti"
-
-
-@dataclass(frozen=True)
-class Relation:
-    """An intermediate result of a query.
-
-    Args:
-        columns: Its columns, in order.
-        readings: The tables that it is computed from, by reading.
-        bonds: Column to what it is bound to.
-        origins: Column to the columns of tables that its values are made of.
-        key: Columns that identify its rows; None if that is not known.
-        equal: Columns that are equal in each row.
-        losses: Why a reading is bound to no column any more.
-    """
-
-    columns: tuple[Column, ...]
-    readings: Mapping[Reading, str] = field(default_factory=dict)
-    bonds: Mapping[Column, Bonds] = field(default_factory=dict)
-    origins: Mapping[Column, frozenset[Origin]] = field(default_factory=dict)
-    key: frozenset[Column] | None = None
-    equal: frozenset[Equality] = frozenset()
-    losses: Mapping[Reading, str] = field(default_factory=dict)
-
-    def bonds_of(self, column: Column) -> Bonds:
-        """Return what a column is bound to."""
-        return self.bonds.get(column, {})
-
-    def origins_of(self, columns: Iterable[Column]) -> frozenset[Origin]:
-        """Return what some columns are made of."""
-        found = [self.origins.get(column, frozenset()) for column in columns]
-        return frozenset().union(*found)
-
-
-def read(
-    reading: Reading,
-    table: str,
-    names: Mapping[Column, str],
-    key: Iterable[Column] = (),
-) -> Relation:
-    """Return the rows of a table.
-
-    Args:
-        reading: A number of its own.
-        table: The table's name.
-        names: Its columns, in order, with their names.
-        key: Those of its key.
-    """
-    bonds: dict[Column, Bonds] = {}
-    origins: dict[Column, frozenset[Origin]] = {}
-    for column, name in names.items():
-        origin = (table, name)
-        bonds[column] = {reading: name}
-        origins[column] = frozenset({origin})
-    return Relation(
-        columns=tuple(names),
-        readings={reading: table},
-        bonds=bonds,
-        origins=origins,
-        key=frozenset(key) or None,
-    )
-
-
-def constants(columns: Sequence[Column]) -> Relation:
-    """Return rows that no table is read for."""
-    return Relation(tuple(columns))
-
-
-@dataclass(frozen=True)
-class Output:
-    """A column of a projection.
-
-    Args:
-        column: It.
-        of: The column that it is, by another name perhaps; None: it is computed.
-        reads: The columns that its expression reads.
-        within: What the subqueries in its expression give.
-    """
-
-    column: Column
-    of: Column | None
-    reads: tuple[Column, ...]
-    within: frozenset[Origin] = frozenset()
-
-
-def project(below: Relation, outputs: Sequence[Output]) -> Relation:
-    """Return a projection: a column that is taken as it is keeps its bonds."""
-    shown = _shown(outputs)
-    bonds = {column: below.bonds_of(of) for of, column in _taken(outputs)}
-    projected = replace(
-        below,
-        columns=_columns(outputs),
-        bonds=bonds,
-        origins=_made(below, outputs),
-        key=_key_shown(below.key, shown),
-        equal=_equal_shown(below.equal, shown),
-    )
-    return _with_losses(projected, [below], "no column that identifies its rows is selected")
-
-
-def _columns(outputs: Sequence[Output]) -> tuple[Column, ...]:
-    return tuple(output.column for output in outputs)
-
-
-def _made(below: Relation, outputs: Sequence[Output]) -> dict[Column, frozenset[Origin]]:
-    """Return what the columns of a projection are made of."""
-    origins = {}
-    for output in outputs:
-        read_there = below.origins_of(output.reads)
-        origins[output.column] = read_there | output.within
-    return origins
-
-
-def _taken(outputs: Sequence[Output]) -> Iterator[tuple[Column, Column]]:
-    """Yield the columns that a projection takes as they are, each with what it is called there."""
-    for output in outputs:
-        if output.of is not None:
-            yield output.of, output.column
-
-
-def _shown(outputs: Sequence[Output]) -> dict[Column, Column]:
-    """Return a column of a projection for each that it takes as it is."""
-    return dict(_taken(outputs))
-
-
-def _equal_shown(
-    equal: Iterable[Equality],
-    shown: Mapping[Column, Column],
-) -> frozenset[Equality]:
-    """Return which columns of a projection are equal."""
-    found = set()
-    for one, other in equal:
-        if one in shown and other in shown:
-            pair = (shown[one], shown[other])
-            found.add(pair)
-    return frozenset(found)
-
-
-def _key_shown(
-    key: frozenset[Column] | None,
-    shown: Mapping[Column, Column],
-) -> frozenset[Column] | None:
-    """Return a key in the columns of a projection; None if one of them is not shown."""
-    if key is None:
-        return None
-    if not key <= shown.keys():
-        return None
-    return frozenset(shown[column] for column in key)
-
-
-def restrict(below: Relation, equalities: Iterable[Equality]) -> Relation:
-    """Return the rows that fit a condition: columns that must be equal share their bonds."""
-    equal = below.equal.union(equalities)
-    bonds = _shared(below.bonds, equal)
-    return replace(below, bonds=bonds, equal=equal)
-
-
-def join(
-    left: Relation,
-    right: Relation,
-    how: Joining,
-    equalities: Sequence[Equality],
-) -> Relation:
-    """Return a join.
-
-    The side whose rows stay without a match keeps its bonds, and is bound to the other by the equalities. Columns of the other
-    side are null where there is no match: any of its rows may touch those.
-
-    Args:
-        left: The left side.
-        right: The right side.
-        how: Which join.
-        equalities: What its condition wants, of columns of both sides.
-    """
-    columns = left.columns
-    if how not in (Joining.SEMI, Joining.ANTI):
-        columns += right.columns
-    equal = _equal_joined(left, right, how, equalities)
-    bonds = _bonds_joined(left, right, how, equalities)
-    joined = Relation(
-        columns=columns,
-        readings={**left.readings, **right.readings},
-        bonds=_shared(bonds, equal),
-        origins={**left.origins, **right.origins},
-        key=_key_of_join(left, right, how, equalities),
-        equal=equal,
-        losses={**left.losses, **right.losses},
-    )
-    return _with_losses(joined, [left, right], f"a {how} join")
-
-
-def _equal_joined(
-    left: Relation,
-    right: Relation,
-    how: Joining,
-    equalities: Sequence[Equality],
-) -> frozenset[Equality]:
-    """Return which columns are equal in each row of a join, also in one without a match."""
-    if how is Joining.INNER:
-        return left.equal.union(right.equal, equalities)
-    if how is Joining.FULL:
-        return frozenset()
-    kept = right if how is Joining.RIGHT else left
-    return kept.equal
-
-
-def _bonds_joined(
-    left: Relation,
-    right: Relation,
-    how: Joining,
-    equalities: Sequence[Equality],
-) -> dict[Column, Bonds]:
-    """Return the bonds that the sides of a join keep, and those that its condition gives them."""
-    if how is Joining.INNER:
-        return {**left.bonds, **right.bonds}
-    if how is Joining.FULL:
-        return {}
-    kept, other = (right, left) if how is Joining.RIGHT else (left, right)
-    bonds = {column: kept.bonds_of(column) for column in kept.columns}
-    for first, second in equalities:
-        own, others = (first, second) if first in bonds else (second, first)
-        if own in bonds:
-            bonds[own] = {**other.bonds_of(others), **bonds[own]}
-    return bonds
-
-
-def _key_of_join(
-    left: Relation,
-    right: Relation,
-    how: Joining,
-    equalities: Sequence[Equality],
-) -> frozenset[Column] | None:
-    """Return the key of a side for each of whose rows there is no more than one of the other."""
-    if how in (Joining.SEMI, Joining.ANTI):
-        return left.key
-    if left.key is None or right.key is None:
-        return None
-    equated: set[Column] = set()
-    for pair in equalities:
-        if _is_across(pair, left):
-            equated.update(pair)
-    if how in (Joining.INNER, Joining.LEFT) and right.key <= equated:
-        return left.key
-    if how in (Joining.INNER, Joining.RIGHT) and left.key <= equated:
-        return right.key
-    return None
-
-
-def _is_across(pair: Equality, left: Relation) -> bool:
-    first, second = pair
-    is_first_left = first in left.columns
-    is_second_left = second in left.columns
-    return is_first_left != is_second_left
-
-
-def _shared(
-    bonds: Mapping[Column, Bonds],
-    equalities: Iterable[Equality],
-) -> dict[Column, Bonds]:
-    """Give columns that are equal the bonds of each other, until there are no more to give."""
-    shared = dict(bonds)
-    pairs = list(equalities)
-    is_changing = True
-    while is_changing:
-        is_changing = False
-        for first, second in pairs:
-            one = shared.get(first, {})
-            other = shared.get(second, {})
-            if one.keys() != other.keys():
-                together = {**one, **other}
-                shared[first] = {**together, **one}
-                shared[second] = {**together, **other}
-                is_changing = True
-    return shared
-
-
-def group(
-    below: Relation,
-    by: Iterable[Column],
-    outputs: Sequence[Output],
-    key: frozenset[Column] | None = None,
-) -> Relation:
-    """Return one row a group: only columns that it is grouped by keep their bonds.
-
-    Args:
-        below: What is grouped.
-        by: The columns by which; of a computed expression there is none.
-        outputs: What is shown of a group.
-        key: Those of the outputs that show all that it is grouped by; None: not all of it is shown.
-    """
-    kept_bonds = _only(below.bonds, set(by))
-    kept = replace(below, bonds=kept_bonds)
-    projected = project(kept, outputs)
-    shown = replace(projected, key=key)
-    return _with_losses(shown, [below], "an aggregate that is not grouped by a column of it")
-
-
-def window(
-    below: Relation,
-    by: Iterable[Column],
-    outputs: Sequence[Output],
-) -> Relation:
-    """Return rows with what is computed over the others of their partition: only columns that partition keep their bonds."""
-    kept_bonds = _only(below.bonds, set(by))
-    extended = _extended(below, outputs)
-    kept = replace(extended, bonds=kept_bonds)
-    return _with_losses(kept, [below], "a window that is not partitioned by a column of it")
-
-
-def generate(below: Relation, outputs: Sequence[Output]) -> Relation:
-    """Return several rows for each row, with further columns."""
-    extended = _extended(below, outputs)
-    return replace(extended, key=None)
-
-
-def _extended(below: Relation, outputs: Sequence[Output]) -> Relation:
-    """Return rows with further columns."""
-    made = _made(below, outputs)
-    return replace(
-        below,
-        columns=(*below.columns, *_columns(outputs)),
-        origins={**below.origins, **made},
-    )
-
-
-def distinct(below: Relation) -> Relation:
-    """Return each row once."""
-    key = below.key or frozenset(below.columns)
-    return replace(below, key=key)
-
-
-def combine(branches: Sequence[Relation]) -> Relation:
-    """Return a UNION, INTERSECT or EXCEPT: its columns are the first one's, bound as those in their places."""
-    columns = branches[0].columns
-    bonds: dict[Column, dict[Reading, str]] = {column: {} for column in columns}
-    origins: dict[Column, frozenset[Origin]] = dict.fromkeys(columns, frozenset())
-    for branch in branches:
-        for column, own in zip(columns, branch.columns, strict=True):
-            bonds[column] |= branch.bonds_of(own)
-            origins[column] |= branch.origins_of([own])
-    combined = Relation(
-        columns=columns,
-        readings=_readings(branches),
-        bonds=bonds,
-        origins=origins,
-        losses=_losses(branches),
-    )
-    return _with_losses(combined, branches, "a branch of a UNION, INTERSECT or EXCEPT")
-
-
-def unknown(
-    parts: Sequence[Relation],
-    made: Iterable[Column],
-    why: str,
-) -> Relation:
-    """Return what is done to some results in a way that is not known: any row of theirs may touch any row of it.
-
-    Args:
-        parts: The results.
-        made: The columns that come with it: they may be made of all that there is below.
-        why: What is done.
-    """
-    columns: list[Column] = []
-    origins: dict[Column, frozenset[Origin]] = {}
-    for part in parts:
-        columns += part.columns
-        origins |= part.origins
-    all_origins = frozenset().union(*origins.values())
-    for column in made:
-        origins.setdefault(column, all_origins)
-    readings = _readings(parts)
-    lost = dict.fromkeys(readings, why)
-    return Relation(
-        columns=tuple(columns),
-        readings=readings,
-        origins=origins,
-        losses={**lost, **_losses(parts)},
-    )
-
-
-def _readings(parts: Sequence[Relation]) -> dict[Reading, str]:
-    readings: dict[Reading, str] = {}
-    for part in parts:
-        readings |= part.readings
-    return readings
-
-
-def _losses(parts: Sequence[Relation]) -> dict[Reading, str]:
-    losses: dict[Reading, str] = {}
-    for part in parts:
-        losses |= part.losses
-    return losses
-
-
-def renumbered(below: Relation, columns: Sequence[Column]) -> Relation:
-    """Return a result under other ids of its columns."""
-    outputs = []
-    for column, of in zip(columns, below.columns, strict=True):
-        output = Output(column, of, reads=(of,))
-        outputs.append(output)
-    return project(below, outputs)
-
-
-def beside(
-    below: Relation,
-    inner: Iterable[Relation],
-    outer: Sequence[Column] = (),
-) -> Relation:
-    """Return a result whose expressions read further tables: any row of these may touch any row of it.
-
-    Args:
-        below: The result.
-        inner: What the subqueries of an expression give.
-        outer: The columns of `below` that the expression reads, also within these.
-    """
-    readings = dict(below.readings)
-    losses = dict(below.losses)
-    origins = dict(below.origins)
-    outer_origins = below.origins_of(outer)
-    for relation in inner:
-        readings |= relation.readings
-        losses |= dict.fromkeys(relation.readings, "it is read in a subquery of an expression")
-        for column in relation.columns:
-            own = relation.origins_of([column])
-            origins.setdefault(column, own | outer_origins)
-    return replace(
-        below,
-        readings=readings,
-        losses=losses,
-        origins=origins,
-    )
-
-
-def unbound(below: Relation, why: str) -> Relation:
-    """Return a result of which nothing is known but what it reads."""
-    freed = replace(
-        below,
-        bonds={},
-        key=None,
-        equal=frozenset(),
-    )
-    return _with_losses(freed, [below], why)
-
-
-def _only(
-    bonds: Mapping[Column, Bonds],
-    columns: set[Column],
-) -> dict[Column, Bonds]:
-    return {column: own for column, own in bonds.items() if column in columns}
-
-
-def _with_losses(
-    after: Relation,
-    before: Sequence[Relation],
-    why: str,
-) -> Relation:
-    """Note why readings that were bound before are not any more."""
-    was_bound: set[Reading] = set()
-    for part in before:
-        was_bound |= _bound(part)
-    lost = was_bound - _bound(after)
-    reasons = dict.fromkeys(lost, why)
-    return replace(after, losses={**reasons, **after.losses})
-
-
-def _bound(relation: Relation) -> set[Reading]:
-    bound: set[Reading] = set()
-    for column in relation.columns:
-        bound.update(relation.bonds_of(column))
-    return bound
-
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from ebbtide.views import catalyst
+from ebbtide.views.catalyst import TABLE, column, kind, listed, output
+from ebbtide.views.origins import Origin, Origins
 
 Cut = tuple[tuple[str, ...], ...]
 """For each reading of an input the columns of it that hold the values of some columns of the view."""
+RIGHT_FOLLOWS = {"Inner", "LeftSemi", "LeftAnti", "LeftOuter"}
+"""Joins whose right side matters only where it matches the left one."""
+LEFT_FOLLOWS = {"Inner", "LeftSemi", "RightOuter"}
+"""Joins whose left side matters only where it matches the right one."""
+Reading = tuple[str, dict[str, str]]
+"""A table, at a place where it is read, and the columns of the view that are bound there, to which of its columns."""
+
+
+def empty_table(
+    session: SparkSession,
+    name: str,
+    schema: StructType,
+    key: Sequence[str] = (),
+) -> DataFrame:
+    """Return a table as the optimizer is to see it: its columns name it, and it might have any rows.
+
+    Args:
+        session: Of the query.
+        name: The table's name.
+        schema: Its columns.
+        key: Columns that identify its rows; none: unknown.
+    """
+    named = StructType()
+    for each in schema:
+        named.add(
+            each.name,
+            each.dataType,
+            nullable=True,
+            metadata={TABLE: name},
+        )
+    classic: Any = session
+    java_schema = classic._jsparkSession.parseDataType(named.json())
+    no_rows = classic.sparkContext._jsc.emptyRDD()  # of a list of rows the optimizer would know that there are none
+    table = DataFrame(
+        classic._jsparkSession.createDataFrame(no_rows, java_schema),
+        session,
+    )
+    return table.dropDuplicates(list(key)) if key else table
 
 
 @dataclass(frozen=True)
 class Lineage:
-    """What a view's columns tell about its inputs.
+    """What a view's columns say of its inputs.
 
     Args:
-        names: Names of the view's columns, in order.
-        result: What its query gives.
+        rows: What the query gives, over tables of `empty_table`.
+        keyed: The same over such tables with their keys.
+        tables: The inputs that are read.
     """
 
-    names: tuple[str, ...]
-    result: Relation
+    rows: DataFrame
+    keyed: DataFrame
+    tables: frozenset[str]
+    _known: dict[tuple[str, ...], list[Reading]] = field(default_factory=dict)
 
-    def columns_of(self, table: str) -> list[str]:
-        """Return the columns of the view that are bound in every reading of an input; none: it has to be computed whole."""
-        readings = self._readings(table)
-        found = []
-        for name, column in self._named():
-            bonds = self.result.bonds_of(column)
-            is_bound = all(reading in bonds for reading in readings)
-            if readings and is_bound:
-                found.append(name)
-        return found
+    @property
+    def columns(self) -> pa.Schema:
+        """The view's columns."""
+        return to_arrow_schema(self.rows.schema, timezone="UTC")
 
     def common_columns(self, tables: Iterable[str]) -> list[str]:
-        """Return the columns of the view that are bound in every reading of several inputs."""
-        common = list(self.names)
-        for table in tables:
-            own = self.columns_of(table)
-            common = [name for name in common if name in own]
-        return common
+        """Return the columns of the view that are bound, together, in every reading of some inputs; none: all is computed."""
+        wanted = set(tables)
+        columns = list(self.rows.columns)
+        while columns:
+            bound = [own for table, own in self.readings(columns) if table in wanted]
+            kept = [name for name in columns if all(name in own for own in bound)]
+            if kept == columns:
+                break
+            columns = kept  # what the others' filters helped to bind may be free without them
+        return columns
 
-    def cut(self, table: str, columns: Sequence[str]) -> Cut:
-        """Return for each reading of an input what columns of the view are called there.
-
-        Args:
-            table: The input.
-            columns: Of the view, some of `columns_of`.
-        """
-        column_named = dict(self._named())
+    def cut(self, table: str, columns: Sequence[str]) -> Cut | None:
+        """Return what columns of the view are called in each reading of an input, of which there may be none; None: some are not bound."""
         cuts = set()
-        for reading in self._readings(table):
-            own = []
-            for name in columns:
-                bonds = self.result.bonds_of(column_named[name])
-                own.append(bonds[reading])
-            cuts.add(tuple(own))
+        for name, bound in self.readings(columns):
+            if name != table:
+                continue
+            if not bound.keys() >= set(columns):
+                return None
+            cuts.add(tuple(bound[own] for own in columns))
         return tuple(sorted(cuts))
-
-    def reason(self, table: str) -> str:
-        """Say why an input has to be computed whole."""
-        for reading in self._readings(table):
-            if reading in self.result.losses:
-                return self.result.losses[reading]
-        return "no column of the view is bound to one column in all places where it is read"
 
     @property
     def key(self) -> list[str] | None:
-        """The columns by which the query tells its rows apart; None if that is not known."""
-        key = self.result.key
-        if key is None or not key <= set(self.result.columns):
-            return None
-        return [name for name, column in self._named() if column in key]
+        """The columns by which the query identifies its rows, as few and as far left as can be; None if that is not known."""
+        names = list(self.keyed.columns)
+        return min(
+            self.keys,
+            key=lambda key: (
+                len(key),
+                [names.index(name) for name in key],
+            ),
+            default=None,
+        )
+
+    @cached_property
+    def keys(self) -> list[list[str]]:
+        """Columns of which no two rows have the same values, as Spark knows them."""
+        plan = self.keyed._jdf.queryExecution().optimizedPlan()
+        shown = dict(zip(output(plan), self.keyed.columns, strict=True))
+        found = []
+        for key in listed(plan.distinctKeys()):
+            ids = {column(each) for each in listed(key)}
+            if ids and ids <= shown.keys():
+                found.append([name for id_, name in shown.items() if id_ in ids])
+        return found
 
     def origins(self, name: str) -> frozenset[Origin]:
         """Return what a column of the view is made of."""
-        column_named = dict(self._named())
-        return self.result.origins_of([column_named[name]])
+        place = self.rows.columns.index(name)
+        return self._origins.of(output(self._origins.plan)[place])
+
+    @cached_property
+    def _origins(self) -> Origins:
+        return Origins(self.rows._jdf.queryExecution().optimizedPlan())
+
+    def readings(self, columns: Sequence[str]) -> list[Reading]:
+        """Return where the optimizer reads tables for the rows with some values of columns of the view."""
+        names = tuple(columns)
+        if names not in self._known:
+            pushdown = Pushdown(self.rows.sparkSession, names)
+            self._known[names] = pushdown.readings(self.rows)
+        return self._known[names]
+
+
+@dataclass(frozen=True)
+class Pushdown:
+    """Filters of some columns, and where they arrive.
+
+    Args:
+        session: Of the query.
+        columns: The columns; the number of each is that of its marker.
+    """
+
+    session: Any
+    columns: tuple[str, ...]
+
+    def readings(self, rows: DataFrame) -> list[Reading]:
+        """Return the readings of tables below filters of the columns, in what a query gives."""
+        plan = rows._jdf.queryExecution().analyzed()
+        attribute_of = dict(zip(rows.columns, listed(plan.output()), strict=True))
+        wanted = []
+        for number, name in enumerate(self.columns):
+            attribute = attribute_of[name]
+            marker = self._expressions.BoundReference(number, attribute.dataType(), True)
+            wanted.append(self._expressions.EqualNullSafe(attribute, marker))
+        return list(self._below(self._optimized(plan, wanted)))
 
     @property
-    def tables(self) -> set[str]:
-        """The inputs that are read."""
-        return set(self.result.readings.values())
+    def _expressions(self) -> Any:
+        return self.session._jvm.org.apache.spark.sql.catalyst.expressions
 
-    def _named(self) -> Iterator[tuple[str, Column]]:
-        return zip(self.names, self.result.columns, strict=True)
+    def _optimized(self, plan: Any, conditions: Sequence[Any]) -> Any:
+        """Return what the optimizer makes of a plan below some filters."""
+        spark_sql = self.session._jvm.org.apache.spark.sql
+        for condition in conditions:
+            plan = spark_sql.catalyst.plans.logical.Filter(condition, plan)
+        filtered = spark_sql.classic.Dataset.ofRows(self.session._jsparkSession, plan)
+        return filtered.queryExecution().optimizedPlan()
 
-    def _readings(self, table: str) -> list[Reading]:
-        readings = self.result.readings
-        return [reading for reading, name in readings.items() if name == table]
+    def _below(self, plan: Any, above: Any = None) -> Iterator[Reading]:
+        """Yield the readings in a plan, which is below a node or stands alone."""
+        below = self._sides(plan) if kind(plan) == "Join" else listed(plan.children())
+        attributes = [] if below else listed(plan.output())
+        table = catalyst.table_of(attributes[0]) if attributes else None
+        if table is not None:
+            yield table, self._bound(above)
+        for child in below:
+            yield from self._below(child, plan)
+        for inner in listed(plan.subqueries()):
+            yield from self._below(inner)
+
+    def _bound(self, above: Any) -> dict[str, str]:
+        """Return which columns of the view a filter directly above a table binds, to which of its columns."""
+        bound: dict[str, str] = {}
+        if above is not None and kind(above) == "Filter":
+            for attribute, marker in _marked(above):
+                bound.setdefault(self.columns[marker.ordinal()], str(attribute.name()))
+        return bound
+
+    def _sides(self, join: Any) -> list[Any]:
+        """Return the sides of a join, each filtered by what `<=>` makes of the other one's filters."""
+        left, right = join.left(), join.right()
+        equal = catalyst.null_safe_pairs(join)
+        how = join.joinType().toString()
+        if how in RIGHT_FOLLOWS:
+            right = self._narrowed(right, left, equal)
+        if how in LEFT_FOLLOWS:
+            left = self._narrowed(left, right, equal)
+        return [left, right]
+
+    def _narrowed(self, side: Any, other: Any, equal: Sequence[tuple[Any, Any]]) -> Any:
+        """Return a side of a join with the filters that hold in the other one, where values are to be equal."""
+        conditions = []
+        for attribute, marker in _marked(other) if equal else ():
+            for one, same in equal:
+                if one.semanticEquals(attribute) and same.references().subsetOf(side.outputSet()):
+                    conditions.append(self._expressions.EqualNullSafe(same, marker))
+        return self._optimized(side, conditions) if conditions else side
+
+
+def _marked(plan: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the columns that equal markers in all rows of a plan, each with its marker."""
+    for constraint in listed(plan.constraints()):
+        for one, other in catalyst.both_ways(constraint):
+            if kind(one) == "AttributeReference" and kind(other) == "BoundReference":
+                yield one, other

@@ -1,37 +1,40 @@
 """A step of a view: what of it may have changed is computed again, and the difference staged as changes.
 
-1. The inputs' change feeds, from the versions of the last step to those of this one, give the values of those columns of the
+1. The inputs' change files, from the versions of the last step to those of this one, give the values of those columns of the
    view that are bound in every changed input (`ebbtide.views.lineage`). Rows with other values stay as they are.
 2. The query is evaluated over the pinned versions, each input cut down to the rows with such values where it is bound.
 3. Its rows with such values, against those that the view has: what is new or another is an upsert, a key that is gone a delete.
 
-The query is Spark's in any case. What is little is cut here (`ebbtide.views.cutting`), and Spark is given that; else Spark cuts, and no
-row but what a task stages leaves the JVM.
+The query is Spark's in any case. Small tables are cut here (`ebbtide.views.cutting`), large ones by Spark's semi joins; no row but
+what a task stages leaves the JVM.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from ebbtide.delta import log
 from ebbtide.model.step import ViewPosition
-from ebbtide.paths import join
-from ebbtide.spec.ddl import is_exact
-from ebbtide.spec.view import MaterializedView
-from ebbtide.state_table.columns import column, columns
+from ebbtide.state_table.columns import columns, quoted
 from ebbtide.state_table.staged import Stager
-from ebbtide.views.cutting import MOST_ROWS, PinnedTable, distinct
+from ebbtide.views import cutting
+from ebbtide.views.cutting import PinnedTable
 from ebbtide.views.inputs import ViewTables, why_whole
-from ebbtide.views.lineage import Cut
-from ebbtide.views.query import Analysis, analyse, errors_as_ours, evaluate, new_session, refuse_other_columns
-from ebbtide.views.staging import COPIES, KIND, StageDifference
+from ebbtide.views.lineage import Cut, Lineage
+from ebbtide.views.query import (
+    analyse,
+    errors_as_ours,
+    evaluate,
+    new_session,
+    refuse_other_columns,
+)
+from ebbtide.views.staging import StageDifference, as_changes, difference
 
 
 @dataclass(frozen=True)
@@ -48,24 +51,6 @@ class Extent:
     columns: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether all rows are computed."""
-        return bool(self.reason)
-
-
-@dataclass(frozen=True)
-class Touched:
-    """The values that changed rows have.
-
-    Args:
-        frame: Them, each once, for Spark.
-        rows: The same, if they are few.
-    """
-
-    frame: DataFrame
-    rows: pa.Table | None = None
-
 
 @dataclass(frozen=True)
 class Recomputing:
@@ -77,7 +62,6 @@ class Recomputing:
         sink: Where the view's rows are.
         last: What the view was computed from; None before the first step.
         to: What it is to be computed from.
-        folder: For the files of this step.
     """
 
     spark: SparkSession
@@ -85,19 +69,8 @@ class Recomputing:
     sink: str
     last: ViewPosition | None
     to: ViewPosition
-    folder: str
 
-    @property
-    def view(self) -> MaterializedView:
-        """The view."""
-        return self.tables.view
-
-    def stage(
-        self,
-        stager: Stager,
-        step: int,
-        wall_ms: int,
-    ) -> list[str]:
+    def stage(self, stager: Stager, step: int, wall_ms: int) -> list[str]:
         """Compute what has changed, and stage it; return what the tasks returned, see `StageDifference`.
 
         Args:
@@ -109,22 +82,14 @@ class Recomputing:
             ViewQueryError: the query is not usable, or fails on a row.
             ViewKeyError: it gives several rows for one key.
         """
-        view = self.view
-        refuse_other_columns(view, self.analysis.columns)
-        extent = self.extent
-        if not (extent.is_whole or extent.changed):
+        view = self.tables.view
+        refuse_other_columns(view, self.lineage.columns)
+        if not (self.extent.reason or self.extent.changed):
             return []
-        work = StageDifference(
-            view=view.name,
-            stager=stager,
-            columns=view.table.columns,
-            step=step,
-            wall_ms=wall_ms,
-            personal=view.personal,
-        )
+        work = StageDifference(view.name, stager, wall_ms, view.personal)
         with errors_as_ours(has_personal=bool(view.personal)):
-            rows = self._difference(extent)
-            done = rows.mapInArrow(work, "result STRING").collect()
+            changes = as_changes(self._difference(), view.key, view.name, step, wall_ms)
+            done = changes.mapInArrow(work, "result STRING").collect()
         return [row["result"] for row in done]
 
     @cached_property
@@ -133,295 +98,124 @@ class Recomputing:
         return new_session(self.spark)
 
     @cached_property
-    def analysis(self) -> Analysis:
+    def lineage(self) -> Lineage:
         """What the query is."""
-        return analyse(self.session, self.view.query, self._schemas)
+        schemas = {name: table.schema for name, table in self.inputs.items()}
+        return analyse(self.session, self.tables.view.query, schemas)
 
     @cached_property
-    def _schemas(self) -> dict[str, StructType]:
-        return {name: self._pinned(name).schema for name in self.view.inputs}
+    def inputs(self) -> dict[str, PinnedTable]:
+        """The inputs as of the step."""
+        pinned = {}
+        for name, table in self.to.inputs.items():
+            pinned[name] = PinnedTable(self.tables.location(name), table.version)
+        return pinned
+
+    @cached_property
+    def own(self) -> PinnedTable:
+        """The view's rows as they are now."""
+        return PinnedTable(self.sink, log.versions(self.sink)[-1])
 
     @cached_property
     def extent(self) -> Extent:
         """How much is computed."""
         reason = why_whole(self.last, self.to, self.tables)
-        if reason or self.last is None:
+        if reason:
             return Extent(reason)
-        lineage = self.analysis.lineage
-        changed = self._changed(self.last)
-        for name in changed:
-            if not lineage.columns_of(name):
-                return Extent(f"'{name}' has changed: {lineage.reason(name)}")
-        common = lineage.common_columns(changed)
-        if changed and not common:
-            names = ", ".join(changed)
-            return Extent(f"{names} have changed, and share no column of the view")
-        return Extent(
-            columns=tuple(common),
-            changed=tuple(changed),
-        )
+        changed = [name for name, files in self.feeds.items() if files]
+        columns = self.lineage.common_columns(changed)
+        names = ", ".join(changed)
+        if changed and not columns:
+            return Extent(f"no column shows which rows a change of {names} touches")
+        sizes = [file.get("size") or 0 for name in changed for file in self.feeds[name]]
+        if sum(sizes) > cutting.FEED_BYTES:
+            return Extent(f"the changes of {names} have {sum(sizes)} bytes")
+        return Extent("", tuple(columns), tuple(changed))
 
-    def _changed(self, last: ViewPosition) -> list[str]:
-        """Return the inputs that the query reads and that have new versions."""
-        changed = []
-        for name in self.to.inputs:
-            is_newer = self.to.inputs[name].version > last.inputs[name].version
-            is_read = name in self.analysis.lineage.tables
-            if is_newer and is_read:
-                changed.append(name)
-        return changed
+    @cached_property
+    def feeds(self) -> dict[str, list[log.Action]]:
+        """The files that show what changed since the last step, of each input that is read."""
+        feeds = {}
+        for name in sorted(self.lineage.tables):
+            table = self.inputs[name]
+            before = self.last.inputs[name].version if self.last else -1
+            feeds[name] = table.feed(range(before + 1, table.version + 1))
+        return feeds
 
-    def _difference(self, extent: Extent) -> DataFrame:
-        """Return what is new, another or gone, as `StageDifference` takes it."""
-        if extent.is_whole:
-            new = self._evaluated({name: self._at(name) for name in self.view.inputs})
-            old = _read(self.session, self._own)
+    def _difference(self) -> DataFrame:
+        """Return what is new, another or gone; see `difference`."""
+        if self.extent.reason:
+            tables = {name: self._read(table) for name, table in self.inputs.items()}
+            new = evaluate(self.session, self.tables.view.query, tables)
+            old = self._read(self.own)
         else:
-            touched = self.touched(extent)
-            new = self.computed(extent, touched)
-            old = self._cut_table(
-                self._own,
-                cuts=(extent.columns,),
-                touched=touched,
-            )
-        own = columns(self.view.table.columns.names)
+            touched = self.touched()
+            new = self.computed(touched)
+            near = self.cut(self.own, (self.extent.columns,), touched)
+            old = with_values(near, self.extent.columns, self._frame(touched))
+        shown = columns(self.tables.view.table.columns.names)
         return difference(
-            new.select(*own),
-            old.select(*own),
-            self.view.key,
-            is_unique=self._is_unique,
+            new.select(*shown),
+            old.select(*shown),
+            self.tables.view.key,
+            is_unique=self.is_unique,
         )
-
-    def computed(self, extent: Extent, touched: Touched) -> DataFrame:
-        """Return the query's rows that have touched values, of inputs that are cut down to what these need."""
-        tables = {name: self._cut(name, extent, touched) for name in self.view.inputs}
-        return with_values(self._evaluated(tables), extent.columns, touched.frame)
-
-    def _evaluated(self, tables: Mapping[str, DataFrame]) -> DataFrame:
-        """Return what the query gives over some rows of its inputs."""
-        return evaluate(self.session, self.view.query, tables)
 
     @property
-    def _is_unique(self) -> bool:
+    def is_unique(self) -> bool:
         """Whether the query cannot give two rows for a key."""
-        known = self.analysis.lineage.key
-        return known is not None and set(known) <= set(self.view.key)
+        own = set(self.tables.view.key)
+        return any(own.issuperset(key) for key in self.lineage.keys)
 
-    def touched(self, extent: Extent) -> Touched:
+    def touched(self) -> pa.Table:
         """Return the values that changed rows of the inputs have, before and now, in the columns of the extent."""
-        rows = self._touched_here(extent)
+        fields = [self.tables.view.table.columns.field(name).with_nullable(True) for name in self.extent.columns]
+        values = pa.schema(fields)
+        found = [values.empty_table()]
+        for name in self.extent.changed:
+            table = self.inputs[name]
+            found += [table.values(self.feeds[name], cut, values) for cut in self._cuts(name)]
+        return cutting.distinct(pa.concat_tables(found))
+
+    def computed(self, touched: pa.Table) -> DataFrame:
+        """Return the query's rows that have touched values, of inputs that are cut down to what these need."""
+        tables = {}
+        for name, table in self.inputs.items():
+            cuts = self._cuts(name)
+            tables[name] = self.cut(table, cuts, touched) if cuts else self._read(table)
+        rows = evaluate(self.session, self.tables.view.query, tables)
+        return with_values(rows, self.extent.columns, self._frame(touched))
+
+    def _cuts(self, name: str) -> Cut:
+        """Return the columns of an input by which it is cut; none: it is not cut."""
+        return self.lineage.cut(name, self.extent.columns) or ()
+
+    def cut(self, table: PinnedTable, cuts: Cut, touched: pa.Table) -> DataFrame:
+        """Return the rows of a table that have touched values, and perhaps others."""
+        rows = table.cut(cuts, touched)
         if rows is not None:
-            frame = self.session.createDataFrame(rows)
-            return Touched(frame.coalesce(1), rows)
-        each_once = self._touched_there(extent).distinct()
-        location = join(self.folder, "touched")  # a file, whose size Spark then knows
-        each_once.write.mode("overwrite").parquet(location)
-        return Touched(self.session.read.parquet(location))
+            frame = self.session.createDataFrame(rows.combine_chunks(), table.schema)
+            return frame.coalesce(1)  # so that joins of little with little need no shuffle
+        whole = self._read(table)
+        return with_values(whole, cuts[0], self._frame(touched)) if len(cuts) == 1 else whole
 
-    def _touched_there(self, extent: Extent) -> DataFrame:
-        """Return the values that changed rows have, found by Spark."""
-        parts = []
-        for name in extent.changed:
-            feed = self._feed(name)
-            for cut in self.analysis.lineage.cut(name, extent.columns):
-                values = []
-                for own, shown in zip(cut, extent.columns, strict=True):
-                    value = column(own).alias(shown)
-                    values.append(value)
-                parts.append(feed.select(*values))
-        return reduce(DataFrame.unionByName, parts)
+    def _frame(self, values: pa.Table) -> DataFrame:
+        # Spark reads no further than the first empty chunk of two.
+        frame = self.session.createDataFrame(values.combine_chunks())
+        if not cutting.are_exact(values.schema):
+            frame = frame.distinct()  # `cutting.distinct` leaves that to Spark
+        return frame.coalesce(1) if len(values) <= cutting.MOST_ROWS else frame
 
-    def _touched_here(self, extent: Extent) -> pa.Table | None:
-        """Return the values that changed rows have; None if they are many, or not to be compared here."""
-        values = self._schema_of(extent.columns)
-        if not all(is_exact(type_) for type_ in values.types):
-            return None
-        found = []
-        for name in extent.changed:
-            own = self._pinned(name).changed_values(
-                self._version_before(name),
-                self.analysis.lineage.cut(name, extent.columns),
-                values,
-            )
-            if own is None:
-                return None
-            found.append(own)
-        each_once = distinct(pa.concat_tables(found))
-        return each_once if len(each_once) <= MOST_ROWS else None
-
-    def _schema_of(self, names: Sequence[str]) -> pa.Schema:
-        """Return columns of the view, all nullable."""
-        fields = []
-        for name in names:
-            field = self.view.table.columns.field(name)
-            fields.append(field.with_nullable(True))
-        return pa.schema(fields)
-
-    def _feed(self, name: str) -> DataFrame:
-        """Return the rows that came, went or changed in an input since the last step, before and after."""
-        feed: dict[str, str | int] = {
-            "readChangeFeed": "true",
-            "startingVersion": self._version_before(name) + 1,
-            "endingVersion": self.to.inputs[name].version,
-        }
-        location = self.tables.location(name)
-        return self.session.read.format("delta").options(**feed).load(location)
-
-    def _version_before(self, name: str) -> int:
-        if self.last is None:
-            return -1
-        return self.last.inputs[name].version
-
-    def _cut(
-        self,
-        name: str,
-        extent: Extent,
-        touched: Touched,
-    ) -> DataFrame:
-        """Return an input's rows as of the step; those that matter alone, where it is known which these are."""
-        lineage = self.analysis.lineage
-        bound = lineage.columns_of(name)
-        if not set(extent.columns).issubset(bound):
-            return self._at(name)
-        return self._cut_table(
-            self._pinned(name),
-            cuts=lineage.cut(name, extent.columns),
-            touched=touched,
-        )
-
-    def _cut_table(
-        self,
-        table: PinnedTable,
-        cuts: Cut,
-        touched: Touched,
-    ) -> DataFrame:
-        """Return the rows of a table that have touched values."""
-        if touched.rows is not None:
-            rows = table.cut(cuts, touched.rows)
-            if rows is not None:
-                frame = self.session.createDataFrame(rows, table.schema)
-                return frame.coalesce(1)  # so that joins of little with little need no shuffle
-        left = _read(self.session, table)
-        parts = []
-        for cut in cuts:  # what an earlier part has is left out of the later ones
-            fitting = with_values(left, cut, touched.frame)
-            parts.append(fitting)
-            left = with_values(left, cut, touched.frame, how="left_anti")
-        return reduce(DataFrame.unionAll, parts)
-
-    def _at(self, name: str) -> DataFrame:
-        return _read(self.session, self._pinned(name))
-
-    def _pinned(self, name: str) -> PinnedTable:
-        return self._inputs[name]
-
-    @cached_property
-    def _inputs(self) -> dict[str, PinnedTable]:
-        pinned = {}
-        for name, table in self.to.inputs.items():
-            location = self.tables.location(name)
-            pinned[name] = PinnedTable(location, table.version)
-        return pinned
-
-    @cached_property
-    def _own(self) -> PinnedTable:
-        """The view's rows as they are now."""
-        newest = log.versions(self.sink)[-1]
-        return PinnedTable(self.sink, newest)
+    def _read(self, table: PinnedTable) -> DataFrame:
+        rows = self.session.read.format("delta").option("versionAsOf", table.version).load(table.location)
+        return rows.select(*columns(table.schema.names))
 
 
-def _read(session: SparkSession, table: PinnedTable) -> DataFrame:
-    reader = session.read.format("delta").option("versionAsOf", table.version)
-    rows = reader.load(table.location)
-    return rows.select(*columns(table.schema.names))
-
-
-def difference(
-    new: DataFrame,
-    old: DataFrame,
-    key: Sequence[str],
-    *,
-    is_unique: bool,
-) -> DataFrame:
-    """Return what becomes of rows, as `StageDifference` takes it.
-
-    Args:
-        new: The rows that there are to be.
-        old: Those that there are; each key once, none of them null.
-        key: Names of the key's columns.
-        is_unique: `new` has each key once.
-    """
-    names = new.columns
-    own_key = columns(key)
-    whole_row = F.struct(*columns(names))
-    counted = new.select(
-        _copies(key, is_unique=is_unique),
-        whole_row.alias("new"),
-        *own_key,
-    )
-    known = old.select(whole_row.alias("old"), *own_key)
-    both = counted.alias("n").join(
-        known.alias("o"),
-        on=_is_same_key(key),
-        how="full_outer",
-    )
-    new_row = F.col("new")
-    old_row = F.col("old")
-    n_copies = F.col(COPIES)
-    is_other = ~new_row.eqNullSafe(old_row)
-    changed = both.where(is_other | (n_copies > 1))
-    kind = F.when(new_row.isNull(), "-D").otherwise("+U")
-    shown = F.coalesce(new_row, old_row)
-    fields = [shown.getField(name).alias(name) for name in names]
-    at_least_one = F.coalesce(n_copies, F.lit(1))
-    return changed.select(
-        kind.alias(KIND),
-        at_least_one.alias(COPIES),
-        *fields,
-    )
-
-
-def _copies(key: Sequence[str], *, is_unique: bool) -> Column:
-    """Count the rows that have the same key."""
-    one = F.lit(1)
-    if is_unique:
-        return one.cast("bigint").alias(COPIES)
-    rows_of_key = Window.partitionBy(*columns(key))
-    n_rows = F.count(one).over(rows_of_key)
-    return n_rows.alias(COPIES)
-
-
-def _is_same_key(key: Sequence[str]) -> Column:
-    """Return whether a new row has the key of an old one; of a row without a key that is never so."""
-    are_same = []
-    for name in key:
-        new_value = column(name, "n")
-        old_value = column(name, "o")
-        are_same.append(new_value == old_value)
-    return reduce(Column.__and__, are_same)
-
-
-def with_values(
-    rows: DataFrame,
-    own: Sequence[str],
-    values: DataFrame,
-    *,
-    how: str = "left_semi",
-) -> DataFrame:
-    """Return the rows that have one of some values; null is a value too.
-
-    Args:
-        rows: Any.
-        own: Columns of them, in the order of the values'.
-        values: The values.
-        how: `left_semi`; `left_anti`: the rows that have none.
-    """
-    left = rows.alias("r")
-    right = values.alias("v")
+def with_values(rows: DataFrame, own: Sequence[str], values: DataFrame) -> DataFrame:
+    """Return the rows that have one of some values, in columns of their own in the same order; null is a value too."""
     are_same = []
     for mine, name in zip(own, values.columns, strict=True):
-        value = column(name, "v")
-        is_same = column(mine, "r").eqNullSafe(value)
-        are_same.append(is_same)
-    has_all = reduce(Column.__and__, are_same)
-    return left.join(right, has_all, how)
+        value = quoted(name, "v")
+        are_same.append(f"{quoted(mine, 'r')} <=> {value}")
+    condition = F.expr(" AND ".join(are_same))
+    return rows.alias("r").join(values.alias("v"), condition, "left_semi")

@@ -1,36 +1,90 @@
-"""What a task does with the changes of a view's rows: writes them down as changes of a changelog. Needs no Spark.
+"""What becomes of a view's rows, as changes of a changelog: found by Spark, written down by its tasks.
 
-A row of the difference has these columns before the view's own:
-
-| column | meaning |
-|---|---|
-| `_kind` | `+U`: the row is new or another; `-D`: the key is gone, the row is the old one |
-| `_copies` | rows that the query gives for its key |
+A row of the difference has the columns of staged rows (`ebbtide.formats.settings`) that a view has values for, and before them
+`_copies`: the rows that the query gives for its key. Its kind is `+U` where the row is new or another, and `-D` where the key is
+gone and the row is the old one. A row without a key has no kind: it is bad.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from ebbtide.errors import ViewKeyError
 from ebbtide.formats.settings import STAGED_COLUMNS
-from ebbtide.model.changelog import ORDER, ORIGIN
 from ebbtide.model.sequences import STEP
 from ebbtide.model.step import BatchSummary
 from ebbtide.redaction import MASK
+from ebbtide.state_table.columns import quoted
 from ebbtide.state_table.staged import Stager
 from ebbtide.state_table.staging import to_json
 
-KIND = "_kind"
 COPIES = "_copies"
-NULL_KEY = "null_key"
-SEQUENCE = pa.struct([(STEP, pa.int64())])
+
+
+def difference(
+    new: DataFrame,
+    old: DataFrame,
+    key: Sequence[str],
+    *,
+    is_unique: bool,
+) -> DataFrame:
+    """Return rows that are new or others (`new`), and those that are gone (`old`), as structs, with their copies.
+
+    Args:
+        new: The rows that there are to be.
+        old: Those that there are; each key once, none of them null.
+        key: Names of the key's columns.
+        is_unique: `new` has each key once.
+    """
+    keys = [quoted(name) for name in key]
+    copies = "1" if is_unique else f"count(*) OVER (PARTITION BY {', '.join(keys)})"
+    counted = new.selectExpr(f"{copies} AS {COPIES}", "struct(*) AS new", *keys)
+    known = old.selectExpr("struct(*) AS old", *keys)
+    # A row without a key equals none: it is new.
+    has_same_key = [f"{quoted(name, 'n')} = {quoted(name, 'o')}" for name in key]
+    condition = F.expr(" AND ".join(has_same_key))
+    both = counted.alias("n").join(known.alias("o"), condition, "full_outer")
+    return both.where(f"NOT (new <=> old) OR {COPIES} > 1").select(COPIES, "new", "old")
+
+
+def as_changes(
+    rows: DataFrame,
+    key: Sequence[str],
+    view: str,
+    step: int,
+    wall_ms: int,
+) -> DataFrame:
+    """Return a difference as `StageDifference` takes it.
+
+    Args:
+        rows: Of `difference`.
+        key: Names of the key's columns.
+        view: The view's name.
+        step: The step's number.
+        wall_ms: Wall time of the step, epoch ms.
+    """
+    place = "CAST(spark_partition_id() AS BIGINT) AS {}, monotonically_increasing_id() AS position"
+    is_null = [f"row.{quoted(name)} IS NULL" for name in key]
+    shown = rows.selectExpr(COPIES, "new", "coalesce(new, old) AS row")
+    marked = shown.selectExpr("*", f"({' OR '.join(is_null)}) AS is_bad")
+    return marked.selectExpr(
+        f"CAST(coalesce({COPIES}, 1) AS BIGINT) AS {COPIES}",
+        "CASE WHEN is_bad THEN NULL WHEN new IS NULL THEN '-D' ELSE '+U' END AS _kind",
+        f"named_struct('{STEP}', {step}L) AS _sequence",
+        f"struct({step}L AS step, {place.format('part')}) AS _order",
+        f"struct('{view}' AS source, {place.format('partition')}) AS _origin",
+        f"{wall_ms}L AS _event_ms",
+        "CASE WHEN is_bad THEN 'null_key' END AS _reason",
+        "CASE WHEN is_bad THEN 'the query gives a row without a key' END AS _detail",
+        "CASE WHEN is_bad THEN CAST(to_json(row, map('ignoreNullFields', 'false')) AS BINARY) END AS _raw",
+        "row.*",
+    )
 
 
 @dataclass(frozen=True)
@@ -40,16 +94,12 @@ class StageDifference:
     Args:
         view: The view's name.
         stager: Writes staged rows.
-        columns: The view's.
-        step: The step's number.
         wall_ms: Wall time of the step, epoch ms.
         personal: Columns whose values no error shows.
     """
 
     view: str
     stager: Stager
-    columns: pa.Schema
-    step: int
     wall_ms: int
     personal: frozenset[str]
 
@@ -62,133 +112,44 @@ class StageDifference:
         parts: list[BatchSummary] = []
         file = self.stager.stage(self._staged(batches, parts))
         if parts:
-            result = to_json(file, parts)
-            yield pa.record_batch({"result": [result]})
+            yield pa.record_batch({"result": [to_json(file, parts)]})
 
     def _staged(
         self,
         batches: Iterable[pa.RecordBatch],
         parts: list[BatchSummary],
     ) -> Iterator[pa.Table]:
-        part = _task_number()
-        n_before = 0
+        """Yield rows with all columns of staged ones; add the summary of each batch of them to `parts`."""
+        staged = pa.schema([*self.stager.columns, *pa.schema(STAGED_COLUMNS)])
         for batch in batches:
-            if not len(batch):
+            n = len(batch)
+            if not n:
                 continue
             rows = pa.Table.from_batches([batch])
-            staged, summary = self._changes(rows, part, n_before)
-            n_before += len(rows)
+            self._refuse_repeated(rows)
+            n_changes = n - rows["_kind"].null_count
+            summary = BatchSummary(
+                n,
+                bad=n - n_changes,
+                changes=n_changes,
+                max_event_ms=self.wall_ms,
+            )
             parts.append(summary)
-            yield staged
+            for field in staged:
+                if field.name not in rows.column_names:
+                    rows = rows.append_column(field, pa.nulls(n, field.type))
+            yield rows.select(staged.names).cast(staged)
 
-    def _changes(
-        self,
-        rows: pa.Table,
-        part: int,
-        n_before: int,
-    ) -> tuple[pa.Table, BatchSummary]:
-        """Return rows as staged ones, and their sum."""
-        n = len(rows)
-        is_bad = self._has_no_key(rows)
-        self._refuse_repeated(rows, is_bad)
-        positions = np.arange(n_before, n_before + n)
-        bad = pa.array(is_bad)
-        given = {
-            KIND: pc.if_else(bad, None, rows[KIND]),
-            "_order": _struct(ORDER, n, (self.step, part, positions)),
-            "_origin": _struct(ORIGIN, n, (self.view, part, positions)),
-            "_event_ms": pa.repeat(self.wall_ms, n),
-            "_sequence": _struct(SEQUENCE, n, (self.step,)),
-            "_reason": pc.if_else(bad, NULL_KEY, None),
-            "_detail": pc.if_else(bad, "the query gives a row without a key", None),
-            "_raw": self._raw(rows, is_bad),
-        }
-        own = {name: rows[name] for name in self.columns.names}
-        staged = _as_schema({**given, **own}, self._schema, n)
-        n_bad = int(is_bad.sum())
-        summary = BatchSummary(
-            records=n,
-            bad=n_bad,
-            changes=n - n_bad,
-            max_event_ms=self.wall_ms,
-        )
-        return staged, summary
-
-    def _has_no_key(self, rows: pa.Table) -> np.ndarray:
-        """Mark the rows that have null in a column of the key."""
-        found = np.zeros(len(rows), bool)
-        for name in self.stager.key:
-            is_null = rows[name].is_null()
-            found |= is_null.to_numpy()
-        return found
-
-    @property
-    def _schema(self) -> pa.Schema:
-        further = pa.schema(STAGED_COLUMNS)
-        return pa.schema([*self.stager.columns, *further])
-
-    def _raw(self, rows: pa.Table, is_bad: np.ndarray) -> pa.Array:
-        """Return bad rows as JSON."""
-        texts: list[bytes | None] = [None] * len(rows)
-        own = rows.select(self.columns.names)
-        for number in np.flatnonzero(is_bad).tolist():
-            [row] = own.slice(number, 1).to_pylist()
-            text = json.dumps(row, default=str)
-            texts[number] = text.encode()
-        return pa.array(texts, pa.binary())
-
-    def _refuse_repeated(self, rows: pa.Table, is_bad: np.ndarray) -> None:
-        n_copies = rows[COPIES].to_numpy()
-        is_repeated = (n_copies > 1) & ~is_bad
+    def _refuse_repeated(self, rows: pa.Table) -> None:
+        is_repeated = (rows[COPIES].to_numpy() > 1) & rows["_kind"].is_valid().to_numpy()
         if not is_repeated.any():
             return
-        counted = rows.select([COPIES, *self.stager.key])
-        [first] = counted.filter(pa.array(is_repeated)).slice(0, 1).to_pylist()
-        values = []
-        for name in self.stager.key:
-            shown = MASK if name in self.personal else first[name]
-            values.append(f"{name}={shown}")
+        place = int(np.argmax(is_repeated))
+        [first] = rows.select([COPIES, *self.stager.key]).slice(place, 1).to_pylist()
+        shown = [f"{name}={MASK if name in self.personal else first[name]}" for name in self.stager.key]
         raise ViewKeyError.of(
             f"The query of the view '{self.view}' gives {first[COPIES]} rows for one key; nothing of the step was committed.",
-            got=", ".join(values),
+            got=", ".join(shown),
             allowed="one row a key",
             next_step="Make its rows one a key (GROUP BY, or row_number() in a subquery), or give the view a longer PRIMARY KEY.",
         )
-
-
-def _task_number() -> int:
-    """Return the number of the task in its stage; 0 outside of one."""
-    from pyspark import TaskContext  # in a worker it is there
-
-    context = TaskContext.get()
-    return 0 if context is None else context.partitionId()
-
-
-def _struct(
-    type_: pa.StructType,
-    n: int,
-    values: Sequence[int | str | np.ndarray],
-) -> pa.StructArray:
-    """Return structs; a value that is no array is that of all of them."""
-    arrays = []
-    for field, value in zip(type_, values, strict=True):
-        if isinstance(value, np.ndarray):
-            array = pa.array(value, field.type)
-        else:
-            array = pa.repeat(pa.scalar(value, field.type), n)
-        arrays.append(array)
-    return pa.StructArray.from_arrays(arrays, fields=list(type_))
-
-
-def _as_schema(
-    values: Mapping[str, pa.Array | pa.ChunkedArray],
-    schema: pa.Schema,
-    n: int,
-) -> pa.Table:
-    """Return values as a table of n rows; columns that have none are null."""
-    columns = []
-    for field in schema:
-        given = values.get(field.name)
-        column = pa.nulls(n, field.type) if given is None else given.cast(field.type)
-        columns.append(column)
-    return pa.table(columns, schema=schema)

@@ -30,7 +30,7 @@ def test_views_are_right_after_each_event_that_comes_to_an_input(spark, tmp_path
 @pytest.mark.parametrize("seed", range(N_HISTORIES))
 def test_views_are_right_after_each_event_of_a_random_history(spark, tmp_path, monkeypatch, seed):
     if seed % 4 == 3:
-        monkeypatch.setattr("ebbtide.views.cutting.FEED_BYTES", -1)
+        monkeypatch.setattr("ebbtide.views.cutting.TABLE_BYTES", -1)
     history = History(spark, tmp_path, seed)
     for _ in range(N_EVENTS):
         history.go_on()

@@ -52,11 +52,11 @@ class Claims:
             if "SUBQUERY" not in str(error) and "CORRELATED" not in str(error):
                 raise
             return False
-        found = analysis.lineage
+        found = analysis
         whole = self.evaluated(query, self.tables)
-        if found.key is not None:
-            keys = [tuple(row[name] for name in found.key) for row in whole]
-            assert len(keys) == len(set(keys)), f"{query}: two rows of a key {found.key}"
+        for key in found.keys:
+            keys = [tuple(row[name] for name in key) for row in whole]
+            assert len(keys) == len(set(keys)), f"{query}: two rows of a key {key}"
         for _ in range(n_cuts):
             self._hold_cut(query, found, whole)
         return True
@@ -73,8 +73,8 @@ class Claims:
             values |= {tuple(row[own] for own in cut) for row in self.draw.sample(self.rows[name], 2) for cut in cuts}
         tables = dict(self.tables)
         for name in found.tables:
-            if set(columns) <= set(found.columns_of(name)):
-                cuts = found.cut(name, columns)
+            cuts = found.cut(name, columns)
+            if cuts:
                 left = [row for row in self.rows[name] if any(tuple(row[own] for own in cut) in values for cut in cuts)]
                 tables[name] = self._frame(name, left)
         has_value = lambda row: tuple(row[name] for name in columns) in values  # noqa: E731

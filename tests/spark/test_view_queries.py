@@ -8,8 +8,9 @@ from view_inputs import Followed, Inputs, Oracle
 from view_queries import QUERIES
 
 from ebbtide.runtime import decide
+from ebbtide.views import cutting
 from ebbtide.views.inputs import ViewTables
-from ebbtide.views.recompute import Recomputing, Touched
+from ebbtide.views.recompute import Recomputing
 
 # One family of each kind; the grid has them all.
 SOME = [
@@ -55,20 +56,21 @@ def test_families_are_right_after_a_change_of_all_tables(spark, tmp_path):
     families = followed(Oracle(spark, inputs.root, is_read_by_spark=False), tmp_path, SOME)
     inputs.change("a", "b", "c")
     extents = [each.step() for each in families]
-    assert sum(not extent.is_whole for extent in extents) > len(extents) // 2
+    assert sum(not extent.reason for extent in extents) > len(extents) // 2
 
 
-def test_rows_that_fit_two_readings_of_a_table_are_cut_out_once_by_spark(spark, tmp_path):
+def test_rows_that_fit_two_readings_of_a_table_are_cut_out_once_by_spark(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr(cutting, "TABLE_BYTES", -1)
     inputs = Inputs(tmp_path, seed=1)
     oracle = Oracle(spark, inputs.root, is_read_by_spark=False)
     query = "SELECT id FROM a UNION ALL SELECT seq FROM a"
     tables = ViewTables(oracle.view(query, ["id"]), str(inputs.root))
     before = tables.pinned()
     inputs.tables["a"].change(7, [("+U", {"id": 8, "x": 1, "y": "p"})])
-    step = Recomputing(spark, tables, "", before, tables.pinned(), "")
-    values = step._touched_there(step.extent)
-    assert {7, 8} <= {row["id"] for row in values.collect()}
-    found = step._cut("a", step.extent, Touched(values)).toArrow().to_pylist()
+    step = Recomputing(spark, tables, "", before, tables.pinned())
+    values = step.touched()
+    assert {7, 8} <= set(values["id"].to_pylist())
+    found = step.cut(step.inputs["a"], (("id",), ("seq",)), values).toArrow().to_pylist()
     assert [row["x"] for row in found if row["id"] == 8] == [1]
 
 
@@ -84,7 +86,7 @@ def test_rows_that_fit_two_readings_of_a_table_are_cut_out_once_by_spark(spark, 
 def test_rows_of_a_key_are_counted_unless_the_query_gives_one(spark, tmp_path, query, key, is_unique):
     oracle = Oracle(spark, Inputs(tmp_path, seed=1).root, is_read_by_spark=False)
     tables = ViewTables(oracle.view(query, key), str(oracle.root))
-    assert Recomputing(spark, tables, "", None, tables.pinned(), "")._is_unique is is_unique
+    assert Recomputing(spark, tables, "", None, tables.pinned()).is_unique is is_unique
 
 
 @pytest.mark.grid
@@ -92,7 +94,7 @@ def test_rows_of_a_key_are_counted_unless_the_query_gives_one(spark, tmp_path, q
 @pytest.mark.parametrize("name", QUERIES)
 def test_family_is_right_after_each_of_a_hundred_rounds(spark, tmp_path, monkeypatch, name, is_little):
     if not is_little:
-        monkeypatch.setattr("ebbtide.views.cutting.FEED_BYTES", -1)
+        monkeypatch.setattr("ebbtide.views.cutting.TABLE_BYTES", -1)
     inputs = Inputs(tmp_path, seed=sum(map(ord, name)))
     n_rounds = int(os.environ.get("EBBTIDE_VIEW_ROUNDS", "100"))
     [each] = followed(Oracle(spark, inputs.root), tmp_path, [name])

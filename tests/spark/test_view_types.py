@@ -95,7 +95,7 @@ def test_views_grouped_by_columns_of_some_types_are_right_after_a_change(spark, 
     for each in views:
         each.step()
     tables.change({"t": [0, 3]})
-    assert not any(each.step().is_whole for each in views)
+    assert not any(each.step().reason for each in views)
 
 
 @pytest.mark.parametrize("type_", INEXACT)
@@ -109,7 +109,7 @@ def test_column_whose_values_have_no_exact_order_is_no_key(type_):
 @pytest.mark.parametrize("type_", TYPES)
 def test_views_with_a_column_of_each_type_are_right_after_each_step(spark, tmp_path, monkeypatch, type_, is_little):
     if not is_little:
-        monkeypatch.setattr("ebbtide.views.cutting.FEED_BYTES", -1)
+        monkeypatch.setattr("ebbtide.views.cutting.TABLE_BYTES", -1)
     tables = Tables(tmp_path)
     oracle = Oracle(spark, tables.root)
     views = [followed(oracle, tmp_path, shape, NAMES[type_]) for shape in shapes_of(type_)]

@@ -20,7 +20,7 @@ from ebbtide.sql.catalog import Catalog
 from ebbtide.sql.embedded import EmbeddedSession
 from ebbtide.sql.parsing import parse_text
 from ebbtide.sql.views import plan_view, write_view
-from ebbtide.views import recompute
+from ebbtide.views import staging
 
 CRASH = Path(__file__).parent / "crash.py"
 LATER_MS = 2_000_000_000_000
@@ -158,7 +158,7 @@ BY_VALUE = view_of(
 )
 def test_view_is_right_after_updates_deletes_and_moves_and_computes_what_they_touch(filled, monkeypatch, is_little):
     if not is_little:
-        monkeypatch.setattr("ebbtide.views.cutting.FEED_BYTES", -1)
+        monkeypatch.setattr("ebbtide.views.cutting.TABLE_BYTES", -1)
     [first] = filled.run(BY_VALUE)
     assert (first.recomputed, first.metrics["inserted"]) == ("it is the first step", 2)
     assert idle_run(BY_VALUE, str(filled.root), LATER_MS) is not None
@@ -187,7 +187,7 @@ def test_input_that_no_key_can_be_followed_to_has_all_computed_and_it_is_said(fi
     filled.run(GROUPED)
     filled.change("orders", ("+U", 12, "1"))
     [step] = filled.run(GROUPED)
-    assert step.recomputed == "'orders' has changed: a left join"
+    assert step.recomputed == "no column shows which rows a change of orders touches"
     assert (step.metrics["updated"], step.records) == (2, 2)  # rows that stay as they are are no changes
     filled.change("people", ("+U", 2, "eve"))
     [step] = filled.run(GROUPED)
@@ -325,7 +325,7 @@ def test_view_is_declared_explained_filled_and_dropped_in_sql(filled):
 @pytest.mark.parametrize("is_little", [True, False], ids=["cut here", "cut by Spark"])
 def test_views_of_the_shop_equal_their_queries_after_each_step(spark, tmp_path, monkeypatch, is_little):
     if not is_little:
-        monkeypatch.setattr("ebbtide.views.cutting.FEED_BYTES", -1)
+        monkeypatch.setattr("ebbtide.views.cutting.TABLE_BYTES", -1)
     n_rounds = 8
     root = tmp_path / "root"
     lines = {name: cut(shop_lines(name), n_rounds) for name in ("customers", "orders", "order_items")}
@@ -361,5 +361,22 @@ def test_view_killed_in_a_step_is_right_after_the_next(filled, place):
 def test_difference_tells_what_is_new_another_and_gone_and_takes_null_for_a_value(spark):
     new = spark.createDataFrame([(1, None, [1]), (2, "b", [2]), (4, "d", None)], "id INT, v STRING, a ARRAY<INT>")
     old = spark.createDataFrame([(1, None, [1]), (2, "b", [3]), (3, "c", [1])], "id INT, v STRING, a ARRAY<INT>")
-    rows = recompute.difference(new, old, ["id"], is_unique=False)
-    assert sorted((row["_kind"], row["id"]) for row in rows.collect()) == [("+U", 2), ("+U", 4), ("-D", 3)]
+    rows = staging.difference(new, old, ["id"], is_unique=False)
+    changes = staging.as_changes(rows, ["id"], "view", step=7, wall_ms=1_000).collect()
+    assert sorted((row["_kind"], row["id"]) for row in changes) == [("+U", 2), ("+U", 4), ("-D", 3)]
+    assert {row["_sequence"] for row in changes} == {(7,)}
+    assert len({row["_order"] for row in changes}) == len({row["_origin"] for row in changes}) == 3
+
+
+def test_row_that_lacks_a_part_of_its_key_is_bad_and_shown(spark):
+    new = spark.createDataFrame([(None, "a"), (5, None), (None, "a"), (5, "b")], "id INT, v STRING")
+    rows = staging.difference(new, new.limit(0), ["id", "v"], is_unique=False)
+    changes = staging.as_changes(rows, ["id", "v"], "view", step=7, wall_ms=1_000).collect()
+    assert [row["id"] for row in changes if row["_kind"]] == [5]
+    bad = [row for row in changes if row["_kind"] is None]
+    assert {row["_reason"] for row in bad} == {"null_key"}
+    assert sorted(bytes(row["_raw"]) for row in bad) == [
+        b'{"id":5,"v":null}',
+        b'{"id":null,"v":"a"}',
+        b'{"id":null,"v":"a"}',
+    ]

@@ -25,7 +25,8 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.views.cutting import PinnedTable
 from ebbtide.views.inputs import ViewTables
-from ebbtide.views.query import Analysis, analyse, new_session
+from ebbtide.views.lineage import Lineage
+from ebbtide.views.query import analyse, new_session
 
 KEYS = {"a": ["id"], "b": ["id"], "c": ["id", "k"]}
 
@@ -277,9 +278,9 @@ class History:
                 if not re.search(UNFIT, str(error)):
                     raise
                 continue
-            return query, found.lineage.key
+            return query, found.key
 
-    def _analysis(self, query: str) -> Analysis:
+    def _analysis(self, query: str) -> Lineage:
         schemas = {}
         for name in self.columns:
             newest = Snapshot.read(str(self.oracle.root / name / "sink"))

@@ -218,33 +218,32 @@ class Followed:
         """Compute what has changed, and hold it against the whole query: rows with touched values are right, the others as they were."""
         tables = ViewTables(self.view, str(self.oracle.root))
         to = tables.pinned()
-        step = Recomputing(self.oracle.spark, tables, "", self.last, to, str(self.folder))
+        step = Recomputing(self.oracle.spark, tables, "", self.last, to)
         extent = step.extent
         self.oracle.show(to.inputs)
         now = self.oracle.rows(self.view.query)
         if extent.changed:
             self._compare(step, extent, now)
-        elif not extent.is_whole:
+        elif not extent.reason:
             assert texts(self.rows) == texts(now), f"{self.view.query}: {extent}"
         self.last, self.rows = to, now
         return extent
 
     def _compare(self, step: Recomputing, extent: Extent, now: list[Row]) -> None:
-        touched = step.touched(extent)
-        touched_rows = touched.frame.toArrow() if touched.rows is None else touched.rows
-        values = {text(row) for row in touched_rows.to_pylist()}
+        touched = step.touched()
+        values = {text(row) for row in touched.to_pylist()}
 
         def is_touched(row: Row) -> bool:
             return text({name: row[name] for name in extent.columns}) in values
 
-        computed = step.computed(extent, touched).toArrow().to_pylist()
+        computed = step.computed(touched).toArrow().to_pylist()
         said = f"{self.view.query}: {extent}, touched {sorted(values)}"
         assert texts(computed) == texts(filter(is_touched, now)), said
         left = [row for row in self.rows if not is_touched(row)]
         assert texts(left) == texts(row for row in now if not is_touched(row)), said
-        assert not step._is_unique or _are_unique(now, step.analysis.lineage.key), said
+        assert not step.is_unique or _are_unique(now, self.view.key), said
 
 
-def _are_unique(rows: Sequence[Row], key: Sequence[str] | None) -> bool:
-    keys = [text({name: row[name] for name in key or ()}) for row in rows]
+def _are_unique(rows: Sequence[Row], key: Sequence[str]) -> bool:
+    keys = [text({name: row[name] for name in key}) for row in rows]
     return len(keys) == len(set(keys))

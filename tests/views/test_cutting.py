@@ -15,7 +15,7 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
 from ebbtide.errors import SourceReadError
 from ebbtide.model.step import TableVersion, ViewPosition
-from ebbtide.views.cutting import PinnedTable, distinct
+from ebbtide.views.cutting import PinnedTable
 from ebbtide.views.inputs import ViewTables, why_whole
 
 
@@ -35,6 +35,12 @@ def pinned(table, version=None):
 
 def ids(*values):
     return pa.table({"key": pa.array(values, pa.int64())})
+
+
+def values_since(table, version, name):
+    last = pinned(table)
+    feed = last.feed(range(version + 1, last.version + 1))
+    return last.values(feed, [name], ids().schema)
 
 
 def test_rows_with_some_values_are_cut_out_with_all_their_columns(table):
@@ -60,8 +66,20 @@ def test_large_table_is_left_to_spark(table, monkeypatch):
     assert pinned(table).cut((("id",),), ids(1, 4)) is None
     monkeypatch.setattr("ebbtide.views.cutting.TABLE_BYTES", 1)
     assert pinned(table).cut((("id",),), ids(1)) is None
-    monkeypatch.setattr("ebbtide.views.cutting.FEED_BYTES", 1)
-    assert pinned(table).changed_values(1, (("id",),), ids().schema) is None
+
+
+def test_values_that_are_many_or_not_exact_are_left_to_spark(table, monkeypatch):
+    floats = pa.table({"key": [1.5]})
+    assert pinned(table).cut((("n",),), floats) is None
+    monkeypatch.setattr("ebbtide.views.cutting.MOST_ROWS", 1)
+    assert pinned(table).cut((("id",),), ids(1, 2)) is None
+
+
+def test_bytes_of_changes_are_those_of_the_change_files(table):
+    assert pinned(table).feed([]) == []
+    *_, last = log.versions(table.plan.at("sink"))
+    sizes = {path.stat().st_size for path in (table.home / "sink" / "_change_data").iterdir()}
+    assert {file["size"] for file in pinned(table).feed([last])} <= sizes
 
 
 @pytest.mark.parametrize("fields", [{}, {"sink": {"change_feed": "net"}}], ids=["images", "net"])
@@ -70,17 +88,17 @@ def test_values_of_changed_rows_are_told_before_and_after(make, fields):
     table.read(up(1, 1), up(2, 2), up(3, 3))
     before = pinned(table).version
     table.read(up(1, 4), up(2, 5, "-D"), up(4, 6))
-    found = distinct(pinned(table).changed_values(before, (("n",),), ids().schema))
+    found = values_since(table, before, "n")
     touched = set(found["key"].to_pylist())
     assert {1, 2, 4, 6} <= touched  # 3 too where the feed is read from data files
     assert (3 in touched) == bool(fields)
-    assert len(pinned(table).changed_values(pinned(table).version, (("n",),), ids().schema)) == 0
+    assert len(values_since(table, pinned(table).version, "n")) == 0
 
 
 def test_values_of_changed_rows_are_those_of_each_reading(table):
-    *_, before, last = log.versions(table.plan.at("sink"))
-    found = pinned(table, last).changed_values(before, (("id",), ("n",)), ids().schema)
-    assert set(found["key"].to_pylist()) == {1, 2, 4, 6}
+    *_, before, _ = log.versions(table.plan.at("sink"))
+    found = [values_since(table, before, name) for name in ("id", "n")]
+    assert set(pa.concat_tables(found)["key"].to_pylist()) == {1, 2, 4, 6}
 
 
 def test_table_whose_change_files_are_gone_is_computed_whole(table, view):

@@ -32,7 +32,9 @@ def test_rows_are_found_by_a_partition_column_and_have_its_value(table):
 
 @pytest.mark.parametrize(("since", "until"), [(0, 1), (1, 2)], ids=["by data files", "by change files"])
 def test_changed_values_of_a_partition_column_are_those_of_the_log(table, since, until):
-    changed = PinnedTable(table, until).changed_values(since, [("region",)], pa.schema([("region", pa.string())]))
+    pinned = PinnedTable(table, until)
+    feed = pinned.feed(range(since + 1, until + 1))
+    changed = pinned.values(feed, ["region"], pa.schema([("region", pa.string())]))
     assert set(changed["region"].to_pylist()) == {REGION}
 
 

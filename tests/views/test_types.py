@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 )
 
 from ebbtide.errors import ViewQueryError
-from ebbtide.views.query import refuse_collations, refuse_types
+from ebbtide.views.refusals import refuse_collations, refuse_types
 
 
 def columns(type_):

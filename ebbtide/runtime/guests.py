@@ -1,0 +1,127 @@
+"""What the runtime asks of materialized views, which are a guest: it knows them by an entry point alone.
+
+The entry point is `tables` of the group `ebbtide.sources`, a class that is a `ViewSource`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from ebbtide.errors import ConfigError
+from ebbtide.model.step import ViewPosition
+from ebbtide.sources.source import Source
+from ebbtide.spec.view import MaterializedView
+from ebbtide.state_table.staged import Stager
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+GROUP = "ebbtide.sources"
+NAME = "tables"
+
+
+@dataclass(frozen=True)
+class ViewStaging:
+    """A step of a materialized view.
+
+    Args:
+        last: What the view was computed from by the step before; None before the first.
+        to: What it is to be computed from.
+        folder: For the files.
+        step: The step's number.
+        wall_ms: Its wall time, epoch ms.
+    """
+
+    last: ViewPosition | None
+    to: ViewPosition
+    folder: str
+    step: int
+    wall_ms: int
+
+
+class ViewLineage(Protocol):
+    """What a query is, as `ViewSource.analyse` finds it."""
+
+    tables: frozenset[str]
+    """The tables that it reads."""
+
+    @property
+    def columns(self) -> pa.Schema:
+        """Its columns."""
+
+    @property
+    def key(self) -> list[str] | None:
+        """The columns by which it identifies its rows; None if that is not known."""
+
+    def common_columns(self, tables: Iterable[str]) -> list[str]:
+        """Return the columns whose values show which rows a change of some tables touches; none: all are computed."""
+
+    def origins(self, name: str) -> frozenset[tuple[str, str]]:
+        """Return what a column is made of: tables, each with a column of it."""
+
+
+@runtime_checkable
+class ViewSource(Source, Protocol):
+    """The tables that a materialized view reads, and what computes its steps."""
+
+    def __init__(self, view: MaterializedView, root: str) -> None:
+        """Name the view, and the folder of all pipelines' tables."""
+
+    @staticmethod
+    def analyse(
+        spark: SparkSession,
+        query: str,
+        tables: Mapping[str, StructType],
+        keys: Mapping[str, Sequence[str]],
+    ) -> ViewLineage:
+        """Return what a query is, without a row of its tables.
+
+        Args:
+            spark: The session.
+            query: The query.
+            tables: Name of each table that it may read to the table's columns.
+            keys: The tables' keys, where they are known.
+
+        Raises:
+            ViewQueryError: it is not usable as a view.
+        """
+
+    def pinned(self) -> ViewPosition:
+        """Return the versions that the tables have now."""
+
+    def stage(self, spark: SparkSession, sink: str, stager: Stager, staging: ViewStaging) -> tuple[list[str], str]:
+        """Compute what has changed, and stage it.
+
+        Args:
+            spark: The session.
+            sink: Where the view's rows are.
+            stager: Writes changes.
+            staging: What the view is computed from.
+
+        Returns:
+            What the tasks returned (`ebbtide.state_table.staging.to_json`); why all of the view was computed, empty if it was not.
+        """
+
+
+@lru_cache(maxsize=1)
+def view_source() -> type[ViewSource]:
+    """Return what materialized views are made of.
+
+    Raises:
+        ConfigError: this installation has none.
+    """
+    for found in entry_points(group=GROUP, name=NAME):
+        source: type[ViewSource] = found.load()
+        return source
+    raise ConfigError.of(
+        "There are no materialized views in this installation.",
+        got=f"no entry point '{NAME}' of the group '{GROUP}'",
+        next_step="Install ebbtide again; in a checkout, run 'uv sync'.",
+    )
