@@ -149,6 +149,14 @@ def test_room_imports_downward_only(room):
         assert ours <= may, path
 
 
+@pytest.mark.parametrize("guest", ["sql"])
+def test_guest_is_imported_by_the_command_line_and_dagster_alone(guest):
+    hosts = {"cli", "dagster", guest}
+    for room in ROOMS.keys() - hosts:
+        for path in modules(room):
+            assert guest not in {room_of(name) for top, name in imports(path) if top == "ebbtide"}, path
+
+
 @pytest.mark.parametrize(
     "room", ["model", "stores", "formats", "operators", "delta", "ledger", "state_table", "sinks", "spec"]
 )

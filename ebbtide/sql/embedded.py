@@ -16,18 +16,17 @@ from ebbtide.spec.load import load
 from ebbtide.sql import statements as ast
 from ebbtide.sql.catalog import DEFAULT_CATALOG, Catalog, Filled, refuse_shared_tables, written
 from ebbtide.sql.completion import completions
-from ebbtide.sql.dagster_jobs import DagsterJobs
 from ebbtide.sql.declaring import create_function, create_source, create_table, drop, kind_of
 from ebbtide.sql.filling import plan_insert, write_filling
 from ebbtide.sql.functions import register
-from ebbtide.sql.jobs import Jobs, JobStatus, ProcessJobs, job_of
+from ebbtide.sql.jobs import Jobs, JobStatus
 from ebbtide.sql.judging.rights import Rights
 from ebbtide.sql.listing import catalogs, columns, describe, fits, show, show_create
 from ebbtide.sql.operations import Listed, Output, RunningOperation, Whole
 from ebbtide.sql.parsing import parse, parse_text
 from ebbtide.sql.results import Result, ResultColumn, ResultKind, Row
 from ebbtide.sql.session import Completion
-from ebbtide.sql.settings import DAGSTER, SPARK, Settings
+from ebbtide.sql.settings import SPARK, Settings
 from ebbtide.sql.statements import ObjectKind
 from ebbtide.sql.tokens import Statement
 from ebbtide.sql.views import plan_view, write_view
@@ -258,7 +257,7 @@ class EmbeddedSession:
 
     @_answer.register
     def _(self, asked: ast.StopJob, operation: str) -> Output:
-        job = job_of(self._jobs, asked.job)
+        job = self._jobs.get(asked.job)
         if self.rights.stops_own_jobs_only and job.started_by != self._client:
             raise SqlError.of(
                 f"Job '{job.id}' is another client's.",
@@ -290,8 +289,8 @@ class EmbeddedSession:
         entry = Filled(folder, load(folder))
         said = [f"Created materialized view '{entry.name}'."]
         if not self._is_running(entry.name):
-            started = self._jobs.start([entry], by=self._client)
-            said += [f"Job '{job.id}' fills it; SHOW JOBS tells how it goes." for job in started]
+            job = self._jobs.start([entry], by=self._client)
+            said.append(f"Job '{job.id}' fills it; SHOW JOBS tells how it goes.")
         return _done(" ".join(said))
 
     @_answer.register
@@ -303,7 +302,7 @@ class EmbeddedSession:
                 got="a table",
                 next_step="SHOW TABLES lists both.",
             )
-        [job] = self._jobs.start([entry], once=True, by=self._client)
+        job = self._jobs.start([entry], once=True, by=self._client)
         return _done(f"Job '{job.id}' brings '{entry.name}' up to date; SHOW JOBS tells how it goes.")
 
     @_answer.register
@@ -312,8 +311,7 @@ class EmbeddedSession:
 
     @property
     def _jobs(self) -> Jobs:
-        url = self._settings[DAGSTER]
-        return DagsterJobs(url) if url else ProcessJobs(self.catalog.root)
+        return Jobs(self.catalog.root)
 
     def _is_running(self, pipeline: str) -> bool:
         """Return whether a job runs a pipeline."""
@@ -374,11 +372,9 @@ class EmbeddedSession:
         for filling in fillings:
             write_filling(self.catalog, filling)
         pipelines = [self.catalog.pipeline(name) for name in names_filled]
-        lines = []
-        for job in self._jobs.start(pipelines, by=self._client):
-            names = ", ".join(job.pipelines)
-            lines.append(f"Job '{job.id}' fills {names}. SHOW JOBS tells how it goes, STOP JOB '{job.id}' ends it.")
-        return _done("\n".join(lines))
+        job = self._jobs.start(pipelines, by=self._client)
+        names = ", ".join(job.pipelines)
+        return _done(f"Job '{job.id}' fills {names}. SHOW JOBS tells how it goes, STOP JOB '{job.id}' ends it.")
 
 
 def new_spark_session(log_file: Path | None = None) -> SparkSession:

@@ -18,14 +18,12 @@ class Setting:
         description: What it does.
         allowed: What values it takes, in words.
         takes: Whether it takes one.
-        is_fixed: Only what a session begins with counts: statements may not set it.
     """
 
     default: str
     description: str
     allowed: str
     takes: Callable[[str], bool]
-    is_fixed: bool = False
 
 
 def _one_of(*values: str) -> Callable[[str], bool]:
@@ -39,8 +37,11 @@ def _number_from(least: int) -> Callable[[str], bool]:
 SPARK = "spark."
 FIXED_OF_SPARK = ("spark.sql.variable.substitute", "spark.sql.runSQLOnFiles")
 """Settings of Spark that are what a session's rights say."""
-DAGSTER = "dagster-url"
-"""The setting that says where jobs are run."""
+GONE = {
+    "dagster-url": "Jobs are processes. To run pipelines in Dagster let it load the same definitions, and switch on the "
+    "sensor NAME_backlog or a schedule: docs/dagster.md."
+}
+"""Settings of earlier releases, and what to do instead."""
 
 SETTINGS: Mapping[str, Setting] = {
     "max-rows": Setting(
@@ -60,13 +61,6 @@ SETTINGS: Mapping[str, Setting] = {
         "batch: a query returns the rows of one moment; streaming: these, then what becomes of them, as EMIT CHANGES.",
         "batch, streaming",
         _one_of("batch", "streaming"),
-    ),
-    DAGSTER: Setting(
-        "",
-        "URL of a Dagster webserver, whose runs jobs are then; else each is a process.",
-        "http:// or https://, or nothing",
-        lambda value: not value or value.startswith(("http://", "https://")),
-        is_fixed=True,
     ),
     "poll-interval": Setting(
         "1",
@@ -100,15 +94,9 @@ class Settings:
         """Set one.
 
         Raises:
-            SqlError: there is none of that name, it does not take the value, or it is fixed.
+            SqlError: there is none of that name, or it does not take the value.
         """
         refuse_unfit(key, value)
-        if key in SETTINGS and SETTINGS[key].is_fixed:
-            raise SqlError.of(
-                f"The setting '{key}' is fixed.",
-                allowed="the value that the session began with",
-                next_step="Set it in the environment's file.",
-            )
         self._now[key] = value
 
     def reset(self, key: str | None) -> None:
@@ -162,4 +150,5 @@ def _refuse_unknown(key: str) -> None:
             "There is no such setting.",
             got=key,
             allowed=f"{', '.join(SETTINGS)}, {SPARK}*",
+            next_step=GONE.get(key),
         )

@@ -7,7 +7,6 @@ from ebbtide.sql.gateway.client_settings import OF_SPARK
 from ebbtide.sql.settings import SETTINGS
 
 OF_THE_OPERATOR = (
-    "dagster-url",
     "spark.hadoop.fs.s3a.endpoint",
     "spark.hadoop.fs.defaultFS",
     "spark.sql.catalog.x",
@@ -51,7 +50,7 @@ def test_client_sets_nothing_that_is_the_operators(gateway, key):
     gateway.call("DELETE", session)
 
 
-@pytest.mark.parametrize("key", [*sorted(OF_SPARK), *(key for key in SETTINGS if not SETTINGS[key].is_fixed)])
+@pytest.mark.parametrize("key", [*sorted(OF_SPARK), *SETTINGS])
 def test_client_sets_what_concerns_its_results(gateway, key):
     session = gateway.open(**{key: "1"})
     assert gateway.call("POST", f"{session}/configure", {"statement": f"SET '{key}' = '2'"}).status == 200

@@ -7,7 +7,7 @@ import yaml
 
 from ebbtide.errors import EbbtideError, SqlError
 from ebbtide.spec.load import load
-from ebbtide.sql import job
+from ebbtide.sql import jobs
 from ebbtide.sql.jobs import repeats
 from ebbtide.sql.parsing import parse_text
 from ebbtide.sql.views import _refuse_cycle, refresh_of
@@ -133,6 +133,6 @@ def test_job_of_a_view_goes_on_unless_it_is_refreshed_by_hand(define):
 def test_view_is_due_at_its_interval(catalog, define):
     define("a", "MaterializedView", refresh={"every": "1h"})
     folder = str(catalog.folder / "a")
-    now = job.time.monotonic()
-    assert not job._due(folder, catalog.root, now)()
-    assert job._due(folder, catalog.root, now - 3601)()
+    now = jobs.time.monotonic()
+    assert not jobs._due(folder, catalog.root, now)()
+    assert jobs._due(folder, catalog.root, now - 3601)()

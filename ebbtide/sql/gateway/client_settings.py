@@ -40,16 +40,13 @@ def refuse_setting(key: str) -> None:
     Raises:
         GatewayError: it is.
     """
-    setting = SETTINGS.get(key)
-    is_fixed = setting is not None and setting.is_fixed
     is_of_spark = key.lower().startswith(SPARK)
-    if not is_fixed and (not is_of_spark or key in OF_SPARK):
+    if not is_of_spark or key in OF_SPARK:
         return
-    own = [name for name, known in SETTINGS.items() if not known.is_fixed]
     raise GatewayError.of(
         f"The setting '{key}' is not set by a gateway's clients.",
         got=key,
-        allowed=", ".join([*own, *sorted(OF_SPARK)]),
+        allowed=", ".join([*SETTINGS, *sorted(OF_SPARK)]),
         next_step="The gateway's operator can set it in the environment's file.",
     )
 
