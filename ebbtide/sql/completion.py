@@ -9,8 +9,8 @@ from sqlglot import exp
 
 from ebbtide.errors import EbbtideError
 from ebbtide.sql.catalog import Catalog, Entry, Filled, Part
-from ebbtide.sql.keywords import KEYWORDS
 from ebbtide.sql.listing import describe
+from ebbtide.sql.reference import KEYWORDS
 from ebbtide.sql.session import Completion, CompletionKind
 from ebbtide.sql.settings import SETTINGS
 
