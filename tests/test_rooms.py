@@ -50,14 +50,14 @@ ROOMS = {
 
 ALONE = {
     "click": ("ebbtide/cli/", "ebbtide/sql/shell/show.py"),
-    "cli_helpers": "ebbtide/sql/shell/show.py",
+    "cli_helpers": "ebbtide/sql/shell/formats.py",
     "sqlglot": ("ebbtide/spec/", "ebbtide/sql/"),
     "prompt_toolkit": "ebbtide/sql/shell",
     "pygments": "ebbtide/sql/shell",
     "starlette": "ebbtide/sql/gateway/",
     "uvicorn": "ebbtide/sql/gateway/",
-    "h11": "ebbtide/sql/gateway/connections.py",
-    "urllib3": "ebbtide/sql/gateway_client.py",
+    "h11": "ebbtide/sql/gateway/server.py",
+    "urllib3": "ebbtide/sql/remote.py",
     "rocksdict": "ebbtide/stores/rocksdb",
     "obstore": "ebbtide/object_store/",
     "numba": "ebbtide/model/compiled.py",

@@ -17,8 +17,10 @@ from ebbtide.errors import ConfigError, EbbtideError
 from ebbtide.redaction import shown
 from ebbtide.sql import opening
 from ebbtide.sql.opening import Target
+from ebbtide.sql.shell.execution import Console
+from ebbtide.sql.shell.formats import ResultFormat
 from ebbtide.sql.shell.shell import Shell
-from ebbtide.sql.shell.show import ClientSettings, Console, ResultFormat
+from ebbtide.sql.shell.show import ClientSettings
 
 if TYPE_CHECKING:
     from ebbtide.sql.shell.script import Script

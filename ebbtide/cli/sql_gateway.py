@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ebbtide.sql.environment import Beginning
-    from ebbtide.sql.gateway.clients import Client
+    from ebbtide.sql.gateway.guard import Client
     from ebbtide.sql.gateway.sessions import OpenSession
 
 PORT = 8083
@@ -116,7 +116,7 @@ def sql_gateway(
     with Reporter(root).errors():
         from ebbtide.sql.environment import beginning_of
         from ebbtide.sql.gateway import GatewayServer, Limits
-        from ebbtide.sql.gateway.clients import read_clients
+        from ebbtide.sql.gateway.guard import read_clients
 
         spark = _SharedSpark(root)
         token = _token(token_env, token_file)
@@ -142,7 +142,7 @@ def sql_gateway(
 
 
 def _token(variable: str | None, file: Path | None) -> str | None:
-    from ebbtide.sql.bearer import token_of_file, token_of_variable
+    from ebbtide.sql.opening import token_of_file, token_of_variable
 
     if variable is not None and file is not None:
         raise click.UsageError("Got --token-env and --token-file. Allowed: one of them.")
@@ -155,9 +155,9 @@ def _token(variable: str | None, file: Path | None) -> str | None:
 
 def _opener(beginning: Beginning, spark: _SharedSpark, *, read_only: bool, folders: bool) -> OpenSession:
     """Return what opens a client's session."""
-    from ebbtide.sql.embedded import EmbeddedSession
     from ebbtide.sql.gateway.roles import Role
-    from ebbtide.sql.judging.rights import Rights
+    from ebbtide.sql.judging.names import Rights
+    from ebbtide.sql.session import EmbeddedSession
 
     def open_session(settings: Mapping[str, str], client: Client) -> EmbeddedSession:
         is_owner = client.role is Role.OWNER
@@ -192,7 +192,7 @@ class _SharedSpark:
 
     def session(self) -> SparkSession:
         """Return a new Spark session."""
-        from ebbtide.sql.embedded import new_spark_session
+        from ebbtide.sql.workspace import new_spark_session
 
         with self._lock:
             self._log = self._log or new_log(self._root)

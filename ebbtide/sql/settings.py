@@ -130,25 +130,14 @@ def refuse_unfit(key: str, value: str) -> None:
     """
     _refuse_unknown(key)
     if key in FIXED_OF_SPARK:
-        raise SqlError.of(
-            f"The setting '{key}' is fixed.",
-            got=value,
-            allowed="what the session's rights say: docs/sql-gateway.md",
-        )
+        allowed = "what the session's rights say: docs/sql-gateway.md"
+        raise SqlError.of(f"The setting '{key}' is fixed.", got=value, allowed=allowed)
     setting = SETTINGS.get(key)
     if setting is not None and not setting.takes(value):
-        raise SqlError.of(
-            f"The setting '{key}' does not take this value.",
-            got=value,
-            allowed=setting.allowed,
-        )
+        raise SqlError.of(f"The setting '{key}' does not take this value.", got=value, allowed=setting.allowed)
 
 
 def _refuse_unknown(key: str) -> None:
     if key not in SETTINGS and not key.startswith(SPARK):
-        raise SqlError.of(
-            "There is no such setting.",
-            got=key,
-            allowed=f"{', '.join(SETTINGS)}, {SPARK}*",
-            next_step=GONE.get(key),
-        )
+        allowed = f"{', '.join(SETTINGS)}, {SPARK}*"
+        raise SqlError.of("There is no such setting.", got=key, allowed=allowed, next_step=GONE.get(key))

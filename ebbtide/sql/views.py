@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +15,13 @@ from ebbtide.ledger.lease import Lease
 from ebbtide.paths import delete
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import ddl_of, is_exact
-from ebbtide.spec.pipeline import NAME
 from ebbtide.spec.view import MaterializedView
 from ebbtide.sql.catalog import (
     PIPELINE,
     Catalog,
     Entry,
     Filled,
+    existing_kind,
     filled,
     queryable,
     remove_definition,
@@ -31,7 +30,7 @@ from ebbtide.sql.catalog import (
 )
 from ebbtide.sql.options import explained, nested, refuse_credential, texts
 from ebbtide.sql.references import find_references
-from ebbtide.sql.statements import CreateView, IfThere, Options
+from ebbtide.sql.statements import CreateView, IfThere, ObjectKind, Options
 from ebbtide.sql.tokens import Statement
 
 if TYPE_CHECKING:
@@ -90,9 +89,9 @@ def plan_view(catalog: Catalog, asked: CreateView, spark: Callable[[], SparkSess
     entries = catalog.entries()
     name = asked.name.lower()
     existing = entries.get(name)
-    if existing is not None and asked.if_there is IfThere.KEEP:
+    kind = existing_kind(entries, name, ObjectKind.MATERIALIZED_VIEW.lower(), asked.if_there)
+    if kind is not None and asked.if_there is IfThere.KEEP:
         return None
-    _refuse_taken(name, existing, asked.if_there)
     _refuse_unfit_options(asked.options)
     tables = _tables(entries, asked.query)
     _refuse_cycle(entries, name, list(tables))
@@ -147,24 +146,6 @@ def _inputs_of_views(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
         if isinstance(entry, Filled) and isinstance(entry.spec, MaterializedView):
             found[name] = entry.spec.inputs
     return found
-
-
-def _refuse_taken(name: str, existing: Entry | None, if_there: IfThere) -> None:
-    if not re.fullmatch(NAME, name):
-        raise SqlError.of(
-            "This is no name of a view.",
-            got=name,
-            allowed="lower-case letters, digits and underscores, 63 at most",
-        )
-    if existing is None:
-        return
-    is_view = isinstance(existing, Filled) and isinstance(existing.spec, MaterializedView)
-    if not (is_view and if_there is IfThere.REPLACE):
-        what = "materialized view" if is_view else "table, source or function"
-        raise SqlError.of(
-            f"There is a {what} '{name}' already.",
-            next_step="Take another name, IF NOT EXISTS, or OR REPLACE for a view; or drop it first.",
-        )
 
 
 def _refuse_unfit_options(given: Options) -> None:

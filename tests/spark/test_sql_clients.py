@@ -7,10 +7,10 @@ from sql_support import all_of
 
 from ebbtide.runtime.driver import run
 from ebbtide.sql.catalog import Catalog
-from ebbtide.sql.embedded import EmbeddedSession
-from ebbtide.sql.filling import plan_insert, write_filling
+from ebbtide.sql.fill import plan_insert, write_filling
 from ebbtide.sql.parsing import parse_text
 from ebbtide.sql.remote import RemoteSession
+from ebbtide.sql.session import EmbeddedSession
 
 STATEMENTS = """
 SHOW TABLES; SHOW TABLES LIKE 'k%'; SHOW SOURCES; SHOW FUNCTIONS; SHOW PIPELINES; SHOW STEPS FROM kept; SHOW STEPS;

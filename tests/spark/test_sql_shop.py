@@ -12,10 +12,10 @@ from support import SHOP
 
 from ebbtide.runtime.driver import run
 from ebbtide.sql.catalog import Catalog
-from ebbtide.sql.embedded import EmbeddedSession
-from ebbtide.sql.filling import plan_insert, write_filling
+from ebbtide.sql.fill import plan_insert, write_filling
 from ebbtide.sql.jobs import Jobs, JobStatus
 from ebbtide.sql.parsing import parse
+from ebbtide.sql.session import EmbeddedSession
 from ebbtide.sql.statements import StatementSet
 from ebbtide.sql.tokens import split
 

@@ -10,7 +10,7 @@ from gateway_support import TOKEN, serving, until
 from ebbtide.errors import ConfigError
 from ebbtide.sql.gateway import Limits, audit
 from ebbtide.sql.gateway.audit import UNREADABLE, Audit
-from ebbtide.sql.gateway.clients import Client, Known, known_token
+from ebbtide.sql.gateway.guard import Client, Known, known_token
 from ebbtide.sql.gateway.roles import Role
 from ebbtide.sql.operations import RunningOperation
 

@@ -3,7 +3,7 @@
 import pytest
 from gateway_support import serving
 
-from ebbtide.sql.gateway.client_settings import OF_SPARK
+from ebbtide.sql.gateway.roles import OF_SPARK
 from ebbtide.sql.settings import SETTINGS
 
 OF_THE_OPERATOR = (

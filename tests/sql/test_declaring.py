@@ -9,7 +9,7 @@ import yaml
 from ebbtide.errors import ConfigError, EbbtideError, SqlError
 from ebbtide.spec.load import load
 from ebbtide.sql.catalog import DeclaredKind
-from ebbtide.sql.filling import plan_insert, write_filling
+from ebbtide.sql.fill import plan_insert, write_filling
 from ebbtide.sql.parsing import parse_text
 
 

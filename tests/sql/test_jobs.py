@@ -10,9 +10,9 @@ from spark_support import change, write
 from terminal import Terminal
 
 from ebbtide.sql.catalog import Catalog
-from ebbtide.sql.embedded import EmbeddedSession
 from ebbtide.sql.jobs import Jobs, JobStatus
 from ebbtide.sql.remote import RemoteSession
+from ebbtide.sql.session import EmbeddedSession
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {"PYTHONPATH": str(ROOT)}

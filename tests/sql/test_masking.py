@@ -1,6 +1,6 @@
 import pytest
 
-from ebbtide.sql.masking import masked
+from ebbtide.sql.references import masked
 from ebbtide.sql.shell.prompt import MaskedHistory, history_at
 
 HIDDEN = "hunter2"

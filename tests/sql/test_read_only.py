@@ -2,7 +2,7 @@ import pytest
 from gateway_support import serving
 
 from ebbtide.errors import GatewayError, SqlSyntaxError
-from ebbtide.sql.gateway.read_only import refuse_writing
+from ebbtide.sql.gateway.roles import refuse_writing
 
 READING = (
     "SELECT 1",

@@ -9,11 +9,11 @@ from gateway_support import TOKEN, running, serving
 from ebbtide.errors import GatewayError, SqlError
 from ebbtide.sql import statements
 from ebbtide.sql.catalog import Catalog
-from ebbtide.sql.embedded import EmbeddedSession
-from ebbtide.sql.gateway.clients import read_clients
+from ebbtide.sql.gateway.guard import read_clients
 from ebbtide.sql.gateway.roles import LEAST_ROLES, Role
-from ebbtide.sql.judging.rights import Rights
+from ebbtide.sql.judging.names import Rights
 from ebbtide.sql.remote import RemoteSession
+from ebbtide.sql.session import EmbeddedSession
 
 TOKENS = {name: f"token-of-{name}-for-tests" for name in ("rita", "rolf", "walt", "wilma", "olga")}
 ROLES = {"rita": "reader", "rolf": "reader", "walt": "writer", "wilma": "writer", "olga": "owner"}

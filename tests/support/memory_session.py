@@ -12,8 +12,7 @@ import pyarrow as pa
 from ebbtide.errors import EbbtideError, OperationCanceledError, SqlError
 from ebbtide.sql import statements as ast
 from ebbtide.sql.parsing import parse_text
-from ebbtide.sql.results import OperationStatus, Page, Result, ResultColumn, ResultKind, Row
-from ebbtide.sql.session import Completion, CompletionKind
+from ebbtide.sql.results import Completion, CompletionKind, OperationStatus, Page, Result, ResultColumn, ResultKind, Row
 
 FROM = re.compile(r"SELECT\s+(.+?)(?:\s+FROM\s+(\w+))?(?:\s+LIMIT\s+(\d+))?", re.IGNORECASE | re.DOTALL)
 STUBBORN = "SELECT stubborn()"

@@ -1,10 +1,11 @@
-"""One statement's way through a session: the session is opened, the statement begun, waited for, its pages read, ended.
+"""A statement's way through a session: the session is opened, the statement begun, waited for, its pages read, ended.
 
 Ctrl-C ends a wait: it is noted, and what waits looks whether it came. Nothing is interrupted at an arbitrary place.
 """
 
 from __future__ import annotations
 
+import shutil
 import signal
 import threading
 import time
@@ -13,18 +14,91 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from types import FrameType, TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TextIO, TypeVar
 
 from ebbtide.errors import EbbtideError
-from ebbtide.sql.results import Page, Result, ResultKind
-from ebbtide.sql.session import Operation, Session
-from ebbtide.sql.shell.show import Console
+from ebbtide.redaction import shown
+from ebbtide.sql.results import Operation, Page, Result, ResultKind, Session
 
 POLL_S = 0.25
 """How often a wait looks for Ctrl-C; each time may be a request to a gateway."""
 CANCEL_S = 1.5
 """How long the shell waits for a statement to end, so that Ctrl-C gives the prompt back within 2 s; what takes longer ends by itself."""
+ERASE_LINE = "\r\x1b[2K"
+CLEAR_SCREEN = "\x1b[H\x1b[2J\x1b[3J"
+SECONDS_UNSHOWN = 1
+"""Shorter waits are not worth a line."""
 T = TypeVar("T")
+
+
+class Console:
+    """Two streams, and the line of a terminal that says that something takes time.
+
+    Args:
+        out: Of rows.
+        err: Of errors.
+    """
+
+    def __init__(self, out: TextIO, err: TextIO) -> None:
+        self._out = out
+        self._err = err
+        self._has_waiting_line = False
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether rows are seen by people at once."""
+        return self._out.isatty()
+
+    def put(self, line: str) -> None:
+        """Write a line of rows: it has no character of data that a terminal obeys."""
+        self.end_waiting()
+        self._out.write(f"{line}\n")
+
+    def say(self, text: str, *, beside_data: bool = False) -> None:
+        """Write lines for people.
+
+        Args:
+            text: They; empty: nothing is written.
+            beside_data: Programs read the rows: this is not to stand among them.
+        """
+        if not text:
+            return
+        self.end_waiting()
+        stream = self._err if beside_data else self._out
+        stream.write(f"{shown(text)}\n")
+        stream.flush()
+
+    def error(self, text: str) -> None:
+        """Write what went wrong."""
+        self.flush()
+        self.say(text, beside_data=True)
+
+    def flush(self) -> None:
+        """Let be seen what was written."""
+        self._out.flush()
+
+    def clear(self) -> None:
+        """Clear the screen, if there is one."""
+        if self.is_terminal:
+            self._out.write(CLEAR_SCREEN)
+            self.flush()
+
+    def wait(self, what: str, seconds: float) -> None:
+        """Say, on a terminal, what has been waited for so long."""
+        if not self._err.isatty() or seconds < SECONDS_UNSHOWN:
+            return
+        line = f"{what}, {seconds:.0f} s. Ctrl-C cancels."
+        width = shutil.get_terminal_size().columns
+        self._err.write(ERASE_LINE + line[: width - 1])
+        self._err.flush()
+        self._has_waiting_line = True
+
+    def end_waiting(self) -> None:
+        """Take that line away."""
+        if self._has_waiting_line:
+            self._err.write(ERASE_LINE)
+            self._err.flush()
+            self._has_waiting_line = False
 
 
 class Interrupts:

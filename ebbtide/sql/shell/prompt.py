@@ -23,8 +23,9 @@ from pygments.token import Keyword, Name, String
 
 from ebbtide.errors import EbbtideError
 from ebbtide.sql.reference import KEYWORDS
-from ebbtide.sql.shell.execution import BackgroundSession
-from ebbtide.sql.shell.show import RESULT_FORMAT, TIMING, Console, ResultFormat
+from ebbtide.sql.shell.execution import BackgroundSession, Console
+from ebbtide.sql.shell.formats import ResultFormat
+from ebbtide.sql.shell.show import RESULT_FORMAT, TIMING
 
 if TYPE_CHECKING:
     from ebbtide.sql.shell.script import Client
@@ -212,7 +213,7 @@ class MaskedHistory(FileHistory):
 
     def store_string(self, string: str) -> None:
         """Write what was typed."""
-        from ebbtide.sql.masking import masked  # the prompt stands before the parser is there
+        from ebbtide.sql.references import masked  # the prompt stands before the parser is there
 
         kept = masked(string)
         if kept is not None:

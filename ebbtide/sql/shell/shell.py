@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ebbtide.errors import MissingExtraError
-from ebbtide.sql.session import Session
-from ebbtide.sql.shell.execution import BackgroundSession, Interrupts, Waiting
-from ebbtide.sql.shell.show import ClientSettings, Console, Printer
+from ebbtide.sql.results import Session
+from ebbtide.sql.shell.execution import BackgroundSession, Console, Interrupts, Waiting
+from ebbtide.sql.shell.show import ClientSettings, Printer
 
 if TYPE_CHECKING:
     from ebbtide.sql.shell.script import Client, Script

@@ -1,38 +1,19 @@
-"""Results as lines: text tables as pgcli prints them, CSV, JSON, Markdown; in the pager where a table does not fit the terminal.
-
-A format is a function of columns and batches of rows; lines come as the batches do. Values are escaped here, so that a terminal
-obeys none of them, and NULL is distinct from an empty text; cli-helpers lays them out.
-"""
+"""Where results are shown: on a stream or a terminal, in the pager where a table does not fit it; and the settings of the client."""
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TextIO
 
-from ebbtide.errors import MissingExtraError, SqlError
-from ebbtide.redaction import has_unseen, printable, shown
-from ebbtide.sql.results import Page, Result, ResultColumn, ResultKind, Row
+from ebbtide.errors import SqlError
+from ebbtide.redaction import printable
+from ebbtide.sql.results import Page, Result, ResultKind, Row
+from ebbtide.sql.shell.execution import Console, Execution
+from ebbtide.sql.shell.formats import Columns, Format, ResultFormat, csv, json_lines, markdown, table, vertical
 
-if TYPE_CHECKING:
-    from ebbtide.sql.shell.execution import Execution
-
-Columns = Sequence[ResultColumn]
-Batches = Iterable[list[Row]]
-Format = Callable[[Columns, Batches], Iterator[str]]
-
-NULL = "NULL"
-MOST_CHARACTERS = 400
-"""Of a value in a text table; a longer one is cut."""
-LONG = 40
-"""Characters of a value that is shown without a box where it stands alone."""
-ELLIPSIS = "…"
 RESULT_FORMAT, TIMING = "result-format", "timing"
 LINES_AROUND = 2
 """Of a table that is printed: how many rows it has, and the prompt."""
@@ -40,29 +21,7 @@ LESS = "-SRX"
 """Options of `less` if the user has none: long lines are cut, not wrapped, and stay on the screen."""
 COLOURS = {"+I": 32, "+U": 36, "-U": 90, "-D": 31}
 """Of changes on a terminal, by what they do."""
-ERASE_LINE = "\r\x1b[2K"
-CLEAR_SCREEN = "\x1b[H\x1b[2J\x1b[3J"
-SECONDS_UNSHOWN = 1
-"""Shorter waits are not worth a line."""
-_NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "long", "integer", "short", "byte")
-_NEEDS_QUOTES = frozenset(',"\r\n')
 _SWITCH = {"on": True, "off": False, "true": True, "false": False}
-
-
-class ResultFormat(StrEnum):
-    """How rows are shown."""
-
-    TABLE = "table"
-    TABLEAU = "tableau"
-    VERTICAL = "vertical"
-    CSV = "csv"
-    JSON = "json"
-    MARKDOWN = "markdown"
-
-    @property
-    def is_data(self) -> bool:
-        """Whether programs read it: what is for people is then no part of it."""
-        return self in {ResultFormat.CSV, ResultFormat.JSON, ResultFormat.MARKDOWN}
 
 
 @dataclass
@@ -103,250 +62,6 @@ class ClientSettings:
             self.result_format = self.first_format
         if key in {TIMING, None}:
             self.timing = False
-
-
-# --- formats
-
-
-def table(columns: Columns, batches: Batches) -> Iterator[str]:
-    """Lay out rows in a box; a single long value without one, its lines as lines: it is there to be read and copied."""
-    remaining: Iterator[list[Row]] = filter(None, batches)
-    first = next(remaining, [])
-    if len(columns) == len(first) == 1 and _is_long(first[0][0]):
-        second = next(remaining, None)
-        if second is None:
-            name = printable(columns[0].name)
-            yield from (name, "-" * len(name))
-            yield from map(printable, whole(first[0][0]).split("\n"))
-            return
-        remaining = chain([second], remaining)
-    yield from _laid_out("psql", columns, chain([first], remaining), short_cell)
-
-
-def markdown(columns: Columns, batches: Batches) -> Iterator[str]:
-    """Write a table of Markdown."""
-    return _laid_out("pipe", columns, batches, _markdown_cell)
-
-
-def vertical(columns: Columns, batches: Batches) -> Iterator[str]:
-    """Lay out each row as a line a column, whole."""
-    names = [printable(column.name) for column in columns]
-    lay_out = _library()
-    for number, row in enumerate(chain.from_iterable(batches), start=1):
-        yield from lay_out([list(map(cell, row))], names, "vertical", sep_title=f"{number}. row")
-
-
-def csv(columns: Columns, batches: Batches) -> Iterator[str]:
-    """Write comma-separated values under their names; NULL is nothing, an empty text is a pair of quotes.
-
-    Not by Python's `csv`: before Python 3.12 it cannot write these two differently.
-    """
-    yield ",".join(_quoted(column.name) for column in columns)
-    for row in chain.from_iterable(batches):
-        yield ",".join("" if value is None else _quoted(whole(value)) for value in row)
-
-
-def json_lines(columns: Columns, batches: Batches) -> Iterator[str]:
-    """Write a JSON object a row; of several columns of one name all but the first are numbered."""
-    names = unique([column.name for column in columns])
-    for row in chain.from_iterable(batches):
-        text = json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False)
-        yield "".join(map(_escaped, text)) if has_unseen(text) else text
-
-
-def whole(value: Any) -> str:
-    """Return a value as text, not cut; nothing for NULL.
-
-    Example:
-        >>> whole(True), whole([1, "ä"]), whole(None)
-        ('true', '[1, "ä"]', '')
-    """
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def cell(value: Any) -> str:
-    """Return a value as people see it: NULL by name, and no character that a terminal obeys."""
-    return NULL if value is None else printable(whole(value))
-
-
-def short_cell(value: Any) -> str:
-    """Return a value as people see it where there is no room for all of a long one."""
-    text = whole(value)
-    return cell(value) if len(text) <= MOST_CHARACTERS else printable(text[:MOST_CHARACTERS]) + ELLIPSIS
-
-
-def unique(names: Sequence[str]) -> list[str]:
-    """Return names that differ.
-
-    Example:
-        >>> unique(["a", "a", "a_2"])
-        ['a', 'a_3', 'a_2']
-    """
-    found: list[str] = []
-    for name in names:
-        own, number = name, 2
-        while own in found or (own != name and own in names):
-            own = f"{name}_{number}"
-            number += 1
-        found.append(own)
-    return found
-
-
-def _laid_out(style: str, columns: Columns, batches: Batches, written: Callable[[Any], str]) -> Iterator[str]:
-    """Yield the lines of a table batch by batch, each column as wide as the names and the first batch need.
-
-    The library lays out whole tables. A later batch is one more table, with a row as wide as the first table's columns on top of
-    it; of that only the rows behind are kept. A longer value makes its own batch wider.
-    """
-    lay_out = _library()
-    n_above, n_below = (3, 1) if style == "psql" else (2, 0)
-    names = [printable(written(column.name)) for column in columns]
-    sides = ["right" if _is_number(column) else "left" for column in columns]
-    widest: list[list[str]] = []
-    below: list[str] = []
-    for batch in batches:
-        rows = [*widest, *([written(value) for value in row] for row in batch)]
-        lines = lay_out(
-            rows,
-            names,
-            style,
-            column_types=[str] * len(names),
-            colalign=sides,
-            disable_numparse=True,
-            preserve_whitespace=True,
-            max_field_width=None,
-        )
-        end = len(lines) - n_below
-        yield from lines[n_above + 1 : end] if widest else lines[:end]
-        below = lines[end:]
-        rules = re.findall("[-:]+", lines[n_above - 1])
-        widest = widest or [["x" * (len(rule) - 2) for rule in rules]]
-    yield from below
-
-
-def _library() -> Callable[..., list[str]]:
-    """Return cli-helpers' function that lays rows out as lines; loaded with the first table."""
-    try:
-        from cli_helpers.tabular_output import TabularOutputFormatter
-    except ModuleNotFoundError as missing:
-        raise MissingExtraError.of_extra("sql", "A text table") from missing
-    formatter = TabularOutputFormatter()
-
-    def lay_out(rows: list[list[str]], names: list[str], style: str, **options: Any) -> list[str]:
-        blocks = formatter.format_output(rows, names, style, **options)
-        return [line for block in blocks for line in block.split("\n")]
-
-    return lay_out
-
-
-def _is_number(column: ResultColumn) -> bool:
-    """Return whether a column's cells stand right."""
-    return column.type.lower().partition("(")[0] in _NUMBERS
-
-
-def _is_long(value: Any) -> bool:
-    text = whole(value)
-    return "\n" in text or len(text) > LONG
-
-
-def _quoted(text: str) -> str:
-    if text and _NEEDS_QUOTES.isdisjoint(text):
-        return text
-    inner = text.replace('"', '""')
-    return f'"{inner}"'
-
-
-def _escaped(character: str) -> str:
-    """Escape what JSON may hold as it is, but a terminal obeys."""
-    return f"\\u{ord(character):04x}" if has_unseen(character) else character
-
-
-def _markdown_cell(value: Any) -> str:
-    if value is None:
-        return NULL
-    lines = map(printable, whole(value).splitlines())
-    return "<br>".join(lines).replace("|", "\\|")
-
-
-def _coloured(line: str) -> str:
-    """Colour a line of a table by the operation in its first column."""
-    colour = COLOURS.get(line[2:4])
-    return line if colour is None else f"\x1b[{colour}m{line}\x1b[0m"
-
-
-# --- where it is written
-
-
-class Console:
-    """Two streams, and the line of a terminal that says that something takes time.
-
-    Args:
-        out: Of rows.
-        err: Of errors.
-    """
-
-    def __init__(self, out: TextIO, err: TextIO) -> None:
-        self._out = out
-        self._err = err
-        self._has_waiting_line = False
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether rows are seen by people at once."""
-        return self._out.isatty()
-
-    def put(self, line: str) -> None:
-        """Write a line of rows: it has no character of data that a terminal obeys."""
-        self.end_waiting()
-        self._out.write(f"{line}\n")
-
-    def say(self, text: str, *, beside_data: bool = False) -> None:
-        """Write lines for people.
-
-        Args:
-            text: They; empty: nothing is written.
-            beside_data: Programs read the rows: this is not to stand among them.
-        """
-        if not text:
-            return
-        self.end_waiting()
-        stream = self._err if beside_data else self._out
-        stream.write(f"{shown(text)}\n")
-        stream.flush()
-
-    def error(self, text: str) -> None:
-        """Write what went wrong."""
-        self.flush()
-        self.say(text, beside_data=True)
-
-    def flush(self) -> None:
-        """Let be seen what was written."""
-        self._out.flush()
-
-    def clear(self) -> None:
-        """Clear the screen, if there is one."""
-        if self.is_terminal:
-            self._out.write(CLEAR_SCREEN)
-            self.flush()
-
-    def wait(self, what: str, seconds: float) -> None:
-        """Say, on a terminal, what has been waited for so long."""
-        if not self._err.isatty() or seconds < SECONDS_UNSHOWN:
-            return
-        line = f"{what}, {seconds:.0f} s. Ctrl-C cancels."
-        width = shutil.get_terminal_size().columns
-        self._err.write(ERASE_LINE + line[: width - 1])
-        self._err.flush()
-        self._has_waiting_line = True
-
-    def end_waiting(self) -> None:
-        """Take that line away."""
-        if self._has_waiting_line:
-            self._err.write(ERASE_LINE)
-            self._err.flush()
-            self._has_waiting_line = False
 
 
 class Printer:
@@ -478,3 +193,9 @@ def _page(lines: Iterable[str]) -> None:
 
     os.environ.setdefault("LESS", LESS)
     click.echo_via_pager(f"{line}\n" for line in lines)
+
+
+def _coloured(line: str) -> str:
+    """Colour a line of a table by the operation in its first column."""
+    colour = COLOURS.get(line[2:4])
+    return line if colour is None else f"\x1b[{colour}m{line}\x1b[0m"
