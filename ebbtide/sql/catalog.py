@@ -75,6 +75,20 @@ class Declared:
     target: str = ""
     is_deterministic: bool = False
 
+    @classmethod
+    def read(cls, kind: DeclaredKind, name: str, document: Mapping[str, Any]) -> Declared:
+        """Read what its file says, or an entry of an environment's file."""
+        return cls(
+            kind,
+            name,
+            columns=str(document.get("columns", "")),
+            key=tuple(document.get("key", ())),
+            options=document.get("options", {}),
+            comment=str(document.get("comment", "")),
+            target=str(document.get("target", "")),
+            is_deterministic=bool(document.get("deterministic", False)),
+        )
+
     def document(self) -> dict[str, Any]:
         """Return what its file says."""
         fields = {
@@ -301,9 +315,7 @@ def _declared(kind: DeclaredKind, path: Path) -> Declared:
     unknown = document.keys() - set(FIELDS)
     if unknown:
         raise ConfigError.of(f"The file '{path}' is not usable.", got=", ".join(unknown), allowed=", ".join(FIELDS))
-    key = tuple(document.pop("key", ()))
-    is_deterministic = document.pop("deterministic", False)
-    return Declared(kind, path.parent.name, key=key, is_deterministic=is_deterministic, **document)
+    return Declared.read(kind, path.parent.name, document)
 
 
 def _is_pipeline(path: Path) -> bool:

@@ -100,28 +100,14 @@ def read_environment(file: Path | None) -> Environment:
     document = reader.fields("", reader.document(), SECTIONS)
     sections = {name: reader.mapping(name, document.get(name)) for name in SECTIONS}
     entries = {name: reader.entries(name, sections[name]) for name in _FIELDS}
-    sources = [
-        Declared(
-            DeclaredKind.SOURCE,
-            name,
-            columns=str(source.get("columns", "")),
-            key=tuple(source.get("key", ())),
-            options=_texts(reader.mapping(f"sources.{name}.options", source.get("options"))),
-            comment=str(source.get("comment", "")),
-        )
-        for name, source in entries["sources"].items()
-    ]
-    functions = [
-        Declared(
-            DeclaredKind.FUNCTION,
-            name,
-            target=str(function.get("target", "")),
-            is_deterministic=bool(function.get("deterministic", False)),
-        )
-        for name, function in entries["functions"].items()
-    ]
+    given = []
+    for name, source in entries["sources"].items():
+        options = _texts(reader.mapping(f"sources.{name}.options", source.get("options")))
+        given.append(Declared.read(DeclaredKind.SOURCE, name, {**source, "options": options}))
+    for name, function in entries["functions"].items():
+        given.append(Declared.read(DeclaredKind.FUNCTION, name, function))
     return Environment(
-        (*sources, *functions),
+        tuple(given),
         _texts(sections["variables"]),
         _texts(sections["settings"]),
         {name: reader.catalog(name, catalog) for name, catalog in entries["catalogs"].items()},

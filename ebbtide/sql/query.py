@@ -1,4 +1,4 @@
-"""Queries: Spark executes them over views of one moment; their rows go to files, changes of them are told step by step."""
+"""Queries: Spark executes them over views of one moment; their rows go to files, and so do their changes, step by step."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class ResultKind(StrEnum):
     ROWS = "rows"
     """A table's, all of one moment."""
     CHANGES = "changes"
-    """Changes of it: before the columns asked for stand `op` (+I -U +U -D) and `version`, the table's; they may go on for ever."""
+    """Changes of it: before the columns asked for stand `op` (+I -U +U -D) and `version`, the table's; they may never end."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,6 @@ class OperationStatus(StrEnum):
     FINISHED = "FINISHED"
     CANCELED = "CANCELED"
     FAILED = "FAILED"
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more comes."""
-        return self is not OperationStatus.RUNNING
 
 
 class CompletionKind(StrEnum):

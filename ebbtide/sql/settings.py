@@ -15,19 +15,13 @@ class Setting:
 
     Args:
         default: Its value at first.
-        description: What it does.
         allowed: What values it takes, in words.
         takes: Whether it takes one.
     """
 
     default: str
-    description: str
     allowed: str
     takes: Callable[[str], bool]
-
-
-def _one_of(*values: str) -> Callable[[str], bool]:
-    return lambda value: value in values
 
 
 def _number_from(least: int) -> Callable[[str], bool]:
@@ -44,32 +38,12 @@ GONE = {
 """Settings of earlier releases, and what to do instead."""
 
 SETTINGS: Mapping[str, Setting] = {
-    "max-rows": Setting(
-        "10000",
-        "Rows of a query that are returned; more are cut off, and said. 0: all.",
-        "a number from 0 on",
-        _number_from(0),
-    ),
-    "page-rows": Setting(
-        "1000",
-        "Rows of a page.",
-        "a number from 1 on",
-        _number_from(1),
-    ),
-    "runtime-mode": Setting(
-        "batch",
-        "batch: a query returns the rows of one moment; streaming: these, then what becomes of them, as EMIT CHANGES.",
-        "batch, streaming",
-        _one_of("batch", "streaming"),
-    ),
-    "poll-interval": Setting(
-        "1",
-        "Seconds between two looks for changes.",
-        "a number from 1 on",
-        _number_from(1),
-    ),
+    "max-rows": Setting("10000", "a number from 0 on", _number_from(0)),
+    "page-rows": Setting("1000", "a number from 1 on", _number_from(1)),
+    "runtime-mode": Setting("batch", "batch, streaming", lambda value: value in ("batch", "streaming")),
+    "poll-interval": Setting("1", "a number from 1 on", _number_from(1)),
 }
-"""The settings that a session has, beside `spark.*`; clients have further ones of their own."""
+"""The settings that a session has, beside `spark.*`: docs/sql.md. Clients have further ones of their own."""
 
 
 class Settings:

@@ -96,14 +96,8 @@ def plan_view(catalog: Catalog, asked: CreateView, spark: Callable[[], SparkSess
     tables = _tables(entries, asked.query)
     _refuse_cycle(entries, name, list(tables))
     analysis = _analysed(spark(), asked.query, tables)
-    key = _key(asked, analysis)
-    inputs = sorted(analysis.lineage.tables)
-    attributes = _attributes(
-        asked,
-        analysis,
-        key,
-        {name: tables[name] for name in inputs},
-    )
+    inputs = {name: tables[name] for name in sorted(analysis.lineage.tables)}
+    attributes = _attributes(asked, analysis, _key(asked, analysis), inputs)
     try:
         view = MaterializedView.model_validate(attributes)
     except (ValidationError, ConfigError) as error:
@@ -141,11 +135,8 @@ def users_of(entries: Mapping[str, Entry], name: str) -> list[str]:
 
 
 def _inputs_of_views(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
-    found = {}
-    for name, entry in entries.items():
-        if isinstance(entry, Filled) and isinstance(entry.spec, MaterializedView):
-            found[name] = entry.spec.inputs
-    return found
+    specs = {name: entry.spec for name, entry in entries.items() if isinstance(entry, Filled)}
+    return {name: spec.inputs for name, spec in specs.items() if isinstance(spec, MaterializedView)}
 
 
 def _refuse_unfit_options(given: Options) -> None:

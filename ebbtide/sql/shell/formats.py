@@ -72,7 +72,8 @@ def vertical(columns: Columns, batches: Batches) -> Iterator[str]:
     names = [printable(column.name) for column in columns]
     lay_out = _library()
     for number, row in enumerate(chain.from_iterable(batches), start=1):
-        yield from lay_out([list(map(cell, row))], names, "vertical", sep_title=f"{number}. row")
+        cells = [cell(value) for value in row]
+        yield from lay_out([cells], names, "vertical", sep_title=f"{number}. row")
 
 
 def csv(columns: Columns, batches: Batches) -> Iterator[str]:
@@ -151,7 +152,6 @@ def _laid_out(style: str, columns: Columns, batches: Batches, written: Callable[
             rows,
             names,
             style,
-            column_types=[str] * len(names),
             colalign=sides,
             disable_numparse=True,
             preserve_whitespace=True,
@@ -174,7 +174,7 @@ def _library() -> Callable[..., list[str]]:
     formatter = TabularOutputFormatter()
 
     def lay_out(rows: list[list[str]], names: list[str], style: str, **options: Any) -> list[str]:
-        blocks = formatter.format_output(rows, names, style, **options)
+        blocks = formatter.format_output(rows, names, style, column_types=[str] * len(names), **options)
         return [line for block in blocks for line in block.split("\n")]
 
     return lay_out

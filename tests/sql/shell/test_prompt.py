@@ -119,6 +119,16 @@ def test_rows_that_do_not_fit_are_in_the_pager(shell):
     assert b"\x1b[2J" not in terminal.written.split(b"many")[1]
 
 
+def test_rows_that_are_too_wide_are_in_the_pager_and_cut_at_its_edge(shell):
+    terminal = shell()
+    terminal.type("SELECT * FROM many LIMIT 9;", "enter")
+    shown = terminal.shows("| id | name", "| name 8 |")
+    assert shown.count("name 7") == 1
+    assert len(shown.splitlines()) < 20
+    terminal.type("q")
+    terminal.prompts("(9 rows)")
+
+
 def test_pager_is_the_one_of_the_user_and_is_left_before_all_rows_are_read(shell, tmp_path):
     pager = tmp_path / "pager"
     pager.write_text("#!/bin/sh\nhead -n 4 | sed 's/^/paged /'\n")
