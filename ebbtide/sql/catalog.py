@@ -15,11 +15,11 @@ from typing import Any
 
 import yaml
 
+from ebbtide import MaterializedView, Pipeline
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.paths import replace_bytes
 from ebbtide.spec.load import KINDS, is_several, load_each, names_in
-from ebbtide.spec.pipeline import NAME, Pipeline, read_document
-from ebbtide.spec.view import MaterializedView
+from ebbtide.spec.pipeline import NAME, read_document
 from ebbtide.sql.statements import IfThere, ObjectKind
 
 DEFAULT_CATALOG = "default"

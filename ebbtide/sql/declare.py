@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from ebbtide import UpsertPipeline
 from ebbtide.delta import log
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.paths import resolve
@@ -19,7 +20,6 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import parse_ddl
 from ebbtide.spec.pipeline import project_of
 from ebbtide.spec.row_functions import TARGET, RowFunction, UnfitFunctionError, make_importable, refuse_own_name
-from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.sql import statements as ast
 from ebbtide.sql.catalog import (
     PIPELINE,

@@ -14,11 +14,11 @@ import sqlglot
 from pydantic import ValidationError
 from sqlglot import Token, TokenType, exp
 
+from ebbtide import UpsertPipeline
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.spec.ddl import TableSchema, parse_ddl, type_ddl
 from ebbtide.spec.dialect import SparkSql
 from ebbtide.spec.pipeline import read_document
-from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Filled, kind_in_words, write_pipeline
 from ebbtide.sql.declare import imported, refuse_indeterministic
 from ebbtide.sql.listing import quoted
@@ -55,8 +55,10 @@ class Filling:
     def expressions(self) -> list[str]:
         """What Spark evaluates for each row."""
         transform = self.attributes.get("transform", {})
+        selected = transform.get("select", {}).values()
         condition = transform.get("where")
-        return [*transform.get("select", {}).values(), *([] if condition is None else [condition])]
+        conditions = [] if condition is None else [condition]
+        return [*selected, *conditions]
 
 
 def plan_insert(catalog: Catalog, asked: Insert) -> Filling:
@@ -321,12 +323,17 @@ def read_projection(query: Statement, has_alias: Sequence[bool], qualifiers: Col
     from_ = next(at for at in outer if words[at] == "FROM" and words[at - 1] != "DISTINCT")
     commas = [at for at in outer if words[at] == "," and at < from_]
     texts = []
-    for start, end, is_named in zip([0, *commas], [*commas, from_], has_alias, strict=True):
+    before = [0, *commas]
+    behind = [*commas, from_]
+    for start, end, is_named in zip(before, behind, has_alias, strict=True):
         part = query.tokens[start + 1 : end]
         own = _without_alias(part) if is_named else part
         texts.append(_without_qualifiers(query, own, qualifiers))
-    conditions = [query.tokens[at + 1 :] for at in outer if words[at] == "WHERE" and at > from_]
-    where = _without_qualifiers(query, conditions[0], qualifiers) if conditions else None
+    wheres = [at for at in outer if words[at] == "WHERE" and at > from_]
+    where = None
+    if wheres:
+        condition = query.tokens[wheres[0] + 1 :]
+        where = _without_qualifiers(query, condition, qualifiers)
     return Projection(tuple(texts), where)
 
 

@@ -37,7 +37,7 @@ from ebbtide.ledger.process import host_and_pid, is_gone, is_here, this_process
 from ebbtide.paths import is_local, make_private
 
 if TYPE_CHECKING:  # the process of a job begins without what reads definitions
-    from ebbtide.spec.pipeline import Pipeline
+    from ebbtide import Pipeline
     from ebbtide.sql.catalog import Filled
 
 FOLDER = ".sql/jobs"
@@ -201,7 +201,7 @@ class Jobs:
 
 def repeats(spec: Pipeline) -> bool:
     """Return whether a pipeline is run again and again by its job."""
-    from ebbtide.spec.view import MaterializedView
+    from ebbtide import MaterializedView
 
     return isinstance(spec, MaterializedView) and spec.refresh != "manual"
 
@@ -262,9 +262,9 @@ def _due(location: str, root: str, started: float) -> Callable[[], bool]:
         root: Folder of all pipelines' tables.
         started: When it was run last, by the monotonic clock.
     """
+    from ebbtide import MaterializedView, load
     from ebbtide.runtime.plan import Plan
-    from ebbtide.spec.load import load
-    from ebbtide.spec.view import MaterializedView, RefreshEvery
+    from ebbtide.spec.view import RefreshEvery
 
     view = load(location)
     if isinstance(view, MaterializedView) and isinstance(view.refresh, RefreshEvery):

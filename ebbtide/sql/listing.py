@@ -12,13 +12,11 @@ from typing import TypeVar
 import pyarrow as pa
 from sqlglot import exp
 
+from ebbtide import MaterializedView, status
 from ebbtide.errors import EbbtideError, SqlError
-from ebbtide.inspect.status import status
-from ebbtide.model.durations import format_duration
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import ddl_of, parse_ddl, type_ddl
 from ebbtide.spec.pipeline import read_document
-from ebbtide.spec.view import MaterializedView
 from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Entry, Filled, Part
 from ebbtide.sql.options import flattened
 from ebbtide.sql.reference import KEYWORDS
@@ -159,23 +157,22 @@ def show_create(entry: Entry) -> str:
 
 def _create_view(entry: Filled, view: MaterializedView) -> str:
     _, document = read_document(entry.location)
-    further = {name: value for name, value in document["attributes"].items() if name not in _OF_VIEW}
+    attributes = document["attributes"]
+    further = {name: value for name, value in attributes.items() if name not in _OF_VIEW}
+    if isinstance(view.refresh, str):
+        refresh = view.refresh.replace("_", " ").upper()
+    else:
+        refresh = f"EVERY {text(attributes['refresh']['every'])}"
     lines = [
         f"CREATE MATERIALIZED VIEW {quoted(view.name)} (",
         f"  PRIMARY KEY ({', '.join(map(quoted, view.key))})",
         ")",
         *_comment_and_options(view.description, dict(flattened(further))),
-        f"REFRESH {_refresh(view)}",
+        f"REFRESH {refresh}",
         "AS",
         f"{view.query.strip()};",
     ]
     return "\n".join(lines)
-
-
-def _refresh(view: MaterializedView) -> str:
-    if isinstance(view.refresh, str):
-        return view.refresh.replace("_", " ").upper()
-    return f"EVERY {text(format_duration(view.refresh.every))}"
 
 
 def _create(what: str, name: str, body: str, key: Sequence[str], comment: str, options: Mapping[str, str]) -> str:

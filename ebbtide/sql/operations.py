@@ -83,6 +83,10 @@ class Whole:
         """All is done."""
 
 
+def keep() -> None:
+    """Delete nothing: rows that nothing holds but themselves."""
+
+
 @dataclass(frozen=True)
 class Batch:
     """Changes up to a position.
@@ -95,7 +99,7 @@ class Batch:
 
     rows: Rows
     position: str
-    delete: Callable[[], None] = lambda: None
+    delete: Callable[[], None] = keep
 
 
 class Changes:

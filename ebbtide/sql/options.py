@@ -13,12 +13,12 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from ebbtide import UpsertPipeline
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.redaction import REFERENCE, is_credential
 from ebbtide.spec.kafka import KafkaSource
 from ebbtide.spec.parts import FileSource
 from ebbtide.spec.pipeline import field_path
-from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.sql.statements import Option, Options
 
 SEQUENCE = "sequence"

@@ -16,12 +16,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
+from ebbtide import state
 from ebbtide.delta import log
 from ebbtide.errors import SqlError
-from ebbtide.inspect.state import state
 from ebbtide.paths import open_parquet
 from ebbtide.runtime.plan import Plan
-from ebbtide.sinks import quarantine
 from ebbtide.sql.catalog import Entry, Filled, Part, filled, queryable
 from ebbtide.sql.listing import steps
 from ebbtide.sql.references import Pin, PinKind, Reference
@@ -84,7 +83,7 @@ def frame(spark: SparkSession, names: Names, reference: Reference, versions: Map
         case Part.CHANGES:
             return _shown(entry, _feed(spark, plan.at("sink"), reference), *FEED_COLUMNS)
         case Part.QUARANTINE if not log.versions(plan.quarantine.path):
-            nothing = spark_schema(quarantine.COLUMNS)
+            nothing = spark_schema(plan.quarantine.columns)
             return spark.createDataFrame([], nothing)  # made with its first bad record
         case _:
             location = _existing(plan, reference)
@@ -174,8 +173,11 @@ def result_columns(frame: DataFrame) -> tuple[ResultColumn, ...]:
 
 def write_rows(frame: DataFrame, folder: Path) -> None:
     """Write a query's rows to files in its order; columns may have one name."""
-    renamed = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
-    rows = renamed.select(*(_storable(field.name, field.dataType) for field in renamed.schema))
+    n_columns = len(frame.columns)
+    names = [f"c{number}" for number in range(n_columns)]
+    renamed = frame.toDF(*names)
+    storable = [_storable(field.name, field.dataType) for field in renamed.schema]
+    rows = renamed.select(*storable)
     rows.write.option("parquet.block.size", GROUP_BYTES).parquet(str(folder))
 
 
@@ -234,9 +236,11 @@ def _windows(sizes: Iterable[int], start: int, stop: int) -> Iterator[tuple[int,
 def _file_rows(path: Path, start: int, stop: int) -> Iterator[Row]:
     """Yield some rows of a file; only the row groups are read that hold them."""
     file = open_parquet(path)
-    sizes = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+    numbers = range(file.num_row_groups)
+    sizes = [file.metadata.row_group(number).num_rows for number in numbers]
     for number, begin, end in _windows(sizes, start, stop):
-        yield from json_rows(file.read_row_group(number).slice(begin, end - begin))
+        group = file.read_row_group(number)
+        yield from json_rows(group.slice(begin, end - begin))
 
 
 def json_rows(table: pa.Table) -> Iterator[Row]:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import partial, singledispatch
 from typing import TYPE_CHECKING, Any
 
+from ebbtide import load
 from ebbtide.errors import SqlError
-from ebbtide.spec.load import load
 from ebbtide.sql import statements as ast
 from ebbtide.sql.catalog import Catalog, Filled, kind_of, refuse_shared_tables, written
 from ebbtide.sql.declare import create_function, create_source, create_table, drop

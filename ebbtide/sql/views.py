@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from ebbtide import MaterializedView
 from ebbtide.delta import log
 from ebbtide.errors import ConfigError, SqlError, ViewQueryError
 from ebbtide.ledger.lease import Lease
 from ebbtide.paths import delete
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import ddl_of, is_exact
-from ebbtide.spec.view import MaterializedView
 from ebbtide.sql.catalog import (
     PIPELINE,
     Catalog,

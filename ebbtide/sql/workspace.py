@@ -166,7 +166,8 @@ def new_spark_session(log_file: Path | None = None) -> SparkSession:
     Args:
         log_file: Takes what the JVM writes, if it is started here. Default: this process's output.
     """
-    from ebbtide.runtime.session import build_session, sigint_kept
+    from ebbtide import build_session
+    from ebbtide.runtime.session import sigint_kept
 
     settings = {
         "spark.driver.extraJavaOptions": "",

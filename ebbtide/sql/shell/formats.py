@@ -81,16 +81,19 @@ def csv(columns: Columns, batches: Batches) -> Iterator[str]:
 
     Not by Python's `csv`: before Python 3.12 it cannot write these two differently.
     """
-    yield ",".join(_quoted(column.name) for column in columns)
+    names = [_quoted(column.name) for column in columns]
+    yield ",".join(names)
     for row in chain.from_iterable(batches):
-        yield ",".join("" if value is None else _quoted(whole(value)) for value in row)
+        cells = ["" if value is None else _quoted(whole(value)) for value in row]
+        yield ",".join(cells)
 
 
 def json_lines(columns: Columns, batches: Batches) -> Iterator[str]:
     """Write a JSON object a row; of several columns of one name all but the first are numbered."""
     names = unique([column.name for column in columns])
     for row in chain.from_iterable(batches):
-        text = json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False)
+        values = dict(zip(names, row, strict=True))
+        text = json.dumps(values, ensure_ascii=False)
         yield "".join(map(_escaped, text)) if has_unseen(text) else text
 
 
