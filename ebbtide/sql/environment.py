@@ -131,15 +131,19 @@ class _Reader:
         return self.mapping("the file", document)
 
     def mapping(self, place: str, given: Any) -> dict[str, Any]:
-        if given is not None and not isinstance(given, dict):
+        if given is None:
+            return {}
+        if not isinstance(given, dict):
             raise self.unusable(f"{place}: {given}", "names with their values")
-        return given or {}
+        return given
 
     def fields(self, place: str, given: dict[str, Any], allowed: Sequence[str]) -> dict[str, Any]:
         """Return a part of the file, which may have some names and no others."""
-        strangers = ", ".join(str(name) for name in given if name not in allowed)
+        strangers = [str(name) for name in given if name not in allowed]
         if strangers:
-            raise self.unusable(f"{place}: {strangers}" if place else strangers, ", ".join(allowed))
+            listed = ", ".join(strangers)
+            got = f"{place}: {listed}" if place else listed
+            raise self.unusable(got, ", ".join(allowed))
         return given
 
     def entries(self, section: str, given: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -159,9 +163,11 @@ class _Reader:
         if "defs" not in given:
             raise self.unusable(f"{place}: no defs", ", ".join(_FIELDS["catalogs"]))
         root = given.get("root")
-        if root is not None:
-            refuse_unusable(f"{place}.root", str(root))
-        return Path(str(given["defs"])), None if root is None else str(root)
+        folder = Path(str(given["defs"]))
+        if root is None:
+            return folder, None
+        refuse_unusable(f"{place}.root", str(root))
+        return folder, str(root)
 
     def unusable(self, got: str, allowed: str) -> ConfigError:
         return ConfigError.of(f"The environment's file '{self.file}' is not usable.", got=got, allowed=allowed)
@@ -177,4 +183,8 @@ class _Reader:
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:
     """Return values by name, as SET would have them: YAML's true is `true`."""
-    return {str(name): str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
+    texts = {}
+    for name, value in values.items():
+        text = str(value)
+        texts[str(name)] = text.lower() if isinstance(value, bool) else text
+    return texts

@@ -267,7 +267,9 @@ def _takes_columns_as_they_are(source: Declared, table: Declared, selected: dict
     filled = parse_ddl(table.columns)
     for name, expression in selected.items():
         is_same_column = expression in (name, quoted(name)) and name in read.columns.names
-        if not is_same_column or _column(read, name) != _column(filled, name):
+        if not is_same_column:
+            return False
+        if _column(read, name) != _column(filled, name):
             return False
     return set(source.key) <= set(selected)
 

@@ -34,9 +34,8 @@ from typing import TYPE_CHECKING, Any
 
 from ebbtide.errors import SqlError
 from ebbtide.ledger.process import host_and_pid, is_gone, is_here, this_process
-from ebbtide.paths import is_local, make_private
 
-if TYPE_CHECKING:  # the process of a job begins without what reads definitions
+if TYPE_CHECKING:  # the process of a job stays small: it loads neither Arrow nor what reads definitions
     from ebbtide import Pipeline
     from ebbtide.sql.catalog import Filled
 
@@ -168,6 +167,8 @@ class Jobs:
         Raises:
             SqlError: its process did not begin.
         """
+        from ebbtide.paths import make_private
+
         now = datetime.now(UTC)
         folder = self._folder / f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
         make_private(str(folder))
@@ -194,6 +195,8 @@ class Jobs:
     @property
     def _folder(self) -> Path:
         """Where the jobs of the root are; a root in a store has them in this user's folder."""
+        from ebbtide.paths import is_local
+
         if is_local(self.root):
             return Path(self.root) / FOLDER
         return Path.home() / ".local/state/ebbtide" / FOLDER

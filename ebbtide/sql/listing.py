@@ -95,15 +95,23 @@ def _table_row(entry: Entry) -> list[Row]:
 
 def _pipeline_row(entry: Filled, root: str) -> Row:
     last = status(entry.spec, root)
-    kind = None if last.kind is None else str(last.kind)
-    at = None if last.now is None else _text(last.now)
-    return [entry.name, last.step, kind, at, last.records, last.quarantined, last.in_quarantine]
+    return [
+        entry.name,
+        last.step,
+        None if last.kind is None else str(last.kind),
+        None if last.now is None else _text(last.now),
+        last.records,
+        last.quarantined,
+        last.in_quarantine,
+    ]
 
 
 def _steps(catalog: Catalog, asked: Show) -> Listed:
     if asked.of is None:
         raise SqlError.of("SHOW STEPS lists the steps of one pipeline.", next_step="SHOW STEPS FROM name")
-    return steps(Plan.under(catalog.root, catalog.pipeline(asked.of).spec))
+    entry = catalog.pipeline(asked.of)
+    plan = Plan.under(catalog.root, entry.spec)
+    return steps(plan)
 
 
 def steps(plan: Plan) -> Listed:
@@ -111,7 +119,9 @@ def steps(plan: Plan) -> Listed:
     rows: list[Row] = []
     for version, facts in islice(plan.state.steps(), MOST_STEPS):
         at = datetime.fromtimestamp(facts.now_ms / 1000, UTC)
-        rows.append([facts.step, str(facts.kind), _text(at), facts.records, facts.quarantined, version])
+        kind = str(facts.kind)
+        row = [facts.step, kind, _text(at), facts.records, facts.quarantined, version]
+        rows.append(row)
     return STEP_COLUMNS, rows
 
 
@@ -148,7 +158,8 @@ def show_create(entry: Entry) -> str:
         spec = entry.spec
         if isinstance(spec, MaterializedView):
             return _create_view(entry, spec)
-        return _create("TABLE", spec.name, ddl_of(spec.sink_table.columns), spec.sink_key, spec.description, {})
+        body = ddl_of(spec.sink_table.columns)
+        return _create("TABLE", spec.name, body, spec.sink_key, spec.description, {})
     if entry.kind is DeclaredKind.FUNCTION:
         declared = " DETERMINISTIC" if entry.is_deterministic else ""
         return f"CREATE FUNCTION {quoted(entry.name)} AS {text(entry.target)}{declared};"
@@ -190,7 +201,8 @@ def _comment_and_options(comment: str, options: Mapping[str, str]) -> list[str]:
     lines = [f"COMMENT {text(comment)}"] if comment else []
     if options:
         pairs = [f"  {text(option)} = {text(value)}" for option, value in options.items()]
-        lines += ["WITH (", ",\n".join(pairs), ")"]
+        listed = ",\n".join(pairs)
+        lines += ["WITH (", listed, ")"]
     return lines
 
 
@@ -240,8 +252,12 @@ def completions(catalog: Catalog, text: str, offset: int) -> list[Completion]:
     candidates = dict(_candidates(catalog, text, before))
     candidates.pop(word, None)
     start = offset - len(word)
-    fitting = [name for name in candidates if name.lower().startswith(word.lower())]
-    return [Completion(name, start, candidates[name]) for name in fitting]
+    typed = word.lower()
+    fitting = []
+    for name, kind in candidates.items():
+        if name.lower().startswith(typed):
+            fitting.append(Completion(name, start, kind))
+    return fitting
 
 
 def _candidates(catalog: Catalog, text: str, before: str) -> Iterator[tuple[str, CompletionKind]]:

@@ -65,9 +65,14 @@ def parse_position(text: str, names: Sequence[str]) -> dict[str, int]:
     """
     parts = [_POSITION.fullmatch(part) for part in text.split(",")]
     found = {part[1]: int(part[2]) for part in parts if part}
-    if None in parts or found.keys() != set(names):
-        allowed = ", ".join(f"{name}=VERSION" for name in sorted(names))
-        raise SqlError.of("This is no position of the query.", got=text, allowed=allowed)
+    has_strangers = found.keys() != set(names)
+    if None in parts or has_strangers:
+        allowed = [f"{name}=VERSION" for name in sorted(names)]
+        raise SqlError.of(
+            "This is no position of the query.",
+            got=text,
+            allowed=", ".join(allowed),
+        )
     return found
 
 
@@ -92,15 +97,18 @@ def difference(before: Moment, after: Moment, key: Sequence[str]) -> DataFrame:
         after: The later.
         key: Columns of the query by which a new row replaces an old one; none: no row is an update.
     """
-    gone = _with_op(before.rows.exceptAll(after.rows), F.lit("-"), after)
-    new = _with_op(after.rows.exceptAll(before.rows), F.lit("+"), after)
-    with_sign = gone.unionAll(new)
+    gone = before.rows.exceptAll(after.rows)
+    new = after.rows.exceptAll(before.rows)
+    gone_with_sign = _with_op(gone, F.lit("-"), after)
+    new_with_sign = _with_op(new, F.lit("+"), after)
+    with_sign = gone_with_sign.unionAll(new_with_sign)
     sign = F.col(_OP)
     kind = F.when(sign == "+", "I").otherwise("D")
     if not key:
         return with_sign.withColumn(_OP, F.concat(sign, kind))
     keyed = [F.col(f"`{name}`") for name in key]
-    n_of_key = F.count(F.lit(1)).over(Window.partitionBy(*keyed))
+    of_key = Window.partitionBy(*keyed)
+    n_of_key = F.count(F.lit(1)).over(of_key)
     kind_of_key = F.when(n_of_key > 1, "U").otherwise(kind)
     with_op = with_sign.withColumn(_OP, F.concat(sign, kind_of_key))
     deletions_first = F.col(_OP).desc()  # '-' is greater than '+'
@@ -116,7 +124,8 @@ def key_of(columns: Sequence[str], sink_key: Sequence[str]) -> list[str]:
 def _with_op(rows: DataFrame, op: Column, moment: Moment) -> DataFrame:
     newest = max(moment.versions.values(), default=0)
     version = F.lit(newest).cast("bigint")
-    return rows.select(op.alias(_OP), version.alias(_VERSION), "*")
+    own = (op.alias(_OP), version.alias(_VERSION))
+    return rows.select(*own, "*")
 
 
 def steps_since(
@@ -220,17 +229,22 @@ class Queries:
     def _batch(self, number: int, rows: DataFrame, moment: Moment) -> Batch:
         folder = self.folder / f"{number}"
         write_rows(rows, folder)
+        written = WrittenRows.read(folder)
+        position = position_text(moment.versions)
         delete = partial(shutil.rmtree, folder, ignore_errors=True)
-        return Batch(WrittenRows.read(folder), position_text(moment.versions), delete)
+        return Batch(written, position, delete)
 
     def _key(self, names: list[str], columns: list[str]) -> list[str]:
         if len(names) != 1:
             return []
-        return key_of(columns, self.names.filled(names[0]).spec.sink_key)
+        [name] = names
+        spec = self.names.filled(name).spec
+        return key_of(columns, spec.sink_key)
 
     def _newest(self, referring: Referring) -> dict[str, int]:
         """Return the versions of the tables that are read, as they are now."""
-        return {reference.table: sink_version(self.names, reference.table) for reference in referring.references}
+        tables = {reference.table for reference in referring.references}
+        return {table: sink_version(self.names, table) for table in tables}
 
     def _analysed(self, referring: Referring, versions: Versions) -> DataFrame:
         with self.analysing:

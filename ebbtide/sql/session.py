@@ -95,10 +95,12 @@ def _(asked: ast.Explain, session: Workspace, operation: str) -> Output:
     explained = parse(asked.statement)
     if isinstance(explained, ast.Insert):
         filling = plan_insert(session.catalog, explained)
-        return _listed(columns("plan"), [[written(filling.attributes).rstrip()]])
+        text = written(filling.attributes)
+        return _listed(columns("plan"), [[text.rstrip()]])
     if isinstance(explained, ast.CreateView):
         planned = plan_view(session.catalog, explained, session.spark)
-        return _listed(columns("plan"), [[planned.text()]] if planned else [])
+        rows: list[Row] = [[planned.text()]] if planned else []
+        return _listed(columns("plan"), rows)
     if not isinstance(explained, ast.Select | ast.SparkStatement):
         return _done(f"{type(explained).__name__}: done at once, from files.")
     return session.query(ast.SparkStatement(asked.whole), operation)
@@ -114,24 +116,32 @@ def _(asked: ast.Show, session: Workspace, operation: str) -> Output:
     for job in session.jobs.all():
         names = ", ".join(job.pipelines)
         if fits(names, asked.pattern):
-            rows.append([job.id, names, job.status.value, job.started, job.message])
-    return _listed(columns("id", "pipelines", "status", "started", "message"), rows)
+            row = [job.id, names, job.status.value, job.started, job.message]
+            rows.append(row)
+    shown = columns("id", "pipelines", "status", "started", "message")
+    return _listed(shown, rows)
 
 
 @answer.register
 def _(asked: ast.ShowCreate, session: Workspace, operation: str) -> Output:
     entry = session.catalog.entries().get(asked.name.lower())
     if entry is None or kind_of(entry) is not asked.kind:
-        what = f"There is no {asked.kind.lower()} '{asked.name}'."
-        raise SqlError.of(what, next_step="SHOW TABLES and SHOW SOURCES list them.")
-    return _listed(columns("statement"), [[show_create(entry)]])
+        raise SqlError.of(
+            f"There is no {asked.kind.lower()} '{asked.name}'.",
+            next_step="SHOW TABLES and SHOW SOURCES list them.",
+        )
+    statement = show_create(entry)
+    return _listed(columns("statement"), [[statement]])
 
 
 @answer.register
 def _(asked: ast.SetOption, session: Workspace, operation: str) -> Output:
     if asked.key is None or asked.value is None:
-        shown = session.settings.items()
-        return _listed(columns("key", "value"), [list(item) for item in shown if asked.key in (None, item[0])])
+        rows: list[Row] = []
+        for key, value in session.settings.items():
+            if asked.key in (None, key):
+                rows.append([key, value])
+        return _listed(columns("key", "value"), rows)
     session.set(asked.key, asked.value)
     return _done(f"Set '{asked.key}'.")
 
@@ -152,7 +162,8 @@ def _(asked: ast.Use, session: Workspace, operation: str) -> Output:
             next_step="The environment's file names catalogs; DATABASE or SCHEMA before the name is Spark's.",
         )
     known = list(session.catalogs)
-    earlier = {name: session.catalogs[name] for name in known[: known.index(asked.catalog)]}
+    position = known.index(asked.catalog)
+    earlier = {name: session.catalogs[name] for name in known[:position]}
     wanted = session.catalogs[asked.catalog]
     refuse_shared_tables(wanted.pipelines(), wanted, earlier)
     session.catalog_name = asked.catalog
@@ -165,14 +176,16 @@ def _(asked: ast.Insert | ast.StatementSet, session: Workspace, operation: str) 
     """Make pipelines of statements, and begin a job that runs them; all are checked before any is written."""
     inserts = (asked,) if isinstance(asked, ast.Insert) else asked.inserts
     fillings = [plan_insert(session.catalog, insert) for insert in inserts]
-    others = {name: catalog for name, catalog in session.catalogs.items() if name != session.catalog_name}
-    refuse_shared_tables([filling.name for filling in fillings], session.catalog, others)
+    names_filled = [filling.name for filling in fillings]
+    others = dict(session.catalogs)
+    del others[session.catalog_name]
+    refuse_shared_tables(names_filled, session.catalog, others)
     expressions = [text for filling in fillings for text in filling.expressions]
     if expressions and not session.rights.programs:  # else a JVM is not started to judge them
         session.judge().judge_expressions(expressions)
     for filling in fillings:
         write_filling(session.catalog, filling)
-    pipelines = [session.catalog.pipeline(filling.name) for filling in fillings]
+    pipelines = [session.catalog.pipeline(name) for name in names_filled]
     job = session.jobs.start(pipelines, by=session.client)
     names = ", ".join(job.pipelines)
     return _done(f"Job '{job.id}' fills {names}. SHOW JOBS tells how it goes, STOP JOB '{job.id}' ends it.")
@@ -210,15 +223,19 @@ def _(asked: ast.CreateView, session: Workspace, operation: str) -> Output:
 def _(asked: ast.RefreshView, session: Workspace, operation: str) -> Output:
     entry = session.catalog.pipeline(asked.name.lower())
     if kind_of(entry) is not ObjectKind.MATERIALIZED_VIEW:
-        what = f"There is no materialized view '{asked.name}'."
-        raise SqlError.of(what, got="a table", next_step="SHOW TABLES lists both.")
+        raise SqlError.of(
+            f"There is no materialized view '{asked.name}'.",
+            got="a table",
+            next_step="SHOW TABLES lists both.",
+        )
     job = session.jobs.start([entry], once=True, by=session.client)
     return _done(f"Job '{job.id}' brings '{entry.name}' up to date; SHOW JOBS tells how it goes.")
 
 
 def _is_running(jobs: Jobs, pipeline: str) -> bool:
     """Return whether a job runs a pipeline."""
-    return any(job.status is JobStatus.RUNNING for job in jobs.all() if pipeline in job.pipelines)
+    of_pipeline = [job for job in jobs.all() if pipeline in job.pipelines]
+    return any(job.status is JobStatus.RUNNING for job in of_pipeline)
 
 
 def _spark_for(session: Workspace, query: Statement) -> SparkSession:

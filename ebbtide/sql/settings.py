@@ -113,5 +113,10 @@ def refuse_unfit(key: str, value: str) -> None:
 
 def _refuse_unknown(key: str) -> None:
     if key not in SETTINGS and not key.startswith(SPARK):
-        allowed = f"{', '.join(SETTINGS)}, {SPARK}*"
-        raise SqlError.of("There is no such setting.", got=key, allowed=allowed, next_step=GONE.get(key))
+        known = ", ".join(SETTINGS)
+        raise SqlError.of(
+            "There is no such setting.",
+            got=key,
+            allowed=f"{known}, {SPARK}*",
+            next_step=GONE.get(key),
+        )

@@ -27,7 +27,7 @@ from typing import Any
 from ebbtide.errors import ConfigError, EbbtideError
 from ebbtide.sql.gateway.guard import Client
 from ebbtide.sql.gateway.requests import LOG, Refusal, on_thread
-from ebbtide.sql.references import masked
+from ebbtide.sql.masking import masked
 
 MOST_CHARACTERS = 2_000
 """Of a statement."""

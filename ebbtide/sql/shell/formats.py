@@ -54,9 +54,7 @@ def table(columns: Columns, batches: Batches) -> Iterator[str]:
     if len(columns) == len(first) == 1 and _is_long(first[0][0]):
         second = next(remaining, None)
         if second is None:
-            name = printable(columns[0].name)
-            yield from (name, "-" * len(name))
-            yield from map(printable, whole(first[0][0]).split("\n"))
+            yield from _one_cell(columns[0], first[0][0])
             return
         remaining = chain([second], remaining)
     yield from _laid_out("psql", columns, chain([first], remaining), short_cell)
@@ -117,7 +115,9 @@ def cell(value: Any) -> str:
 def short_cell(value: Any) -> str:
     """Return a value as people see it where there is no room for all of a long one."""
     text = whole(value)
-    return cell(value) if len(text) <= MOST_CHARACTERS else printable(text[:MOST_CHARACTERS]) + ELLIPSIS
+    if len(text) <= MOST_CHARACTERS:
+        return cell(value)
+    return printable(text[:MOST_CHARACTERS]) + ELLIPSIS
 
 
 def unique(names: Sequence[str]) -> list[str]:
@@ -181,6 +181,14 @@ def _library() -> Callable[..., list[str]]:
         return [line for block in blocks for line in block.split("\n")]
 
     return lay_out
+
+
+def _one_cell(column: ResultColumn, value: Any) -> Iterator[str]:
+    name = printable(column.name)
+    yield name
+    yield "-" * len(name)
+    for line in whole(value).split("\n"):
+        yield printable(line)
 
 
 def _is_number(column: ResultColumn) -> bool:

@@ -213,7 +213,7 @@ class MaskedHistory(FileHistory):
 
     def store_string(self, string: str) -> None:
         """Write what was typed."""
-        from ebbtide.sql.references import masked  # the prompt stands before the parser is there
+        from ebbtide.sql.masking import masked  # the prompt stands before the parser is there
 
         kept = masked(string)
         if kept is not None:

@@ -1,0 +1,105 @@
+"""What was typed, as it may be kept: the values of credentials in WITH, SET and the like masked. Loads the tokenizer alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from sqlglot import Token, TokenType
+
+from ebbtide.errors import SqlSyntaxError
+from ebbtide.redaction import MASK, is_credential, redacted
+from ebbtide.sql.tokens import QUOTED, Statement, keyword, split
+
+_MARKS = frozenset("(),=")
+
+
+def masked(text: str) -> str | None:
+    """Return what was typed with the values of credentials masked; None: it cannot be read, and may have some.
+
+    Example:
+        >>> masked("SET s3.secret.key = a b"), masked("CREATE SOURCE s (..) WITH ('password' = 'it''s')")
+        ('SET s3.secret.key = ***', "CREATE SOURCE s (..) WITH ('password' = ***)")
+    """
+    try:
+        statements = split(text)
+    except SqlSyntaxError:
+        return None if is_credential(text) else redacted(text)
+    line_starts = [0]
+    line_starts += [end.end() for end in re.finditer("\n", text)]
+    # From the end on: what stands before a mask keeps its offset.
+    for statement in reversed(statements):
+        line_start = line_starts[statement.place.line - 1]
+        offset = line_start + statement.place.column - 1
+        secrets = sorted(_secrets(statement), reverse=True)
+        for start, end in secrets:
+            before = text[: offset + start]
+            after = text[offset + end :]
+            text = f"{before}'{MASK}'{after}"
+    return redacted(text)
+
+
+def _secrets(statement: Statement) -> Iterator[tuple[int, int]]:
+    """Yield where values of credentials stand: behind a name like theirs and `=`, or right behind it, as texts in OPTIONS may."""
+    tokens = statement.tokens
+    is_setting = bool(tokens) and keyword(tokens[0]) == "SET"
+    last = -1
+    for position in range(len(tokens) - 1):
+        value = _value_of(tokens, position)
+        is_masked_already = position <= last
+        if value is None or is_masked_already:
+            continue
+        name = _name_before(statement, position)
+        if not is_credential(name):
+            continue
+        last = len(tokens) - 1 if is_setting else _value_end(tokens, value)
+        start = tokens[value].start
+        end = tokens[last].end + 1
+        yield start, end
+
+
+def _value_of(tokens: Sequence[Token], name: int) -> int | None:
+    """Return where the value begins that a name may have."""
+    _, after, *further = tokens[name : name + 3]
+    if after.token_type is TokenType.STRING:
+        return name + 1
+    has_value = keyword(after) == "=" and further
+    return name + 2 if has_value else None
+
+
+def _name_before(statement: Statement, last: int) -> str:
+    """Return the name that ends with a token: a quoted one, or words and marks without a space between."""
+    tokens = statement.tokens
+    first = last
+    while first and _adjoins(tokens[first - 1], tokens[first]):
+        first -= 1
+    start = tokens[first].start
+    end = tokens[last].end + 1
+    return statement.text[start:end]
+
+
+def _value_end(tokens: Sequence[Token], first: int) -> int:
+    """Return the last token of a value: texts that follow each other are one (`'it''s'`), as words and marks without a space are."""
+    last = first
+    while last + 1 < len(tokens) and _goes_on(tokens[last], tokens[last + 1]):
+        last += 1
+    return last
+
+
+def _goes_on(token: Token, after: Token) -> bool:
+    """Return whether two tokens belong to one value."""
+    if token.token_type in QUOTED:
+        return after.token_type in QUOTED
+    return _adjoins(token, after)
+
+
+def _adjoins(token: Token, after: Token) -> bool:
+    """Return whether two tokens are one word, or words and marks, without a space between."""
+    if token.end + 1 != after.start:
+        return False
+    return not _stands_alone(token) and not _stands_alone(after)
+
+
+def _stands_alone(token: Token) -> bool:
+    """Return whether a token is quoted, or parts a list."""
+    return token.token_type in QUOTED or keyword(token) in _MARKS
