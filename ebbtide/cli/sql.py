@@ -17,14 +17,13 @@ from ebbtide.errors import ConfigError, EbbtideError
 from ebbtide.redaction import shown
 from ebbtide.sql import opening
 from ebbtide.sql.opening import Target
-from ebbtide.sql.shell.console import Console
+from ebbtide.sql.shell.execution import Console
 from ebbtide.sql.shell.formats import ResultFormat
-from ebbtide.sql.shell.settings import ClientSettings
 from ebbtide.sql.shell.shell import Shell
-from ebbtide.sql.shell.variables import variables
+from ebbtide.sql.shell.show import ClientSettings
 
 if TYPE_CHECKING:
-    from ebbtide.sql.shell.scripts import Script
+    from ebbtide.sql.shell.script import Script
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
@@ -94,7 +93,7 @@ def sql(
     for stream in (sys.stdout, sys.stderr):
         _take_all(stream)
     with _errors(target.root):
-        values = variables(definitions)
+        values = _variables(definitions)
         with Shell(
             lambda: opening.open_session(target),
             lambda: _all_variables(target, values),
@@ -104,7 +103,7 @@ def sql(
         ) as shell:
             has_quit = shell.run(_scripts(init, file, text, is_interactive=is_interactive))
             if is_interactive and not has_quit:
-                _interact(shell, target.root)
+                shell.interact(lambda error: f"Error: {_error_text(error, target.root)}")
 
 
 def _take_all(stream: TextIO) -> None:
@@ -113,17 +112,11 @@ def _take_all(stream: TextIO) -> None:
         stream.reconfigure(errors="backslashreplace")
 
 
-def _interact(shell: Shell, root: str) -> None:
-    from ebbtide.sql.shell.history import state_folder
-
-    shell.interact(state_folder(), lambda error: f"Error: {_error_text(error, root)}")
-
-
 def _scripts(init: Path | None, file: Path | None, text: str | None, *, is_interactive: bool) -> Iterator[Script]:
     """Yield what is to be executed before anybody is asked."""
     if init is None and is_interactive:
         return  # nothing is loaded for that
-    from ebbtide.sql.shell.scripts import Script
+    from ebbtide.sql.shell.script import Script
 
     if init is not None:
         yield Script.read(init)
@@ -133,6 +126,15 @@ def _scripts(init: Path | None, file: Path | None, text: str | None, *, is_inter
         yield Script("-e", text, Path.cwd())
     elif not is_interactive:
         yield Script("standard input", sys.stdin.read(), Path.cwd())
+
+
+def _variables(definitions: tuple[str, ...]) -> Mapping[str, str]:
+    if not definitions:
+        return {}  # nothing is loaded for that
+    from ebbtide.sql.shell.script import variables
+
+    found: dict[str, str] = variables(definitions)
+    return found
 
 
 def _all_variables(target: Target, values: Mapping[str, str]) -> Mapping[str, str]:
@@ -185,6 +187,6 @@ def _error_text(error: Exception, root: str) -> str:
 
 def _cause(error: Exception) -> Exception:
     """Return what a script failed with, or the error itself."""
-    from ebbtide.sql.shell.scripts import ScriptFailedError
+    from ebbtide.sql.shell.script import ScriptFailedError
 
     return error.error if isinstance(error, ScriptFailedError) else error

@@ -14,21 +14,17 @@ from ebbtide.cli.defs import defs_option
 from ebbtide.cli.options import root_option
 from ebbtide.cli.quiet import new_log
 from ebbtide.cli.reporting import Reporter
-from ebbtide.errors import ConfigError
 from ebbtide.model.durations import parse_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ebbtide.sql.catalog import Catalog
-    from ebbtide.sql.connect import ConnectServer
     from ebbtide.sql.environment import Beginning
-    from ebbtide.sql.gateway.clients import Client
+    from ebbtide.sql.gateway.guard import Client
     from ebbtide.sql.gateway.sessions import OpenSession
 
 PORT = 8083
 MOST_PORT = 65535
-LOOPBACK = "127.0.0.1"
 STOPS_WITHIN_S = 1
 """How long the end waits for a JVM that is just being started; it ends with this process anyway."""
 
@@ -43,20 +39,19 @@ def _seconds(context: click.Context, option: click.Parameter, text: str) -> floa
     return seconds
 
 
-def _address(context: click.Context, option: click.Parameter, text: str | None) -> tuple[str, int] | None:
-    """Read `PORT` or `HOST:PORT`."""
-    if text is None:
-        return None
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > MOST_PORT:
+def _refuse_connect(context: click.Context, option: click.Parameter, text: str | None) -> None:
+    """Refuse an option of earlier releases."""
+    if text is not None:
         raise click.BadParameter(
-            f"got {text}; allowed: PORT or HOST:PORT, with a port up to {MOST_PORT}; 0 is any that is free"
+            "the gateway opens no Spark Connect: its clients run code that neither roles nor the audit see. Use the "
+            "gateway's HTTP, or a Spark Connect server of your own over the Delta tables ROOT/NAME/sink"
         )
-    return host.strip("[]") or LOOPBACK, int(port)
 
 
 @click.command("sql-gateway")
-@click.option("--host", default=LOOPBACK, show_default=True, help="Where to listen; beyond loopback it needs a token.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Where to listen; beyond loopback it needs a token."
+)
 @click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, MOST_PORT), help="0: any that is free.")
 @defs_option
 @root_option
@@ -84,12 +79,7 @@ def _address(context: click.Context, option: click.Parameter, text: str | None) 
     callback=_seconds,
     help="How long a session lives without a request or a heartbeat.",
 )
-@click.option(
-    "--connect",
-    metavar="[HOST:]PORT",
-    callback=_address,
-    help="Open Spark Connect there, for JDBC and Python: it runs its clients' code. On loopback unless a host is given.",
-)
+@click.option("--connect", hidden=True, expose_value=False, callback=_refuse_connect)
 @click.option(
     "--audit",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -115,7 +105,6 @@ def sql_gateway(
     token_file: Path | None,
     clients_file: Path | None,
     idle_timeout: float,
-    connect: tuple[str, int] | None,
     audit: Path | None,
     max_sessions: int,
     max_client_sessions: int,
@@ -124,23 +113,15 @@ def sql_gateway(
 
     SIGTERM or Ctrl-C ends it: running queries are cancelled, jobs go on.
     """
-    if connect is not None and read_only:
-        raise click.UsageError("Got --connect and --read-only. Spark Connect runs its clients' code, which may write.")
-    if connect is not None and clients_file is not None and token_env is None and token_file is None:
-        raise click.UsageError(
-            "Got --connect and --clients without a token. Spark Connect takes the owner's: give --token-env or --token-file."
-        )
     with Reporter(root).errors():
         from ebbtide.sql.environment import beginning_of
         from ebbtide.sql.gateway import GatewayServer, Limits
-        from ebbtide.sql.gateway.clients import read_clients
+        from ebbtide.sql.gateway.guard import read_clients
 
         spark = _SharedSpark(root)
         token = _token(token_env, token_file)
         clients = [] if clients_file is None else read_clients(clients_file)
         beginning = beginning_of(root, defs, environment)
-        if connect is not None:
-            _refuse_open_to_all(connect, token)
         server = GatewayServer(
             _opener(beginning, spark, read_only=read_only, folders=folders),
             host=host,
@@ -154,8 +135,6 @@ def sql_gateway(
         )
         click.echo(f"SQL gateway: {server.url}")
         try:
-            if connect is not None:
-                spark.connect(beginning.catalog, connect, token)
             server.run()
         finally:
             spark.stop()
@@ -163,7 +142,7 @@ def sql_gateway(
 
 
 def _token(variable: str | None, file: Path | None) -> str | None:
-    from ebbtide.sql.bearer import token_of_file, token_of_variable
+    from ebbtide.sql.opening import token_of_file, token_of_variable
 
     if variable is not None and file is not None:
         raise click.UsageError("Got --token-env and --token-file. Allowed: one of them.")
@@ -174,24 +153,11 @@ def _token(variable: str | None, file: Path | None) -> str | None:
     return None if file is None else token_of_file(file)
 
 
-def _refuse_open_to_all(address: tuple[str, int], token: str | None) -> None:
-    from ebbtide.sql.gateway.guard import is_loopback
-
-    host, port = address
-    if token is None and not is_loopback(host):
-        raise ConfigError.of(
-            "Spark Connect would run the code of everybody who reaches this machine.",
-            got=f"--connect {host}:{port} without a token",
-            allowed="a token, or a loopback address such as 127.0.0.1",
-            next_step="Give it one by --token-env or --token-file.",
-        )
-
-
 def _opener(beginning: Beginning, spark: _SharedSpark, *, read_only: bool, folders: bool) -> OpenSession:
     """Return what opens a client's session."""
-    from ebbtide.sql.embedded import EmbeddedSession
     from ebbtide.sql.gateway.roles import Role
-    from ebbtide.sql.judging.rights import Rights
+    from ebbtide.sql.judging.names import Rights
+    from ebbtide.sql.session import EmbeddedSession
 
     def open_session(settings: Mapping[str, str], client: Client) -> EmbeddedSession:
         is_owner = client.role is Role.OWNER
@@ -223,42 +189,18 @@ class _SharedSpark:
         self._lock = threading.Lock()
         self._log: Path | None = None
         self._last: SparkSession | None = None
-        self._server: ConnectServer | None = None
 
     def session(self) -> SparkSession:
         """Return a new Spark session."""
-        from ebbtide.sql.embedded import new_spark_session
+        from ebbtide.sql.workspace import new_spark_session
 
         with self._lock:
             self._log = self._log or new_log(self._root)
             self._last = new_spark_session(self._log)
             return self._last
 
-    def connect(self, catalog: Catalog, address: tuple[str, int], token: str | None) -> None:
-        """Open Spark Connect.
-
-        Args:
-            catalog: Whose tables its clients see.
-            address: Host and port.
-            token: That they must send.
-
-        Raises:
-            ConfigError: it cannot listen there.
-        """
-        from ebbtide.sql.connect import ConnectServer
-
-        host, wanted_port = address
-        self._server = ConnectServer(self.session(), catalog, click.echo)
-        port = self._server.start(host, wanted_port, token)
-        shown_host = f"[{host}]" if ":" in host else host
-        click.echo(
-            f"Spark Connect: sc://{shown_host}:{port}. It runs its clients' code, with the rights of this process."
-        )
-
     def stop(self) -> None:
         """Stop Spark, if it was started."""
-        if self._server is not None:
-            self._server.stop()
         is_idle = self._lock.acquire(timeout=STOPS_WITHIN_S)
         if is_idle and self._last is not None:
             self._last.stop()

@@ -6,6 +6,7 @@ pipeline is made of yet: `source.yaml`, `table.yaml`, `function.yaml`. Folders m
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,10 +15,12 @@ from typing import Any
 
 import yaml
 
+from ebbtide import MaterializedView, Pipeline
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.paths import replace_bytes
 from ebbtide.spec.load import KINDS, is_several, load_each, names_in
-from ebbtide.spec.pipeline import Pipeline, read_document
+from ebbtide.spec.pipeline import NAME, read_document
+from ebbtide.sql.statements import IfThere, ObjectKind
 
 DEFAULT_CATALOG = "default"
 """Name of the catalog that a session begins with."""
@@ -71,6 +74,20 @@ class Declared:
     comment: str = ""
     target: str = ""
     is_deterministic: bool = False
+
+    @classmethod
+    def read(cls, kind: DeclaredKind, name: str, document: Mapping[str, Any]) -> Declared:
+        """Read what its file says, or an entry of an environment's file."""
+        return cls(
+            kind,
+            name,
+            columns=str(document.get("columns", "")),
+            key=tuple(document.get("key", ())),
+            options=document.get("options", {}),
+            comment=str(document.get("comment", "")),
+            target=str(document.get("target", "")),
+            is_deterministic=bool(document.get("deterministic", False)),
+        )
 
     def document(self) -> dict[str, Any]:
         """Return what its file says."""
@@ -141,9 +158,7 @@ class Catalog:
             ConfigError: a file is not usable.
         """
         found: dict[str, Entry] = {}
-        entries = [*self.given, *self._read()]
-        entries.sort(key=lambda entry: entry.name)
-        for entry in entries:
+        for entry in sorted([*self.given, *self._read()], key=lambda entry: entry.name):
             if entry.name in found:
                 raise SqlError.of(
                     f"The name '{entry.name}' is there twice below '{self.folder}'.",
@@ -159,26 +174,19 @@ class Catalog:
             ConfigError: a file cannot be read.
         """
         found = {}
-        for path in sorted(self.folder.rglob("*.yaml")):
-            if _declared_kind(path) is not None:
-                found[path.parent.name] = path
-            elif path.name == PIPELINE and _is_pipeline(path):
-                _, document = read_document(path)
-                for name in names_in(document):
-                    found[name] = path
+        for path, kind in self._files():
+            names = [path.parent.name] if kind else names_in(read_document(path)[1])
+            found.update(dict.fromkeys(names, path))
         return found
 
     def pipelines(self) -> dict[str, Filled]:
         """Return the pipelines, by name."""
-        entries = self.entries().items()
-        return {name: entry for name, entry in entries if isinstance(entry, Filled)}
+        return {name: entry for name, entry in self.entries().items() if isinstance(entry, Filled)}
 
     def declared(self, kind: DeclaredKind) -> dict[str, Declared]:
         """Return what was declared of a kind, by name."""
-        entries = self.entries().values()
-        declared = [entry for entry in entries if isinstance(entry, Declared)]
-        of_kind = [entry for entry in declared if entry.kind is kind]
-        return {entry.name: entry for entry in of_kind}
+        entries = self.entries().items()
+        return {name: entry for name, entry in entries if isinstance(entry, Declared) and entry.kind is kind}
 
     def pipeline(self, name: str) -> Filled:
         """Return a pipeline.
@@ -199,14 +207,59 @@ class Catalog:
         """Return where a declaration stands, or is to stand."""
         return self.folder / name / f"{kind}.yaml"
 
-    def _read(self) -> Iterator[Entry]:
+    def _files(self) -> Iterator[tuple[Path, DeclaredKind | None]]:
+        """Yield the files of declarations with their kinds, and those of pipelines."""
         for path in sorted(self.folder.rglob("*.yaml")):
-            kind = _declared_kind(path)
+            if path.stem in list(DeclaredKind):
+                yield path, DeclaredKind(path.stem)
+            elif path.name == PIPELINE and _is_pipeline(path):
+                yield path, None
+
+    def _read(self) -> Iterator[Entry]:
+        for path, kind in self._files():
             if kind is not None:
                 yield _declared(kind, path)
-            elif path.name == PIPELINE and _is_pipeline(path):
-                for location, spec in load_each(path.parent):
-                    yield Filled(Path(location), spec)
+            else:
+                yield from (Filled(Path(location), spec) for location, spec in load_each(path.parent))
+
+
+def kind_of(entry: Entry) -> ObjectKind:
+    """Return what statements call an entry."""
+    if isinstance(entry, Filled):
+        is_view = isinstance(entry.spec, MaterializedView)
+        return ObjectKind.MATERIALIZED_VIEW if is_view else ObjectKind.TABLE
+    return ObjectKind(entry.kind.upper())
+
+
+def kind_in_words(entry: Entry | None) -> str:
+    """Say what there is of a name, for an error."""
+    return "nothing of this name" if entry is None else f"a {kind_of(entry).lower()}"
+
+
+def existing_kind(entries: Mapping[str, Entry], name: str, what: str, if_there: IfThere) -> str | None:
+    """Return what there is of a name, in words; None if nothing is.
+
+    Args:
+        entries: Of the catalog.
+        name: Of what is to be created.
+        what: Is to be created, in words.
+        if_there: What becomes of one that is there.
+
+    Raises:
+        SqlError: it is no name, or what there is may neither stay nor be replaced.
+    """
+    if not re.fullmatch(NAME, name):
+        allowed = "lower-case letters, digits and underscores, 63 at most"
+        raise SqlError.of(f"This is no name of a {what}.", got=name, allowed=allowed)
+    entry = entries.get(name)
+    if entry is None:
+        return None
+    kind = kind_of(entry).lower()
+    replaces = if_there is IfThere.REPLACE and kind == what
+    if if_there is not IfThere.KEEP and not replaces:
+        next_step = "Take another name, or IF NOT EXISTS, or drop it first."
+        raise SqlError.of(f"There is a {kind} '{name}' already.", next_step=next_step)
+    return kind
 
 
 def filled(entries: Mapping[str, Entry], name: str) -> Filled:
@@ -229,12 +282,10 @@ def filled(entries: Mapping[str, Entry], name: str) -> Filled:
 
 def queryable(entries: Mapping[str, Entry]) -> list[str]:
     """Return what a query may mean: tables, those that nothing has filled yet too, and sources, to be refused by name."""
-    names = []
-    for name, entry in entries.items():
-        is_function = isinstance(entry, Declared) and entry.kind is DeclaredKind.FUNCTION
-        if not is_function:
-            names.append(name)
-    return names
+    functions = {
+        name for name, entry in entries.items() if isinstance(entry, Declared) and entry.kind is DeclaredKind.FUNCTION
+    }
+    return [name for name in entries if name not in functions]
 
 
 def refuse_shared_tables(names: Iterable[str], catalog: Catalog, others: Mapping[str, Catalog]) -> None:
@@ -249,10 +300,7 @@ def refuse_shared_tables(names: Iterable[str], catalog: Catalog, others: Mapping
         SqlError: there is such a pipeline.
     """
     for other_name, other in others.items():
-        if other.root != catalog.root:
-            continue
-        taken = other.pipelines().keys()
-        shared = taken & set(names)
+        shared = other.pipelines().keys() & set(names) if other.root == catalog.root else set()
         if shared:
             raise SqlError.of(
                 f"The catalog '{other_name}' has a pipeline of one name, and the same root.",
@@ -262,29 +310,12 @@ def refuse_shared_tables(names: Iterable[str], catalog: Catalog, others: Mapping
             )
 
 
-def _declared_kind(path: Path) -> DeclaredKind | None:
-    is_known = path.stem in list(DeclaredKind)
-    return DeclaredKind(path.stem) if is_known else None
-
-
 def _declared(kind: DeclaredKind, path: Path) -> Declared:
     _, document = read_document(path)
     unknown = document.keys() - set(FIELDS)
     if unknown:
-        raise ConfigError.of(
-            f"The file '{path}' is not usable.",
-            got=", ".join(unknown),
-            allowed=", ".join(FIELDS),
-        )
-    key = tuple(document.pop("key", ()))
-    is_deterministic = document.pop("deterministic", False)
-    return Declared(
-        kind,
-        name=path.parent.name,
-        key=key,
-        is_deterministic=is_deterministic,
-        **document,
-    )
+        raise ConfigError.of(f"The file '{path}' is not usable.", got=", ".join(unknown), allowed=", ".join(FIELDS))
+    return Declared.read(kind, path.parent.name, document)
 
 
 def _is_pipeline(path: Path) -> bool:
@@ -315,11 +346,7 @@ def write_pipeline(
         folder: Where one that is replaced stands. Default: a folder of its name.
     """
     folder = folder or catalog.folder / str(attributes["name"])
-    document = {
-        "type": kind,
-        "attributes": dict(attributes),
-    }
-    _write(folder / PIPELINE, document)
+    _write(folder / PIPELINE, {"type": kind, "attributes": dict(attributes)})
     return folder
 
 

@@ -27,9 +27,14 @@ from ebbtide.spec.pipeline import NAME
 from ebbtide.sql.catalog import DEFAULT_CATALOG, Catalog, Declared, DeclaredKind
 
 SECTIONS = ("sources", "functions", "variables", "settings", "catalogs")
-_OF_SOURCE = ("columns", "key", "options", "comment")
-_OF_FUNCTION = ("target", "deterministic")
-_OF_CATALOG = ("defs", "root")
+_FIELDS = {
+    "sources": ("columns", "key", "options", "comment"),
+    "functions": ("target", "deterministic"),
+    "catalogs": ("defs", "root"),
+}
+"""A section to what each of its entries may say."""
+_SHORT = {"functions": "target", "catalogs": "defs"}
+"""What an entry says that is a text alone."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +81,11 @@ def beginning_of(root: str, defs: str, file: Path | None) -> Beginning:
         ConfigError: the file cannot be read, or has what it must not have.
     """
     environment = read_environment(file)
-    catalog = Catalog(root, Path(defs), environment.given)
-    catalogs = {}
-    for name, (folder, own_root) in environment.catalogs.items():
-        catalogs[name] = Catalog(own_root or root, folder, environment.given)
-    return Beginning(catalog, catalogs, environment.settings)
+    catalogs = {
+        name: Catalog(own_root or root, folder, environment.given)
+        for name, (folder, own_root) in environment.catalogs.items()
+    }
+    return Beginning(Catalog(root, Path(defs), environment.given), catalogs, environment.settings)
 
 
 def read_environment(file: Path | None) -> Environment:
@@ -91,128 +96,95 @@ def read_environment(file: Path | None) -> Environment:
     """
     if file is None:
         return Environment()
-    document = _document(file)
-    _refuse_strangers(file, "", document, SECTIONS)
-    sections = {name: _mapping(file, name, document.get(name)) for name in SECTIONS}
-    sources = [_source(file, name, given) for name, given in sections["sources"].items()]
-    functions = [_function(file, name, given) for name, given in sections["functions"].items()]
-    catalogs = {name: _catalog(file, name, given) for name, given in sections["catalogs"].items()}
+    reader = _Reader(file)
+    document = reader.fields("", reader.document(), SECTIONS)
+    sections = {name: reader.mapping(name, document.get(name)) for name in SECTIONS}
+    entries = {name: reader.entries(name, sections[name]) for name in _FIELDS}
+    given = []
+    for name, source in entries["sources"].items():
+        options = _texts(reader.mapping(f"sources.{name}.options", source.get("options")))
+        given.append(Declared.read(DeclaredKind.SOURCE, name, {**source, "options": options}))
+    for name, function in entries["functions"].items():
+        given.append(Declared.read(DeclaredKind.FUNCTION, name, function))
     return Environment(
-        given=(*sources, *functions),
-        variables=_texts(sections["variables"]),
-        settings=_texts(sections["settings"]),
-        catalogs=catalogs,
+        tuple(given),
+        _texts(sections["variables"]),
+        _texts(sections["settings"]),
+        {name: reader.catalog(name, catalog) for name, catalog in entries["catalogs"].items()},
     )
 
 
-def _document(file: Path) -> dict[str, Any]:
-    try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        why = " ".join(str(error).split())
-        raise ConfigError.of(
-            f"The environment's file '{file}' cannot be read: {why}.",
-            allowed="YAML",
-        ) from error
-    return _mapping(file, "the file", document)
+@dataclass(frozen=True)
+class _Reader:
+    """Reads the parts of a file, and refuses what must not be there."""
 
+    file: Path
 
-def _source(file: Path, name: str, given: Any) -> Declared:
-    place = f"sources.{name}"
-    source = _mapping(file, place, given)
-    _refuse_strangers(file, place, source, _OF_SOURCE)
-    options = _mapping(file, f"{place}.options", source.get("options"))
-    return Declared(
-        DeclaredKind.SOURCE,
-        name,
-        columns=str(source.get("columns", "")),
-        key=tuple(source.get("key", ())),
-        options=_texts(options),
-        comment=str(source.get("comment", "")),
-    )
+    def document(self) -> dict[str, Any]:
+        try:
+            document = yaml.safe_load(self.file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+            why = " ".join(str(error).split())
+            raise ConfigError.of(
+                f"The environment's file '{self.file}' cannot be read: {why}.", allowed="YAML"
+            ) from error
+        return self.mapping("the file", document)
 
+    def mapping(self, place: str, given: Any) -> dict[str, Any]:
+        if given is None:
+            return {}
+        if not isinstance(given, dict):
+            raise self.unusable(f"{place}: {given}", "names with their values")
+        return given
 
-def _function(file: Path, name: str, given: Any) -> Declared:
-    place = f"functions.{name}"
-    fields = {"target": given} if isinstance(given, str) else given
-    function = _mapping(file, place, fields)
-    _refuse_strangers(file, place, function, _OF_FUNCTION)
-    return Declared(
-        DeclaredKind.FUNCTION,
-        name,
-        target=str(function.get("target", "")),
-        is_deterministic=bool(function.get("deterministic", False)),
-    )
+    def fields(self, place: str, given: dict[str, Any], allowed: Sequence[str]) -> dict[str, Any]:
+        """Return a part of the file, which may have some names and no others."""
+        strangers = [str(name) for name in given if name not in allowed]
+        if strangers:
+            listed = ", ".join(strangers)
+            got = f"{place}: {listed}" if place else listed
+            raise self.unusable(got, ", ".join(allowed))
+        return given
 
+    def entries(self, section: str, given: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        found = {}
+        for name, entry in given.items():
+            place = f"{section}.{name}"
+            is_short = isinstance(entry, str) and section in _SHORT
+            whole = {_SHORT[section]: entry} if is_short else self.mapping(place, entry)
+            if section == "catalogs":
+                self._refuse_catalog_name(name)
+            found[name] = self.fields(place, whole, _FIELDS[section])
+        return found
 
-def _catalog(file: Path, name: Any, given: Any) -> tuple[Path, str | None]:
-    """Read where a catalog's definitions are, and its tables.
+    def catalog(self, name: str, given: dict[str, Any]) -> tuple[Path, str | None]:
+        """Return where a catalog's definitions are, and its tables."""
+        place = f"catalogs.{name}"
+        if "defs" not in given:
+            raise self.unusable(f"{place}: no defs", ", ".join(_FIELDS["catalogs"]))
+        root = given.get("root")
+        folder = Path(str(given["defs"]))
+        if root is None:
+            return folder, None
+        refuse_unusable(f"{place}.root", str(root))
+        return folder, str(root)
 
-    Raises:
-        ConfigError: its name is none, or taken; or nothing says where it is.
-    """
-    is_name = isinstance(name, str) and re.fullmatch(NAME, name) is not None
-    if not is_name or name == DEFAULT_CATALOG:
-        allowed = f"lower-case letters, digits and underscores, 63 at most; not '{DEFAULT_CATALOG}', the session's own"
-        raise _unusable(file, f"catalogs: {name}", allowed)
-    place = f"catalogs.{name}"
-    fields = {"defs": given} if isinstance(given, str) else given
-    catalog = _mapping(file, place, fields)
-    _refuse_strangers(file, place, catalog, _OF_CATALOG)
-    if "defs" not in catalog:
-        raise _unusable(file, f"{place}: no defs", ", ".join(_OF_CATALOG))
-    root = catalog.get("root")
-    folder = Path(str(catalog["defs"]))
-    if root is None:
-        return folder, None
-    refuse_unusable(f"{place}.root", str(root))
-    return folder, str(root)
+    def unusable(self, got: str, allowed: str) -> ConfigError:
+        return ConfigError.of(f"The environment's file '{self.file}' is not usable.", got=got, allowed=allowed)
 
-
-def _mapping(file: Path, name: str, given: Any) -> dict[str, Any]:
-    if given is None:
-        return {}
-    if not isinstance(given, dict):
-        raise _unusable(file, f"{name}: {given}", "names with their values")
-    return given
-
-
-def _refuse_strangers(
-    file: Path,
-    place: str,
-    given: Mapping[Any, Any],
-    allowed: Sequence[str],
-) -> None:
-    """Refuse names that a part of the file must not have.
-
-    Args:
-        file: Of the environment.
-        place: Name of the part; empty: the file itself.
-        given: The part.
-        allowed: Names that it may have.
-    """
-    strangers = [str(name) for name in given if name not in allowed]
-    if not strangers:
-        return
-    listed = ", ".join(strangers)
-    got = f"{place}: {listed}" if place else listed
-    raise _unusable(file, got, ", ".join(allowed))
+    def _refuse_catalog_name(self, name: Any) -> None:
+        is_name = isinstance(name, str) and re.fullmatch(NAME, name) is not None
+        if not is_name or name == DEFAULT_CATALOG:
+            allowed = (
+                f"lower-case letters, digits and underscores, 63 at most; not '{DEFAULT_CATALOG}', the session's own"
+            )
+            raise self.unusable(f"catalogs: {name}", allowed)
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return values by name, as SET would have them."""
-    return {str(name): _setting_text(value) for name, value in values.items()}
-
-
-def _setting_text(value: Any) -> str:
-    """Return a value as text: YAML's true is `true`."""
-    text = str(value)
-    return text.lower() if isinstance(value, bool) else text
-
-
-def _unusable(file: Path, got: str, allowed: str) -> ConfigError:
-    return ConfigError.of(
-        f"The environment's file '{file}' is not usable.",
-        got=got,
-        allowed=allowed,
-    )
+    """Return values by name, as SET would have them: YAML's true is `true`."""
+    texts = {}
+    for name, value in values.items():
+        text = str(value)
+        texts[str(name)] = text.lower() if isinstance(value, bool) else text
+    return texts

@@ -1,4 +1,4 @@
-"""Jobs: runs of pipelines that go on when the session that began them is over; here each is a process of its own.
+"""Jobs: runs of pipelines that go on when the session that began them is over; each is a process of its own.
 
 A job is a folder ROOT/.sql/jobs/ID:
 
@@ -9,6 +9,10 @@ A job is a folder ROOT/.sql/jobs/ID:
 | `log` | what it printed |
 | `stop` | it was asked to stop |
 | `exit` | its exit code, once it is over |
+
+The process is `python -m ebbtide.sql.jobs FOLDER`. A view that is to be kept up to date is run again: at its interval, or when a
+table that it reads has changed, until the job is asked to stop. Runs that fail are tried again; after `MOST_FAILURES` in a row the
+job has failed.
 """
 
 from __future__ import annotations
@@ -19,26 +23,30 @@ import secrets
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any
 
 from ebbtide.errors import SqlError
-from ebbtide.ledger.process import host_and_pid, is_gone, is_here
-from ebbtide.paths import is_local, make_private
-from ebbtide.spec.pipeline import Pipeline
-from ebbtide.spec.view import MaterializedView
-from ebbtide.sql.catalog import Filled
+from ebbtide.ledger.process import host_and_pid, is_gone, is_here, this_process
+
+if TYPE_CHECKING:  # the process of a job stays small: it loads neither Arrow nor what reads definitions
+    from ebbtide import Pipeline
+    from ebbtide.sql.catalog import Filled
 
 FOLDER = ".sql/jobs"
 STARTS_WITHIN_S = 30
 """How long a job's process may take to say that it runs."""
 LOG_TAIL = 4_000
 """Bytes of a log in which its last line is looked for."""
+LOOKS_EVERY_S = 2.0
+"""Between two looks at the tables that a view reads."""
+MOST_FAILURES = 3
 
 
 class JobStatus(StrEnum):
@@ -50,86 +58,9 @@ class JobStatus(StrEnum):
     FAILED = "FAILED"
 
 
-class Job(Protocol):
-    """A run of pipelines that goes on by itself."""
-
-    @property
-    def id(self) -> str:
-        """Its id."""
-
-    @property
-    def pipelines(self) -> tuple[str, ...]:
-        """Names of what it runs."""
-
-    @property
-    def started(self) -> str:
-        """When, as ISO 8601 in UTC."""
-
-    @property
-    def started_by(self) -> str:
-        """Name of the gateway's client that began it; empty: not a gateway's."""
-
-    @property
-    def status(self) -> JobStatus:
-        """Where it stands."""
-
-    @property
-    def message(self) -> str:
-        """What it said last; empty if nothing."""
-
-    def stop(self) -> None:
-        """Ask it to end after its step.
-
-        Raises:
-            SqlError: it cannot be asked from here.
-        """
-
-
-class Jobs(Protocol):
-    """What runs jobs."""
-
-    def all(self) -> Sequence[Job]:
-        """Return all jobs, the newest first."""
-
-    def start(self, pipelines: Sequence[Filled], *, once: bool = False, by: str = "") -> Sequence[Job]:
-        """Begin to run pipelines.
-
-        Args:
-            pipelines: They.
-            once: Views that are kept up to date by a job are only brought up to date.
-            by: Name of the gateway's client that begins it.
-
-        Raises:
-            SqlError: they cannot be run.
-        """
-
-
-def repeats(spec: Pipeline) -> bool:
-    """Return whether a pipeline is run again and again by its job."""
-    return isinstance(spec, MaterializedView) and spec.refresh != "manual"
-
-
-def job_of(jobs: Jobs, id_: str) -> Job:
-    """Return one job.
-
-    Raises:
-        SqlError: there is none of this id.
-    """
-    found = jobs.all()
-    for job in found:
-        if job.id == id_:
-            return job
-    running = [job.id for job in found if job.status is JobStatus.RUNNING]
-    raise SqlError.of(
-        "There is no such job.",
-        got=id_,
-        allowed=", ".join(running) or "none: no job is running",
-    )
-
-
 @dataclass(frozen=True)
-class ProcessJob:
-    """A job that is a process.
+class Job:
+    """A run of pipelines that goes on by itself.
 
     Args:
         folder: Of its files.
@@ -144,15 +75,10 @@ class ProcessJob:
     started_by: str = ""
 
     @classmethod
-    def read(cls, folder: Path) -> ProcessJob:
+    def read(cls, folder: Path) -> Job:
         """Read it from its folder."""
         asked = json.loads((folder / "job.json").read_text(encoding="utf-8"))
-        return cls(
-            folder,
-            tuple(asked["pipelines"]),
-            asked["started"],
-            asked.get("client", ""),
-        )
+        return cls(folder, tuple(asked["pipelines"]), asked["started"], asked.get("client", ""))
 
     @property
     def id(self) -> str:
@@ -165,7 +91,7 @@ class ProcessJob:
         code = self._text("exit")
         if code:
             return JobStatus.FINISHED if int(code) == 0 else JobStatus.FAILED
-        if is_gone(self._process):
+        if is_gone(self._text("process")):
             return JobStatus.FAILED
         return JobStatus.STOPPING if (self.folder / "stop").exists() else JobStatus.RUNNING
 
@@ -177,8 +103,7 @@ class ProcessJob:
         with log.open("rb") as file:
             file.seek(max(n_bytes - LOG_TAIL, 0))
             tail = file.read()
-        text = tail.decode("utf-8", errors="replace").strip()
-        *_, last_line = text.split("\n")
+        *_, last_line = tail.decode("utf-8", errors="replace").strip().split("\n")
         return last_line.strip()
 
     def stop(self) -> None:
@@ -189,20 +114,12 @@ class ProcessJob:
         """
         if self.status is not JobStatus.RUNNING:
             return
-        process = self._process
+        process = self._text("process")
         host, pid = host_and_pid(process)
         if not is_here(process):
-            raise SqlError.of(
-                f"The job '{self.id}' runs elsewhere.",
-                got=host,
-                next_step=f"Stop it on '{host}'.",
-            )
+            raise SqlError.of(f"The job '{self.id}' runs elsewhere.", got=host, next_step=f"Stop it on '{host}'.")
         (self.folder / "stop").touch()
         os.kill(int(pid), signal.SIGTERM)
-
-    @property
-    def _process(self) -> str:
-        return self._text("process")
 
     def _text(self, name: str) -> str:
         path = self.folder / name
@@ -210,8 +127,8 @@ class ProcessJob:
 
 
 @dataclass(frozen=True)
-class ProcessJobs:
-    """The jobs below a root, as processes of this machine.
+class Jobs:
+    """The jobs below a root.
 
     Args:
         root: Folder of all pipelines' tables.
@@ -219,14 +136,27 @@ class ProcessJobs:
 
     root: str
 
-    def all(self) -> list[ProcessJob]:
+    def all(self) -> list[Job]:
         """Return all jobs, the newest first."""
-        folders = self._folder.glob("*/process")
-        jobs = [ProcessJob.read(process.parent) for process in folders]
+        jobs = [Job.read(process.parent) for process in self._folder.glob("*/process")]
         jobs.sort(key=lambda job: (job.started, job.id), reverse=True)
         return jobs
 
-    def start(self, pipelines: Sequence[Filled], *, once: bool = False, by: str = "") -> list[ProcessJob]:
+    def get(self, id_: str) -> Job:
+        """Return one job.
+
+        Raises:
+            SqlError: there is none of this id.
+        """
+        found = self.all()
+        for job in found:
+            if job.id == id_:
+                return job
+        running = [job.id for job in found if job.status is JobStatus.RUNNING]
+        allowed = ", ".join(running) or "none: no job is running"
+        raise SqlError.of("There is no such job.", got=id_, allowed=allowed)
+
+    def start(self, pipelines: Sequence[Filled], *, once: bool = False, by: str = "") -> Job:
         """Begin a job that runs pipelines one after the other; a view again and again, as its `refresh` says.
 
         Args:
@@ -237,6 +167,8 @@ class ProcessJobs:
         Raises:
             SqlError: its process did not begin.
         """
+        from ebbtide.paths import make_private
+
         now = datetime.now(UTC)
         folder = self._folder / f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
         make_private(str(folder))
@@ -251,32 +183,106 @@ class ProcessJobs:
         (folder / "job.json").write_text(json.dumps(asked, indent=1), encoding="utf-8")
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "ebbtide.sql.job", str(folder)],
+                [sys.executable, "-m", "ebbtide.sql.jobs", str(folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # a Ctrl-C, or the end of the session, is none of its business
+                start_new_session=True,  # neither Ctrl-C nor the end of the session reaches it
             )
-        self._await_start(folder, process)
-        return [ProcessJob.read(folder)]
+        _await_start(folder, process)
+        return Job.read(folder)
 
     @property
     def _folder(self) -> Path:
         """Where the jobs of the root are; a root in a store has them in this user's folder."""
+        from ebbtide.paths import is_local
+
         if is_local(self.root):
             return Path(self.root) / FOLDER
         return Path.home() / ".local/state/ebbtide" / FOLDER
 
-    def _await_start(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
-        ends_at = time.monotonic() + STARTS_WITHIN_S
-        begun = folder / "process"
-        while not begun.exists():
-            is_late = time.monotonic() > ends_at
-            if is_late or process.poll() is not None:
-                log = folder / "log"
-                printed = log.read_text(encoding="utf-8", errors="replace")
-                raise SqlError.of(
-                    "The job's process did not begin.",
-                    got=printed[-500:] or "nothing printed",
-                )
-            time.sleep(0.02)
+
+def repeats(spec: Pipeline) -> bool:
+    """Return whether a pipeline is run again and again by its job."""
+    from ebbtide import MaterializedView
+
+    return isinstance(spec, MaterializedView) and spec.refresh != "manual"
+
+
+def _await_start(folder: Path, process: subprocess.Popen[bytes]) -> None:
+    ends_at = time.monotonic() + STARTS_WITHIN_S
+    while not (folder / "process").exists():
+        is_late = time.monotonic() > ends_at
+        if is_late or process.poll() is not None:
+            printed = (folder / "log").read_text(encoding="utf-8", errors="replace")
+            raise SqlError.of("The job's process did not begin.", got=printed[-500:] or "nothing printed")
+        time.sleep(0.02)
+
+
+def main(folder: Path) -> int:
+    """Run what a job's folder asks for, and record how that ended; return the exit code."""
+    asked = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    command = [sys.executable, "-m", "ebbtide.cli", "run", *asked["locations"], "--root", asked["root"]]
+    stop = threading.Event()
+    runs: list[subprocess.Popen[bytes]] = []
+
+    def end(number: int, frame: Any) -> None:
+        stop.set()
+        for run in runs:
+            run.send_signal(signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, end)
+    _write(folder / "process", this_process())
+    code = n_failures = 0
+    while not stop.is_set():
+        started = time.monotonic()
+        runs[:] = [subprocess.Popen(command)]
+        if stop.is_set():
+            runs[0].send_signal(signal.SIGTERM)  # it was set between the two
+        code = runs[0].wait()
+        n_failures = n_failures + 1 if code else 0
+        is_over = not asked.get("repeats") or n_failures >= MOST_FAILURES
+        if is_over or not _await_next(asked, started, stop, has_failed=code != 0):
+            break
+    _write(folder / "exit", str(code))
+    return code
+
+
+def _await_next(asked: dict[str, Any], started: float, stop: threading.Event, *, has_failed: bool) -> bool:
+    """Wait until a view has to be run again; False if the job is to stop."""
+    is_due = None if has_failed else _due(asked["locations"][0], asked["root"], started)
+    while not stop.wait(LOOKS_EVERY_S):
+        if is_due is None or is_due():
+            return True
+    return False
+
+
+def _due(location: str, root: str, started: float) -> Callable[[], bool]:
+    """Return a function that says whether a view has to be run again.
+
+    Args:
+        location: Its folder.
+        root: Folder of all pipelines' tables.
+        started: When it was run last, by the monotonic clock.
+    """
+    from ebbtide import MaterializedView, load
+    from ebbtide.runtime.plan import Plan
+    from ebbtide.spec.view import RefreshEvery
+
+    view = load(location)
+    if isinstance(view, MaterializedView) and isinstance(view.refresh, RefreshEvery):
+        interval_s = view.refresh.every.total_seconds()
+        return lambda: time.monotonic() - started >= interval_s
+    source = Plan.under(root, view).source
+    return lambda: source.discover({}, 0).streams
+
+
+def _write(path: Path, text: str) -> None:
+    """Put a file in place whole: other processes wait for it."""
+    beside = path.with_suffix(".new")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,129 +1,96 @@
-"""What SHOW and DESCRIBE tell, from files and logs alone: no JVM."""
+"""What SHOW and DESCRIBE list, and what a word may become, by the catalog's files and logs alone: no JVM."""
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
+from typing import TypeVar
 
 import pyarrow as pa
+from sqlglot import exp
 
-from ebbtide.errors import SqlError
-from ebbtide.inspect.status import status
-from ebbtide.model.durations import format_duration
+from ebbtide import MaterializedView, status
+from ebbtide.errors import EbbtideError, SqlError
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import ddl_of, parse_ddl, type_ddl
-from ebbtide.spec.pipeline import Pipeline, read_document
-from ebbtide.spec.view import MaterializedView
-from ebbtide.sql.catalog import Catalog, DeclaredKind, Entry, Filled
+from ebbtide.spec.pipeline import read_document
+from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Entry, Filled, Part
 from ebbtide.sql.options import flattened
-from ebbtide.sql.results import ResultColumn, Row
+from ebbtide.sql.reference import KEYWORDS
+from ebbtide.sql.results import Completion, CompletionKind, ResultColumn, Row
+from ebbtide.sql.settings import SETTINGS
 from ebbtide.sql.statements import Show, Shown
 
 MOST_STEPS = 1_000
 """Steps that SHOW STEPS lists, the newest first."""
-STEP_COLUMNS = (
-    ResultColumn("step", "bigint"),
-    ResultColumn("kind"),
-    ResultColumn("at"),
-    ResultColumn("records", "bigint"),
-    ResultColumn("quarantined", "bigint"),
-    ResultColumn("state_version", "bigint"),
-)
-PIPELINE_COLUMNS = (
-    ResultColumn("name"),
-    ResultColumn("step", "bigint"),
-    ResultColumn("kind"),
-    ResultColumn("at"),
-    ResultColumn("records", "bigint"),
-    ResultColumn("quarantined", "bigint"),
-    ResultColumn("in_quarantine", "bigint"),
-)
-FIELD_COLUMNS = (
-    ResultColumn("column"),
-    ResultColumn("type"),
-    ResultColumn("nullable", "boolean"),
-    ResultColumn("key", "boolean"),
-    ResultColumn("comment"),
-)
-
+Named = TypeVar("Named", Filled, Declared, Entry)
 _OF_VIEW = ("name", "description", "query", "inputs", "schema", "key", "refresh")
 """Fields of a view's spec that stand in its statement outside of WITH."""
-
-
 Listed = tuple[tuple[ResultColumn, ...], list[Row]]
 """Columns and rows."""
 
 
+def columns(*names: str) -> tuple[ResultColumn, ...]:
+    """Return columns by their names; with `name:type`, of a type that is not text."""
+    parts = [name.partition(":") for name in names]
+    return tuple(ResultColumn(name, type_ or "string") for name, _, type_ in parts)
+
+
+STEP_COLUMNS = columns("step:bigint", "kind", "at", "records:bigint", "quarantined:bigint", "state_version:bigint")
+PIPELINE_COLUMNS = columns(
+    "name", "step:bigint", "kind", "at", "records:bigint", "quarantined:bigint", "in_quarantine:bigint"
+)
+FIELD_COLUMNS = columns("column", "type", "nullable:boolean", "key:boolean", "comment")
+
+
 def show(catalog: Catalog, asked: Show) -> Listed:
     """List what the catalog holds, or the steps of a pipeline."""
+    if asked.what is Shown.STEPS:
+        return _steps(catalog, asked)
+    names = columns("name", "comment")
     match asked.what:
-        case Shown.STEPS:
-            return _steps(catalog, asked)
         case Shown.PIPELINES:
-            return _pipelines(catalog, asked.pattern)
+            names = PIPELINE_COLUMNS
+            rows = [_pipeline_row(entry, catalog.root) for entry in _fitting(catalog.pipelines(), asked)]
         case Shown.TABLES:
-            return _tables(catalog, asked.pattern)
+            names = columns("name", "kind", "comment")
+            rows = [row for entry in _fitting(catalog.entries(), asked) for row in _table_row(entry)]
         case Shown.SOURCES:
-            return _declared(catalog, DeclaredKind.SOURCE, asked.pattern)
+            sources = catalog.declared(DeclaredKind.SOURCE)
+            rows = [[source.name, source.comment] for source in _fitting(sources, asked)]
         case Shown.FUNCTIONS:
-            return _functions(catalog, asked.pattern)
-        case Shown.JOBS | Shown.CATALOGS:
+            names = columns("name", "target", "deterministic:boolean")
+            functions = _fitting(catalog.declared(DeclaredKind.FUNCTION), asked)
+            rows = [[function.name, function.target, function.is_deterministic] for function in functions]
+        case _:
             raise LookupError("these are listed by the session, which has them")
+    return names, rows
 
 
 def catalogs(known: Mapping[str, Catalog], in_use: str, pattern: str | None) -> Listed:
     """List what USE takes."""
-    rows: list[Row] = []
-    for name, catalog in known.items():
-        if fits(name, pattern):
-            row = [name, str(catalog.folder), catalog.root, name == in_use]
-            rows.append(row)
-    shown = columns("name", "definitions", "root")
-    is_in_use = ResultColumn("in_use", "boolean")
-    return (*shown, is_in_use), rows
+    rows: list[Row] = [
+        [name, str(catalog.folder), catalog.root, name == in_use]
+        for name, catalog in known.items()
+        if fits(name, pattern)
+    ]
+    return columns("name", "definitions", "root", "in_use:boolean"), rows
 
 
-def _tables(catalog: Catalog, pattern: str | None) -> Listed:
-    rows: list[Row] = []
-    for entry in catalog.entries().values():
-        if not fits(entry.name, pattern):
-            continue
-        if isinstance(entry, Filled):
-            kind = "materialized view" if isinstance(entry.spec, MaterializedView) else "table"
-            rows.append([entry.name, kind, entry.spec.description])
-        elif entry.kind is DeclaredKind.TABLE:
-            rows.append([entry.name, "table, not filled yet", entry.comment])
-    return columns("name", "kind", "comment"), rows
+def _fitting(entries: Mapping[str, Named], asked: Show) -> list[Named]:
+    return [entry for name, entry in entries.items() if fits(name, asked.pattern)]
 
 
-def _declared(catalog: Catalog, kind: DeclaredKind, pattern: str | None) -> Listed:
-    rows: list[Row] = []
-    for entry in catalog.declared(kind).values():
-        if fits(entry.name, pattern):
-            row = [entry.name, entry.comment]
-            rows.append(row)
-    return columns("name", "comment"), rows
-
-
-def _functions(catalog: Catalog, pattern: str | None) -> Listed:
-    rows: list[Row] = []
-    for entry in catalog.declared(DeclaredKind.FUNCTION).values():
-        if fits(entry.name, pattern):
-            row = [entry.name, entry.target, entry.is_deterministic]
-            rows.append(row)
-    shown = columns("name", "target")
-    is_deterministic = ResultColumn("deterministic", "boolean")
-    return (*shown, is_deterministic), rows
-
-
-def _pipelines(catalog: Catalog, pattern: str | None) -> Listed:
-    rows: list[Row] = []
-    for name, entry in catalog.pipelines().items():
-        if fits(name, pattern):
-            rows.append(_pipeline_row(entry, catalog.root))
-    return PIPELINE_COLUMNS, rows
+def _table_row(entry: Entry) -> list[Row]:
+    """Return the row of a table or a view; none of what is neither."""
+    if isinstance(entry, Filled):
+        kind = "materialized view" if isinstance(entry.spec, MaterializedView) else "table"
+        return [[entry.name, kind, entry.spec.description]]
+    is_table = entry.kind is DeclaredKind.TABLE
+    return [[entry.name, "table, not filled yet", entry.comment]] if is_table else []
 
 
 def _pipeline_row(entry: Filled, root: str) -> Row:
@@ -143,7 +110,8 @@ def _steps(catalog: Catalog, asked: Show) -> Listed:
     if asked.of is None:
         raise SqlError.of("SHOW STEPS lists the steps of one pipeline.", next_step="SHOW STEPS FROM name")
     entry = catalog.pipeline(asked.of)
-    return steps(Plan.under(catalog.root, entry.spec))
+    plan = Plan.under(catalog.root, entry.spec)
+    return steps(plan)
 
 
 def steps(plan: Plan) -> Listed:
@@ -158,26 +126,19 @@ def steps(plan: Plan) -> Listed:
 
 
 def describe(entries: Mapping[str, Entry], name: str) -> Listed | None:
-    """Tell the columns of a source, a table or a part of a pipeline (`NAME$steps`); None if that takes Spark.
+    """Return the columns of a source, a table or a view; None of a part of one (`NAME$steps`) and of all else: that takes Spark.
 
     Raises:
-        SqlError: there is nothing of this name.
+        SqlError: it is a function.
     """
-    base, _, part = name.partition("$")
-    entry = entries.get(base)
-    if entry is None or part:
+    entry = entries.get(name)
+    if entry is None:
         return None
     fields, key, comments = _fields(entry)
-    rows: list[Row] = []
-    for field in fields:
-        row = [
-            field.name,
-            type_ddl(field.type),
-            field.nullable,
-            field.name in key,
-            comments.get(field.name, ""),
-        ]
-        rows.append(row)
+    rows: list[Row] = [
+        [field.name, type_ddl(field.type), field.nullable, field.name in key, comments.get(field.name, "")]
+        for field in fields
+    ]
     return FIELD_COLUMNS, rows
 
 
@@ -186,11 +147,7 @@ def _fields(entry: Entry) -> tuple[Iterable[pa.Field], Sequence[str], dict[str, 
         table = entry.spec.sink_table
         return table.columns, entry.spec.sink_key, table.comments
     if entry.kind is DeclaredKind.FUNCTION:
-        raise SqlError.of(
-            f"'{entry.name}' is a function.",
-            got=entry.target,
-            allowed="a source, a table, a view",
-        )
+        raise SqlError.of(f"'{entry.name}' is a function.", got=entry.target, allowed="a source, a table, a view")
     table = parse_ddl(entry.columns)
     return table.columns, entry.key, table.comments
 
@@ -199,66 +156,44 @@ def show_create(entry: Entry) -> str:
     """Write the statement that declares something."""
     if isinstance(entry, Filled):
         spec = entry.spec
-        return _create_view(entry, spec) if isinstance(spec, MaterializedView) else _create_table(spec)
+        if isinstance(spec, MaterializedView):
+            return _create_view(entry, spec)
+        body = ddl_of(spec.sink_table.columns)
+        return _create("TABLE", spec.name, body, spec.sink_key, spec.description, {})
     if entry.kind is DeclaredKind.FUNCTION:
         declared = " DETERMINISTIC" if entry.is_deterministic else ""
         return f"CREATE FUNCTION {quoted(entry.name)} AS {text(entry.target)}{declared};"
-    key = ", ".join(map(quoted, entry.key))
-    what = entry.kind.upper()
-    return _create(what, entry.name, entry.columns, key, entry.comment, entry.options)
-
-
-def _create_table(spec: Pipeline) -> str:
-    key = ", ".join(map(quoted, spec.sink_key))
-    return _create(
-        "TABLE",
-        spec.name,
-        ddl_of(spec.sink_table.columns),
-        key,
-        spec.description,
-        {},
-    )
+    return _create(entry.kind.upper(), entry.name, entry.columns, entry.key, entry.comment, entry.options)
 
 
 def _create_view(entry: Filled, view: MaterializedView) -> str:
     _, document = read_document(entry.location)
-    attributes = document["attributes"].items()
-    further = {name: value for name, value in attributes if name not in _OF_VIEW}
-    options = dict(flattened(further))
-    key = ", ".join(map(quoted, view.key))
+    attributes = document["attributes"]
+    further = {name: value for name, value in attributes.items() if name not in _OF_VIEW}
+    if isinstance(view.refresh, str):
+        refresh = view.refresh.replace("_", " ").upper()
+    else:
+        refresh = f"EVERY {text(attributes['refresh']['every'])}"
     lines = [
         f"CREATE MATERIALIZED VIEW {quoted(view.name)} (",
-        f"  PRIMARY KEY ({key})",
+        f"  PRIMARY KEY ({', '.join(map(quoted, view.key))})",
         ")",
-        *_comment_and_options(view.description, options),
-        f"REFRESH {_refresh(view)}",
+        *_comment_and_options(view.description, dict(flattened(further))),
+        f"REFRESH {refresh}",
         "AS",
         f"{view.query.strip()};",
     ]
     return "\n".join(lines)
 
 
-def _refresh(view: MaterializedView) -> str:
-    if isinstance(view.refresh, str):
-        return view.refresh.replace("_", " ").upper()
-    return f"EVERY {text(format_duration(view.refresh.every))}"
-
-
-def _create(
-    what: str,
-    name: str,
-    body: str,
-    key: str,
-    comment: str,
-    options: Mapping[str, str],
-) -> str:
+def _create(what: str, name: str, body: str, key: Sequence[str], comment: str, options: Mapping[str, str]) -> str:
     lines = [
         f"CREATE {what} {quoted(name)} (",
         f"  {body.strip()},",
-        f"  PRIMARY KEY ({key})",
+        f"  PRIMARY KEY ({', '.join(map(quoted, key))})",
         ")",
+        *_comment_and_options(comment, options),
     ]
-    lines += _comment_and_options(comment, options)
     return "\n".join(lines) + ";"
 
 
@@ -279,11 +214,6 @@ def fits(name: str, pattern: str | None) -> bool:
     return fnmatch.fnmatchcase(name, glob)
 
 
-def columns(*names: str) -> tuple[ResultColumn, ...]:
-    """Return columns of texts."""
-    return tuple(map(ResultColumn, names))
-
-
 def quoted(name: str) -> str:
     """Write a name."""
     is_plain = name.isidentifier() and name.islower()
@@ -300,3 +230,51 @@ def text(value: str) -> str:
 
 def _text(time: datetime) -> str:
     return f"{time:%Y-%m-%d %H:%M:%S}"
+
+
+_LAST_WORD = re.compile(r"[\w$.-]*$")
+_SET = re.compile(r"^\s*(SET|RESET)\s+[\w.-]*$", re.IGNORECASE)
+_TABLE_COMES = re.compile(r"\b(FROM|JOIN|INTO|TABLE|DESCRIBE|DESC|STEPS\s+IN|VIEW|SOURCE)\s+[\w$]*$", re.IGNORECASE)
+_NAMED = re.compile(r"\b(?:FROM|JOIN)\s+([\w$]+)", re.IGNORECASE)
+
+
+def completions(catalog: Catalog, text: str, offset: int) -> list[Completion]:
+    """Return what the word before an offset may become, each once, the likeliest first.
+
+    Args:
+        catalog: What names stand for; where it cannot be read, only keywords and functions are offered.
+        text: What was typed.
+        offset: Where the cursor is.
+    """
+    before = text[:offset]
+    found = _LAST_WORD.search(before)
+    word = found[0] if found else ""
+    candidates = dict(_candidates(catalog, text, before))
+    candidates.pop(word, None)
+    start = offset - len(word)
+    typed = word.lower()
+    fitting = []
+    for name, kind in candidates.items():
+        if name.lower().startswith(typed):
+            fitting.append(Completion(name, start, kind))
+    return fitting
+
+
+def _candidates(catalog: Catalog, text: str, before: str) -> Iterator[tuple[str, CompletionKind]]:
+    if _SET.search(before):
+        yield from ((name, CompletionKind.SETTING) for name in SETTINGS)
+        return
+    try:
+        entries = catalog.entries()
+        named = [(entries, name.lower()) for name in _NAMED.findall(text)]
+        described = [describe(*each) or ((), []) for each in named]
+    except EbbtideError:
+        entries, described = {}, []
+    yield from ((str(row[0]), CompletionKind.COLUMN) for _, rows in described for row in rows)
+    for name, entry in entries.items():
+        parts = [f"{name}${part}" for part in Part] if isinstance(entry, Filled) else []
+        yield from ((table, CompletionKind.TABLE) for table in (name, *parts))
+    if _TABLE_COMES.search(before):
+        return
+    yield from ((word, CompletionKind.KEYWORD) for word in KEYWORDS)
+    yield from ((name, CompletionKind.FUNCTION) for name in sorted(exp.FUNCTION_BY_NAME))

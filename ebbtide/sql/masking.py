@@ -1,4 +1,4 @@
-"""What was typed, as it may be kept: the values of credentials in WITH, SET and the like masked."""
+"""What was typed, as it may be kept: the values of credentials in WITH, SET and the like masked. Loads the tokenizer alone."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _secrets(statement: Statement) -> Iterator[tuple[int, int]]:
         is_masked_already = position <= last
         if value is None or is_masked_already:
             continue
-        name = _name(statement, position)
+        name = _name_before(statement, position)
         if not is_credential(name):
             continue
         last = len(tokens) - 1 if is_setting else _value_end(tokens, value)
@@ -67,7 +67,7 @@ def _value_of(tokens: Sequence[Token], name: int) -> int | None:
     return name + 2 if has_value else None
 
 
-def _name(statement: Statement, last: int) -> str:
+def _name_before(statement: Statement, last: int) -> str:
     """Return the name that ends with a token: a quoted one, or words and marks without a space between."""
     tokens = statement.tokens
     first = last

@@ -1,12 +1,98 @@
-"""Where a session comes from: this process, or a gateway. Libraries are loaded when one is opened."""
+"""Where a session comes from, this process or a gateway, and the gateway's token, given by reference. Libraries are loaded when one is opened."""
 
 from __future__ import annotations
 
 import os
+import re
+import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ebbtide.sql.session import Session
+from ebbtide.errors import ConfigError
+from ebbtide.redaction import hide
+from ebbtide.sql.results import Session
+
+LEAST_LENGTH = 16
+"""Of a token: a shorter one is soon guessed."""
+MOST_LENGTH = 4096
+FORM = re.compile(r"[A-Za-z0-9._~+/=-]+")
+"""What RFC 6750 lets a token have."""
+TO_GET_ONE = "Make one: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'."
+OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def token_of_variable(name: str, environment: Mapping[str, str]) -> str:
+    """Return the token that a variable holds.
+
+    Args:
+        name: Of the variable.
+        environment: This process's.
+
+    Raises:
+        ConfigError: it is not set, or is not a token.
+    """
+    if name not in environment:
+        raise ConfigError.of(
+            "The variable of the gateway's token is not set.",
+            got=f"--token-env {name}",
+            next_step=f"Set {name} in the environment of this process. {TO_GET_ONE}",
+        )
+    return _usable(environment[name], f"the variable {name}")
+
+
+def token_of_file(path: Path) -> str:
+    """Return the token that a file holds.
+
+    Raises:
+        ConfigError: it cannot be read, others may read it, or it holds no token.
+    """
+    text = private_text(path, MOST_LENGTH)
+    return _usable(text.strip(), f"the file {path}")
+
+
+def private_text(path: Path, most_characters: int) -> str:
+    """Return the text of a file of tokens.
+
+    Args:
+        path: Of the file.
+        most_characters: What is behind them is not read.
+
+    Raises:
+        ConfigError: it cannot be read, or others may read it.
+    """
+    try:
+        with path.open(encoding="ascii", errors="replace") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            text = file.read(most_characters)
+    except OSError as error:
+        raise ConfigError.of("The file of the gateway's tokens cannot be read.", got=error) from error
+    if mode & OF_OTHERS or not stat.S_ISREG(mode):
+        raise ConfigError.of(
+            "The file of the gateway's tokens is open to others.",
+            got=f"{path}, mode {stat.S_IMODE(mode):o}",
+            allowed="a file of mode 600",
+            next_step=f"chmod 600 {path}, and put new tokens into it: others may have read these.",
+        )
+    return text
+
+
+def is_token(text: str) -> bool:
+    """Return whether a text can be a token."""
+    return LEAST_LENGTH <= len(text) < MOST_LENGTH and FORM.fullmatch(text) is not None
+
+
+def _usable(token: str, place: str) -> str:
+    """Return a token that may be used; it is shown nowhere from now on."""
+    hide(token)
+    if not is_token(token):
+        raise ConfigError.of(
+            f"What {place} holds is not a token.",
+            got=f"{len(token)} characters",
+            allowed=f"{LEAST_LENGTH} or more letters, digits and . _ ~ + / = -",
+            next_step=TO_GET_ONE,
+        )
+    return token
 
 
 @dataclass(frozen=True)
@@ -44,8 +130,8 @@ def open_session(target: Target) -> Session:
 
 def _embedded(target: Target) -> Session:
     from ebbtide.paths import refuse_unusable
-    from ebbtide.sql.embedded import EmbeddedSession
     from ebbtide.sql.environment import beginning_of
+    from ebbtide.sql.session import EmbeddedSession
 
     refuse_unusable("--root", target.root)
     beginning = beginning_of(target.root, target.defs, target.environment)
@@ -60,12 +146,11 @@ def _embedded(target: Target) -> Session:
 def _remote(target: Target, url: str) -> Session:
     from ebbtide.sql.remote import RemoteSession
 
-    session: Session = RemoteSession(url, _token(target))
+    session: Session = RemoteSession(url, _token_of(target))
     return session
 
 
-def _token(target: Target) -> str | None:
-    from ebbtide.sql.bearer import token_of_file, token_of_variable
+def _token_of(target: Target) -> str | None:
 
     if target.token_file is not None:
         token: str = token_of_file(target.token_file)

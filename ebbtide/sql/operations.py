@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import threading
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ from typing import Protocol
 
 from ebbtide.errors import EbbtideError, OperationCanceledError, SqlError
 from ebbtide.sql.results import OperationStatus, Page, Result, Row
-from ebbtide.sql.spark_errors import as_ours
+from ebbtide.sql.tokens import Place
 
 KEPT_PAGES = 2
 """Of changes: when a page is asked for, the one before it, whose answer may have been lost, can be asked for again."""
@@ -76,9 +77,7 @@ class Whole:
     def page(self, token: int, timeout_s: float | None) -> Page:
         """Return a page; its token is the number of its first row."""
         stop = token + self.page_rows
-        rows = self.rows.slice(token, stop)
-        follows = stop if stop < self.rows.count else None
-        return Page(rows, follows)
+        return Page(self.rows.slice(token, stop), stop if stop < self.rows.count else None)
 
     def go_on(self, is_canceled: threading.Event) -> None:
         """All is done."""
@@ -112,12 +111,7 @@ class Changes:
         page_rows: Rows of a page.
     """
 
-    def __init__(
-        self,
-        result: Result,
-        batches: Callable[[threading.Event], Iterator[Batch]],
-        page_rows: int,
-    ) -> None:
+    def __init__(self, result: Result, batches: Callable[[threading.Event], Iterator[Batch]], page_rows: int) -> None:
         self.result = result
         self._batches = batches
         self._page_rows = page_rows
@@ -168,17 +162,15 @@ class Changes:
 
     def _forget(self, last: int) -> None:
         """Forget the pages up to one, and delete the batches that have no other."""
-        numbers = [number for number in self._pages if number <= last]
-        gone = [self._pages.pop(number) for number in numbers]
-        batches = {id(batch): batch for batch, _ in gone}
+        gone = [self._pages.pop(number)[0] for number in list(self._pages) if number <= last]
         kept = {id(batch) for batch, _ in self._pages.values()}
-        for name, batch in batches.items():
+        for name, batch in {id(batch): batch for batch in gone}.items():
             if name not in kept:
                 batch.delete()
 
 
 class RunningOperation:
-    """See `ebbtide.sql.session.Operation`.
+    """See `ebbtide.sql.results.Operation`.
 
     Args:
         on_cancel: Interrupts what the operation has Spark do; given the operation's id.
@@ -203,12 +195,7 @@ class RunningOperation:
         Args:
             work: Does what the statement says, on a thread of its own.
         """
-        threading.Thread(
-            target=self._run,
-            args=(work,),
-            name=f"sql-{self.id}",
-            daemon=True,
-        ).start()
+        threading.Thread(target=self._run, args=(work,), name=f"sql-{self.id}", daemon=True).start()
 
     @property
     def status(self) -> OperationStatus:
@@ -248,11 +235,7 @@ class RunningOperation:
         self._is_canceled.set()
         self._has_result.set()
         self._on_cancel(self.id)
-        threading.Thread(
-            target=self._interrupt,
-            name=f"sql-cancel-{self.id}",
-            daemon=True,
-        ).start()
+        threading.Thread(target=self._interrupt, name=f"sql-cancel-{self.id}", daemon=True).start()
 
     def close(self) -> None:
         """Forget it and delete what it stored; cancels it if it runs."""
@@ -289,3 +272,38 @@ class RunningOperation:
             self._has_result.set()
             for call in self._when_over:
                 call()
+
+
+MOST_CHARACTERS = 2_000
+"""Of a message."""
+_TRACES = ("\n\nJVM stacktrace:", "\n\tat ", "\n\n== SQL", "\n== SQL")
+"""How what follows a message begins."""
+_CALLED = re.compile(r"^An error occurred while calling \S+\n: (?:[\w.$]+: )?")
+_RAISED = re.compile(r"An exception was thrown from the Python worker:.*\n(?=\S)", re.DOTALL)
+"""What stands before the last line of a Python function's traceback."""
+_PLACED = re.compile(r"[;(]?\s*line (\d+),? pos (\d+)[;)]?(?:\n.*)?$", re.DOTALL)
+
+
+def as_ours(error: BaseException, place: Callable[[int, int], Place] | None = None) -> EbbtideError:
+    """Return an error of Spark's, or of a library, as one of ours.
+
+    Args:
+        error: It.
+        place: Returns where something was written that Spark has found at a line (from 1) and a position (from 0).
+    """
+    if isinstance(error, EbbtideError):
+        return error
+    within = EbbtideError.within(error)
+    if within is not None:
+        return within
+    text = _CALLED.sub("", str(error))
+    for trace in _TRACES:
+        text, _, _ = text.partition(trace)
+    text = _RAISED.sub("A Python function raised ", text.rstrip())
+    placed = _PLACED.search(text)
+    message = _PLACED.sub("", text).strip() or type(error).__name__
+    if placed is None or place is None:
+        return SqlError(message[:MOST_CHARACTERS])
+    written_at = place(int(placed[1]), int(placed[2]))
+    sentence = message[:MOST_CHARACTERS].removesuffix(".")
+    return SqlError(f"{sentence}. At {written_at}.")

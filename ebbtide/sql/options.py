@@ -13,12 +13,12 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from ebbtide import UpsertPipeline
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.redaction import REFERENCE, is_credential
 from ebbtide.spec.kafka import KafkaSource
 from ebbtide.spec.parts import FileSource
 from ebbtide.spec.pipeline import field_path
-from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.sql.statements import Option, Options
 
 SEQUENCE = "sequence"
@@ -137,10 +137,8 @@ def explained(error: ValidationError | ConfigError, given: Options) -> SqlError:
     lines = []
     for details in error.errors(include_url=False, include_input=False):
         path = field_path(details["loc"])
-        message = details["msg"].removeprefix("Value error, ")
-        place = _place_of(path, given)
-        field = ".".join(path)
-        lines.append(f"{field}{place}: {message}" if field else message)
+        field = ".".join(path) + _place_of(path, given)
+        lines.append(f"{field}: " * bool(path) + details["msg"].removeprefix("Value error, "))
     return SqlError.of("The statement is not usable.", got="; ".join(lines))
 
 
@@ -180,12 +178,7 @@ def _put(attributes: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 
 
 def _contradiction(path: tuple[str, ...], other: str, value: Any) -> SqlError:
-    option = ".".join(path)
-    return SqlError.of(
-        f"The option '{option}' contradicts '{other}'.",
-        got=value,
-        allowed="one of them",
-    )
+    return SqlError.of(f"The option '{'.'.join(path)}' contradicts '{other}'.", got=value, allowed="one of them")
 
 
 def _value(option: str, text: str) -> Any:

@@ -8,9 +8,8 @@ from sqlglot import Token, TokenType
 
 from ebbtide.errors import SqlSyntaxError
 from ebbtide.sql import statements as ast
-from ebbtide.sql.cursor import Cursor
 from ebbtide.sql.statements import Client, IfThere, ObjectKind, Option, Options, Parsed, Shown
-from ebbtide.sql.tokens import Statement, keyword, split
+from ebbtide.sql.tokens import Cursor, Statement, keyword, split
 
 QUERIES = ("SELECT", "WITH", "VALUES", "TABLE", "FROM", "(")
 """How a statement begins that returns rows."""

@@ -1,7 +1,8 @@
-"""What can be typed: statements, settings of the client, keys. HELP and the docs take them from here."""
+"""What can be typed: statements, settings of the client, keys, words. HELP, completion and the docs take them from here."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -64,8 +65,11 @@ STATEMENTS: Mapping[str, tuple[Entry, ...]] = {
 """By what they are for. All other statements are Spark's."""
 
 SETTINGS: tuple[Entry, ...] = (
-    Entry("SET result-format = table", "Pages of rows with keys, where they do not fit the terminal. The default."),
-    Entry("SET result-format = tableau", "A plain text table; long cells are cut."),
+    Entry(
+        "SET result-format = table",
+        "A text table; in $PAGER, else less, where it does not fit the terminal. The default.",
+    ),
+    Entry("SET result-format = tableau", "The same without a pager."),
     Entry("SET result-format = vertical", "A column a line."),
     Entry("SET result-format = csv | json | markdown", "Whole cells; JSON is an object a line."),
     Entry("SET timing = on | off", "How long each statement took. Default: off."),
@@ -81,16 +85,6 @@ PROMPT_KEYS: tuple[Entry, ...] = (
 )
 """At the prompt."""
 
-VIEW_KEYS: tuple[Entry, ...] = (
-    Entry("Up, Down, Page Up, Page Down, Home, End", "Move by rows and pages; End in changes follows those to come."),
-    Entry("Left, Right", "Move by columns."),
-    Entry("Enter", "The row, a column a line; Enter or q: back."),
-    Entry("/", "Searches; n: the next match."),
-    Entry("r", "Executes the query again."),
-    Entry("q", "Back to the prompt."),
-)
-"""In the pages of a result."""
-
 
 def help_text() -> str:
     """Lay out all of it, for a terminal."""
@@ -98,7 +92,6 @@ def help_text() -> str:
         **STATEMENTS,
         "Settings of the client": SETTINGS,
         "Keys at the prompt": PROMPT_KEYS,
-        "Keys in a result's pages": VIEW_KEYS,
     }
     lines = []
     for title, entries in groups.items():
@@ -107,3 +100,27 @@ def help_text() -> str:
             lines += [f"  {entry.syntax}", f"      {entry.meaning}"]
     lines.append("Statements end with a semicolon; what is not listed goes to Spark.")
     return "\n".join(lines)
+
+
+_OF_SPARK = """
+    SELECT FROM WHERE GROUP BY HAVING ORDER LIMIT JOIN LEFT RIGHT FULL INNER CROSS ON USING UNION ALL DISTINCT AS AND OR
+    NOT NULL IN IS LIKE BETWEEN EXISTS CASE WHEN THEN ELSE END CAST WITH VALUES OVER PARTITION INTERVAL TRUE FALSE DESC
+    ASC OF VERSION
+    BOOLEAN TINYINT SMALLINT INT BIGINT FLOAT DOUBLE DECIMAL STRING BINARY DATE TIMESTAMP ARRAY MAP STRUCT
+"""
+_IN_CLAUSES = "COMMENT EVERY CHANGE MANUAL STEP"
+"""Those of ours that HELP leaves out."""
+_WORD = re.compile(r"[A-Z]{2,}")
+
+
+def _of_help() -> list[str]:
+    """Return the words in capitals of the statements that HELP lists."""
+    words = []
+    for entries in STATEMENTS.values():
+        for entry in entries:
+            words += _WORD.findall(entry.syntax)
+    return words
+
+
+KEYWORDS = tuple(dict.fromkeys([*_OF_SPARK.split(), *_of_help(), *_IN_CLAUSES.split()]))
+"""Spark's and ours, with the types of columns; the likeliest first."""

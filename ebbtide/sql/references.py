@@ -1,7 +1,7 @@
 """Which of the catalog's tables a statement names. Spark stays the one that reads the statement: names are found by tokens.
 
-What is ours beyond Spark's grammar is written anew: `orders$state`, and `orders VERSION AS OF 3`, `orders STEP AS OF 3`, whose
-views have names of their own.
+What is beyond Spark's grammar is written for it: `orders$state`, and `orders VERSION AS OF 3`, `orders STEP AS OF 3`, whose views have
+names of their own.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -9,10 +10,132 @@ from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from ebbtide.errors import EbbtideError, SessionGoneError, Transient
-from ebbtide.sql.gateway_client import GatewayClient
-from ebbtide.sql.results import OperationStatus, Page, Result, ResultColumn, ResultKind
-from ebbtide.sql.session import Completion, CompletionKind, Operation
+from ebbtide.errors import (
+    ConfigError,
+    EbbtideError,
+    GatewayError,
+    GatewayGoneError,
+    MissingExtraError,
+    SessionGoneError,
+    Transient,
+)
+from ebbtide.sql.results import (
+    Completion,
+    CompletionKind,
+    Operation,
+    OperationStatus,
+    Page,
+    Result,
+    ResultColumn,
+    ResultKind,
+)
+
+try:
+    import urllib3
+except ModuleNotFoundError as missing:
+    raise MissingExtraError.of_extra("sql", "The SQL gateway's client") from missing
+
+VERSION = "/v1"
+CONNECT_S = 10
+"""How long a gateway may take to take a connection."""
+ANSWER_S = 30
+"""How long it may take to answer, beside what it was asked to wait."""
+CONNECTIONS = 4
+"""Kept open: one waits for rows, one cancels, one completes, one tells that the session is in use."""
+UNAVAILABLE = (502, 503, 504)
+"""What is in front of a gateway says so where that does not answer."""
+TO_DO = "See whether it runs and is reached from here. Its queries are cancelled when it ends, its jobs go on."
+
+
+class GatewayClient:
+    """Sends requests to a gateway; any number of threads may.
+
+    Args:
+        url: Of the gateway.
+        token: That it wants; None: none.
+
+    Raises:
+        ConfigError: the URL is not usable.
+    """
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self._url = _usable(url)
+        self._headers = {"Accept": "application/json"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._pool = urllib3.PoolManager(maxsize=CONNECTIONS, retries=False)
+
+    def call(self, method: str, path: str, body: object = None, waits_s: float = 0) -> dict[str, Any]:
+        """Send a request; return the JSON of its answer.
+
+        Args:
+            method: GET, POST or DELETE.
+            path: Below /v1.
+            body: As JSON; None: none.
+            waits_s: How long the gateway was asked to wait.
+
+        Raises:
+            EbbtideError: that which the gateway answered with.
+            GatewayGoneError: it does not answer.
+        """
+        timeout = urllib3.Timeout(connect=CONNECT_S, read=ANSWER_S + waits_s)
+        headers = dict(self._headers)
+        data = None
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+            data = json.dumps(body).encode("ascii")
+        url = f"{self._url}{VERSION}{path}"
+        try:
+            response = self._pool.request(method, url, body=data, headers=headers, timeout=timeout, redirect=False)
+        except urllib3.exceptions.HTTPError as error:
+            raise self._gone(type(error).__name__) from error
+        return self._read(response.status, response.data)
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._pool.clear()
+
+    def _read(self, status: int, data: bytes) -> dict[str, Any]:
+        try:
+            answered = json.loads(data)
+        except (ValueError, RecursionError):
+            answered = None
+        is_ours = isinstance(answered, dict)
+        if is_ours and status < 300:
+            return answered  # type: ignore[no-any-return]
+        error = answered.get("error") if is_ours else None
+        if isinstance(error, dict):
+            named = EbbtideError.named(str(error.get("class")), str(error.get("message")))
+            if named is not None:
+                raise named
+        if status in UNAVAILABLE:
+            raise self._gone(f"HTTP {status}")
+        raise GatewayError.of(
+            f"What answers at {self._url} is not a SQL gateway of this version.",
+            got=f"HTTP {status}",
+            allowed="the URL that 'ebbtide sql-gateway' prints",
+        )
+
+    def _gone(self, got: str) -> GatewayGoneError:
+        return GatewayGoneError.of(f"The gateway at {self._url} does not answer.", got=got, next_step=TO_DO)
+
+
+def _usable(url: str) -> str:
+    unusable = ConfigError.of(
+        "The URL of the gateway is not usable.",
+        got=url,
+        allowed="http://host:port or https://host:port, without credentials, '?' and '#'",
+    )
+    try:
+        parts = urllib3.util.parse_url(url)
+    except urllib3.exceptions.LocationParseError as error:
+        raise unusable from error
+    has_host = parts.scheme in ("http", "https") and parts.host
+    has_more = parts.auth or parts.query or parts.fragment
+    if has_more or not has_host:
+        raise unusable
+    return url.rstrip("/")
+
 
 Answered = TypeVar("Answered")
 POLL_S = 15
@@ -36,12 +159,7 @@ class RemoteSession:
         GatewayBusyError: it has no place for one more session.
     """
 
-    def __init__(
-        self,
-        url: str,
-        token: str | None = None,
-        settings: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, url: str, token: str | None = None, settings: Mapping[str, str] | None = None) -> None:
         self._client = GatewayClient(url, token)
         begins_with = dict(settings or {})
         opened = self._client.call("POST", "/sessions", {"settings": begins_with})
@@ -50,13 +168,7 @@ class RemoteSession:
         self._path = f"/sessions/{quote(self.id, safe='')}"
         self._is_closed = threading.Event()
         interval_s = opened["idle_timeout_s"] / HEARTBEATS_PER_TIMEOUT
-        heartbeat = threading.Thread(
-            target=self._keep_alive,
-            args=(interval_s,),
-            daemon=True,
-            name="heartbeat",
-        )
-        heartbeat.start()
+        threading.Thread(target=self._keep_alive, args=(interval_s,), daemon=True, name="heartbeat").start()
 
     @property
     def catalog_name(self) -> str:
@@ -73,26 +185,15 @@ class RemoteSession:
     def execute(self, statement: str) -> Operation:
         """Begin to execute one statement; errors are raised by the operation, also that the gateway refuses it."""
         try:
-            begun = self._client.call(
-                "POST",
-                f"{self._path}/statements",
-                {"statement": statement},
-            )
+            begun = self._client.call("POST", f"{self._path}/statements", {"statement": statement})
         except EbbtideError as error:
             return _RefusedOperation(error)
         return _RemoteOperation(self._client, self._path, begun["operation"])
 
     def complete(self, text: str, offset: int) -> list[Completion]:
         """Return what the word before an offset may become."""
-        found = self._client.call(
-            "POST",
-            f"{self._path}/complete",
-            {"text": text, "offset": offset},
-        )
-        return [
-            Completion(completion["text"], completion["start"], CompletionKind(completion["kind"]))
-            for completion in found["completions"]
-        ]
+        found = self._client.call("POST", f"{self._path}/complete", {"text": text, "offset": offset})
+        return [Completion(each["text"], each["start"], CompletionKind(each["kind"])) for each in found["completions"]]
 
     def close(self) -> None:
         """End it: its queries are cancelled, its jobs go on. One that the gateway no longer has, or can reach, is over too."""
@@ -116,12 +217,7 @@ class RemoteSession:
 class _RemoteOperation:
     """A statement that a gateway executes."""
 
-    def __init__(
-        self,
-        client: GatewayClient,
-        session_path: str,
-        operation_id: str,
-    ) -> None:
+    def __init__(self, client: GatewayClient, session_path: str, operation_id: str) -> None:
         self.id = operation_id
         self._client = client
         self._path = f"{session_path}/operations/{quote(operation_id, safe='')}"
@@ -144,22 +240,14 @@ class _RemoteOperation:
         self._client.call("DELETE", self._path)
 
     def _wait(
-        self,
-        path: str,
-        field: str,
-        read: Callable[[dict[str, Any]], Answered],
-        timeout_s: float | None,
+        self, path: str, field: str, read: Callable[[dict[str, Any]], Answered], timeout_s: float | None
     ) -> Answered | None:
         """Ask again and again until the answer has what is waited for; None if the time is up."""
         ends_at = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left_s = POLL_S if ends_at is None else ends_at - time.monotonic()
             wait_s = min(max(left_s, 0), POLL_S)
-            answered = self._client.call(
-                "GET",
-                f"{path}?timeout_s={wait_s:.3f}",
-                waits_s=wait_s,
-            )
+            answered = self._client.call("GET", f"{path}?timeout_s={wait_s:.3f}", waits_s=wait_s)
             if field in answered:
                 return read(answered)
             if ends_at is not None and time.monotonic() >= ends_at:
@@ -194,9 +282,4 @@ def _result(answered: dict[str, Any]) -> Result:
 
 
 def _page(answered: dict[str, Any]) -> Page:
-    return Page(
-        answered["rows"],
-        answered["next"],
-        answered["position"],
-        answered["notice"],
-    )
+    return Page(answered["rows"], answered["next"], answered["position"], answered["notice"])

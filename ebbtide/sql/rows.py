@@ -1,9 +1,9 @@
-"""Rows of a result: written to files by Spark's tasks, read page by page from there. They never pass through the JVM's heap."""
+"""Tables as Spark's frames of one moment, and a result's rows: written to files by Spark's tasks, read from there page by page."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -12,12 +12,152 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
+from ebbtide import state
+from ebbtide.delta import log
+from ebbtide.errors import SqlError
 from ebbtide.paths import open_parquet
+from ebbtide.runtime.plan import Plan
+from ebbtide.sql.catalog import Entry, Filled, Part, filled, queryable
+from ebbtide.sql.listing import steps
+from ebbtide.sql.references import Pin, PinKind, Reference
 from ebbtide.sql.results import ResultColumn, Row
+from ebbtide.state_table.columns import spark_schema
+
+FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+
+
+@dataclass(frozen=True)
+class Names:
+    """What names stand for in one statement: its definitions are read once.
+
+    Args:
+        root: Folder of all pipelines' tables.
+        entries: The catalog's, by name.
+    """
+
+    root: str
+    entries: Mapping[str, Entry]
+
+    def queryable(self) -> list[str]:
+        """Return those that a query may mean."""
+        return queryable(self.entries)
+
+    def filled(self, name: str) -> Filled:
+        """Return a table that has a pipeline.
+
+        Raises:
+            SqlError: it has none.
+        """
+        return filled(self.entries, name)
+
+
+def frame(spark: SparkSession, names: Names, reference: Reference, versions: Mapping[str, int]) -> DataFrame:
+    """Read a table, or a part of one, as of a moment.
+
+    Args:
+        spark: The session.
+        names: What they stand for.
+        reference: The table.
+        versions: Name of a table to the version of its sink that is now.
+
+    Raises:
+        SqlError: it does not exist yet, or no more.
+    """
+    entry = names.filled(reference.table)
+    plan = Plan.under(names.root, entry.spec)
+    match reference.part:
+        case None:
+            pin = reference.pin
+            version = versions[reference.table] if pin is None else _version(plan, reference, pin)
+            return _shown(entry, _at(spark, plan.at("sink"), version))
+        case Part.STATE:
+            return state(spark, entry.spec, names.root, as_of_step=_step(plan, reference))
+        case Part.STEPS:
+            columns, rows = steps(plan)
+            schema = ", ".join(f"`{column.name}` {column.type}" for column in columns)
+            return spark.createDataFrame([tuple(row) for row in rows], schema=schema)
+        case Part.CHANGES:
+            return _shown(entry, _feed(spark, plan.at("sink"), reference), *FEED_COLUMNS)
+        case Part.QUARANTINE if not log.versions(plan.quarantine.path):
+            nothing = spark_schema(plan.quarantine.columns)
+            return spark.createDataFrame([], nothing)  # made with its first bad record
+        case _:
+            location = _existing(plan, reference)
+            return _at(spark, location, _newest(location))
+
+
+def sink_version(names: Names, name: str) -> int:
+    """Return the version of a pipeline's sink that is now.
+
+    Raises:
+        SqlError: it has none yet.
+    """
+    plan = Plan.under(names.root, names.filled(name).spec)
+    return _newest(_existing(plan, Reference(name)))
+
+
+def _existing(plan: Plan, reference: Reference) -> str:
+    location = plan.at("sink" if reference.part is None else reference.part)
+    if not log.versions(location):
+        raise SqlError.of(
+            f"There is no table '{reference.view}' yet.",
+            got=location,
+            next_step=f"SHOW JOBS tells whether a job fills '{reference.table}' just now; else run it: INSERT INTO, or 'ebbtide run'.",
+        )
+    return location
+
+
+def _newest(location: str) -> int:
+    return log.versions(location)[-1]
+
+
+def _at(spark: SparkSession, location: str, version: int) -> DataFrame:
+    return spark.read.format("delta").option("versionAsOf", version).load(location)
+
+
+def _shown(entry: Filled, rows: DataFrame, *further: str) -> DataFrame:
+    """Leave out the reserved columns."""
+    own = [f"`{name}`" for name in entry.spec.sink_table.columns.names]
+    return rows.select(*own, *further)
+
+
+def _version(plan: Plan, reference: Reference, pin: Pin) -> int:
+    """Return the version of the sink that a pin means: of a step the one after it."""
+    location = _existing(plan, reference)
+    if pin.kind is PinKind.VERSION:
+        return pin.number
+    for version, facts in log.own_commits(location):
+        if int(facts["step"]) <= pin.number:
+            return version
+    return 0
+
+
+def _step(plan: Plan, reference: Reference) -> int | None:
+    pin = reference.pin
+    if pin is None:
+        return None
+    if pin.kind is PinKind.STEP:
+        return pin.number
+    facts = log.facts(plan.at("state"), pin.number)
+    if facts is None:
+        raise SqlError.of(f"No step made version {pin.number} of the state of '{reference.table}'.")
+    return int(facts["step"])
+
+
+def _feed(spark: SparkSession, location: str, reference: Reference) -> DataFrame:
+    """Read the change feed, from the first commit on that is still there."""
+    if reference.pin is not None:
+        raise SqlError.of(
+            f"'{reference.view}' has no moment: it is the changes of all.",
+            next_step="Filter by _commit_version.",
+        )
+    options: dict[str, str | int] = {"readChangeFeed": "true", "startingVersion": log.versions(location)[0]}
+    return spark.read.format("delta").options(**options).load(location)
+
 
 _AS_TEXT = ("void", "interval", "variant", "time", "geo")
 """How the names of types begin that Parquet does not hold, or Arrow not in a way that we show."""
@@ -42,12 +182,8 @@ def write_rows(frame: DataFrame, folder: Path) -> None:
 
 
 def _storable(name: str, type_: DataType) -> Column:
-    column = F.col(name)
-    shown = type_.simpleString()
-    if not shown.startswith(_AS_TEXT):
-        return column
-    text = column.cast("string")
-    return text.alias(name)
+    is_text = type_.simpleString().startswith(_AS_TEXT)
+    return F.col(name).cast("string").alias(name) if is_text else F.col(name)
 
 
 @dataclass(frozen=True)
@@ -80,28 +216,31 @@ class WrittenRows:
 
     def slice(self, start: int, stop: int) -> list[Row]:
         """Return the rows from one number on up to another."""
-        first = 0
-        stop = min(stop, self.count)
         rows: list[Row] = []
-        for path, n_rows in self.files:
-            begin, end = max(start - first, 0), min(stop - first, n_rows)
-            if begin < end:
-                rows += _file_rows(path, begin, end)
-            first += n_rows
+        sizes = [n_rows for _, n_rows in self.files]
+        for number, begin, end in _windows(sizes, start, min(stop, self.count)):
+            rows += _file_rows(self.files[number][0], begin, end)
         return rows
+
+
+def _windows(sizes: Iterable[int], start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """Yield of parts that follow each other those that hold some rows: the part's number, and its rows from one up to another."""
+    first = 0
+    for number, size in enumerate(sizes):
+        begin, end = max(start - first, 0), min(stop - first, size)
+        if begin < end:
+            yield number, begin, end
+        first += size
 
 
 def _file_rows(path: Path, start: int, stop: int) -> Iterator[Row]:
     """Yield some rows of a file; only the row groups are read that hold them."""
     file = open_parquet(path)
-    first = 0
-    for number in range(file.num_row_groups):
-        n_rows = file.metadata.row_group(number).num_rows
-        begin, end = max(start - first, 0), min(stop - first, n_rows)
-        if begin < end:
-            group = file.read_row_group(number).slice(begin, end - begin)
-            yield from json_rows(group)
-        first += n_rows
+    numbers = range(file.num_row_groups)
+    sizes = [file.metadata.row_group(number).num_rows for number in numbers]
+    for number, begin, end in _windows(sizes, start, stop):
+        group = file.read_row_group(number)
+        yield from json_rows(group.slice(begin, end - begin))
 
 
 def json_rows(table: pa.Table) -> Iterator[Row]:

@@ -15,21 +15,13 @@ class Setting:
 
     Args:
         default: Its value at first.
-        description: What it does.
         allowed: What values it takes, in words.
         takes: Whether it takes one.
-        is_fixed: Only what a session begins with counts: statements may not set it.
     """
 
     default: str
-    description: str
     allowed: str
     takes: Callable[[str], bool]
-    is_fixed: bool = False
-
-
-def _one_of(*values: str) -> Callable[[str], bool]:
-    return lambda value: value in values
 
 
 def _number_from(least: int) -> Callable[[str], bool]:
@@ -39,43 +31,19 @@ def _number_from(least: int) -> Callable[[str], bool]:
 SPARK = "spark."
 FIXED_OF_SPARK = ("spark.sql.variable.substitute", "spark.sql.runSQLOnFiles")
 """Settings of Spark that are what a session's rights say."""
-DAGSTER = "dagster-url"
-"""The setting that says where jobs are run."""
+GONE = {
+    "dagster-url": "Jobs are processes. To run pipelines in Dagster let it load the same definitions, and switch on the "
+    "sensor NAME_backlog or a schedule: docs/dagster.md."
+}
+"""Settings of earlier releases, and what to do instead."""
 
 SETTINGS: Mapping[str, Setting] = {
-    "max-rows": Setting(
-        "10000",
-        "Rows of a query that are returned; more are cut off, and said. 0: all.",
-        "a number from 0 on",
-        _number_from(0),
-    ),
-    "page-rows": Setting(
-        "1000",
-        "Rows of a page.",
-        "a number from 1 on",
-        _number_from(1),
-    ),
-    "runtime-mode": Setting(
-        "batch",
-        "batch: a query returns the rows of one moment; streaming: these, then what becomes of them, as EMIT CHANGES.",
-        "batch, streaming",
-        _one_of("batch", "streaming"),
-    ),
-    DAGSTER: Setting(
-        "",
-        "URL of a Dagster webserver, whose runs jobs are then; else each is a process.",
-        "http:// or https://, or nothing",
-        lambda value: not value or value.startswith(("http://", "https://")),
-        is_fixed=True,
-    ),
-    "poll-interval": Setting(
-        "1",
-        "Seconds between two looks for changes.",
-        "a number from 1 on",
-        _number_from(1),
-    ),
+    "max-rows": Setting("10000", "a number from 0 on", _number_from(0)),
+    "page-rows": Setting("1000", "a number from 1 on", _number_from(1)),
+    "runtime-mode": Setting("batch", "batch, streaming", lambda value: value in ("batch", "streaming")),
+    "poll-interval": Setting("1", "a number from 1 on", _number_from(1)),
 }
-"""The settings that a session has, beside `spark.*`; clients have further ones of their own."""
+"""The settings that a session has, beside `spark.*`: docs/sql.md. Clients have further ones of their own."""
 
 
 class Settings:
@@ -100,15 +68,9 @@ class Settings:
         """Set one.
 
         Raises:
-            SqlError: there is none of that name, it does not take the value, or it is fixed.
+            SqlError: there is none of that name, or it does not take the value.
         """
         refuse_unfit(key, value)
-        if key in SETTINGS and SETTINGS[key].is_fixed:
-            raise SqlError.of(
-                f"The setting '{key}' is fixed.",
-                allowed="the value that the session began with",
-                next_step="Set it in the environment's file.",
-            )
         self._now[key] = value
 
     def reset(self, key: str | None) -> None:
@@ -142,24 +104,19 @@ def refuse_unfit(key: str, value: str) -> None:
     """
     _refuse_unknown(key)
     if key in FIXED_OF_SPARK:
-        raise SqlError.of(
-            f"The setting '{key}' is fixed.",
-            got=value,
-            allowed="what the session's rights say: docs/sql-gateway.md",
-        )
+        allowed = "what the session's rights say: docs/sql-gateway.md"
+        raise SqlError.of(f"The setting '{key}' is fixed.", got=value, allowed=allowed)
     setting = SETTINGS.get(key)
     if setting is not None and not setting.takes(value):
-        raise SqlError.of(
-            f"The setting '{key}' does not take this value.",
-            got=value,
-            allowed=setting.allowed,
-        )
+        raise SqlError.of(f"The setting '{key}' does not take this value.", got=value, allowed=setting.allowed)
 
 
 def _refuse_unknown(key: str) -> None:
     if key not in SETTINGS and not key.startswith(SPARK):
+        known = ", ".join(SETTINGS)
         raise SqlError.of(
             "There is no such setting.",
             got=key,
-            allowed=f"{', '.join(SETTINGS)}, {SPARK}*",
+            allowed=f"{known}, {SPARK}*",
+            next_step=GONE.get(key),
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from ebbtide import MaterializedView
 from ebbtide.delta import log
 from ebbtide.errors import ConfigError, SqlError, ViewQueryError
 from ebbtide.ledger.lease import Lease
@@ -17,13 +17,12 @@ from ebbtide.paths import delete
 from ebbtide.runtime.guests import ViewLineage, view_source
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import ddl_of, is_exact
-from ebbtide.spec.pipeline import NAME
-from ebbtide.spec.view import MaterializedView
 from ebbtide.sql.catalog import (
     PIPELINE,
     Catalog,
     Entry,
     Filled,
+    existing_kind,
     filled,
     queryable,
     remove_definition,
@@ -32,7 +31,7 @@ from ebbtide.sql.catalog import (
 )
 from ebbtide.sql.options import explained, nested, refuse_credential, texts
 from ebbtide.sql.references import find_references
-from ebbtide.sql.statements import CreateView, IfThere, Options
+from ebbtide.sql.statements import CreateView, IfThere, ObjectKind, Options
 from ebbtide.sql.tokens import Statement
 
 if TYPE_CHECKING:
@@ -94,21 +93,15 @@ def plan_view(catalog: Catalog, asked: CreateView, spark: Callable[[], SparkSess
     entries = catalog.entries()
     name = asked.name.lower()
     existing = entries.get(name)
-    if existing is not None and asked.if_there is IfThere.KEEP:
+    kind = existing_kind(entries, name, ObjectKind.MATERIALIZED_VIEW.lower(), asked.if_there)
+    if kind is not None and asked.if_there is IfThere.KEEP:
         return None
-    _refuse_taken(name, existing, asked.if_there)
     _refuse_unfit_options(asked.options)
     tables = _tables(entries, asked.query)
     _refuse_cycle(entries, name, list(tables))
     analysis = _analysed(spark(), asked.query, tables)
-    key = _key(asked, analysis)
-    inputs = sorted(analysis.tables)
-    attributes = _attributes(
-        asked,
-        analysis,
-        key,
-        {name: tables[name] for name in inputs},
-    )
+    inputs = {name: tables[name] for name in sorted(analysis.tables)}
+    attributes = _attributes(asked, analysis, _key(asked, analysis), inputs)
     try:
         view = MaterializedView.model_validate(attributes)
     except (ValidationError, ConfigError) as error:
@@ -146,29 +139,8 @@ def users_of(entries: Mapping[str, Entry], name: str) -> list[str]:
 
 
 def _inputs_of_views(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
-    found = {}
-    for name, entry in entries.items():
-        if isinstance(entry, Filled) and isinstance(entry.spec, MaterializedView):
-            found[name] = entry.spec.inputs
-    return found
-
-
-def _refuse_taken(name: str, existing: Entry | None, if_there: IfThere) -> None:
-    if not re.fullmatch(NAME, name):
-        raise SqlError.of(
-            "This is no name of a view.",
-            got=name,
-            allowed="lower-case letters, digits and underscores, 63 at most",
-        )
-    if existing is None:
-        return
-    is_view = isinstance(existing, Filled) and isinstance(existing.spec, MaterializedView)
-    if not (is_view and if_there is IfThere.REPLACE):
-        what = "materialized view" if is_view else "table, source or function"
-        raise SqlError.of(
-            f"There is a {what} '{name}' already.",
-            next_step="Take another name, IF NOT EXISTS, or OR REPLACE for a view; or drop it first.",
-        )
+    specs = {name: entry.spec for name, entry in entries.items() if isinstance(entry, Filled)}
+    return {name: spec.inputs for name, spec in specs.items() if isinstance(spec, MaterializedView)}
 
 
 def _refuse_unfit_options(given: Options) -> None:

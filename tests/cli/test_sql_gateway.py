@@ -52,21 +52,12 @@ def test_it_does_not_open_to_others_without_a_token():
     assert "--token-env or --token-file" in said
 
 
-def test_spark_connect_does_not_open_to_others_without_a_token():
-    code, said = refused("--connect", "0.0.0.0:0", "--port", "0")
-    assert code == 2
-    assert "Got: --connect 0.0.0.0:0 without a token." in said
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--connect", "0", "--read-only"], "Spark Connect runs its clients' code, which may write"),
-        (["--connect", "0", "--clients", "open"], "Got --connect and --clients without a token."),
         (["--clients", "open"], "a file of mode 600"),
         (["--clients", "none"], "cannot be read"),
-        (["--connect", "70000"], "PORT or HOST:PORT, with a port up to 65535"),
-        (["--connect", "here"], "got here"),
+        (["--connect", "15002"], "the gateway opens no Spark Connect"),
         (["--token-env", "NONE"], "Set NONE in the environment"),
         (["--token-file", "open"], "a file of mode 600"),
         (["--token-file", "none"], "cannot be read"),

@@ -9,10 +9,10 @@ from spark_support import change, write
 from ebbtide.errors import EbbtideError, OperationCanceledError
 from ebbtide.runtime.driver import run
 from ebbtide.sql.catalog import Catalog
-from ebbtide.sql.embedded import EmbeddedSession
-from ebbtide.sql.filling import plan_insert, write_filling
+from ebbtide.sql.fill import plan_insert, write_filling
 from ebbtide.sql.parsing import parse_text
 from ebbtide.sql.results import OperationStatus, ResultKind
+from ebbtide.sql.session import EmbeddedSession
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_page_of_a_large_result_reads_a_small_part_of_it(session):
     session.execute("SET max-rows = 0").result(60)
     operation = session.execute("SELECT id, uuid() AS text FROM range(0, 200000, 1, 1)")
     assert operation.page(150_000, 120).rows[0][0] == 150_000
-    [file] = (session._folder / operation.id / "rows").glob("*.parquet")
+    [file] = (session.folder / operation.id / "rows").glob("*.parquet")
     assert pq.read_metadata(file).num_row_groups > 4
     operation.close()
     session.execute("RESET max-rows").result(60)

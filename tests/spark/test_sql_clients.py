@@ -1,10 +1,5 @@
-"""SQL over Spark by other ways than a session here: through the gateway, and through Spark Connect."""
+"""SQL over Spark through the gateway."""
 
-import os
-import subprocess
-from pathlib import Path
-
-import pyspark
 import pytest
 from gateway_support import serving
 from spark_support import change, write
@@ -12,11 +7,10 @@ from sql_support import all_of
 
 from ebbtide.runtime.driver import run
 from ebbtide.sql.catalog import Catalog
-from ebbtide.sql.connect import ConnectServer
-from ebbtide.sql.embedded import EmbeddedSession
-from ebbtide.sql.filling import plan_insert, write_filling
+from ebbtide.sql.fill import plan_insert, write_filling
 from ebbtide.sql.parsing import parse_text
 from ebbtide.sql.remote import RemoteSession
+from ebbtide.sql.session import EmbeddedSession
 
 STATEMENTS = """
 SHOW TABLES; SHOW TABLES LIKE 'k%'; SHOW SOURCES; SHOW FUNCTIONS; SHOW PIPELINES; SHOW STEPS FROM kept; SHOW STEPS;
@@ -74,48 +68,3 @@ def test_statements_give_the_same_here_and_through_the_gateway(spark, catalog):
             there.close()
         remote.close()
         direct.close()
-
-
-@pytest.fixture
-def connected(spark, catalog):
-    """Spark Connect over the catalog; its port."""
-    server = ConnectServer(spark.newSession(), catalog, pytest.fail)
-    yield server.start("127.0.0.1", 0, None)
-    server.stop()
-
-
-def test_views_for_clients_of_connect_are_the_tables_as_of_now(spark, catalog):
-    session = spark.newSession()
-    server = ConnectServer(session, catalog, pytest.fail)
-    server.refresh()
-    assert {row.viewName for row in session.sql("SHOW VIEWS IN default").collect()} == {"kept"}
-    other = spark.newSession()
-    assert [tuple(row) for row in other.sql("SELECT * FROM kept ORDER BY id").collect()] == [(1, "c"), (3, "d")]
-    server.close_views()
-    assert session.sql("SHOW VIEWS IN default").collect() == []
-
-
-@pytest.mark.grid
-def test_jdbc_client_lists_the_tables_and_reads_their_rows(connected, tmp_path):
-    script = tmp_path / "script.sql"
-    script.write_text("SHOW TABLES;\nSELECT * FROM kept ORDER BY id;\n")
-    jars = Path(pyspark.__file__).parent / "jars"
-    client = subprocess.run(
-        [
-            Path(os.environ["JAVA_HOME"]) / "bin" / "java" if "JAVA_HOME" in os.environ else "java",
-            *("-cp", f"{jars}/*:{jars}/connect-repl/*"),
-            "--add-opens=java.base/java.nio=ALL-UNNAMED",
-            "org.apache.hive.beeline.BeeLine",
-            *("-u", f"jdbc:sc://127.0.0.1:{connected}"),
-            *("-d", "org.apache.spark.sql.connect.client.jdbc.SparkConnectDriver"),
-            *("--outputformat=csv2", "--silent=true", "-f", script),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert client.returncode == 0, client.stderr
-    lines = client.stdout.splitlines()
-    assert "default,kept,false" in lines
-    assert lines[lines.index("id,v") :][:3] == ["id,v", "1,c", "3,d"]

@@ -13,11 +13,11 @@ from view_queries import QUERIES
 from ebbtide.errors import EbbtideError
 from ebbtide.runtime.driver import run
 from ebbtide.sql.catalog import Catalog
-from ebbtide.sql.embedded import EmbeddedSession
-from ebbtide.sql.filling import plan_insert, write_filling
-from ebbtide.sql.gateway.read_only import refuse_writing
-from ebbtide.sql.judging.rights import Rights
+from ebbtide.sql.fill import plan_insert, write_filling
+from ebbtide.sql.gateway.roles import refuse_writing
+from ebbtide.sql.judging.names import Rights
 from ebbtide.sql.parsing import parse_text
+from ebbtide.sql.session import EmbeddedSession
 
 READER = Rights.of_gateway(writes=False)
 WRITER = Rights.of_gateway(writes=True)

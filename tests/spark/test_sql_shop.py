@@ -12,10 +12,10 @@ from support import SHOP
 
 from ebbtide.runtime.driver import run
 from ebbtide.sql.catalog import Catalog
-from ebbtide.sql.embedded import EmbeddedSession
-from ebbtide.sql.filling import plan_insert, write_filling
-from ebbtide.sql.jobs import JobStatus, ProcessJobs
+from ebbtide.sql.fill import plan_insert, write_filling
+from ebbtide.sql.jobs import Jobs, JobStatus
 from ebbtide.sql.parsing import parse
+from ebbtide.sql.session import EmbeddedSession
 from ebbtide.sql.statements import StatementSet
 from ebbtide.sql.tokens import split
 
@@ -55,7 +55,7 @@ def test_script_makes_the_five_tables_of_the_source_database(spark, tmp_path):
         check=False,
     )
     assert executed.returncode == 0, executed.stderr
-    [job] = ProcessJobs(str(tmp_path / ".ebbtide")).all()
+    [job] = Jobs(str(tmp_path / ".ebbtide")).all()
     assert set(job.pipelines) == NAMES
     ends_at = time.monotonic() + 1200
     while job.status is JobStatus.RUNNING:

@@ -17,8 +17,8 @@ from ebbtide.runtime.driver import refresh, run
 from ebbtide.runtime.idle import idle_run
 from ebbtide.sinks.delta import RESERVED
 from ebbtide.sql.catalog import Catalog
-from ebbtide.sql.embedded import EmbeddedSession
 from ebbtide.sql.parsing import parse_text
+from ebbtide.sql.session import EmbeddedSession
 from ebbtide.sql.views import plan_view, write_view
 from ebbtide.views import staging
 

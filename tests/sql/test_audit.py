@@ -10,7 +10,7 @@ from gateway_support import TOKEN, serving, until
 from ebbtide.errors import ConfigError
 from ebbtide.sql.gateway import Limits, audit
 from ebbtide.sql.gateway.audit import UNREADABLE, Audit
-from ebbtide.sql.gateway.clients import Client, Known, known_token
+from ebbtide.sql.gateway.guard import Client, Known, known_token
 from ebbtide.sql.gateway.roles import Role
 from ebbtide.sql.operations import RunningOperation
 
@@ -99,7 +99,7 @@ def test_refused_statement_is_recorded_with_who_sent_it(file):
         session = f"/v1/sessions/{opened}"
         sent = [
             ("statements", "DROP TABLE orders", 403),
-            ("statements", "SET 'dagster-url' = 'http://192.0.2.1'", 403),
+            ("statements", "SET 'spark.jars' = 'http://192.0.2.1'", 403),
             ("statements", "VACUUM orders", 403),
             ("configure", "SELECT 1", 403),
             ("statements", f"SELECT '{'x' * 100}'", 413),
@@ -118,7 +118,7 @@ def test_refused_statement_is_recorded_with_who_sent_it(file):
         until(lambda: len(lines(file)) == 10)
     assert outcomes(file) == [
         ("DROP TABLE orders", "refused: GatewayError"),
-        ("SET 'dagster-url' = 'http://192.0.2.1'", "refused: GatewayError"),
+        ("SET 'spark.jars' = 'http://192.0.2.1'", "refused: GatewayError"),
         ("VACUUM orders", "refused: GatewayError"),
         ("SELECT 1", "refused: GatewayError"),
         (f"SELECT '{'x' * 100}'", "refused: GatewayError"),

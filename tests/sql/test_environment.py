@@ -2,8 +2,8 @@ import pytest
 
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.sql.catalog import Declared, DeclaredKind
-from ebbtide.sql.embedded import EmbeddedSession
 from ebbtide.sql.environment import Environment, beginning_of, read_environment
+from ebbtide.sql.session import EmbeddedSession
 
 
 def test_environment_declares_sources_functions_variables_and_settings(tmp_path):

@@ -5,8 +5,8 @@ from sql_support import all_of
 
 from ebbtide.errors import JavaMissingError
 from ebbtide.sql.catalog import Catalog
-from ebbtide.sql.embedded import EmbeddedSession
 from ebbtide.sql.remote import RemoteSession
+from ebbtide.sql.session import EmbeddedSession
 
 SCRIPT = (
     "SHOW TABLES",

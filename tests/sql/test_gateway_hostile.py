@@ -14,7 +14,7 @@ import pytest
 from gateway_support import TOKEN, serving, until
 from hostile import TEXTS
 
-from ebbtide.sql.gateway import Limits, connections
+from ebbtide.sql.gateway import Limits, server
 from ebbtide.sql.gateway.requests import DRAINED_BYTES
 
 SQL = (
@@ -275,13 +275,13 @@ def test_hundreds_of_half_sent_headers_shut_nobody_out(address):
     with serving() as gateway, ExitStack() as opened:
         half = [opened.enter_context(half_sent(gateway, address=address)) for _ in range(400)]
         assert [gateway.call("GET", "/v1/info").status for _ in range(10)] == [200] * 10
-        n_too_many = len(half) - connections.MOST_OF_ADDRESS
+        n_too_many = len(half) - server.MOST_OF_ADDRESS
         assert all(map(is_closed, half[:n_too_many]))
 
 
 def test_half_sent_bodies_of_one_address_shut_no_other_out(monkeypatch):
-    monkeypatch.setattr(connections, "MOST_OF_ADDRESS", 20)
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 30)
+    monkeypatch.setattr(server, "MOST_OF_ADDRESS", 20)
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 30)
     with serving() as gateway, ExitStack() as opened:
         waiting = [opened.enter_context(half_sent(gateway, WITHOUT_BODY, NEIGHBOUR)) for _ in range(40)]
         assert [gateway.call("GET", "/v1/info").status for _ in range(10)] == [200] * 10
@@ -291,8 +291,8 @@ def test_half_sent_bodies_of_one_address_shut_no_other_out(monkeypatch):
 
 
 def test_idle_connections_of_the_most_crowded_address_make_room(monkeypatch):
-    monkeypatch.setattr(connections, "MOST_OF_ADDRESS", 20)
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 30)
+    monkeypatch.setattr(server, "MOST_OF_ADDRESS", 20)
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 30)
     with serving() as gateway, ExitStack() as opened:
         own = [opened.enter_context(half_sent(gateway)) for _ in range(5)]
         many = [opened.enter_context(half_sent(gateway, address=NEIGHBOUR)) for _ in range(20)]
@@ -304,7 +304,7 @@ def test_idle_connections_of_the_most_crowded_address_make_room(monkeypatch):
 
 
 def test_connection_whose_headers_do_not_come_is_closed(monkeypatch):
-    monkeypatch.setattr(connections, "HEADERS_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(server, "HEADERS_TIMEOUT_S", 0.2)
     with serving() as gateway, half_sent(gateway) as connection:
         with suppress(ConnectionResetError):
             assert connection.recv(1) == b""
@@ -313,7 +313,7 @@ def test_connection_whose_headers_do_not_come_is_closed(monkeypatch):
 
 @pytest.mark.parametrize("sent", [b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2, b"GET /v1/health"])
 def test_connection_in_use_is_not_closed_for_its_headers(monkeypatch, sent):
-    monkeypatch.setattr(connections, "HEADERS_TIMEOUT_S", 60)
+    monkeypatch.setattr(server, "HEADERS_TIMEOUT_S", 60)
     with serving() as gateway, half_sent(gateway) as connection:
         connection.sendall(b"alhost\r\n\r\n" + sent)
         assert b"200 OK" in connection.recv(4096)

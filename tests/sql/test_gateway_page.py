@@ -11,13 +11,11 @@ import pytest
 import yaml
 from gateway_support import TOKEN, serving
 
-from ebbtide.sql.gateway.answers import STATUSES
 from ebbtide.sql.gateway.app import Gateway
 from ebbtide.sql.gateway.audit import Audit
-from ebbtide.sql.gateway.limits import Limits
-from ebbtide.sql.gateway.sessions import Sessions
-from ebbtide.sql.results import OperationStatus, ResultKind
-from ebbtide.sql.session import CompletionKind
+from ebbtide.sql.gateway.requests import STATUSES
+from ebbtide.sql.gateway.sessions import Limits, Sessions
+from ebbtide.sql.results import CompletionKind, OperationStatus, ResultKind
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "sql-gateway.md").read_text(encoding="utf-8")

@@ -10,9 +10,9 @@ from spark_support import change, write
 from terminal import Terminal
 
 from ebbtide.sql.catalog import Catalog
-from ebbtide.sql.embedded import EmbeddedSession
-from ebbtide.sql.jobs import JobStatus, ProcessJobs
+from ebbtide.sql.jobs import Jobs, JobStatus
 from ebbtide.sql.remote import RemoteSession
+from ebbtide.sql.session import EmbeddedSession
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {"PYTHONPATH": str(ROOT)}
@@ -71,7 +71,7 @@ def ended(job):
 @pytest.mark.parametrize("begin", [insert_and_quit, insert_and_kill])
 def test_job_outlives_what_began_it_and_can_be_stopped(home, begin):
     begin(home)
-    [job] = ProcessJobs(str(home / "root")).all()
+    [job] = Jobs(str(home / "root")).all()
     assert (job.pipelines, job.status) == (("kept",), JobStatus.RUNNING)
     job.stop()
     ended(job)
@@ -82,7 +82,7 @@ def test_job_outlives_what_began_it_and_can_be_stopped(home, begin):
 @pytest.mark.parametrize("begin", [insert_and_quit, insert_and_kill])
 def test_job_outlives_what_began_it_and_its_table_is_right(home, begin):
     begin(home)
-    [job] = ProcessJobs(str(home / "root")).all()
+    [job] = Jobs(str(home / "root")).all()
     assert ended(job) is JobStatus.FINISHED, job.message
     rows = ds.dataset(home / "root" / "kept" / "sink", exclude_invalid_files=True).to_table(columns=["id", "v"])
     assert rows.to_pylist() == [{"id": 2, "v": "b"}]

@@ -19,8 +19,7 @@ from ebbtide.errors import (
 )
 from ebbtide.sql.gateway import Limits
 from ebbtide.sql.remote import RemoteSession
-from ebbtide.sql.results import OperationStatus, ResultKind
-from ebbtide.sql.session import Session
+from ebbtide.sql.results import OperationStatus, ResultKind, Session
 
 SCRIPT = (
     "SHOW TABLES",

@@ -1,4 +1,4 @@
-"""What each role may do through a gateway, and that sessions belong to the client that opened them."""
+"""What a gateway's clients may execute and set, each role, of a gateway that writes and of one that only reads; and that sessions belong to the client that opened them."""
 
 import json
 from typing import get_args
@@ -6,14 +6,15 @@ from typing import get_args
 import pytest
 from gateway_support import TOKEN, running, serving
 
-from ebbtide.errors import GatewayError, SqlError
+from ebbtide.errors import GatewayError, SqlError, SqlSyntaxError
 from ebbtide.sql import statements
 from ebbtide.sql.catalog import Catalog
-from ebbtide.sql.embedded import EmbeddedSession
-from ebbtide.sql.gateway.clients import read_clients
-from ebbtide.sql.gateway.roles import LEAST_ROLES, Role
-from ebbtide.sql.judging.rights import Rights
+from ebbtide.sql.gateway.guard import read_clients
+from ebbtide.sql.gateway.roles import LEAST_ROLES, OF_SPARK, Role, refuse_writing
+from ebbtide.sql.judging.names import Rights
 from ebbtide.sql.remote import RemoteSession
+from ebbtide.sql.session import EmbeddedSession
+from ebbtide.sql.settings import SETTINGS
 
 TOKENS = {name: f"token-of-{name}-for-tests" for name in ("rita", "rolf", "walt", "wilma", "olga")}
 ROLES = {"rita": "reader", "rolf": "reader", "walt": "writer", "wilma": "writer", "olga": "owner"}
@@ -230,3 +231,149 @@ def test_clients_of_a_process_have_their_roles(tmp_path, clients_file):
             session.close()
         with pytest.raises(GatewayError, match="does not know who asks"):
             RemoteSession(url, TOKENS["rita"] + "x")
+
+
+READING = (
+    "SELECT 1",
+    "select * from orders emit changes",
+    "WITH a AS (SELECT 1) SELECT * FROM a",
+    "VALUES (1)",
+    "TABLE orders",
+    "FROM orders |> SELECT id",
+    "(SELECT 1)",
+    "SELECT * FROM a JOIN b USING (id)",
+    "SELECT `insert`, 'DELETE', (SELECT max(`update`) FROM b) FROM a -- MERGE",
+    "SELECT reflect FROM a",
+    "SHOW TABLES",
+    "SHOW JOBS",
+    "SHOW DATABASES",
+    "SHOW CREATE SOURCE a",
+    "DESCRIBE orders",
+    "DESC HISTORY orders",
+    "EXPLAIN SELECT 1",
+    "SET",
+    "SET a = 1",
+    "RESET a",
+    "",
+    ";",
+)
+JUDGED_BY_PLAN = (
+    "EXPLAIN EXECUTE IMMEDIATE 'DROP TABLE a'",
+    "SELECT reflect('java.lang.System', 'exit', 0)",
+)
+"""Judged by their plans, in the session: tests/spark/test_sql_judging.py."""
+WRITING = (
+    "INSERT INTO a SELECT * FROM b",
+    "REFRESH MATERIALIZED VIEW a",
+    "CREATE TABLE a (id INT, PRIMARY KEY (id))",
+    "CREATE SOURCE a (id INT, PRIMARY KEY (id))",
+    "CREATE MATERIALIZED VIEW a AS SELECT * FROM b",
+    "CREATE FUNCTION f AS 'os:system'",
+    "DROP TABLE a",
+    "EXECUTE STATEMENT SET BEGIN INSERT INTO a SELECT * FROM b; END",
+    "EXPLAIN INSERT INTO a SELECT * FROM b",
+    "EXPLAIN CREATE MATERIALIZED VIEW a AS SELECT * FROM b",
+    "EXPLAIN CREATE FUNCTION f AS 'os:system'",
+    "STOP JOB '1'",
+    "USE other",
+    "SOURCE 'file.sql'",
+    "SELECT 1; DROP TABLE a",
+    "DELETE FROM a",
+    "insert overwrite a select 1",
+    "/* SELECT */ DELETE FROM a",
+    "BEGIN SELECT 1; DELETE FROM a; END",
+    "EXECUTE IMMEDIATE 'DROP TABLE a'",
+    "ADD JAR '/tmp/x.jar'",
+    "SET VAR a = 1",
+    "VACUUM a",
+)
+
+
+@pytest.mark.parametrize("statement", READING + JUDGED_BY_PLAN)
+def test_what_reads_or_is_spark_s_is_taken(statement):
+    refuse_writing(statement)
+
+
+@pytest.mark.parametrize("statement", WRITING)
+def test_statement_that_writes_is_refused_before_it_is_begun(statement):
+    with pytest.raises(
+        GatewayError, match=r"only reads\. Got: .+ Allowed: SELECT, SHOW, DESCRIBE, EXPLAIN of a query, SET, RESET\."
+    ):
+        refuse_writing(statement)
+
+
+@pytest.mark.parametrize("key", ["max-rows", "spark.sql.shuffle.partitions", "a"])
+def test_clients_set_what_concerns_their_results(key):
+    refuse_writing(f"SET '{key}' = '1'")
+
+
+@pytest.mark.parametrize("statement", ["SELECT 'open", "CREATE TABLE a AS SELECT 1", "EXPLAIN"])
+def test_what_cannot_be_read_is_refused(statement):
+    with pytest.raises(SqlSyntaxError):
+        refuse_writing(statement)
+
+
+def test_gateway_that_only_reads_executes_no_other_statement():
+    with serving(read_only=True) as gateway:
+        session = gateway.open()
+        assert gateway.call("DELETE", gateway.execute(session, "SELECT * FROM orders")).status == 200
+        for statement in WRITING:
+            refused = gateway.call("POST", f"{session}/statements", {"statement": statement})
+            assert (refused.status, refused.error["class"]) == (403, "GatewayError"), statement
+        assert gateway.call("POST", f"{session}/jobs/job-1/stop").status == 403
+        assert gateway.call("POST", f"{session}/configure", {"statement": "USE other"}).status == 403
+        assert gateway.call("POST", f"{session}/configure", {"statement": "SET a = 1"}).status == 200
+        assert gateway.call("GET", f"{session}/jobs").json["rows"] == [["job-1", "1", "RUNNING"]]
+        assert len(gateway.sessions[0].operations) == 3
+
+
+OF_THE_OPERATOR = (
+    "spark.hadoop.fs.s3a.endpoint",
+    "spark.hadoop.fs.defaultFS",
+    "spark.sql.catalog.x",
+    "spark.sql.catalog.x.url",
+    "spark.sql.catalogImplementation",
+    "spark.sql.extensions",
+    "spark.sql.warehouse.dir",
+    "spark.sql.variable.substitute",
+    "spark.sql.streaming.checkpointLocation",
+    "spark.sql.sources.outputCommitterClass",
+    "spark.sql.adaptive.customCostEvaluatorClass",
+    "spark.databricks.delta.retentionDurationCheck.enabled",
+    "spark.delta.logStore.s3.impl",
+    "spark.jars",
+    "spark.driver.extraClassPath",
+    "spark.sql.Shuffle.partitions",
+    "SPARK.jars",
+)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["writing", "read-only"])
+def any_gateway(request):
+    with serving(read_only=request.param) as served:
+        yield served
+
+
+@pytest.mark.parametrize("key", OF_THE_OPERATOR)
+def test_client_sets_nothing_that_is_the_operators(any_gateway, key):
+    n_sessions = len(any_gateway.sessions)
+    refused = any_gateway.call("POST", "/v1/sessions", {"settings": {"max-rows": "5", key: "http://192.0.2.1"}})
+    assert (refused.status, refused.error["class"]) == (403, "GatewayError")
+    assert f"Got: {key}. Allowed: max-rows, " in refused.error["message"]
+    assert len(any_gateway.sessions) == n_sessions
+    session = any_gateway.open()
+    before = any_gateway.call("GET", session).json["settings"]
+    for statement in (f"SET '{key}' = 'x'", f"SET `{key}` = x", f"RESET '{key}'", f"/* a */ set '{key}' = 'x';"):
+        for path in (f"{session}/statements", f"{session}/configure"):
+            assert any_gateway.call("POST", path, {"statement": statement}).status == 403, statement
+    assert any_gateway.call("GET", session).json["settings"] == before
+    assert any_gateway.call("POST", f"{session}/statements", {"statement": f"SET '{key}'"}).status == 201
+    any_gateway.call("DELETE", session)
+
+
+@pytest.mark.parametrize("key", [*sorted(OF_SPARK), *SETTINGS])
+def test_client_sets_what_concerns_its_results(any_gateway, key):
+    session = any_gateway.open(**{key: "1"})
+    assert any_gateway.call("POST", f"{session}/configure", {"statement": f"SET '{key}' = '2'"}).status == 200
+    assert any_gateway.call("GET", session).json["settings"][key] == "2"
+    any_gateway.call("DELETE", session)

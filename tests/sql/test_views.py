@@ -7,7 +7,7 @@ import yaml
 
 from ebbtide.errors import EbbtideError, SqlError
 from ebbtide.spec.load import load
-from ebbtide.sql import job
+from ebbtide.sql import jobs
 from ebbtide.sql.jobs import repeats
 from ebbtide.sql.parsing import parse_text
 from ebbtide.sql.views import _refuse_cycle, refresh_of
@@ -82,10 +82,10 @@ def test_what_a_view_reads_is_dropped_after_it(do, catalog):
         ("CREATE MATERIALIZED VIEW v AS SELECT * FROM kept", "Nothing fills the table 'kept' yet"),
         ("CREATE MATERIALIZED VIEW v AS SELECT * FROM orders$changes", "cannot read 'orders$changes'"),
         ("CREATE MATERIALIZED VIEW v AS SELECT * FROM orders VERSION AS OF 1", "cannot read 'orders@version1'"),
-        ("CREATE MATERIALIZED VIEW orders AS SELECT * FROM ids", "a table, source or function 'orders' already"),
-        ("CREATE OR REPLACE MATERIALIZED VIEW orders AS SELECT 1", "a table, source or function 'orders' already"),
+        ("CREATE MATERIALIZED VIEW orders AS SELECT * FROM ids", "There is a table 'orders' already"),
+        ("CREATE OR REPLACE MATERIALIZED VIEW orders AS SELECT 1", "There is a table 'orders' already"),
         ("CREATE MATERIALIZED VIEW ids AS SELECT * FROM orders", "a materialized view 'ids' already"),
-        ("CREATE MATERIALIZED VIEW `../v` AS SELECT * FROM orders", "no name of a view"),
+        ("CREATE MATERIALIZED VIEW `../v` AS SELECT * FROM orders", "no name of a materialized view"),
         ("CREATE MATERIALIZED VIEW v WITH (path = x) AS SELECT * FROM orders", "no option 'path' of a view"),
         ("CREATE MATERIALIZED VIEW v WITH (query = x) AS SELECT * FROM orders", "no option 'query' of a view"),
         ("CREATE MATERIALIZED VIEW v WITH (sink.token = x) AS SELECT * FROM orders", "is a credential"),
@@ -133,6 +133,6 @@ def test_job_of_a_view_goes_on_unless_it_is_refreshed_by_hand(define):
 def test_view_is_due_at_its_interval(catalog, define):
     define("a", "MaterializedView", refresh={"every": "1h"})
     folder = str(catalog.folder / "a")
-    now = job.time.monotonic()
-    assert not job._due(folder, catalog.root, now)()
-    assert job._due(folder, catalog.root, now - 3601)()
+    now = jobs.time.monotonic()
+    assert not jobs._due(folder, catalog.root, now)()
+    assert jobs._due(folder, catalog.root, now - 3601)()

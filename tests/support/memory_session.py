@@ -12,8 +12,7 @@ import pyarrow as pa
 from ebbtide.errors import EbbtideError, OperationCanceledError, SqlError
 from ebbtide.sql import statements as ast
 from ebbtide.sql.parsing import parse_text
-from ebbtide.sql.results import OperationStatus, Page, Result, ResultColumn, ResultKind, Row
-from ebbtide.sql.session import Completion, CompletionKind
+from ebbtide.sql.results import Completion, CompletionKind, OperationStatus, Page, Result, ResultColumn, ResultKind, Row
 
 FROM = re.compile(r"SELECT\s+(.+?)(?:\s+FROM\s+(\w+))?(?:\s+LIMIT\s+(\d+))?", re.IGNORECASE | re.DOTALL)
 STUBBORN = "SELECT stubborn()"
@@ -143,18 +142,20 @@ class MemoryOperation:
         with self._changed:
             self._wanted = max(self._wanted, token + 1)
             self._changed.notify_all()
-            self._changed.wait_for(lambda: len(self._pages) > token or self._error or self.status.is_over, timeout_s)
+            self._changed.wait_for(
+                lambda: len(self._pages) > token or self._error or self.status is not OperationStatus.RUNNING, timeout_s
+            )
             self._raise()
             if len(self._pages) > token:
                 return self._pages[token]
-            return Page() if self.status.is_over else None
+            return Page() if self.status is not OperationStatus.RUNNING else None
 
     def cancel(self) -> None:
         if self._ends is not None:
             self._ends.wait()
         with self._changed:
             self._cancelled.set()
-            if not self.status.is_over:
+            if not self.status is not OperationStatus.RUNNING:
                 self._error = OperationCanceledError.of("The statement was cancelled.")
                 self.status = OperationStatus.CANCELED
             self._changed.notify_all()
@@ -198,7 +199,7 @@ class MemoryOperation:
 
     def _end(self, status: OperationStatus, error: EbbtideError | None = None) -> None:
         with self._changed:
-            if not self.status.is_over:
+            if not self.status is not OperationStatus.RUNNING:
                 self.status = status
                 self._error = error
             self._changed.notify_all()

@@ -18,7 +18,7 @@ def open_session(target):
     Path(target.defs, "opening").touch()
     while os.environ.get("SLOW") and not Path(target.defs, "go").exists():
         time.sleep(0.01)
-    n_rows = 500
+    n_rows = int(os.environ.get("ROWS", "500"))
     tables = {
         "few": pa.table({"id": [1, 2], "name": ["Ada", None]}),
         "many": pa.table(

@@ -14,8 +14,7 @@ from ebbtide.errors import OperationCanceledError, SqlError, SqlSyntaxError
 from ebbtide.redaction import MASK, is_credential
 from ebbtide.sql import statements as ast
 from ebbtide.sql.parsing import parse_text
-from ebbtide.sql.results import OperationStatus, Page, Result, ResultColumn, ResultKind
-from ebbtide.sql.session import Completion, CompletionKind
+from ebbtide.sql.results import Completion, CompletionKind, OperationStatus, Page, Result, ResultColumn, ResultKind
 
 PAGE_ROWS = 100
 N_ORDERS = 2500

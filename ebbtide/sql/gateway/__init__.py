@@ -7,7 +7,7 @@ from ebbtide.errors import MissingExtraError
 if find_spec("starlette") is None or find_spec("uvicorn") is None:
     raise MissingExtraError.of_extra("sql", "The SQL gateway's server")
 
-from ebbtide.sql.gateway.limits import Limits
 from ebbtide.sql.gateway.server import GatewayServer
+from ebbtide.sql.gateway.sessions import Limits
 
 __all__ = ["GatewayServer", "Limits"]

@@ -21,27 +21,31 @@ from starlette.routing import Route
 
 from ebbtide.errors import GatewayError, OperationCanceledError, SqlSyntaxError
 from ebbtide.sql import statements as ast
-from ebbtide.sql.gateway.answers import answer, failure
 from ebbtide.sql.gateway.audit import Audit, AuditEntry
-from ebbtide.sql.gateway.client_settings import refuse_configuring, refuse_setting
-from ebbtide.sql.gateway.clients import Client
-from ebbtide.sql.gateway.guard import CLIENT
-from ebbtide.sql.gateway.limits import Limits
-from ebbtide.sql.gateway.read_only import refuse_writing
+from ebbtide.sql.gateway.guard import CLIENT, Client
 from ebbtide.sql.gateway.requests import (
     SHOWN,
     CompleteBody,
     OpenBody,
+    Refusal,
     StatementBody,
+    answer,
+    failure,
+    on_thread,
     page_token,
     read_body,
-    refusal,
     refuse_long,
     seconds,
 )
-from ebbtide.sql.gateway.roles import Role, must_only_read, refuse_beyond
-from ebbtide.sql.gateway.sessions import HostedOperation, HostedSession, Sessions
-from ebbtide.sql.gateway.threads import on_thread
+from ebbtide.sql.gateway.roles import (
+    Role,
+    must_only_read,
+    refuse_beyond,
+    refuse_configuring,
+    refuse_setting,
+    refuse_writing,
+)
+from ebbtide.sql.gateway.sessions import HostedOperation, HostedSession, Limits, Sessions
 from ebbtide.sql.parsing import parse_text
 from ebbtide.sql.results import Result, Row
 
@@ -85,27 +89,34 @@ class Gateway:
             ("GET", "/v1/info", self._info),
             ("GET", "/v1/sessions", self._list),
             ("POST", "/v1/sessions", self._open),
-            ("GET", session, self._describe),
-            ("DELETE", session, self._close),
+            ("GET", session, self._of_session(self._describe)),
+            ("DELETE", session, self._of_session(self._close)),
             ("POST", f"{session}/configure", self._configure),
-            ("POST", f"{session}/heartbeat", self._heartbeat),
-            ("POST", f"{session}/complete", self._complete),
+            ("POST", f"{session}/heartbeat", self._of_session(self._heartbeat)),
+            ("POST", f"{session}/complete", self._of_session(self._complete)),
             ("POST", f"{session}/statements", self._execute),
             ("GET", f"{session}/jobs", self._jobs),
             ("POST", f"{session}/jobs/{{job}}/stop", self._stop_job),
-            ("GET", operation, self._status),
-            ("DELETE", operation, self._close_operation),
-            ("GET", f"{operation}/result", self._result),
-            ("GET", f"{operation}/pages/{{token}}", self._page),
-            ("POST", f"{operation}/cancel", self._cancel),
+            ("GET", operation, self._of_session(self._status)),
+            ("DELETE", operation, self._of_session(self._close_operation)),
+            ("GET", f"{operation}/result", self._of_session(self._result)),
+            ("GET", f"{operation}/pages/{{token}}", self._of_session(self._page)),
+            ("POST", f"{operation}/cancel", self._of_session(self._cancel)),
         ]
         routes = [Route(path, _failing_in_json(handler), methods=[method]) for method, path, handler in endpoints]
-        app = Starlette(
-            routes=routes,
-            exception_handlers={HTTPException: _no_such_endpoint},
-        )
+        app = Starlette(routes=routes, exception_handlers={HTTPException: _no_such_endpoint})
         app.router.redirect_slashes = False
         return app
+
+    def _of_session(self, handle: Callable[[Request, HostedSession], Awaitable[Response]]) -> Handler:
+        """Return a handler that gives another one the session of its request, in use until that is answered."""
+
+        async def handler(request: Request) -> Response:
+            hosted = self._hosted(request)
+            with hosted.used():
+                return await handle(request, hosted)
+
+        return handler
 
     # --- without a session
 
@@ -141,13 +152,10 @@ class Gateway:
         described = await on_thread(self._described, hosted)
         return answer(described, HTTPStatus.CREATED)
 
-    async def _describe(self, request: Request) -> Response:
-        hosted = self._hosted(request)
-        with hosted.used():
-            return answer(await on_thread(self._described, hosted))
+    async def _describe(self, request: Request, hosted: HostedSession) -> Response:
+        return answer(await on_thread(self._described, hosted))
 
-    async def _close(self, request: Request) -> Response:
-        hosted = self._hosted(request)
+    async def _close(self, request: Request, hosted: HostedSession) -> Response:
         await on_thread(self._sessions.close, hosted)
         return answer({"session": hosted.id})
 
@@ -158,18 +166,14 @@ class Gateway:
             await self._rows_of(hosted, operation)
             return answer(await on_thread(self._described, hosted))
 
-    async def _heartbeat(self, request: Request) -> Response:
-        hosted = self._hosted(request)
-        with hosted.used():
-            return answer({"session": hosted.id, "idle_timeout_s": self._limits.idle_timeout_s})
+    async def _heartbeat(self, request: Request, hosted: HostedSession) -> Response:
+        return answer({"session": hosted.id, "idle_timeout_s": self._limits.idle_timeout_s})
 
-    async def _complete(self, request: Request) -> Response:
-        hosted = self._hosted(request)
+    async def _complete(self, request: Request, hosted: HostedSession) -> Response:
         body = await self._body(request, CompleteBody)
         refuse_long("text", body.text, self._limits.statement_bytes)
-        with hosted.used():
-            offset = min(body.offset, len(body.text))
-            completions = await on_thread(hosted.session.complete, body.text, offset)
+        offset = min(body.offset, len(body.text))
+        completions = await on_thread(hosted.session.complete, body.text, offset)
         return answer({"completions": [asdict(completion) for completion in completions]})
 
     # --- operations
@@ -179,44 +183,34 @@ class Gateway:
         async with self._begun(request, body.statement) as (_, operation):
             return answer(_of_operation(operation), HTTPStatus.CREATED)
 
-    async def _status(self, request: Request) -> Response:
-        hosted, operation = self._operation(request)
-        with hosted.used():
-            return answer(await on_thread(_of_operation, operation))
+    async def _status(self, request: Request, hosted: HostedSession) -> Response:
+        return answer(await on_thread(_of_operation, _operation(request, hosted)))
 
-    async def _result(self, request: Request) -> Response:
-        hosted, operation = self._operation(request)
+    async def _result(self, request: Request, hosted: HostedSession) -> Response:
+        operation = _operation(request, hosted)
         timeout_s = seconds(request, self._limits.wait_s)
-        with hosted.used():
-            result = await _in_turn(operation, timeout_s, operation.operation.result)
+        result = await _in_turn(operation, timeout_s, operation.operation.result)
         if result is None:
             return answer(_of_operation(operation), HTTPStatus.ACCEPTED)
         return answer({"kind": result.kind, "columns": _columns(result), "message": result.message})
 
-    async def _page(self, request: Request) -> Response:
-        hosted, operation = self._operation(request)
+    async def _page(self, request: Request, hosted: HostedSession) -> Response:
+        operation = _operation(request, hosted)
         token = page_token(request)
         timeout_s = seconds(request, self._limits.wait_s)
-        with hosted.used():
-            page = await _in_turn(
-                operation,
-                timeout_s,
-                partial(operation.pages.page, token),
-            )
+        page = await _in_turn(operation, timeout_s, partial(operation.pages.page, token))
         if page is None:
             return answer(_of_operation(operation), HTTPStatus.ACCEPTED)
         return answer({"rows": page.rows, "next": page.next, "position": page.position, "notice": page.notice})
 
-    async def _cancel(self, request: Request) -> Response:
-        hosted, operation = self._operation(request)
-        with hosted.used():
-            await on_thread(operation.operation.cancel)
-            return answer(await on_thread(_of_operation, operation))
+    async def _cancel(self, request: Request, hosted: HostedSession) -> Response:
+        operation = _operation(request, hosted)
+        await on_thread(operation.operation.cancel)
+        return answer(await on_thread(_of_operation, operation))
 
-    async def _close_operation(self, request: Request) -> Response:
-        hosted, operation = self._operation(request)
-        with hosted.used():
-            await on_thread(hosted.close_operation, operation.id)
+    async def _close_operation(self, request: Request, hosted: HostedSession) -> Response:
+        operation = _operation(request, hosted)
+        await on_thread(hosted.close_operation, operation.id)
         return answer({"operation": operation.id})
 
     # --- jobs
@@ -229,13 +223,8 @@ class Gateway:
         job: str = request.path_params["job"]
         if not JOB.fullmatch(job):
             allowed = "1 to 255 letters, digits, _ . : -"
-            raise refusal(
-                HTTPStatus.BAD_REQUEST,
-                "The job's id is not usable.",
-                job[:SHOWN],
-                allowed,
-                "SHOW JOBS lists them.",
-            )
+            next_step = "SHOW JOBS lists them."
+            raise Refusal(HTTPStatus.BAD_REQUEST, "The job's id is not usable.", job[:SHOWN], allowed, next_step)
         async with self._begun(request, f"STOP JOB '{job}'") as (hosted, operation):
             return answer(await self._rows_of(hosted, operation))
 
@@ -244,19 +233,12 @@ class Gateway:
     def _hosted(self, request: Request) -> HostedSession:
         return self._sessions.get(request.path_params["session"], _client(request))
 
-    def _operation(self, request: Request) -> tuple[HostedSession, HostedOperation]:
-        hosted = self._hosted(request)
-        return hosted, hosted.operation(request.path_params["operation"])
-
     async def _body(self, request: Request, kind: type[Any]) -> Any:
         return await read_body(request, kind, self._limits.statement_bytes)
 
     @asynccontextmanager
     async def _begun(
-        self,
-        request: Request,
-        statement: str,
-        judge: Callable[[str], None] = _refuse_none,
+        self, request: Request, statement: str, judge: Callable[[str], None] = _refuse_none
     ) -> AsyncIterator[tuple[HostedSession, HostedOperation]]:
         """Begin to execute a statement, on record; the session is in use until its request is answered.
 
@@ -342,9 +324,7 @@ def _too_late(timeout_s: float) -> OperationCanceledError:
 
 
 async def _in_turn(
-    operation: HostedOperation,
-    timeout_s: float,
-    wait: Callable[[float], Returned | None],
+    operation: HostedOperation, timeout_s: float, wait: Callable[[float], Returned | None]
 ) -> Returned | None:
     """Wait for something of an operation, one request at a time; None if the time is up."""
     loop = asyncio.get_running_loop()
@@ -363,6 +343,10 @@ async def _in_turn(
 def _client(request: Request) -> Client:
     client: Client = request.scope[CLIENT]
     return client
+
+
+def _operation(request: Request, hosted: HostedSession) -> HostedOperation:
+    return hosted.operation(request.path_params["operation"])
 
 
 def _listed(hosted: HostedSession) -> dict[str, Any]:
@@ -410,12 +394,7 @@ async def _no_such_endpoint(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         return failure(error)
     got = f"{request.method} {request.scope['path']}"[:SHOWN]
-    refused = refusal(
-        HTTPStatus(error.status_code),
-        "There is no such endpoint.",
-        got,
-        "those of docs/sql-gateway.md",
-    )
-    made = failure(refused)
+    status = HTTPStatus(error.status_code)
+    made = failure(Refusal(status, "There is no such endpoint.", got, "those of docs/sql-gateway.md"))
     made.headers.update(error.headers or {})
     return made

@@ -24,10 +24,9 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from ebbtide.errors import ConfigError, EbbtideError, GatewayError
-from ebbtide.sql.gateway.answers import LOG, Refusal
-from ebbtide.sql.gateway.clients import Client
-from ebbtide.sql.gateway.threads import on_thread
+from ebbtide.errors import ConfigError, EbbtideError
+from ebbtide.sql.gateway.guard import Client
+from ebbtide.sql.gateway.requests import LOG, Refusal, on_thread
 from ebbtide.sql.masking import masked
 
 MOST_CHARACTERS = 2_000
@@ -71,12 +70,9 @@ class Audit:
             self._append(f"{json.dumps(line)}\n".encode("ascii"))
         except OSError as error:
             LOG.error("The audit's file cannot be written: %s", error)
-            unrecorded = GatewayError.of(
-                "The statement cannot be recorded, so it is not executed.",
-                got=error.strerror,
-                next_step="Ask who runs the gateway to see to the audit's file.",
-            )
-            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, unrecorded) from error
+            what = "The statement cannot be recorded, so it is not executed."
+            next_step = "Ask who runs the gateway to see to the audit's file."
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, what, error.strerror, next_step=next_step) from error
 
     def _append(self, data: bytes) -> None:
         if self._file is None:
@@ -106,13 +102,7 @@ class AuditEntry:
     """
 
     def __init__(
-        self,
-        audit: Audit,
-        client: Client,
-        address: str,
-        session: str,
-        operation: str,
-        statement: str,
+        self, audit: Audit, client: Client, address: str, session: str, operation: str, statement: str
     ) -> None:
         self.operation = operation
         self._audit = audit

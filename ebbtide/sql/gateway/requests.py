@@ -1,18 +1,41 @@
-"""What clients send, read from a request: bodies of JSON, and what stands in its path and query."""
+"""What clients send, and what they are answered: JSON, errors with a status of HTTP and the class that the client raises again."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import math
+import traceback
+from collections.abc import Callable
+from concurrent.futures import Future
 from http import HTTPStatus
+from threading import Thread
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse
 
-from ebbtide.errors import EbbtideError, GatewayError
-from ebbtide.sql.gateway.answers import Refusal
+from ebbtide import errors
+from ebbtide.errors import EbbtideError, GatewayError, Transient
+from ebbtide.redaction import shown
 
+LOG = logging.getLogger(__name__)
+HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+STATUSES: dict[type[EbbtideError], HTTPStatus] = {
+    errors.SqlSyntaxError: HTTPStatus.BAD_REQUEST,
+    errors.ConfigError: HTTPStatus.BAD_REQUEST,
+    errors.SessionGoneError: HTTPStatus.NOT_FOUND,
+    errors.OperationGoneError: HTTPStatus.NOT_FOUND,
+    errors.OperationCanceledError: HTTPStatus.CONFLICT,
+    errors.SqlError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.GatewayError: HTTPStatus.FORBIDDEN,
+    errors.GatewayBusyError: HTTPStatus.TOO_MANY_REQUESTS,
+    errors.Transient: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.EbbtideError: HTTPStatus.UNPROCESSABLE_ENTITY,
+}
+"""The status of an error: that of the first of its classes that is listed."""
 BODY_TIMEOUT_S = 10
 """How long a client may take to send a body."""
 DRAINED_BYTES = 16 * 1024 * 1024
@@ -25,6 +48,78 @@ SHOWN = 255
 """Characters of what was sent that an error shows."""
 MOST_DIGITS = 15
 """Of a number in a path."""
+Returned = TypeVar("Returned")
+
+
+async def on_thread(call: Callable[..., Returned], *arguments: Any) -> Returned:
+    """Call something that blocks on a thread of its own: no call waits for another, and none keeps the process from ending."""
+    future: Future[Returned] = Future()
+    future.set_running_or_notify_cancel()
+
+    def work() -> None:
+        try:
+            returned = call(*arguments)
+        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+            future.set_exception(error)
+        else:
+            future.set_result(returned)
+
+    Thread(target=work, daemon=True, name="gateway").start()
+    return await asyncio.wrap_future(future)
+
+
+class Refusal(Exception):  # noqa: N818 - carries an error
+    """A request that is refused with a status of its own.
+
+    Args:
+        status: Of the answer.
+        what: Is wrong with it.
+        got: What was sent.
+        allowed: What may be sent.
+        next_step: What to do.
+    """
+
+    def __init__(
+        self, status: HTTPStatus, what: str, got: Any, allowed: Any = None, next_step: str | None = None
+    ) -> None:
+        self.status = status
+        self.error: EbbtideError = GatewayError.of(what, got=got, allowed=allowed, next_step=next_step)
+        super().__init__(str(self.error))
+
+
+class Answer(JSONResponse):
+    """JSON in ASCII: a text that cannot be written as UTF-8 can be answered, too."""
+
+    def render(self, content: Any) -> bytes:
+        """Write it."""
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def answer(content: Any, status: HTTPStatus = HTTPStatus.OK) -> Answer:
+    """Answer with JSON."""
+    return Answer(content, status, HEADERS)
+
+
+def failure(error: Exception) -> Answer:
+    """Answer with an error; one that is not ours is logged, and the client gets its kind alone."""
+    if isinstance(error, EbbtideError):
+        status = next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
+        return _failure(error, status)
+    if not isinstance(error, Refusal):
+        LOG.error("%s", shown("".join(traceback.format_exception(error))))
+        next_step = "Its log says more: ask who runs it."
+        status = HTTPStatus.INTERNAL_SERVER_ERROR
+        error = Refusal(status, "The gateway failed.", type(error).__name__, next_step=next_step)
+    return _failure(error.error, error.status)
+
+
+def _failure(error: EbbtideError, status: HTTPStatus) -> Answer:
+    is_retryable = isinstance(error, Transient)
+    content = {"class": type(error).__name__, "message": str(error), "retryable": is_retryable}
+    made = answer({"error": content}, status)
+    if status is HTTPStatus.UNAUTHORIZED:
+        made.headers["WWW-Authenticate"] = "Bearer"
+    return made
 
 
 class _Body(BaseModel):
@@ -66,7 +161,7 @@ async def read_body(request: Request, kind: type[Body], statement_bytes: int) ->
     """
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":
-        raise refusal(
+        raise Refusal(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             "The body is not declared as JSON.",
             content_type[:SHOWN] or "no Content-Type",
@@ -92,32 +187,21 @@ async def _read(request: Request, most_bytes: int) -> bytes:
                 if n_bytes <= most_bytes:
                     chunks.append(chunk)
     except (TimeoutError, ClientDisconnect) as error:
-        raise refusal(
-            HTTPStatus.REQUEST_TIMEOUT,
-            "The body of the request did not come to its end.",
-            f"{n_bytes} bytes",
-            f"all of it within {BODY_TIMEOUT_S} s",
-        ) from error
+        what = "The body of the request did not come to its end."
+        allowed = f"all of it within {BODY_TIMEOUT_S} s"
+        raise Refusal(HTTPStatus.REQUEST_TIMEOUT, what, f"{n_bytes} bytes", allowed) from error
     if n_bytes > most_bytes:
-        raise too_large("body", f"more than {most_bytes} bytes", most_bytes)
+        raise _too_large("body", f"more than {most_bytes} bytes", most_bytes)
     return b"".join(chunks)
 
 
 def _unusable(error: ValidationError, kind: type[_Body]) -> Refusal:
-    """Say what is wrong first; not what was sent, as that may be a credential."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    first = found[0]
-    place = ".".join(map(str, first["loc"]))
-    got = first["msg"]
-    if place:
-        got = f"{place[:SHOWN]}: {got}"
-    fields = ", ".join(kind.model_fields)
-    return refusal(
-        HTTPStatus.BAD_REQUEST,
-        "The body of the request is not usable.",
-        got,
-        f"a JSON object of {fields}",
-    )
+    """Return what is wrong first; not what was sent, as that may be a credential."""
+    first, *_ = error.errors(include_url=False, include_context=False, include_input=False)
+    place = ".".join(map(str, first["loc"]))[:SHOWN]
+    got = f"{place}: {first['msg']}" if place else first["msg"]
+    allowed = f"a JSON object of {', '.join(kind.model_fields)}"
+    return Refusal(HTTPStatus.BAD_REQUEST, "The body of the request is not usable.", got, allowed)
 
 
 def refuse_long(name: str, text: str, most_bytes: int) -> None:
@@ -128,18 +212,13 @@ def refuse_long(name: str, text: str, most_bytes: int) -> None:
     """
     n_bytes = len(text.encode(errors="surrogatepass"))
     if n_bytes > most_bytes:
-        raise too_large(name, f"{n_bytes} bytes", most_bytes)
+        raise _too_large(name, f"{n_bytes} bytes", most_bytes)
 
 
-def too_large(name: str, got: str, most_bytes: int) -> Refusal:
-    """Refuse something for its size."""
-    return refusal(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        f"The {name} is too long.",
-        got,
-        f"{most_bytes} bytes",
-        "Split it into several, or load the rows from a file.",
-    )
+def _too_large(name: str, got: str, most_bytes: int) -> Refusal:
+    next_step = "Split it into several, or load the rows from a file."
+    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    return Refusal(status, f"The {name} is too long.", got, f"{most_bytes} bytes", next_step)
 
 
 def seconds(request: Request, most_s: float) -> float:
@@ -154,12 +233,8 @@ def seconds(request: Request, most_s: float) -> float:
     except ValueError:
         value = math.nan
     if not value >= 0:
-        raise refusal(
-            HTTPStatus.BAD_REQUEST,
-            "timeout_s is not usable.",
-            text[:SHOWN],
-            f"seconds, 0 to {most_s:g}",
-        )
+        allowed = f"seconds, 0 to {most_s:g}"
+        raise Refusal(HTTPStatus.BAD_REQUEST, "timeout_s is not usable.", text[:SHOWN], allowed)
     return min(value, most_s)
 
 
@@ -170,29 +245,7 @@ def page_token(request: Request) -> int:
         Refusal: it is not one.
     """
     text: str = request.path_params["token"]
-    is_number = text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
-    if not is_number:
-        raise refusal(
-            HTTPStatus.BAD_REQUEST,
-            "The page's token is not usable.",
-            text[:SHOWN],
-            "0, or 'next' of a page",
-        )
+    if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
+        allowed = "0, or 'next' of a page"
+        raise Refusal(HTTPStatus.BAD_REQUEST, "The page's token is not usable.", text[:SHOWN], allowed)
     return int(text)
-
-
-def refusal(
-    status: HTTPStatus,
-    what: str,
-    got: Any,
-    allowed: Any,
-    next_step: str | None = None,
-) -> Refusal:
-    """Refuse a request."""
-    error: EbbtideError = GatewayError.of(
-        what,
-        got=got,
-        allowed=allowed,
-        next_step=next_step,
-    )
-    return Refusal(status, error)

@@ -1,4 +1,4 @@
-"""The sessions that a gateway holds for its clients, and the operations of each."""
+"""The sessions that a gateway holds for its clients, the operations of each, their pages, and how much of all a client may have."""
 
 from __future__ import annotations
 
@@ -8,17 +8,118 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Protocol
 
 from ebbtide.amounts import amount
-from ebbtide.errors import EbbtideError, GatewayBusyError, GatewayGoneError, OperationGoneError, SessionGoneError
-from ebbtide.sql.gateway.clients import Client
-from ebbtide.sql.gateway.limits import Limits
-from ebbtide.sql.gateway.pages import Pages
+from ebbtide.errors import (
+    ConfigError,
+    EbbtideError,
+    GatewayBusyError,
+    GatewayGoneError,
+    OperationGoneError,
+    SessionGoneError,
+    SqlError,
+)
+from ebbtide.sql.gateway.guard import Client
 from ebbtide.sql.gateway.roles import Role
-from ebbtide.sql.results import OperationStatus
-from ebbtide.sql.session import Operation, Session
+from ebbtide.sql.results import Operation, OperationStatus, Page, Session
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What clients of a gateway may have of it.
+
+    Args:
+        sessions: At a time, of all clients together.
+        client_sessions: At a time, of one client, whatever tokens it has.
+        operations: Of a session, at a time: those that run, and those that are not closed yet.
+        statement_bytes: Of a statement, as UTF-8.
+        page_rows: Of a page; a longer one of the session's is handed out in parts.
+        wait_s: How long a request for a result or a page waits at most.
+        idle_timeout_s: How long a session lives without a request or a heartbeat.
+
+    Raises:
+        ConfigError: one of them is not above 0.
+    """
+
+    sessions: int = 20
+    client_sessions: int = 10
+    operations: int = 10
+    statement_bytes: int = 256 * 1024
+    page_rows: int = 1000
+    wait_s: float = 20
+    idle_timeout_s: float = 600
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            value = getattr(self, limit.name)
+            if not value > 0:
+                raise ConfigError.of(
+                    f"The limit '{limit.name}' of the gateway is not usable.",
+                    got=value,
+                    allowed="above 0",
+                )
+
+
+KEPT = 2
+"""Pages that can be asked for again: the protocol's own promise."""
+
+
+class Pages:
+    """Cuts an operation's pages where they are too long; its tokens count them from 0. For one caller at a time.
+
+    Args:
+        operation: Whose rows they are.
+        most_rows: Of a page.
+    """
+
+    def __init__(self, operation: Operation, most_rows: int) -> None:
+        self._operation = operation
+        self._most_rows = most_rows
+        self._handed_out: dict[int, Page] = {}
+        self._next: int | None = 0
+        self._source_token = 0
+        self._source: Page | None = None
+        self._n_cut = 0
+
+    def page(self, token: int, timeout_s: float) -> Page | None:
+        """Return a page; None if its rows have not come within a time.
+
+        Raises:
+            SqlError: it is neither the next one nor one of those handed out last.
+            EbbtideError: as the operation's `page`.
+        """
+        if token in self._handed_out:
+            return self._handed_out[token]
+        if token != self._next:
+            known = [*self._handed_out, *([] if self._next is None else [self._next])]
+            raise SqlError.of(
+                "This page is not to be had.",
+                got=token,
+                allowed=" or ".join(map(str, known)),
+                next_step="Ask for the page that 'next' of the last one names.",
+            )
+        if self._source is None:
+            self._source = self._operation.page(self._source_token, timeout_s)
+        if self._source is None:
+            return None
+        page = self._cut(token, self._source)
+        self._next = page.next
+        self._handed_out[token] = page
+        self._handed_out.pop(token - KEPT, None)
+        return page
+
+    def _cut(self, token: int, source: Page) -> Page:
+        """Take the next rows of the session's page; what else it says belongs to its last rows."""
+        end = self._n_cut + self._most_rows
+        rows = source.rows[self._n_cut : end]
+        if end < len(source.rows):
+            self._n_cut = end
+            return Page(rows, next=token + 1)
+        self._n_cut, self._source = 0, None
+        self._source_token = source.next or 0
+        return replace(source, rows=rows, next=None if source.next is None else token + 1)
 
 
 class LocalOperation(Operation, Protocol):
@@ -130,13 +231,9 @@ class HostedSession:
         Raises:
             GatewayBusyError: it has as many operations as it may have.
         """
-        busy = GatewayBusyError.of(
-            "The session has no place for one more operation.",
-            got=f"{self._limits.operations} that are not closed",
-            allowed=self._limits.operations,
-            next_step="Close those that are done with, then execute again.",
-        )
-        with _place(self._places, busy):
+        most = self._limits.operations
+        next_step = "Close those that are done with, then execute again."
+        with _place(self._places, "The session", "operation", f"{most} that are not closed", most, next_step):
             operation = self.session.execute(statement)
         hosted = HostedOperation(operation_id, operation, Pages(operation, self._limits.page_rows))
         self.operations[hosted.id] = hosted
@@ -184,11 +281,7 @@ class Sessions:
     """
 
     def __init__(
-        self,
-        open_session: OpenSession,
-        limits: Limits,
-        say: Callable[[str], None],
-        clock: Clock = time.monotonic,
+        self, open_session: OpenSession, limits: Limits, say: Callable[[str], None], clock: Clock = time.monotonic
     ) -> None:
         self._open_session = open_session
         self._limits = limits
@@ -212,19 +305,16 @@ class Sessions:
             GatewayGoneError: the gateway is ending.
         """
         self.refuse_if_ending()
-        busy = GatewayBusyError.of(
-            "The gateway has no place for one more session.",
-            got=amount(self._limits.sessions, "session"),
-            allowed=self._limits.sessions,
-            next_step="Close one, wait until an idle one ends, or start the gateway with a greater --max-sessions.",
-        )
-        busy_client = GatewayBusyError.of(
-            f"The client '{client.name}' has no place for one more session.",
-            got=amount(self._limits.client_sessions, "session"),
-            allowed=self._limits.client_sessions,
-            next_step="Close one, wait until an idle one ends, or start the gateway with a greater --max-client-sessions.",
-        )
-        with _place(self._client_places(client), busy_client), _place(self._places, busy):
+        most, most_of_client = self._limits.sessions, self._limits.client_sessions
+        next_step = "Close one, wait until an idle one ends, or start the gateway with a greater --max-"
+        of_client = self._client_places(client)
+        got = amount(most_of_client, "session")
+        with (
+            _place(
+                of_client, f"The client '{client.name}'", "session", got, most_of_client, f"{next_step}client-sessions."
+            ),
+            _place(self._places, "The gateway", "session", amount(most, "session"), most, f"{next_step}sessions."),
+        ):
             session = self._open_session(settings, client)
         hosted = HostedSession(session, client, self._limits, self._clock)
         with self._lock:
@@ -325,15 +415,15 @@ class Sessions:
 
 
 @contextmanager
-def _place(places: threading.Semaphore, busy: GatewayBusyError) -> Iterator[None]:
+def _place(places: threading.Semaphore, owner: str, kind: str, got: str, most: int, next_step: str) -> Iterator[None]:
     """Take a place for what begins; give it back if that does not begin.
 
-    Args:
-        places: Those that are free.
-        busy: Raised if none is.
+    Raises:
+        GatewayBusyError: none is free.
     """
     if not places.acquire(blocking=False):
-        raise busy
+        what = f"{owner} has no place for one more {kind}."
+        raise GatewayBusyError.of(what, got=got, allowed=most, next_step=next_step)
     try:
         yield
     except BaseException:

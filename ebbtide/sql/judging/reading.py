@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ebbtide.sql.judging.functions import (
+from ebbtide.sql.judging.names import (
     BUILT_IN,
     CALLING_JAVA,
     OF_OTHER_SESSIONS,
     READING_FILES,
     REVIEWED_MISC,
     TABLE_FUNCTIONS,
+    Databases,
+    Rights,
     calls_in,
+    tables_in,
 )
-from ebbtide.sql.judging.names import Databases, tables_in
 from ebbtide.sql.judging.plans import CATALYST, Node, Parser
-from ebbtide.sql.judging.rights import Rights
 
 QUERIES = frozenset(
     {

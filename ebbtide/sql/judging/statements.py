@@ -10,11 +10,9 @@ from py4j.protocol import Py4JJavaError
 
 from ebbtide.errors import GatewayError, SqlError
 from ebbtide.sql.catalog import Catalog, DeclaredKind
-from ebbtide.sql.judging.names import Databases
-from ebbtide.sql.judging.owned import Owned
+from ebbtide.sql.judging.names import Databases, Owned, Rights
 from ebbtide.sql.judging.plans import Node, Parser
 from ebbtide.sql.judging.reading import Fault, Reading, readable_functions
-from ebbtide.sql.judging.rights import Rights
 from ebbtide.sql.judging.writing import Target, Writing
 
 if TYPE_CHECKING:

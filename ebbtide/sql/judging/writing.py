@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ebbtide.sql.judging.functions import CALLING_JAVA, READING_FILES, calls_in
-from ebbtide.sql.judging.names import table_of
-from ebbtide.sql.judging.owned import Owned
+from ebbtide.sql.judging.names import CALLING_JAVA, READING_FILES, Owned, calls_in, table_of
 from ebbtide.sql.judging.plans import Node
 from ebbtide.sql.judging.reading import (
     BY_PATH,

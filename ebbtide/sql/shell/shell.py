@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ebbtide.errors import MissingExtraError
-from ebbtide.sql.session import Session
-from ebbtide.sql.shell.background import BackgroundSession
-from ebbtide.sql.shell.console import Console
-from ebbtide.sql.shell.printing import Printer
-from ebbtide.sql.shell.settings import ClientSettings
-from ebbtide.sql.shell.waiting import Interrupts, Waiting
+from ebbtide.sql.results import Session
+from ebbtide.sql.shell.execution import BackgroundSession, Console, Interrupts, Waiting
+from ebbtide.sql.shell.show import ClientSettings, Printer
 
 if TYPE_CHECKING:
-    from ebbtide.sql.shell.client import Client
-    from ebbtide.sql.shell.scripts import Script
+    from ebbtide.sql.shell.script import Client, Script
 
 LIBRARIES = ("prompt_toolkit", "pygments", "wcwidth")
 """What a prompt needs."""
@@ -51,18 +46,17 @@ class Shell:
             _refuse_without_libraries()
         self._background = BackgroundSession(open_session)
         self._variables = variables
-        self._settings = settings
         self._console = console
-        self._is_interactive = is_interactive
+        self._printer = Printer(console, settings, pages=is_interactive)
         self._interrupts = Interrupts()
 
     @cached_property
     def _client(self) -> Client:
         """Loaded with the first statement: it takes longer than a prompt may."""
-        from ebbtide.sql.shell.client import Client
+        from ebbtide.sql.shell.script import Client
 
         waiting = Waiting(self._interrupts, self._console)
-        return Client(self._background, self._printer(), waiting, self._variables())
+        return Client(self._background, self._printer, waiting, self._variables())
 
     def run(self, scripts: Iterable[Script]) -> bool:
         """Execute scripts; return whether one of them said QUIT.
@@ -77,47 +71,30 @@ class Shell:
                 return True
         return False
 
-    def interact(self, state_folder: Path, error_text: Callable[[Exception], str]) -> None:
+    def interact(self, error_text: Callable[[Exception], str]) -> None:
         """Ask for statements and execute them, until the user leaves.
 
         Args:
-            state_folder: Where the history is.
             error_text: Writes an error.
         """
-        from ebbtide.sql.shell.interactive import interact
+        from ebbtide.sql.shell.prompt import interact, state_folder
 
-        interact(
-            self._background,
-            lambda: self._client,
-            self._console,
-            state_folder,
-            error_text,
-        )
+        interact(self._background, lambda: self._client, self._console, state_folder(), error_text)
 
     def __enter__(self) -> Self:
         self._interrupts.__enter__()
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._interrupts.__exit__(kind, error, trace)  # Ctrl-C now ends a closing that hangs
         self._background.close()
 
-    def _printer(self) -> Printer:
-        if not self._is_interactive:
-            return Printer(self._console, self._settings)
-        from ebbtide.sql.shell.view import ScreenPrinter
-
-        return ScreenPrinter(self._console, self._settings)
-
 
 def _refuse_without_libraries() -> None:
     try:
-        import ebbtide.sql.shell.interactive  # noqa: F401
+        import ebbtide.sql.shell.prompt  # noqa: F401
     except ModuleNotFoundError as error:
         if error.name in LIBRARIES:
             raise MissingExtraError.of_extra("sql", error.name) from error

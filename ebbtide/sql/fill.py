@@ -1,26 +1,28 @@
-"""INSERT INTO: a table and the changelog that fills it become a pipeline, a `defs.yaml`."""
+"""INSERT INTO: a table and the changelog that fills it become a pipeline, a `defs.yaml`.
+
+sqlglot says what a query is made of; its expressions are kept as they were written, since sqlglot would write some of them otherwise.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import sqlglot
 from pydantic import ValidationError
-from sqlglot import exp
+from sqlglot import Token, TokenType, exp
 
+from ebbtide import UpsertPipeline
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.spec.ddl import TableSchema, parse_ddl, type_ddl
 from ebbtide.spec.dialect import SparkSql
 from ebbtide.spec.pipeline import read_document
-from ebbtide.spec.upsert import UpsertPipeline
-from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Filled, write_pipeline
-from ebbtide.sql.declaring import kind_in_words
-from ebbtide.sql.functions import imported, refuse_indeterministic
+from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Filled, kind_in_words, write_pipeline
+from ebbtide.sql.declare import imported, refuse_indeterministic
 from ebbtide.sql.listing import quoted
 from ebbtide.sql.options import attributes_of, explained
-from ebbtide.sql.projection import Projection, read_projection
 from ebbtide.sql.statements import Insert
 from ebbtide.sql.tokens import Statement, keyword
 
@@ -53,8 +55,10 @@ class Filling:
     def expressions(self) -> list[str]:
         """What Spark evaluates for each row."""
         transform = self.attributes.get("transform", {})
+        selected = transform.get("select", {}).values()
         condition = transform.get("where")
-        return [*transform.get("select", {}).values(), *([] if condition is None else [condition])]
+        conditions = [] if condition is None else [condition]
+        return [*selected, *conditions]
 
 
 def plan_insert(catalog: Catalog, asked: Insert) -> Filling:
@@ -175,13 +179,7 @@ def _not_applicable(statement: Statement, got: str) -> SqlError:
     )
 
 
-def _again(
-    entry: Filled,
-    source: Declared,
-    query: exp.Select,
-    asked: Insert,
-    functions: dict[str, str],
-) -> Filling:
+def _again(entry: Filled, source: Declared, query: exp.Select, asked: Insert, functions: dict[str, str]) -> Filling:
     """Return the pipeline that is there, if the statement is the one that made it.
 
     Raises:
@@ -191,13 +189,8 @@ def _again(
     _, document = read_document(entry.location)
     stored = dict(document["attributes"])
     transform = stored.get("transform", stored)
-    table = Declared(
-        DeclaredKind.TABLE,
-        entry.name,
-        transform["schema"],
-        tuple(transform["key"]),
-        comment=stored.get("description", ""),
-    )
+    key, comment = tuple(transform["key"]), stored.get("description", "")
+    table = Declared(DeclaredKind.TABLE, entry.name, transform["schema"], key, comment=comment)
     attributes = _attributes(source, table, query, asked, functions)
     from_statement = {**attributes, "transform": attributes.get("transform")}
     others = [name for name, value in from_statement.items() if stored.get(name) != value]
@@ -221,33 +214,21 @@ def _attributes(
     attributes = attributes_of(source.options, table.options)
     projection = _projection(query, asked.query)
     selected = _selected(source, table, projection, asked)
-    own: dict[str, Any] = {
-        "name": table.name,
-        "description": table.comment or source.comment,
-    }
-    ordering = _ordering(source, attributes)
-    has_what_orders = set(ordering) <= set(selected)
+    named = {"name": table.name, "description": table.comment or source.comment}
+    of_table = {"schema": table.columns, "key": list(table.key)}
+    has_what_orders = set(_ordering(source, attributes)) <= set(selected)
     takes_all_rows = projection.where is None and has_what_orders
     if takes_all_rows and _takes_columns_as_they_are(source, table, selected):
-        own["schema"] = table.columns
-        own["key"] = list(table.key)
         if attributes["order"] == "arrival" and table.key != source.key:
-            materializer = attributes.setdefault("materializer", {})
-            materializer.setdefault("upsert_key", list(source.key))
-        return _in_order(own | attributes)
-    transform: dict[str, Any] = {
-        "schema": table.columns,
-        "select": selected,
-        "key": list(table.key),
+            attributes.setdefault("materializer", {}).setdefault("upsert_key", list(source.key))
+        return _in_order({**named, **of_table, **attributes})
+    transform = {**of_table, "select": selected, "where": projection.where, "functions": functions or None}
+    own = {
+        "schema": source.columns,
+        "key": list(source.key),
+        "transform": {name: value for name, value in transform.items() if value is not None},
     }
-    if projection.where is not None:
-        transform["where"] = projection.where
-    if functions:
-        transform["functions"] = functions
-    own["schema"] = source.columns
-    own["key"] = list(source.key)
-    own["transform"] = transform
-    return _in_order(own | attributes)
+    return _in_order({**named, **own, **attributes})
 
 
 def _projection(query: exp.Select, statement: Statement) -> Projection:
@@ -264,13 +245,8 @@ def _selected(
     asked: Insert,
 ) -> dict[str, str]:
     """Return each column of the table and the expression that fills it, by position."""
-    read = parse_ddl(source.columns).columns.names
-    expressions: list[str] = []
-    for each in projection.expressions:
-        if each == "*":
-            expressions += map(quoted, read)
-        else:
-            expressions.append(each)
+    read = list(map(quoted, parse_ddl(source.columns).columns.names))
+    expressions = [text for each in projection.expressions for text in (read if each == "*" else [each])]
     known = parse_ddl(table.columns).columns.names
     names = list(asked.columns) or known
     if len(names) != len(expressions):
@@ -280,11 +256,8 @@ def _selected(
             allowed=f"{len(names)}: {', '.join(names)}",
         )
     if sorted(names) != sorted(known):
-        raise SqlError.of(
-            f"The columns named behind '{table.name}' are not the table's.",
-            got=", ".join(names),
-            allowed=", ".join(known),
-        )
+        what = f"The columns named behind '{table.name}' are not the table's."
+        raise SqlError.of(what, got=", ".join(names), allowed=", ".join(known))
     return dict(zip(names, expressions, strict=True))
 
 
@@ -296,9 +269,7 @@ def _takes_columns_as_they_are(source: Declared, table: Declared, selected: dict
         is_same_column = expression in (name, quoted(name)) and name in read.columns.names
         if not is_same_column:
             return False
-        type_read = type_ddl(read.columns.field(name).type)
-        type_filled = type_ddl(filled.columns.field(name).type)
-        if type_read != type_filled or _default(read, name) != _default(filled, name):
+        if _column(read, name) != _column(filled, name):
             return False
     return set(source.key) <= set(selected)
 
@@ -313,9 +284,9 @@ def _ordering(source: Declared, attributes: dict[str, Any]) -> list[str]:
     return [name for name in names if name in known]
 
 
-def _default(table: TableSchema, name: str) -> tuple[bool, Any]:
-    """Return whether a column has a default, and which: records that lack the column have it for a value."""
-    return name in table.defaults, table.defaults.get(name)
+def _column(table: TableSchema, name: str) -> tuple[str, bool, Any]:
+    """Return a column's type, whether it has a default, and which: records that lack the column have it for a value."""
+    return type_ddl(table.columns.field(name).type), name in table.defaults, table.defaults.get(name)
 
 
 _ORDER = ("name", "description", "source", "format", "schema", "transform", "key", "order", "ttl")
@@ -323,14 +294,83 @@ _ORDER = ("name", "description", "source", "format", "schema", "transform", "key
 
 def _in_order(attributes: dict[str, Any]) -> dict[str, Any]:
     """Return attributes in the order in which people read them; empty ones left out."""
-    in_order = {}
-    for name in sorted(attributes, key=_place):
-        value = attributes[name]
-        if value != "":
-            in_order[name] = value
-    return in_order
+    known = [name for name in _ORDER if name in attributes]
+    names = dict.fromkeys([*known, *attributes])
+    return {name: attributes[name] for name in names if attributes[name] != ""}
 
 
-def _place(name: str) -> int:
-    """Return where an attribute stands; those that are not in the order come last, as they are."""
-    return _ORDER.index(name) if name in _ORDER else len(_ORDER)
+@dataclass(frozen=True)
+class Projection:
+    """`SELECT expressions FROM source [WHERE condition]`.
+
+    Args:
+        expressions: Each as text, without its alias.
+        where: The condition as text.
+    """
+
+    expressions: tuple[str, ...]
+    where: str | None = None
+
+
+def read_projection(query: Statement, has_alias: Sequence[bool], qualifiers: Collection[str]) -> Projection:
+    """Read a query over one source that has no other clauses.
+
+    Args:
+        query: Such a one; sqlglot can parse it.
+        has_alias: Of each expression, whether a name follows it.
+        qualifiers: Names of the source, that may stand before its columns; they are left out.
+    """
+    words = [keyword(token) for token in query.tokens]
+    outer = _outside_brackets(query.tokens)
+    from_ = next(at for at in outer if words[at] == "FROM" and words[at - 1] != "DISTINCT")
+    commas = [at for at in outer if words[at] == "," and at < from_]
+    texts = []
+    before = [0, *commas]
+    behind = [*commas, from_]
+    for start, end, is_named in zip(before, behind, has_alias, strict=True):
+        part = query.tokens[start + 1 : end]
+        own = _without_alias(part) if is_named else part
+        texts.append(_without_qualifiers(query, own, qualifiers))
+    wheres = [at for at in outer if words[at] == "WHERE" and at > from_]
+    where = None
+    if wheres:
+        condition = query.tokens[wheres[0] + 1 :]
+        where = _without_qualifiers(query, condition, qualifiers)
+    return Projection(tuple(texts), where)
+
+
+def _without_alias(tokens: Sequence[Token]) -> Sequence[Token]:
+    """Return the tokens of an expression without the name that follows it, and its AS."""
+    n_alias = 2 if keyword(tokens[-2]) == "AS" else 1
+    return tokens[:-n_alias]
+
+
+def _outside_brackets(tokens: Sequence[Token]) -> list[int]:
+    """Return the numbers of the tokens that stand in no brackets."""
+    depth = 0
+    found = []
+    for at, token in enumerate(tokens):
+        mark = keyword(token)
+        if mark in {")", "]"}:
+            depth -= 1
+        if depth == 0:
+            found.append(at)
+        if mark in {"(", "["}:
+            depth += 1
+    return found
+
+
+def _without_qualifiers(query: Statement, tokens: Sequence[Token], qualifiers: Collection[str]) -> str:
+    """Return the text of some tokens, without qualifiers."""
+    part = query.part(tokens)
+    text = part.text
+    pairs = list(pairwise(part.tokens))
+    for name, dot in reversed(pairs):  # from the end on, so that offsets stay right
+        if dot.text == "." and _is_qualifier(name, qualifiers):
+            text = text[: name.start] + text[dot.end + 1 :]
+    return text
+
+
+def _is_qualifier(token: Token, qualifiers: Collection[str]) -> bool:
+    is_name = token.token_type in (TokenType.VAR, TokenType.IDENTIFIER)
+    return is_name and token.text.lower() in qualifiers

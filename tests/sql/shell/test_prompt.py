@@ -37,8 +37,8 @@ def test_a_statement_over_several_lines_is_executed_at_its_semicolon(shell):
     terminal.shows("->")
     terminal.type("FROM few;", "enter")
     shown = terminal.prompts("(2 rows)")
-    assert " 1 | Ada" in shown
-    assert " 2 | NULL" in shown
+    assert "|  1 | Ada  |" in shown
+    assert "|  2 | NULL |" in shown
 
 
 def test_prompt_stands_while_the_session_is_still_being_opened(shell, tmp_path):
@@ -71,7 +71,7 @@ def test_words_are_completed_as_the_session_knows_them(shell):
     terminal.type(";", "enter")
     terminal.prompts("SET result-format = vertical;")
     terminal.type("SELECT * FROM few;", "enter")
-    terminal.shows("--- row 2 ---", "name | NULL")
+    terminal.shows("[ 2. row ]", "name | NULL")
 
 
 def test_ctrl_c_cancels_a_statement_and_the_shell_lives(shell):
@@ -104,46 +104,50 @@ def test_ctrl_c_at_the_prompt_clears_the_line(shell):
     assert "Error" not in terminal.text
 
 
-def test_rows_that_do_not_fit_are_shown_in_pages(shell):
+def test_rows_that_do_not_fit_are_in_the_pager(shell):
     terminal = shell()
     terminal.type("SELECT * FROM many;", "enter")
-    shown = terminal.shows("row 1 of 100+", "name 21")
+    shown = terminal.shows("| id | name", "name 19")
     assert "name 22" not in shown
-    assert "long long long long long long long long…" in shown
-    terminal.type("page down")
-    terminal.shows("row 23 of", "name 22")
-    terminal.type("/", "NAME 473", "enter")
-    terminal.shows("row 474 of 500 ")
-    terminal.type("n")
-    terminal.shows("row 474 of 500 ")
-    terminal.type("/", "nothing like it", "enter")
-    terminal.shows("Not found: 'nothing like it'")
-    terminal.type("home")
-    terminal.shows("row 1 of 500")
-    terminal.type("right")
-    terminal.hides(" id ")
-    terminal.type("down", "enter")
-    terminal.shows("row 2   q: back", "東京 \\x1b[2J")
+    terminal.type(" ")
+    terminal.shows("name 22")
+    terminal.type("/name 473", "enter")
+    terminal.shows("| 473 | name 473 |", "東京 \\x1b[2J")
+    terminal.hides("name 470")
     terminal.type("q")
-    terminal.shows("row 2 of 500")
-    terminal.type("r")
-    terminal.shows("row 1 of 100+")
-    terminal.type("q")
-    terminal.prompts("(100 rows read)")
+    terminal.prompts("(500 rows)")
     assert b"\x1b[2J" not in terminal.written.split(b"many")[1]
+
+
+def test_rows_that_are_too_wide_are_in_the_pager_and_cut_at_its_edge(shell):
+    terminal = shell()
+    terminal.type("SELECT * FROM many LIMIT 9;", "enter")
+    shown = terminal.shows("| id | name", "| name 8 |")
+    assert shown.count("name 7") == 1
+    assert len(shown.splitlines()) < 20
+    terminal.type("q")
+    terminal.prompts("(9 rows)")
+
+
+def test_pager_is_the_one_of_the_user_and_is_left_before_all_rows_are_read(shell, tmp_path):
+    pager = tmp_path / "pager"
+    pager.write_text("#!/bin/sh\nhead -n 4 | sed 's/^/paged /'\n")
+    pager.chmod(0o700)
+    terminal = shell(PAGER=str(pager), ROWS="1000000")
+    terminal.type("SELECT * FROM many;", "enter")
+    terminal.prompts("paged |  0 | name 0 ", "rows read)")
+    terminal.type("SELECT * FROM few;", "enter")
+    assert "paged" not in terminal.prompts("(2 rows)").rpartition("few;")[2]
 
 
 def test_changes_go_on_until_they_are_left(shell):
     terminal = shell()
     terminal.type("SELECT * FROM few EMIT CHANGES;", "enter")
-    shown = terminal.shows("-U", "+U", "step")
+    shown = terminal.shows("| -U |", "| +U |")
     terminal.until(lambda: terminal.text != shown, "further changes")
-    terminal.type("home")
-    terminal.shows("change 1 of", "+I")
-    terminal.type("end")
-    terminal.hides("change 1 of")
-    terminal.type("q")
-    terminal.prompts("changes read)", "Go on from here: EMIT CHANGES FROM 'step-")
+    assert b"\x1b[32m| +I |" in terminal.written
+    terminal.type("ctrl-c")
+    terminal.prompts("changes read)", "Go on from here: EMIT CHANGES FROM 'step-", "Cancelled.")
     terminal.type("SELECT * FROM few;", "enter")
     terminal.prompts("(2 rows)")
 

@@ -5,7 +5,7 @@ import yaml
 
 from ebbtide.errors import SqlError
 from ebbtide.spec.load import load
-from ebbtide.sql.filling import plan_insert, write_filling
+from ebbtide.sql.fill import plan_insert, write_filling
 from ebbtide.sql.parsing import parse_text
 
 pytestmark = pytest.mark.usefixtures("declared")

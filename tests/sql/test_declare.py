@@ -9,7 +9,7 @@ import yaml
 from ebbtide.errors import ConfigError, EbbtideError, SqlError
 from ebbtide.spec.load import load
 from ebbtide.sql.catalog import DeclaredKind
-from ebbtide.sql.filling import plan_insert, write_filling
+from ebbtide.sql.fill import plan_insert, write_filling
 from ebbtide.sql.parsing import parse_text
 
 
@@ -120,7 +120,10 @@ def test_function_is_declared_and_dropped(do):
         ("STOP JOB '1'", "There is no such job"),
         ("SET nope = 1", "no such setting. Got: nope"),
         ("SET max-rows = many", "does not take this value. Got: many. Allowed: a number"),
-        ("SET dagster-url = 'http://127.0.0.1:1'", "The setting 'dagster-url' is fixed"),
+        (
+            "SET dagster-url = 'http://127.0.0.1:1'",
+            "Jobs are processes. To run pipelines in Dagster let it load the same definitions",
+        ),
         ("RESET nope", "no such setting"),
         ("USE elsewhere", "no such catalog. Got: elsewhere. Allowed: default"),
         ("CREATE MATERIALIZED VIEW v AS SELECT 1", "reads no table of a pipeline"),

@@ -8,14 +8,9 @@ import pytest
 from memory_session import MemorySession
 
 from ebbtide.errors import ConfigError, EbbtideError, SessionGoneError, SqlError, SqlSyntaxError
-from ebbtide.sql.shell.background import BackgroundSession
-from ebbtide.sql.shell.client import Client
-from ebbtide.sql.shell.console import Console
-from ebbtide.sql.shell.printing import Printer
-from ebbtide.sql.shell.scripts import MOST_NESTED, Script, ScriptFailedError
-from ebbtide.sql.shell.settings import ClientSettings
-from ebbtide.sql.shell.variables import variables
-from ebbtide.sql.shell.waiting import Interrupts, Waiting
+from ebbtide.sql.shell.execution import BackgroundSession, Console, Interrupts, Waiting
+from ebbtide.sql.shell.script import MOST_NESTED, Client, Script, ScriptFailedError, variables
+from ebbtide.sql.shell.show import ClientSettings, Printer
 
 
 class Written:
@@ -42,7 +37,9 @@ def written(tmp_path):
 
 def test_statements_are_executed_in_order_and_messages_said(written):
     shown = written.run("SET a = 1; SELECT * FROM few;\nSHOW TABLES")
-    assert shown == "a is 1.\nid | name\n---+-----\n 1 | Ada\n 2 | NULL\n(2 rows)\nname\n----\nfew\n(1 row)\n"
+    few = "+----+------+\n| id | name |\n|----+------|\n|  1 | Ada  |\n|  2 | NULL |\n+----+------+\n"
+    names = "+------+\n| name |\n|------|\n| few  |\n+------+\n"
+    assert shown == f"a is 1.\n{few}(2 rows)\n{names}(1 row)\n"
 
 
 def test_data_formats_have_nothing_but_data(written):

@@ -1,39 +1,116 @@
-"""CREATE and DROP of sources, tables and functions: checked whole before a file is written."""
+"""CREATE and DROP of sources, tables and functions: checked whole before a file is written; functions imported, and registered with Spark."""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from ebbtide import UpsertPipeline
 from ebbtide.delta import log
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.paths import resolve
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import parse_ddl
-from ebbtide.spec.pipeline import NAME, project_of
-from ebbtide.spec.row_functions import TARGET
-from ebbtide.spec.upsert import UpsertPipeline
-from ebbtide.spec.view import MaterializedView
+from ebbtide.spec.pipeline import project_of
+from ebbtide.spec.row_functions import TARGET, RowFunction, UnfitFunctionError, make_importable, refuse_own_name
 from ebbtide.sql import statements as ast
 from ebbtide.sql.catalog import (
     PIPELINE,
     Catalog,
     Declared,
     DeclaredKind,
-    Entry,
     Filled,
+    existing_kind,
+    kind_in_words,
+    kind_of,
     remove_definition,
     write_declared,
 )
-from ebbtide.sql.functions import imported, refuse_standard_library
 from ebbtide.sql.options import attributes_of, explained, refuse_unfit, texts
 from ebbtide.sql.statements import IfThere, ObjectKind
+from ebbtide.sql.tokens import Statement
 from ebbtide.sql.views import drop_view, users_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def imported(catalog: Catalog, declared: Declared) -> RowFunction:
+    """Import a function, from the definitions' project, the current folder, or what is installed.
+
+    Raises:
+        SqlError: it cannot be called in SQL.
+    """
+    make_importable(project_of(catalog.folder))
+    try:
+        refuse_own_name(declared.name)
+        return RowFunction.load(declared.target)
+    except UnfitFunctionError as error:
+        raise SqlError(f"The function '{declared.name}' cannot be called: {error}.") from error
+
+
+def refuse_standard_library(target: str) -> None:
+    """Refuse a module of Python's own without importing it: what it does when imported is none of a project's functions.
+
+    Args:
+        target: `module:name`.
+
+    Raises:
+        SqlError: it is one.
+    """
+    package = target.partition(":")[0].partition(".")[0]
+    if package not in sys.stdlib_module_names:
+        return
+    raise SqlError.of(
+        "A function of Python's standard library cannot be declared.",
+        got=target,
+        allowed="modules of the project, of the current folder, and installed ones",
+        next_step="Write a function in a module of the project that calls it.",
+    )
+
+
+def refuse_indeterministic(declared: Declared) -> None:
+    """Refuse a function in what is evaluated more than once.
+
+    Raises:
+        SqlError: it was not declared deterministic.
+    """
+    if declared.is_deterministic:
+        return
+    raise SqlError.of(
+        f"The function '{declared.name}' is not declared deterministic, and rows are evaluated more than once.",
+        allowed="functions whose value follows from their arguments alone",
+        next_step=f"If it is so: CREATE OR REPLACE FUNCTION {declared.name} AS '{declared.target}' DETERMINISTIC.",
+    )
+
+
+def called(statement: Statement, functions: Mapping[str, Declared]) -> list[Declared]:
+    """Return the functions that a statement calls."""
+    names = {name.text.lower() for name, after in pairwise(statement.tokens) if after.text == "("}
+    return [function for name, function in functions.items() if name in names]
+
+
+def register(spark: SparkSession, catalog: Catalog, statement: Statement) -> None:
+    """Make the functions that a statement calls known to a session.
+
+    Raises:
+        SqlError: one cannot be called.
+    """
+    functions = called(statement, catalog.declared(DeclaredKind.FUNCTION))
+    if not functions:
+        return
+    from ebbtide.runtime.row_functions import session_function
+
+    for declared in functions:
+        function = session_function(declared.name, imported(catalog, declared))
+        spark.udf.register(declared.name, function)
 
 
 def create_source(catalog: Catalog, asked: ast.CreateSource) -> str:
@@ -63,15 +140,11 @@ def create_table(catalog: Catalog, asked: ast.CreateTable) -> str:
         names = parse_ddl(asked.columns).columns.names
     except ConfigError as error:
         raise explained(error, asked.options) from error
-    strangers = [name for name in asked.key if name not in names]
+    strangers = ", ".join(name for name in asked.key if name not in names)
     if strangers:
-        raise SqlError.of(
-            f"The key of '{asked.name}' has columns that it lacks.",
-            got=", ".join(strangers),
-            allowed=", ".join(names),
-        )
-    declared = _declared(DeclaredKind.TABLE, asked)
-    return _write(catalog, declared, asked.if_there)
+        what = f"The key of '{asked.name}' has columns that it lacks."
+        raise SqlError.of(what, got=strangers, allowed=", ".join(names))
+    return _write(catalog, _declared(DeclaredKind.TABLE, asked), asked.if_there)
 
 
 def create_function(catalog: Catalog, asked: ast.CreateFunction) -> str:
@@ -81,19 +154,11 @@ def create_function(catalog: Catalog, asked: ast.CreateFunction) -> str:
         SqlError: it cannot be imported, nothing says what it returns, or the name is taken or Spark's own.
     """
     if not re.fullmatch(TARGET, asked.target):
-        raise SqlError.of(
-            f"'{asked.name}' stands for no function.",
-            got=asked.target,
-            allowed="'module:name'",
-        )
+        raise SqlError.of(f"'{asked.name}' stands for no function.", got=asked.target, allowed="'module:name'")
     refuse_standard_library(asked.target)
-    declared = Declared(
-        DeclaredKind.FUNCTION,
-        asked.name.lower(),
-        target=asked.target,
-        is_deterministic=asked.is_deterministic,
-    )
-    _existing(catalog, declared, asked.if_there)
+    name, is_deterministic = asked.name.lower(), asked.is_deterministic
+    declared = Declared(DeclaredKind.FUNCTION, name, target=asked.target, is_deterministic=is_deterministic)
+    existing_kind(catalog.entries(), declared.name, declared.kind.value, asked.if_there)
     function = imported(catalog, declared)  # runs the module: all that can be refused without is refused before
     if asked.is_deterministic and not function.is_deterministic:
         raise SqlError.of(
@@ -120,11 +185,8 @@ def drop(catalog: Catalog, asked: ast.Drop) -> str:
         raise SqlError.of(f"There is no {what} '{name}'.", got=kind_in_words(entry))
     users = users_of(entries, name)
     if users:
-        raise SqlError.of(
-            f"'{name}' is read by materialized views.",
-            got=", ".join(users),
-            next_step="Drop these first.",
-        )
+        what = f"'{name}' is read by materialized views."
+        raise SqlError.of(what, got=", ".join(users), next_step="Drop these first.")
     if isinstance(entry, Declared):
         _drop_declared(catalog, entry)
     elif asked.kind is ObjectKind.MATERIALIZED_VIEW:
@@ -134,31 +196,10 @@ def drop(catalog: Catalog, asked: ast.Drop) -> str:
     return f"Dropped {what} '{name}'."
 
 
-def kind_of(entry: Entry) -> ObjectKind:
-    """Return what statements call an entry."""
-    if isinstance(entry, Filled):
-        is_view = isinstance(entry.spec, MaterializedView)
-        return ObjectKind.MATERIALIZED_VIEW if is_view else ObjectKind.TABLE
-    return ObjectKind(entry.kind.upper())
-
-
-def kind_in_words(entry: Entry | None) -> str:
-    """Say what there is of a name, for an error."""
-    if entry is None:
-        return "nothing of this name"
-    kind = kind_of(entry).lower()
-    return f"a {kind}"
-
-
 def pipeline_of_source(source: Declared) -> dict[str, Any]:
     """Return the attributes of the pipeline that would keep a source's rows as they are; it shows whether the source is usable."""
-    attributes = attributes_of(source.options)
-    own = {
-        "name": source.name,
-        "schema": source.columns,
-        "key": list(source.key),
-    }
-    return {**own, **attributes}
+    own = {"name": source.name, "schema": source.columns, "key": list(source.key)}
+    return {**own, **attributes_of(source.options)}
 
 
 def _declared(kind: DeclaredKind, asked: ast.Declaration) -> Declared:
@@ -210,35 +251,8 @@ def _drop_pipeline(catalog: Catalog, entry: Filled) -> None:
 
 
 def _write(catalog: Catalog, declared: Declared, if_there: IfThere) -> str:
-    existing = _existing(catalog, declared, if_there)
+    existing = existing_kind(catalog.entries(), declared.name, declared.kind.value, if_there)
     if existing is not None and if_there is IfThere.KEEP:
         return f"There is a {existing} '{declared.name}' already."
     write_declared(catalog, declared)
     return f"Created {declared.kind.value} '{declared.name}'."
-
-
-def _existing(catalog: Catalog, declared: Declared, if_there: IfThere) -> str | None:
-    """Return what there is of a declaration's name; None if nothing is.
-
-    Raises:
-        SqlError: it is no name, or what there is may neither stay nor be replaced.
-    """
-    name = declared.name
-    what = declared.kind.value
-    if not re.fullmatch(NAME, name):
-        raise SqlError.of(
-            f"This is no name of a {what}.",
-            got=name,
-            allowed="lower-case letters, digits and underscores, 63 at most",
-        )
-    entry = catalog.entries().get(name)
-    if entry is None:
-        return None
-    kind = kind_of(entry).lower()
-    replaces = if_there is IfThere.REPLACE and kind == what
-    if if_there is not IfThere.KEEP and not replaces:
-        raise SqlError.of(
-            f"There is a {kind} '{name}' already.",
-            next_step="Take another name, or IF NOT EXISTS, or drop it first.",
-        )
-    return kind

@@ -1,30 +1,133 @@
-"""The client: what is its own it does itself, all else it gives to the session."""
+"""Statements of a text, one after the other: what is the client's own it does itself, all else it gives to the session."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from ebbtide.errors import EbbtideError, SessionGoneError, SqlError
+from ebbtide.errors import ConfigError, EbbtideError, SessionGoneError, SqlError
 from ebbtide.sql import statements as ast
 from ebbtide.sql.parsing import parse
 from ebbtide.sql.reference import help_text
 from ebbtide.sql.results import Result, ResultColumn, ResultKind
-from ebbtide.sql.shell.background import BackgroundSession
-from ebbtide.sql.shell.execution import Execution
-from ebbtide.sql.shell.printing import Printer
-from ebbtide.sql.shell.scripts import Script, ScriptFailedError, placed
-from ebbtide.sql.shell.variables import substituted
-from ebbtide.sql.shell.waiting import Waiting
+from ebbtide.sql.shell.execution import BackgroundSession, Execution, Waiting
+from ebbtide.sql.shell.show import Printer
 from ebbtide.sql.tokens import Statement, keyword, split
 
 OWN = {"SOURCE", "SET", "RESET", *ast.Client, "EXIT"}
 """How statements begin that may be the client's."""
-_WATCH = re.compile(r"\\watch(?:\s+(\d+(?:\.\d+)?))?\s*;?")
 WATCH_S = 2.0
 """How often `\\watch` asks, if it does not say."""
+MOST_NESTED = 16
+"""Files that SOURCE reads within each other: more is a circle."""
+_WATCH = re.compile(r"\\watch(?:\s+(\d+(?:\.\d+)?))?\s*;?")
+_REFERENCE = re.compile(r"\$\{([^}]*)\}")
+_NAME = re.compile(r"[A-Za-z_][\w.-]*")
+
+
+class ScriptFailedError(Exception):
+    """Raised when a statement of a script failed.
+
+    Args:
+        where: File and line of the statement.
+        error: What it failed with.
+    """
+
+    def __init__(self, where: str, error: Exception) -> None:
+        super().__init__(f"{where}: {error}")
+        self.where = where
+        self.error = error
+
+
+@dataclass(frozen=True)
+class Script:
+    """A text of statements: a file, an argument, standard input, or what was typed.
+
+    Args:
+        name: For people: its file, for instance.
+        text: It.
+        folder: What the names of files in it are relative to.
+        depth: How many scripts it is read within.
+    """
+
+    name: str
+    text: str
+    folder: Path
+    depth: int = 0
+
+    @classmethod
+    def read(cls, file: Path, depth: int = 0) -> Script:
+        """Read a file.
+
+        Raises:
+            ConfigError: it cannot be read.
+        """
+        try:
+            text = file.read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError.of(
+                f"The script '{file}' cannot be read.", got=str(error), allowed="a text file in UTF-8"
+            ) from error
+        return cls(str(file), text, file.parent, depth)
+
+    def nested(self, file: str) -> Script:
+        """Read a file that this one names.
+
+        Raises:
+            SqlError: it is nested too deep.
+            ConfigError: it cannot be read.
+        """
+        if self.depth == MOST_NESTED:
+            raise SqlError.of(
+                f"SOURCE '{file}' is nested too deep.",
+                allowed=f"{MOST_NESTED} scripts within each other",
+                next_step="A script must not name itself, or one that names it.",
+            )
+        return Script.read(self.folder / Path(file).expanduser(), self.depth + 1)
+
+
+def variables(definitions: Iterable[str]) -> dict[str, str]:
+    """Read definitions of variables, `name=value`.
+
+    Raises:
+        ConfigError: one is not of this form, or a name is there twice.
+    """
+    found: dict[str, str] = {}
+    for definition in definitions:
+        name, equals, value = definition.partition("=")
+        if not equals or not _NAME.fullmatch(name):
+            raise ConfigError.of("-D defines no variable.", got=definition, allowed="name=value")
+        if name in found:
+            raise ConfigError.of(f"-D defines the variable '{name}' twice.", allowed="each once")
+        found[name] = value
+    return found
+
+
+def substituted(text: str, values: Mapping[str, str]) -> str:
+    """Replace `${name}` in a statement.
+
+    Raises:
+        SqlError: one is not defined.
+
+    Example:
+        >>> substituted("SELECT * FROM ${table}", {"table": "orders"})
+        'SELECT * FROM orders'
+    """
+
+    def value(reference: re.Match[str]) -> str:
+        name = reference[1]
+        if name not in values:
+            raise SqlError.of(
+                f"The variable '{name}' is not defined.",
+                allowed=", ".join(values) or "none: no variable is defined",
+                next_step=f"Define it: -D {name}=VALUE.",
+            )
+        return values[name]
+
+    return _REFERENCE.sub(value, text)
 
 
 class Client:
@@ -34,21 +137,17 @@ class Client:
         background: The session.
         printer: Shows results.
         waiting: Waits for them.
-        variables: Name to value, of `${name}`.
+        values: Of variables, by name.
     """
 
     def __init__(
-        self,
-        background: BackgroundSession,
-        printer: Printer,
-        waiting: Waiting,
-        variables: Mapping[str, str],
+        self, background: BackgroundSession, printer: Printer, waiting: Waiting, values: Mapping[str, str]
     ) -> None:
         self.has_quit = False
         self._background = background
         self._printer = printer
         self._waiting = waiting
-        self._variables = variables
+        self._values = values
         self._last_query: str | None = None
 
     def run(self, script: Script) -> None:
@@ -60,7 +159,7 @@ class Client:
         """
         where = script.name
         try:
-            for statement in script.statements():
+            for statement in split(script.text):
                 where = f"{script.name}, line {statement.place.line}"
                 self.execute(statement, script)
                 if self.has_quit:
@@ -85,7 +184,7 @@ class Client:
             self._watch(line)
             return
         script = Script("typed", text, Path.cwd())
-        for statement in script.statements():
+        for statement in split(text):
             self.execute(statement, script)
             if self.has_quit:
                 return
@@ -102,23 +201,19 @@ class Client:
             ScriptFailedError: it was a SOURCE, and a statement of that script failed.
             KeyboardInterrupt: Ctrl-C came; the statement was cancelled.
         """
-        text = placed(statement, substituted(statement.text, self._variables))
+        text = _placed(statement, substituted(statement.text, self._values))
         may_be_own = keyword(statement.tokens[0]) in OWN
         if may_be_own and self._did(parse(_one(text)), script):
             return
-        result = self._ask(text, self._printer)
+        result = self._ask(text)
         if result.kind is ResultKind.ROWS:
             self._last_query = text
 
     def _watch(self, line: str) -> None:
-        """Execute the last query again and again."""
+        """Execute the last query again and again, its rows printed whatever the terminal's size."""
         command = _WATCH.fullmatch(line)
         if command is None:
-            raise SqlError.of(
-                "There is no such command.",
-                got=line,
-                allowed="\\watch SECONDS",
-            )
+            raise SqlError.of("There is no such command.", got=line, allowed="\\watch SECONDS")
         if self._last_query is None:
             raise SqlError.of("There is no query to watch.", allowed="\\watch after a SELECT that returned rows")
         seconds = float(command[1] or WATCH_S)
@@ -141,7 +236,8 @@ class Client:
             case ast.RunScript(file):
                 self.run(script.nested(file))
             case ast.SetOption(key, None) if key in settings.values():
-                self._show_setting(key)
+                columns = (ResultColumn("key"), ResultColumn("value"))
+                self._printer.table(columns, [[key, settings.values()[key]]])
             case ast.SetOption(key, str(value)) if key in settings.values():
                 settings.set(key, value)
             case ast.Reset(key) if key in settings.values():
@@ -157,13 +253,9 @@ class Client:
                 return False
         return True
 
-    def _show_setting(self, key: str) -> None:
-        columns = (ResultColumn("key"), ResultColumn("value"))
-        value = self._printer.settings.values()[key]
-        self._printer.table(columns, [[key, value]])
-
-    def _ask(self, text: str, printer: Printer) -> Result:
+    def _ask(self, text: str, printer: Printer | None = None) -> Result:
         """Let the session execute a statement, and show what comes of it."""
+        printer = printer or self._printer
         session = self._waiting.until(self._background.get, "Opening the session")
         with Execution(session, text, self._waiting) as execution:
             try:
@@ -182,9 +274,10 @@ def _one(text: str) -> Statement:
     """Return the statement of a text, with variables replaced; a variable may have made several of it."""
     found = split(text)
     if len(found) != 1:
-        raise SqlError.of(
-            "This is not one statement.",
-            got=f"{len(found)} statements",
-            allowed="one",
-        )
+        raise SqlError.of("This is not one statement.", got=f"{len(found)} statements", allowed="one")
     return found[0]
+
+
+def _placed(statement: Statement, text: str) -> str:
+    """Return a statement's text with empty lines and spaces in front: places in errors are then those of its script."""
+    return "\n" * (statement.place.line - 1) + " " * (statement.place.column - 1) + text
