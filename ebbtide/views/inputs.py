@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,19 +21,14 @@ from ebbtide.sources.source import (
     Source,
 )
 from ebbtide.state_table.layout import newest_step
-from ebbtide.state_table.staged import Stager
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
-    from ebbtide.runtime.guests import ViewStaging
-    from ebbtide.views.lineage import Lineage
 
 
 @dataclass(frozen=True)
 class ViewTables(Source):
-    """The tables that a view reads; see `ebbtide.runtime.guests.ViewSource`. What was read stands in the step's facts as `view`.
+    """The tables that a view reads. What was read stands in the step's facts as `frontier.view`.
 
     Args:
         view: The view.
@@ -42,32 +37,6 @@ class ViewTables(Source):
 
     view: MaterializedView
     root: str
-
-    @staticmethod
-    def analyse(
-        spark: SparkSession,
-        query: str,
-        tables: Mapping[str, StructType],
-        keys: Mapping[str, Sequence[str]],
-    ) -> Lineage:
-        """See `ViewSource`."""
-        from ebbtide.views.query import analyse, new_session
-
-        return analyse(new_session(spark), query, tables, keys)
-
-    def stage(
-        self,
-        spark: SparkSession,
-        sink: str,
-        stager: Stager,
-        staging: ViewStaging,
-    ) -> tuple[list[str], str]:
-        """See `ViewSource`."""
-        from ebbtide.views.recompute import Recomputing
-
-        recomputing = Recomputing(spark, self, sink, staging.last, staging.to)
-        results = recomputing.stage(stager, staging.step, staging.wall_ms)
-        return results, recomputing.extent.reason
 
     def location(self, name: str) -> str:
         """Return where an input's table is."""

@@ -16,7 +16,7 @@ def _found_again():
 
 def test_source_of_views_is_found_by_its_entry_point():
     found = view_source()
-    assert f"{found.__module__}.{found.__name__}" == "ebbtide.views.inputs.ViewTables"
+    assert f"{found.__module__}.{found.__name__}" == "ebbtide.views.source.ComputedTables"
     assert isinstance(found(None, "root"), ViewSource)
 
 

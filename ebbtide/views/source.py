@@ -1,0 +1,46 @@
+"""Materialized views as the runtime finds them, by an entry point: their tables as a source, and what computes their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ebbtide.state_table.staged import Stager
+from ebbtide.views.inputs import ViewTables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from ebbtide.runtime.guests import ViewStaging
+    from ebbtide.views.lineage import Lineage
+
+
+class ComputedTables(ViewTables):
+    """The tables that a view reads, and what computes it from them; see `ebbtide.runtime.guests.ViewSource`."""
+
+    @staticmethod
+    def analyse(
+        spark: SparkSession,
+        query: str,
+        tables: Mapping[str, StructType],
+        keys: Mapping[str, Sequence[str]],
+    ) -> Lineage:
+        """See `ViewSource`."""
+        from ebbtide.views.query import analyse, new_session
+
+        return analyse(new_session(spark), query, tables, keys)
+
+    def stage(
+        self,
+        spark: SparkSession,
+        sink: str,
+        stager: Stager,
+        staging: ViewStaging,
+    ) -> tuple[list[str], str]:
+        """See `ViewSource`."""
+        from ebbtide.views.recompute import Recomputing
+
+        recomputing = Recomputing(spark, self, sink, staging.last, staging.to)
+        results = recomputing.stage(stager, staging.step, staging.wall_ms)
+        return results, recomputing.extent.reason
