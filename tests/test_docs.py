@@ -22,6 +22,7 @@ from ebbtide import (
 from ebbtide.maintenance.operation_page import section_of
 from ebbtide.maintenance.registry import operations
 from ebbtide.spec import parts
+from ebbtide.spec.extensions import OtherSink
 from ebbtide.spec.kafka import KafkaSource, KafkaStart, SchemaRegistry
 from ebbtide.spec.transform import Transform
 from ebbtide.spec.upsert import MaterializerConfig, SequenceOrder
@@ -56,6 +57,7 @@ MODELS: tuple[type[BaseModel], ...] = (
     parts.SchedulesConfig,
     parts.FreshnessConfig,
     parts.DeltaSink,
+    OtherSink,
 )
 
 

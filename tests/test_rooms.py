@@ -42,6 +42,7 @@ ROOMS = {
     "dagster": {"dagster", "pydantic"} | SPARK,
     "functions": set(),
     "testing": COLUMNS,
+    "extend": set(),
     "proposal": COLUMNS | {"yaml"},
     "replay": COLUMNS,
     "cli": {"yaml", "pyarrow", "pydantic"} | SPARK,
@@ -94,6 +95,7 @@ DEAR = {"pyspark", "py4j", "delta", "pandas", "numba", "confluent_kafka", "obsto
 LOADS = {
     "ebbtide": set(),
     "ebbtide.cli.main": set(),
+    "ebbtide.extend": set(),
     "ebbtide.inspect.backlog": set(),
     "ebbtide.inspect.status": set(),
     "ebbtide.maintenance.pausing": set(),

@@ -20,7 +20,7 @@ from ebbtide.proposal.sample import Sample, take_sample
 from ebbtide.proposal.several import several_attributes
 from ebbtide.proposal.spec import Proposal, propose
 from ebbtide.proposal.topic import usable_topic
-from ebbtide.runtime.plan import registry_of
+from ebbtide.runtime.kinds import registry_of
 from ebbtide.sources import listing
 from ebbtide.sources.kafka.client import Client
 from ebbtide.sources.kafka.listing import topics_like

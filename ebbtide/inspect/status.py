@@ -41,7 +41,8 @@ class Status:
         other_tables: Records of other tables than the source's in the last hundred steps.
         ignored_columns: Columns that records of the last hundred steps had and the schema has not.
         evolved: Columns that were taken in and that the spec's file lacks, to their types as DDL.
-        sink_version: Version of the sink table; None if it is gone.
+        sink_type: Kind of the sink.
+        sink_version: Version of the sink table; None if it is gone, or no Delta table.
         state_version: Version of the state table.
         sink_rows: Rows of the sink; None if it is gone, or if files of another client do not say.
         state_rows: Stored rows of the state: entries, and older versions of them that no fold has taken away yet.
@@ -66,6 +67,7 @@ class Status:
     other_tables: int = 0
     ignored_columns: tuple[str, ...] = ()
     evolved: Mapping[str, str] = field(default_factory=dict)
+    sink_type: str = "delta"
     sink_version: int | None = None
     state_version: int | None = None
     sink_rows: int | None = None
@@ -93,7 +95,9 @@ class Status:
             lines.append(f"  watermark {watermark}")
         rows = "" if self.sink_rows is None else f", {amount(self.sink_rows, 'row')}"
         sink = f"sink {self.root}/sink, version {self.sink_version}{rows}, changed last by step {self.sink_step}"
-        if self.sink_version is None:
+        if self.sink_type != "delta":
+            sink = f"sink of type {self.sink_type}, changed last by step {self.sink_step}"
+        elif self.sink_version is None:
             sink = f"sink {self.root}/sink is gone"
         lines.append(f"  {sink}; state version {self.state_version}")
         if self.in_quarantine:
@@ -176,6 +180,7 @@ def status(spec: Pipeline, root: str) -> Status:
         other_tables=other_tables,
         ignored_columns=tuple(sorted(ignored.difference(known))),
         evolved=dict(tables.evolved),
+        sink_type=spec.sink.type,
         sink_version=None if sink is None else sink.version,
         sink_rows=None if sink is None else sink.live_rows,
         state_rows=None if state is None else state.live_rows,

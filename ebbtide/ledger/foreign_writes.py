@@ -79,18 +79,20 @@ class Look:
     looked: Mapping[str, Looked] = field(default_factory=dict)
 
 
-def look_for_foreign_writes(pipeline: str, state: str, sink: str, before: Mapping[str, Looked]) -> Look:
+def look_for_foreign_writes(pipeline: str, state: str, sink: str | None, before: Mapping[str, Looked]) -> Look:
     """Look for the foreign writes that are neither repaired nor acknowledged. A pipeline without a step has none.
 
     Args:
         pipeline: Name of the pipeline.
         state: Location of the state.
-        sink: Location of the sink.
+        sink: Location of the sink; None: it has no log to look through.
         before: What an earlier look has found, by table; empty: none is known.
     """
     if not log.last_step(state):
         return Look()
     of_state, state_looked = _look_at(pipeline, "state", state, before.get("state"))
+    if sink is None:
+        return Look(tuple(of_state), {"state": state_looked})
     accepted = accepted_sink_version(state, state_looked.window_end)
     of_sink, sink_looked = _look_at(pipeline, "sink", sink, before.get("sink"), accepted)
     return Look((*of_sink, *of_state), {"state": state_looked, "sink": sink_looked})

@@ -31,7 +31,7 @@ class OwnTable:
         self._step = 0
         self._snapshot: Snapshot | None = None
 
-    def find(self) -> TableFacts | None:
+    def facts(self) -> TableFacts | None:
         """Return its id and the last step that wrote it, 0 before the first; None if there is no table."""
         if self._version < 0 and not self._read():
             return None
@@ -43,13 +43,13 @@ class OwnTable:
 
     def snapshot(self) -> Snapshot | None:
         """Return its newest version; None if there is no table. What the first look has read is kept until a commit follows it."""
-        if self.find() is None:
+        if self.facts() is None:
             return None
         return self._snapshot or Snapshot.read(self.location, any_features=True)
 
     def last_step(self) -> int:
         """Return the last step that wrote it; 0 before the first, or if there is no table."""
-        found = self.find()
+        found = self.facts()
         return found.step if found else 0
 
     def refuse_gone(self) -> None:

@@ -24,10 +24,12 @@ from ebbtide.ledger.facts import Cause, StepFacts
 from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance.operation import Report
 from ebbtide.model.changelog import RowKind
+from ebbtide.model.decision import Rewrite
 from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import entry_table
 from ebbtide.model.sequences import LOG_POSITIONS
 from ebbtide.paths import delete, join
+from ebbtide.runtime.abilities import refuse_action
 from ebbtide.runtime.belonging import OwnTables
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.reading import apply_staged
@@ -78,6 +80,7 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> Report:
         AdoptionError: the table does not fit the spec, or the pipeline has made steps of its own.
     """
     tables = Plan.under(root, spec)
+    refuse_action(tables, Rewrite(), "adoption")
     rows = _adoptable(spark, tables)
     return _report(spec.name, rows.count())
 
@@ -95,6 +98,7 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Repo
         LeaseHeldError: the pipeline is being run.
     """
     tables = Plan.under(root, spec)
+    refuse_action(tables, Rewrite(), "adoption")
     _adoptable(spark, tables)
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
     with Lease(tables.at("ledger"), spec.name, lease_ttl_s) as lease:
@@ -102,7 +106,7 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Repo
         stepper = Stepper(tables, lease, clock_ms)
         refuse_changed_spec(tables, stepper)
         stepper.publish(spark)
-        tables.sink.extend(spark)
+        tables.delta_sink.extend(spark)
         n_rows = _unadopted(spark, tables).count()  # an open step of an earlier try has adopted its own just now
         n_left = n_rows
         steps = []

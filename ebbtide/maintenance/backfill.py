@@ -30,10 +30,11 @@ from ebbtide.maintenance.backfill_asked import (
 from ebbtide.maintenance.backfill_status import status
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.operation import Report
-from ebbtide.model.decision import Decision, Source
+from ebbtide.model.decision import Decision, Replace, Source
 from ebbtide.model.durations import to_ms
 from ebbtide.paths import delete, join
 from ebbtide.runtime import driver
+from ebbtide.runtime.abilities import refuse_action
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress
@@ -75,6 +76,7 @@ def start(
         EbbtideError: as of a run.
     """
     tables = Plan.under(root, spec)
+    refuse_action(tables, Replace("", None), "backfill")
     refuse_unfit(tables)
     asked = _begun(tables, begin, snapshot, clock())
     stop = stop or threading.Event()

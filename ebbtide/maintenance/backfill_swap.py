@@ -145,7 +145,7 @@ def _compared(
     spark: SparkSession, tables: Plan, taken: Stepper
 ) -> tuple[int, dict[str, int], Sequence[dict[str, Any]]]:
     """Return the records that a backfill has read, how many rows of the sink differ, and some of their keys."""
-    changes = swap.net_changes(spark, tables, taken.plan.sink.version())
+    changes = swap.net_changes(spark, tables, taken.plan.delta_sink.version())
     is_personal = not tables.spec.personal.isdisjoint(tables.sink.key)
     keys = [] if is_personal else changes.keys(SAMPLE)
     records = taken.last.frontier.total_records if taken.last else None

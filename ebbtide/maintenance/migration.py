@@ -37,6 +37,8 @@ from ebbtide.maintenance.transform_migration import (
 )
 from ebbtide.model import decision as does
 from ebbtide.model.decision import Alter, Decision, Restore, Rewrite
+from ebbtide.model.schema_change import SchemaChange
+from ebbtide.runtime.abilities import refuse_action
 from ebbtide.runtime.fold import Keep, KeepEntries, rewritten
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.publish import publish
@@ -165,6 +167,7 @@ class _Migration:
     def refuse_unalterable(self, tables: Plan) -> None:
         """Refuse a sink that cannot be given other columns, if it must be; see `Sink`."""
         if self.columns.change is not None or self.reselects:
+            refuse_action(tables, Alter(SchemaChange(), ""), "migration")
             tables.sink.refuse_unalterable(self.before.sink.columns)
 
 

@@ -35,6 +35,7 @@ from ebbtide.maintenance.repair_report import Finding, RepairReport
 from ebbtide.maintenance.state_repair import decided_version, refuse_damaged_state, restore_state
 from ebbtide.model.decision import Action, Decision, RestoreAndApply, Rewrite
 from ebbtide.paths import aside_of, copy_file, join, move_aside, walk
+from ebbtide.runtime.abilities import refuse_action
 from ebbtide.runtime.belonging import OwnTables, refuse_older_state
 from ebbtide.runtime.completeness import DECIDED, ROWS, SHOWN, differences
 from ebbtide.runtime.missing_rows import missing_rows
@@ -66,6 +67,7 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         TableMismatchError: it is not the state that wrote the sink, or the sink has other columns than the pipeline has given it.
     """
     tables = Plan.under(root, spec)
+    refuse_action(tables, Rewrite(), "repair")
     with stepping(spark, tables, refuse=_refuse_nothing) as stepper:
         unreadable = stepper.tables.leave_out_unreadable()
         refuse_older_state(tables, stepper.tables, stepper.head)
@@ -88,6 +90,7 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         SpecChangedError: the spec no longer fits the stored state.
     """
     tables = Plan.under(root, spec)
+    refuse_action(tables, Rewrite(), "repair")
     with stepping(spark, tables, refuse=_refuse_nothing) as stepper:
         unreadable = stepper.tables.leave_out_unreadable()
         refuse_older_state(tables, stepper.tables, stepper.head)
@@ -101,7 +104,7 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         if not sink.is_usable:
             leave.add("sink")
         publish(spark, tables, stepper.head, leave=leave)
-        looked_at = tables.sink.version() if sink.is_there else None
+        looked_at = tables.delta_sink.version() if sink.is_there else None
         way, report = _sink(spark, stepper, sink)
         report = replace(report, findings=(*report.findings, *appended))
         _refuse(report)
@@ -140,12 +143,13 @@ def acknowledge(
             allowed="a text, kept with the step",
         )
     tables = Plan.under(root, spec)
+    refuse_action(tables, Rewrite(), "acknowledgement")
     with stepping(spark, tables) as stepper:
         if stepper.last is None:
             return RepairReport(spec.name)
         refuse_changed_spec(tables, stepper)
         stepper.publish(spark)
-        decision = Decision(accepts_sink=tables.sink.version())
+        decision = Decision(accepts_sink=tables.delta_sink.version())
         facts = stepper.facts(Cause(what="acknowledge", why=reason), decision=decision)
         report = RepairReport(spec.name)
         actions = []
@@ -217,7 +221,7 @@ def _sink(spark: SparkSession, stepper: Stepper, sink: _Sink) -> tuple[RestoreAn
     name = stepper.spec.name
     own = None
     if sink.is_there:
-        own = OwnVersions.of(tables, decided_version(stepper), tables.sink.version())
+        own = OwnVersions.of(tables, decided_version(stepper), tables.delta_sink.version())
     found = _found(tables, sink, own)
     if not found:
         compared = _compared(spark, stepper)
@@ -390,7 +394,7 @@ def _differing(spark: SparkSession, stepper: Stepper) -> DataFrame:
         stepper.plan,
         _last(stepper),
         state_version=decided_version(stepper),
-        sink_version=stepper.plan.sink.version(),
+        sink_version=stepper.plan.delta_sink.version(),
     )
 
 

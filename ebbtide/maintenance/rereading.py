@@ -21,8 +21,9 @@ from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.operation import Report
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.driver import ignore
+from ebbtide.runtime.kinds import kafka_source
 from ebbtide.runtime.pace import Pace
-from ebbtide.runtime.plan import Plan, kafka_source
+from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress, Phase
 from ebbtide.runtime.reading import SourceSteps
 from ebbtide.runtime.refusals import refuse_changed_spec

@@ -23,6 +23,7 @@ from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.operation import Report
 from ebbtide.model.decision import Decision, Restore, Source
+from ebbtide.runtime.abilities import refuse_action
 from ebbtide.runtime.belonging import refuse_other_tables
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
@@ -225,6 +226,10 @@ def _versions_at(tables: Plan, facts: StepFacts, undone: Sequence[StepFacts]) ->
     """
     versions = {}
     for name in BESIDE_STATE:
+        if name == "sink" and tables.sink_log is None:
+            versions[name] = facts.step  # it counts by steps
+            refuse_action(tables, Restore(facts.step, changes_rows=True), "rewind")
+            continue
         now = Snapshot.read(tables.at(name), any_features=True)
         if now is None:
             continue

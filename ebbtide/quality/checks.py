@@ -11,6 +11,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from ebbtide.model.durations import format_duration
+from ebbtide.spec.parts import DeltaSink
 from ebbtide.spec.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ CHECKS = (
     ),
 )
 """The checks that every pipeline has."""
+OF_DELTA_SINK = frozenset({"ordering", "complete", "unique_key", "expectations"})
+"""Those that read the sink's rows or its log: a pipeline whose sink is no Delta table has none of them."""
 
 
 def checks_of(spec: Pipeline) -> tuple[Check, ...]:
@@ -107,7 +110,10 @@ def checks_of(spec: Pipeline) -> tuple[Check, ...]:
     Args:
         spec: The pipeline.
     """
-    return (*CHECKS, *_event_time(spec), *_own_rules(spec))
+    every = (*CHECKS, *_event_time(spec), *_own_rules(spec))
+    if isinstance(spec.sink, DeltaSink):
+        return every
+    return tuple(check for check in every if check.name not in OF_DELTA_SINK)
 
 
 def _event_time(spec: Pipeline) -> Iterator[Check]:

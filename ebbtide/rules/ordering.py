@@ -120,7 +120,7 @@ def _last_decisions(spark: SparkSession, tables: Plan, window: VersionRange, key
     facts = window.last_step(tables)
     if facts is None or not facts.frontier.floor:
         return last
-    is_swept = tables.sink.below(facts.frontier.floor)
+    is_swept = tables.delta_sink.below(facts.frontier.floor)
     return last.where(~is_swept)
 
 

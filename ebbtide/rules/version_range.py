@@ -28,7 +28,8 @@ class Newest:
     @classmethod
     def of(cls, tables: Plan) -> Self:
         """Return the newest versions; of a pipeline that is running they belong together while its lease is held only."""
-        return cls(sink=log.versions(tables.sink.path)[-1], state=log.versions(tables.state.path)[-1])
+        sink = 0 if tables.sink_log is None else log.versions(tables.sink_log)[-1]
+        return cls(sink=sink, state=log.versions(tables.state.path)[-1])
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,12 @@ class VersionRange:
         state_end = window_end(tables.state.path, state_judged, newest.state)
         # A step that ends windows may have followed on a sink that was made anew, or put back: its versions count from lower ones.
         sink_judged = known.get("sink", 0) if state_end == state_judged else 0
-        sink_end = window_end(tables.sink.path, sink_judged, newest.sink)
-        asked_since = sink_window_end(tables.state.path, state_end, sink_end)
-        sink_since = readable_since(tables.sink.path, asked_since, newest.sink)
+        asked_since = 0
+        sink_since = 0
+        if tables.sink_log is not None:
+            sink_end = window_end(tables.sink_log, sink_judged, newest.sink)
+            asked_since = sink_window_end(tables.state.path, state_end, sink_end)
+            sink_since = readable_since(tables.sink_log, asked_since, newest.sink)
         unreadable = ""
         if sink_since > asked_since:
             unreadable = f"changes of the sink in versions {asked_since + 1} to {sink_since}: their files are deleted, as by VACUUM"

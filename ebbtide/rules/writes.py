@@ -35,7 +35,7 @@ def commits(
     sink_versions = range(window.sink_since + 1, window.sink_until + 1)
     state_versions = range(window.state_since + 1, window.state_until + 1)
     commits = [
-        *data_commits(name, "sink", tables.sink.path, sink_versions),
+        *data_commits(name, "sink", tables.at("sink"), sink_versions),
         *data_commits(name, "state", tables.state.path, state_versions),
     ]
     rows = [_row(commit, name) for commit in commits]

@@ -12,7 +12,7 @@ from ebbtide.delta.log import file_location
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import CheckpointMismatchError, DamagedFileError, DeltaLogError, TableMismatchError
 from ebbtide.ledger.facts import Head, LedgerFacts, StepFacts, TableFacts
-from ebbtide.ledger.tables import BESIDE_STATE, REPAIR, OwnTable, gone
+from ebbtide.ledger.tables import BESIDE_STATE, REPAIR, gone
 from ebbtide.model.decision import Decision
 from ebbtide.paths import exists
 from ebbtide.runtime.plan import Plan
@@ -28,19 +28,19 @@ class OwnTables:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self._tables = {name: OwnTable(plan.at(name), name) for name in BESIDE_STATE}
+        self._tables = {name: plan.known(name) for name in BESIDE_STATE}
 
     def facts(self) -> dict[str, TableFacts]:
         """Return what is known of those that are there, by name."""
         found = {}
         for name, table in self._tables.items():
-            facts = table.find()
+            facts = table.facts()
             if facts is not None:
                 found[name] = facts
         return found
 
     def sink(self) -> Snapshot | None:
-        """Return the newest version of the sink; None if it is not there."""
+        """Return the newest version of the sink; None if it is not there, or no Delta table."""
         table = self._tables.get("sink")
         return None if table is None else table.snapshot()
 
@@ -49,7 +49,7 @@ class OwnTables:
         reasons = {}
         for name, table in self._tables.items():
             try:
-                table.find()
+                table.facts()
             except (DeltaLogError, DamagedFileError) as error:
                 reasons[name] = str(error)
         for name in reasons:

@@ -118,7 +118,7 @@ def _rows_by_way_back(spark: SparkSession, plan: Plan, facts: StepFacts, own: Ow
         before = plan.sink.read(spark, way.version).select(*columns(names))
         rows = before.join(changed_keys, list(plan.sink.key), "left_anti").unionByName(applied)
     if facts.frontier.floor:
-        is_below = plan.sink.below(facts.frontier.floor)
+        is_below = plan.delta_sink.below(facts.frontier.floor)
         rows = rows.where(~F.coalesce(is_below, F.lit(False)))
     return rows
 
@@ -165,5 +165,5 @@ def decided_rows(spark: SparkSession, plan: Plan, facts: StepFacts, state_versio
     shown = plan.state.shown(spark, state_version)
     if not facts.frontier.floor:
         return shown
-    is_below = plan.sink.below(facts.frontier.floor)
+    is_below = plan.delta_sink.below(facts.frontier.floor)
     return shown.where(~is_below)

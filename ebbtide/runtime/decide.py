@@ -22,6 +22,7 @@ from ebbtide.model.decision import Action, Append, Apply
 from ebbtide.model.offsets import OffsetRanges
 from ebbtide.operators.sequence.linked_keys import linked_keys
 from ebbtide.paths import join
+from ebbtide.runtime.abilities import refuse_unable
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
 from ebbtide.sources.source import Part
@@ -203,6 +204,7 @@ def _commit(plan: Plan, decided: Decided, facts: StepFacts, snapshot: Snapshot, 
     tables = {**_actions(plan, facts, counts), **facts.decision.tables}
     decision = facts.decision.model_copy(update={"counts": counts, "tables": tables})
     facts = facts.with_decision(decision)
+    refuse_unable(plan, facts)
     adds = list(decided.adds)
     if parts:
         adds.append(plan.state.note_file(parts, facts.step))

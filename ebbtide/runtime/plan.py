@@ -1,60 +1,43 @@
-"""From a spec to what runs it: source, format, operator, tables. The one place that knows all kinds.
-
-A new source, format or operator is a module of its own in its room, a spec model, and a line here. This module loads no
-Spark: tables are made when they are asked for.
-"""
+"""From a spec to what runs it: source, format, operator, tables. This module loads no Spark: tables are made when they are asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from ebbtide.errors import ConfigError
-from ebbtide.formats.debezium import DebeziumDecoder
 from ebbtide.formats.decoding import Decoding
-from ebbtide.formats.format import Format
-from ebbtide.formats.plain import PlainDecoder
 from ebbtide.formats.settings import UnknownColumns
 from ebbtide.ledger.checkpoint import Checkpoint
 from ebbtide.ledger.facts import LedgerFacts
 from ebbtide.ledger.foreign_writes import Look, look_for_foreign_writes
 from ebbtide.ledger.lease import newest_turn
+from ebbtide.ledger.tables import OwnTable
 from ebbtide.model.changelog import TRUNCATE, changelog_schema
 from ebbtide.model.clock import Reading
 from ebbtide.model.durations import to_ms
 from ebbtide.model.step import Frontier, StepRules, clock_after
-from ebbtide.operators.arrival.operator import ArrivalOperator
-from ebbtide.operators.arrival.rules import Materialization
 from ebbtide.operators.operator import Operator
-from ebbtide.operators.sequence.operator import SequenceOperator
-from ebbtide.operators.stateful.operator import StatefulOperator
 from ebbtide.paths import join, refuse_links, refuse_unusable, resolve
 from ebbtide.runtime.guests import view_source
-from ebbtide.sources.file_source import FileSource
-from ebbtide.sources.kafka.client import Client
-from ebbtide.sources.kafka.registry import Registry
-from ebbtide.sources.kafka.source import KafkaSource
+from ebbtide.runtime.kinds import FORMATS, OPERATORS, SINKS, SOURCES, of_kind
 from ebbtide.sources.source import Position, Source, beginning_of
 from ebbtide.spec import parts
-from ebbtide.spec.kafka import KafkaSource as KafkaSpec
-from ebbtide.spec.kafka import SchemaRegistry
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.spec.stateful import StatefulPipeline
-from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.spec.view import MaterializedView
 from ebbtide.state_table.layout import newest_step
 from ebbtide.state_table.staged import Stager
 
 if TYPE_CHECKING:
     from ebbtide.sinks.changelog import ChangelogTable
+    from ebbtide.sinks.delta import SinkTable
     from ebbtide.sinks.quarantine import QuarantineTable
-    from ebbtide.sinks.sink import Sink
+    from ebbtide.sinks.sink import Sink, Table
     from ebbtide.state_table.table import StateTable
 
 
-Maker = TypeVar("Maker")
 _UNKNOWN_COLUMNS: dict[str, UnknownColumns] = {
     "ignore": "ignore",
     "evolve": "infer",
@@ -62,140 +45,6 @@ _UNKNOWN_COLUMNS: dict[str, UnknownColumns] = {
     "fail": "refuse",
 }
 """What decoding does in each mode about columns that the schema has not."""
-
-
-def file_source(spec: Pipeline) -> Source:
-    """Make the source of a folder of files."""
-    given = cast("parts.FileSource", spec.source)
-    return FileSource(
-        given.path,
-        tuple(given.pattern),
-        in_order=not spec.sequence,
-        counts_repeats=not (spec.sequence or spec.has_positions),
-        min_age_ms=to_ms(given.min_age),
-        max_files_per_step=given.max_files_per_step,
-        max_bytes_per_step=given.max_bytes_per_step,
-    )
-
-
-def kafka_source(spec: Pipeline) -> Source:
-    """Make the source of a Kafka topic."""
-    given = cast("KafkaSpec", spec.source)
-    start = given.start
-    return KafkaSource(
-        Client(given.bootstrap_servers, given.properties, f"ebbtide-{spec.name}"),
-        given.topic,
-        start if isinstance(start, str) else start.timestamp or start.offsets or {},
-        in_order=not spec.sequence,
-        max_records_per_step=given.records_per_step,
-        max_bytes_per_step=given.max_bytes_per_step,
-        registry=registry_of(given.registry),
-    )
-
-
-def registry_of(given: SchemaRegistry | None) -> Registry | None:
-    """Return how a source's schema registry is reached, if it has one."""
-    if given is None:
-        return None
-    return Registry(given.url, given.username, given.password, given.ca_location)
-
-
-def debezium(spec: Pipeline) -> Format:
-    """Make the decoder of Debezium's change events."""
-    return DebeziumDecoder(
-        tuple(spec.key),
-        spec.sequence,
-        retract=spec.retracts,
-        table=spec.source.table,
-        columns=tuple(spec.table.columns.names),
-    )
-
-
-def plain(spec: Pipeline) -> Format:
-    """Make the decoder of plain changelog rows."""
-    given = cast("parts.PlainFormat", spec.format)
-    return PlainDecoder(
-        kind=given.kind,
-        row=given.row,
-        position=tuple(given.position),
-    )
-
-
-def upsert_operator(spec: Pipeline) -> Operator:
-    """Make the reconciler of an upsert pipeline."""
-    spec = cast("UpsertPipeline", spec)
-    columns = spec.state_columns
-    key = tuple(spec.state_key)
-    if spec.sequence:
-        output = spec.sink_table.columns if spec.selects_rows else None
-        output_key = tuple(spec.state_key_of.items()) if spec.selects_rows else ()
-        return SequenceOperator(columns, key, spec.sequence, spec.ttl, output, output_key)
-    given = spec.materializer
-    materialization = Materialization(
-        upsert_key=tuple(given.upsert_key),
-        on_expire=given.on_expire,
-        retraction_grace_ms=to_ms(given.retraction_grace),
-        max_history=given.max_history,
-        emission=given.emission,
-        keep=given.keep,
-    )
-    return ArrivalOperator(columns, key, spec.ttl, materialization)
-
-
-def stateful_operator(spec: Pipeline) -> Operator:
-    """Make what runs a stateful pipeline's function."""
-    spec = cast("StatefulPipeline", spec)
-    return StatefulOperator(
-        columns=spec.table.columns,
-        key=tuple(spec.key),
-        output=spec.sink_table.columns,
-        sink_key=tuple(spec.sink_key),
-        function=partial(spec.function_class, **spec.options),
-        states=spec.states,
-        shows_values=not spec.personal,
-    )
-
-
-def view_operator(spec: Pipeline) -> Operator:
-    """Make what takes in the differences that a view's steps compute."""
-    spec = cast("MaterializedView", spec)
-    return SequenceOperator(spec.table.columns, tuple(spec.key), spec.sequence, spec.ttl)
-
-
-def delta_sink(spec: Pipeline, location: str) -> Sink:
-    """Make the sink of a Delta table."""
-    from ebbtide.sinks.delta import SinkTable
-
-    return SinkTable(
-        path=location,
-        columns=spec.sink_table.columns,
-        key=tuple(spec.sink_key),
-        sequence=spec.sequence,
-        how=spec.sink.write,
-        is_spark_s=spec.sink.is_spark_s,
-        with_images=spec.sink.change_feed == "images",
-        properties=spec.sink.table_properties,
-        sequence_columns=spec.table.columns if spec.selects_rows else None,
-    )
-
-
-SOURCES: dict[type, Callable[[Pipeline], Source]] = {
-    parts.FileSource: file_source,
-    KafkaSpec: kafka_source,
-}
-FORMATS: dict[type, Callable[[Pipeline], Format]] = {
-    parts.DebeziumFormat: debezium,
-    parts.PlainFormat: plain,
-}
-OPERATORS: dict[type, Callable[[Pipeline], Operator]] = {
-    UpsertPipeline: upsert_operator,
-    StatefulPipeline: stateful_operator,
-    MaterializedView: view_operator,
-}
-SINKS: dict[type, Callable[[Pipeline, str], Sink]] = {
-    parts.DeltaSink: delta_sink,
-}
-"""The kinds of parts: a spec's model to what makes the part. A model that derives from one of these is of its kind."""
 
 
 @dataclass(frozen=True)
@@ -243,7 +92,7 @@ class Plan:
         """Where the records come from; of a view its inputs' tables."""
         if isinstance(self.spec, MaterializedView):
             return view_source()(self.spec, self.all_pipelines)
-        make = _of_kind(SOURCES, self.spec.source, "source")
+        make = of_kind(SOURCES, self.spec.source, "source")
         return make(self.spec)
 
     @property
@@ -276,8 +125,41 @@ class Plan:
     @cached_property
     def sink(self) -> Sink:
         """The sink."""
-        make = _of_kind(SINKS, self.spec.sink, "sink")
+        make = of_kind(SINKS, self.spec.sink, "sink")
         return make(self.spec, self.at("sink"))
+
+    @property
+    def delta_sink(self) -> SinkTable:
+        """The sink, for what only a Delta table can do.
+
+        Raises:
+            ConfigError: it is none.
+        """
+        from ebbtide.sinks.delta import SinkTable
+
+        if isinstance(self.sink, SinkTable):
+            return self.sink
+        raise ConfigError.of(
+            f"The sink of '{self.spec.name}' is no Delta table, which this asks for.",
+            got=f"sink.type: {self.spec.sink.type}",
+            allowed="delta",
+            next_step="Without one, 'ebbtide refresh' rebuilds the sink from the source, where the sink can be emptied.",
+        )
+
+    @property
+    def sink_log(self) -> str | None:
+        """Location of the sink's Delta log; None of a sink of another kind, of which no log is asked."""
+        return self.at("sink") if isinstance(self.spec.sink, parts.DeltaSink) else None
+
+    def known(self, name: str) -> OwnTable | Sink:
+        """Return a table beside the state as its facts are found: of a Delta table by its log alone, without Spark.
+
+        Args:
+            name: `sink`, `changelog` or `quarantine`.
+        """
+        if name == "sink" and self.sink_log is None:
+            return self.sink
+        return OwnTable(self.at(name), name)
 
     @property
     def changelog(self) -> ChangelogTable:
@@ -293,7 +175,7 @@ class Plan:
 
         return QuarantineTable(self.at("quarantine"), self.spec.has_positions)
 
-    def beside(self, name: str) -> Sink | ChangelogTable | QuarantineTable:
+    def beside(self, name: str) -> Table:
         """Return a table beside the state by its name: `sink`, `changelog` or `quarantine`."""
         if name == "sink":
             return self.sink
@@ -371,7 +253,7 @@ class Plan:
             turn: The newest one of the ledger, or an earlier one: the look goes on from what it noted. None: there is none.
         """
         before = turn.looked if turn else {}
-        return look_for_foreign_writes(self.spec.name, self.state.path, self.sink.path, before)
+        return look_for_foreign_writes(self.spec.name, self.at("state"), self.sink_log, before)
 
     def clock_after(self, last: Frontier | None, wall_ms: int) -> Reading:
         """Read the clock of a step that a run beginning now would make after the last one; holds no lease.
@@ -391,13 +273,13 @@ class Plan:
 
 def operator_of(spec: Pipeline) -> Operator:
     """Make the operator of a spec."""
-    make = _of_kind(OPERATORS, spec, "pipeline")
+    make = of_kind(OPERATORS, spec, "pipeline")
     return make(spec)
 
 
 def decoding_of(spec: Pipeline) -> Decoding:
     """Make the decoder of a spec's records."""
-    make_format = _of_kind(FORMATS, spec.format, "format")
+    make_format = of_kind(FORMATS, spec.format, "format")
     ahead = spec.max_event_time_ahead
     return Decoding(
         columns=spec.table.columns,
@@ -431,18 +313,4 @@ def rules_of(spec: Pipeline) -> StepRules:
         allowed_delay_ms=to_ms(spec.allowed_delay),
         ignore_downtime_over_ms=None if ignored is None else to_ms(ignored),
         leaves_orphans=spec.leaves_orphans,
-    )
-
-
-def _of_kind(kinds: Mapping[type, Maker], part: object, what: str) -> Maker:
-    """Return what makes a part, by the part's model or the nearest that it derives from."""
-    for model in type(part).__mro__:
-        if model in kinds:
-            return kinds[model]
-    known = [model.__name__ for model in kinds]
-    raise ConfigError.of(
-        f"There is no {what} of this kind.",
-        got=type(part).__name__,
-        allowed=", ".join(known),
-        next_step="Register it in ebbtide.runtime.plan (docs/extending.md).",
     )

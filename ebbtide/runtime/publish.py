@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import dataclass
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -17,10 +19,7 @@ from ebbtide.model.decision import (
     Action,
     Alter,
     Append,
-    Apply,
-    Clear,
     Replace,
-    Restore,
     RestoreAndApply,
     Rewrite,
 )
@@ -30,7 +29,7 @@ from ebbtide.runtime.missing_rows import append_missing
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.swap import drop_swapped, replace_rows
 from ebbtide.runtime.way_back import OwnVersions, may_forget, net_changes, way_back
-from ebbtide.sinks.stage import commit_stage, restore_stage
+from ebbtide.sinks.stage import commit_stage
 from ebbtide.spec.ddl import parse_ddl
 from ebbtide.state_table.change_set import StepChanges
 from ebbtide.state_table.columns import columns
@@ -92,60 +91,47 @@ def _perform(
         action: What to do.
     """
     match action:
-        case Apply():
-            changes = StepChanges(plan.state.path, version, plan.operator)
-            plan.sink.apply(spark, changes, facts, only_inserts=action.only_inserts)
-        case Append():
-            _append(plan, version, facts, name, action)
-        case Restore():
-            _restore(spark, plan, facts, name, action)
-        case RestoreAndApply():
-            plan.sink.restore_and_apply(spark, action, net_changes(plan, action), facts)
         case Replace():
             replace_rows(spark, plan, facts, name, action)
-        case Alter():
-            _alter(spark, plan, facts, name, action)
-        case Clear():
-            _clear(spark, plan, facts, name)
         case Rewrite():
             _rewrite(spark, plan, facts, name, action)
+        case _:
+            plan.beside(name).perform(action, _Work(spark, plan, version, facts))
 
 
-def _append(plan: Plan, version: int, facts: StepFacts, name: str, action: Append) -> None:
-    """Append emitted rows to the changelog, or bring the quarantine to what the step decided."""
-    if name == "quarantine":
-        plan.quarantine.append(action.actions, facts)
-        return
-    changes = StepChanges(plan.state.path, version, plan.operator)
-    plan.changelog.append(changes.emitted(plan.changelog.schema), facts)
+@dataclass(frozen=True)
+class _Work:
+    """What a table may ask for; see `ebbtide.sinks.sink.Work`.
 
-
-def _restore(spark: SparkSession, plan: Plan, facts: StepFacts, name: str, action: Restore) -> None:
-    if name == "sink":
-        plan.sink.restore(spark, action, facts)
-    else:
-        restore_stage(plan.at(name), action, facts, name)
-
-
-def _alter(spark: SparkSession, plan: Plan, facts: StepFacts, name: str, action: Alter) -> None:
-    """Give sink or changelog the columns that a migration decided.
-
-    Raises:
-        SpecChangedError: the spec is not the one that was migrated to.
+    Args:
+        spark: The session to write in.
+        plan: The pipeline.
+        version: Version of the state that holds the step.
+        facts: The step's.
     """
-    _refuse_other_spec(plan, facts)
-    before = parse_ddl(action.columns_before).columns
-    table = plan.sink if name == "sink" else plan.changelog
-    table.alter(spark, before, action.change, facts)
 
+    spark: SparkSession
+    plan: Plan
+    version: int
+    facts: StepFacts
 
-def _clear(spark: SparkSession, plan: Plan, facts: StepFacts, name: str) -> None:
-    if name == "sink":
-        plan.sink.empty(spark, facts)
-    elif name == "changelog":
-        plan.changelog.empty(facts)
-    else:
-        plan.quarantine.empty(facts)
+    @property
+    def changes(self) -> StepChanges:
+        """What the step decided for the sink, and emitted."""
+        return StepChanges(self.plan.state.path, self.version, self.plan.operator)
+
+    def columns_before(self, action: Alter) -> pa.Schema:
+        """Return the user's columns as they were before the step.
+
+        Raises:
+            SpecChangedError: the spec is not the one that was migrated to.
+        """
+        _refuse_other_spec(self.plan, self.facts)
+        return parse_ddl(action.columns_before).columns
+
+    def net_changes(self, action: RestoreAndApply) -> pa.Table:
+        """Return what the steps to apply again come to."""
+        return net_changes(self.plan, action)
 
 
 def _rewrite(spark: SparkSession, plan: Plan, facts: StepFacts, name: str, action: Rewrite) -> None:
@@ -166,10 +152,10 @@ def _rewrite_sink(spark: SparkSession, plan: Plan, facts: StepFacts, action: Rew
     state_version = plan.state.snapshot().version
     if action.overwrites:
         rows = decided_rows(spark, plan, facts, state_version)
-        plan.sink.overwrite(spark, without_accepted(spark, plan, rows, state_version), facts)
+        plan.delta_sink.overwrite(spark, without_accepted(spark, plan, rows, state_version), facts)
     elif action.alters and _has_other_columns(plan):
         rows = decided_rows(spark, plan, facts, state_version)
-        plan.sink.overwrite(spark, rows, facts)
+        plan.delta_sink.overwrite(spark, rows, facts)
     else:
         _repair(spark, plan, facts)
 
@@ -177,12 +163,12 @@ def _rewrite_sink(spark: SparkSession, plan: Plan, facts: StepFacts, action: Rew
 def _repair(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
     """Bring the sink to what the state shows, whatever it has now."""
     state_version = plan.state.snapshot().version
-    sink_version = plan.sink.version()
+    sink_version = plan.delta_sink.version()
     if may_forget(plan, facts):  # as an older release decided it, of rows that the state may have forgotten
         own = OwnVersions.of(plan, state_version, sink_version)
         way = way_back(plan, facts, own) if own.foreign else None
         if way is not None:
-            plan.sink.restore_and_apply(spark, way, net_changes(plan, way), facts)
+            plan.delta_sink.restore_and_apply(spark, way, net_changes(plan, way), facts)
             return
     # Kept while it is used: the rows to be written and the keys to be deleted are both taken from it.
     differing = kept_differences(
@@ -197,7 +183,7 @@ def _repair(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
     missing = differing.where(F.col(DECIDED).isNotNull()).select(*key)
     rows = decided.join(missing, list(plan.sink.key), "left_semi")
     present = differing.where(F.col(SHOWN).isNotNull()).select(*key)
-    plan.sink.replace(spark, present, rows, facts)
+    plan.delta_sink.replace(spark, present, rows, facts)
     differing.unpersist()
 
 

@@ -14,6 +14,8 @@ from ebbtide.errors import (
 )
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.pauses import refuse_paused
+from ebbtide.model.decision import Clear
+from ebbtide.runtime.abilities import refuse_action, refuse_unfit_sink
 from ebbtide.runtime.belonging import refuse_lost_ledger
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
@@ -35,7 +37,9 @@ def refuse_unfit(spark: SparkSession, plan: Plan, *, fresh: bool) -> None:
     turn = plan.turn
     refuse_lost_ledger(plan, turn)
     refuse_paused(plan.spec.name, turn)
+    refuse_unfit_sink(plan)
     if fresh:
+        refuse_action(plan, Clear(), "refresh")
         refuse_start_at_end(plan)
     if fresh or not log.versions(plan.state.path):
         plan.source.refuse_absent()

@@ -17,6 +17,7 @@ from ebbtide.ledger.transaction import settle_newest
 from ebbtide.model.clock import Reading
 from ebbtide.model.decision import Decision
 from ebbtide.model.step import BatchSummary, Frontier, StepRecords, clock_after, next_frontier, records_of
+from ebbtide.runtime.abilities import refuse_unable
 from ebbtide.runtime.belonging import OwnTables, refuse_changed
 from ebbtide.runtime.fold import fold_state
 from ebbtide.runtime.plan import Plan
@@ -203,7 +204,9 @@ class Stepper:
 
         Raises:
             LeaseLostError: another run committed this step first.
+            ConfigError: the sink cannot perform its action.
         """
+        refuse_unable(self.plan, facts)
         self.lease.check()
         self.advance_to(facts, self.plan.state.commit_files(actions, facts, self._snapshot))
 

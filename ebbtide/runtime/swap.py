@@ -93,7 +93,7 @@ def net_changes(spark: SparkSession, plan: Plan, sink_version: int) -> NetChange
     text = as_text(compared)
     rows = plan.backfill.sink.read(spark, sink_version)
     decided = rows.select(*columns(key), text.alias(DECIDED))
-    own = plan.sink.read(spark, plan.sink.version())
+    own = plan.sink.read(spark, plan.delta_sink.version())
     shown = own.select(*columns(key), text.alias(SHOWN))
     return NetChanges(unlike(decided, shown, key), rows, key)
 
@@ -133,10 +133,10 @@ def replace_rows(spark: SparkSession, plan: Plan, facts: StepFacts, name: str, a
 
 
 def _publish_sink(spark: SparkSession, plan: Plan, changes: NetChanges, facts: StepFacts) -> None:
-    if plan.spec.sink.write == "merge":
-        plan.sink.overwrite(spark, changes.rows, facts)  # by MERGE it would be two commits
+    if plan.delta_sink.how == "merge":
+        plan.delta_sink.overwrite(spark, changes.rows, facts)  # by MERGE it would be two commits
     else:
-        plan.sink.replace(spark, changes.present, changes.coming, facts)
+        plan.delta_sink.replace(spark, changes.present, changes.coming, facts)
 
 
 def _take_rows(plan: Plan, name: str, facts: StepFacts, action: Replace) -> None:

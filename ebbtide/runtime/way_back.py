@@ -114,7 +114,7 @@ def way_back(plan: Plan, last: StepFacts, own: OwnVersions | None) -> RestoreAnd
         None where a version, a change set or the steps between are gone; where other clients may have changed what was decided; where
         Spark writes the sink; or where it is so much that a state which keeps all rows is better compared.
     """
-    if plan.spec.sink.write == "merge":
+    if plan.delta_sink.how == "merge":
         return None
     base = None
     if own is not None:

@@ -23,12 +23,14 @@ from pyspark.sql import SparkSession
 
 from ebbtide.delta.altering import FileUnderNewColumns
 from ebbtide.delta.table import add_file, create_if_absent, emptied
-from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.facts import StepFacts, TableFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.tables import OwnTable, refuse_lost
+from ebbtide.model import decision
 from ebbtide.model.changelog import ORDER, TRUNCATE
 from ebbtide.model.schema_change import SchemaChange
-from ebbtide.sinks.stage import alter_stage, commit_and_join, commit_stage
+from ebbtide.sinks.sink import Work, cannot_perform
+from ebbtide.sinks.stage import alter_stage, commit_and_join, commit_stage, restore_stage
 
 BOUNDED = ("_kind",)
 """Columns that statistics are kept of."""
@@ -67,6 +69,29 @@ class ChangelogTable:
             {},
             name="changelog",
         )
+
+    def facts(self) -> TableFacts | None:
+        """Return its id and the last step that wrote it; None if there is no table."""
+        return OwnTable(self.path, "changelog").facts()
+
+    def can(self, action: decision.Action) -> bool:
+        """Return that it performs every action that a step decides for it."""
+        return True
+
+    def perform(self, action: decision.Action, work: Work) -> None:
+        """Perform the action of a step, once; see `ebbtide.sinks.sink`."""
+        facts = work.facts
+        match action:
+            case decision.Append():
+                self.append(work.changes.emitted(self.schema), facts)
+            case decision.Restore():
+                restore_stage(self.path, action, facts, "changelog")
+            case decision.Alter():
+                self.alter(work.spark, work.columns_before(action), action.change, facts)
+            case decision.Clear():
+                self.empty(facts)
+            case _:
+                raise cannot_perform(self.path, action)
 
     def last_step(self) -> int:
         """Return the last step that appended, 0 before the first."""

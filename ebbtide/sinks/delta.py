@@ -34,16 +34,17 @@ from ebbtide.delta.restoring import restoring
 from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.delta.table import add_file, create_if_absent, emptied, redefined, replacing
 from ebbtide.errors import ConfigError, MigrationError
-from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.facts import StepFacts, TableFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.tables import OwnTable
 from ebbtide.ledger.transaction import settle_newest, settled, transaction, write
+from ebbtide.model import decision as does
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.decision import Restore, RestoreAndApply
 from ebbtide.model.entries import DELETE
 from ebbtide.model.schema_change import SchemaChange
 from ebbtide.model.sequences import stored_sequence_type
-from ebbtide.sinks.sink import ChangeSet
+from ebbtide.sinks.sink import ChangeSet, Sink, Work, cannot_perform
 from ebbtide.sinks.stage import alter_stage, commit_stage, restore_stage
 from ebbtide.sinks.upsert import STATISTICS_COLUMNS, Upsert, Upserter
 from ebbtide.state_table.columns import column, columns, numbered, quoted, spark_schema
@@ -57,7 +58,7 @@ Write = Literal["vectors", "rewrite", "merge"]
 
 
 @dataclass(frozen=True)
-class SinkTable:
+class SinkTable(Sink):
     """One pipeline's sink.
 
     Args:
@@ -147,6 +148,36 @@ class SinkTable:
         self._own.refuse_gone()
         return self._own.last_step()
 
+    def facts(self) -> TableFacts | None:
+        """Return its id and the last step that wrote it; see `Sink`."""
+        return self._own.facts()
+
+    def snapshot(self) -> Snapshot | None:
+        """Return its newest version; None if it is not there."""
+        return self._own.snapshot()
+
+    def can(self, action: does.Action) -> bool:
+        """Return that it performs every action."""
+        return True
+
+    def perform(self, action: does.Action, work: Work) -> None:
+        """Perform the action of a step, once; `replace` and `overwrite` are asked by themselves for what compares it with the state."""
+        spark = work.spark
+        facts = work.facts
+        match action:
+            case does.Apply():
+                self.apply(spark, work.changes, facts, only_inserts=action.only_inserts)
+            case Restore():
+                self.restore(spark, action, facts)
+            case RestoreAndApply():
+                self.restore_and_apply(spark, action, work.net_changes(action), facts)
+            case does.Alter():
+                self.alter(spark, work.columns_before(action), action.change, facts)
+            case does.Clear():
+                self.empty(spark, facts)
+            case _:
+                raise cannot_perform(self.path, action)
+
     @cached_property
     def _own(self) -> OwnTable:
         return OwnTable(self.path, "sink")
@@ -168,7 +199,7 @@ class SinkTable:
         *,
         only_inserts: bool,
     ) -> None:
-        """Apply a step's change set; see `Sink`.
+        """Apply a step's change set, in one transaction with the step's number.
 
         Args:
             spark: The session to write in.

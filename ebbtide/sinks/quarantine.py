@@ -26,16 +26,18 @@ from ebbtide.delta.commit import on_disk
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
 from ebbtide.delta.table import add_file, create_if_absent, emptied, read_file, read_rows
 from ebbtide.errors import TableMismatchError
-from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.facts import StepFacts, TableFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.tables import OwnTable, refuse_lost
+from ebbtide.model import decision
 from ebbtide.model.changelog import ORDER, ORIGIN
 from ebbtide.model.codes import row_codes
 from ebbtide.model.entries import entry_table, order_struct
 from ebbtide.model.offsets import OffsetRanges
 from ebbtide.paths import exists, is_local
 from ebbtide.sinks.removal import ORDERS, rebased, removal
-from ebbtide.sinks.stage import commit_and_join, commit_stage
+from ebbtide.sinks.sink import Work, cannot_perform
+from ebbtide.sinks.stage import commit_and_join, commit_stage, restore_stage
 from ebbtide.sinks.upsert import with_vectors
 
 COLUMNS = pa.schema(
@@ -238,6 +240,27 @@ class QuarantineTable:
                 allowed="the files that the step has written",
                 next_step="Run 'ebbtide repair', which says what is lost and goes on without it; or 'ebbtide refresh' to rebuild all tables from the source.",
             )
+
+    def facts(self) -> TableFacts | None:
+        """Return its id and the last step that wrote it; None if there is no table."""
+        return OwnTable(self.path, "quarantine").facts()
+
+    def can(self, action: decision.Action) -> bool:
+        """Return that it performs every action that a step decides for it."""
+        return True
+
+    def perform(self, action: decision.Action, work: Work) -> None:
+        """Perform the action of a step, once; see `ebbtide.sinks.sink`."""
+        facts = work.facts
+        match action:
+            case decision.Append():
+                self.append(action.actions, facts)
+            case decision.Restore():
+                restore_stage(self.path, action, facts, "quarantine")
+            case decision.Clear():
+                self.empty(facts)
+            case _:
+                raise cannot_perform(self.path, action)
 
     def last_step(self) -> int:
         """Return the last step that changed the table, 0 before the first."""

@@ -1,16 +1,31 @@
-"""What a run needs of a sink."""
+"""The contract of the tables that a step writes, and the base class of a sink that a project brings along.
+
+| member | what it does |
+|---|---|
+| `facts` | returns the table's id and the last step that wrote it |
+| `perform` | performs the action of one step, once, and stores the step's number with the rows in one piece |
+| `can` | returns whether it can perform an action: a step with another one is refused before it is committed |
+| `read` | reads the rows as of a version |
+
+A sink of a project's own has `facts` and `perform`, and says by `can` what it performs beside `Apply`. What only a Delta table has, files
+to join or a log to look through, is never asked of it. Importing this loads no Spark.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pydantic import BaseModel, ConfigDict
 
-from ebbtide.delta.snapshot import Action, Snapshot
-from ebbtide.ledger.facts import StepFacts
-from ebbtide.model.decision import Restore, RestoreAndApply
-from ebbtide.model.schema_change import SchemaChange
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.errors import ConfigError, EbbtideError
+from ebbtide.ledger.facts import StepFacts, TableFacts
+from ebbtide.model.decision import Action, Alter, Apply, RestoreAndApply
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class ChangeSet(Protocol):
@@ -22,133 +37,135 @@ class ChangeSet(Protocol):
     def rows(self, columns: pa.Schema) -> pa.Table:
         """Read it here: `_change` and some columns, in these types."""
 
+    def emitted(self, columns: pa.Schema) -> pa.Table:
+        """Read what the step emitted record by record, in the columns of the changelog."""
 
-class Sink(Protocol):
-    """The table that a pipeline keeps right: one row per key, and which step wrote last."""
 
-    @property
-    def path(self) -> str:
-        """Its location."""
-
-    @property
-    def columns(self) -> pa.Schema:
-        """The user's columns."""
+class Work(Protocol):
+    """What a table may ask for while it performs an action of a step."""
 
     @property
-    def key(self) -> tuple[str, ...]:
-        """Names of the key's columns."""
+    def spark(self) -> SparkSession:
+        """The session to write in."""
+
+    @property
+    def facts(self) -> StepFacts:
+        """The step's."""
+
+    @property
+    def changes(self) -> ChangeSet:
+        """What the step decided for the sink, and emitted."""
+
+    def columns_before(self, action: Alter) -> pa.Schema:
+        """Return the user's columns as they were before the step.
+
+        Raises:
+            SpecChangedError: the spec is not the one that was migrated to.
+        """
+
+    def net_changes(self, action: RestoreAndApply) -> pa.Table:
+        """Return what the steps to apply again come to: `_change` and all columns, each key once."""
+
+
+class Table(Protocol):
+    """A table beside the state, as a step writes it."""
+
+    def facts(self) -> TableFacts | None:
+        """Return its id and the last step that wrote it, 0 before the first; None if there is no table."""
+
+    def last_step(self) -> int:
+        """Return the last step that wrote it; 0 before the first, or if there is no table."""
+
+    def can(self, action: Action) -> bool:
+        """Return whether it can perform an action."""
+
+    def perform(self, action: Action, work: Work) -> None:
+        """Perform the action of a step, once."""
+
+
+class NoOptions(BaseModel):
+    """The options of a sink that has none."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Sink(ABC):
+    """The table that a pipeline keeps right: one row per key, and which step wrote last.
+
+    A project's own derives from this, and is made as `Class(options, location, columns, key)`. Its package names it by an entry point of the
+    group `ebbtide.sinks`; the entry point's name is the `type` in a spec's `sink`.
+
+    Attributes:
+        Options: Model of what stands beside `type` in a spec's `sink`.
+        path: Its location, for messages.
+        columns: The user's columns.
+        key: Names of the key's columns.
+    """
+
+    Options: ClassVar[type[BaseModel]] = NoOptions
+    path: str
+    columns: pa.Schema
+    key: tuple[str, ...]
+
+    @abstractmethod
+    def facts(self) -> TableFacts | None:
+        """Return its id and the last step that wrote it, 0 before the first; None if there is no table.
+
+        The id is minted when the table is made: another table in its place has another one. The step is stored with that step's rows.
+        """
+
+    @abstractmethod
+    def perform(self, action: Action, work: Work) -> None:
+        """Perform the action of a step that the table lacks, and store the number of the step with it, in one piece.
+
+        Args:
+            action: `Apply`: write `work.changes`. Another one only if `can` says so. `Clear`: delete all rows, and take the columns of the
+                spec. `Restore`: show what was shown after the step whose number is `version`.
+            work: What the step decided.
+        """
+
+    def can(self, action: Action) -> bool:
+        """Return whether `perform` knows an action; asked before a step with it is committed. By itself only `Apply`."""
+        return isinstance(action, Apply)
+
+    def read(self, spark: SparkSession, version: int) -> DataFrame:
+        """Read the rows as of a version.
+
+        Raises:
+            ConfigError: the sink cannot be read by Ebbtide.
+        """
+        raise ConfigError.of(
+            f"The sink '{self.path}' is no Delta table, and is not read.",
+            got=type(self).__name__,
+            allowed="a sink of type delta",
+            next_step="Read it by its own means.",
+        )
 
     @property
     def schema(self) -> pa.Schema:
-        """The user's columns and the reserved ones."""
+        """The user's columns, and those that the sink has beside them."""
+        return self.columns
 
     def create(self, spark: SparkSession) -> None:
-        """Create the table if it is not there."""
+        """Make the table if it is not there; `facts` then returns something. Called at the start of each run."""
 
     def last_step(self) -> int:
-        """Return the last step that changed the sink, 0 before the first. It must be stored with that step's rows."""
+        """Return the last step that changed the sink, 0 before the first."""
+        found = self.facts()
+        return 0 if found is None else found.step
 
-    def version(self) -> int:
-        """Return the newest version."""
-
-    def read(self, spark: SparkSession, version: int) -> DataFrame:
-        """Read the rows as of a version."""
-
-    def apply(
-        self,
-        spark: SparkSession,
-        changes: ChangeSet,
-        facts: StepFacts,
-        *,
-        only_inserts: bool,
-    ) -> None:
-        """Apply a step's change set, in one transaction with the step's number.
-
-        Args:
-            spark: The session to write in.
-            changes: What the step decided.
-            facts: The step's. With `floor_raised` all rows below its floor go too.
-            only_inserts: No key is in the sink yet.
-        """
-
-    def replace(
-        self,
-        spark: SparkSession,
-        keys: DataFrame,
-        rows: DataFrame,
-        facts: StepFacts,
-    ) -> None:
-        """Give some keys other rows, in one transaction with the step's number: whatever they have goes.
-
-        Args:
-            spark: The session to write in.
-            keys: The key's columns, each key once.
-            rows: All columns of the sink: the rows that these keys have afterwards.
-            facts: The step's.
-        """
-
-    def overwrite(self, spark: SparkSession, rows: DataFrame, facts: StepFacts) -> None:
-        """Replace all rows, and the columns by the spec's, in one transaction with the step's number; its history stays.
-
-        Args:
-            spark: The session to write in.
-            rows: All columns of the sink, each key once.
-            facts: The step's.
-        """
+    def snapshot(self) -> Snapshot | None:
+        """Return the newest version of its Delta log; None of a sink that has none."""
+        return None
 
     def refuse_altered(self) -> None:
-        """Refuse a table that others have given other columns, or a feature that is not written.
-
-        Raises:
-            EbbtideError: they have.
-        """
+        """Refuse a table that other clients have given other columns, or a feature that is not written."""
 
     def refuse_unalterable(self, stored: pa.Schema) -> None:
-        """Refuse a table that cannot be given other columns here.
+        """Refuse a table that cannot be given other columns.
 
         Args:
             stored: The user's columns as they were.
-
-        Raises:
-            EbbtideError: it has columns of others, or a feature that is not written.
-        """
-
-    def alter(
-        self,
-        spark: SparkSession,
-        stored: pa.Schema,
-        change: SchemaChange,
-        facts: StepFacts,
-    ) -> None:
-        """Give the table the spec's columns, in one transaction with the step's number; its rows stay the same.
-
-        Args:
-            spark: The session to write in.
-            stored: The user's columns as they were.
-            change: What becomes of them.
-            facts: The step's.
-        """
-
-    def extend(self, spark: SparkSession) -> None:
-        """Give a table that others made the reserved columns, null in its rows, and the properties of a sink."""
-
-    def restore(self, spark: SparkSession, action: Restore, facts: StepFacts) -> None:
-        """Bring the table back to an earlier version, as a step."""
-
-    def restore_and_apply(
-        self,
-        spark: SparkSession,
-        action: RestoreAndApply,
-        changes: pa.Table,
-        facts: StepFacts,
-    ) -> None:
-        """Bring the table back to an earlier version, and apply changes to that, in one transaction with the step's number.
-
-        Args:
-            spark: The session to write in.
-            action: Which version.
-            changes: `_change` and all columns, each key once.
-            facts: The step's. All rows below its floor go too.
         """
 
     def fold(self) -> None:
@@ -157,15 +174,16 @@ class Sink(Protocol):
     def join_files(self, spark: SparkSession) -> None:
         """Join all small files; called by the compaction job. Changes no row."""
 
-    def empty(self, spark: SparkSession, facts: StepFacts) -> None:
-        """Replace the table by an empty one with the spec's columns, as a step; its history stays."""
 
-    def definition(self, found: Snapshot) -> list[Action]:
-        """Return the actions that give a version the columns that the table is to have.
+def cannot_perform(path: str, action: Action) -> EbbtideError:
+    """Return the error of a table that is asked for an action that it does not know.
 
-        Args:
-            found: A version.
-        """
-
-    def below(self, floor: tuple[int, ...], side: str = "") -> Column:
-        """Return the condition that is true for rows that a TRUNCATE left dead."""
+    Args:
+        path: The table's location.
+        action: The action.
+    """
+    return ConfigError.of(
+        f"The table at '{path}' cannot perform what a step has decided for it.",
+        got=f"the action '{action.do}'",
+        next_step="Run the release of Ebbtide, or of the sink's package, that has made the step.",
+    )

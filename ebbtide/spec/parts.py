@@ -245,7 +245,9 @@ WRITTEN_BY_MERGE = ("delta.columnmapping.mode", "delta.constraints.")
 class DeltaSink(SpecPart):
     """The Delta table that the pipeline keeps right, at ROOT/NAME/sink."""
 
-    type: Literal["delta"] = Field(default="delta", description="'delta'. Default and only sink.")
+    type: Literal["delta"] = Field(
+        default="delta", description="'delta', or that of a sink of another package (OtherSink). Default: delta."
+    )
     write: Literal["vectors", "rewrite", "merge"] = Field(
         default="vectors",
         description="How old rows leave. vectors: by deletion vectors; rewrite: their files are written again, for readers "

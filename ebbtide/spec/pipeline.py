@@ -30,6 +30,7 @@ from ebbtide.operators.sequence.rules import SEQUENCE_COLUMNS
 from ebbtide.paths import is_local, resolve
 from ebbtide.redaction import is_credential
 from ebbtide.spec.ddl import DELTA_REFUSES, TableSchema, added_ddl, all_names, as_compared, is_exact, parse_ddl
+from ebbtide.spec.extensions import OtherSink, kind_of_sink
 from ebbtide.spec.kafka import KafkaSource
 from ebbtide.spec.parts import (
     ChecksConfig,
@@ -151,9 +152,9 @@ class Pipeline(SpecPart):
     quarantine: QuarantineConfig = Field(
         default_factory=QuarantineConfig, description="Limits for bad records. Default: those of QuarantineConfig."
     )
-    sink: DeltaSink = Field(
-        default_factory=DeltaSink, description="The sink table. Default: Delta, no further properties."
-    )
+    sink: Annotated[
+        Annotated[DeltaSink, Tag("delta")] | Annotated[OtherSink, Tag("other")], Discriminator(kind_of_sink)
+    ] = Field(default_factory=DeltaSink, description="The sink table. Default: Delta, no further properties.")
     checks: ChecksConfig = Field(
         default_factory=ChecksConfig, description="What the checks allow. Default: that of ChecksConfig."
     )

@@ -37,29 +37,29 @@ def test_last_step_is_found_again_from_the_commits_since(table):
     step(table, 5)
     step(table, 6)
     assert seen.snapshot() == Snapshot.read(table)
-    assert seen.find() == OwnTable(table, "sink").find()
-    assert (seen.find().step, seen.find().id) == (6, Snapshot.read(table).id)
+    assert seen.facts() == OwnTable(table, "sink").facts()
+    assert (seen.facts().step, seen.facts().id) == (6, Snapshot.read(table).id)
 
 
 def test_table_that_another_has_replaced_has_another_id(table):
     seen = OwnTable(table, "sink")
     step(table, 4)
-    before = seen.find()
+    before = seen.facts()
     metadata = {**Snapshot.read(table).metadata, "id": "another"}
     step(table, None, {"metaData": metadata})
     assert before.id != "another"
-    assert (seen.find().id, seen.find().step) == ("another", 4)
+    assert (seen.facts().id, seen.facts().step) == ("another", 4)
 
 
 def test_table_with_features_that_are_not_read_here_is_known_all_the_same(table):
     features = {"readerFeatures": ["fromLater"], "writerFeatures": ["fromLater"]}
     step(table, 4, {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}})
-    assert OwnTable(table, "sink").find().step == 4
+    assert OwnTable(table, "sink").facts().step == 4
 
 
 def test_there_is_no_step_where_there_is_no_table(tmp_path):
     absent = OwnTable(str(tmp_path / "absent"), "sink")
-    assert (absent.find(), absent.last_step(), absent.snapshot()) == (None, 0, None)
+    assert (absent.facts(), absent.last_step(), absent.snapshot()) == (None, 0, None)
 
 
 def test_marks_tell_the_step_once_its_commit_is_gone(table, tmp_path):

@@ -148,7 +148,7 @@ def test_undoing_that_died_is_finished_by_the_next_run(make, monkeypatch):
     before, spec = contents(pipeline, "sink"), pipeline.spec
     migrated(pipeline, schema="id BIGINT NOT NULL, n INT, more INT DEFAULT 3")
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.runtime.publish._restore", killed)
+        patch.setattr("ebbtide.sinks.delta.SinkTable.restore", killed)
         with pytest.raises(InterruptedError):
             undo(pipeline)
     pipeline.spec = spec

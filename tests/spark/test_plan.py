@@ -1,4 +1,4 @@
-"""A source and a sink of somebody else's: each a class and a spec model, registered in `ebbtide.runtime.plan`."""
+"""A source and a sink of somebody else's: each a class and a spec model, registered in `ebbtide.runtime.kinds`."""
 
 import json
 from dataclasses import dataclass
@@ -14,9 +14,11 @@ from spark_support import change, plain_spec
 from ebbtide import UpsertPipeline, run
 from ebbtide.errors import ConfigError
 from ebbtide.formats.records import RECORDS
+from ebbtide.ledger.facts import TableFacts
 from ebbtide.model.entries import DELETE
-from ebbtide.runtime import plan as plans
+from ebbtide.runtime import kinds
 from ebbtide.runtime.plan import Plan
+from ebbtide.sinks.sink import Sink
 from ebbtide.sources.records import RowRecords
 from ebbtide.sources.source import Discovery
 from ebbtide.spec.parts import SourcePart, SpecPart
@@ -86,7 +88,7 @@ class DeltaLines:
 
 
 @dataclass(frozen=True)
-class JsonTable:
+class JsonTable(Sink):
     """The sink."""
 
     path: str
@@ -105,34 +107,25 @@ class JsonTable:
     def create(self, spark):
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
 
-    def last_step(self):
-        return self.stored["step"]
+    def facts(self):
+        return TableFacts(id="json", step=self.stored["step"])
 
-    def apply(self, spark, changes, facts, *, only_inserts):
+    def perform(self, action, work):
         rows = self.stored["rows"]
-        for row in changes.rows(self.columns).to_pylist():
+        for row in work.changes.rows(self.columns).to_pylist():
             key = json.dumps([row[name] for name in self.key])
             if row.pop("_change") == DELETE:
                 rows.pop(key, None)
             else:
                 rows[key] = row
-        Path(self.path).write_text(json.dumps({"step": facts.step, "rows": rows}, default=str))
-
-    def refuse_altered(self):
-        pass
-
-    def fold(self):
-        pass
-
-    def join_files(self, spark):
-        pass
+        Path(self.path).write_text(json.dumps({"step": work.facts.step, "rows": rows}, default=str))
 
 
 @pytest.fixture
 def registered(monkeypatch):
-    monkeypatch.setitem(plans.SOURCES, TableSource, lambda spec: DeltaLines(spec.source.path))
+    monkeypatch.setitem(kinds.SOURCES, TableSource, lambda spec: DeltaLines(spec.source.path))
     monkeypatch.setitem(
-        plans.SINKS,
+        kinds.SINKS,
         JsonSink,
         lambda spec, location: JsonTable(location + ".json", spec.sink_table.columns, tuple(spec.sink_key)),
     )

@@ -1,0 +1,197 @@
+"""The kinds of sources, formats, operators and sinks: the one place that knows all.
+
+A new kind of ours is a module of its own in its room, a spec model, and a line here; one of another package is found by an entry point
+(`ebbtide.spec.extensions`). This module loads no Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from ebbtide.errors import ConfigError
+from ebbtide.formats.debezium import DebeziumDecoder
+from ebbtide.formats.format import Format
+from ebbtide.formats.plain import PlainDecoder
+from ebbtide.model.durations import to_ms
+from ebbtide.operators.arrival.operator import ArrivalOperator
+from ebbtide.operators.arrival.rules import Materialization
+from ebbtide.operators.operator import Operator
+from ebbtide.operators.sequence.operator import SequenceOperator
+from ebbtide.operators.stateful.operator import StatefulOperator
+from ebbtide.sources.file_source import FileSource
+from ebbtide.sources.kafka.client import Client
+from ebbtide.sources.kafka.registry import Registry
+from ebbtide.sources.kafka.source import KafkaSource
+from ebbtide.sources.source import Source
+from ebbtide.spec import parts
+from ebbtide.spec.extensions import OtherSink
+from ebbtide.spec.kafka import KafkaSource as KafkaSpec
+from ebbtide.spec.kafka import SchemaRegistry
+from ebbtide.spec.pipeline import Pipeline
+from ebbtide.spec.stateful import StatefulPipeline
+from ebbtide.spec.upsert import UpsertPipeline
+from ebbtide.spec.view import MaterializedView
+
+if TYPE_CHECKING:
+    from ebbtide.sinks.sink import Sink
+
+
+Maker = TypeVar("Maker")
+
+
+def file_source(spec: Pipeline) -> Source:
+    """Make the source of a folder of files."""
+    given = cast("parts.FileSource", spec.source)
+    return FileSource(
+        given.path,
+        tuple(given.pattern),
+        in_order=not spec.sequence,
+        counts_repeats=not (spec.sequence or spec.has_positions),
+        min_age_ms=to_ms(given.min_age),
+        max_files_per_step=given.max_files_per_step,
+        max_bytes_per_step=given.max_bytes_per_step,
+    )
+
+
+def kafka_source(spec: Pipeline) -> Source:
+    """Make the source of a Kafka topic."""
+    given = cast("KafkaSpec", spec.source)
+    start = given.start
+    return KafkaSource(
+        Client(given.bootstrap_servers, given.properties, f"ebbtide-{spec.name}"),
+        given.topic,
+        start if isinstance(start, str) else start.timestamp or start.offsets or {},
+        in_order=not spec.sequence,
+        max_records_per_step=given.records_per_step,
+        max_bytes_per_step=given.max_bytes_per_step,
+        registry=registry_of(given.registry),
+    )
+
+
+def registry_of(given: SchemaRegistry | None) -> Registry | None:
+    """Return how a source's schema registry is reached, if it has one."""
+    if given is None:
+        return None
+    return Registry(given.url, given.username, given.password, given.ca_location)
+
+
+def debezium(spec: Pipeline) -> Format:
+    """Make the decoder of Debezium's change events."""
+    return DebeziumDecoder(
+        tuple(spec.key),
+        spec.sequence,
+        retract=spec.retracts,
+        table=spec.source.table,
+        columns=tuple(spec.table.columns.names),
+    )
+
+
+def plain(spec: Pipeline) -> Format:
+    """Make the decoder of plain changelog rows."""
+    given = cast("parts.PlainFormat", spec.format)
+    return PlainDecoder(
+        kind=given.kind,
+        row=given.row,
+        position=tuple(given.position),
+    )
+
+
+def upsert_operator(spec: Pipeline) -> Operator:
+    """Make the reconciler of an upsert pipeline."""
+    spec = cast("UpsertPipeline", spec)
+    columns = spec.state_columns
+    key = tuple(spec.state_key)
+    if spec.sequence:
+        output = spec.sink_table.columns if spec.selects_rows else None
+        output_key = tuple(spec.state_key_of.items()) if spec.selects_rows else ()
+        return SequenceOperator(columns, key, spec.sequence, spec.ttl, output, output_key)
+    given = spec.materializer
+    materialization = Materialization(
+        upsert_key=tuple(given.upsert_key),
+        on_expire=given.on_expire,
+        retraction_grace_ms=to_ms(given.retraction_grace),
+        max_history=given.max_history,
+        emission=given.emission,
+        keep=given.keep,
+    )
+    return ArrivalOperator(columns, key, spec.ttl, materialization)
+
+
+def stateful_operator(spec: Pipeline) -> Operator:
+    """Make what runs a stateful pipeline's function."""
+    spec = cast("StatefulPipeline", spec)
+    return StatefulOperator(
+        columns=spec.table.columns,
+        key=tuple(spec.key),
+        output=spec.sink_table.columns,
+        sink_key=tuple(spec.sink_key),
+        function=partial(spec.function_class, **spec.options),
+        states=spec.states,
+        shows_values=not spec.personal,
+    )
+
+
+def view_operator(spec: Pipeline) -> Operator:
+    """Make what takes in the differences that a view's steps compute."""
+    spec = cast("MaterializedView", spec)
+    return SequenceOperator(spec.table.columns, tuple(spec.key), spec.sequence, spec.ttl)
+
+
+def delta_sink(spec: Pipeline, location: str) -> Sink:
+    """Make the sink of a Delta table."""
+    from ebbtide.sinks.delta import SinkTable
+
+    given = cast("parts.DeltaSink", spec.sink)
+    return SinkTable(
+        path=location,
+        columns=spec.sink_table.columns,
+        key=tuple(spec.sink_key),
+        sequence=spec.sequence,
+        how=given.write,
+        is_spark_s=given.is_spark_s,
+        with_images=given.change_feed == "images",
+        properties=given.table_properties,
+        sequence_columns=spec.table.columns if spec.selects_rows else None,
+    )
+
+
+def other_sink(spec: Pipeline, location: str) -> Sink:
+    """Make a sink that another package brings along."""
+    given = cast("OtherSink", spec.sink)
+    return given.kind(given.options, location, spec.sink_table.columns, tuple(spec.sink_key))
+
+
+SOURCES: dict[type, Callable[[Pipeline], Source]] = {
+    parts.FileSource: file_source,
+    KafkaSpec: kafka_source,
+}
+FORMATS: dict[type, Callable[[Pipeline], Format]] = {
+    parts.DebeziumFormat: debezium,
+    parts.PlainFormat: plain,
+}
+OPERATORS: dict[type, Callable[[Pipeline], Operator]] = {
+    UpsertPipeline: upsert_operator,
+    StatefulPipeline: stateful_operator,
+    MaterializedView: view_operator,
+}
+SINKS: dict[type, Callable[[Pipeline, str], Sink]] = {
+    parts.DeltaSink: delta_sink,
+    OtherSink: other_sink,
+}
+"""The kinds of parts: a spec's model to what makes the part. A model that derives from one of these is of its kind."""
+
+
+def of_kind(kinds: Mapping[type, Maker], part: object, what: str) -> Maker:
+    """Return what makes a part, by the part's model or the nearest that it derives from."""
+    for model in type(part).__mro__:
+        if model in kinds:
+            return kinds[model]
+    known = [model.__name__ for model in kinds]
+    raise ConfigError.of(
+        f"There is no {what} of this kind.",
+        got=type(part).__name__,
+        allowed=", ".join(known),
+        next_step="Register it in ebbtide.runtime.kinds (docs/extending.md).",
+    )
