@@ -160,7 +160,8 @@ def delta_sink(spec: Pipeline, location: str) -> Sink:
 def other_sink(spec: Pipeline, location: str) -> Sink:
     """Make a sink that another package brings along."""
     given = cast("OtherSink", spec.sink)
-    return given.kind(given.options, location, spec.sink_table.columns, tuple(spec.sink_key))
+    make: Callable[..., Sink] = given.kind
+    return make(given.options, location, spec.sink_table.columns, tuple(spec.sink_key))
 
 
 SOURCES: dict[type, Callable[[Pipeline], Source]] = {
