@@ -29,8 +29,9 @@ from ebbtide.ledger.tables import OwnTable, refuse_lost
 from ebbtide.model import decision
 from ebbtide.model.changelog import ORDER, TRUNCATE
 from ebbtide.model.schema_change import SchemaChange
+from ebbtide.sinks import stage
 from ebbtide.sinks.sink import Work, cannot_perform
-from ebbtide.sinks.stage import alter_stage, commit_and_join, commit_stage, restore_stage
+from ebbtide.sinks.stage import alter_stage, commit_and_join, commit_stage
 
 BOUNDED = ("_kind",)
 """Columns that statistics are kept of."""
@@ -85,7 +86,7 @@ class ChangelogTable:
             case decision.Append():
                 self.append(work.changes.emitted(self.schema), facts)
             case decision.Restore():
-                restore_stage(self.path, action, facts, "changelog")
+                stage.restore_stage(self.path, action, facts, "changelog")
             case decision.Alter():
                 self.alter(work.spark, work.columns_before(action), action.change, facts)
             case decision.Clear():

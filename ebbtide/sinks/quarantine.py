@@ -35,9 +35,10 @@ from ebbtide.model.codes import row_codes
 from ebbtide.model.entries import entry_table, order_struct
 from ebbtide.model.offsets import OffsetRanges
 from ebbtide.paths import exists, is_local
+from ebbtide.sinks import stage
 from ebbtide.sinks.removal import ORDERS, rebased, removal
 from ebbtide.sinks.sink import Work, cannot_perform
-from ebbtide.sinks.stage import commit_and_join, commit_stage, restore_stage
+from ebbtide.sinks.stage import commit_and_join, commit_stage
 from ebbtide.sinks.upsert import with_vectors
 
 COLUMNS = pa.schema(
@@ -256,7 +257,7 @@ class QuarantineTable:
             case decision.Append():
                 self.append(action.actions, facts)
             case decision.Restore():
-                restore_stage(self.path, action, facts, "quarantine")
+                stage.restore_stage(self.path, action, facts, "quarantine")
             case decision.Clear():
                 self.empty(facts)
             case _:

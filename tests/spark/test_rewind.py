@@ -86,8 +86,6 @@ def test_rewind_that_died_after_its_decision_is_finished_by_the_next_run(spark, 
     for owner in (sinking, staging):
         with monkeypatch.context() as patch:
             patch.setattr(owner, "restore_stage", killed)
-            if owner is staging:
-                patch.setattr("ebbtide.runtime.publish.restore_stage", killed)
             with pytest.raises(InterruptedError):
                 rewinding.apply(spark, spec, str(root), 2)
         run(spark, spec, str(root))

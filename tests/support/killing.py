@@ -83,7 +83,7 @@ UPKEEP: dict[str, dict[str, Place]] = {
     | {
         "the incarnation is renewed": ("ebbtide.ledger.lease:Lease", "renew_incarnation", "after", 1),
         "the sink is put back": ("ebbtide.sinks.delta:SinkTable", "restore", "after", 1),
-        "another table is put back": ("ebbtide.runtime.publish", "restore_stage", "after", 1),
+        "another table is put back": ("ebbtide.sinks.stage", "restore_stage", "after", 1),
         "all tables are put back": ("ebbtide.runtime.publish", "_discard_read", "before", 1),
         "the checkpoint is discarded": ("ebbtide.ledger.checkpoint:Checkpoint", "discard", "after", 1),
     },
