@@ -28,8 +28,12 @@ REFUSED = Finding("sink", "gone", "no way", is_refused=True)
 def test_report_of_any_difference_says_how_to_end_it(differing):
     report = RepairReport("t", **differing)
     assert report.differs
-    assert report.as_report().text().endswith(
-        "\n  To do it: 'ebbtide repair --apply'.\n  To leave it as it is: 'ebbtide acknowledge --reason TEXT'."
+    assert (
+        report.as_report()
+        .text()
+        .endswith(
+            "\n  To do it: 'ebbtide repair --apply'.\n  To leave it as it is: 'ebbtide acknowledge --reason TEXT'."
+        )
     )
 
 
