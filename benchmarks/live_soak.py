@@ -345,8 +345,11 @@ class Commits:
         while (commit := self._log / f"{self._next:020d}.json").exists():
             self._next += 1
             facts = facts_of(commit)
-            if facts and facts.get("source_position"):
-                self._ends = {int(name): end for name, end in facts["source_position"]["to"].items()}
+            if facts is None:
+                continue
+            position = facts["source"]["position"]
+            if position:
+                self._ends = {int(name): end for name, end in position["to"].items()}
                 self.last_step = facts["step"]
                 found.append({"at_s": commit.stat().st_ctime, "step": facts["step"], "to": self._ends})
         if found:

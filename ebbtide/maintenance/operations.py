@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -23,7 +23,7 @@ class Acknowledge(Operation):
         """Accept it, in one step."""
         from ebbtide.maintenance import repair
 
-        return _of_repair(repair.acknowledge(ctx.spark, ctx.spec, ctx.root, params.reason))
+        return repair.acknowledge(ctx.spark, ctx.spec, ctx.root, params.reason).as_report()
 
 
 class Adopt(Operation):
@@ -153,13 +153,13 @@ class Repair(Operation):
         """Tell what differs."""
         from ebbtide.maintenance import repair
 
-        return _of_repair(repair.plan(ctx.spark, ctx.spec, ctx.root))
+        return repair.plan(ctx.spark, ctx.spec, ctx.root).as_report()
 
     def apply(self, ctx: Context, params: Operation.Params) -> Report:
         """Repair it, in one step."""
         from ebbtide.maintenance import repair
 
-        return _of_repair(repair.repair(ctx.spark, ctx.spec, ctx.root))
+        return repair.repair(ctx.spark, ctx.spec, ctx.root).as_report()
 
 
 class Rewind(Operation):
@@ -184,22 +184,3 @@ class Rewind(Operation):
         from ebbtide.maintenance import rewind
 
         return rewind.apply(ctx.spark, ctx.spec, ctx.root, params.to_step)
-
-
-def _of_repair(found: Any) -> Report:
-    """Return what a repair found as a report; lines that name a command are its next steps.
-
-    Args:
-        found: Has `text` and `as_dict`.
-    """
-    values = found.as_dict()
-    pipeline, step = values.pop("pipeline"), values.pop("step")
-    counts = {name: value for name, value in values.items() if isinstance(value, int)}
-    details = {name: value for name, value in values.items() if name not in counts}
-    first, *further = found.text().splitlines()
-    lines = [first.removeprefix(f"{pipeline}:").strip()]
-    next_steps: list[str] = []
-    for line in further:
-        said = next_steps if "'ebbtide " in line else lines
-        said.append(line.strip())
-    return Report(pipeline, lines, counts, details, step, "\n  ".join(next_steps))

@@ -1,11 +1,12 @@
-"""The report of a repair, for a terminal and as JSON."""
+"""What a repair finds, and what it does about that."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from ebbtide.amounts import amount
+from ebbtide.maintenance.operation import Report
 
 
 @dataclass(frozen=True)
@@ -85,28 +86,37 @@ class RepairReport:
         """The findings without a way."""
         return tuple(finding for finding in self.findings if finding.is_refused)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
-        return asdict(self)
+    def as_report(self) -> Report:
+        """Return it in the form of all operations' reports."""
+        counts = {"missing": self.missing, "other": self.other, "extra": self.extra, "repeated": self.repeated}
+        details = {
+            "findings": [asdict(finding) for finding in self.findings],
+            "state_version": self.state_version,
+            "action": self.action,
+        }
+        return Report(self.pipeline, list(self._lines()), counts, details, self.step, self._next_step())
 
-    def text(self) -> str:
-        """Write it for a terminal."""
+    def _lines(self) -> Iterator[str]:
         if not self.differs and self.step is None:
-            return f"{self.pipeline}: the tables are what the state says; nothing to repair."
-        counts = ""
+            yield "the tables are what the state says; nothing to repair."
+            return
         if self.has_other_rows:
             missing = amount(self.missing, "row")
             repeated = amount(self.repeated, "key")
-            counts = f"{missing} missing, {self.other:,} other, {self.extra:,} too many, {repeated} repeated"
-        lines = [f"{self.pipeline}: {counts}." if counts else f"{self.pipeline}:"]
-        lines += [finding.text() for finding in self.findings]
+            yield f"{missing} missing, {self.other:,} other, {self.extra:,} too many, {repeated} repeated."
+        elif self.findings or self.state_version is not None:
+            damages = len(self.findings) + (self.state_version is not None)
+            yield f"{amount(damages, 'damage')} found."
+        for finding in self.findings:
+            yield finding.text()
         if self.state_version is not None:
-            lines.append(f"rows of the state that another client changed: back to its version {self.state_version}")
+            yield f"rows of the state that another client changed: back to its version {self.state_version}"
         if self.step is not None:
-            lines.append(f"Done in step {self.step}: {self.action}.")
+            yield f"Done in step {self.step}: {self.action}."
         elif self.refused:
-            lines.append("A repair is refused.")
-        else:
-            lines.append("To do it: 'ebbtide repair --apply'.")
-            lines.append("To leave it as it is: 'ebbtide acknowledge --reason TEXT'.")
-        return "\n  ".join(lines)
+            yield "A repair is refused."
+
+    def _next_step(self) -> str:
+        if self.step is not None or self.refused or not self.differs:
+            return ""
+        return "To do it: 'ebbtide repair --apply'.\n  To leave it as it is: 'ebbtide acknowledge --reason TEXT'."

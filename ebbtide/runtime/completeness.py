@@ -11,7 +11,7 @@ from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.entries import DELETE
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.way_back import OwnVersions, may_forget, net_changes, way_back
-from ebbtide.state_table.columns import column, columns, json_text, spark_schema
+from ebbtide.state_table.columns import arrow_frame, column, columns, json_text, spark_schema
 
 DECIDED = "_decided"
 """The row that the state shows, as JSON; null: it shows none."""
@@ -110,7 +110,7 @@ def _rows_by_way_back(spark: SparkSession, plan: Plan, facts: StepFacts, own: Ow
         return None
     names = plan.sink.schema.names
     net = net_changes(plan, way)
-    changes = spark.createDataFrame(net, spark_schema(net.schema, nullable=True))
+    changes = arrow_frame(spark, net, spark_schema(net.schema, nullable=True))
     changed_keys = changes.select(*columns(plan.sink.key))
     applied = changes.where(F.col("_change") != DELETE).select(*columns(names))
     rows = applied

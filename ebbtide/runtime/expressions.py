@@ -33,7 +33,7 @@ from ebbtide.spec.determinism import what_changes
 from ebbtide.spec.expressions import columns_read
 from ebbtide.spec.row_functions import UnfitFunctionError
 from ebbtide.spec.transform import ALLOWED, Transform
-from ebbtide.state_table.columns import spark_schema
+from ebbtide.state_table.columns import arrow_frame, spark_schema
 
 SETTINGS = {
     "spark.sql.ansi.enabled": "true",
@@ -124,7 +124,7 @@ class Expressions:
 
     def _frame(self, rows: pa.Table) -> DataFrame:
         typed = rows.select(self.inputs.names).cast(self.inputs)
-        return self.session.createDataFrame(typed, spark_schema(self.inputs))
+        return arrow_frame(self.session, typed, spark_schema(self.inputs))
 
     def reasons(self, rows: pa.Table) -> list[str]:
         """Say of failing rows why they fail, in Spark's words for the first few.

@@ -57,6 +57,10 @@ class _Reading:
     source: Callable[[], SourceFacts]
 
 
+def ignore_phase(name: str, step: int) -> None:
+    """Take a phase as it begins, and report it to no one."""
+
+
 @dataclass
 class SourceSteps:
     """Makes the steps that read the source, and the tick that ends them.
@@ -72,7 +76,7 @@ class SourceSteps:
     """
 
     stepper: Stepper
-    on_phase: Callable[[str, int], None] = lambda name, step: None
+    on_phase: Callable[[str, int], None] = ignore_phase
     pace: Pace = field(default_factory=no_pace)
     parts_read: int = field(default=0, init=False)
     places_read: int = field(default=0, init=False)

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 
 def quoted(name: str, side: str = "") -> str:
@@ -31,6 +32,19 @@ def column(name: str, side: str = "") -> Column:
 def columns(names: Iterable[str]) -> list[Column]:
     """Return columns by their names."""
     return [column(name) for name in names]
+
+
+def arrow_frame(spark: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:
+    """Hand rows to Spark.
+
+    In one chunk: Spark 4.2 reads no further than the first empty one of two, and the rows behind it are lost without a word.
+
+    Args:
+        spark: The session.
+        rows: They may have chunks without rows.
+        schema: Spark's types. Default: those of the rows.
+    """
+    return spark.createDataFrame(rows.combine_chunks(), schema)
 
 
 def json_text(row: Column) -> Column:

@@ -13,13 +13,7 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import SourceReadError
 from ebbtide.model.step import TableVersion, ViewPosition
 from ebbtide.paths import join
-from ebbtide.sources.source import (
-    Discovery,
-    Part,
-    Position,
-    Records,
-    Source,
-)
+from ebbtide.sources.source import Discovery, Part, Position, Records, Source
 from ebbtide.state_table.layout import newest_step
 
 if TYPE_CHECKING:
@@ -50,11 +44,7 @@ class ViewTables(Source):
             snapshot = Snapshot.read(location, any_features=True)
             if snapshot is not None:
                 commit = commit_hash(location, snapshot.version)
-                inputs[name] = TableVersion(
-                    id=snapshot.id,
-                    version=snapshot.version,
-                    commit=commit,
-                )
+                inputs[name] = TableVersion(id=snapshot.id, version=snapshot.version, commit=commit)
         return ViewPosition(query=self.view.query_hash, inputs=inputs)
 
     def refuse_absent(self) -> None:
@@ -85,11 +75,7 @@ class ViewTables(Source):
             return list(now.inputs)
         changed = []
         for name, table in now.inputs.items():
-            if has_changes(
-                self.location(name),
-                last.inputs[name].version,
-                table.version,
-            ):
+            if has_changes(self.location(name), last.inputs[name].version, table.version):
                 changed.append(name)
         return changed
 

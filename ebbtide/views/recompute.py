@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from ebbtide.delta import log
 from ebbtide.model.step import ViewPosition
-from ebbtide.state_table.columns import columns, quoted
+from ebbtide.state_table.columns import arrow_frame, columns, quoted
 from ebbtide.state_table.staged import Stager
 from ebbtide.views import cutting
 from ebbtide.views.cutting import PinnedTable
@@ -194,14 +194,13 @@ class Recomputing:
         """Return the rows of a table that have touched values, and perhaps others."""
         rows = table.cut(cuts, touched)
         if rows is not None:
-            frame = self.session.createDataFrame(rows.combine_chunks(), table.schema)
+            frame = arrow_frame(self.session, rows, table.schema)
             return frame.coalesce(1)  # so that joins of little with little need no shuffle
         whole = self._read(table)
         return with_values(whole, cuts[0], self._frame(touched)) if len(cuts) == 1 else whole
 
     def _frame(self, values: pa.Table) -> DataFrame:
-        # Spark reads no further than the first empty chunk of two.
-        frame = self.session.createDataFrame(values.combine_chunks())
+        frame = arrow_frame(self.session, values)
         if not cutting.are_exact(values.schema):
             frame = frame.distinct()  # `cutting.distinct` leaves that to Spark
         return frame.coalesce(1) if len(values) <= cutting.MOST_ROWS else frame

@@ -31,13 +31,7 @@ class ComputedTables(ViewTables):
 
         return analyse(new_session(spark), query, tables, keys)
 
-    def stage(
-        self,
-        spark: SparkSession,
-        sink: str,
-        stager: Stager,
-        staging: ViewStaging,
-    ) -> tuple[list[str], str]:
+    def stage(self, spark: SparkSession, sink: str, stager: Stager, staging: ViewStaging) -> tuple[list[str], str]:
         """See `ViewSource`."""
         from ebbtide.views.recompute import Recomputing
 

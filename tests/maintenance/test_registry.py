@@ -7,7 +7,6 @@ import signal
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 
 import dagster as dg
 import pytest
@@ -24,8 +23,9 @@ from ebbtide.maintenance import registry
 from ebbtide.maintenance.backfill_operations import Start
 from ebbtide.maintenance.operation import Context, Operation, Report
 from ebbtide.maintenance.operation_page import section_of
-from ebbtide.maintenance.operations import Clock, Repair, _of_repair
+from ebbtide.maintenance.operations import Clock, Repair
 from ebbtide.maintenance.registry import BUILT_IN, GROUP, TAKEN_NAMES, operations
+from ebbtide.maintenance.repair_report import Finding, RepairReport
 from ebbtide.runtime.progress import Phase, StepProgress
 
 SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "handover"
@@ -198,17 +198,8 @@ def test_context_starts_spark_only_when_it_is_asked_for(make):
     assert (ctx.spark, started) == (None, ["now"])
 
 
-def test_report_of_a_repair_keeps_its_text_and_names_the_job_that_does_it():
-    lines = [
-        "t:",
-        "  sink: gone",
-        "  To do it: 'ebbtide repair --apply'.",
-        "  Or: 'ebbtide acknowledge --reason TEXT'.",
-    ]
-    values = {"pipeline": "t", "missing": 2, "state_version": None, "findings": [{}], "action": "", "step": None}
-    report = _of_repair(SimpleNamespace(text=lambda: "\n".join(lines), as_dict=lambda: dict(values)))
-    assert report.text() == "\n".join(["t: ", *lines[1:]])
-    assert report.as_dict() == values
+def test_repair_s_report_shows_what_was_found_and_the_job_that_mends_it():
+    report = RepairReport("t", (Finding("sink", "gone"),), missing=2).as_report()
     shown = report_metadata(report, Repair(), "plan")
     assert {name: shown[name] for name in ("job", "next", "missing", "findings", "action")} == {
         "job": "repair: plan",

@@ -28,26 +28,30 @@ REFUSED = Finding("sink", "gone", "no way", is_refused=True)
 def test_report_of_any_difference_says_how_to_end_it(differing):
     report = RepairReport("t", **differing)
     assert report.differs
-    assert report.text().endswith(
-        "\n  To do it: 'ebbtide repair --apply'.\n  To leave it as it is: 'ebbtide acknowledge --reason TEXT'."
+    assert (
+        report.as_report()
+        .text()
+        .endswith(
+            "\n  To do it: 'ebbtide repair --apply'.\n  To leave it as it is: 'ebbtide acknowledge --reason TEXT'."
+        )
     )
 
 
 def test_report_is_written_for_people():
     assert not RepairReport("t").differs
-    assert RepairReport("t").text() == "t: the tables are what the state says; nothing to repair."
+    assert RepairReport("t").as_report().text() == "t: the tables are what the state says; nothing to repair."
     done = RepairReport("t", (LOST,), 5, 2, 3, 4, state_version=0, action="repair", step=8)
-    assert done.text() == (
+    assert done.as_report().text() == (
         "t: 5 rows missing, 2 other, 3 too many, 4 keys repeated.\n  changelog: gone; 1 row of step 1 lost"
         "\n  rows of the state that another client changed: back to its version 0\n  Done in step 8: repair."
     )
     assert done.losses == ("changelog: gone; 1 row of step 1 lost",)
-    assert done.as_dict()["findings"][0]["table"] == "changelog"
+    assert done.as_report()["findings"][0]["table"] == "changelog"
     refused = RepairReport("t", (REFUSED,))
-    assert refused.text() == "t:\n  sink: gone; no way\n  A repair is refused."
+    assert refused.as_report().text() == "t: 1 damage found.\n  sink: gone; no way\n  A repair is refused."
     assert refused.losses == ()
     acknowledged = RepairReport("t", action="acknowledged: why", step=8)
-    assert acknowledged.text() == "t:\n  Done in step 8: acknowledged: why."
+    assert acknowledged.as_report().text() == "t: Done in step 8: acknowledged: why."
 
 
 def begun(pipeline):

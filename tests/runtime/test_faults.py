@@ -17,7 +17,7 @@ from ebbtide.delta.commit import LocalPuts
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after
 from ebbtide.errors import CheckpointMismatchError, DamagedFileError, DeltaLogError, TableMismatchError
-from ebbtide.runtime import step
+from ebbtide.runtime import reading
 from ebbtide.runtime.plan import Plan
 
 pytestmark = pytest.mark.xdist_group("faults")
@@ -227,7 +227,7 @@ def test_damaged_local_copy_is_made_again(again, tmp_path, monkeypatch, how):
 def test_damaged_staged_file_is_named_and_made_again_by_the_next_run(again, monkeypatch, how):
     victim, want = again("arrival")
     victim.more()
-    stage = step.stage
+    stage = reading.stage
 
     def damaging(*given):
         staged = stage(*given)
@@ -237,7 +237,7 @@ def test_damaged_staged_file_is_named_and_made_again_by_the_next_run(again, monk
         return staged
 
     with monkeypatch.context() as patch:
-        patch.setattr(step, "stage", damaging)
+        patch.setattr(reading, "stage", damaging)
         with pytest.raises(DamagedFileError, match="staged"):
             victim.run()
     victim.run()

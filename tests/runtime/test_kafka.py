@@ -47,8 +47,7 @@ from ebbtide.errors import (
 )
 from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.inspect.backlog import lag
-from ebbtide.runtime import decide, driver
-from ebbtide.runtime import step as step_module
+from ebbtide.runtime import decide, driver, reading
 from ebbtide.runtime import stream as streaming
 from ebbtide.runtime.finding import RecordsOfBatch
 from ebbtide.runtime.following import Faults, Following
@@ -356,13 +355,13 @@ def test_records_that_retention_took_before_they_were_read_are_refused(over, bro
 def test_records_deleted_between_plan_and_reading_are_refused_and_nothing_is_committed(over, broker, monkeypatch):
     pipeline = over()
     pipeline.send(up(1, 1), up(2, 1))
-    stage = step_module.stage
+    stage = reading.stage
 
     def stage_late(*args):
         broker.delete_below(pipeline.topic, {0: 1})
         return stage(*args)
 
-    monkeypatch.setattr(step_module, "stage", stage_late)
+    monkeypatch.setattr(reading, "stage", stage_late)
     with pytest.raises(SourceLostError, match=r"deleted while they were to be read"):
         pipeline.run()
     assert pipeline.plan.state.last() is None
@@ -372,7 +371,7 @@ def test_first_run_that_fails_before_its_first_step_is_decided_loses_nothing(ove
     pipeline = over()
     pipeline.send(up(1, 1), up(2, 1))
     with monkeypatch.context() as patch:
-        patch.setattr(step_module, "stage", Mock(side_effect=SourceUnavailableError("away")))
+        patch.setattr(reading, "stage", Mock(side_effect=SourceUnavailableError("away")))
         with pytest.raises(SourceUnavailableError):
             pipeline.run()
     pipeline.send(up(3, 1), partition=1)
@@ -522,7 +521,8 @@ def test_steps_tell_where_the_first_batch_began_over_a_rewind_and_of_steps_that_
     pipeline.run()
     assert pipeline.last.source.start["from"] == {"0": 1, "1": 0, "2": 0}
     with pipeline.stepper() as stepper:
-        older = stepper.head.facts.model_copy(update={"source_start": None})
+        last = stepper.head.facts
+        older = last.model_copy(update={"source": last.source.model_copy(update={"start": None})})
         stepper.head = replace(stepper.head, facts=older)
         assert stepper.source_start["from"] == {"0": 2, "1": 0, "2": 0}, "the last batch's, as the checkpoint is new"
 
@@ -1213,7 +1213,7 @@ def test_loss_that_is_accepted_before_the_first_step_is_noted_with_that(over, br
     pipeline.send(*(up(number, 1) for number in range(5)))
     away = Mock(side_effect=SourceUnavailableError("away"))
     with monkeypatch.context() as patch:
-        patch.setattr(step_module, "stage", away)
+        patch.setattr(reading, "stage", away)
         with pytest.raises(SourceUnavailableError):
             pipeline.run()
         broker.delete_below(pipeline.topic, {0: 2})

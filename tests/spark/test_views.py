@@ -12,7 +12,7 @@ from spark_support import change, cut, shop_lines, shop_spec, sink, table, write
 
 from ebbtide import MaterializedView, UpsertPipeline
 from ebbtide.errors import EbbtideError, SourceReadError, SpecChangedError, ViewKeyError, ViewQueryError
-from ebbtide.runtime import step as steps
+from ebbtide.runtime import reading as steps
 from ebbtide.runtime.driver import refresh, run
 from ebbtide.runtime.idle import idle_run
 from ebbtide.sinks.delta import RESERVED
