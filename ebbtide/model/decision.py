@@ -1,7 +1,7 @@
 """What a step does beside the state: one action for each table, and what becomes of the source. Pure, and stored with the step.
 
-A table performs its action once, under the step's transaction mark. A table without an action lacks nothing of the step. Whoever
-asks what a step did reads its actions; its cause is for people alone.
+A table performs its action once, under the step's transaction mark. A table without an action lacks nothing of the step. Code
+that asks what a step did reads its actions; its cause is for people alone.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ class Stepper:
         return newest
 
     def found(self) -> Snapshot:
-        """Return the newest version of the state, whoever made it: for what starts over, or brings its rows back."""
+        """Return the newest version of the state, also one of another client: for what starts over, or brings its rows back."""
         self._snapshot = self._snapshot.advanced()
         return self._snapshot
 
