@@ -247,6 +247,10 @@ class StepFacts(BaseModel):
         """Return the facts of a step that decides something else."""
         return self.model_copy(update={"decision": decision})
 
+    def with_state(self, update: Mapping[str, Any]) -> Self:
+        """Return the facts with other values of some fields of `state`."""
+        return self.model_copy(update={"state": self.state.model_copy(update=dict(update))})
+
     def to_json(self) -> str:
         """Return the stored form."""
         return self.model_dump_json(by_alias=True)

@@ -149,7 +149,7 @@ def _adopt(
 
 def _leaving(facts: StepFacts, n_left: int) -> StepFacts:
     """Return the facts of a step that leaves some rows to be adopted."""
-    return facts.model_copy(update={"state": facts.state.model_copy(update={"unadopted": n_left})})
+    return facts.with_state({"unadopted": n_left})
 
 
 @dataclass(frozen=True)

@@ -178,7 +178,7 @@ def _facts(stepper: Stepper, taken: Stepper, wall_ms: int) -> StepFacts:
     )
     as_taken = {"pending_key_changes": last.state.pending_key_changes, "evolved": dict(taken.plan.evolved)}
     number = 1 + max(stepper.last_number, taken.last_number)
-    return facts.model_copy(update={"step": number, "state": facts.state.model_copy(update=as_taken)})
+    return facts.with_state(as_taken).model_copy(update={"step": number})
 
 
 def _versions(plan: Plan) -> dict[str, int]:

@@ -18,7 +18,7 @@ def compaction(spark: SparkSession, stepper: Stepper) -> bool:
     """Fold a pipeline's state and join the small files of its sink; return whether there was something to fold."""
     plan = stepper.plan
     facts = stepper.facts(Cause(what="compaction"))
-    facts = facts.model_copy(update={"state": facts.state.model_copy(update={"is_folded": True})})
+    facts = facts.with_state({"is_folded": True})
     plan.sink.join_files(spark)
     last = stepper.last
     if last is not None and last.state.is_folded:

@@ -314,7 +314,7 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> Report:
             restores[name] = Restore(version, changes_rows=False)
         facts = stepper.facts(Cause(what="migration"), decision=Decision(tables=restores))
         as_before = {"spec": before.state.spec, "evolved": before.state.evolved}
-        facts = facts.model_copy(update={"state": facts.state.model_copy(update=as_before)})
+        facts = facts.with_state(as_before)
         actions = _earlier(tables.state.path, last.state.version, data_change=True)
         stepper.commit(facts, actions)
         stepper.publish(spark)

@@ -77,8 +77,7 @@ def _facts(stepper: Stepper, target: _Target) -> StepFacts:
     )
     number = 1 + stepper.last_number
     is_pending = earlier.state.pending_key_changes
-    state = facts.state.model_copy(update={"pending_key_changes": is_pending})
-    return facts.model_copy(update={"step": number, "state": state})
+    return facts.with_state({"pending_key_changes": is_pending}).model_copy(update={"step": number})
 
 
 def can_go_back(stepper: Stepper, to_step: int) -> bool:

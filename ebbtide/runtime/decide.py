@@ -98,7 +98,7 @@ def decide(
             in_driver=in_driver,
         )
     is_pending = decided.metrics.get(PENDING, 0) > 0
-    facts = facts.model_copy(update={"state": facts.state.model_copy(update={PENDING: is_pending})})
+    facts = facts.with_state({PENDING: is_pending})
     return _commit(plan, decided, facts, snapshot, parts)
 
 

@@ -157,8 +157,7 @@ def reset(stepper: Stepper, clock_ms: int, lost: str | None) -> None:
     cleared = Decision(tables={name: Clear() for name in BESIDE_STATE}, source=Source.BEGIN)
     facts = stepper.facts(Cause(what="reset"), decision=cleared, source=source, frontier=frontier)
     number = 1 + stepper.last_number  # over all incarnations: a state may have been lost
-    has_no_rows = facts.state.model_copy(update={"pending_key_changes": False})
-    facts = facts.model_copy(update={"step": number, "state": has_no_rows})
+    facts = facts.with_state({"pending_key_changes": False}).model_copy(update={"step": number})
     stepper.commit(facts, stepper.plan.state.emptied(stepper.found()))
 
 
