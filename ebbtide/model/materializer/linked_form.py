@@ -39,6 +39,13 @@ class Chain(NamedTuple):
         """The node of the oldest of them."""
         return self.name, self.first
 
+    def without(self, number: Number) -> Chain:
+        """Return the chain without the node at one of its ends."""
+        # Equal rows leave oldest first: the places in between stay without holes.
+        if number == self.oldest:
+            return Chain(self.name, self.first + 1, self.last)
+        return Chain(self.name, self.first, self.last - 1)
+
 
 class Node(NamedTuple):
     """A row between its neighbours."""
@@ -56,6 +63,69 @@ class Head(NamedTuple):
     newest: Node
     next_chain: int
     length: int | None
+
+
+class Nodes:
+    """The raw states of linked histories: what is read and written, without a rule about it.
+
+    The newest node stands in the head: it is never read from, or written to, `nodes`.
+
+    Args:
+        store: Where they are.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._heads = store.state("history")
+        self._chains = store.state("rows")
+        self._nodes = store.state("nodes")
+
+    def put_head(self, key: Hashable, head: Head | None) -> None:
+        """Write a head; an empty history leaves nothing."""
+        if head is None:
+            self._heads.remove(key, None)
+        else:
+            self._heads.put(key, None, Entry(head))
+
+    def chain(self, key: Hashable, equality: Hashable) -> Chain | None:
+        """Return the chain of the rows with an equality key; None if there are none."""
+        found = self._chains.get(key, equality)
+        return None if found is None else Chain(*found.value)
+
+    def put_chain(self, key: Hashable, equality: Hashable, chain: Chain) -> None:
+        """Write a chain; one without rows is removed."""
+        if chain.first > chain.last:
+            self._chains.remove(key, equality)
+        else:
+            self._chains.put(key, equality, Entry(chain))
+
+    def stored(self, key: Hashable, number: Number) -> Node:
+        """Return a node that is not the newest."""
+        found = self._nodes.get(key, number)
+        return Node(*found.value)  # type: ignore[union-attr] # a link leads to a node
+
+    def node(self, key: Hashable, head: Head, number: Number) -> Node:
+        """Return any node."""
+        return head.newest if number == head.number else self.stored(key, number)
+
+    def put(self, key: Hashable, number: Number, node: Node) -> None:
+        """Write a node that is not the newest."""
+        self._nodes.put(key, number, Entry(node))
+
+    def with_node(self, key: Hashable, head: Head, number: Number, node: Node) -> Head:
+        """Write any node; return the head, which has it if it is the newest."""
+        if number == head.number:
+            return head._replace(newest=node)
+        self.put(key, number, node)
+        return head
+
+    def remove(self, key: Hashable, number: Number) -> None:
+        """Remove a node that is not the newest."""
+        self._nodes.remove(key, number)
+
+    def clear(self, key: Hashable) -> None:
+        """Remove what a key has besides its head."""
+        self._chains.clear(key)
+        self._nodes.clear(key)
 
 
 class LinkedForm:
@@ -78,9 +148,7 @@ class LinkedForm:
         ttl_ms: int | None,
         counts: bool,
     ) -> None:
-        self._heads = store.state("history")
-        self._rows = store.state("rows")
-        self._nodes = store.state("nodes")
+        self._nodes = Nodes(store)
         self._identify = identify
         self._replaces = replaces
         self._ttl_ms = ttl_ms
@@ -95,7 +163,7 @@ class LinkedForm:
             element = Element(node.row, node.stamp_ms)
             newest_first.append(element)
             before = node.before
-            node = None if before is None else self._node(key, before)
+            node = None if before is None else self._nodes.stored(key, before)
         oldest_first = reversed(newest_first)
         return [element for element in oldest_first if lives(element.stamp_ms, self._ttl_ms, now_ms)]
 
@@ -116,7 +184,7 @@ class LinkedForm:
             # A row that has expired is not replaced: it is as if it were gone.
             head, chain = self._without_expired_oldest(key, head, equality, now_ms)
         else:
-            chain = self._chain(key, equality)
+            chain = self._nodes.chain(key, equality)
         if self._replaces and chain is not None:
             head = self._replaced(key, head, chain.oldest, element)
         else:
@@ -152,13 +220,12 @@ class LinkedForm:
         head: Head | None = None
         for element in elements:
             equality = self._identify(element.row)
-            chain = self._chain(key, equality)
+            chain = self._nodes.chain(key, equality)
             head = self._appended(key, head, equality, chain, element)
         self._store(key, head)
 
     def clear_nodes(self, key: Hashable) -> None:
         """Remove what a key has besides its head, in whose place the list is written."""
-        self._rows.clear(key)
         self._nodes.clear(key)
 
     def _usable_head(self, key: Hashable, found: Entry | None, now_ms: int) -> Head | None:
@@ -182,14 +249,14 @@ class LinkedForm:
             next_chain += 1
         else:
             chain = Chain(chain.name, chain.first, chain.last + 1)
-        self._put_chain(key, equality, chain)
+        self._nodes.put_chain(key, equality, chain)
         number = (chain.name, chain.last)
         before = None
         length = 1
         if head is not None:
             # The node that was newest until now leaves the head for its own place.
             previous = head.newest._replace(after=number)
-            self._put_node(key, head.number, previous)
+            self._nodes.put(key, head.number, previous)
             before = head.number
             length += head.length or 0
         newest = Node(element.row, element.stamp_ms, before, None)
@@ -208,13 +275,9 @@ class LinkedForm:
         element: Element,
     ) -> Head:
         """Put a row in the place of a node; its neighbours stay."""
-        is_newest = number == head.number
-        old = head.newest if is_newest else self._node(key, number)
+        old = self._nodes.node(key, head, number)
         node = old._replace(row=element.row, stamp_ms=element.stamp_ms)
-        if is_newest:
-            return head._replace(newest=node)
-        self._put_node(key, number, node)
-        return head
+        return self._nodes.with_node(key, head, number, node)
 
     def _unlinked(
         self,
@@ -223,70 +286,34 @@ class LinkedForm:
         number: Number,
         chain: Chain | None = None,
     ) -> Head | None:
-        """Remove the newest node, or the oldest of its chain; tie its neighbours to each other.
-
-        The newest node stands in the head, so that it is never read from, or written to, `nodes`.
-        """
-        is_newest = number == head.number
-        node = head.newest if is_newest else self._node(key, number)
+        """Remove the newest node, or the oldest of its chain; link its neighbours to each other."""
+        node = self._nodes.node(key, head, number)
         equality = self._identify(node.row)
         if chain is None:
-            chain = self._chain(key, equality)
-        self._shorten(key, equality, number, chain)  # type: ignore[arg-type] # a node has a chain
+            chain = self._nodes.chain(key, equality)
+        self._nodes.put_chain(key, equality, chain.without(number))  # type: ignore[union-attr] # a node has a chain
         if head.length is not None:
             head = head._replace(length=head.length - 1)
         if node.after is None:
             return self._without_newest(key, head, node)
         self._nodes.remove(key, number)
-        return self._tied(key, head, node.before, node.after)
-
-    def _tied(
-        self,
-        key: Hashable,
-        head: Head,
-        before: Number | None,
-        after: Number,
-    ) -> Head:
-        """Tie the neighbours of a removed node to each other."""
-        if before is not None:
-            node = self._node(key, before)
-            self._put_node(key, before, node._replace(after=after))
-        if after == head.number:
-            newest = head.newest._replace(before=before)
-            return head._replace(newest=newest)
-        node = self._node(key, after)
-        self._put_node(key, after, node._replace(before=before))
-        return head
+        if node.before is not None:
+            before = self._nodes.stored(key, node.before)
+            self._nodes.put(key, node.before, before._replace(after=node.after))
+        after = self._nodes.node(key, head, node.after)
+        return self._nodes.with_node(key, head, node.after, after._replace(before=node.before))
 
     def _without_newest(self, key: Hashable, head: Head, newest: Node) -> Head | None:
         """Move the node before the newest into the head; None if there is none."""
         number = newest.before
         if number is None:
             return None
-        before = self._node(key, number)
+        before = self._nodes.stored(key, number)
         self._nodes.remove(key, number)
         return head._replace(
             number=number,
             newest=before._replace(after=None),
         )
-
-    def _shorten(
-        self,
-        key: Hashable,
-        equality: Hashable,
-        number: Number,
-        chain: Chain,
-    ) -> None:
-        """Take a node's place, at either end, out of its chain."""
-        if chain.first == chain.last:
-            self._rows.remove(key, equality)
-            return
-        # Equal rows leave oldest first: the places in between stay without holes.
-        if number == chain.oldest:
-            rest = Chain(chain.name, chain.first + 1, chain.last)
-        else:
-            rest = Chain(chain.name, chain.first, chain.last - 1)
-        self._put_chain(key, equality, rest)
 
     def _without_expired_newest(self, key: Hashable, head: Head | None, now_ms: int) -> Head | None:
         """Drop the expired end of a history."""
@@ -305,16 +332,15 @@ class LinkedForm:
         now_ms: int,
     ) -> tuple[Head, Chain | None]:
         """Drop the expired front of a chain; the newest node is alive, so one stays."""
-        chain = self._chain(key, equality)
+        chain = self._nodes.chain(key, equality)
         # Equal rows stand in order of insertion, but not of their stamps: only the front is looked at.
         while chain is not None and self._ttl_ms is not None:
             number = chain.oldest
-            is_newest = number == head.number
-            node = head.newest if is_newest else self._node(key, number)
+            node = self._nodes.node(key, head, number)
             if lives(node.stamp_ms, self._ttl_ms, now_ms):
                 break
             head = self._unlinked(key, head, number, chain) or head
-            chain = self._chain(key, equality)
+            chain = self._nodes.chain(key, equality)
         return head, chain
 
     def _counted(self, key: Hashable, head: Head | None) -> Head | None:
@@ -329,30 +355,12 @@ class LinkedForm:
         return head._replace(length=len(all_elements))
 
     def _store(self, key: Hashable, head: Head | None, stored: Head | None = None) -> int:
-        """Write the head if it changed; an empty history leaves nothing."""
+        """Write the head if it changed; return the length, 0 if it is not counted."""
+        if head is None or head != stored:
+            self._nodes.put_head(key, head)
         if head is None:
-            self._heads.remove(key, None)
             return 0
-        has_changed = head != stored
-        if has_changed:
-            self._heads.put(key, None, Entry(head))
         return head.length or 0
-
-    def _chain(self, key: Hashable, equality: Hashable) -> Chain | None:
-        found = self._rows.get(key, equality)
-        if found is None:
-            return None
-        return Chain(*found.value)
-
-    def _put_chain(self, key: Hashable, equality: Hashable, chain: Chain) -> None:
-        self._rows.put(key, equality, Entry(chain))
-
-    def _node(self, key: Hashable, number: Number) -> Node:
-        found = self._nodes.get(key, number)
-        return Node(*found.value)  # type: ignore[union-attr] # a link leads to a node
-
-    def _put_node(self, key: Hashable, number: Number, node: Node) -> None:
-        self._nodes.put(key, number, Entry(node))
 
 
 def _head(found: Entry | None) -> Head | None:
