@@ -83,8 +83,8 @@ class _Judge:
 
     def __call__(self, report: Callable[[object], None], stop: threading.Event) -> dg.AssetCheckResult:
         from ebbtide.dagster.check_results import not_judged, to_check_result
-        from ebbtide.quality.suite import Judged
         from ebbtide.quality.validate import validate
+        from ebbtide.rules.rule import Judged
         from ebbtide.rules.version_range import VersionRange
         from ebbtide.runtime.plan import Plan
 

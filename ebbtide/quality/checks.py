@@ -1,6 +1,6 @@
 """The checks of a pipeline: the one place that knows all. Importing this loads neither Spark nor Great Expectations.
 
-A new check is a module of its own with a function like those of `ebbtide.quality.suite`, and an entry in `CHECKS`.
+A new check is a module like those of `ebbtide.rules`, with its rules and a function `judge`, and an entry in `CHECKS`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ebbtide.spec.parts import DeltaSink
 from ebbtide.spec.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from ebbtide.quality.suite import Batch, Judged
+    from ebbtide.rules.rule import Batch, Judged
 
 
 @dataclass(frozen=True)
@@ -51,51 +51,51 @@ CHECKS = (
         "ordering",
         "Per key the order of the input that caused a change rises through the change feed, and the sink shows what the "
         "state decided; no key has two contents at one sequence; in a changelog each record can follow the one before.",
-        judge="ebbtide.quality.suite:judge_ordering",
+        judge="ebbtide.rules.ordering:judge",
         repair=REPAIR,
         blocking=True,
     ),
     Check(
         "complete",
         "The sink has the rows that the state shows, and no others: compared whole, by key.",
-        judge="ebbtide.quality.suite:judge_complete",
+        judge="ebbtide.rules.completeness:judge",
         repair=REPAIR,
         blocking=True,
     ),
     Check(
         "expiry",
         "No state entry lives past its time to live, and cleanup deletes what has expired.",
-        judge="ebbtide.quality.suite:judge_expiry",
+        judge="ebbtide.rules.expiry:judge",
         repair="Run the pipeline, which expires what is due, and then its cleanup job.",
     ),
     Check(
         "unique_key",
         "The sink has one row per key, and no key with a null.",
-        judge="ebbtide.quality.suite:judge_unique_key",
+        judge="ebbtide.rules.keys:judge",
         repair=REPAIR,
     ),
     Check(
         "quarantine_rate",
         "The share of bad records stays below checks.max_quarantine_rate.",
-        judge="ebbtide.quality.suite:judge_quarantine_rate",
+        judge="ebbtide.rules.quarantine:judge",
         repair="Repair the records or the spec; then, or if so many are to be expected: 'ebbtide acknowledge', or raise checks.max_quarantine_rate.",
     ),
     Check(
         "schema_drift",
         "The source's records have no columns that the schema lacks; it warns.",
-        judge="ebbtide.quality.suite:judge_schema_drift",
+        judge="ebbtide.rules.schema_drift:judge",
         repair="Add the columns to the schema and run 'ebbtide migrate --apply', or list them under ignored_columns.",
     ),
     Check(
         "foreign_writes",
         "Nobody but the pipeline changes the sink or its state.",
-        judge="ebbtide.quality.suite:judge_foreign_writes",
+        judge="ebbtide.rules.writes:judge",
         repair=REPAIR,
     ),
     Check(
         "source_loss",
         "No records of the source were lost before they were read, or before a refresh; of a topic, no delete of which only the tombstone came.",
-        judge="ebbtide.quality.suite:judge_source_loss",
+        judge="ebbtide.rules.source_loss:judge",
         repair="Run 'ebbtide refresh' once the source has all records again (of deletes: docs/debezium.md); or 'ebbtide acknowledge', if the sink may do without them.",
     ),
 )
@@ -123,7 +123,7 @@ def _event_time(spec: Pipeline) -> Iterator[Check]:
     yield Check(
         "event_time",
         f"The newest event is no older than {format_duration(max_delay)}.",
-        judge="ebbtide.quality.suite:judge_event_time",
+        judge="ebbtide.rules.event_time:judge",
         repair="See why the source stands still: the database's connector, or what writes the files. If it is quiet by nature, raise checks.max_event_delay.",
     )
 
@@ -136,7 +136,7 @@ def _own_rules(spec: Pipeline) -> Iterator[Check]:
     yield Check(
         "expectations",
         f"The sink keeps to the project's own rules: {types}.",
-        judge="ebbtide.quality.suite:judge_expectations",
+        judge="ebbtide.quality.spec_expectations:judge",
         repair="Repair the rows at their source, or change the rules in checks.expectations.",
         blocking=any(each.severity == "critical" for each in given),
     )

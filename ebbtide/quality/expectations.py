@@ -1,4 +1,4 @@
-"""The expectations: each asks that a rule of `ebbtide.rules` finds no row that breaks it.
+"""The expectations: one is made from each rule of `ebbtide.rules`, and asks that the rule finds no row that breaks it.
 
 A metric per rule gives `{"count": broken rows, "sample": the first of them, as JSON values}`. The models are pydantic v1, as
 all of Great Expectations is.
@@ -7,13 +7,14 @@ all of Great Expectations is.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from functools import cache
 from types import new_class
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_type_hints
 
 from great_expectations.core.metric_domain_types import MetricDomainTypes
 from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
 from great_expectations.expectations.expectation import BatchExpectation
+from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
 from great_expectations.render.components import LegacyRendererType, RenderedStringTemplateContent
@@ -21,24 +22,13 @@ from great_expectations.render.renderer.renderer import renderer
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ebbtide.rules import (
-    changelog,
-    completeness,
-    event_time,
-    expiry,
-    keys,
-    ordering,
-    quarantine,
-    schema_drift,
-    source_loss,
-    writes,
-)
+from ebbtide.rules.rule import Expected, Rule
 
 SAMPLE_ROWS = 20
 
 
 class _Broken(TableMetricProvider):
-    """The rows of a batch that break a rule. Subclasses (see `_counts`) name the metric, its arguments and the rule."""
+    """The rows of a batch that break a rule. Subclasses (see `_metric`) name the metric, its arguments and the rule."""
 
     @staticmethod
     def rule(frame: DataFrame, **arguments: Any) -> DataFrame:
@@ -64,16 +54,6 @@ class _Broken(TableMetricProvider):
         is_all = len(found) <= SAMPLE_ROWS
         count = len(found) if is_all else broken.count()
         return {"count": count, "sample": found[:SAMPLE_ROWS]}
-
-
-def _counts(rule: Callable[..., DataFrame], *arguments: str) -> tuple[tuple[str], tuple[str, ...]]:
-    """Register the metric of a rule; return `metric_dependencies` and `success_keys` of the expectation that asks for it."""
-    name = rule.__name__
-    metric = f"table.ebbtide_{name}"
-    members = {"metric_name": metric, "value_keys": arguments, "rule": staticmethod(rule)}
-    # Great Expectations registers a metric's class as it is made.
-    new_class(f"_Broken_{name}", (_Broken,), exec_body=lambda body: body.update(members))
-    return (metric,), arguments
 
 
 class _ExpectNone(BatchExpectation):
@@ -107,107 +87,36 @@ class _ExpectNone(BatchExpectation):
         return [RenderedStringTemplateContent(content_block_type="string_template", string_template=text)]
 
 
-class ExpectChangesToRisePerKey(_ExpectNone):
-    """Expect `_changed_by` to rise per key through a change feed (batch: `ordering.sink_changes`)."""
+def made(expected: Expected) -> BatchExpectation:
+    """Make the expectation of a rule with its arguments.
 
-    key: list[str]
-    metric_dependencies, success_keys = _counts(ordering.disordered, "key")
-    template = "Per $key, _changed_by must rise from change to change."
-
-
-class ExpectSinkToShowDecisions(_ExpectNone):
-    """Expect the sink to show what the state decided (batch: `ordering.decisions`)."""
-
-    metric_dependencies, success_keys = _counts(ordering.unlike)
-    template = "The sink must show, per key, what the state decided last."
+    Args:
+        expected: The rule, the arguments, the severity.
+    """
+    severity = FailureSeverity(expected.severity)
+    return _class_of(expected.rule)(**expected.arguments, severity=severity)
 
 
-class ExpectSinkToBeComplete(_ExpectNone):
-    """Expect the sink to have the rows that the state shows, and no others (batch: `completeness.compared`)."""
-
-    metric_dependencies, success_keys = _counts(completeness.incomplete)
-    template = "The sink must have the rows that the state shows, and no others."
-
-
-class ExpectSequencesToDecide(_ExpectNone):
-    """Expect the sequence to tell which content is a key's row, and whether one is (batch: `ordering.sequenced`)."""
-
-    metric_dependencies, success_keys = _counts(ordering.undecided)
-    template = "A key's sequence must tell which of its changes came last; add a column to order.sequence that does."
-
-
-class ExpectValuesToArrive(_ExpectNone):
-    """Expect no row that waits for a value that was not sent (batch: `ordering.sequenced`)."""
-
-    metric_dependencies, success_keys = _counts(ordering.waiting)
-    template = "A value that an update left out must be known from an earlier change."
-
-
-class ExpectEmittedToFollow(_ExpectNone):
-    """Expect each record of a changelog to be one that can follow the one before (batch: `changelog.emitted`)."""
-
-    key: list[str]
-    orphans: bool
-    metric_dependencies, success_keys = _counts(changelog.misplaced, "key", "orphans")
-    template = "Per $key, +I must come only where the key is absent, +U and -D only where it is present."
-
-
-class ExpectEntriesToExpire(_ExpectNone):
-    """Expect no live entry whose time is over for `grace_ms` (batch: `expiry.entries`)."""
-
-    grace_ms: int
-    metric_dependencies, success_keys = _counts(expiry.overdue, "grace_ms")
-    template = "No entry may live $grace_ms ms or more past its time."
-
-
-class ExpectExpiredEntriesToBeDeleted(_ExpectNone):
-    """Expect no entry whose time is over for `grace_ms` to be stored at all (batch: `expiry.entries`)."""
-
-    grace_ms: int
-    metric_dependencies, success_keys = _counts(expiry.leftover, "grace_ms")
-    template = "No entry may be stored $grace_ms ms or more past its time; run the cleanup job."
-
-
-class ExpectKeysToBeUnique(_ExpectNone):
-    """Expect one row per key and no null in a key (batch: `keys.sink_keys`)."""
-
-    key: list[str]
-    metric_dependencies, success_keys = _counts(keys.repeated, "key")
-    template = "$key must be unique and not null."
-
-
-class ExpectQuarantineRateToStayBelow(_ExpectNone):
-    """Expect the share of bad records to be at most `max_rate` (batch: `quarantine.steps`)."""
-
-    max_rate: float
-    metric_dependencies, success_keys = _counts(quarantine.too_many, "max_rate")
-    template = "At most $max_rate of the records may be bad."
-
-
-class ExpectNewestEventToBeRecent(_ExpectNone):
-    """Expect the newest event to lie back at most `max_delay_ms` (batch: `event_time.newest_event`)."""
-
-    max_delay_ms: int
-    metric_dependencies, success_keys = _counts(event_time.too_old, "max_delay_ms")
-    template = "The newest event must not lie back more than $max_delay_ms ms."
-
-
-class ExpectCommitsToBeOurs(_ExpectNone):
-    """Expect every commit that changed data to be the pipeline's (batch: `writes.commits`)."""
-
-    metric_dependencies, success_keys = _counts(writes.foreign)
-    template = "Every change of the tables must be the pipeline's own."
-
-
-class ExpectRecordsToBeRead(_ExpectNone):
-    """Expect no records of the source that are lost (batch: `source_loss.noted`)."""
-
-    metric_dependencies, success_keys = _counts(source_loss.records_lost)
-    template = "No records of the source may be lost before they are read."
-
-
-class ExpectColumnsToBeKnown(_ExpectNone):
-    """Expect no column of the source that the schema lacks (batch: `schema_drift.columns`)."""
-
-    metric_dependencies, success_keys = _counts(schema_drift.unknown)
-    template = "The source must have no columns that the schema lacks, but those under ignored_columns."
+@cache
+def _class_of(rule: Rule) -> type[BatchExpectation]:
+    """Make the class of a rule's expectation, once: Great Expectations registers it, as its metric, as it is made."""
+    hints = get_type_hints(rule.broken)
+    arguments = {name: hints[name] for name in list(hints)[1:] if name != "return"}
+    metric = f"table.ebbtide_{rule.expectation}"
+    provider = {"metric_name": metric, "value_keys": tuple(arguments), "rule": staticmethod(rule.broken)}
+    new_class(f"_Broken_{rule.expectation}", (_Broken,), exec_body=lambda body: body.update(provider))
+    members = {
+        "__module__": __name__,
+        "__doc__": rule.template,
+        "__annotations__": arguments,
+        "metric_dependencies": (metric,),
+        "success_keys": tuple(arguments),
+        "template": rule.template,
+    }
+    # Great Expectations makes the expectation's name from that of its class.
+    words = rule.expectation.split("_")
+    class_name = "".join(map(str.capitalize, words))
+    made_class: type[BatchExpectation] = new_class(
+        class_name, (_ExpectNone,), exec_body=lambda body: body.update(members)
+    )
+    return made_class

@@ -10,31 +10,10 @@ import json
 from collections.abc import Collection
 from typing import Any
 
-from ebbtide.model.sequences import LOG_POSITIONS
 from ebbtide.redaction import MASK
 
 Result = dict[str, Any]
 """What Great Expectations reports of an expectation."""
-BOOKKEEPING = frozenset(
-    {
-        *(
-            "_changed_by",
-            "_change_type",
-            "_commit_version",
-            "_before",
-            "_kind",
-            "_order",
-            "_number",
-            "_truncates",
-            "_new",
-        ),
-        *("_step", "_stamp_ms", "_ttl_ms", "_overdue_ms", "_state", "_removed", "_tombstone", "_conflict", "_waits"),
-        *("_rows", "table", "version", "at", "operation", "pipeline", "step", "records", "quarantined", "rate", "op"),
-        *("unknown_column", "newest_event_ms", "behind_ms"),
-        *LOG_POSITIONS,
-    }
-)
-"""Columns of samples that hold no value of a user's column."""
 ROWS_AS_TEXT = ("_decided", "_shown")
 """Columns of samples that hold a row as JSON."""
 COLUMN_ARGUMENTS = ("column", "column_A", "column_B", "column_list", "column_set")

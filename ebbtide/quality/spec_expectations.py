@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
 from great_expectations.exceptions.exceptions import ExpectationNotFoundError
+from great_expectations.expectations.core.unexpected_rows_expectation import UnexpectedRowsExpectation
 from great_expectations.expectations.expectation import BatchExpectation
 from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.registry import get_expectation_impl
 
 from ebbtide.errors import ConfigError
+from ebbtide.rules.rule import Batch, Judged
 from ebbtide.spec.parts import ExpectationConfig
+from ebbtide.state_table.columns import columns
+
+
+def judge(judged: Judged) -> Iterator[Batch]:
+    """Judge the rules of a project's own on the sink's rows, without Ebbtide's own columns."""
+    spec = judged.tables.spec
+    given = [expectation_of(each) for each in spec.checks.expectations]
+    sink = judged.tables.sink.read(judged.spark, judged.window.sink_until)
+    names = spec.sink_table.columns.names
+    rows = sink.select(*columns(names))
+    # Of a query's rows Great Expectations reports none in a summary, and at most 200 in full.
+    queries = [each for each in given if isinstance(each, UnexpectedRowsExpectation)]
+    others = [each for each in given if not isinstance(each, UnexpectedRowsExpectation)]
+    if queries:
+        yield judged.batch(rows, *queries, result_format="COMPLETE")
+    if others:
+        yield judged.batch(rows, *others)
 
 
 def expectation_of(given: ExpectationConfig) -> BatchExpectation:

@@ -16,10 +16,10 @@ from great_expectations.core.expectation_validation_result import (
 from great_expectations.expectations.metadata_types import FailureSeverity
 
 from ebbtide.paths import make_private
-from ebbtide.quality.expectations import SAMPLE_ROWS
+from ebbtide.quality.expectations import SAMPLE_ROWS, made
 from ebbtide.quality.masking import masked_result
-from ebbtide.quality.suite import Batch
 from ebbtide.redaction import MASK
+from ebbtide.rules.rule import Batch, Expected
 
 
 class ExpectationRaisedError(Exception):
@@ -95,7 +95,8 @@ def validate(check: str, found: Iterable[Batch], docs: Path | None, keep: int) -
     for number, batch in enumerate(found):
         name = f"{check}_{number}"
         whole = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("whole")
-        suite = gx.ExpectationSuite(name, expectations=batch.expectations)
+        expectations = [made(each) if isinstance(each, Expected) else each for each in batch.expectations]
+        suite = gx.ExpectationSuite(name, expectations=expectations)
         context.suites.add(suite)
         definition = gx.ValidationDefinition(name=name, data=whole, suite=suite)
         context.validation_definitions.add(definition)

@@ -5,13 +5,14 @@ Source: FLIP-544, on what sinks expect of a changelog.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import Window as Per
 from pyspark.sql import functions as F
 
 from ebbtide.model.changelog import TRUNCATE
+from ebbtide.rules.rule import Batch, Judged, rule
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 from ebbtide.state_table.columns import columns
@@ -55,7 +56,11 @@ def emitted(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFram
     return counted.join(new_keys, key, "left_semi")
 
 
-def misplaced(rows: DataFrame, key: Sequence[str], orphans: bool) -> DataFrame:  # noqa: FBT001 - an expectation's argument
+@rule(
+    "expect_emitted_to_follow",
+    "Per $key, +I must come only where the key is absent, +U and -D only where it is present.",
+)
+def invalid_transitions(rows: DataFrame, key: Sequence[str], orphans: bool) -> DataFrame:  # noqa: FBT001 - an expectation's argument
     """Pick the records that cannot follow the one before, per key.
 
     Args:
@@ -74,3 +79,10 @@ def misplaced(rows: DataFrame, key: Sequence[str], orphans: bool) -> DataFrame: 
         return new_rows.where(is_absent)
     is_inserted_twice = "_kind = '+I' AND _before <> '-D'"
     return new_rows.where(f"({is_inserted_twice}) OR ({is_absent})")
+
+
+def judge(judged: Judged) -> Iterator[Batch]:
+    """Judge what the sink's changelog was made to say."""
+    records = emitted(judged.spark, judged.tables, judged.window)
+    orphans = judged.tables.spec.leaves_orphans
+    yield judged.batch(records, invalid_transitions.expected(key=judged.key, orphans=orphans))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pyspark.sql import DataFrame, SparkSession
 
+from ebbtide.rules.rule import Batch, Judged, rule
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime import completeness
 from ebbtide.runtime.plan import Plan
@@ -35,10 +38,18 @@ def compared(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFra
     )
 
 
-def incomplete(differences: DataFrame) -> DataFrame:
+@rule("expect_sink_to_be_complete", "The sink must have the rows that the state shows, and no others.")
+def differing_keys(differences: DataFrame) -> DataFrame:
     """Pick the keys of which sink and state differ: all of them.
 
     Args:
         differences: As from `compared`.
     """
     return differences
+
+
+def judge(judged: Judged) -> Iterator[Batch]:
+    """Judge the whole sink beside the whole state."""
+    differences = compared(judged.spark, judged.tables, judged.window)
+    if differences is not None:
+        yield judged.batch(differences, differing_keys.expected())

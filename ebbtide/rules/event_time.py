@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ebbtide.model.durations import to_ms
+from ebbtide.rules.rule import Batch, Judged, rule
 from ebbtide.runtime.plan import Plan
 
 _COLUMNS = "step BIGINT, newest_event_ms BIGINT, behind_ms BIGINT"
@@ -32,7 +36,8 @@ def newest_event(spark: SparkSession, tables: Plan, clock_ms: int) -> DataFrame:
     return spark.createDataFrame(rows, _COLUMNS)
 
 
-def too_old(newest: DataFrame, max_delay_ms: int) -> DataFrame:
+@rule("expect_newest_event_to_be_recent", "The newest event must not lie back more than $max_delay_ms ms.")
+def stale_events(newest: DataFrame, max_delay_ms: int) -> DataFrame:
     """Pick the newest event if it is too old, or if there is none.
 
     Args:
@@ -42,3 +47,12 @@ def too_old(newest: DataFrame, max_delay_ms: int) -> DataFrame:
     is_unknown = F.col("behind_ms").isNull()
     is_old = F.col("behind_ms") > max_delay_ms
     return newest.where(is_unknown | is_old)
+
+
+def judge(judged: Judged) -> Iterator[Batch]:
+    """Judge how old the newest event is."""
+    max_delay = judged.tables.spec.checks.max_event_delay
+    if max_delay is None:
+        return
+    newest = newest_event(judged.spark, judged.tables, judged.clock_ms)
+    yield judged.batch(newest, stale_events.expected(max_delay_ms=to_ms(max_delay)))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import Step
+from ebbtide.rules.rule import Batch, Judged, rule
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 from ebbtide.state_table import expiry
@@ -34,7 +38,8 @@ def entries(spark: SparkSession, tables: Plan, window: VersionRange, clock_ms: i
     return timed.where(may_expire)
 
 
-def overdue(expiring: DataFrame, grace_ms: int) -> DataFrame:
+@rule("expect_entries_to_expire", "No entry may live $grace_ms ms or more past its time.")
+def overdue_entries(expiring: DataFrame, grace_ms: int) -> DataFrame:
     """Pick the entries that still look alive although they should have been dropped.
 
     Args:
@@ -42,10 +47,14 @@ def overdue(expiring: DataFrame, grace_ms: int) -> DataFrame:
         grace_ms: How late an entry may be dropped, ms.
     """
     visible = expiring.where("NOT _removed")
-    return leftover(visible, grace_ms)
+    return uncollected_entries(visible, grace_ms)
 
 
-def leftover(expiring: DataFrame, grace_ms: int) -> DataFrame:
+@rule(
+    "expect_expired_entries_to_be_deleted",
+    "No entry may be stored $grace_ms ms or more past its time; run the cleanup job.",
+)
+def uncollected_entries(expiring: DataFrame, grace_ms: int) -> DataFrame:
     """Pick the expired entries that no cleanup has deleted, dropped ones included.
 
     Args:
@@ -54,3 +63,19 @@ def leftover(expiring: DataFrame, grace_ms: int) -> DataFrame:
     """
     is_late = F.col("_overdue_ms") >= grace_ms
     return expiring.where(is_late)
+
+
+def judge(judged: Judged) -> Iterator[Batch]:
+    """Judge how long entries that have expired are still there."""
+    if not judged.tables.operator.expiry.ttls:
+        return
+    allowed = judged.tables.spec.checks
+    late_ms = to_ms(allowed.expiry_grace)
+    stored_ms = to_ms(allowed.cleanup_within)
+    expiring = entries(judged.spark, judged.tables, judged.window, judged.clock_ms)
+    yield judged.batch(
+        expiring,
+        overdue_entries.expected(grace_ms=late_ms),
+        overdue_entries.expected("warning", grace_ms=0),
+        uncollected_entries.expected("warning", grace_ms=stored_ms),
+    )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ebbtide.rules.rule import Batch, Judged, rule
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 from ebbtide.state_table.columns import columns
@@ -29,7 +30,8 @@ def sink_keys(
     return sink.select(*key_columns)
 
 
-def repeated(rows: DataFrame, key: Sequence[str]) -> DataFrame:
+@rule("expect_keys_to_be_unique", "$key must be unique and not null.")
+def duplicate_keys(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     """Pick the keys with more than one row, with their count (`_rows`), and those that have a null.
 
     Args:
@@ -45,3 +47,9 @@ def repeated(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     is_repeated = counted["_rows"] > 1
     is_broken = is_repeated | has_null
     return counted.where(is_broken)
+
+
+def judge(judged: Judged) -> Iterator[Batch]:
+    """Judge the sink's keys."""
+    rows = sink_keys(judged.spark, judged.tables, judged.window)
+    yield judged.batch(rows, duplicate_keys.expected(key=judged.key))

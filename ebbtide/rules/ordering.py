@@ -5,7 +5,7 @@ Source: DESIGN, "Expectations"; FLIP-544, on what a disordered changelog does to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -14,6 +14,8 @@ from pyspark.sql import functions as F
 
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import DELETE
+from ebbtide.rules import changelog
+from ebbtide.rules.rule import Batch, Judged, rule
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 from ebbtide.state_table.columns import columns, json_text, spark_schema
@@ -56,7 +58,8 @@ def _change_schema(tables: Plan) -> pa.Schema:
     return pa.schema(fields)
 
 
-def disordered(changes: DataFrame, key: Sequence[str]) -> DataFrame:
+@rule("expect_changes_to_rise_per_key", "Per $key, _changed_by must rise from change to change.")
+def disordered_changes(changes: DataFrame, key: Sequence[str]) -> DataFrame:
     """Pick the changes whose `_changed_by` is not after that of the row before, per key.
 
     Args:
@@ -166,7 +169,11 @@ def sequenced(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFr
     )
 
 
-def undecided(rows: DataFrame) -> DataFrame:
+@rule(
+    "expect_sequences_to_decide",
+    "A key's sequence must tell which of its changes came last; add a column to order.sequence that does.",
+)
+def undecided_keys(rows: DataFrame) -> DataFrame:
     """Pick the keys of which the sequence does not tell which content is the row, or whether one of those taken back is.
 
     Args:
@@ -175,7 +182,8 @@ def undecided(rows: DataFrame) -> DataFrame:
     return rows.where("_conflict")
 
 
-def waiting(rows: DataFrame) -> DataFrame:
+@rule("expect_values_to_arrive", "A value that an update left out must be known from an earlier change.")
+def missing_values(rows: DataFrame) -> DataFrame:
     """Pick the rows that show null since a value was not sent and has not been found yet.
 
     Args:
@@ -185,7 +193,8 @@ def waiting(rows: DataFrame) -> DataFrame:
     return rows.where(n_waits > 0)
 
 
-def unlike(decided: DataFrame) -> DataFrame:
+@rule("expect_sink_to_show_decisions", "The sink must show, per key, what the state decided last.")
+def decision_mismatches(decided: DataFrame) -> DataFrame:
     """Pick the keys whose row in the sink is not the one that was decided.
 
     Args:
@@ -194,3 +203,15 @@ def unlike(decided: DataFrame) -> DataFrame:
     shown_row = F.col("_shown")
     is_as_decided = F.col("_decided").eqNullSafe(shown_row)
     return decided.where(~is_as_decided)
+
+
+def judge(judged: Judged) -> Iterator[Batch]:
+    """Judge what the sink was made to show, change by change and at the end."""
+    asked = (judged.spark, judged.tables, judged.window)
+    yield judged.batch(sink_changes(*asked), disordered_changes.expected(key=judged.key))
+    yield judged.batch(decisions(*asked), decision_mismatches.expected())
+    if judged.tables.spec.sequence:
+        values = missing_values.expected("warning")
+        yield judged.batch(sequenced(*asked), undecided_keys.expected(), values)
+    if judged.tables.spec.emits_every:
+        yield from changelog.judge(judged)

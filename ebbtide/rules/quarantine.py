@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ebbtide.rules.rule import Batch, Judged, rule
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 
@@ -29,7 +32,8 @@ def steps(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:
     return spark.createDataFrame(rows, "step BIGINT, records BIGINT, quarantined BIGINT")
 
 
-def too_many(batches: DataFrame, max_rate: float) -> DataFrame:
+@rule("expect_quarantine_rate_to_stay_below", "At most $max_rate of the records may be bad.")
+def excess_bad_records(batches: DataFrame, max_rate: float) -> DataFrame:
     """Pick the steps with bad records, if all steps together have a greater share of them than `max_rate`.
 
     Args:
@@ -43,3 +47,10 @@ def too_many(batches: DataFrame, max_rate: float) -> DataFrame:
     judged = batches.crossJoin(verdict)
     bad_steps = judged.where("_is_over AND quarantined > 0")
     return bad_steps.drop("_is_over")
+
+
+def judge(judged: Judged) -> Iterator[Batch]:
+    """Judge the share of bad records of each step."""
+    batches = steps(judged.spark, judged.tables, judged.window)
+    max_rate = judged.tables.spec.checks.max_quarantine_rate
+    yield judged.batch(batches, excess_bad_records.expected(max_rate=max_rate))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pyspark.sql import DataFrame, SparkSession
 
+from ebbtide.rules.rule import Batch, Judged, rule
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 
@@ -39,10 +42,20 @@ def columns(
     return spark.createDataFrame(rows, "step BIGINT, unknown_column STRING")
 
 
-def unknown(found: DataFrame) -> DataFrame:
+@rule(
+    "expect_columns_to_be_known",
+    "The source must have no columns that the schema lacks, but those under ignored_columns.",
+)
+def unknown_columns(found: DataFrame) -> DataFrame:
     """Pick the columns that were left out: all.
 
     Args:
         found: As from `columns`.
     """
     return found
+
+
+def judge(judged: Judged) -> Iterator[Batch]:
+    """Judge the columns of the source that were left out."""
+    left_out = columns(judged.spark, judged.tables, judged.window)
+    yield judged.batch(left_out, unknown_columns.expected("warning"))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.ledger.facts import StepFacts
+from ebbtide.rules.rule import Batch, Judged, rule
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 
@@ -43,10 +44,17 @@ def _losses(facts: StepFacts, *, with_deletes: bool) -> Iterator[str]:
         yield f"deletes of which only the tombstone came, {n_lone:,}: their rows are still there"
 
 
-def records_lost(found: DataFrame) -> DataFrame:
+@rule("expect_records_to_be_read", "No records of the source may be lost before they are read.")
+def lost_records(found: DataFrame) -> DataFrame:
     """Pick the losses that are wrong: all.
 
     Args:
         found: As from `noted`.
     """
     return found
+
+
+def judge(judged: Judged) -> Iterator[Batch]:
+    """Judge what was lost of the source."""
+    losses = noted(judged.spark, judged.tables, judged.window)
+    yield judged.batch(losses, lost_records.expected())

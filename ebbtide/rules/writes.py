@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.ledger.foreign_writes import DataCommit, data_commits
+from ebbtide.rules.rule import Batch, Judged, rule
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 
@@ -52,10 +54,17 @@ def _row(commit: DataCommit, pipeline: str) -> CommitRow:
     )
 
 
-def foreign(commits: DataFrame) -> DataFrame:
+@rule("expect_commits_to_be_ours", "Every change of the tables must be the pipeline's own.")
+def foreign_commits(commits: DataFrame) -> DataFrame:
     """Pick the commits that the pipeline did not make.
 
     Args:
         commits: As from the function `commits`.
     """
     return commits.where("pipeline IS NULL")
+
+
+def judge(judged: Judged) -> Iterator[Batch]:
+    """Judge who wrote to the sink and the state."""
+    found = commits(judged.spark, judged.tables, judged.window)
+    yield judged.batch(found, foreign_commits.expected())

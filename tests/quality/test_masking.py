@@ -2,7 +2,8 @@
 
 import pytest
 
-from ebbtide.quality.masking import BOOKKEEPING, masked_result
+from ebbtide.quality.masking import masked_result
+from ebbtide.rules.rule import BOOKKEEPING
 
 SHOWN = (BOOKKEEPING | {"id", "v", "at"}) - {"at"}
 WHO = "planted@example.org"

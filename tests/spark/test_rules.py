@@ -18,10 +18,10 @@ from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.registry import maintain
 from ebbtide.quality import checks
 from ebbtide.quality.checks import CHECKS
-from ebbtide.quality.expectations import ExpectKeysToBeUnique
-from ebbtide.quality.suite import Batch
 from ebbtide.quality.validate import ExpectationRaisedError, validate
-from ebbtide.rules.event_time import too_old
+from ebbtide.rules.event_time import stale_events
+from ebbtide.rules.keys import duplicate_keys
+from ebbtide.rules.rule import Batch
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.driver import run, system_clock
 from ebbtide.runtime.fold import KeepEntries, rewritten
@@ -179,7 +179,7 @@ def test_newest_event_is_held_to_what_the_spec_allows(spark, tables):
     assert found == {("expect_newest_event_to_be_recent", "critical"): 1}, "these records have no event time"
     rows = [(1, None, None), (1, 0, 3_600_001), (1, 0, 3_600_000)]
     newest = spark.createDataFrame(rows, "step BIGINT, newest_event_ms BIGINT, behind_ms BIGINT")
-    assert [row["behind_ms"] for row in too_old(newest, 3_600_000).collect()] == [None, 3_600_001]
+    assert [row["behind_ms"] for row in stale_events(newest, 3_600_000).collect()] == [None, 3_600_001]
 
 
 @pytest.mark.grid
@@ -194,7 +194,7 @@ def test_share_of_bad_records_is_judged_over_all_steps_and_expiry_needs_a_ttl(sp
 
 
 def test_expectation_that_raises_is_an_error_and_no_verdict(spark, tmp_path):
-    batch = Batch(spark.range(3), [ExpectKeysToBeUnique(key=["no_such_column"])])
+    batch = Batch(spark.range(3), [duplicate_keys.expected(key=["no_such_column"])])
     with pytest.raises(ExpectationRaisedError, match="expect_keys_to_be_unique could not be evaluated"):
         validate("unique_key", [batch], tmp_path, keep=2)
 
@@ -203,7 +203,7 @@ def test_expectation_that_raises_is_an_error_and_no_verdict(spark, tmp_path):
 def test_sample_is_bounded_and_old_data_docs_are_deleted(spark, tmp_path):
     twice = spark.range(50).union(spark.range(50))
     for _ in range(3):
-        verdict = validate("unique_key", [Batch(twice, [ExpectKeysToBeUnique(key=["id"])])], tmp_path, keep=2)
+        verdict = validate("unique_key", [Batch(twice, [duplicate_keys.expected(key=["id"])])], tmp_path, keep=2)
     [finding] = verdict.findings
     assert (finding.broken, len(finding.sample)) == (50, 20)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["000002", "000003"]
@@ -213,7 +213,7 @@ def test_sample_is_bounded_and_old_data_docs_are_deleted(spark, tmp_path):
 @pytest.mark.grid
 def test_null_in_a_key_breaks_unique_key(spark, tmp_path):
     rows = spark.range(2).withColumn("id", F.when(F.col("id") > 0, F.col("id")))
-    verdict = validate("unique_key", [Batch(rows, [ExpectKeysToBeUnique(key=["id"])])], tmp_path, keep=1)
+    verdict = validate("unique_key", [Batch(rows, [duplicate_keys.expected(key=["id"])])], tmp_path, keep=1)
     assert [finding.broken for finding in verdict.findings] == [1]
 
 

@@ -60,7 +60,7 @@ def test_waiting_ends_at_the_tick_and_the_check_warns_of_it(spark, tmp_path):
     assert [(step.kind, step.metrics.get("waiting_expired")) for step in later.steps] == [("tick", 1)]
     tables = Plan.under(str(tmp_path), of)
     rows = ordering.sequenced(spark, tables, VersionRange.after(tables))
-    assert [(row["id"], row["_waits"]) for row in ordering.waiting(rows).collect()] == [(2, ["notes"])]
+    assert [(row["id"], row["_waits"]) for row in ordering.missing_values(rows).collect()] == [(2, ["notes"])]
 
 
 def test_contents_that_differ_at_one_sequence_break_ordering(spark, tmp_path):
@@ -75,7 +75,7 @@ def test_contents_that_differ_at_one_sequence_break_ordering(spark, tmp_path):
     assert run(spark, of, str(tmp_path)).totals["conflicts"] == 2
     tables = Plan.under(str(tmp_path), of)
     rows = ordering.sequenced(spark, tables, VersionRange.after(tables))
-    assert sorted(row["id"] for row in ordering.undecided(rows).collect()) == [1, 3]
+    assert sorted(row["id"] for row in ordering.undecided_keys(rows).collect()) == [1, 3]
 
 
 @pytest.mark.grid

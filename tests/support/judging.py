@@ -8,8 +8,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from ebbtide.quality.checks import checks_of
-from ebbtide.quality.suite import Judged
 from ebbtide.quality.validate import Verdict, validate
+from ebbtide.rules.rule import Judged
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.clock import system_clock
 from ebbtide.runtime.plan import Plan
