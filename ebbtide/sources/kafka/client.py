@@ -193,6 +193,21 @@ def _taken(client: Client) -> Asking | None:
     return same[0] if same else None
 
 
+def topic_names(client: Client) -> list[str]:
+    """Return the names of a cluster's topics.
+
+    Raises:
+        SourceReadError: the brokers refuse the client.
+        SourceUnavailableError: they do not answer.
+    """
+    asking = Asking(client)
+    try:
+        return list(asking.admin.list_topics(timeout=ANSWER_S).topics)
+    except library().KafkaException as error:
+        asking.admin.poll(0.1)  # what the client has to report beside
+        raise unreachable(client.servers, [*asking.telling(), error.args[0]]) from error
+
+
 def refused_properties(error: Exception) -> ConfigError:
     """Return the error for properties that the client does not take."""
     return ConfigError.of(
