@@ -16,10 +16,9 @@ from ebbtide.cli.reporting import Reporter
 from ebbtide.errors import ConfigError
 from ebbtide.paths import is_local, resolve
 from ebbtide.proposal.files import SEVERAL, Trial, refuse_existing, try_spec, write_spec, write_test
-from ebbtide.proposal.sample import Sample, take_sample
+from ebbtide.proposal.sample import Sample, take_sample, usable_topic
 from ebbtide.proposal.several import several_attributes
 from ebbtide.proposal.spec import Proposal, propose
-from ebbtide.proposal.topic import usable_topic
 from ebbtide.runtime.kinds import source_of
 from ebbtide.sources import listing
 from ebbtide.sources.positioned import matching

@@ -65,7 +65,7 @@ def in_doubt(settings: DecodingSettings, batch: pa.RecordBatch, staged: Sequence
     places_in_batch = _places(batch.column("part").to_numpy(), batch.column("line").to_numpy())
     rows = np.flatnonzero(np.isin(places_in_batch, places[is_tombstone]))
     own = _records(batch, rows)
-    is_empty = _mask(pc.invert(own["has_value"]))  # others are of a kind that is not taken
+    is_empty = _mask(pc.invert(own["has_value"]))  # the rest is of a kind that is not taken
     rows = rows[is_empty]
     own = own.filter(pa.array(is_empty))
     rows_before = np.maximum(rows - 1, 0)  # the first has none before it: it is its own, and has no value

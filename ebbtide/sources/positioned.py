@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -20,7 +20,7 @@ from ebbtide.paths import replace_bytes
 from ebbtide.sources.available import Available, Start
 from ebbtide.sources.records import ReadRecords
 from ebbtide.sources.sizing import note_most, offsets_within
-from ebbtide.sources.source import Backlog, Discovery, Part, Position, Records, Source, Work
+from ebbtide.sources.source import Backlog, Discovery, Position, Records, Source, Work
 from ebbtide.sources.span import Offsets, Span
 
 if TYPE_CHECKING:
@@ -218,10 +218,6 @@ class PositionedSource(Source, ABC):
         records = ReadRecords(spark, spans, self.reader(max_record_bytes), in_driver=in_driver)
         return _RecordsOfSource(records, self, batch)
 
-    def parts_of(self, offset: Any) -> Sequence[Part]:
-        """See `Source`: it is remembered by its position."""
-        return []
-
     def position_of(self, offset: Any, since: Position | None) -> Position:
         """See `Source`."""
         batch = Span.from_json(offset)
@@ -296,16 +292,23 @@ def dealt_out(batch: Span, n_tasks: int, *, in_order: bool) -> list[Span]:
     ranges: list[Span] = []
     for whole in batch.parts:
         ranges += [whole] if in_order else _cut(whole, fair)
-    nothing = Span(batch.identity, {}, {})
-    tasks = [nothing] * n_tasks
-    for each in sorted(ranges, key=lambda span: -span.size):
-        smallest = min(range(n_tasks), key=lambda number: tasks[number].size)
-        tasks[smallest] = tasks[smallest].with_span(each)
+    largest_first = sorted(ranges, key=_size, reverse=True)
+    tasks = [Span(batch.identity, {}, {})] * n_tasks
+    for each in largest_first:
+        smallest = min(tasks, key=_size)
+        number = tasks.index(smallest)
+        tasks[number] = smallest.with_span(each)
     return [task for task in tasks if task.size]
 
 
+def _size(span: Span) -> int:
+    return span.size
+
+
 def _cut(whole: Span, most: int) -> Iterator[Span]:
-    [(partition, first)] = whole.start.items()
+    [partition] = whole.start
+    first = whole.start[partition]
     last = whole.end[partition]
     for start in range(first, last, most):
-        yield whole.of(partition, start, min(start + most, last))
+        end = min(start + most, last)
+        yield whole.of(partition, start, end)

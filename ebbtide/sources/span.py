@@ -47,9 +47,11 @@ class Span:
         """
         identity = {name: value for name, value in stored.items() if isinstance(value, str)}
         known = {*identity, FROM, TO}
-        where = where or "/".join(identity.values())
-        stored_fields.refuse_unknown(stored, known, what="The position of a source", where=where)
-        return cls(identity, _offsets(stored[FROM]), _offsets(stored[TO]))
+        place = where or "/".join(identity.values())
+        stored_fields.refuse_unknown(stored, known, what="The position of a source", where=place)
+        start = _offsets(stored[FROM])
+        end = _offsets(stored[TO])
+        return cls(identity, start, end)
 
     def to_json(self) -> dict[str, Any]:
         """Return the stored form."""
@@ -70,7 +72,8 @@ class Span:
         """The span of each partition that is not empty."""
         for partition, size in self.sizes.items():
             if size:
-                yield self.of(partition, self.start[partition], self.end[partition])
+                start = self.start[partition]
+                yield self.of(partition, start, start + size)
 
     def of(self, partition: int, start: int, end: int) -> Self:
         """Return a range of one partition of the source."""
@@ -78,7 +81,9 @@ class Span:
 
     def with_span(self, other: Self) -> Self:
         """Return the span with that of other partitions."""
-        return replace(self, start={**self.start, **other.start}, end={**self.end, **other.end})
+        start = {**self.start, **other.start}
+        end = {**self.end, **other.end}
+        return replace(self, start=start, end=end)
 
     def after(self, offsets: Offsets) -> Self:
         """Return what is left behind some offsets; of a partition that they lack, all of it."""

@@ -31,7 +31,7 @@ class SpanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.limits_bytes = limits_bytes
 
     def initialOffset(self) -> Position:  # noqa: N802 - Spark's name
-        """Return the offset before the first batch: where that begins, the plan tells."""
+        """Return the offset before the first batch; the plan has where that begins."""
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802

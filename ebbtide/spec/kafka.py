@@ -72,7 +72,7 @@ class SchemaRegistry(SpecPart):
     url: str = Field(
         description="Its address, http: or https:; of Apicurio with /apis/ccompat/v7. It may change. Required."
     )
-    username: str | None = Field(default=None, description="Who asks, by basic authentication. Default: nobody.")
+    username: str | None = Field(default=None, description="User name of basic authentication. Default: none.")
     password: str | None = Field(
         default=None, description="The password, as ${NAME}, a variable of the environment. Default: none."
     )

@@ -53,7 +53,7 @@ from ebbtide.runtime.finding import RecordsOfBatch
 from ebbtide.runtime.following import Faults, Following
 from ebbtide.runtime.plan import Plan
 from ebbtide.sinks.quarantine import Selection
-from ebbtide.sources import sizing
+from ebbtide.sources import positioned, sizing
 from ebbtide.sources.kafka import client as client_module
 from ebbtide.sources.kafka import reading as reading_module
 from ebbtide.sources.kafka import source as source_module
@@ -81,7 +81,7 @@ pytestmark = pytest.mark.xdist_group("test_kafka.py")  # one broker for all
 @pytest.fixture(autouse=True)
 def _apart(monkeypatch):
     monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 20_000)  # tests on Spark set it for their process
-    monkeypatch.setattr(source_module, "RECORDS_IN_DRIVER", 20_000)
+    monkeypatch.setattr(positioned, "RECORDS_IN_DRIVER", 20_000)
     with kept_apart():
         yield
 
@@ -295,7 +295,7 @@ def test_topic_made_anew_is_refused_with_fewer_or_more_records_and_refresh_reads
     broker.create(pipeline.topic, 3)
     pipeline.send(*(up(10 + number, 1) for number in range(n_anew)))
     for _ in range(2):
-        with pytest.raises(SourceLostError, match=r"deleted and made anew.*topic id.*ebbtide refresh"):
+        with pytest.raises(SourceLostError, match=r"deleted and recreated.*topic id.*ebbtide refresh"):
             pipeline.run()
         with pytest.raises(SourceLostError):
             pipeline.is_idle()
@@ -322,7 +322,7 @@ def test_topic_made_anew_between_two_steps_of_a_run_is_refused_before_the_second
     pipeline = over(source={"max_records_per_step": 2})
     pipeline.send(*(up(number, 1) for number in range(5)))
     others = [up(10 + number, 1) for number in range(9)]
-    with pytest.raises(SourceLostError, match=r"deleted and made anew.*topic id.*ebbtide refresh"):
+    with pytest.raises(SourceLostError, match=r"deleted and recreated.*topic id.*ebbtide refresh"):
         pipeline.run(on_progress=made_anew_after_a_step(pipeline, *others))
     assert pipeline.ranges() == ({"0": 0, "1": 0, "2": 0}, {"0": 2, "1": 0, "2": 0})
     assert pipeline.rows() == {0: 1, 1: 1}
@@ -335,7 +335,7 @@ def test_topic_that_is_followed_and_made_anew_is_refused_before_a_record_of_it_c
     pipeline = over(source={"max_records_per_step": 2})
     pipeline.send(*(up(number, 1) for number in range(5)))
     others = [up(10 + number, 1) for number in range(9)]
-    with pytest.raises(SourceLostError, match=r"deleted and made anew"):
+    with pytest.raises(SourceLostError, match=r"deleted and recreated"):
         pipeline.follow(Following(interval_ms=1), made_anew_after_a_step(pipeline, *others), threading.Event())
     assert pipeline.rows() == {0: 1, 1: 1}
 

@@ -123,7 +123,7 @@ def test_new_partition_that_lost_its_first_records_is_refused(latest):
     ("read", "message"),
     [
         ({"identity": {**READ.identity, "cluster_id": "d"}}, "cluster is not the one from which topic 't' was read. Got: cluster c. Allowed: cluster d. Correct"),
-        ({"identity": {**READ.identity, "topic_id": "j"}}, "Topic 't' was deleted and made anew; its records are others than those that were read. Got: topic id i. Allowed: topic id j. Run"),
+        ({"identity": {**READ.identity, "topic_id": "j"}}, "Topic 't' was deleted and recreated; its records are not those that were read. Got: topic id i. Allowed: topic id j. Run"),
         ({"end": {0: 1, 1: 5, 3: 0}}, "Topic 't' has fewer partitions than were read. Got: without partition 3. Allowed: 3 partitions or more. Run"),
         ({"end": {3: 0, 2: 0}}, "Got: without partitions 2, 3."),
         ({"end": {1: 4}}, "were deleted, by its retention perhaps. Got: partition 1: 4 is next, it has only from 5. Allowed: a source that keeps records until they are read. Run"),

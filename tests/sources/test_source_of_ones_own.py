@@ -203,3 +203,9 @@ def test_spec_names_options_of_the_packages_and_comes_back_from_its_fields(logge
 def test_unusable_part_is_refused_by_what_is_wrong(logged, fields, why):
     with pytest.raises(ValidationError, match=why):
         logged.respec(**fields)
+
+
+def test_dagster_names_it_by_the_pipeline(logged):
+    from ebbtide.dagster.metadata import source_key
+
+    assert source_key(logged.pipeline.spec).path == ["source", "t"]

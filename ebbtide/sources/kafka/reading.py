@@ -83,7 +83,7 @@ class Reading:
             **_up_to(max((each.n_left for each in filled), default=1)),
             **_consuming(self.settings),
             "error_cb": reported,
-            "enable.partition.eof": True,  # of records that were aborted or compacted only the end tells
+            "enable.partition.eof": True,  # the end shows that records were aborted or compacted
         }
         left = {each.partition: each for each in filled}
         consumer = kafka.Consumer(settings)
@@ -182,7 +182,7 @@ def first_times(
                 if partition not in left:
                     continue
                 left.remove(partition)
-                # Else the client goes on with this one, and the others get no turn.
+                # Without this the client goes on with this partition, and no other one gets a turn.
                 consumer.incremental_unassign([kafka.TopicPartition(message.topic(), partition)])
                 if message.error() is None and message.offset() < span.end[partition]:
                     _, times[partition] = message.timestamp()

@@ -67,7 +67,7 @@ class Topic(Available):
             )
         if own["topic_id"] != topic_id:
             raise SourceLostError.of(
-                f"{self._name} was deleted and made anew; its records are others than those that were read.",
+                f"{self._name} was deleted and recreated; its records are not those that were read.",
                 got=f"topic id {own['topic_id']}",
                 allowed=f"topic id {topic_id}",
                 next_step=ACCEPT_LOSS,
@@ -110,16 +110,18 @@ def offsets_at(client: Client, topic: str, time: datetime, latest: Offsets) -> O
         latest: The offsets of partitions without a record of that time or a later one.
     """
     kafka = library()
-    at_time = kafka.admin.OffsetSpec.for_timestamp(int(time.timestamp() * 1000))
+    partitions = list(latest)
+    time_ms = int(time.timestamp() * 1000)
+    at_time = kafka.admin.OffsetSpec.for_timestamp(time_ms)
     try:
-        found = answered(client, lambda asking: _offsets(asking, topic, list(latest), at_time))
+        found = answered(client, lambda asking: _offsets(asking, topic, partitions, at_time))
     except kafka.KafkaException as error:
         raise _unreadable(client, topic, error) from error
     return {partition: latest[partition] if offset < 0 else offset for partition, offset in found.items()}
 
 
 def held(client: Client, batch: Span) -> Span:
-    """Ask the brokers what of a topic nobody can read yet: from the beginning of the oldest transaction that is open, to the end.
+    """Ask the brokers which records of a topic cannot be read yet: from the beginning of the oldest open transaction to the end.
 
     Args:
         client: How they are reached.
@@ -179,7 +181,7 @@ def _described(asking: Asking, topic: str) -> tuple[Topic, list[int]]:
 
 
 def _refuse_without_id(topic: str, topic_id: str) -> None:
-    """Refuse a topic without an id: one that is made anew under its name would be read on as if it were the same."""
+    """Refuse a topic without an id: one that is recreated under its name would be read on as if it were the same."""
     if topic_id == NO_ID:
         raise SourceReadError.of(
             f"The Kafka brokers give no id of topic '{topic}', which distinguishes it from one that is made again.",
