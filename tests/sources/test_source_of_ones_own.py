@@ -179,6 +179,18 @@ def test_backfill_beside_is_refused_where_the_sink_cannot_be_swapped(logged):
         logged.pipeline.do("backfill")
 
 
+def test_backfill_is_built_beside_reads_what_has_come_since_and_is_swapped_in(logged):
+    logged.respec(sink={})
+    logged.read(put(1, 1), put(2, 2))
+    logged.pipeline.do("backfill")
+    logged.log(put(3, 3))
+    logged.pipeline.run()
+    assert logged.pipeline.plan.backfill.state.last()[1].source.position["to"] == {"0": 2}
+    logged.pipeline.do("swap")
+    assert logged.pipeline.last.source.position["to"] == {"0": 3}, "a swap reads what has come since"
+    assert logged.pipeline.rows() == {1: 1, 2: 2, 3: 3}
+
+
 def test_spec_names_options_of_the_packages_and_comes_back_from_its_fields(logged):
     spec = logged.respec(format={"type": "puts", "put": "set"})
     again = type(spec)(**spec.model_dump(by_alias=True, exclude_unset=True))
