@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -136,7 +136,7 @@ class ThroughSpark(KafkaSource):
             "kafka.bootstrap.servers": self.client.servers,
             "subscribe": self.topic,
             "startingOffsets": "earliest",
-            "maxOffsetsPerTrigger": self.max_records_per_step,
+            "maxOffsetsPerTrigger": self.settings.max_records_per_step,
         }
         return spark.readStream.format("kafka").options(**options).load()
 
@@ -171,10 +171,8 @@ def placed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def through_spark(spec: Pipeline) -> ThroughSpark:
     """Make the source."""
-    ours = plans.kafka_source(spec)
-    return ThroughSpark(
-        ours.client, ours.topic, ours.start, in_order=False, max_records_per_step=ours.max_records_per_step
-    )
+    ours = cast("KafkaSource", plans.positioned_source(spec))
+    return ThroughSpark(ours.client, ours.topic, ours.settings)
 
 
 if __name__ == "__main__":

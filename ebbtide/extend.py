@@ -1,27 +1,42 @@
 """What a source, format, sink or operation of another package is made of; see docs/extending.md. Importing this loads no Spark."""
 
-from ebbtide.errors import EbbtideError, Terminal, Transient
-from ebbtide.formats.format import Format
+from ebbtide.errors import EbbtideError, SourceLostError, SourceReadError, SourceUnavailableError, Terminal, Transient
+from ebbtide.formats.format import BadRecordError, DecodedChange, Format
+from ebbtide.formats.records import PLACED_RECORDS
 from ebbtide.ledger.facts import StepFacts, TableFacts
 from ebbtide.maintenance.operation import Context, Operation, Report
+from ebbtide.model.changelog import RowKind
 from ebbtide.model.decision import Action, Apply, Clear, Restore
 from ebbtide.sinks.sink import ChangeSet, Sink, Work
-from ebbtide.sources.source import Discovery, Source
+from ebbtide.sources.available import Available
+from ebbtide.sources.positioned import PositionedSource, SourceSettings
+from ebbtide.sources.source import Backlog
+from ebbtide.sources.span import Span
 
 __all__ = [
+    "PLACED_RECORDS",
     "Action",
     "Apply",
+    "Available",
+    "Backlog",
+    "BadRecordError",
     "ChangeSet",
     "Clear",
     "Context",
-    "Discovery",
+    "DecodedChange",
     "EbbtideError",
     "Format",
     "Operation",
+    "PositionedSource",
     "Report",
     "Restore",
+    "RowKind",
     "Sink",
-    "Source",
+    "SourceLostError",
+    "SourceReadError",
+    "SourceSettings",
+    "SourceUnavailableError",
+    "Span",
     "StepFacts",
     "TableFacts",
     "Terminal",

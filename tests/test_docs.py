@@ -22,8 +22,9 @@ from ebbtide import (
 from ebbtide.maintenance.operation_page import section_of
 from ebbtide.maintenance.registry import operations
 from ebbtide.spec import parts
-from ebbtide.spec.extensions import OtherSink
-from ebbtide.spec.kafka import KafkaSource, KafkaStart, SchemaRegistry
+from ebbtide.spec.extensions import OtherFormat, OtherSink, OtherSource
+from ebbtide.spec.kafka import KafkaSource, SchemaRegistry
+from ebbtide.spec.positioned import SourceStart
 from ebbtide.spec.transform import Transform
 from ebbtide.spec.upsert import MaterializerConfig, SequenceOrder
 from ebbtide.spec.view import RefreshEvery
@@ -39,7 +40,7 @@ MODELS: tuple[type[BaseModel], ...] = (
     RefreshEvery,
     parts.FileSource,
     KafkaSource,
-    KafkaStart,
+    SourceStart,
     SchemaRegistry,
     parts.DebeziumFormat,
     parts.PlainFormat,
@@ -57,6 +58,8 @@ MODELS: tuple[type[BaseModel], ...] = (
     parts.SchedulesConfig,
     parts.FreshnessConfig,
     parts.DeltaSink,
+    OtherSource,
+    OtherFormat,
     OtherSink,
 )
 

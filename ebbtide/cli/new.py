@@ -16,15 +16,12 @@ from ebbtide.cli.reporting import Reporter
 from ebbtide.errors import ConfigError
 from ebbtide.paths import is_local, resolve
 from ebbtide.proposal.files import SEVERAL, Trial, refuse_existing, try_spec, write_spec, write_test
-from ebbtide.proposal.sample import Sample, take_sample
+from ebbtide.proposal.sample import Sample, take_sample, usable_topic
 from ebbtide.proposal.several import several_attributes
 from ebbtide.proposal.spec import Proposal, propose
-from ebbtide.proposal.topic import usable_topic
-from ebbtide.runtime.kinds import registry_of
+from ebbtide.runtime.kinds import source_of
 from ebbtide.sources import listing
-from ebbtide.sources.kafka.client import Client
-from ebbtide.sources.kafka.listing import topics_like
-from ebbtide.sources.kafka.sampling import first_lines
+from ebbtide.sources.positioned import matching
 from ebbtide.spec.ddl import parse_ddl, type_ddl
 from ebbtide.spec.pipeline import project_of
 from ebbtide.spec.several import UpsertPipelines
@@ -151,13 +148,14 @@ def _new_several(
     """Write one spec for all topics of a pattern, and a test of each."""
     pattern = str(asked.topic_pattern)
     shared = _of_kafka(asked)
-    checked = usable_topic({**shared, "topic": "any"})
-    client = Client(checked.bootstrap_servers, checked.properties, "ebbtide-new")
+    any_topic = usable_topic({**shared, "topic": "any"})
+    there = source_of(any_topic, "new", in_order=False).names()
     samples: dict[str, Sample] = {}
     proposals: dict[str, Proposal] = {}
     notes: list[str] = []
-    for topic in topics_like(client, pattern):
-        lines = first_lines(client, topic, asked.sample, registry_of(checked.registry))
+    for topic in matching(there, pattern):
+        source = source_of(any_topic.model_copy(update={"topic": topic}), "new", in_order=False)
+        lines = source.sample(asked.sample)
         try:
             samples[topic] = take_sample(lines, asked.sample, topic=None, table=asked.table)
             proposals[topic] = propose(
@@ -306,9 +304,8 @@ def _topic(asked: _Asked) -> Source:
     if asked.topic is None:
         raise click.UsageError("Got --bootstrap-servers without --topic. Allowed: both, or --topic-pattern.")
     source = {**_of_kafka(asked), "topic": asked.topic}
-    checked = usable_topic(source)
-    client = Client(checked.bootstrap_servers, checked.properties, "ebbtide-new")
-    return source, first_lines(client, checked.topic, asked.sample, registry_of(checked.registry))
+    topic = source_of(usable_topic(source), "new", in_order=False)
+    return source, topic.sample(asked.sample)
 
 
 def _of_kafka(asked: _Asked) -> dict[str, Any]:

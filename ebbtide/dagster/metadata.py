@@ -19,11 +19,11 @@ VALID_IN_KEYS = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 def source_key(spec: Pipeline) -> dg.AssetKey:
-    """Name what a pipeline reads: its topic, else its table, else its folder."""
+    """Name what a pipeline reads: its topic, else its table, else its folder; of a source without these the pipeline's own name."""
     source = spec.source
-    path = getattr(source, "path", "")
+    path = source.path or ""
     folder = path.rstrip("/").rpartition("/")[2]
-    name = source.topic or source.table or folder
+    name = source.topic or source.table or folder or spec.name
     return dg.AssetKey(["source", valid_in_keys(name)])
 
 

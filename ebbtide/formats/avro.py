@@ -80,7 +80,7 @@ class WriterSchema:
     """The schema that values were written with.
 
     Args:
-        parsed: It.
+        parsed: The schema, parsed.
         connect_text: Connect's form of it, as JSON.
     """
 

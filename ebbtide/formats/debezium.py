@@ -40,7 +40,7 @@ from ebbtide.formats.connect import (
 )
 from ebbtide.formats.debezium_rules import DebeziumRules, integer
 from ebbtide.formats.debezium_typed import TypedEnvelopes
-from ebbtide.formats.format import BadRecordError, DecodedChange, Json, TimeUnits, shortened
+from ebbtide.formats.format import BadRecordError, DecodedChange, Format, Json, TimeUnits, shortened
 from ebbtide.formats.forms import LogPosition, RowForm, TypedForm
 from ebbtide.model.changelog import TRUNCATE, RowKind
 
@@ -83,7 +83,7 @@ class _Event:
         )
 
 
-class DebeziumDecoder(DebeziumRules):
+class DebeziumDecoder(DebeziumRules, Format):
     """The `Format` of Debezium events."""
 
     def changes(self, value: Json, key: str | None, other_key: str | None = None) -> list[DecodedChange]:

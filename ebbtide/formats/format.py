@@ -1,20 +1,23 @@
 """The contract of formats: one parsed record in, its changes out, or the reason why it is bad.
 
-A new format is one module beside this one, with a class that implements `Format`, and one model in
-`ebbtide.spec.parts` by which a spec chooses it. The generic decoder (`ebbtide.formats.decoding`) knows no format.
+A new format is one module, with a class that derives from `Format`, and an entry point that names it (docs/extending.md). The generic
+decoder (`ebbtide.formats.decoding`) knows no format.
 """
 
 from __future__ import annotations
 
 import base64
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import pyarrow as pa
+from pydantic import BaseModel
 
 from ebbtide.formats.columns import TimeUnit
 from ebbtide.formats.forms import LogPosition, OriginOffset, RowForm, TypedForm
+from ebbtide.model.options import NoOptions
 from ebbtide.redaction import MASK
 
 Json = dict[str, Any]
@@ -133,12 +136,20 @@ class BadRecordError(Exception):
         return cls(reason, detail, origin_offset, masked=masked, field=field)
 
 
-class Format(Protocol):
+class Format(ABC):
     """Knows what the values of records look like: turns a parsed one into changes.
 
+    A project's own derives from this, and is made as `Class(options, columns, key)`: its options, the user's columns, the names of the
+    key's. Its package names it by an entry point of the group `ebbtide.formats`; the entry point's name is the `type` in a spec's `format`.
     An instance is sent to the workers, so that it can be pickled; it keeps nothing between records.
+
+    Attributes:
+        Options: Model of what stands beside `type` and `time_units` in a spec's `format`.
     """
 
+    Options: ClassVar[type[BaseModel]] = NoOptions
+
+    @abstractmethod
     def changes(self, value: Json, key: str | None, other_key: str | None = None) -> list[DecodedChange]:
         """Return the record's changes in order, none if it is of another table.
 
@@ -150,7 +161,6 @@ class Format(Protocol):
         Raises:
             BadRecordError: The record cannot be understood.
         """
-        ...
 
     def typed(self, row: RowForm) -> TypedForm | None:
         """Say how most records look, so that these are read quickly; None: all go through `changes`.
@@ -160,7 +170,7 @@ class Format(Protocol):
         Args:
             row: How a row is read.
         """
-        ...
+        return None
 
 
 def shortened(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Types of columns that the schema has not, as far as records tell them with certainty.
+"""Types of columns that the schema has not, as far as they follow from records with certainty.
 
 | in the record | type |
 |---|---|
@@ -7,7 +7,7 @@
 | an integer of 64 bits | BIGINT |
 | a number with a fraction or an exponent | DOUBLE |
 | text | STRING |
-| null, a value that was not sent | other records say |
+| null, a value that was not sent | as other records say |
 | an object, an array, a longer integer | not certain |
 
 Of several types in one step, BIGINT and DOUBLE make DOUBLE; others are not certain.

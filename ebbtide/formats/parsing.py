@@ -58,7 +58,7 @@ def _refuse_constant(name: str) -> Any:
 _EXACT = json.JSONDecoder(parse_float=Decimal, parse_constant=_refuse_constant)
 
 
-def kafka_origin(envelope: Json) -> tuple[str, int, int]:
+def envelope_origin(envelope: Json) -> tuple[str, int, int]:
     """Return a Kafka record's topic, partition and offset.
 
     Raises:
@@ -89,7 +89,7 @@ def is_natural(value: Any, *, below: int) -> TypeGuard[int]:
     return is_integer and 0 <= value < below
 
 
-def kafka_value(envelope: Json) -> str | None:
+def envelope_value(envelope: Json) -> str | None:
     """Return a Kafka record's value as text; None for a tombstone.
 
     Raises:
@@ -109,7 +109,7 @@ def kafka_value(envelope: Json) -> str | None:
     )
 
 
-def kafka_other_key(envelope: Json) -> str | None:
+def envelope_other_key(envelope: Json) -> str | None:
     """Return what a Kafka record's header says of the key that its row had before, or has afterwards; None if there is no such header."""
     headers = envelope.get("headers")
     if not isinstance(headers, list):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ebbtide.formats.connect import ConnectSchema, Fields, has_schema, plain_row, row_fields, time_units
-from ebbtide.formats.format import BadRecordError, DecodedChange, Json
+from ebbtide.formats.format import BadRecordError, DecodedChange, Format, Json
 from ebbtide.formats.forms import Field, OriginOffset, RowForm, TakenChange, TypedForm, is_readable, struct
 from ebbtide.formats.parsing import is_natural
 from ebbtide.model.changelog import RowKind
@@ -16,7 +16,7 @@ KINDS = tuple(RowKind)
 
 
 @dataclass(frozen=True)
-class PlainDecoder:
+class PlainDecoder(Format):
     """The `Format` of objects such as `{"subtask": 0, "seq": 7, "kind": "+I", "row": {...}}`.
 
     Args:

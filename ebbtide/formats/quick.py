@@ -37,7 +37,7 @@ _NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _NOT_READ_AVRO = (BadRecordError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 
 
-class _KafkaRecord(msgspec.Struct, gc=False):
+class _Envelope(msgspec.Struct, gc=False):
     """The envelope of a Kafka record, as far as it is needed."""
 
     topic: str
@@ -99,7 +99,7 @@ class _Read:
     changes: list[TakenChange] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
     left: set[int] = field(default_factory=set)
-    envelopes: list[_KafkaRecord] = field(default_factory=list)
+    envelopes: list[_Envelope] = field(default_factory=list)
 
 
 class QuickDecoder:
@@ -115,7 +115,7 @@ class QuickDecoder:
         self._settings = settings
         self._row = row
         self._form = form
-        self._read_envelope = msgspec.json.Decoder(_KafkaRecord).decode
+        self._read_envelope = msgspec.json.Decoder(_Envelope).decode
         self._read_value = msgspec.json.Decoder(form.value).decode
         self._avro_rows = AvroRows(form, settings)
 
@@ -211,7 +211,7 @@ class QuickDecoder:
                     record = self._read_envelope(raw)
                     if topic and record.topic != topic:
                         continue
-                    changes = self._of_kafka(record)
+                    changes = self._of_envelope(record)
                     read.envelopes += [record] * len(changes)
                 elif avro is not None:
                     changes = self._of_avro(avro, raw)
@@ -228,9 +228,9 @@ class QuickDecoder:
 
     def _holds_envelopes(self, batch: pa.RecordBatch) -> bool:
         """Return whether the values of a batch are Kafka records, place and all."""
-        return self._settings.kafka_records and not are_placed(batch)
+        return self._settings.in_envelopes and not are_placed(batch)
 
-    def _of_kafka(self, record: _KafkaRecord) -> Sequence[TakenChange]:
+    def _of_envelope(self, record: _Envelope) -> Sequence[TakenChange]:
         if record.value is None or not record.has_place:
             return ()
         value = self._read_value(record.value)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from ebbtide.formats.avro import AvroRecords, refuse_avro, text_of
 from ebbtide.formats.format import BadRecordError, DecodedChange, Json
 from ebbtide.formats.forms import OriginOffset
-from ebbtide.formats.parsing import Parse, kafka_origin, kafka_other_key, kafka_value
+from ebbtide.formats.parsing import Parse, envelope_origin, envelope_other_key, envelope_value
 from ebbtide.formats.records import are_placed
 from ebbtide.formats.settings import DecodingSettings
 
@@ -134,18 +134,18 @@ class RecordReader:
         self._refuse_too_large(raw)
         key = other_key = None
         value = self._parse(raw)
-        if self._settings.kafka_records:
+        if self._settings.in_envelopes:
             envelope = value
             if self._is_of_other_topic(envelope):
                 return
-            record.origin = kafka_origin(envelope)
+            record.origin = envelope_origin(envelope)
             record.has_own_offset = True
-            text = kafka_value(envelope)
+            text = envelope_value(envelope)
             if text is None:
                 self._contents.tombstones.append(record)
                 return
             key = envelope.get("key")
-            other_key = kafka_other_key(envelope)
+            other_key = envelope_other_key(envelope)
             value = self._parse(text)
         key_text = key if isinstance(key, str) else None
         self._take_value(value, key_text, other_key, record)

@@ -29,7 +29,7 @@ PLACED_RECORDS = pa.schema(
         ("offset", pa.int64()),
     ]
 )
-"""Records of a source that tells key and place beside the value: `file` is its name, a topic; `part` and `line` order the records
+"""Records of a source that gives key and place beside the value: `file` is its name, a topic; `part` and `line` order the records
 of a step; a null value is a tombstone. `old_key` and `new_key` are what the headers `OLD_KEY` and `NEW_KEY` say; null without them."""
 MAX_RECORD_BYTES = 16 * 2**20
 """Bytes above which a record is bad, where the spec does not say; 16 times what Kafka takes."""

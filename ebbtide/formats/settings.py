@@ -98,7 +98,7 @@ class DecodingSettings(ColumnSettings):
 
     Args:
         format: Format of the records' values.
-        kafka_records: Lines hold Kafka records (topic, partition, offset, key, value) instead of bare values.
+        in_envelopes: Lines hold Kafka records (topic, partition, offset, key, value) instead of bare values.
         topic: Take only records of this topic; None takes all.
         kinds: Kinds of changes to take; the others are skipped as tombstones are.
         truncates: TRUNCATE may come; else it is bad.
@@ -111,7 +111,7 @@ class DecodingSettings(ColumnSettings):
 
     format: Format
     _: KW_ONLY
-    kafka_records: bool = False
+    in_envelopes: bool = False
     topic: str | None = None
     kinds: frozenset[str] = frozenset({*RowKind, TRUNCATE})
     truncates: bool = True

@@ -40,7 +40,7 @@ def summarize(rows: pa.Table, decoding: DecodingSettings, *, tracks_offsets: boo
     Args:
         rows: With the columns of `decoding.schema`.
         decoding: What staged them.
-        tracks_offsets: Tell the records' offsets, by which redelivered ones are known.
+        tracks_offsets: Sum up the records' offsets, by which redelivered ones are known.
     """
     kinds = rows["_kind"]
     changing = pa.array(KINDS)
@@ -154,7 +154,7 @@ def _ignored(rows: pa.Table) -> frozenset[str]:
 
 
 def _types(rows: pa.Table) -> dict[str, frozenset[str]]:
-    """Return the types of columns that the schema has not, as the records tell them."""
+    """Return the types of columns that the schema has not, as the records give them."""
     types: dict[str, set[str]] = {}
     distinct = rows["_types"].unique().drop_null()
     for text in distinct.to_pylist():

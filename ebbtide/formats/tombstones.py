@@ -19,7 +19,7 @@ from ebbtide.formats.columns import InexactNumberError, convert
 from ebbtide.formats.connect import Fields, read_key
 from ebbtide.formats.encodings import decoded
 from ebbtide.formats.format import BadRecordError, Json
-from ebbtide.formats.parsing import kafka_origin, parse
+from ebbtide.formats.parsing import envelope_origin, parse
 from ebbtide.formats.quick import orders_of
 from ebbtide.formats.records import are_placed
 from ebbtide.formats.settings import IN_DOUBT, TOMBSTONE, DecodingSettings
@@ -53,7 +53,7 @@ def in_doubt(settings: DecodingSettings, batch: pa.RecordBatch, staged: Sequence
     Returns:
         Staged rows; the key is null where it cannot be read.
     """
-    has_keys = settings.kafka_records or are_placed(batch)
+    has_keys = settings.in_envelopes or are_placed(batch)
     has_tombstones = equals(staged[-1], "_kind", TOMBSTONE).any()
     if not (settings.doubts_tombstones and has_keys and has_tombstones):
         return settings.schema.empty_table()
@@ -65,7 +65,7 @@ def in_doubt(settings: DecodingSettings, batch: pa.RecordBatch, staged: Sequence
     places_in_batch = _places(batch.column("part").to_numpy(), batch.column("line").to_numpy())
     rows = np.flatnonzero(np.isin(places_in_batch, places[is_tombstone]))
     own = _records(batch, rows)
-    is_empty = _mask(pc.invert(own["has_value"]))  # others are of a kind that is not taken
+    is_empty = _mask(pc.invert(own["has_value"]))  # the rest is of a kind that is not taken
     rows = rows[is_empty]
     own = own.filter(pa.array(is_empty))
     rows_before = np.maximum(rows - 1, 0)  # the first has none before it: it is its own, and has no value
@@ -109,7 +109,7 @@ def _of_line(line: bytes) -> Json:
     """Read a line that holds a Kafka record; what is none has nothing."""
     try:
         envelope = parse(line)
-        topic, partition, offset = kafka_origin(envelope)
+        topic, partition, offset = envelope_origin(envelope)
     except BadRecordError:
         return {}
     key = envelope.get("key")

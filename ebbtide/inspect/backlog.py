@@ -11,11 +11,10 @@ from ebbtide.amounts import amount
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.ledger.facts import Head
 from ebbtide.runtime.belonging import OwnTables, refuse_misfits_at_rest
+from ebbtide.runtime.kinds import positioned_source
 from ebbtide.runtime.plan import Plan
-from ebbtide.sources.kafka.client import Client
-from ebbtide.sources.kafka.listing import topics_like, unread
+from ebbtide.sources.positioned import matching
 from ebbtide.sources.source import Backlog
-from ebbtide.spec.kafka import KafkaSource
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.several import UpsertPipelines
 from ebbtide.state_table.layout import files_noted
@@ -149,10 +148,10 @@ def unread_topics(several: UpsertPipelines) -> UnreadTopics | None:
         SourceReadError: the brokers refuse the client.
         SourceUnavailableError: they do not answer.
     """
-    source = several.pipelines[0].source
-    if several.topics is None or not isinstance(source, KafkaSource):
+    if several.topics is None:
         return None
-    client = Client(source.bootstrap_servers, source.properties, f"ebbtide-{several.name}")
-    there = topics_like(client, several.topics)
-    left = unread(there, several.topics_read, several.ignored_topics)
-    return UnreadTopics(several.name, several.topics, tuple(left))
+    there = positioned_source(several.pipelines[0]).names()
+    left = set(matching(there, several.topics)) - several.topics_read
+    for pattern in several.ignored_topics:
+        left.difference_update(matching(left, pattern))
+    return UnreadTopics(several.name, several.topics, tuple(sorted(left)))

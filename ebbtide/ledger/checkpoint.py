@@ -13,8 +13,8 @@ from ebbtide.delta.commit import Puts
 from ebbtide.disk import sync, sync_below
 from ebbtide.errors import CheckpointMismatchError
 from ebbtide.model import stored
-from ebbtide.model.offsets import POSITION
 from ebbtide.paths import delete, exists, is_file, is_local, join, list_files, read_bytes, replace_bytes
+from ebbtide.sources.span import Span
 
 SPARK_VERSION = "v1"
 """First line of Spark's `offsets/N`."""
@@ -95,11 +95,13 @@ class Checkpoint:
             noted = dict(json.loads(raw))
         except (ValueError, TypeError) as error:
             raise self._damaged(START, error) from error
-        stored.refuse_unknown(noted, {*POSITION, ASKED, LOST}, what="Where the source begins", where=location)
-        noted.pop(stored.FORMAT_KEY, None)
         asked = noted.pop(ASKED, None)
         lost = noted.pop(LOST, None)
-        return NotedStart(noted, asked, lost)
+        try:
+            span = Span.from_json(noted, location)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise self._damaged(START, error) from error
+        return NotedStart(span.to_json(), asked, lost)
 
     def note_start(self, position: Mapping[str, Any], asked: Any, lost: str | None = None) -> None:
         """Note where the source's first batch begins: until it is decided, no step's facts tell.

@@ -155,7 +155,7 @@ class SourceFacts(BaseModel):
     )
     position: dict[str, Any] | None = Field(
         default=None,
-        description="Of a source that is read by position, where the last batch begins and ends (ebbtide.sources.kafka.position).",
+        description="Of a source that is read by position, where the last batch begins and ends (ebbtide.sources.span).",
     )
     start: dict[str, Any] | None = Field(
         default=None,

@@ -39,15 +39,15 @@ from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress
 from ebbtide.sources.source import beginning_of, begun_at
-from ebbtide.spec.kafka import KafkaSource, KafkaStart
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.spec.positioned import SourceStart
 
 
 def start(
     spark: SparkSession,
     spec: Pipeline,
     root: str,
-    begin: str | KafkaStart | None = None,
+    begin: str | SourceStart | None = None,
     *,
     snapshot: str | None = None,
     max_records_per_second: int | None = None,
@@ -166,16 +166,17 @@ def _refuse_nothing(tables: Plan, wanted: Asked, now_ms: int) -> None:
         )
 
 
-def _begun(tables: Plan, begin: str | KafkaStart | None, snapshot: str | None, now_ms: int) -> Asked:
+def _begun(tables: Plan, begin: str | SourceStart | None, snapshot: str | None, now_ms: int) -> Asked:
     """Note what the backfill is asked to be, if none was begun; refuse another one than that."""
     wanted = Asked(start="earliest" if begin is None else begin, snapshot=snapshot)
-    is_topic = isinstance(tables.spec.source, KafkaSource)
-    if snapshot is not None and not (is_topic and tables.spec.sequence):
+    by_position = tables.spec.source.by_position
+    has_topic = tables.spec.source.topic is not None
+    if snapshot is not None and not (by_position and has_topic and tables.spec.sequence):
         raise BackfillError.of(
             f"'{tables.spec.name}' cannot begin with a snapshot: its rows would be applied beside the changes that they are made of.",
             allowed="a topic, with order: {sequence: ...}",
         )
-    if not is_topic and wanted.start != "earliest":
+    if not by_position and wanted.start != "earliest":
         raise BackfillError.of(
             f"A backfill from a folder reads all its files, and '{tables.spec.name}' reads one.",
             got=wanted.text,

@@ -13,8 +13,8 @@ from ebbtide.ledger.facts import StepFacts
 from ebbtide.model import stored
 from ebbtide.paths import join, read_bytes
 from ebbtide.runtime.plan import Plan
-from ebbtide.spec.kafka import KafkaSource, KafkaStart
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.spec.positioned import SourceStart
 from ebbtide.spec.view import MaterializedView
 
 ASKED = "asked.json"
@@ -28,7 +28,7 @@ class Asked(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    start: str | KafkaStart = Field(description="Where it begins to read: earliest, or a time or offsets of a topic.")
+    start: str | SourceStart = Field(description="Where it begins to read: earliest, or a time or offsets of a topic.")
     snapshot: str | None = Field(
         default=None, description="Topic that is read before that, whole; None: there is none."
     )
@@ -48,7 +48,7 @@ class Asked(BaseModel):
         return ",".join(f"{partition}={offset}" for partition, offset in sorted(offsets.items()))
 
 
-def start_of(text: str) -> str | KafkaStart:
+def start_of(text: str) -> str | SourceStart:
     """Read where a backfill is to begin.
 
     Args:
@@ -66,8 +66,8 @@ def start_of(text: str) -> str | KafkaStart:
     try:
         if "=" in text:
             pairs = [pair.split("=") for pair in text.split(",")]
-            return KafkaStart(offsets={int(partition): int(offset) for partition, offset in pairs})
-        return KafkaStart(timestamp=datetime.fromisoformat(text))
+            return SourceStart(offsets={int(partition): int(offset) for partition, offset in pairs})
+        return SourceStart(timestamp=datetime.fromisoformat(text))
     except ValueError as error:
         raise ConfigError.of(
             "Where the backfill is to begin cannot be read.",
@@ -93,7 +93,7 @@ def asked_of(tables: Plan) -> Asked | None:
 def beside_of(spec: Pipeline, asked: Asked, max_records_per_second: int | None = None) -> Pipeline:
     """Return the spec of what is built beside a pipeline."""
     beside = spec.at_rate(max_records_per_second).model_copy(update={"run": "bounded"})
-    if isinstance(beside.source, KafkaSource):
+    if beside.source.by_position:
         return beside.with_source(start=asked.start)
     return beside
 

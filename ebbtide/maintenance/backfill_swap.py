@@ -26,7 +26,7 @@ from ebbtide.runtime import driver, swap
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
-from ebbtide.sources.kafka.position import TopicRange
+from ebbtide.sources.span import Span, described
 from ebbtide.spec.pipeline import Pipeline
 
 SAMPLE = 20
@@ -130,10 +130,10 @@ def _missing(own: Stepper, taken: Stepper) -> Iterator[str]:
     if own.position is None:
         yield from sorted(own.files_read().keys() - taken.files_read().keys())
         return
-    stands = TopicRange.from_json(own.position)
-    reached = TopicRange.from_json(taken.position or {})
-    if (stands.cluster_id, stands.topic_id) != (reached.cluster_id, reached.topic_id):
-        yield f"topic id {stands.topic_id}"
+    stands = Span.from_json(own.position)
+    reached = Span.from_json(taken.position or {})
+    if stands.identity != reached.identity:
+        yield f"all of {described(stands.identity)}"
         return
     for partition, offset in stands.end.items():
         n_reached = reached.end.get(partition, 0)

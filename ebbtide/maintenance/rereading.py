@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 from pyspark.sql import SparkSession
 
@@ -21,16 +22,16 @@ from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.operation import Report
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.driver import ignore
-from ebbtide.runtime.kinds import kafka_source
+from ebbtide.runtime.kinds import positioned_source
 from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress, Phase
 from ebbtide.runtime.reading import SourceSteps
 from ebbtide.runtime.refusals import refuse_changed_spec
 from ebbtide.runtime.step import Stepper
-from ebbtide.sources.kafka.position import TopicRange
-from ebbtide.spec.kafka import KafkaSource, KafkaStart
+from ebbtide.sources.span import Span, described
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.spec.positioned import PositionedPart, SourceStart
 
 
 def _report(
@@ -69,7 +70,7 @@ def reread(
     spark: SparkSession,
     spec: Pipeline,
     root: str,
-    begin: str | KafkaStart,
+    begin: str | SourceStart,
     reason: str,
     *,
     on_progress: OnProgress = ignore,
@@ -103,7 +104,7 @@ def reread(
         _refuse_unpaused(stepper)
         refuse_changed_spec(tables, stepper)
         stepper.publish(spark)
-        left = _left(stepper, begin, reason, clock())
+        left = _left(stepper, begin, reason)
         n_places = left.size
         reading = SourceSteps(stepper, pace=pace)
         steps = []
@@ -119,8 +120,8 @@ def reread(
         return _report(spec.name, counts.pop("records", 0), left.size, steps, counts)
 
 
-def _source(tables: Plan, reason: str) -> KafkaSource:
-    """Return the topic to read; refuse what cannot be read again."""
+def _source(tables: Plan, reason: str) -> PositionedPart:
+    """Return the source to read; refuse what cannot be read again."""
     spec = tables.spec
     if not reason.strip():
         raise ConfigError.of(
@@ -128,11 +129,10 @@ def _source(tables: Plan, reason: str) -> KafkaSource:
             got="none",
             allowed="a text, kept with the steps",
         )
-    source = spec.source
-    if isinstance(source, KafkaSource) and spec.sequence:
-        return source
+    if spec.source.by_position and spec.sequence:
+        return cast("PositionedPart", spec.source)
     got = "a folder, whose files are read once"
-    if isinstance(source, KafkaSource):
+    if spec.source.by_position:
         got = "order: arrival, by which a record that is read again counts again"
     raise BackfillError.of(
         f"'{spec.name}' cannot read records again into its sink.",
@@ -153,17 +153,16 @@ def _refuse_unpaused(stepper: Stepper) -> None:
         raise BackfillError.of(f"'{name}' has read nothing yet.", next_step="Set source.start in the spec, and run it.")
 
 
-def _left(stepper: Stepper, begin: str | KafkaStart, reason: str, now_ms: int) -> TopicRange:
+def _left(stepper: Stepper, begin: str | SourceStart, reason: str) -> Span:
     """Return the places that are to be read: up to where the pipeline stands, behind what was read for the same reason."""
-    stands = TopicRange.from_json(stepper.position or {})
-    source = kafka_source(stepper.spec.with_source(start=begin))
-    there = source.discover({}, now_ms)
-    wanted = TopicRange.from_json(there.position or {})
-    if (wanted.cluster_id, wanted.topic_id) != (stands.cluster_id, stands.topic_id):
+    stands = Span.from_json(stepper.position or {})
+    source = positioned_source(stepper.spec.with_source(start=begin))
+    wanted = source.beginning()
+    if wanted.identity != stands.identity:
         raise BackfillError.of(
-            f"The topic '{wanted.topic}' is another one than '{stepper.spec.name}' has read.",
-            got=f"topic id {wanted.topic_id}",
-            allowed=f"topic id {stands.topic_id}",
+            f"The source is another one than '{stepper.spec.name}' has read.",
+            got=described(wanted.identity),
+            allowed=described(stands.identity),
         )
     end = {partition: stands.end.get(partition, first) for partition, first in wanted.start.items()}
     start = {partition: min(first, end[partition]) for partition, first in wanted.start.items()}
@@ -179,9 +178,9 @@ def _left(stepper: Stepper, begin: str | KafkaStart, reason: str, now_ms: int) -
     return left if left.size else whole
 
 
-def _behind(last: StepFacts | None, reason: str, whole: TopicRange) -> TopicRange:
+def _behind(last: StepFacts | None, reason: str, whole: Span) -> Span:
     """Return what the last step has left of some places, if it has read of them for the same reason."""
     if last is None or last.source.reread is None or last.cause.why != reason:
         return whole
-    read = TopicRange.from_json(last.source.reread)
+    read = Span.from_json(last.source.reread)
     return whole.after(read.end)

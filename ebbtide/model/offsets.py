@@ -16,8 +16,6 @@ import pyarrow.compute as pc
 from ebbtide.model.codes import Ints, Mask
 from ebbtide.model.entries import ints, order_struct
 
-POSITION = ("cluster_id", "topic", "topic_id", "from", "to")
-"""Fields of the position of a topic, as it is stored; see `ebbtide.sources.kafka.position`."""
 Intervals = list[tuple[int, int]]
 Offsets = Ints
 

@@ -70,7 +70,7 @@ class ProposedColumn:
 
     Args:
         name: Its name.
-        type: As DDL; None if its values do not tell one.
+        type: As DDL; None if it does not follow from the values.
         is_in_all: Every row has it.
         unit: Of a timestamp of integers.
         note: What the sample leaves open; empty if nothing.

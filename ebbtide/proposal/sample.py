@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
+
+from pydantic import ValidationError
 
 from ebbtide.amounts import amount
 from ebbtide.errors import ConfigError
-from ebbtide.formats.debezium_origin import origin_of
+from ebbtide.formats.debezium_rules import origin_of
 from ebbtide.formats.format import BadRecordError, Json
 from ebbtide.formats.parsing import parse_exactly
 from ebbtide.redaction import printable
+from ebbtide.spec.kafka import KafkaSource
+from ebbtide.spec.pipeline import explained
 
 _ENVELOPE = {"topic", "partition", "offset", "value"}
 """Fields of a line that holds a Kafka record."""
@@ -142,3 +146,18 @@ def _counted(found: Counter[str]) -> str:
     if n_left:
         parts.append(f"and {n_left} more")
     return ", ".join(parts)
+
+
+def usable_topic(source: Mapping[str, Any]) -> KafkaSource:
+    """Return the source as a spec would have it.
+
+    Args:
+        source: Its fields.
+
+    Raises:
+        ConfigError: one of them is not usable.
+    """
+    try:
+        return KafkaSource.model_validate(source)
+    except ValidationError as error:
+        raise ConfigError.of(f"The options do not make a source. {explained(error)}") from error

@@ -9,7 +9,7 @@ from typing import Any
 from ebbtide.errors import ConfigError
 from ebbtide.formats.connect import key_row
 from ebbtide.formats.debezium import DebeziumDecoder
-from ebbtide.formats.debezium_origin import EventOrigin, origin_of
+from ebbtide.formats.debezium_rules import EventOrigin, origin_of
 from ebbtide.formats.format import BadRecordError, DecodedChange, Format
 from ebbtide.formats.plain import KINDS, PlainDecoder
 from ebbtide.model.changelog import RowKind
@@ -63,7 +63,7 @@ def propose(
         types: Types that are known, by column, as DDL.
 
     Raises:
-        ConfigError: The records are no changelog, or they do not tell their key.
+        ConfigError: The records are no changelog, or their key is unknown.
     """
     reading = _reading_of(sample)
     changes = _changes(sample, reading)
@@ -113,7 +113,7 @@ def _schema(columns: Sequence[ProposedColumn], key: Sequence[str]) -> str:
 
 
 def _reading_of(sample: Sample) -> _Reading:
-    """Tell the format by the first record."""
+    """Return how records are read, by the first of them."""
     first = sample.records[0].value
     origin = origin_of(first)
     if origin is not None:

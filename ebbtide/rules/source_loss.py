@@ -24,7 +24,7 @@ def noted(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:
         One row per step that notes a loss: `step`, `lost`.
     """
     rows = []
-    keeps_order = tables.spec.source.type == "kafka"  # a file with the delete may come after one with its tombstone
+    keeps_order = tables.spec.source.by_position  # a file with the delete may come after one with its tombstone
     for version, facts in tables.state.steps():
         is_own_reset = version == window.state_since and facts.decision.is_reset  # with it the window begins
         if version <= window.state_since and not is_own_reset:

@@ -24,12 +24,13 @@ from ebbtide.sources.file_source import FileSource
 from ebbtide.sources.kafka.client import Client
 from ebbtide.sources.kafka.registry import Registry
 from ebbtide.sources.kafka.source import KafkaSource
+from ebbtide.sources.positioned import PositionedSource, SourceSettings
 from ebbtide.sources.source import Source
 from ebbtide.spec import parts
-from ebbtide.spec.extensions import OtherSink
+from ebbtide.spec.extensions import OtherFormat, OtherSink, OtherSource
 from ebbtide.spec.kafka import KafkaSource as KafkaSpec
-from ebbtide.spec.kafka import SchemaRegistry
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.spec.positioned import PositionedPart
 from ebbtide.spec.stateful import StatefulPipeline
 from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.spec.view import MaterializedView
@@ -55,26 +56,47 @@ def file_source(spec: Pipeline) -> Source:
     )
 
 
-def kafka_source(spec: Pipeline) -> Source:
-    """Make the source of a Kafka topic."""
-    given = cast("KafkaSpec", spec.source)
+def positioned_source(spec: Pipeline) -> PositionedSource:
+    """Make a source that is read by position."""
+    return source_of(cast("PositionedPart", spec.source), spec.name, in_order=not spec.sequence)
+
+
+def source_of(given: PositionedPart, pipeline: str, *, in_order: bool) -> PositionedSource:
+    """Make a source that is read by position.
+
+    Args:
+        given: What the spec says of it.
+        pipeline: The spec's name.
+        in_order: Changes apply as they arrive.
+    """
     start = given.start
-    return KafkaSource(
-        Client(given.bootstrap_servers, given.properties, f"ebbtide-{spec.name}"),
-        given.topic,
+    settings = SourceSettings(
+        pipeline,
         start if isinstance(start, str) else start.timestamp or start.offsets or {},
-        in_order=not spec.sequence,
-        max_records_per_step=given.records_per_step,
-        max_bytes_per_step=given.max_bytes_per_step,
-        registry=registry_of(given.registry),
+        in_order,
+        given.records_per_step,
+        given.max_bytes_per_step,
     )
+    make = of_kind(POSITIONED, given, "source")
+    return make(given, settings)
 
 
-def registry_of(given: SchemaRegistry | None) -> Registry | None:
-    """Return how a source's schema registry is reached, if it has one."""
-    if given is None:
-        return None
-    return Registry(given.url, given.username, given.password, given.ca_location)
+def kafka_source(given: PositionedPart, settings: SourceSettings) -> PositionedSource:
+    """Make the source of a Kafka topic."""
+    given = cast("KafkaSpec", given)
+    client = Client(given.bootstrap_servers, given.properties, f"ebbtide-{settings.pipeline}")
+    registry = given.registry
+    if registry is None:
+        return KafkaSource(client, given.topic, settings)
+    reached = Registry(registry.url, registry.username, registry.password, registry.ca_location)
+    return KafkaSource(client, given.topic, settings, reached)
+
+
+def other_source(given: PositionedPart, settings: SourceSettings) -> PositionedSource:
+    """Make a source that another package brings along."""
+    given = cast("OtherSource", given)
+    make: Callable[..., PositionedSource] = given.kind
+    return make(given.options, settings)
 
 
 def debezium(spec: Pipeline) -> Format:
@@ -96,6 +118,13 @@ def plain(spec: Pipeline) -> Format:
         row=given.row,
         position=tuple(given.position),
     )
+
+
+def other_format(spec: Pipeline) -> Format:
+    """Make a format that another package brings along."""
+    given = cast("OtherFormat", spec.format)
+    make: Callable[..., Format] = given.kind
+    return make(given.options, spec.table.columns, tuple(spec.key))
 
 
 def upsert_operator(spec: Pipeline) -> Operator:
@@ -166,11 +195,16 @@ def other_sink(spec: Pipeline, location: str) -> Sink:
 
 SOURCES: dict[type, Callable[[Pipeline], Source]] = {
     parts.FileSource: file_source,
+    PositionedPart: positioned_source,
+}
+POSITIONED: dict[type, Callable[[PositionedPart, SourceSettings], PositionedSource]] = {
     KafkaSpec: kafka_source,
+    OtherSource: other_source,
 }
 FORMATS: dict[type, Callable[[Pipeline], Format]] = {
     parts.DebeziumFormat: debezium,
     parts.PlainFormat: plain,
+    OtherFormat: other_format,
 }
 OPERATORS: dict[type, Callable[[Pipeline], Operator]] = {
     UpsertPipeline: upsert_operator,

@@ -286,7 +286,7 @@ def decoding_of(spec: Pipeline) -> Decoding:
         key=tuple(spec.key),
         format=make_format(spec),
         defaults=spec.table.defaults,
-        kafka_records=spec.source.records == "kafka",
+        in_envelopes=spec.source.records == "kafka",
         topic=spec.source.topic,
         sequence=spec.sequence,
         kinds=frozenset({*spec.kinds_taken, TRUNCATE}),

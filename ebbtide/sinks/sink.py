@@ -17,12 +17,13 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import ConfigError, EbbtideError
 from ebbtide.ledger.facts import StepFacts, TableFacts
 from ebbtide.model.decision import Action, Alter, Apply, RestoreAndApply
+from ebbtide.model.options import NoOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,12 +82,6 @@ class Table(Protocol):
 
     def perform(self, action: Action, work: Work) -> None:
         """Perform the action of a step, once."""
-
-
-class NoOptions(BaseModel):
-    """The options of a sink that has none."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class Sink(ABC):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ebbtide.sources import listing
 from ebbtide.sources.records import ReadRecords
-from ebbtide.sources.source import Backlog, Discovery, Part, Position, Records
+from ebbtide.sources.source import Backlog, Discovery, Part, Position, Records, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +18,7 @@ BYTES_IN_DRIVER = 4 * 2**20
 
 
 @dataclass(frozen=True)
-class FileSource:
+class FileSource(Source):
     """A folder of JSON-lines files; each is read once, in the order of their names.
 
     Args:
@@ -59,10 +59,6 @@ class FileSource:
             now_ms=now_ms,
             counts_repeats=self.counts_repeats,
         )
-
-    def discover_left(self, since: Position) -> Discovery:
-        """See `Source`: files that were read may go, and none that was not is known."""
-        return Discovery()
 
     def gone(self, read: Mapping[str, int | None], span: Position | None) -> str | None:
         """See `Source`: files that were moved away since."""
@@ -109,15 +105,8 @@ class FileSource:
             in_driver=in_driver,
         )
 
-    def measured(self, position: Position | None, n_bytes: int, location: str) -> None:
-        """See `Source`: files tell their sizes before they are read."""
-
     def parts_of(self, offset: Any) -> Sequence[Part]:
         """See `Source`."""
         from ebbtide.sources.files import files_of
 
         return files_of(offset)
-
-    def position_of(self, offset: Any, since: Position | None) -> Position | None:
-        """See `Source`: files are remembered by their names."""
-        return None

@@ -189,7 +189,7 @@ def _refuse_changed(path: str, files: Sequence[FoundFile], read: Mapping[str, in
 
 
 def _refuse_linked(path: str, names: Sequence[str]) -> None:
-    """Refuse links: who may put files into the folder could have others read, and bad records keep their bytes."""
+    """Refuse links: a writer of the folder could have any file of the machine read, and bad records keep their bytes."""
     linked = [name for name in names if is_linked(path, name)]
     if linked:
         raise linked_error(path, linked)

@@ -1,4 +1,8 @@
-"""What a run needs of a source."""
+"""What a run needs of a source.
+
+A source that is read by position, as a topic, derives from `ebbtide.sources.positioned.PositionedSource`, which has most of it. A folder of
+files (`file_source`) is read in parts, each as a whole.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +125,7 @@ class Records(Protocol):
 
 
 class Source(Protocol):
-    """Where a pipeline's records come from. What has a body here is right for a source that loses nothing and remembers nothing."""
+    """Where a pipeline's records come from. A method with a body here fits a source that loses nothing, and remembers parts by their names."""
 
     def refuse_absent(self) -> None:
         """Refuse a source whose first batch cannot be read, before anything is made or thrown away: later that is refused, too.
@@ -162,7 +166,7 @@ class Source(Protocol):
 
         Args:
             read: Parts that steps read, to their sizes.
-            span: From where to where steps read, of a source that is read by position; None of others, and before the first step.
+            span: From where to where steps read, of a source that is read by position; None before the first step, and of a source with parts.
 
         Raises:
             EbbtideError: as `discover` of a first run.
@@ -211,6 +215,7 @@ class Source(Protocol):
             n_bytes: Of its records' values.
             location: That of `stream`.
         """
+        return
 
     def parts_of(self, offset: Any) -> Sequence[Part]:
         """Return the parts that a batch read, by its offset; remembered, so that no later run reads them again."""

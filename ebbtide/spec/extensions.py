@@ -4,29 +4,117 @@
 [project.entry-points."ebbtide.sinks"]
 documents = "my_project.documents:Documents"
 ```
+
+Groups: `ebbtide.sources`, `ebbtide.formats`, `ebbtide.sinks`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from importlib.metadata import entry_points
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from ebbtide.formats.columns import TimeUnit
+from ebbtide.formats.format import Format
+from ebbtide.redaction import printable
 from ebbtide.sinks.sink import Sink
-from ebbtide.spec.parts import SpecPart
+from ebbtide.sources.positioned import PositionedSource
+from ebbtide.spec.parts import FormatPart, SpecPart
+from ebbtide.spec.positioned import PositionedPart
 
+SourceClass = type[PositionedSource]
+FormatClass = type[Format]
 SinkClass = type[Sink]
+"""Named here: in a model with a field `type` the word means that."""
+SOURCES = "ebbtide.sources"
+FORMATS = "ebbtide.formats"
 SINKS = "ebbtide.sinks"
+BUILT_IN: Mapping[str, Sequence[str]] = {
+    SOURCES: ("files", "kafka"),
+    FORMATS: ("debezium", "plain"),
+    SINKS: ("delta",),
+}
+"""Group to the types of parts that are ours; a source is of files and a sink of Delta where nothing is said."""
+OTHER = "other"
+"""The tag of a part that another package brings along."""
 NEXT_STEP = "See docs/extending.md."
 
 
-def kind_of_sink(given: Any) -> str:
-    """Return whether a sink is ours or another package's, as a spec's fields or as a part."""
-    type_ = given.get("type", "delta") if isinstance(given, Mapping) else getattr(given, "type", "delta")
-    return "delta" if type_ == "delta" else "other"
+def kind_in(group: str, default: str = "") -> Callable[[Any], str]:
+    """Return what finds the tag of a part, of its fields or of the part itself: its type, or `OTHER` if none of ours has it.
+
+    Args:
+        group: The group of entry points.
+        default: The type of a part that names none.
+    """
+    built_in = BUILT_IN[group]
+
+    def kind_of(given: Any) -> str:
+        type_ = given.get("type", default) if isinstance(given, Mapping) else getattr(given, "type", default)
+        return str(type_) if not type_ or type_ in built_in else OTHER
+
+    return kind_of
+
+
+class OtherSource(PositionedPart):
+    """A source that another package brings along; it is read by position. The other fields are options of its own."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(
+        description="Name of an entry point of the group 'ebbtide.sources', whose class is the source (docs/extending.md). Required."
+    )
+
+    @model_validator(mode="after")
+    def _is_usable(self) -> Self:
+        _ = self.options
+        return self
+
+    @property
+    def topic(self) -> None:
+        """The only topic whose records are taken: there is none."""
+        return None
+
+    @cached_property
+    def kind(self) -> SourceClass:
+        """Its class."""
+        return extension(SOURCES, self.type, PositionedSource)
+
+    @cached_property
+    def options(self) -> BaseModel:
+        """The options, as the class models them."""
+        return options_of(self.kind.Options, self.model_extra or {}, "source")
+
+
+class OtherFormat(FormatPart):
+    """A format that another package brings along; the other fields are options of its own."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(
+        description="Name of an entry point of the group 'ebbtide.formats', whose class is the format (docs/extending.md). Required."
+    )
+    time_units: dict[str, TimeUnit] = Field(
+        default_factory=dict, description="Column to what its integers mean: ms, us, ns. Default: us."
+    )
+
+    @model_validator(mode="after")
+    def _is_usable(self) -> Self:
+        _ = self.options
+        return self
+
+    @cached_property
+    def kind(self) -> FormatClass:
+        """Its class."""
+        return extension(FORMATS, self.type, Format)
+
+    @cached_property
+    def options(self) -> BaseModel:
+        """The options, as the class models them."""
+        return options_of(self.kind.Options, self.model_extra or {}, "format")
 
 
 class OtherSink(SpecPart):
@@ -50,7 +138,7 @@ class OtherSink(SpecPart):
 
     @cached_property
     def options(self) -> BaseModel:
-        """What is given beside its type, as the class models it."""
+        """The options, as the class models them."""
         return options_of(self.kind.Options, self.model_extra or {}, "sink")
 
 
@@ -84,11 +172,13 @@ def extension(group: str, name: str, base: type[Any]) -> type[Any]:
     Raises:
         ValueError: no package names one, it cannot be loaded, or it is another class.
     """
-    points = {point.name: point for point in entry_points(group=group)}
+    # Points of our own package name what specs do not, such as the source of materialized views.
+    points = {point.name: point for point in entry_points(group=group) if not point.value.startswith("ebbtide.")}
     if name not in points:
+        built_in = ", ".join(f"'{each}'" for each in BUILT_IN[group])
         known = ", ".join(sorted(points)) or "none is installed"
         raise ValueError(
-            f"type: got {name}; allowed: a built-in one, or an entry point of the group '{group}' ({known})"
+            f"type: got {printable(name)}; allowed: {built_in}, or an entry point of the group '{group}' ({known})"
         )
     point = points[name]
     try:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from ebbtide.redaction import REFERENCE, has_unseen, is_credential, redacted
 from ebbtide.spec.parts import Name, SpecPart, refuse
+from ebbtide.spec.positioned import PositionedPart
 
 BOOTSTRAP_SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 """HOST:PORT."""
@@ -65,45 +65,6 @@ PROPERTIES = frozenset(
 )
 """Settings of the client that a spec may give: none that runs a command, loads a library or changes what is read."""
 
-STEP_S = 10
-"""Seconds' worth of records that one step reads at most, at a bounded rate."""
-
-
-class KafkaStart(SpecPart):
-    """Where the first step begins; exactly one of the two."""
-
-    timestamp: datetime | None = Field(
-        default=None,
-        description="At the first record with this time or a later one; without a zone it is UTC. Default: none.",
-    )
-    offsets: dict[int, int] | None = Field(
-        default=None,
-        description="Partition to the offset of its first record; one that is not named begins at its earliest. Default: none.",
-    )
-
-    @model_validator(mode="after")
-    def _is_one(self) -> Self:
-        given = [name for name in ("timestamp", "offsets") if getattr(self, name) is not None]
-        if len(given) != 1:
-            got = " and ".join(given) or "neither"
-            refuse("start", [got], "timestamp or offsets")
-        return self
-
-    @field_validator("timestamp")
-    @classmethod
-    def _has_zone(cls, value: datetime | None) -> datetime | None:
-        is_local = value is not None and value.tzinfo is None
-        return value.replace(tzinfo=UTC) if value is not None and is_local else value
-
-    @field_validator("offsets")
-    @classmethod
-    def _are_natural(cls, value: dict[int, int] | None) -> dict[int, int] | None:
-        negative = [
-            f"{partition}: {offset}" for partition, offset in (value or {}).items() if min(partition, offset) < 0
-        ]
-        refuse("start.offsets", negative, "partitions and offsets from 0")
-        return value
-
 
 class SchemaRegistry(SpecPart):
     """The registry of the schemas that a topic's records were written with: Confluent's, or one that speaks as it does."""
@@ -111,7 +72,7 @@ class SchemaRegistry(SpecPart):
     url: str = Field(
         description="Its address, http: or https:; of Apicurio with /apis/ccompat/v7. It may change. Required."
     )
-    username: str | None = Field(default=None, description="Who asks, by basic authentication. Default: nobody.")
+    username: str | None = Field(default=None, description="User name of basic authentication. Default: none.")
     password: str | None = Field(
         default=None, description="The password, as ${NAME}, a variable of the environment. Default: none."
     )
@@ -136,7 +97,7 @@ class SchemaRegistry(SpecPart):
         return self
 
 
-class KafkaSource(SpecPart):
+class KafkaSource(PositionedPart):
     """A Kafka topic, read up to its end at the start of a run; of transactions only what was committed."""
 
     type: Literal["kafka"] = Field(description="'kafka'.")
@@ -144,34 +105,10 @@ class KafkaSource(SpecPart):
         description="Brokers to ask first: HOST:PORT, several separated by commas. They may change; another cluster is refused. Required."
     )
     topic: Name = Field(description="The topic. Required.")
-    table: Name | None = Field(
-        default=None,
-        description="Take only Debezium events of this source table, 'orders' or 'public.orders'. Default: all.",
-    )
-    start: Literal["earliest", "latest"] | KafkaStart = Field(
-        default="earliest",
-        description="Where the first step begins: earliest, latest, {timestamp: 2026-01-31T00:00:00Z} or {offsets: {0: 12, 1: 0}}, see [KafkaStart](#kafkastart). Later steps go on where the last one ended. Default: earliest.",
-    )
-    max_records_per_step: int = Field(
-        default=500_000,
-        gt=0,
-        description="Offsets that one step goes on by, over all partitions, above 0. More make fewer, longer steps. Default: 500000.",
-    )
-    max_bytes_per_step: int | None = Field(
-        default=None,
-        gt=0,
-        description="About how many bytes of values one step reads, over all partitions, above 0: as many offsets as they are at the size of the last step's records, at most twice as many as that had, or 10000 if that is more; see [decision 0022](decisions/0022-bytes-of-a-topic-s-step.md). Default: any number.",
-    )
-    max_records_per_second: int | None = Field(
-        default=None,
-        gt=0,
-        description="Records a second that a run reads at most, on average: its steps are made smaller, and wait for each other, above 0. For a backfill beside others, or a source that is not to be strained. Default: as fast as it goes.",
-    )
     properties: dict[str, str] = Field(
         default_factory=dict,
         description="Settings of the client, by librdkafka's names: {security.protocol: SASL_SSL, sasl.password: '${KAFKA_PASSWORD}'}. Credentials only as ${NAME}, a variable of the environment. Default: none, plain text.",
     )
-
     registry: SchemaRegistry | None = Field(
         default=None,
         description="Values are Avro, and keys may be, by the schemas of this registry, see [SchemaRegistry](#schemaregistry). Default: none, JSON.",
@@ -218,18 +155,6 @@ class KafkaSource(SpecPart):
         refuse("properties", with_user, "addresses without credentials")
         refuse("properties", unseen, "values all of whose characters can be seen")
         return value
-
-    @property
-    def records_per_step(self) -> int:
-        """Offsets that one step goes on by, at a bounded rate no more than some seconds' worth."""
-        if self.max_records_per_second is None:
-            return self.max_records_per_step
-        return min(self.max_records_per_step, self.max_records_per_second * STEP_S)
-
-    @property
-    def records(self) -> Literal["kafka"]:
-        """What the quarantine keeps of a record: a line with its topic, partition, offset, key and value."""
-        return "kafka"
 
     @property
     def identity(self) -> dict[str, Any]:

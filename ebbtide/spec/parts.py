@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -57,6 +56,9 @@ class SpecPart(BaseModel):
 
 class SourcePart(SpecPart):
     """What all sources are: what their records hold, and which of them are taken."""
+
+    by_position: ClassVar[bool] = False
+    """Whether records stand at offsets of partitions; else its parts, files, are read each as a whole."""
 
     type: str = Field(description="Which source.")
     path: str = Field(description="Where it is; relative to the project. Required.")
@@ -132,12 +134,6 @@ class FileSource(SourcePart):
                 leads_out.append(each)
         refuse("pattern", leads_out, "names below the source's folder, without '.' and '..'")
         return value
-
-
-def type_of_source(given: Any) -> str:
-    """Return which source is given, as a spec's fields or as a part."""
-    type_ = given.get("type", "files") if isinstance(given, Mapping) else getattr(given, "type", "files")
-    return str(type_)
 
 
 class FormatPart(SpecPart):

@@ -30,7 +30,17 @@ from ebbtide.operators.sequence.rules import SEQUENCE_COLUMNS
 from ebbtide.paths import is_local, resolve
 from ebbtide.redaction import is_credential
 from ebbtide.spec.ddl import DELTA_REFUSES, TableSchema, added_ddl, all_names, as_compared, is_exact, parse_ddl
-from ebbtide.spec.extensions import OtherSink, kind_of_sink
+from ebbtide.spec.extensions import (
+    BUILT_IN,
+    FORMATS,
+    OTHER,
+    SINKS,
+    SOURCES,
+    OtherFormat,
+    OtherSink,
+    OtherSource,
+    kind_in,
+)
 from ebbtide.spec.kafka import KafkaSource
 from ebbtide.spec.parts import (
     ChecksConfig,
@@ -46,7 +56,6 @@ from ebbtide.spec.parts import (
     SchemaEvolutionMode,
     SpecPart,
     refuse,
-    type_of_source,
 )
 from ebbtide.spec.row_functions import make_importable
 
@@ -65,6 +74,12 @@ MAX_EVENT_TIME_AHEAD = timedelta(days=1)
 """Where state expires by event time and the spec says nothing: clocks of sources are off by hours, not by days."""
 _WRITTEN = "_written_path"
 """Beside a spec's fields: its source's path, absolute and as it was written. It makes no difference to whether specs are equal."""
+_CHOSEN = {
+    (part, tag)
+    for part, group in (("source", SOURCES), ("format", FORMATS), ("sink", SINKS))
+    for tag in (*BUILT_IN[group], OTHER)
+}
+"""How the location of an error begins in a part whose model was chosen by its tag."""
 OPTIONAL_PARTS = ("transform",)
 """Parts of a spec's identity that it may lack."""
 NAME = r"^[a-z][a-z0-9_]{0,62}$"
@@ -82,13 +97,17 @@ class Pipeline(SpecPart):
     owners: list[str] = Field(default_factory=list, description="Email addresses or team:NAME. Default: none.")
     group: str = Field(default="default", pattern=NAME, description="Group of the assets. Default: default.")
     source: Annotated[
-        Annotated[FileSource, Tag("files")] | Annotated[KafkaSource, Tag("kafka")], Discriminator(type_of_source)
+        Annotated[FileSource, Tag("files")] | Annotated[KafkaSource, Tag("kafka")] | Annotated[OtherSource, Tag(OTHER)],
+        Discriminator(kind_in(SOURCES, default="files")),
     ] = Field(
         description="Where the changelog comes from. Another topic, table or kind of records under the same name is refused; a changed path is confirmed once by 'ebbtide run --accept-source-path'. Required."
     )
-    format: Annotated[DebeziumFormat | PlainFormat, Field(discriminator="type")] = Field(
-        description="How its records are coded. Another format under the same name is refused. Required."
-    )
+    format: Annotated[
+        Annotated[DebeziumFormat, Tag("debezium")]
+        | Annotated[PlainFormat, Tag("plain")]
+        | Annotated[OtherFormat, Tag(OTHER)],
+        Discriminator(kind_in(FORMATS)),
+    ] = Field(description="How its records are coded. Another format under the same name is refused. Required.")
     schema_: str = Field(
         alias="schema",
         description="The sink's columns as Spark DDL. NOT NULL refuses nulls; DEFAULT literal is the value in records from before the column was added; a column without one must be in every record. Required.",
@@ -153,7 +172,8 @@ class Pipeline(SpecPart):
         default_factory=QuarantineConfig, description="Limits for bad records. Default: those of QuarantineConfig."
     )
     sink: Annotated[
-        Annotated[DeltaSink, Tag("delta")] | Annotated[OtherSink, Tag("other")], Discriminator(kind_of_sink)
+        Annotated[DeltaSink, Tag("delta")] | Annotated[OtherSink, Tag(OTHER)],
+        Discriminator(kind_in(SINKS, default="delta")),
     ] = Field(default_factory=DeltaSink, description="The sink table. Default: Delta, no further properties.")
     checks: ChecksConfig = Field(
         default_factory=ChecksConfig, description="What the checks allow. Default: that of ChecksConfig."
@@ -229,14 +249,15 @@ class Pipeline(SpecPart):
             [n for n in [self.event_time] if n is not None and n not in dated],
             f"DATE or TIMESTAMP columns: {', '.join(dated) or 'none in the schema'}",
         )
-        if self.needs_event_time and self.event_time is None and isinstance(self.format, PlainFormat):
+        if self.needs_event_time and self.event_time is None and not isinstance(self.format, DebeziumFormat):
             refuse(
                 "event_time",
                 [None],
                 f"a DATE or TIMESTAMP column, since state expires by event time: {', '.join(dated) or 'none in the schema'}",
             )
-        if self.source.table and isinstance(self.format, PlainFormat):
-            refuse("source.table", [self.source.table], "none with format plain, whose records do not name their table")
+        if self.source.table and not isinstance(self.format, DebeziumFormat):
+            without = f"none with format {self.format.type}, whose records do not name their table"
+            refuse("source.table", [self.source.table], without)
         if self.source.topic and self.source.records == "value":
             refuse("source.topic", [self.source.topic], "none with records: value, which name no topic")
         return self
@@ -382,7 +403,7 @@ class Pipeline(SpecPart):
     def may_repeat_offsets(self) -> bool:
         """Whether a record may be delivered again under its offset: a topic is read once, unless records name other places."""
         names_positions = isinstance(self.format, PlainFormat) and bool(self.format.position)
-        return self.has_positions and (names_positions or not isinstance(self.source, KafkaSource))
+        return self.has_positions and (names_positions or not self.source.by_position)
 
     @property
     def kinds_taken(self) -> frozenset[RowKind]:
@@ -436,8 +457,6 @@ class Pipeline(SpecPart):
     @property
     def source_path(self) -> str | None:
         """Where the source is, as the spec's file says: a relative path stays so, and moves with its project; None if it has none."""
-        if isinstance(self.source, KafkaSource):
-            return None
         resolved, written = self.__dict__.get(_WRITTEN, ("", ""))
         return written if self.source.path == resolved else self.source.path
 
@@ -500,9 +519,9 @@ class Pipeline(SpecPart):
         Args:
             path: The spec's file or folder; a relative source belongs to the nearest folder above with a pyproject.toml.
         """
-        if isinstance(self.source, KafkaSource):
-            return self
         written = self.source.path
+        if written is None:
+            return self
         resolved = resolve(written, project_of(path))
         located = self.with_source(path=resolved)
         if is_local(written):
@@ -565,7 +584,7 @@ def explained(
 
 
 def field_path(location: tuple[int | str, ...]) -> tuple[str, ...]:
-    """Return the names that lead to the field of an error, without the type by which a source's model was chosen.
+    """Return the names that lead to the field of an error, without the tag by which a part's model was chosen.
 
     Example:
         >>> field_path(("source", "kafka", "topic"))
@@ -573,6 +592,4 @@ def field_path(location: tuple[int | str, ...]) -> tuple[str, ...]:
     """
     names = tuple(map(str, location))
     chosen = names[:2]
-    if chosen in (("source", "files"), ("source", "kafka")):
-        return "source", *names[2:]
-    return names
+    return (names[0], *names[2:]) if chosen in _CHOSEN else names

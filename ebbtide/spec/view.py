@@ -56,6 +56,8 @@ Refresh = Literal["on_change", "manual"] | RefreshEvery
 class ViewInputs(SpecPart):
     """What stands in a view for the source that other pipelines have: it reads tables, not records."""
 
+    by_position: ClassVar[bool] = False
+
     type: Literal["tables"] = "tables"
     records: Literal["value"] = "value"
     topic: None = None

@@ -14,7 +14,7 @@ from support import change, envelope, plain, record, spec
 from ebbtide.formats.decoding import _without_cycle_collection
 from ebbtide.formats.encodings import decode_integer
 from ebbtide.formats.format import UNAVAILABLE, BadRecordError, shortened
-from ebbtide.formats.parsing import is_text, kafka_origin, parse, parse_exactly
+from ebbtide.formats.parsing import envelope_origin, is_text, parse, parse_exactly
 from ebbtide.formats.records import RECORDS
 from ebbtide.runtime.plan import decoding_of
 
@@ -315,7 +315,7 @@ PLACE = {"topic": "t", "partition": 2, "offset": 7}
     "last", [PLACE, PLACE | {"partition": 0, "offset": 0}, PLACE | {"partition": 2**31 - 1, "offset": 2**63 - 1}]
 )
 def test_place_of_a_kafka_record_is_read_to_the_ends_of_its_ranges(last):
-    assert kafka_origin(last) == tuple(last.values())
+    assert envelope_origin(last) == tuple(last.values())
 
 
 @pytest.mark.parametrize("name", PLACE)
@@ -324,7 +324,7 @@ def test_place_that_is_none_says_what_was_got(name, value):
     if (name, value) == ("offset", 2**31):
         value = 2**63
     with pytest.raises(BadRecordError) as found:
-        kafka_origin(PLACE | {name: value})
+        envelope_origin(PLACE | {name: value})
     detail = found.value.detail
     assert (found.value.reason, found.value.origin_offset) == ("not_a_record", None)
     said = ", ".join(f"{each} {(PLACE | {name: value})[each]!r}" for each in PLACE)

@@ -23,7 +23,7 @@ from ebbtide.paths import delete, exists
 from ebbtide.runtime import swap
 from ebbtide.runtime.plan import Plan
 from ebbtide.sinks import stage
-from ebbtide.sources.kafka.position import TopicRange
+from ebbtide.sources.span import Span
 
 
 def with_steps(make, **fields):
@@ -538,7 +538,7 @@ def test_ticks_count_for_no_pace(make):
     assert (found.step, found["records_per_second"]) == (2, None), "a batch and a tick"
 
 
-WHOLE = TopicRange("c", "t", "i", {0: 0, 1: 5}, {0: 30, 1: 15})
+WHOLE = Span({"cluster_id": "c", "topic": "t", "topic_id": "i"}, {0: 0, 1: 5}, {0: 30, 1: 15})
 
 
 @pytest.mark.parametrize(
@@ -548,8 +548,10 @@ WHOLE = TopicRange("c", "t", "i", {0: 0, 1: 5}, {0: 30, 1: 15})
         (replace(WHOLE, end={0: 31, 1: 15, 2: 9}), []),
         (replace(WHOLE, end={0: 29, 1: 15}), ["offsets 29 to 30 of partition 0"]),
         (replace(WHOLE, end={0: 30}), ["offsets 0 to 15 of partition 1"]),
-        (replace(WHOLE, topic_id="j"), ["topic id i"]),
-        (replace(WHOLE, cluster_id="d"), ["topic id i"]),
+        (
+            replace(WHOLE, identity={**WHOLE.identity, "topic_id": "j"}),
+            ["all of cluster_id 'c', topic 't', topic_id 'i'"],
+        ),
         (None, ["every record"]),
     ],
 )

@@ -9,10 +9,10 @@ from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger.facts import Cause
 from ebbtide.maintenance import pausing, rereading
 from ebbtide.maintenance.rereading import _report
-from ebbtide.sources.kafka.position import TopicRange
+from ebbtide.sources.span import Span
 
 TOPIC = {"source": {"type": "kafka", "bootstrap_servers": "127.0.0.1:1", "topic": "t"}}
-WHOLE = TopicRange("c", "t", "i", {0: 0, 1: 5}, {0: 30, 1: 15})
+WHOLE = Span({"cluster_id": "c", "topic": "t", "topic_id": "i"}, {0: 0, 1: 5}, {0: 30, 1: 15})
 
 
 def refused(spec, root, reason="why"):

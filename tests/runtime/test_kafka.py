@@ -53,16 +53,16 @@ from ebbtide.runtime.finding import RecordsOfBatch
 from ebbtide.runtime.following import Faults, Following
 from ebbtide.runtime.plan import Plan
 from ebbtide.sinks.quarantine import Selection
+from ebbtide.sources import positioned, sizing
 from ebbtide.sources.kafka import client as client_module
 from ebbtide.sources.kafka import reading as reading_module
-from ebbtide.sources.kafka import sizing
 from ebbtide.sources.kafka import source as source_module
-from ebbtide.sources.kafka.client import Client
-from ebbtide.sources.kafka.listing import topics_like
-from ebbtide.sources.kafka.position import TopicRange
-from ebbtide.sources.kafka.reading import PartitionRange, Reading, first_times, ranges_of
-from ebbtide.sources.kafka.sampling import first_lines
+from ebbtide.sources.kafka.client import Client, topic_names
+from ebbtide.sources.kafka.reading import Reading, first_times
+from ebbtide.sources.kafka.source import KafkaSource
 from ebbtide.sources.kafka.topic import ask, identify
+from ebbtide.sources.positioned import SourceSettings, matching
+from ebbtide.sources.span import Span
 
 KILLS = ("the records are staged", "the state is committed")
 """Before and after the decision of the second step."""
@@ -81,7 +81,7 @@ pytestmark = pytest.mark.xdist_group("test_kafka.py")  # one broker for all
 @pytest.fixture(autouse=True)
 def _apart(monkeypatch):
     monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 20_000)  # tests on Spark set it for their process
-    monkeypatch.setattr(source_module, "RECORDS_IN_DRIVER", 20_000)
+    monkeypatch.setattr(positioned, "RECORDS_IN_DRIVER", 20_000)
     with kept_apart():
         yield
 
@@ -231,7 +231,7 @@ def test_partition_that_was_added_and_lost_its_first_records_between_two_runs_is
     broker.add_partition(pipeline.topic, 4)
     pipeline.send(up(2, 1), up(3, 1), partition=3)
     broker.delete_below(pipeline.topic, {3: 1})
-    with pytest.raises(SourceLostError, match="partition 3: 0 is next, the topic has only from 1"):
+    with pytest.raises(SourceLostError, match="partition 3: 0 is next, it has only from 1"):
         pipeline.run()
     pipeline.run(accept_loss=True)
     assert pipeline.rows() == {1: 1, 3: 1}
@@ -295,11 +295,11 @@ def test_topic_made_anew_is_refused_with_fewer_or_more_records_and_refresh_reads
     broker.create(pipeline.topic, 3)
     pipeline.send(*(up(10 + number, 1) for number in range(n_anew)))
     for _ in range(2):
-        with pytest.raises(SourceLostError, match=r"deleted and made anew.*topic id.*ebbtide refresh"):
+        with pytest.raises(SourceLostError, match=r"deleted and recreated.*topic id.*ebbtide refresh"):
             pipeline.run()
         with pytest.raises(SourceLostError):
             pipeline.is_idle()
-    with pytest.raises(SourceLostError, match=r"would lose.*all that was read of topic"):
+    with pytest.raises(SourceLostError, match=r"would lose.*all that was read of .*topic"):
         pipeline.do("refresh")
     assert pipeline.rows() == {1: 1, 2: 1, 3: 1}
     pipeline.do("refresh", accept_loss=True)
@@ -322,7 +322,7 @@ def test_topic_made_anew_between_two_steps_of_a_run_is_refused_before_the_second
     pipeline = over(source={"max_records_per_step": 2})
     pipeline.send(*(up(number, 1) for number in range(5)))
     others = [up(10 + number, 1) for number in range(9)]
-    with pytest.raises(SourceLostError, match=r"deleted and made anew.*topic id.*ebbtide refresh"):
+    with pytest.raises(SourceLostError, match=r"deleted and recreated.*topic id.*ebbtide refresh"):
         pipeline.run(on_progress=made_anew_after_a_step(pipeline, *others))
     assert pipeline.ranges() == ({"0": 0, "1": 0, "2": 0}, {"0": 2, "1": 0, "2": 0})
     assert pipeline.rows() == {0: 1, 1: 1}
@@ -335,7 +335,7 @@ def test_topic_that_is_followed_and_made_anew_is_refused_before_a_record_of_it_c
     pipeline = over(source={"max_records_per_step": 2})
     pipeline.send(*(up(number, 1) for number in range(5)))
     others = [up(10 + number, 1) for number in range(9)]
-    with pytest.raises(SourceLostError, match=r"deleted and made anew"):
+    with pytest.raises(SourceLostError, match=r"deleted and recreated"):
         pipeline.follow(Following(interval_ms=1), made_anew_after_a_step(pipeline, *others), threading.Event())
     assert pipeline.rows() == {0: 1, 1: 1}
 
@@ -348,7 +348,7 @@ def test_records_that_retention_took_before_they_were_read_are_refused(over, bro
     assert pipeline.run().totals["records"] == 0  # they were read
     pipeline.send(up(3, 1), up(4, 1))
     broker.delete_below(pipeline.topic, {0: 3})
-    with pytest.raises(SourceLostError, match=r"partition 0: 2 is next, the topic has only from 3.*ebbtide refresh"):
+    with pytest.raises(SourceLostError, match=r"partition 0: 2 is next, it has only from 3.*ebbtide refresh"):
         pipeline.run()
 
 
@@ -384,12 +384,15 @@ def test_other_cluster_fewer_partitions_and_an_end_below_our_place_are_refused(o
     pipeline = over()
     pipeline.send(up(1, 1))
     pipeline.run()
-    last = TopicRange.from_json(pipeline.last.source.position)
-    now = ask(pipeline.plan.source.client, pipeline.topic, "earliest")[0]
+    last = Span.from_json(pipeline.last.source.position)
+    now = ask(pipeline.plan.source.client, pipeline.topic)
     for since, said in (
-        (replace(last, cluster_id="other"), r"cluster is not the one.*bootstrap_servers"),
+        (
+            replace(last, identity={**last.identity, "cluster_id": "other"}),
+            r"cluster is not the one.*bootstrap_servers",
+        ),
         (replace(last, end={**last.end, 3: 0}), r"fewer partitions.*partition 3"),
-        (replace(last, end={**last.end, 0: 7}), r"partition 0: 7 is next, the topic has up to 1"),
+        (replace(last, end={**last.end, 0: 7}), r"partition 0: 7 is next, it has up to 1"),
     ):
         with pytest.raises(SourceLostError, match=said + r".*ebbtide refresh"):
             now.following(since)
@@ -623,7 +626,7 @@ def wait_until_read_up_to(broker, topic, end):
 def wait_until_listed(broker, topic):
     """The controller knows of a topic before the broker lists it."""
     client = Client(broker.servers, {}, "test")
-    wait_until(lambda: topics_like(client, topic) == [topic])
+    wait_until(lambda: matching(topic_names(client), topic) == [topic])
 
 
 def wait_until(is_so):
@@ -799,22 +802,22 @@ def test_client_that_may_describe_a_topic_and_not_read_it_is_told_at_once(over, 
 def test_credentials_that_are_refused_while_records_are_to_be_read_are_told_at_once(over, broker):
     pipeline = over()
     pipeline.send(up(1, 1))
-    found = TopicRange.from_json(pipeline.plan.source.discover({}, 0).position)
+    found = Span.from_json(pipeline.plan.source.discover({}, 0).position)
     settings = Client(broker.sasl_servers, {**SASL, "sasl.password": "wrong-password"}, "test").settings()
     reading = Reading(settings, in_order=False, max_value_bytes=1_000)
     with pytest.raises(SourceReadError, match=r"refuse the client's credentials.*sasl.password"):
-        list(reading(ranges_of(found)))
+        list(reading(found))
 
 
 def test_silence_of_the_brokers_names_the_last_error(over, monkeypatch):
     monkeypatch.setattr(reading_module, "SILENCE_S", 1.5)
     pipeline = over()
     pipeline.send(up(1, 1))
-    found = TopicRange.from_json(pipeline.plan.source.discover({}, 0).position)
+    found = Span.from_json(pipeline.plan.source.discover({}, 0).position)
     settings = Client(f"127.0.0.1:{free_port()}", {}, "test").settings()
     reading = Reading(settings, in_order=False, max_value_bytes=1_000)
     with pytest.raises(SourceUnavailableError, match=r"Got: partition 0; last error: _(ALL_BROKERS_DOWN|TRANSPORT): "):
-        list(reading(ranges_of(found)))
+        list(reading(found))
 
 
 def test_password_is_used_and_stands_in_no_file(over, broker, monkeypatch, tmp_path):
@@ -872,17 +875,17 @@ def test_looks_are_made_by_one_client_until_it_fails_or_its_settings_are_others(
     made = Mock(side_effect=client_module.Asking)
     monkeypatch.setattr(client_module, "Asking", made)
     for _ in range(5):
-        ask(client, topic, "earliest")
+        ask(client, topic)
         identify(client, topic)
     assert made.call_count == 1
     for fails in (KafkaException(KafkaError(KafkaError._TRANSPORT)), SourceUnavailableError("gone")):
         monkeypatch.setattr(client_module._kept[0], "answer", Mock(side_effect=fails))
-        assert identify(client, topic).name == topic
+        assert identify(client, topic).identity["topic"] == topic
     assert made.call_count == 3
     with pytest.raises(SourceReadError, match="There is no topic"):
         identify(client, f"{topic}.none")
     assert made.call_count == 4, "the answer of an old one is not believed"
-    ask(replace(client, properties={"client.id": "other"}), topic, "earliest")
+    ask(replace(client, properties={"client.id": "other"}), topic)
     assert made.call_count == 5
 
 
@@ -902,7 +905,7 @@ def test_slow_brokers_have_the_whole_time_for_each_question(broker, topic, monke
     monkeypatch.setattr(client_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     single = f"{topic}.single"
     broker.create(single)
-    ask(Client(broker.servers, {}, "test"), single, "earliest")
+    ask(Client(broker.servers, {}, "test"), single)
     assert are_late == [False] * 4, "cluster, topic, earliest and latest"
 
 
@@ -1014,8 +1017,8 @@ def watched(monkeypatch):
 def everything_of(broker, topic):
     """What is there of a topic, and what reads it."""
     client = Client(broker.servers, {}, "test")
-    found, at_time = ask(client, topic, "earliest")
-    return found.beginning("earliest", at_time), Reading(client.settings(), in_order=False, max_value_bytes=2**20)
+    found = KafkaSource(client, topic, SourceSettings("test")).beginning()
+    return found, Reading(client.settings(), in_order=False, max_value_bytes=2**20)
 
 
 def test_range_that_ends_behind_a_transaction_is_read_without_a_wait(broker, topic, watched):
@@ -1029,7 +1032,7 @@ def test_range_that_ends_behind_a_transaction_is_read_without_a_wait(broker, top
     n_waited = 0
     for _ in range(4):
         watched.given.clear()
-        assert sum(len(batch) for batch in reading(ranges_of(whole))) == 1
+        assert sum(len(batch) for batch in reading(whole)) == 1
         first = next(number for number, messages in enumerate(watched.given) if messages)
         n_waited += not all(watched.given[first:])
     assert n_waited < 4  # held back for half a second, the end is waited for each time
@@ -1041,7 +1044,7 @@ def test_small_step_over_many_partitions_takes_little_more_of_the_brokers_than_i
     records = [{"partition": n % 32, "value": "x" * 1_000} for n in range(32 * 600)]
     broker.put(wide, records, **{"batch.size": 16_384})
     whole, reading = everything_of(broker, wide)
-    batches = list(reading(ranges_of(whole.first(320))))
+    batches = list(reading(whole.first(320)))
     assert [len(batch) for batch in batches] == [10] * 32
     assert max(watched.n_bytes) < 5_000_000, "of 19,200,000"
 
@@ -1052,7 +1055,7 @@ def test_task_holds_no_more_of_all_its_partitions_than_it_may(broker, topic, mon
     broker.put(topic, [{"partition": n % 3, "value": value} for n, value in enumerate(values)])
     whole, reading = everything_of(broker, topic)
     places = []
-    for batch in reading(ranges_of(whole)):
+    for batch in reading(whole):
         places += zip(batch["partition"].to_pylist(), batch["offset"].to_pylist(), strict=True)
     n_changes = sum(one != other for (one, _), (other, _) in itertools.pairwise(places))
     assert n_changes > 2, "none is held until its end"
@@ -1119,9 +1122,9 @@ def test_lag_tells_no_time_of_a_partition_where_only_aborted_records_wait(broker
     broker.put(topic, plainly("behind them"))
     wait_until_read_up_to(broker, topic, 5)
     settings = Client(broker.servers, {}, "test").settings()
-    aborted, whole = (PartitionRange(topic, 0, 0, end) for end in (4, 5))
-    assert first_times(settings, [aborted]) == {}
-    assert set(first_times(settings, [whole])) == {0}
+    aborted, whole = (Span({"topic": topic}, {0: 0}, {0: end}) for end in (4, 5))
+    assert first_times(settings, aborted) == {}
+    assert set(first_times(settings, whole)) == {0}
 
 
 def test_new_proposes_a_spec_by_the_records_of_a_topic(broker, topic, tmp_path, monkeypatch):
@@ -1146,7 +1149,7 @@ def test_sample_goes_on_behind_aborted_records_and_tombstones_until_it_has_as_ma
     broker.put(topic, [{"partition": 0, "value": None, "key": b"k"}] * 20)
     broker.put(topic, plainly(*(up(number, 1) for number in range(9))))
     wait_until_read_up_to(broker, topic, 50)
-    lines = map(json.loads, first_lines(Client(broker.servers, {}, "test"), topic, 5))
+    lines = map(json.loads, KafkaSource(Client(broker.servers, {}, "test"), topic, SourceSettings("test")).sample(5))
     values = [line["value"] for line in lines if line["value"] is not None]
     assert values[:5] == [up(number, 1) for number in range(5)]
 
@@ -1220,7 +1223,7 @@ def test_loss_that_is_accepted_before_the_first_step_is_noted_with_that(over, br
         with pytest.raises(SourceUnavailableError):
             pipeline.run(accept_loss=True)
     broker.delete_below(pipeline.topic, {0: 3})
-    with pytest.raises(SourceLostError, match="partition 0: 2 is next, the topic has only from 3"):
+    with pytest.raises(SourceLostError, match="partition 0: 2 is next, it has only from 3"):
         pipeline.run()
     assert [step.kind for step in pipeline.run(accept_loss=True).steps] == ["batch"]
     pipeline.send(up(5, 1))

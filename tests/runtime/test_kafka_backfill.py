@@ -172,7 +172,7 @@ def test_topic_made_anew_while_it_is_read_again_is_refused_before_a_record_of_it
         for partition in (0, 1):
             pipeline.send(*(up(20 + number, 1) for number in range(9)), partition=partition)
 
-    with pytest.raises(SourceLostError, match="deleted and made anew"):
+    with pytest.raises(SourceLostError, match="deleted and recreated"):
         into(pipeline, on_progress=make_anew)
     assert [facts.read.records for _, facts in pipeline.plan.state.steps() if facts.source.reread] == [2]
     assert max(pipeline.rows()) == 9

@@ -19,7 +19,7 @@ from ebbtide.maintenance.backfill_asked import ASKED
 from ebbtide.model.step import ViewPosition
 from ebbtide.model.stored import FORMAT, FORMAT_KEY
 from ebbtide.sources.files import files_of
-from ebbtide.sources.kafka.position import TopicRange
+from ebbtide.sources.span import Span
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
 NEXT = "A newer Ebbtide wrote it: use that release or newer. Nothing was changed."
@@ -204,7 +204,7 @@ def test_backfill_of_a_newer_release_is_refused(pipeline):
     [
         ({"files": [["a", 1]]}, files_of),
         ({"last": "a", "files": ["a"]}, files_of),
-        ({"cluster_id": "c", "topic": "t", "topic_id": "i", "from": {"0": 1}, "to": {"0": 2}}, TopicRange.from_json),
+        ({"cluster_id": "c", "topic": "t", "topic_id": "i", "from": {"0": 1}, "to": {"0": 2}}, Span.from_json),
         ({"query": "q", "inputs": {"a": {"id": "i", "version": 1}}}, lambda position: ViewPosition.read(position, "x")),
     ],
 )

@@ -279,7 +279,7 @@ def test_spec_names_it_with_options_of_its_own(documents):
     [
         (
             {"type": "nowhere"},
-            r"got nowhere; allowed: a built-in one, or an entry point of the group 'ebbtide.sinks' \(documents\)",
+            r"got nowhere; allowed: 'delta', or an entry point of the group 'ebbtide.sinks' \(documents\)",
         ),
         ({"type": "documents", "indent": "secret"}, "sink.indent: Input should be a valid integer"),
         ({"type": "documents", "depth": 1}, "sink.depth: Extra inputs are not permitted"),

@@ -17,7 +17,7 @@ from support import spec as debezium
 from ebbtide.runtime.driver import refresh, run
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.plan import Plan
-from ebbtide.sources.kafka import source
+from ebbtide.sources import positioned as source
 
 CRASH = Path(__file__).parent / "crash.py"
 

@@ -51,9 +51,9 @@ from ebbtide.runtime.stream import Stream
 from ebbtide.sinks.delta import SinkTable
 from ebbtide.sinks.quarantine import Selection
 from ebbtide.sources.files import FileStreamReader, write_plan
-from ebbtide.sources.kafka.source import KafkaSource
-from ebbtide.sources.kafka.stream import KafkaStreamReader
+from ebbtide.sources.positioned import PositionedSource
 from ebbtide.sources.source import Discovery
+from ebbtide.sources.stream import SpanStreamReader
 from ebbtide.spec.pipeline import Pipeline
 
 HOUR = 3_600_000
@@ -90,14 +90,15 @@ def drive(
         checkpoint.note("commits", batch, ["v1", "{}"])
 
 
-def reader_of(plan: Plan, found: Discovery) -> FileStreamReader | KafkaStreamReader:
+def reader_of(plan: Plan, found: Discovery) -> FileStreamReader | SpanStreamReader:
     """Make what plans the batches, as Spark does from the stream's options."""
     given: Any = plan.spec.source
     planned = plan.at("plan.json")
-    if isinstance(plan.source, KafkaSource):
+    if isinstance(plan.source, PositionedSource):
         plan.source.note(found, planned)
-        limits_bytes = plan.source.max_bytes_per_step is not None
-        return KafkaStreamReader(planned, plan.source.max_records_per_step, limits_bytes=limits_bytes)
+        settings = plan.source.settings
+        limits_bytes = settings.max_bytes_per_step is not None
+        return SpanStreamReader(planned, settings.max_records_per_step, limits_bytes=limits_bytes)
     write_plan(planned, found.parts)
     return FileStreamReader(planned, given.max_files_per_step, given.max_bytes_per_step)
 
@@ -119,7 +120,7 @@ class Checkpoint:
         if not exists(metadata):
             write_bytes(metadata, json.dumps({"id": str(uuid.uuid4())}).encode())
 
-    def next_batch(self, reader: FileStreamReader | KafkaStreamReader) -> int | None:
+    def next_batch(self, reader: FileStreamReader | SpanStreamReader) -> int | None:
         """Return the batch to make, planned if none is open; None if nothing is left to read."""
         planned, committed = self._last("offsets"), self._last("commits")
         if planned > committed:

@@ -153,12 +153,12 @@ class Asking:
 
 
 _kept: list[Asking] = []
-"""The one whose questions were answered last: else each look of a run that goes on would connect to brokers, and log in, twice."""
+"""The client whose questions were answered last. Without it each look of a continuous run would connect to brokers, and log in, twice."""
 atexit.register(_kept.clear)
 
 
 def answered(client: Client, question: Callable[[Asking], Answer]) -> Answer:
-    """Return what the brokers answer: who asked them last asks again, if that was by the same settings; who fails so is not believed.
+    """Return what the brokers answer. The client that asked last asks again, if it has the same settings; if it fails, a new one asks.
 
     Args:
         client: How they are reached.
@@ -184,13 +184,28 @@ def answered(client: Client, question: Callable[[Asking], Answer]) -> Answer:
 
 
 def _taken(client: Client) -> Asking | None:
-    """Return the one that is kept, which then nobody else has; None if there is none with these settings."""
+    """Take the client that is kept; None if there is none with these settings."""
     settings = client.settings()
     taken, _kept[:] = _kept[:], []
     same = [asking for asking in taken if asking.settings == settings]
     for asking in same:
         asking.begin_anew()
     return same[0] if same else None
+
+
+def topic_names(client: Client) -> list[str]:
+    """Return the names of a cluster's topics.
+
+    Raises:
+        SourceReadError: the brokers refuse the client.
+        SourceUnavailableError: they do not answer.
+    """
+    asking = Asking(client)
+    try:
+        return list(asking.admin.list_topics(timeout=ANSWER_S).topics)
+    except library().KafkaException as error:
+        asking.admin.poll(0.1)  # what the client has to report beside
+        raise unreachable(client.servers, [*asking.telling(), error.args[0]]) from error
 
 
 def refused_properties(error: Exception) -> ConfigError:

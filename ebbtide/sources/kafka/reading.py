@@ -14,8 +14,8 @@ from ebbtide.formats.avro import schema_ids, with_schemas
 from ebbtide.formats.format import NEW_KEY, OLD_KEY
 from ebbtide.formats.records import PLACED_RECORDS
 from ebbtide.sources.kafka.client import is_telling, library, text_of, unreachable
-from ebbtide.sources.kafka.position import TopicRange
 from ebbtide.sources.kafka.registry import OpenRegistry
+from ebbtide.sources.span import Span
 
 MESSAGES = 10_000
 """Records that are asked of the client at once."""
@@ -48,21 +48,6 @@ PLACES_PER_PARTITION = 2**40
 
 
 @dataclass(frozen=True)
-class PartitionRange:
-    """A range of a partition: offsets from `start` up to below `end`."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-
-    @property
-    def size(self) -> int:
-        """Its offsets."""
-        return self.end - self.start
-
-
-@dataclass(frozen=True)
 class Reading:
     """Reads ranges of partitions; goes to the workers with the client's settings, which no message shows.
 
@@ -78,31 +63,32 @@ class Reading:
     max_value_bytes: int
     registry: OpenRegistry | None = None
 
-    def __call__(self, ranges: Sequence[PartitionRange]) -> Iterator[pa.RecordBatch]:
-        """Yield the records of some ranges, each of another partition, in their order.
+    def __call__(self, span: Span) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a span, each partition's in their order.
 
         Raises:
             SourceLostError: a range begins where the topic has no records any more.
             SourceUnavailableError: the brokers, or the registry, do not answer.
             SourceReadError: the brokers, or the registry, refuse us.
         """
-        batches = self._batches(ranges)
+        batches = self._batches(span)
         return batches if self.registry is None else _with_schemas(batches, self.registry)
 
-    def _batches(self, ranges: Sequence[PartitionRange]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, span: Span) -> Iterator[pa.RecordBatch]:
         kafka = library()
         reported = _Reported()
-        filled = [each for each in ranges if each.size]
+        topic = span.identity["topic"]
+        filled = [_Ordered(topic, part, self) for part in span.parts]
         settings = {
-            **_up_to(max((each.size for each in filled), default=1)),
+            **_up_to(max((each.n_left for each in filled), default=1)),
             **_consuming(self.settings),
             "error_cb": reported,
-            "enable.partition.eof": True,  # of records that were aborted or compacted only the end tells
+            "enable.partition.eof": True,  # the end shows that records were aborted or compacted
         }
-        left = {each.partition: _Ordered(each, self) for each in filled}
+        left = {each.partition: each for each in filled}
         consumer = kafka.Consumer(settings)
         try:
-            consumer.assign(_places(kafka, filled))
+            consumer.assign(_places(kafka, span))
             yield from self._read(kafka, consumer, left, reported)
         finally:
             consumer.close()
@@ -132,7 +118,7 @@ class Reading:
                 if error is None:
                     partition.take(message)
                     next_offset += 1
-                partition.n_left = partition.range.end - next_offset
+                partition.n_left = partition.end - next_offset
                 if partition.n_left <= 0:
                     del left[message.partition()]
                     consumer.incremental_unassign([kafka.TopicPartition(message.topic(), message.partition())])
@@ -162,30 +148,20 @@ def _with_schemas(batches: Iterator[pa.RecordBatch], registry: OpenRegistry) -> 
         yield with_schemas(batch, known)
 
 
-def ranges_of(batch: TopicRange) -> list[PartitionRange]:
-    """Return the ranges of a batch that are not empty."""
-    ranges = []
-    for partition, start in batch.start.items():
-        end = batch.end[partition]
-        whole = PartitionRange(batch.topic, partition, start, end)
-        if whole.size:
-            ranges.append(whole)
-    return ranges
-
-
 def first_times(
     settings: Mapping[str, str],
-    ranges: Sequence[PartitionRange],
+    span: Span,
     isolation: str = "read_committed",
 ) -> dict[int, int]:
-    """Return the times of the first records of some ranges, epoch ms, by partition: of those that answer soon.
+    """Return the times of the first records of a span, epoch ms, by partition: of those that answer soon.
 
     Args:
         settings: The client's.
-        ranges: None of them empty, each of another partition. One may have no record at all: all were aborted or compacted.
+        span: What is looked at. A partition may have no record in it: all were aborted or compacted.
         isolation: With `read_uncommitted` records of open transactions count, too.
     """
-    if not ranges:
+    left = {partition for partition, size in span.sizes.items() if size}
+    if not left:
         return {}
     kafka = library()
     own = {
@@ -196,28 +172,32 @@ def first_times(
         "enable.partition.eof": True,
     }
     consumer = kafka.Consumer(own)
-    left = {each.partition: each for each in ranges}
     times: dict[int, int] = {}
     try:
-        consumer.assign(_places(kafka, ranges))
+        consumer.assign(_places(kafka, span))
         end = time.monotonic() + FIRST_S
         while left and time.monotonic() < end:
             for message in consumer.consume(1, timeout=0.1):
-                seen = left.pop(message.partition(), None)
-                if seen is None:
+                partition = message.partition()
+                if partition not in left:
                     continue
-                # Else the client goes on with this one, and the others get no turn.
-                consumer.incremental_unassign(_places(kafka, [seen]))
-                if message.error() is None and message.offset() < seen.end:
-                    _, times[seen.partition] = message.timestamp()
+                left.remove(partition)
+                # Without this the client goes on with this partition, and no other one gets a turn.
+                consumer.incremental_unassign([kafka.TopicPartition(message.topic(), partition)])
+                if message.error() is None and message.offset() < span.end[partition]:
+                    _, times[partition] = message.timestamp()
     finally:
         consumer.close()
     return {partition: time_ms for partition, time_ms in times.items() if time_ms >= 0}
 
 
-def _places(kafka: Any, ranges: Sequence[PartitionRange]) -> list[Any]:
-    """Return where some ranges begin."""
-    return [kafka.TopicPartition(each.topic, each.partition, each.start) for each in ranges]
+def _places(kafka: Any, span: Span) -> list[Any]:
+    """Return where the partitions of a span begin that have something in it."""
+    topic = span.identity["topic"]
+    sizes = span.sizes
+    return [
+        kafka.TopicPartition(topic, partition, start) for partition, start in span.start.items() if sizes[partition]
+    ]
 
 
 def _consuming(settings: Mapping[str, str]) -> dict[str, Any]:
@@ -269,25 +249,29 @@ class _Reported:
 
 
 class _Ordered:
-    """Collects the records of one range.
+    """Collects the records of one partition.
 
     Args:
-        range_: The range.
+        topic: Its topic.
+        part: The span of it.
         reading: What they are read for.
     """
 
-    def __init__(self, range_: PartitionRange, reading: Reading) -> None:
-        self.range = range_
+    def __init__(self, topic: str, part: Span, reading: Reading) -> None:
+        [self.partition] = part.start
+        self.topic = topic
+        self.start = part.start[self.partition]
+        self.end = part.end[self.partition]
         self.n_bytes = 0
-        self.n_left = range_.size
+        self.n_left = part.size
         self._in_order = reading.in_order
         self._limit = reading.max_value_bytes + 1
         self._newest_ms = -1
         self._messages: list[Any] = []
 
     def take(self, message: Any) -> None:
-        """Take a record, unless it stands behind the range."""
-        if message.offset() < self.range.end:
+        """Take a record, unless it stands behind the span."""
+        if message.offset() < self.end:
             self._messages.append(message)
             self.n_bytes += len(message)
 
@@ -301,7 +285,7 @@ class _Ordered:
 
     def _batch(self, messages: Sequence[Any]) -> pa.RecordBatch:
         n = len(messages)
-        partition = self.range.partition
+        partition = self.partition
         partitions = [partition] * n
         offsets = [message.offset() for message in messages]
         keys = [message.key() for message in messages]
@@ -311,11 +295,11 @@ class _Ordered:
         parts = partitions
         lines = offsets
         if self._in_order:
-            first = partition * PLACES_PER_PARTITION - self.range.start
+            first = partition * PLACES_PER_PARTITION - self.start
             parts = self._running_times(messages)
             lines = [first + offset for offset in offsets]
         columns = [
-            pa.repeat(self.range.topic, n),
+            pa.repeat(self.topic, n),
             pa.array(parts, pa.int64()),
             pa.array(lines, pa.int64()),
             pa.array(self._values(messages), pa.binary()),

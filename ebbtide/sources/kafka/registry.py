@@ -23,7 +23,7 @@ MOST_BYTES = 16 * 2**20
 NO_SCHEMA = 40403
 """What a registry says of an id that it does not have."""
 NO_ID = 0
-"""An id that no registry gives: what is said of it tells whether there is one."""
+"""An id that no registry gives: the answer shows whether there is a registry."""
 _known: dict[tuple[str, int], str] = {}
 _answered: set[OpenRegistry] = set()
 """Those that have answered this process."""
@@ -35,7 +35,7 @@ class Registry:
 
     Args:
         url: Its address.
-        username: Who asks; None: nobody in particular.
+        username: User name of basic authentication; None: none.
         password: `${NAME}`, a variable of the environment.
         ca_location: File with the certificates that are trusted; None: the machine's.
     """

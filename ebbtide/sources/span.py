@@ -1,67 +1,61 @@
-"""What a batch reads of a topic, and which part of what is there the next batch takes. Pure.
+"""A range of each partition of a source that is read by position, and which part of it the next batch takes. Pure.
 
-Stored, in Spark's checkpoint and in the facts of steps, as `{"cluster_id": ..., "topic": ..., "topic_id": ..., "from": {"0": 0}, "to":
-{"0": 120}}`: of each partition the offset of the first record and the one after the last. All partitions are named, those without records
+Stored, in Spark's checkpoint and in the facts of steps, as `{"topic": ..., "from": {"0": 0}, "to": {"0": 120}}`: what identifies the source,
+as text, and of each partition the offset of the first record and the one after the last. All partitions are named, those without records
 too. Offsets need not be dense: a range ends by its place, not by a count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from ebbtide.errors import CheckpointMismatchError
 from ebbtide.model import stored as stored_fields
-from ebbtide.model.offsets import POSITION
 
 Offsets = Mapping[int, int]
 """Partition to an offset."""
+FROM = "from"
+TO = "to"
 
 
 @dataclass(frozen=True)
-class TopicRange:
-    """A range of each partition of a topic.
+class Span:
+    """A range of each partition of a source.
 
     Args:
-        cluster_id: The cluster's own id.
-        topic: Its name.
-        topic_id: Its id: another topic under its name has another one.
+        identity: What identifies the source, by name: another source under the same address has another identity.
         start: The offsets of the first records.
         end: The offsets after the last ones.
     """
 
-    cluster_id: str
-    topic: str
-    topic_id: str
+    identity: Mapping[str, str]
     start: Offsets
     end: Offsets
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Self:
+    def from_json(cls, stored: Mapping[str, Any], where: str | None = None) -> Self:
         """Read the stored form.
+
+        Args:
+            stored: It, as it was parsed.
+            where: Its location, for messages. Default: the source's.
 
         Raises:
             StoredFormatError: it has a field that this release does not know.
         """
-        stored_fields.refuse_unknown(stored, POSITION, what="The position of a topic", where=stored.get("topic", "?"))
-        return cls(
-            stored["cluster_id"],
-            stored["topic"],
-            stored["topic_id"],
-            _offsets(stored["from"]),
-            _offsets(stored["to"]),
-        )
+        identity = {name: value for name, value in stored.items() if isinstance(value, str)}
+        known = {*identity, FROM, TO}
+        place = where or "/".join(identity.values())
+        stored_fields.refuse_unknown(stored, known, what="The position of a source", where=place)
+        start = _offsets(stored[FROM])
+        end = _offsets(stored[TO])
+        return cls(identity, start, end)
 
     def to_json(self) -> dict[str, Any]:
         """Return the stored form."""
-        return {
-            "cluster_id": self.cluster_id,
-            "topic": self.topic,
-            "topic_id": self.topic_id,
-            "from": _texts(self.start),
-            "to": _texts(self.end),
-        }
+        return {**self.identity, FROM: _texts(self.start), TO: _texts(self.end)}
 
     @property
     def sizes(self) -> dict[int, int]:
@@ -72,6 +66,24 @@ class TopicRange:
     def size(self) -> int:
         """Offsets of all partitions."""
         return sum(self.sizes.values())
+
+    @property
+    def parts(self) -> Iterator[Self]:
+        """The span of each partition that is not empty."""
+        for partition, size in self.sizes.items():
+            if size:
+                start = self.start[partition]
+                yield self.of(partition, start, start + size)
+
+    def of(self, partition: int, start: int, end: int) -> Self:
+        """Return a range of one partition of the source."""
+        return replace(self, start={partition: start}, end={partition: end})
+
+    def with_span(self, other: Self) -> Self:
+        """Return the span with that of other partitions."""
+        start = {**self.start, **other.start}
+        end = {**self.end, **other.end}
+        return replace(self, start=start, end=end)
 
     def after(self, offsets: Offsets) -> Self:
         """Return what is left behind some offsets; of a partition that they lack, all of it."""
@@ -84,23 +96,21 @@ class TopicRange:
         return replace(self, start=start, end=end)
 
     def behind(self, last: Self) -> Self:
-        """Return what is left behind a batch; all of it if that was of another topic, whose loss was accepted."""
-        is_same = (self.cluster_id, self.topic_id) == (last.cluster_id, last.topic_id)
-        return self.after(last.end) if is_same else self
+        """Return what is left behind a batch; all of it if that was of another source, whose loss was accepted."""
+        return self.after(last.end) if self.identity == last.identity else self
 
     def lacks(self, read: Self) -> str | None:
-        """Name records of another range that this one has not; None if it has all.
+        """Name records of another span that this one has not; None if it has all.
 
         Args:
-            read: The other one; of another topic nothing is here.
+            read: The other one; of another source nothing is here.
 
         Example:
-            >>> TopicRange("c", "t", "i", {0: 4}, {0: 9}).lacks(TopicRange("c", "t", "i", {0: 2}, {0: 9}))
+            >>> Span({"topic": "t"}, {0: 4}, {0: 9}).lacks(Span({"topic": "t"}, {0: 2}, {0: 9}))
             'partition 0: 2 to 9 was read, 4 to 9 is there'
         """
-        is_same = (self.cluster_id, self.topic_id) == (read.cluster_id, read.topic_id)
-        if not is_same:
-            return f"all that was read of topic '{read.topic}' with id {read.topic_id} in cluster {read.cluster_id}"
+        if self.identity != read.identity:
+            return f"all that was read of {described(read.identity)}"
         lacking = []
         for partition, start in read.start.items():
             end = read.end[partition]
@@ -119,7 +129,7 @@ class TopicRange:
             most: Offsets over all partitions, above 0.
 
         Example:
-            >>> TopicRange("c", "t", "i", {0: 0, 1: 5}, {0: 30, 1: 15}).first(8).end
+            >>> Span({"topic": "t"}, {0: 0, 1: 5}, {0: 30, 1: 15}).first(8).end
             {0: 6, 1: 7}
         """
         total = self.size
@@ -144,13 +154,23 @@ class TopicRange:
             CheckpointMismatchError: records between them would be lost, or be read twice.
         """
         stands_at = {partition: self.start.get(partition) for partition in since.end}
-        if (self.topic_id, stands_at) != (since.topic_id, dict(since.end)):
+        if (self.identity, stands_at) != (since.identity, dict(since.end)):
             raise CheckpointMismatchError.of(
-                f"The checkpoint's next batch of topic '{self.topic}' does not begin where the last step ended.",
-                got=f"topic id {self.topic_id}, offsets {stands_at}",
-                allowed=f"topic id {since.topic_id}, offsets {dict(since.end)}",
-                next_step="Restore the checkpoint, or run 'ebbtide refresh' to rebuild the sink from the topic.",
+                "The checkpoint's next batch does not begin where the last step ended.",
+                got=f"{described(self.identity)}, offsets {stands_at}",
+                allowed=f"{described(since.identity)}, offsets {dict(since.end)}",
+                next_step="Restore the checkpoint, or run 'ebbtide refresh' to rebuild the sink from the source.",
             )
+
+
+def described(identity: Mapping[str, str]) -> str:
+    """Write what identifies a source for people.
+
+    Example:
+        >>> described({"topic": "orders", "topic_id": "x1"})
+        "topic 'orders', topic_id 'x1'"
+    """
+    return ", ".join(f"{name} '{value}'" for name, value in sorted(identity.items()))
 
 
 def _offsets(stored: Mapping[str, int]) -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""A topic as Spark's stream: the data source plans batches from what the driver has noted, and asks no broker itself."""
+"""A source that is read by position as Spark's stream: it plans batches from what the driver has noted, and asks the source nothing itself."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from ebbtide.errors import SourceReadError
 from ebbtide.paths import read_bytes
-from ebbtide.sources.kafka.position import TopicRange
-from ebbtide.sources.kafka.sizing import noted_most
+from ebbtide.sources.sizing import noted_most
 from ebbtide.sources.source import Position
+from ebbtide.sources.span import Span
 
 
-class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class SpanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans steps; it lives in a process of its own, started by Spark, and holds no credentials.
 
     Args:
@@ -31,7 +31,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.limits_bytes = limits_bytes
 
     def initialOffset(self) -> Position:  # noqa: N802 - Spark's name
-        """Return the offset before the first batch: where that begins, the plan tells."""
+        """Return the offset before the first batch; the plan has where that begins."""
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -44,20 +44,20 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Position, limit: ReadLimit = ReadAllAvailable()) -> Position:  # noqa: N802, B008
         """Return the range of the next batch; `start`, that of the last one, if there is no more.
 
-        Spark makes a first batch in any case: of a topic without records it is of none, and begins where they will.
+        Spark makes a first batch in any case: of a source without records it has none, and begins where they will.
         """
         planned = self._planned()
-        left = planned.behind(TopicRange.from_json(start)) if start else planned
+        left = planned.behind(Span.from_json(start)) if start else planned
         if isinstance(limit, ReadMaxRows):
             most = min(limit.max_rows, noted_most(self.plan)) if self.limits_bytes else limit.max_rows
             left = left.first(most)
         return left.to_json() if left.size or not start else start
 
-    def _planned(self) -> TopicRange:
+    def _planned(self) -> Span:
         raw = read_bytes(self.plan)
         if raw is None:
             raise SourceReadError.of(f"The plan of the run is gone: '{self.plan}'.", next_step="Run again.")
-        return TopicRange.from_json(json.loads(raw))
+        return Span.from_json(json.loads(raw))
 
     def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:
         """Name no partitions: steps read the offset."""
@@ -68,21 +68,21 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return iter(())
 
 
-class KafkaDataSource(DataSource):
-    """`spark.readStream.format("ebbtide_kafka")` with options plan, maxRecords, limitsBytes."""
+class SpanDataSource(DataSource):
+    """`spark.readStream.format("ebbtide_spans")` with options plan, maxRecords, limitsBytes."""
 
     @classmethod
     def name(cls) -> str:
         """Return the format's name."""
-        return "ebbtide_kafka"
+        return "ebbtide_spans"
 
     def schema(self) -> str:
         """Return the columns; no row is ever given."""
-        return "topic STRING"
+        return "part STRING"
 
-    def streamReader(self, schema: Any) -> KafkaStreamReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: Any) -> SpanStreamReader:  # noqa: N802 - Spark's name
         """Return the reader."""
-        return KafkaStreamReader(
+        return SpanStreamReader(
             self.options["plan"],
             int(self.options["maxRecords"]),
             limits_bytes=self.options["limitsBytes"] == "True",

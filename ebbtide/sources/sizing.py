@@ -16,7 +16,7 @@ def offsets_within(max_bytes: int, n_offsets: int, n_bytes: int) -> int:
     Args:
         max_bytes: About how many bytes it may have.
         n_offsets: Of the last batch.
-        n_bytes: The same.
+        n_bytes: Of the last batch's values.
 
     Example:
         >>> offsets_within(1_000, 10, 5_000), offsets_within(1_000, 10, 200), offsets_within(10**9, 8_000, 0)

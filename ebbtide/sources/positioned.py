@@ -1,0 +1,314 @@
+"""A source that is read by position: it says which span there is and reads one; all else that a run asks of a source follows from that."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+from pydantic import BaseModel
+
+from ebbtide.errors import ConfigError
+from ebbtide.formats.records import MAX_RECORD_BYTES, stored_form
+from ebbtide.model.options import NoOptions
+from ebbtide.paths import replace_bytes
+from ebbtide.sources.available import Available, Start
+from ebbtide.sources.records import ReadRecords
+from ebbtide.sources.sizing import note_most, offsets_within
+from ebbtide.sources.source import Backlog, Discovery, Position, Records, Source, Work
+from ebbtide.sources.span import Offsets, Span
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RECORDS_IN_DRIVER = 10_000
+"""Offsets up to which a batch is read in the driver: a Spark job costs more."""
+LEAST_PER_TASK = 20_000
+"""Offsets below which a partition is not cut in two: a task has to connect first."""
+ReadSpan = Callable[[Span], Iterator[pa.RecordBatch]]
+"""Reads a span as batches of `ebbtide.formats.records.PLACED_RECORDS`, each partition by its offsets."""
+
+
+@dataclass(frozen=True)
+class SourceSettings:
+    """What a spec says of any source that is read by position.
+
+    Args:
+        pipeline: Name of the pipeline.
+        start: Where the first step begins.
+        in_order: Records of all partitions apply in the order of `part` and `line` (arrival mode), so that one task reads a partition.
+        max_records_per_step: Offsets that one step goes on by.
+        max_bytes_per_step: About how many bytes of values one step reads; None: any number.
+    """
+
+    pipeline: str
+    start: Start = "earliest"
+    in_order: bool = False
+    max_records_per_step: int = 500_000
+    max_bytes_per_step: int | None = None
+
+
+class PositionedSource(Source, ABC):
+    """A source whose records stand at offsets of partitions.
+
+    A project's own derives from this, and is made as `Class(options, settings)`. Its package names it by an entry point of the group
+    `ebbtide.sources`; the entry point's name is the `type` in a spec's `source`.
+
+    Attributes:
+        Options: Model of what stands in a spec's `source` beside the fields that all such sources have.
+        settings: What the spec says of any such source.
+    """
+
+    Options: ClassVar[type[BaseModel]] = NoOptions
+    settings: SourceSettings
+
+    @abstractmethod
+    def available(self) -> Available:
+        """Return what the source has now: what follows on the last step, and what is lost, is found out from that.
+
+        Raises:
+            SourceReadError: the source is not there.
+            SourceUnavailableError: it does not answer.
+        """
+
+    @abstractmethod
+    def reader(self, max_record_bytes: int) -> ReadSpan:
+        """Return what reads a span. It runs in Spark's workers: picklable, and the same records each time it is asked.
+
+        Args:
+            max_record_bytes: Of a longer value one byte more than that is given, by which a decoder knows it.
+        """
+
+    def offsets_at(self, time: datetime, there: Available) -> Offsets:
+        """Return of each partition the offset where a time begins, its latest if none does.
+
+        Args:
+            time: The time.
+            there: What `available` returned.
+
+        Raises:
+            ConfigError: records are not found by time.
+        """
+        raise ConfigError.of(
+            f"Records of {there.name} are not found by their time.",
+            got=time.isoformat(),
+            allowed="earliest, latest or offsets",
+            next_step="Correct source.start in the spec, or --from of the command.",
+        )
+
+    def waiting(self, span: Span) -> Backlog:
+        """Measure what waits in a span."""
+        return Backlog(records=span.sizes)
+
+    def refuse_replaced(self, span: Span) -> None:
+        """Refuse records that have just been read by the source's address, if that leads to another source by now.
+
+        Raises:
+            SourceLostError: it does.
+        """
+
+    def names(self) -> list[str]:
+        """Return the names of all sources that are found where this one is, as the topics of a cluster.
+
+        Raises:
+            ConfigError: sources of this kind are not listed.
+        """
+        raise ConfigError.of("Sources of this kind cannot be listed.", next_step="Name each one in a spec of its own.")
+
+    def sample(self, n: int) -> Iterator[bytes]:
+        """Yield the first records of all partitions, as lines that hold records with their places.
+
+        It goes on behind places without a value, however many there are: compacted or aborted records, or tombstones.
+
+        Args:
+            n: Records with a value to read, of each partition by its share of what is there.
+        """
+        left = self.beginning()
+        read = self.reader(MAX_RECORD_BYTES)
+        n_left = most = n
+        while n_left > 0 and left.size:
+            first = left.first(most)
+            for batch in read(first):
+                lines = stored_form(batch)
+                yield from lines.to_pylist()
+                n_left -= len(batch) - batch["value"].null_count
+            left = left.after(first.end)
+            most *= 2
+
+    def beginning(self) -> Span:
+        """Return what there is to read where nothing was read before.
+
+        Raises:
+            ConfigError: the source has no place to begin as the spec asks for.
+        """
+        there = self.available()
+        return there.beginning(self.settings.start, lambda time: self.offsets_at(time, there))
+
+    def refuse_absent(self) -> None:
+        """See `Source`."""
+        self.beginning()
+
+    def discover(
+        self,
+        read: Mapping[str, int | None],
+        now_ms: int,
+        since: Position | None = None,
+    ) -> Discovery:
+        """See `Source`."""
+        if since is None:
+            return _discovery(self.beginning())
+        there = self.available()
+        return _discovery(there.following(Span.from_json(since)))
+
+    def discover_left(self, since: Position) -> Discovery:
+        """See `Source`."""
+        there = self.available()
+        return _discovery(there.left_of(Span.from_json(since)))
+
+    def gone(self, read: Mapping[str, int | None], span: Position | None) -> str | None:
+        """See `Source`: records before the place where reading would begin, by retention or by another start; or the whole source."""
+        found = self.beginning()
+        return None if span is None else found.lacks(Span.from_json(span))
+
+    def stream(self, spark: SparkSession, found: Discovery, location: str) -> DataFrame:
+        """See `Source`."""
+        from ebbtide.sources.stream import SpanDataSource
+
+        spark.dataSource.register(SpanDataSource)
+        self.note(found, location)
+        options: dict[str, str | int] = {
+            "plan": location,
+            "maxRecords": self.settings.max_records_per_step,
+            "limitsBytes": str(self.settings.max_bytes_per_step is not None),
+        }
+        stream = spark.readStream.format(SpanDataSource.name())
+        return stream.options(**options).load()
+
+    def backlog(self, found: Discovery) -> Backlog:
+        """See `Source`."""
+        return self.waiting(Span.from_json(found.position or {}))
+
+    def note(self, found: Discovery, location: str) -> None:
+        """Write what there is to read, for the stream to plan batches from."""
+        text = json.dumps(found.position)
+        replace_bytes(location, text.encode())
+
+    def measured(self, position: Position | None, n_bytes: int, location: str) -> None:
+        """See `Source`: note how many offsets the next batch may have."""
+        max_bytes = self.settings.max_bytes_per_step
+        if max_bytes is None or position is None:
+            return
+        n_offsets = Span.from_json(position).size
+        if n_offsets:
+            most = offsets_within(max_bytes, n_offsets, n_bytes)
+            note_most(location, most)
+
+    def records(self, frame: DataFrame, offset: Any, max_record_bytes: int) -> Records:
+        """See `Source`: the offset names the span, which the tasks read by themselves; then it is looked whose records they got."""
+        spark = frame.sparkSession
+        batch = Span.from_json(offset)
+        in_driver = batch.size <= RECORDS_IN_DRIVER
+        n_tasks = 1 if in_driver else spark.sparkContext.defaultParallelism
+        spans = dealt_out(batch, n_tasks, in_order=self.settings.in_order)
+        records = ReadRecords(spark, spans, self.reader(max_record_bytes), in_driver=in_driver)
+        return _RecordsOfSource(records, self, batch)
+
+    def position_of(self, offset: Any, since: Position | None) -> Position:
+        """See `Source`."""
+        batch = Span.from_json(offset)
+        if since is not None:
+            batch.refuse_gap(Span.from_json(since))
+        return batch.to_json()
+
+
+@dataclass(frozen=True)
+class _RecordsOfSource:
+    """Records of a batch, and of no source but the one that it names.
+
+    Tasks read by the source's address: only a later look shows whose records they got. Identities do not come back, so that a source
+    which has the batch's once all is read had it all the while.
+
+    Args:
+        records: The records.
+        source: Looks.
+        batch: What is read.
+    """
+
+    records: Records
+    source: PositionedSource
+    batch: Span
+
+    def run(self, work: Work) -> list[str]:
+        """See `Records`.
+
+        Raises:
+            SourceLostError: the source was replaced since the batch was planned.
+        """
+        results = self.records.run(work)
+        self.source.refuse_replaced(self.batch)
+        return results
+
+
+def matching(names: Iterable[str], pattern: str) -> list[str]:
+    """Return the names that a pattern with `*`, `?` and `[...]` matches; a system's own (`__...`) only if it begins as they do.
+
+    Example:
+        >>> matching(["shop.orders", "__consumer_offsets"], "*")
+        ['shop.orders']
+    """
+    found = sorted(name for name in names if fnmatchcase(name, pattern))
+    if pattern.startswith("_"):
+        return found
+    return [name for name in found if not name.startswith("__")]
+
+
+def _discovery(span: Span) -> Discovery:
+    return Discovery(streams=span.size > 0, position=span.to_json())
+
+
+def dealt_out(batch: Span, n_tasks: int, *, in_order: bool) -> list[Span]:
+    """Deal a batch out to tasks, the largest ranges first; where order does not matter large ones are cut.
+
+    No task has two ranges of one partition: a piece as large as a task's fair share is a task's only one, and a partition has
+    one smaller piece at most.
+
+    Args:
+        batch: What it reads.
+        n_tasks: Tasks, at most.
+        in_order: A partition is read by one task, which knows its times.
+
+    Example:
+        >>> batch = Span({"topic": "t"}, {0: 0, 1: 0}, {0: 50_000, 1: 30_000})
+        >>> [task.size for task in dealt_out(batch, 2, in_order=False)]
+        [40000, 40000]
+    """
+    share = -(-batch.size // n_tasks)  # rounded up
+    fair = max(share, LEAST_PER_TASK)
+    ranges: list[Span] = []
+    for whole in batch.parts:
+        ranges += [whole] if in_order else _cut(whole, fair)
+    largest_first = sorted(ranges, key=_size, reverse=True)
+    tasks = [Span(batch.identity, {}, {})] * n_tasks
+    for each in largest_first:
+        smallest = min(tasks, key=_size)
+        number = tasks.index(smallest)
+        tasks[number] = smallest.with_span(each)
+    return [task for task in tasks if task.size]
+
+
+def _size(span: Span) -> int:
+    return span.size
+
+
+def _cut(whole: Span, most: int) -> Iterator[Span]:
+    [partition] = whole.start
+    first = whole.start[partition]
+    last = whole.end[partition]
+    for start in range(first, last, most):
+        end = min(start + most, last)
+        yield whole.of(partition, start, end)
