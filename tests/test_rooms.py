@@ -51,7 +51,7 @@ ROOMS = {
 
 ALONE = {
     "click": ("ebbtide/cli/", "ebbtide/sql/shell/show.py"),
-    "cli_helpers": "ebbtide/sql/shell/formats.py",
+    "cli_helpers": "ebbtide/sql/shell/show.py",
     "sqlglot": ("ebbtide/spec/", "ebbtide/sql/"),
     "prompt_toolkit": "ebbtide/sql/shell",
     "pygments": "ebbtide/sql/shell",

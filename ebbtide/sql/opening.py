@@ -123,38 +123,22 @@ def open_session(target: Target) -> Session:
         ConfigError: what it is to work on is not usable.
         EbbtideError: the gateway gives none.
     """
+    session: Session
     if target.gateway is not None:
-        return _remote(target, target.gateway)
-    return _embedded(target)
+        from ebbtide.sql.remote import RemoteSession
 
-
-def _embedded(target: Target) -> Session:
+        token = None
+        if target.token_file is not None:
+            token = token_of_file(target.token_file)
+        elif target.token_variable is not None:
+            token = token_of_variable(target.token_variable, os.environ)
+        session = RemoteSession(target.gateway, token)
+        return session
     from ebbtide.paths import refuse_unusable
-    from ebbtide.sql.environment import beginning_of
+    from ebbtide.sql.environment import read_environment
     from ebbtide.sql.session import EmbeddedSession
 
     refuse_unusable("--root", target.root)
-    beginning = beginning_of(target.root, target.defs, target.environment)
-    session: Session = EmbeddedSession(
-        beginning.catalog,
-        beginning.settings,
-        further=beginning.catalogs,
-    )
+    environment = read_environment(target.environment)
+    session = EmbeddedSession(environment.catalogs(target.root, target.defs), environment.settings)
     return session
-
-
-def _remote(target: Target, url: str) -> Session:
-    from ebbtide.sql.remote import RemoteSession
-
-    session: Session = RemoteSession(url, _token_of(target))
-    return session
-
-
-def _token_of(target: Target) -> str | None:
-
-    if target.token_file is not None:
-        token: str = token_of_file(target.token_file)
-        return token
-    if target.token_variable is not None:
-        return str(token_of_variable(target.token_variable, os.environ))
-    return None

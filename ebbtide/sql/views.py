@@ -29,9 +29,9 @@ from ebbtide.sql.catalog import (
     write_pipeline,
     written,
 )
-from ebbtide.sql.options import explained, nested, refuse_credential, texts
+from ebbtide.sql.options import explained, nested, refuse_unfit, texts
 from ebbtide.sql.references import find_references
-from ebbtide.sql.statements import CreateView, IfThere, ObjectKind, Options
+from ebbtide.sql.statements import CreateView, IfThere, ObjectKind
 from ebbtide.sql.tokens import Statement
 
 if TYPE_CHECKING:
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 
 VIEW = "ebbtide.dagster.MaterializedView"
 """What the file of a view says that it is."""
-FROM_STATEMENT = ("name", "schema_", "key", "description", "query", "inputs", "refresh")
-"""Fields of the spec that a statement says by itself."""
-OPTIONS = tuple(name for name in MaterializedView.model_fields if name not in FROM_STATEMENT)
 DROP_WAITS_S = 5.0
 """How long after its last sign of life a run on another machine keeps a view from being dropped."""
 
@@ -96,7 +93,7 @@ def plan_view(catalog: Catalog, asked: CreateView, spark: Callable[[], SparkSess
     kind = existing_kind(entries, name, ObjectKind.MATERIALIZED_VIEW.lower(), asked.if_there)
     if kind is not None and asked.if_there is IfThere.KEEP:
         return None
-    _refuse_unfit_options(asked.options)
+    refuse_unfit(asked.options, "view")
     tables = _tables(entries, asked.query)
     _refuse_cycle(entries, name, list(tables))
     analysis = _analysed(spark(), asked.query, tables)
@@ -141,17 +138,6 @@ def users_of(entries: Mapping[str, Entry], name: str) -> list[str]:
 def _inputs_of_views(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
     specs = {name: entry.spec for name, entry in entries.items() if isinstance(entry, Filled)}
     return {name: spec.inputs for name, spec in specs.items() if isinstance(spec, MaterializedView)}
-
-
-def _refuse_unfit_options(given: Options) -> None:
-    for name, option in given.items():
-        refuse_credential(name, option)
-        if name.partition(".")[0] not in OPTIONS:
-            raise SqlError.of(
-                f"There is no option '{name}' of a view, at {option.place}.",
-                allowed=", ".join(OPTIONS),
-                next_step="docs/spec.md describes each.",
-            )
 
 
 def _tables(entries: Mapping[str, Entry], query: Statement) -> dict[str, Filled]:

@@ -9,9 +9,8 @@ from gateway_support import TOKEN, serving, until
 
 from ebbtide.errors import ConfigError
 from ebbtide.sql.gateway import Limits, audit
-from ebbtide.sql.gateway.audit import UNREADABLE, Audit
+from ebbtide.sql.gateway.clients import UNREADABLE, Audit, Role
 from ebbtide.sql.gateway.guard import Client, Known, known_token
-from ebbtide.sql.gateway.roles import Role
 from ebbtide.sql.operations import RunningOperation
 
 READERS = "token-of-a-reader-for-tests"

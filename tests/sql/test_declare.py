@@ -162,7 +162,7 @@ def test_a_name_that_is_there_twice_and_a_file_that_is_not_usable_are_told(do, c
     with pytest.raises(SqlError, match="The name 'log' is there twice"):
         do("SHOW TABLES")
     other.write_text("colums: id INT")
-    with pytest.raises(ConfigError, match=r"log/source.yaml' is not usable. Got: colums"):
+    with pytest.raises(ConfigError, match=r"log/source.yaml' is not usable. Got: log: colums"):
         do("SHOW TABLES")
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.sql.catalog import Declared, DeclaredKind
-from ebbtide.sql.environment import Environment, beginning_of, read_environment
+from ebbtide.sql.environment import Environment, read_environment
 from ebbtide.sql.session import EmbeddedSession
 
 
@@ -19,7 +19,7 @@ settings: {max-rows: 100}
         (
             Declared(DeclaredKind.SOURCE, "log", "id BIGINT", ("id",), {"path": "in", "header": "true"}),
             Declared(DeclaredKind.FUNCTION, "tidy", target="rules:tidy"),
-            Declared(DeclaredKind.FUNCTION, "mask", target="rules:mask", is_deterministic=True),
+            Declared(DeclaredKind.FUNCTION, "mask", target="rules:mask", deterministic=True),
         ),
         {"day": "2026-01-01"},
         {"max-rows": "100"},
@@ -33,15 +33,15 @@ def test_no_file_says_nothing():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("tables: {}", "Got: tables. Allowed: sources, functions, variables, settings"),
+        ("tables: {}", "Got: tables: Extra.* Allowed: sources, functions, variables, settings, catalogs"),
         ("sources: [a]", "sources"),
-        ("sources: {a: {colums: x}}", "sources.a: colums"),
-        ("functions: {f: {module: x}}", "functions.f: module"),
-        ("catalogs: {Lab: lab/defs}", "catalogs: Lab. Allowed: lower-case letters"),
-        ("catalogs: {default: lab/defs}", "catalogs: default. .* not 'default', the session's own"),
-        ("catalogs: {1: lab/defs}", "catalogs: 1. Allowed: lower-case letters"),
-        ("catalogs: {lab: {root: lab}}", "catalogs.lab: no defs. Allowed: defs, root"),
-        ("catalogs: {lab: {folder: lab}}", "catalogs.lab: folder. Allowed: defs, root"),
+        ("sources: {a: {colums: x}}", "a: colums. Allowed: columns, key, options, comment"),
+        ("functions: {f: {module: x}}", "f: module. Allowed: target, deterministic"),
+        ("catalogs: {Lab: lab/defs}", "catalogs.Lab.*: lower-case letters"),
+        ("catalogs: {default: lab/defs}", "catalogs.default.*not 'default', the session's own"),
+        ("catalogs: {1: lab/defs}", "catalogs.1.*: Input should be a valid string"),
+        ("catalogs: {lab: {root: lab}}", "catalogs.lab.defs: Field required"),
+        ("catalogs: {lab: {folder: lab}}", "catalogs.lab.folder: Extra"),
         ("- a", "the file"),
         ("{", "cannot be read"),
     ],
@@ -74,8 +74,9 @@ catalogs:
   lab: {{defs: {tmp_path / "lab"}, root: {tmp_path / "lab_root"}}}
   empty: {tmp_path / "empty"}
 """)
-    beginning = beginning_of(str(tmp_path / "root"), str(tmp_path / "defs"), file)
-    session = EmbeddedSession(beginning.catalog, beginning.settings, further=beginning.catalogs)
+    environment = read_environment(file)
+    catalogs = environment.catalogs(str(tmp_path / "root"), str(tmp_path / "defs"))
+    session = EmbeddedSession(catalogs, environment.settings)
     yield session
     session.close()
 

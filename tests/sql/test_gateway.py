@@ -10,8 +10,8 @@ from sql_support import N_ORDERS, MemorySession
 
 from ebbtide.errors import ConfigError
 from ebbtide.sql.gateway import GatewayServer, Limits
+from ebbtide.sql.gateway.clients import Role
 from ebbtide.sql.gateway.guard import Client, Known
-from ebbtide.sql.gateway.roles import Role
 
 
 @pytest.fixture(scope="module")

@@ -69,7 +69,7 @@ def test_script_through_the_gateway_gives_what_the_session_gives(tmp_path):
 
     def of(folder):
         catalog = Catalog(str(folder / "root"), folder / "defs")
-        return lambda settings: EmbeddedSession(catalog, settings, start_spark=no_spark)
+        return lambda settings: EmbeddedSession({"default": catalog}, settings, start_spark=no_spark)
 
     def told(operation, folder):
         return repr(all_of(operation)).replace(str(folder), "FOLDER")

@@ -6,8 +6,7 @@ import pytest
 from sql_support import MemorySession
 
 from ebbtide.errors import GatewayBusyError, GatewayGoneError, OperationGoneError, SessionGoneError, SqlError
-from ebbtide.sql.gateway.guard import Client
-from ebbtide.sql.gateway.roles import Role
+from ebbtide.sql.gateway.clients import Client, Role
 from ebbtide.sql.gateway.sessions import Limits, Pages, Sessions
 from ebbtide.sql.results import Page
 

@@ -17,8 +17,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import hide
+from ebbtide.sql.gateway.clients import Client, Role
 from ebbtide.sql.gateway.requests import SHOWN, Refusal, failure
-from ebbtide.sql.gateway.roles import Role
 from ebbtide.sql.opening import LEAST_LENGTH, MOST_LENGTH, is_token, private_text
 
 OPEN_PATHS = ("/v1/health",)
@@ -31,19 +31,6 @@ HASH = re.compile(r"[0-9a-f]{64}")
 NAME = re.compile(r"[A-Za-z0-9_.@-]{1,63}")
 MOST_BYTES = 1024 * 1024
 """Of the file of clients."""
-
-
-@dataclass(frozen=True)
-class Client:
-    """Who sends a request.
-
-    Args:
-        name: Sessions and jobs belong to it.
-        role: What it may do.
-    """
-
-    name: str
-    role: Role
 
 
 DEFAULT = Client("default", Role.OWNER)

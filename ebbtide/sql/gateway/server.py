@@ -19,7 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ebbtide.errors import ConfigError
 from ebbtide.sql.gateway.app import Gateway
-from ebbtide.sql.gateway.audit import Audit
+from ebbtide.sql.gateway.clients import Audit
 from ebbtide.sql.gateway.guard import Clients, Guard, Known, is_loopback, known_token
 from ebbtide.sql.gateway.requests import on_thread
 from ebbtide.sql.gateway.sessions import Limits, OpenSession, Sessions

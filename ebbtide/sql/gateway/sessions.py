@@ -21,8 +21,7 @@ from ebbtide.errors import (
     SessionGoneError,
     SqlError,
 )
-from ebbtide.sql.gateway.guard import Client
-from ebbtide.sql.gateway.roles import Role
+from ebbtide.sql.gateway.clients import Client, Role
 from ebbtide.sql.results import Operation, OperationStatus, Page, Session
 
 
