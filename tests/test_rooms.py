@@ -82,7 +82,7 @@ GUEST_OF = {
         *("model", "formats.settings", "sources.source", "sinks.delta", "delta", "state_table"),
     },
     "sql": {
-        *("errors", "redaction", "paths", "amounts", "spec", "inspect", "runtime.plan"),
+        *("errors", "redaction", "paths", "amounts", "spec", "runtime.plan"),
         *("delta", "ledger.lease", "ledger.process", "runtime.row_functions", "runtime.session"),
         *("state_table.columns", "runtime.guests"),
     },

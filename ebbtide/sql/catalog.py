@@ -101,23 +101,28 @@ class Declared:
             ConfigError: it has other fields than its kind has.
         """
         allowed = FIELDS[kind]
-        strangers = (
-            [str(field) for field in document if field not in allowed] if isinstance(document, dict) else [document]
-        )
+        fields: dict[str, Any] = document if isinstance(document, dict) else {str(document): None}
+        strangers = [str(field) for field in fields if field not in allowed]
         if strangers:
-            listed = ", ".join(map(str, strangers))
+            listed = ", ".join(strangers)
             raise ConfigError.of(f"{where} is not usable.", got=f"{name}: {listed}", allowed=", ".join(allowed))
-        own = {field: as_set(value) for field, value in document.items() if field in ("columns", "comment", "target")}
-        options = {str(option): as_set(value) for option, value in (document.get("options") or {}).items()}
-        is_deterministic = bool(document.get("deterministic", False))
+        given_options = fields.get("options") or {}
+        options = {str(option): as_set(value) for option, value in given_options.items()}
         return cls(
-            kind, name, key=tuple(document.get("key", ())), options=options, deterministic=is_deterministic, **own
+            kind,
+            name,
+            columns=str(fields.get("columns", "")),
+            key=tuple(fields.get("key", ())),
+            options=options,
+            comment=str(fields.get("comment", "")),
+            target=str(fields.get("target", "")),
+            deterministic=bool(fields.get("deterministic", False)),
         )
 
     def document(self) -> dict[str, Any]:
         """Return what its file says."""
-        fields = {**vars(self), "key": list(self.key), "options": dict(self.options)}
-        return {name: fields[name] for name in FIELDS[self.kind] if fields[name]}
+        values = {**vars(self), "key": list(self.key), "options": dict(self.options)}
+        return {name: values[name] for name in FIELDS[self.kind] if values[name]}
 
 
 @dataclass(frozen=True)
@@ -126,7 +131,7 @@ class Filled:
 
     Args:
         location: Its folder.
-        spec: It.
+        spec: Spec of the pipeline.
     """
 
     location: Path
@@ -138,7 +143,7 @@ class Filled:
         return self.spec.name
 
     def refuse_shared_file(self) -> None:
-        """Refuse to change a pipeline whose file holds others too.
+        """Refuse to change a pipeline whose file holds other pipelines too.
 
         Raises:
             SqlError: it does.
@@ -261,7 +266,7 @@ def existing_kind(entries: Mapping[str, Entry], name: str, what: str, if_there: 
         entries: Of the catalog.
         name: Of what is to be created.
         what: Is to be created, in words.
-        if_there: What becomes of one that is there.
+        if_there: Behaviour if there is an object of this name.
 
     Raises:
         SqlError: it is no name, or what there is may neither stay nor be replaced.
@@ -352,7 +357,7 @@ def write_pipeline(
     Args:
         catalog: It becomes a part of.
         attributes: What the file says.
-        kind: What the file says of which kind of pipeline it is.
+        kind: `type` of the file: the kind of pipeline.
         folder: Where one that is replaced stands. Default: a folder of its name.
     """
     folder = folder or catalog.folder / str(attributes["name"])

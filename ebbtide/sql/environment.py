@@ -95,8 +95,10 @@ class Environment:
             defs: Folder of the definitions.
         """
         own = Catalog(root, Path(defs), self.given)
-        further = {name: Catalog(place or root, folder, self.given) for name, (folder, place) in self.places.items()}
-        return {DEFAULT_CATALOG: own, **further}
+        catalogs = {DEFAULT_CATALOG: own}
+        for name, (folder, own_root) in self.places.items():
+            catalogs[name] = Catalog(own_root or root, folder, self.given)
+        return catalogs
 
 
 def read_environment(file: Path | None) -> Environment:
@@ -111,10 +113,11 @@ def read_environment(file: Path | None) -> Environment:
     try:
         document = _Document.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
     except ValidationError as error:
-        faults = [
-            f"{'.'.join(map(str, each['loc'])) or 'the file'}: {each['msg'].removeprefix('Value error, ')}"
-            for each in error.errors(include_url=False, include_input=False)
-        ]
+        faults = []
+        for details in error.errors(include_url=False, include_input=False):
+            location = ".".join(map(str, details["loc"])) or "the file"
+            message = details["msg"].removeprefix("Value error, ")
+            faults.append(f"{location}: {message}")
         sections = ", ".join(_Document.model_fields)
         what = f"{where} is not usable."
         next_step = "docs/sql.md has an example of each section."

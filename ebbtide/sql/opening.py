@@ -45,7 +45,7 @@ def token_of_file(path: Path) -> str:
     """Return the token that a file holds.
 
     Raises:
-        ConfigError: it cannot be read, others may read it, or it holds no token.
+        ConfigError: it cannot be read, other users may read it, or it holds no token.
     """
     text = private_text(path, MOST_LENGTH)
     return _usable(text.strip(), f"the file {path}")
@@ -56,10 +56,10 @@ def private_text(path: Path, most_characters: int) -> str:
 
     Args:
         path: Of the file.
-        most_characters: What is behind them is not read.
+        most_characters: Maximum length; the rest is not read.
 
     Raises:
-        ConfigError: it cannot be read, or others may read it.
+        ConfigError: it cannot be read, or other users may read it.
     """
     try:
         with path.open(encoding="ascii", errors="replace") as file:
@@ -97,13 +97,13 @@ def _usable(token: str, place: str) -> str:
 
 @dataclass(frozen=True)
 class Target:
-    """What a session is to work on.
+    """Place that a session works on.
 
     Args:
         root: Folder of all pipelines' tables.
         defs: Folder of the definitions.
         environment: A file, see `ebbtide.sql.environment`.
-        gateway: URL of a gateway, that has a root and definitions of its own; the others are then not looked at.
+        gateway: URL of a gateway, that has a root and definitions of its own; root, defs and environment are then ignored.
         token_file: Holds the gateway's token.
         token_variable: Name of the variable that holds it.
     """

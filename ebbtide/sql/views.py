@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 VIEW = "ebbtide.dagster.MaterializedView"
-"""What the file of a view says that it is."""
+"""The `type` that the file of a view has."""
 DROP_WAITS_S = 5.0
 """How long after its last sign of life a run on another machine keeps a view from being dropped."""
 
@@ -125,7 +125,7 @@ def drop_view(catalog: Catalog, entry: Filled) -> None:
     ledger = plan.at("ledger")
     if log.versions(ledger):
         with Lease(ledger, entry.name, DROP_WAITS_S):
-            pass  # nobody else has it
+            pass  # no other run has it
     delete(plan.root)
     remove_definition(entry.location / PIPELINE)
 
@@ -161,7 +161,7 @@ def _tables(entries: Mapping[str, Entry], query: Statement) -> dict[str, Filled]
 
 
 def _refuse_cycle(entries: Mapping[str, Entry], name: str, inputs: list[str]) -> None:
-    """Refuse a view that reads itself, by way of others perhaps."""
+    """Refuse a view that reads itself, directly or through other views."""
     inputs_of = _inputs_of_views(entries)
     ways = [[table] for table in inputs]
     while ways:
@@ -253,7 +253,7 @@ def refresh_of(text: str) -> str | dict[str, str]:
 
 
 def _refuse_other_columns(catalog: Catalog, existing: Filled, view: MaterializedView) -> None:
-    """Refuse to replace a view that has rows by one whose rows are others."""
+    """Refuse to replace a view that has rows by one with different rows."""
     plan = Plan.under(catalog.root, existing.spec)
     if not log.versions(plan.at("state")):
         return

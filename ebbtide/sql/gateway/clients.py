@@ -117,7 +117,7 @@ BEGINNINGS = ("SHOW", "DESCRIBE", "DESC")
 
 
 def refuse_writing(text: str) -> None:
-    """Refuse a statement that is known to do more than read without a JVM. The session judges the others by their plans.
+    """Refuse a statement that is known to do more than read without a JVM. The session judges all other statements by their plans.
 
     Args:
         text: What a client wants to execute.

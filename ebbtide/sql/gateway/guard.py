@@ -34,7 +34,7 @@ MOST_BYTES = 1024 * 1024
 
 
 DEFAULT = Client("default", Role.OWNER)
-"""Who has the single token; where none is needed, everybody."""
+"""The client that has the single token; every client, where no token is needed."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def read_clients(path: Path) -> list[Known]:
     """Read the file of clients.
 
     Raises:
-        ConfigError: it cannot be read, others may read it, or a line of it is not usable; with the line's number, without its token.
+        ConfigError: it cannot be read, other users may read it, or a line of it is not usable; with the line's number, without its token.
     """
     text = private_text(path, MOST_BYTES)
     found: list[Known] = []
@@ -88,7 +88,7 @@ class Clients:
     """Those that a gateway lets in.
 
     Args:
-        known: Their tokens; none: everybody is let in, as the owner `default`.
+        known: Their tokens; none: each request is let in, as the owner `default`.
     """
 
     def __init__(self, known: Iterable[Known]) -> None:
@@ -96,7 +96,7 @@ class Clients:
 
     @property
     def need_tokens(self) -> bool:
-        """Whether a request must have one."""
+        """True if a request must have one."""
         return bool(self._known)
 
     def of(self, given: list[str]) -> Client:
@@ -210,7 +210,7 @@ class Guard:
         await app(scope, receive, send)
 
     def _let_in(self, headers: Headers, path: str) -> Client | None:
-        """Return who sends a request; None where nobody asks who it is.
+        """Return who sends a request; None for a path that needs no token.
 
         Raises:
             Refusal: it does not come through.

@@ -282,9 +282,9 @@ def _owned_fault(name: str, command: Node) -> OwnedFault:
 
 
 SUBSTITUTION = "spark.sql.variable.substitute"
-"""Whether Spark puts variables of the environment and settings in the place of `${env:NAME}`."""
+"""Spark's setting: replace `${env:NAME}` in statements by variables of the environment and settings."""
 ON_FILES = "spark.sql.runSQLOnFiles"
-"""Whether Spark takes ``text.`/a/path` `` for a table."""
+"""Spark's setting: read ``text.`/a/path` `` as a table."""
 MOST_KEPT = 1_000
 """Texts that are known to be allowed: a query that emits changes is executed at each step."""
 

@@ -113,8 +113,9 @@ class Parser:
         self._spark = spark
         self._session = spark._jsparkSession.sessionState()
         self._parser = self._session.sqlParser()
-        self._jvm: Any = spark._jvm
-        self._is_instance = self._jvm.py4j.reflection.TypeUtil.isInstanceOf
+        jvm: Any = spark._jvm
+        self._registry = jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry
+        self._is_instance = jvm.py4j.reflection.TypeUtil.isInstanceOf
         self._shapes: dict[str, tuple[_Shape, tuple[str, ...]]] = {}
 
     def plan(self, text: str) -> Node:
@@ -153,15 +154,22 @@ class Parser:
     def catalogs(self) -> set[str]:
         """Catalogs that the settings name, beside Spark's own."""
         prefix = "spark.sql.catalog."
-        keys = [key.removeprefix(prefix) for key in self._spark.conf.getAll if key.startswith(prefix)]
-        return {key.partition(".")[0].lower() for key in keys} - {"spark_catalog"}
+        found = set()
+        for key in self._spark.conf.getAll:
+            if key.startswith(prefix):
+                name, _, _ = key.removeprefix(prefix).partition(".")
+                found.add(name.lower())
+        return found - {"spark_catalog"}
 
     @cached_property
     def function_groups(self) -> dict[str, str]:
         """Spark's built-in functions to their groups."""
-        registry = self._jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin()
-        names = list(_each(registry.listFunction()))
-        return {str(name.funcName()): str(registry.lookupFunction(name).get().getGroup()) for name in names}
+        registry = self._registry.builtin()
+        groups = {}
+        for name in _each(registry.listFunction()):
+            function = registry.lookupFunction(name).get()
+            groups[str(name.funcName())] = str(function.getGroup())
+        return groups
 
     def target(self, parts: Sequence[str]) -> Target | None:
         """Look a name up in Spark's own catalog; None if there is no such table or view."""

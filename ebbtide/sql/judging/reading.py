@@ -1,4 +1,7 @@
-"""What a session may have Spark do that only reads: a list of the nodes of plans that are allowed, all others are refused by name."""
+"""Judges plans that only read: an allowlist of the nodes of plans; every other node is refused by name.
+
+The rights of a session, and the names in a plan (tables, functions, owned folders), stand here too: judging of writes uses them.
+"""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class ResultFormat(StrEnum):
 
     @property
     def is_data(self) -> bool:
-        """Whether programs read it: what is for people is then no part of it."""
+        """True if programs read it: messages for people then go to standard error."""
         return self in {ResultFormat.CSV, ResultFormat.JSON, ResultFormat.MARKDOWN}
 
 
