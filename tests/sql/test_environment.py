@@ -31,7 +31,7 @@ def test_no_file_says_nothing():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "says"),
     [
         ("tables: {}", "Got: tables: Extra.* Allowed: sources, functions, variables, settings, catalogs"),
         ("sources: [a]", "sources"),
@@ -46,10 +46,10 @@ def test_no_file_says_nothing():
         ("{", "cannot be read"),
     ],
 )
-def test_what_must_not_be_there_is_refused(tmp_path, text, said):
+def test_what_must_not_be_there_is_refused(tmp_path, text, says):
     file = tmp_path / "env.yaml"
     file.write_text(text)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=says):
         read_environment(file)
 
 
@@ -98,14 +98,14 @@ def test_catalogs_of_the_file_are_listed_and_used(session, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "says"),
     [
         ("nope", "There is no such catalog. Got: nope. Allowed: default, same, lab, empty"),
         ("same", "The catalog 'default' has a pipeline of one name, and the same root. Got: orders"),
     ],
 )
-def test_catalog_that_is_not_there_or_would_share_tables_is_refused(session, name, told):
-    with pytest.raises(SqlError, match=told):
+def test_catalog_that_is_not_there_or_would_share_tables_is_refused(session, name, says):
+    with pytest.raises(SqlError, match=says):
         session.execute(f"USE {name}").result(60)
     assert session.catalog_name == "default"
 

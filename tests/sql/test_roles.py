@@ -302,11 +302,6 @@ def test_statement_that_writes_is_refused_before_it_is_begun(statement):
         refuse_writing(statement)
 
 
-@pytest.mark.parametrize("key", ["max-rows", "spark.sql.shuffle.partitions", "a"])
-def test_clients_set_what_concerns_their_results(key):
-    refuse_writing(f"SET '{key}' = '1'")
-
-
 @pytest.mark.parametrize("statement", ["SELECT 'open", "CREATE TABLE a AS SELECT 1", "EXPLAIN"])
 def test_what_cannot_be_read_is_refused(statement):
     with pytest.raises(SqlSyntaxError):
