@@ -302,5 +302,5 @@ def test_every_function_of_spark_that_is_not_for_values_is_reviewed(opened):
 
 
 def _refused(judge):
-    groups = judge._groups
+    groups = judge._parser.function_groups
     return groups.keys() - judge._reading().functions
