@@ -51,7 +51,7 @@ ROOMS = {
 
 ALONE = {
     "click": ("ebbtide/cli/", "ebbtide/sql/shell/show.py"),
-    "cli_helpers": "ebbtide/sql/shell/formats.py",
+    "cli_helpers": "ebbtide/sql/shell/show.py",
     "sqlglot": ("ebbtide/spec/", "ebbtide/sql/"),
     "prompt_toolkit": "ebbtide/sql/shell",
     "pygments": "ebbtide/sql/shell",
@@ -82,7 +82,7 @@ GUEST_OF = {
         *("model", "formats.settings", "sources.source", "sinks.delta", "delta", "state_table"),
     },
     "sql": {
-        *("errors", "redaction", "paths", "amounts", "spec", "inspect", "runtime.plan"),
+        *("errors", "redaction", "paths", "amounts", "spec", "runtime.plan"),
         *("delta", "ledger.lease", "ledger.process", "runtime.row_functions", "runtime.session"),
         *("state_table.columns", "runtime.guests"),
     },

@@ -18,9 +18,8 @@ from ebbtide.redaction import shown
 from ebbtide.sql import opening
 from ebbtide.sql.opening import Target
 from ebbtide.sql.shell.execution import Console
-from ebbtide.sql.shell.formats import ResultFormat
 from ebbtide.sql.shell.shell import Shell
-from ebbtide.sql.shell.show import ClientSettings
+from ebbtide.sql.shell.show import ClientSettings, ResultFormat
 
 if TYPE_CHECKING:
     from ebbtide.sql.shell.script import Script

@@ -19,8 +19,8 @@ from ebbtide.model.durations import parse_duration
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ebbtide.sql.environment import Beginning
-    from ebbtide.sql.gateway.guard import Client
+    from ebbtide.sql.catalog import Catalog
+    from ebbtide.sql.gateway.clients import Client
     from ebbtide.sql.gateway.sessions import OpenSession
 
 PORT = 8083
@@ -114,16 +114,17 @@ def sql_gateway(
     SIGTERM or Ctrl-C ends it: running queries are cancelled, jobs go on.
     """
     with Reporter(root).errors():
-        from ebbtide.sql.environment import beginning_of
+        from ebbtide.sql.environment import read_environment
         from ebbtide.sql.gateway import GatewayServer, Limits
         from ebbtide.sql.gateway.guard import read_clients
 
         spark = _SharedSpark(root)
         token = _token(token_env, token_file)
         clients = [] if clients_file is None else read_clients(clients_file)
-        beginning = beginning_of(root, defs, environment)
+        given = read_environment(environment)
+        catalogs = given.catalogs(root, defs)
         server = GatewayServer(
-            _opener(beginning, spark, read_only=read_only, folders=folders),
+            _opener(catalogs, given.settings, spark, read_only=read_only, folders=folders),
             host=host,
             port=port,
             token=token,
@@ -153,18 +154,19 @@ def _token(variable: str | None, file: Path | None) -> str | None:
     return None if file is None else token_of_file(file)
 
 
-def _opener(beginning: Beginning, spark: _SharedSpark, *, read_only: bool, folders: bool) -> OpenSession:
+def _opener(
+    catalogs: Mapping[str, Catalog], first: Mapping[str, str], spark: _SharedSpark, *, read_only: bool, folders: bool
+) -> OpenSession:
     """Return what opens a client's session."""
-    from ebbtide.sql.gateway.roles import Role
-    from ebbtide.sql.judging.names import Rights
+    from ebbtide.sql.gateway.clients import Role
+    from ebbtide.sql.judging.reading import Rights
     from ebbtide.sql.session import EmbeddedSession
 
     def open_session(settings: Mapping[str, str], client: Client) -> EmbeddedSession:
         is_owner = client.role is Role.OWNER
         return EmbeddedSession(
-            beginning.catalog,
-            {**beginning.settings, **settings},
-            further=beginning.catalogs,
+            catalogs,
+            {**first, **settings},
             start_spark=spark.session,
             client=client.name,
             rights=Rights.of_gateway(
@@ -192,7 +194,7 @@ class _SharedSpark:
 
     def session(self) -> SparkSession:
         """Return a new Spark session."""
-        from ebbtide.sql.workspace import new_spark_session
+        from ebbtide.sql.session import new_spark_session
 
         with self._lock:
             self._log = self._log or new_log(self._root)

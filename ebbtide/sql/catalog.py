@@ -1,7 +1,7 @@
-"""What names stand for: pipelines, and what was declared for them. All of it is files below one folder, read without a JVM.
+"""What names stand for: pipelines, and what was declared for them. All of it is files, read without a JVM.
 
-A folder NAME below it holds `defs.yaml`, a pipeline, as Dagster and the command line read it; or what SQL has declared and no
-pipeline is made of yet: `source.yaml`, `table.yaml`, `function.yaml`. Folders may lie in folders, as Dagster's do.
+A folder NAME below the definitions holds `defs.yaml`, a pipeline, as Dagster and the command line read it; or what SQL has declared
+and no pipeline is made of yet: `source.yaml`, `table.yaml`, `function.yaml`. Folders may lie in folders, as Dagster's do.
 """
 
 from __future__ import annotations
@@ -29,9 +29,6 @@ PIPELINE = "defs.yaml"
 UPSERT = "ebbtide.dagster.UpsertPipeline"
 """The `type` that the file of a table has."""
 
-FIELDS = ("columns", "key", "options", "comment", "target", "deterministic")
-"""What the file of a declaration may say."""
-
 
 class Part(StrEnum):
     """What a pipeline can be asked for beside its rows, after `NAME$`."""
@@ -51,19 +48,34 @@ class DeclaredKind(StrEnum):
     FUNCTION = "function"
 
 
+_OF_ROWS = ("columns", "key", "options", "comment")
+FIELDS = {
+    DeclaredKind.SOURCE: _OF_ROWS,
+    DeclaredKind.TABLE: _OF_ROWS,
+    DeclaredKind.FUNCTION: ("target", "deterministic"),
+}
+"""What the file of a declaration may say."""
+
+
+def as_set(value: Any) -> str:
+    """Return a value of YAML as SET would have it: true is `true`."""
+    text = str(value)
+    return text.lower() if isinstance(value, bool) else text
+
+
 @dataclass(frozen=True)
 class Declared:
     """A source, a table that is not filled yet, or a function, as its file has it.
 
     Args:
-        kind: Which of them.
-        name: Its own.
+        kind: Kind of the declaration.
+        name: Name of the object in statements.
         columns: As DDL; empty of a function.
         key: Its primary key; empty of a function.
         options: Option to its value, as in WITH.
         comment: For people.
         target: Of a function, `module:name`.
-        is_deterministic: Of a function: the same arguments always give the same value.
+        deterministic: Of a function: the same arguments always give the same value.
     """
 
     kind: DeclaredKind
@@ -73,33 +85,44 @@ class Declared:
     options: Mapping[str, str] = field(default_factory=dict)
     comment: str = ""
     target: str = ""
-    is_deterministic: bool = False
+    deterministic: bool = False
 
     @classmethod
-    def read(cls, kind: DeclaredKind, name: str, document: Mapping[str, Any]) -> Declared:
-        """Read what its file says, or an entry of an environment's file."""
+    def read(cls, kind: DeclaredKind, name: str, document: Any, where: str) -> Declared:
+        """Read its file, or its entry in an environment's file.
+
+        Args:
+            kind: Kind of the declaration.
+            name: Name of the object.
+            document: What the file says.
+            where: Names the file or the entry in an error.
+
+        Raises:
+            ConfigError: it has other fields than its kind has.
+        """
+        allowed = FIELDS[kind]
+        fields: dict[str, Any] = document if isinstance(document, dict) else {str(document): None}
+        strangers = [str(field) for field in fields if field not in allowed]
+        if strangers:
+            listed = ", ".join(strangers)
+            raise ConfigError.of(f"{where} is not usable.", got=f"{name}: {listed}", allowed=", ".join(allowed))
+        given_options = fields.get("options") or {}
+        options = {str(option): as_set(value) for option, value in given_options.items()}
         return cls(
             kind,
             name,
-            columns=str(document.get("columns", "")),
-            key=tuple(document.get("key", ())),
-            options=document.get("options", {}),
-            comment=str(document.get("comment", "")),
-            target=str(document.get("target", "")),
-            is_deterministic=bool(document.get("deterministic", False)),
+            columns=str(fields.get("columns", "")),
+            key=tuple(fields.get("key", ())),
+            options=options,
+            comment=str(fields.get("comment", "")),
+            target=str(fields.get("target", "")),
+            deterministic=bool(fields.get("deterministic", False)),
         )
 
     def document(self) -> dict[str, Any]:
         """Return what its file says."""
-        fields = {
-            "columns": self.columns,
-            "key": list(self.key),
-            "options": dict(self.options),
-            "comment": self.comment,
-            "target": self.target,
-            "deterministic": self.is_deterministic,
-        }
-        return {name: value for name, value in fields.items() if value}
+        values = {**vars(self), "key": list(self.key), "options": dict(self.options)}
+        return {name: values[name] for name in FIELDS[self.kind] if values[name]}
 
 
 @dataclass(frozen=True)
@@ -108,7 +131,7 @@ class Filled:
 
     Args:
         location: Its folder.
-        spec: It.
+        spec: Spec of the pipeline.
     """
 
     location: Path
@@ -120,7 +143,7 @@ class Filled:
         return self.spec.name
 
     def refuse_shared_file(self) -> None:
-        """Refuse to change a pipeline whose file holds others too.
+        """Refuse to change a pipeline whose file holds other pipelines too.
 
         Raises:
             SqlError: it does.
@@ -218,7 +241,7 @@ class Catalog:
     def _read(self) -> Iterator[Entry]:
         for path, kind in self._files():
             if kind is not None:
-                yield _declared(kind, path)
+                yield Declared.read(kind, path.parent.name, read_document(path)[1], f"The file '{path}'")
             else:
                 yield from (Filled(Path(location), spec) for location, spec in load_each(path.parent))
 
@@ -243,7 +266,7 @@ def existing_kind(entries: Mapping[str, Entry], name: str, what: str, if_there: 
         entries: Of the catalog.
         name: Of what is to be created.
         what: Is to be created, in words.
-        if_there: What becomes of one that is there.
+        if_there: Behaviour if there is an object of this name.
 
     Raises:
         SqlError: it is no name, or what there is may neither stay nor be replaced.
@@ -310,14 +333,6 @@ def refuse_shared_tables(names: Iterable[str], catalog: Catalog, others: Mapping
             )
 
 
-def _declared(kind: DeclaredKind, path: Path) -> Declared:
-    _, document = read_document(path)
-    unknown = document.keys() - set(FIELDS)
-    if unknown:
-        raise ConfigError.of(f"The file '{path}' is not usable.", got=", ".join(unknown), allowed=", ".join(FIELDS))
-    return Declared.read(kind, path.parent.name, document)
-
-
 def _is_pipeline(path: Path) -> bool:
     """Return whether a `defs.yaml` is a pipeline's; those of Dagster's other components are none."""
     _, document = read_document(path)
@@ -342,7 +357,7 @@ def write_pipeline(
     Args:
         catalog: It becomes a part of.
         attributes: What the file says.
-        kind: What the file says of which kind of pipeline it is.
+        kind: `type` of the file: the kind of pipeline.
         folder: Where one that is replaced stands. Default: a folder of its name.
     """
     folder = folder or catalog.folder / str(attributes["name"])

@@ -82,7 +82,7 @@ def refuse_indeterministic(declared: Declared) -> None:
     Raises:
         SqlError: it was not declared deterministic.
     """
-    if declared.is_deterministic:
+    if declared.deterministic:
         return
     raise SqlError.of(
         f"The function '{declared.name}' is not declared deterministic, and rows are evaluated more than once.",
@@ -119,7 +119,7 @@ def create_source(catalog: Catalog, asked: ast.CreateSource) -> str:
     Raises:
         SqlError: it is not usable as a changelog, or the name is taken.
     """
-    refuse_unfit(asked.options, of_source=True)
+    refuse_unfit(asked.options, "source")
     declared = _declared(DeclaredKind.SOURCE, asked)
     try:
         UpsertPipeline.model_validate(pipeline_of_source(declared))
@@ -135,7 +135,7 @@ def create_table(catalog: Catalog, asked: ast.CreateTable) -> str:
     Raises:
         SqlError: its columns, key or options are not usable, or the name is taken.
     """
-    refuse_unfit(asked.options, of_source=False)
+    refuse_unfit(asked.options, "table")
     try:
         names = parse_ddl(asked.columns).columns.names
     except ConfigError as error:
@@ -156,8 +156,8 @@ def create_function(catalog: Catalog, asked: ast.CreateFunction) -> str:
     if not re.fullmatch(TARGET, asked.target):
         raise SqlError.of(f"'{asked.name}' stands for no function.", got=asked.target, allowed="'module:name'")
     refuse_standard_library(asked.target)
-    name, is_deterministic = asked.name.lower(), asked.is_deterministic
-    declared = Declared(DeclaredKind.FUNCTION, name, target=asked.target, is_deterministic=is_deterministic)
+    name = asked.name.lower()
+    declared = Declared(DeclaredKind.FUNCTION, name, target=asked.target, deterministic=asked.is_deterministic)
     existing_kind(catalog.entries(), declared.name, declared.kind.value, asked.if_there)
     function = imported(catalog, declared)  # runs the module: all that can be refused without is refused before
     if asked.is_deterministic and not function.is_deterministic:

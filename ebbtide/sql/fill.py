@@ -320,6 +320,8 @@ def read_projection(query: Statement, has_alias: Sequence[bool], qualifiers: Col
         has_alias: Of each expression, whether a name follows it.
         qualifiers: Names of the source, that may stand before its columns; they are left out.
     """
+    # sqlglot has parsed the query, so its clauses come in the known order. The text of each expression is cut from the statement at
+    # the commas, FROM and WHERE outside of brackets: printed by sqlglot it could differ from what was written.
     words = [keyword(token) for token in query.tokens]
     outer = _outside_brackets(query.tokens)
     from_ = next(at for at in outer if words[at] == "FROM" and words[at - 1] != "DISTINCT")

@@ -160,7 +160,7 @@ class Jobs:
         """Begin a job that runs pipelines one after the other; a view again and again, as its `refresh` says.
 
         Args:
-            pipelines: They.
+            pipelines: Pipelines of the job, in the order in which they run.
             once: Each is run once, whatever it is.
             by: Name of the gateway's client that begins it.
 

@@ -19,9 +19,8 @@ from ebbtide.spec.ddl import ddl_of, parse_ddl, type_ddl
 from ebbtide.spec.pipeline import read_document
 from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Entry, Filled, Part
 from ebbtide.sql.options import flattened
-from ebbtide.sql.reference import KEYWORDS
+from ebbtide.sql.reference import KEYWORDS, SETTINGS
 from ebbtide.sql.results import Completion, CompletionKind, ResultColumn, Row
-from ebbtide.sql.settings import SETTINGS
 from ebbtide.sql.statements import Show, Shown
 
 MOST_STEPS = 1_000
@@ -64,7 +63,7 @@ def show(catalog: Catalog, asked: Show) -> Listed:
         case Shown.FUNCTIONS:
             names = columns("name", "target", "deterministic:boolean")
             functions = _fitting(catalog.declared(DeclaredKind.FUNCTION), asked)
-            rows = [[function.name, function.target, function.is_deterministic] for function in functions]
+            rows = [[function.name, function.target, function.deterministic] for function in functions]
         case _:
             raise LookupError("these are listed by the session, which has them")
     return names, rows
@@ -161,7 +160,7 @@ def show_create(entry: Entry) -> str:
         body = ddl_of(spec.sink_table.columns)
         return _create("TABLE", spec.name, body, spec.sink_key, spec.description, {})
     if entry.kind is DeclaredKind.FUNCTION:
-        declared = " DETERMINISTIC" if entry.is_deterministic else ""
+        declared = " DETERMINISTIC" if entry.deterministic else ""
         return f"CREATE FUNCTION {quoted(entry.name)} AS {text(entry.target)}{declared};"
     return _create(entry.kind.upper(), entry.name, entry.columns, entry.key, entry.comment, entry.options)
 

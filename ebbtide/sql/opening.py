@@ -45,7 +45,7 @@ def token_of_file(path: Path) -> str:
     """Return the token that a file holds.
 
     Raises:
-        ConfigError: it cannot be read, others may read it, or it holds no token.
+        ConfigError: it cannot be read, other users may read it, or it holds no token.
     """
     text = private_text(path, MOST_LENGTH)
     return _usable(text.strip(), f"the file {path}")
@@ -56,10 +56,10 @@ def private_text(path: Path, most_characters: int) -> str:
 
     Args:
         path: Of the file.
-        most_characters: What is behind them is not read.
+        most_characters: Maximum length; the rest is not read.
 
     Raises:
-        ConfigError: it cannot be read, or others may read it.
+        ConfigError: it cannot be read, or other users may read it.
     """
     try:
         with path.open(encoding="ascii", errors="replace") as file:
@@ -97,13 +97,13 @@ def _usable(token: str, place: str) -> str:
 
 @dataclass(frozen=True)
 class Target:
-    """What a session is to work on.
+    """Place that a session works on.
 
     Args:
         root: Folder of all pipelines' tables.
         defs: Folder of the definitions.
         environment: A file, see `ebbtide.sql.environment`.
-        gateway: URL of a gateway, that has a root and definitions of its own; the others are then not looked at.
+        gateway: URL of a gateway, that has a root and definitions of its own; root, defs and environment are then ignored.
         token_file: Holds the gateway's token.
         token_variable: Name of the variable that holds it.
     """
@@ -123,38 +123,22 @@ def open_session(target: Target) -> Session:
         ConfigError: what it is to work on is not usable.
         EbbtideError: the gateway gives none.
     """
+    session: Session
     if target.gateway is not None:
-        return _remote(target, target.gateway)
-    return _embedded(target)
+        from ebbtide.sql.remote import RemoteSession
 
-
-def _embedded(target: Target) -> Session:
+        token = None
+        if target.token_file is not None:
+            token = token_of_file(target.token_file)
+        elif target.token_variable is not None:
+            token = token_of_variable(target.token_variable, os.environ)
+        session = RemoteSession(target.gateway, token)
+        return session
     from ebbtide.paths import refuse_unusable
-    from ebbtide.sql.environment import beginning_of
+    from ebbtide.sql.environment import read_environment
     from ebbtide.sql.session import EmbeddedSession
 
     refuse_unusable("--root", target.root)
-    beginning = beginning_of(target.root, target.defs, target.environment)
-    session: Session = EmbeddedSession(
-        beginning.catalog,
-        beginning.settings,
-        further=beginning.catalogs,
-    )
+    environment = read_environment(target.environment)
+    session = EmbeddedSession(environment.catalogs(target.root, target.defs), environment.settings)
     return session
-
-
-def _remote(target: Target, url: str) -> Session:
-    from ebbtide.sql.remote import RemoteSession
-
-    session: Session = RemoteSession(url, _token_of(target))
-    return session
-
-
-def _token_of(target: Target) -> str | None:
-
-    if target.token_file is not None:
-        token: str = token_of_file(target.token_file)
-        return token
-    if target.token_variable is not None:
-        return str(token_of_variable(target.token_variable, os.environ))
-    return None

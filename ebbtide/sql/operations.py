@@ -66,7 +66,7 @@ class Whole:
 
     Args:
         result: What is known of them.
-        rows: They.
+        rows: All rows.
         page_rows: Rows of a page.
     """
 
@@ -92,8 +92,8 @@ class Batch:
     """Changes up to a position.
 
     Args:
-        rows: They.
-        position: It.
+        rows: The changes.
+        position: Position behind the last of them.
         delete: Deletes what holds the rows.
     """
 
@@ -288,7 +288,7 @@ def as_ours(error: BaseException, place: Callable[[int, int], Place] | None = No
     """Return an error of Spark's, or of a library, as one of ours.
 
     Args:
-        error: It.
+        error: Error of Spark or of a library.
         place: Returns where something was written that Spark has found at a line (from 1) and a position (from 0).
     """
     if isinstance(error, EbbtideError):

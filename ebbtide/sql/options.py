@@ -13,23 +13,31 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from ebbtide import UpsertPipeline
+from ebbtide import MaterializedView, UpsertPipeline
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.redaction import REFERENCE, is_credential
 from ebbtide.spec.kafka import KafkaSource
 from ebbtide.spec.parts import FileSource
 from ebbtide.spec.pipeline import field_path
-from ebbtide.sql.statements import Option, Options
+from ebbtide.sql.statements import Options
 
 SEQUENCE = "sequence"
 _FROM_STATEMENT = ("name", "schema", "key", "description", "source", "order", "transform")
 """Fields that a statement says by itself."""
+_FROM_VIEW = ("name", "schema_", "key", "description", "query", "inputs", "refresh")
 PROPERTIES = "properties"
 """Options whose names go on with that of a client's property, dots and all."""
 OF_CLIENTS = (f"{PROPERTIES}.", "registry.")
 """What options begin with that may name a variable in a credential's place."""
 OF_SOURCE = frozenset({*FileSource.model_fields, *KafkaSource.model_fields})
 """Options that are fields of the spec's `source`."""
+_OF_PIPELINE = {*UpsertPipeline.model_fields} - {*_FROM_STATEMENT} - OF_SOURCE
+OPTIONS = {
+    "source": sorted({*OF_SOURCE, SEQUENCE, *_OF_PIPELINE}),
+    "table": sorted({SEQUENCE, *_OF_PIPELINE}),
+    "view": [name for name in MaterializedView.model_fields if name not in _FROM_VIEW],
+}
+"""First words of the options that each kind of declaration takes: fields of its spec that its statement does not say by itself."""
 
 
 def spec_field(option: str) -> tuple[str, ...]:
@@ -89,45 +97,33 @@ def nested(options: Mapping[str, str]) -> dict[str, Any]:
     return attributes
 
 
-def refuse_unfit(given: Options, *, of_source: bool) -> None:
+def refuse_unfit(given: Options, of: str) -> None:
     """Refuse options that are no fields, or not of what the statement declares.
 
     Args:
         given: The options.
-        of_source: They are a source's.
+        of: What they are of: `source`, `table` or `view`.
 
     Raises:
         SqlError: with the option's place.
     """
     for name, option in given.items():
-        is_reference = name.startswith(OF_CLIENTS) and REFERENCE.fullmatch(option.value)
-        if not is_reference:
-            refuse_credential(name, option)
-        first, *_ = spec_field(name)
-        is_of_source = first == "source"
-        is_known = first in UpsertPipeline.model_fields and first not in _FROM_STATEMENT
-        is_known |= is_of_source or name == SEQUENCE
-        belongs = of_source or not is_of_source
-        if not (is_known and belongs):
+        is_reference = of == "source" and name.startswith(OF_CLIENTS) and REFERENCE.fullmatch(option.value)
+        if is_credential(name) and not is_reference:
             raise SqlError.of(
-                f"There is no option '{name}' of a {'source' if of_source else 'table'}, at {option.place}.",
-                allowed=", ".join(_names(of_source=of_source)),
+                f"The option '{name}' at {option.place} is a credential.",
+                allowed="options without secrets",
+                next_step="Give it to Spark by its environment (docs/security.md).",
+            )
+        allowed = OPTIONS[of]
+        first, dot, _ = name.partition(".")
+        is_known = first in allowed and not (dot and first == SEQUENCE)
+        if not is_known:
+            raise SqlError.of(
+                f"There is no option '{name}' of a {of}, at {option.place}.",
+                allowed=", ".join(allowed),
                 next_step="docs/spec.md describes each.",
             )
-
-
-def refuse_credential(name: str, option: Option) -> None:
-    """Refuse an option whose name is that of a secret.
-
-    Raises:
-        SqlError: with the option's place.
-    """
-    if is_credential(name):
-        raise SqlError.of(
-            f"The option '{name}' at {option.place} is a credential.",
-            allowed="options without secrets",
-            next_step="Give it to Spark by its environment (docs/security.md).",
-        )
 
 
 def explained(error: ValidationError | ConfigError, given: Options) -> SqlError:
@@ -156,12 +152,6 @@ def flattened(attributes: Mapping[str, Any], prefix: str = "") -> Iterator[tuple
         else:
             is_text = isinstance(value, str)
             yield _option_name(path), value if is_text else _one_line(value)
-
-
-def _names(*, of_source: bool) -> list[str]:
-    fields = [name for name in UpsertPipeline.model_fields if name not in _FROM_STATEMENT]
-    own = [*OF_SOURCE, SEQUENCE] if of_source else []
-    return sorted([*own, *fields])
 
 
 def _put(attributes: dict[str, Any], path: tuple[str, ...], value: Any) -> None:

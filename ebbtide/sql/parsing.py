@@ -1,4 +1,8 @@
-"""A statement's text to what it asks for."""
+"""Parses one statement: a table of first words to readers; each reader is a recursive descent over a `Cursor` of tokens.
+
+A reader returns None if the statement turns out to be Spark's: then the next reader tries, from the first token again. What no reader
+takes is a query or another statement of Spark, and goes there as it was written.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +67,7 @@ def _create(cursor: Cursor) -> Parsed | None:
     replaces = cursor.take("OR", "REPLACE")
     kind = cursor.take_one(ObjectKind)
     if kind is None:
-        return None  # CREATE VIEW, DATABASE and others are Spark's
+        return None  # CREATE VIEW and DATABASE, among others, are Spark's
     keeps = not replaces and cursor.take("IF", "NOT", "EXISTS")
     if_there = IfThere.FAIL
     if replaces:

@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 from ebbtide.amounts import amount
 from ebbtide.errors import SqlError
 from ebbtide.sql.operations import Batch, Changes, Listed, Output, Whole, as_ours
+from ebbtide.sql.reference import Settings
 from ebbtide.sql.references import Referring, find_references
 from ebbtide.sql.results import Result, ResultColumn, ResultKind
 from ebbtide.sql.rows import Names, WrittenRows, frame, result_columns, sink_version, write_rows
-from ebbtide.sql.settings import Settings
 from ebbtide.sql.statements import Select, SparkStatement
 
 Versions = Mapping[str, int]
@@ -97,6 +97,8 @@ def difference(before: Moment, after: Moment, key: Sequence[str]) -> DataFrame:
         after: The later.
         key: Columns of the query by which a new row replaces an old one; none: no row is an update.
     """
+    # A multiset difference in both directions: rows that stay equal cancel, and duplicates are counted. Each step costs two queries
+    # over the whole result, whatever has changed; a key only names the pairs of an old and a new row updates.
     gone = before.rows.exceptAll(after.rows)
     new = after.rows.exceptAll(before.rows)
     gone_with_sign = _with_op(gone, F.lit("-"), after)
@@ -135,10 +137,12 @@ def steps_since(
 
     Args:
         start: The first.
-        newest: Tells the tables' versions now.
-        at: Gives the query as of a moment.
+        newest: Returns the versions of the tables as they are now.
+        at: Returns the query as of a moment.
         wait: Waits a while; False: there shall be no more.
     """
+    # A single table is followed version by version, so that each of its commits is seen. Several tables have no common order of
+    # commits: each round compares the newest versions of all, and commits in between are seen as one change.
     before = start
     while True:
         versions = next_versions(before.versions, newest())

@@ -1,4 +1,4 @@
-"""Which of the catalog's tables a statement names. Spark stays the one that reads the statement: names are found by tokens.
+"""Finds the tables of the catalog that a statement names. Spark stays the one that reads the statement: names are found by tokens.
 
 What is beyond Spark's grammar is written for it: `orders$state`, and `orders VERSION AS OF 3`, `orders STEP AS OF 3`, whose views have
 names of their own.
@@ -18,7 +18,7 @@ from ebbtide.sql.tokens import Place, Statement, keyword
 
 
 class PinKind(StrEnum):
-    """What a table is pinned by."""
+    """Kind of moment that a table is pinned to."""
 
     VERSION = "VERSION"
     STEP = "STEP"
@@ -110,7 +110,7 @@ class Referring:
 def find_references(statement: Statement, names: Collection[str]) -> Referring:
     """Find the tables of a catalog in a statement.
 
-    A column of a table's name counts as that table: it then is a view more that nobody reads.
+    A column of a table's name counts as that table: it is then one unused view more.
 
     Args:
         statement: Any.

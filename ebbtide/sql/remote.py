@@ -41,7 +41,7 @@ CONNECT_S = 10
 ANSWER_S = 30
 """How long it may take to answer, beside what it was asked to wait."""
 CONNECTIONS = 4
-"""Kept open: one waits for rows, one cancels, one completes, one tells that the session is in use."""
+"""Kept open: one waits for rows, one cancels, one completes, one sends heartbeats."""
 UNAVAILABLE = (502, 503, 504)
 """What is in front of a gateway says so where that does not answer."""
 TO_DO = "See whether it runs and is reached from here. Its queries are cancelled when it ends, its jobs go on."

@@ -82,7 +82,7 @@ class OperationStatus(StrEnum):
 
 
 class CompletionKind(StrEnum):
-    """What a completion is."""
+    """Kind of a completion."""
 
     KEYWORD = "keyword"
     TABLE = "table"
@@ -98,7 +98,7 @@ class Completion:
     Args:
         text: The whole word.
         start: Where the word begins, an offset of what was typed.
-        kind: What it is.
+        kind: Kind of the word.
     """
 
     text: str

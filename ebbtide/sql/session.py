@@ -1,34 +1,83 @@
-"""A session in this process, and what each statement does in it: from the catalog's files at once, as a job, or by Spark."""
+"""A session in this process: catalogs, settings, jobs and Spark, and what each statement does with them."""
 
 from __future__ import annotations
 
+import secrets
 import shutil
+import tempfile
+import threading
 from collections.abc import Callable, Mapping
 from functools import partial, singledispatch
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ebbtide import load
 from ebbtide.errors import SqlError
 from ebbtide.sql import statements as ast
 from ebbtide.sql.catalog import Catalog, Filled, kind_of, refuse_shared_tables, written
-from ebbtide.sql.declare import create_function, create_source, create_table, drop
+from ebbtide.sql.declare import create_function, create_source, create_table, drop, register
 from ebbtide.sql.fill import plan_insert, write_filling
 from ebbtide.sql.jobs import Jobs, JobStatus
+from ebbtide.sql.judging.reading import Rights
 from ebbtide.sql.listing import catalogs, columns, completions, describe, fits, show, show_create
 from ebbtide.sql.operations import Listed, Output, RunningOperation, Whole
 from ebbtide.sql.parsing import parse, parse_text
+from ebbtide.sql.reference import SPARK, Settings
 from ebbtide.sql.results import Completion, Result, ResultColumn, ResultKind, Row
 from ebbtide.sql.statements import ObjectKind
 from ebbtide.sql.tokens import Statement
 from ebbtide.sql.views import plan_view, write_view
-from ebbtide.sql.workspace import Workspace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ebbtide.sql.judging.judge import Judge
 
-class EmbeddedSession(Workspace):
-    """See `ebbtide.sql.results.Session`; its arguments are those of a workspace."""
+
+class EmbeddedSession:
+    """What the statements of a session work on: catalogs, settings, jobs, and Spark, which is started when first needed.
+
+    Args:
+        catalogs: Catalogs by name; the first is in use, USE changes that.
+        settings: What it begins with.
+        start_spark: Gives a Spark session of its own. Default: one of this process's JVM, started if there is none.
+        client: Name of the gateway's client that has it: jobs that it begins are recorded as that client's.
+        rights: What its statements may do. Default: all but to change what pipelines own.
+    """
+
+    def __init__(
+        self,
+        catalogs: Mapping[str, Catalog],
+        settings: Mapping[str, str],
+        *,
+        start_spark: Callable[[], SparkSession] | None = None,
+        client: str = "",
+        rights: Rights | None = None,
+    ) -> None:
+        self.id = secrets.token_hex(8)
+        self.catalogs = dict(catalogs)
+        self.catalog_name = next(iter(catalogs))
+        self._settings = Settings(settings)
+        self.client = client
+        self._start_spark = start_spark or (lambda: new_spark_session(self.folder / "spark.log"))
+        self.rights = rights or Rights()
+        self._spark: SparkSession | None = None
+        self._judge: Judge | None = None
+        self._starting = threading.Lock()
+        self._analysing = threading.Lock()
+        self.folder = Path(tempfile.mkdtemp(prefix="ebbtide-sql-"))
+        self.operations: dict[str, RunningOperation] = {}
+        """Statements that are executed and not closed, by id."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalog in use."""
+        return self.catalogs[self.catalog_name]
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Its settings, credentials masked."""
+        return self._settings.shown()
 
     def execute(self, statement: str) -> RunningOperation:
         """Begin to execute one statement."""
@@ -51,6 +100,109 @@ class EmbeddedSession(Workspace):
         self.operations.pop(operation, None)
         shutil.rmtree(self.folder / operation, ignore_errors=True)
 
+    def spark(self) -> SparkSession:
+        """Return its Spark session; started now if it was not."""
+        from ebbtide.sql.judging.judge import Judge  # only once Spark is needed
+
+        with self._starting:
+            if self._spark is None:
+                spark = self._start_spark()
+                for key, value in self._settings.of_spark().items():
+                    spark.conf.set(key, value)
+                self._judge = Judge(spark, self.rights, self.catalogs, lambda: self.catalog)
+                self._spark = spark
+            return self._spark
+
+    def judge(self) -> Judge:
+        """Return what judges the statements that its Spark session is to execute."""
+        self.spark()
+        assert self._judge is not None  # noqa: S101 - made with the session
+        return self._judge
+
+    def interrupt(self, operation: str) -> None:
+        """End what Spark does for an operation."""
+        if self._spark is not None:
+            self._spark.sparkContext.cancelJobsWithTag(operation)
+
+    @property
+    def jobs(self) -> Jobs:
+        """The jobs below the root of the catalog in use."""
+        return Jobs(self.catalog.root)
+
+    def set(self, key: str, value: str) -> None:
+        """Change a setting; Spark's also where Spark was started.
+
+        Raises:
+            SqlError: there is none of that name, or it does not take the value.
+        """
+        self._settings.set(key, value)
+        if self._spark is not None and key.startswith(SPARK):
+            self._spark.conf.set(key, value)
+
+    def reset(self, key: str | None) -> None:
+        """Bring a setting, or all, back to what the session began with.
+
+        Raises:
+            SqlError: there is none of that name.
+        """
+        before = self._settings.of_spark()
+        self._settings.reset(key)
+        now = self._settings.of_spark()
+        if self._spark is None:
+            return
+        for gone in before.keys() - now.keys():
+            self._spark.conf.unset(gone)
+        for name, value in now.items():
+            if before.get(name) != value:
+                self._spark.conf.set(name, value)
+
+    def query(self, asked: ast.Select | ast.SparkStatement, operation: str) -> Output:
+        """Execute what Spark executes.
+
+        Args:
+            asked: The statement.
+            operation: Id of what executes it.
+        """
+        from ebbtide.sql.query import Queries  # only once Spark is needed
+        from ebbtide.sql.rows import Names
+
+        spark = self.spark()
+        spark.sparkContext.addJobTag(operation)  # the tags of Spark sessions are known to their threads alone
+        # Each session has a pool: a large query of one does not hold up the others.
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.id)
+        names = Names(self.catalog.root, self.catalog.entries())
+        admit = partial(self._admit, asked.statement)
+        queries = Queries(spark, names, self._settings, self.folder / operation, admit, self._analysing)
+        return queries.execute(asked)
+
+    def _admit(self, statement: Statement, text: str) -> None:
+        """Let a statement come to Spark, with the functions that it calls; these are imported only then.
+
+        Args:
+            statement: As it was written.
+            text: As Spark is to execute it.
+        """
+        self.judge().judge(text)
+        register(self.spark(), self.catalog, statement)
+
+
+def new_spark_session(log_file: Path | None = None) -> SparkSession:
+    """Return a Spark session of its own in this process's JVM; for queries of any kind, not for steps.
+
+    Args:
+        log_file: Takes what the JVM writes, if it is started here. Default: this process's output.
+    """
+    from ebbtide import build_session
+    from ebbtide.runtime.session import sigint_kept
+
+    settings = {
+        "spark.driver.extraJavaOptions": "",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.scheduler.mode": "FAIR",
+    }
+    with sigint_kept():
+        return build_session("ebbtide-sql", settings, log_file).newSession()
+
 
 _DECLARING: Mapping[type, Callable[[Catalog, Any], str]] = {
     ast.CreateSource: create_source,
@@ -62,7 +214,7 @@ _DECLARING: Mapping[type, Callable[[Catalog, Any], str]] = {
 
 
 @singledispatch
-def answer(asked: Any, session: Workspace, operation: str) -> Output:
+def answer(asked: Any, session: EmbeddedSession, operation: str) -> Output:
     """Do what a statement asks for.
 
     Args:
@@ -78,12 +230,12 @@ def answer(asked: Any, session: Workspace, operation: str) -> Output:
 
 @answer.register(ast.Select)
 @answer.register(ast.SparkStatement)
-def _(asked: ast.Select | ast.SparkStatement, session: Workspace, operation: str) -> Output:
+def _(asked: ast.Select | ast.SparkStatement, session: EmbeddedSession, operation: str) -> Output:
     return session.query(asked, operation)
 
 
 @answer.register
-def _(asked: ast.Describe, session: Workspace, operation: str) -> Output:
+def _(asked: ast.Describe, session: EmbeddedSession, operation: str) -> Output:
     described = describe(session.catalog.entries(), asked.name.lower())
     if described is None:
         return session.query(ast.SparkStatement(asked.statement), operation)
@@ -91,7 +243,7 @@ def _(asked: ast.Describe, session: Workspace, operation: str) -> Output:
 
 
 @answer.register
-def _(asked: ast.Explain, session: Workspace, operation: str) -> Output:
+def _(asked: ast.Explain, session: EmbeddedSession, operation: str) -> Output:
     explained = parse(asked.statement)
     if isinstance(explained, ast.Insert):
         filling = plan_insert(session.catalog, explained)
@@ -107,7 +259,7 @@ def _(asked: ast.Explain, session: Workspace, operation: str) -> Output:
 
 
 @answer.register
-def _(asked: ast.Show, session: Workspace, operation: str) -> Output:
+def _(asked: ast.Show, session: EmbeddedSession, operation: str) -> Output:
     if asked.what is ast.Shown.CATALOGS:
         return _listed(*catalogs(session.catalogs, session.catalog_name, asked.pattern))
     if asked.what is not ast.Shown.JOBS:
@@ -123,7 +275,7 @@ def _(asked: ast.Show, session: Workspace, operation: str) -> Output:
 
 
 @answer.register
-def _(asked: ast.ShowCreate, session: Workspace, operation: str) -> Output:
+def _(asked: ast.ShowCreate, session: EmbeddedSession, operation: str) -> Output:
     entry = session.catalog.entries().get(asked.name.lower())
     if entry is None or kind_of(entry) is not asked.kind:
         raise SqlError.of(
@@ -135,7 +287,7 @@ def _(asked: ast.ShowCreate, session: Workspace, operation: str) -> Output:
 
 
 @answer.register
-def _(asked: ast.SetOption, session: Workspace, operation: str) -> Output:
+def _(asked: ast.SetOption, session: EmbeddedSession, operation: str) -> Output:
     if asked.key is None or asked.value is None:
         rows: list[Row] = []
         for key, value in session.settings.items():
@@ -147,13 +299,13 @@ def _(asked: ast.SetOption, session: Workspace, operation: str) -> Output:
 
 
 @answer.register
-def _(asked: ast.Reset, session: Workspace, operation: str) -> Output:
+def _(asked: ast.Reset, session: EmbeddedSession, operation: str) -> Output:
     session.reset(asked.key)
     return _done("Reset all settings." if asked.key is None else f"Reset '{asked.key}'.")
 
 
 @answer.register
-def _(asked: ast.Use, session: Workspace, operation: str) -> Output:
+def _(asked: ast.Use, session: EmbeddedSession, operation: str) -> Output:
     if asked.catalog not in session.catalogs:
         raise SqlError.of(
             "There is no such catalog.",
@@ -172,7 +324,7 @@ def _(asked: ast.Use, session: Workspace, operation: str) -> Output:
 
 @answer.register(ast.Insert)
 @answer.register(ast.StatementSet)
-def _(asked: ast.Insert | ast.StatementSet, session: Workspace, operation: str) -> Output:
+def _(asked: ast.Insert | ast.StatementSet, session: EmbeddedSession, operation: str) -> Output:
     """Make pipelines of statements, and begin a job that runs them; all are checked before any is written."""
     inserts = (asked,) if isinstance(asked, ast.Insert) else asked.inserts
     fillings = [plan_insert(session.catalog, insert) for insert in inserts]
@@ -192,7 +344,7 @@ def _(asked: ast.Insert | ast.StatementSet, session: Workspace, operation: str) 
 
 
 @answer.register
-def _(asked: ast.StopJob, session: Workspace, operation: str) -> Output:
+def _(asked: ast.StopJob, session: EmbeddedSession, operation: str) -> Output:
     job = session.jobs.get(asked.job)
     if session.rights.stops_own_jobs_only and job.started_by != session.client:
         raise SqlError.of(
@@ -206,7 +358,7 @@ def _(asked: ast.StopJob, session: Workspace, operation: str) -> Output:
 
 
 @answer.register
-def _(asked: ast.CreateView, session: Workspace, operation: str) -> Output:
+def _(asked: ast.CreateView, session: EmbeddedSession, operation: str) -> Output:
     planned = plan_view(session.catalog, asked, partial(_spark_for, session, asked.query))
     if planned is None:
         return _done(f"There is a materialized view '{asked.name}' already.")
@@ -220,7 +372,7 @@ def _(asked: ast.CreateView, session: Workspace, operation: str) -> Output:
 
 
 @answer.register
-def _(asked: ast.RefreshView, session: Workspace, operation: str) -> Output:
+def _(asked: ast.RefreshView, session: EmbeddedSession, operation: str) -> Output:
     entry = session.catalog.pipeline(asked.name.lower())
     if kind_of(entry) is not ObjectKind.MATERIALIZED_VIEW:
         raise SqlError.of(
@@ -238,7 +390,7 @@ def _is_running(jobs: Jobs, pipeline: str) -> bool:
     return any(job.status is JobStatus.RUNNING for job in of_pipeline)
 
 
-def _spark_for(session: Workspace, query: Statement) -> SparkSession:
+def _spark_for(session: EmbeddedSession, query: Statement) -> SparkSession:
     """Return the Spark session for a view's query.
 
     Raises:

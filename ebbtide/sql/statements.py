@@ -1,4 +1,4 @@
-"""What a statement asks for: those of ours, each a class; all others are Spark's."""
+"""Parsed statements: a class for each kind of ours, and one for all that Spark executes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Declaration:
     Args:
         name: Its own.
         columns: As DDL.
-        key: Names of those that tell its rows apart.
+        key: Names of the columns that identify a row.
         options: Of WITH.
         comment: For people.
         if_there: See there.
@@ -85,7 +85,7 @@ class CreateView:
     Args:
         name: Of the view.
         query: The SELECT, as it was written.
-        key: Names of the columns that tell its rows apart; none: those that the query shows.
+        key: Names of the columns that identify a row; none: those that follow from the query.
         refresh: `ON CHANGE`, `MANUAL`, or the interval of EVERY.
         options: Of WITH.
         comment: For people.

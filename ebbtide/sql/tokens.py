@@ -234,7 +234,7 @@ class Cursor:
     """Stands at a token of a statement.
 
     Args:
-        statement: It.
+        statement: Statement that is read, token by token.
     """
 
     def __init__(self, statement: Statement) -> None:
@@ -280,7 +280,7 @@ class Cursor:
         """Read some keywords.
 
         Raises:
-            SqlSyntaxError: others come next.
+            SqlSyntaxError: other words come next.
         """
         if not self.take(*words):
             self.refuse(" ".join(words))

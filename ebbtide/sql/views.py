@@ -29,9 +29,9 @@ from ebbtide.sql.catalog import (
     write_pipeline,
     written,
 )
-from ebbtide.sql.options import explained, nested, refuse_credential, texts
+from ebbtide.sql.options import explained, nested, refuse_unfit, texts
 from ebbtide.sql.references import find_references
-from ebbtide.sql.statements import CreateView, IfThere, ObjectKind, Options
+from ebbtide.sql.statements import CreateView, IfThere, ObjectKind
 from ebbtide.sql.tokens import Statement
 
 if TYPE_CHECKING:
@@ -39,10 +39,7 @@ if TYPE_CHECKING:
 
 
 VIEW = "ebbtide.dagster.MaterializedView"
-"""What the file of a view says that it is."""
-FROM_STATEMENT = ("name", "schema_", "key", "description", "query", "inputs", "refresh")
-"""Fields of the spec that a statement says by itself."""
-OPTIONS = tuple(name for name in MaterializedView.model_fields if name not in FROM_STATEMENT)
+"""The `type` that the file of a view has."""
 DROP_WAITS_S = 5.0
 """How long after its last sign of life a run on another machine keeps a view from being dropped."""
 
@@ -96,7 +93,7 @@ def plan_view(catalog: Catalog, asked: CreateView, spark: Callable[[], SparkSess
     kind = existing_kind(entries, name, ObjectKind.MATERIALIZED_VIEW.lower(), asked.if_there)
     if kind is not None and asked.if_there is IfThere.KEEP:
         return None
-    _refuse_unfit_options(asked.options)
+    refuse_unfit(asked.options, "view")
     tables = _tables(entries, asked.query)
     _refuse_cycle(entries, name, list(tables))
     analysis = _analysed(spark(), asked.query, tables)
@@ -128,7 +125,7 @@ def drop_view(catalog: Catalog, entry: Filled) -> None:
     ledger = plan.at("ledger")
     if log.versions(ledger):
         with Lease(ledger, entry.name, DROP_WAITS_S):
-            pass  # nobody else has it
+            pass  # no other run has it
     delete(plan.root)
     remove_definition(entry.location / PIPELINE)
 
@@ -141,17 +138,6 @@ def users_of(entries: Mapping[str, Entry], name: str) -> list[str]:
 def _inputs_of_views(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
     specs = {name: entry.spec for name, entry in entries.items() if isinstance(entry, Filled)}
     return {name: spec.inputs for name, spec in specs.items() if isinstance(spec, MaterializedView)}
-
-
-def _refuse_unfit_options(given: Options) -> None:
-    for name, option in given.items():
-        refuse_credential(name, option)
-        if name.partition(".")[0] not in OPTIONS:
-            raise SqlError.of(
-                f"There is no option '{name}' of a view, at {option.place}.",
-                allowed=", ".join(OPTIONS),
-                next_step="docs/spec.md describes each.",
-            )
 
 
 def _tables(entries: Mapping[str, Entry], query: Statement) -> dict[str, Filled]:
@@ -175,7 +161,7 @@ def _tables(entries: Mapping[str, Entry], query: Statement) -> dict[str, Filled]
 
 
 def _refuse_cycle(entries: Mapping[str, Entry], name: str, inputs: list[str]) -> None:
-    """Refuse a view that reads itself, by way of others perhaps."""
+    """Refuse a view that reads itself, directly or through other views."""
     inputs_of = _inputs_of_views(entries)
     ways = [[table] for table in inputs]
     while ways:
@@ -267,7 +253,7 @@ def refresh_of(text: str) -> str | dict[str, str]:
 
 
 def _refuse_other_columns(catalog: Catalog, existing: Filled, view: MaterializedView) -> None:
-    """Refuse to replace a view that has rows by one whose rows are others."""
+    """Refuse to replace a view that has rows by one with different rows."""
     plan = Plan.under(catalog.root, existing.spec)
     if not log.versions(plan.at("state")):
         return

@@ -94,7 +94,7 @@ def test_sessions_are_over_the_definitions_and_the_root_that_it_was_given(tmp_pa
 
 
 def test_environment_is_given_to_every_session(tmp_path):
-    pytest.importorskip("ebbtide.sql.environment")
+    pytest.importorskip("ebbtide.sql.catalog")
     (tmp_path / "environment.yaml").write_text("settings: {max-rows: 7, page-rows: 8}\n")
     with running(tmp_path, "--environment", "environment.yaml") as (_, url):
         session = RemoteSession(url, settings={"page-rows": "9"})

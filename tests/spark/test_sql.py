@@ -27,7 +27,7 @@ def catalog(home):
 
 @pytest.fixture(scope="module")
 def session(spark, catalog):
-    session = EmbeddedSession(catalog, {"poll-interval": "1"}, start_spark=spark.newSession)
+    session = EmbeddedSession({"default": catalog}, {"poll-interval": "1"}, start_spark=spark.newSession)
     yield session
     session.close()
 
@@ -126,7 +126,7 @@ def test_rows_beyond_the_most_are_cut_off_and_said(do, session):
 
 def test_reset_gives_spark_what_the_session_began_with(spark, catalog):
     begun_with = {"spark.sql.shuffle.partitions": "7"}
-    session = EmbeddedSession(catalog, begun_with, start_spark=spark.newSession)
+    session = EmbeddedSession({"default": catalog}, begun_with, start_spark=spark.newSession)
     settings = session.spark().conf
     default = settings.get("spark.sql.ansi.enabled")
     for reset in ("RESET", "RESET spark.sql.shuffle.partitions; RESET spark.sql.ansi.enabled"):

@@ -35,7 +35,7 @@ def catalog(spark, tmp_path_factory):
     """A catalog with a table of two steps."""
     home = tmp_path_factory.mktemp("clients")
     catalog = Catalog(str(home / "root"), home / "defs")
-    session = EmbeddedSession(catalog, {}, start_spark=spark.newSession)
+    session = EmbeddedSession({"default": catalog}, {}, start_spark=spark.newSession)
     source = write(
         home / "in",
         [change("+I", 1, "a", 1), change("+I", 2, "b", 2)],
@@ -55,7 +55,7 @@ def catalog(spark, tmp_path_factory):
 
 def test_statements_give_the_same_here_and_through_the_gateway(spark, catalog):
     def open_session(settings):
-        return EmbeddedSession(catalog, settings, start_spark=spark.newSession)
+        return EmbeddedSession({"default": catalog}, settings, start_spark=spark.newSession)
 
     statements = STATEMENTS.split(";")
     assert len(statements) >= 60

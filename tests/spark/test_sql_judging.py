@@ -14,8 +14,8 @@ from ebbtide.errors import EbbtideError
 from ebbtide.runtime.driver import run
 from ebbtide.sql.catalog import Catalog
 from ebbtide.sql.fill import plan_insert, write_filling
-from ebbtide.sql.gateway.roles import refuse_writing
-from ebbtide.sql.judging.names import Rights
+from ebbtide.sql.gateway.clients import refuse_writing
+from ebbtide.sql.judging.reading import Rights
 from ebbtide.sql.parsing import parse_text
 from ebbtide.sql.session import EmbeddedSession
 
@@ -36,7 +36,7 @@ def catalog(spark, home):
     """A pipeline `kept` with rows."""
     catalog = Catalog(str(home / "root"), home / "defs")
     write(home / "in", [change("+I", 1, "a", 1), change("+I", 2, "b", 2)])
-    session = EmbeddedSession(catalog, {}, start_spark=spark.newSession)
+    session = EmbeddedSession({"default": catalog}, {}, start_spark=spark.newSession)
     session.execute(SOURCE.format(folder=home / "in")).result(60)
     session.execute("CREATE TABLE kept (id BIGINT NOT NULL, v STRING, seq BIGINT, PRIMARY KEY (id))").result(60)
     write_filling(catalog, plan_insert(catalog, parse_text("INSERT INTO kept SELECT * FROM log")))
@@ -52,7 +52,7 @@ def opened(spark, catalog):
     sessions = []
 
     def opened(rights):
-        session = EmbeddedSession(catalog, {}, start_spark=spark.newSession, rights=rights)
+        session = EmbeddedSession({"default": catalog}, {}, start_spark=spark.newSession, rights=rights)
         sessions.append(session)
         return session
 
@@ -302,5 +302,5 @@ def test_every_function_of_spark_that_is_not_for_values_is_reviewed(opened):
 
 
 def _refused(judge):
-    groups = judge._groups
+    groups = judge._parser.function_groups
     return groups.keys() - judge._reading().functions

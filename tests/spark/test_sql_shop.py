@@ -27,7 +27,7 @@ NAMES = {"customers", "orders", "order_items", "price_list", "order_balances"}
 def test_table_of_the_script_equals_the_source_database(spark, tmp_path):
     write(tmp_path / "in", shop_lines("price_list"))
     catalog = Catalog(str(tmp_path / "root"), tmp_path / "defs")
-    session = EmbeddedSession(catalog, {})
+    session = EmbeddedSession({"default": catalog}, {})
     *declarations, filling = split(SCRIPT.read_text())
     for declaration in declarations:
         session.execute(declaration.text.replace("data/shop/capture", str(tmp_path / "in"))).result(60)

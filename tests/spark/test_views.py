@@ -292,7 +292,7 @@ def test_view_is_declared_explained_filled_and_dropped_in_sql(filled):
         folder = catalog.folder / name
         folder.mkdir(parents=True)
         (folder / "defs.yaml").write_text(json.dumps({"type": "ebbtide.UpsertPipeline", "attributes": given}))
-    session = EmbeddedSession(catalog, {}, start_spark=filled.spark.newSession)
+    session = EmbeddedSession({"default": catalog}, {}, start_spark=filled.spark.newSession)
 
     def do(text):
         operation = session.execute(text)

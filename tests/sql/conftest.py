@@ -21,7 +21,7 @@ def catalog(tmp_path: Path) -> Catalog:
 @pytest.fixture
 def session(catalog: Catalog):
     """A session over it that has started no Spark."""
-    session = EmbeddedSession(catalog, {})
+    session = EmbeddedSession({"default": catalog}, {})
     yield session
     session.close()
 

@@ -8,10 +8,9 @@ import pytest
 from gateway_support import TOKEN, serving, until
 
 from ebbtide.errors import ConfigError
-from ebbtide.sql.gateway import Limits, audit
-from ebbtide.sql.gateway.audit import UNREADABLE, Audit
+from ebbtide.sql.gateway import Limits, clients
+from ebbtide.sql.gateway.clients import UNREADABLE, Audit, Role
 from ebbtide.sql.gateway.guard import Client, Known, known_token
-from ebbtide.sql.gateway.roles import Role
 from ebbtide.sql.operations import RunningOperation
 
 READERS = "token-of-a-reader-for-tests"
@@ -200,8 +199,8 @@ def test_line_that_a_full_disk_cut_does_not_spoil_the_next(file, monkeypatch):
     written = Audit(file)
     write = os.write
     with monkeypatch.context() as cut:
-        cut.setattr(audit.os, "write", lambda descriptor, data: write(descriptor, data[:7]))
-        with pytest.raises(audit.Refusal):
+        cut.setattr(clients.os, "write", lambda descriptor, data: write(descriptor, data[:7]))
+        with pytest.raises(clients.Refusal):
             written.write({"outcome": "begun"})
     written.write({"outcome": "done"})
     torn, whole = file.read_text().splitlines()
@@ -225,8 +224,8 @@ def test_lines_of_many_at_once_are_whole(file):
 
 
 @pytest.mark.parametrize("is_over", [False, True])
-def test_end_of_an_operation_is_told_once(is_over):
-    may_end, told = threading.Event(), []
+def test_end_of_an_operation_is_reported_once(is_over):
+    may_end, reported = threading.Event(), []
     operation = RunningOperation(on_cancel=lambda id_: None, on_close=lambda id_: None)
     if is_over:
         may_end.set()
@@ -238,7 +237,7 @@ def test_end_of_an_operation_is_told_once(is_over):
     operation.start(fails)
     if is_over:
         until(lambda: operation.status == "FAILED" and operation._is_over.is_set())
-    operation.when_over(lambda: told.append(operation.status))
+    operation.when_over(lambda: reported.append(operation.status))
     may_end.set()
-    until(lambda: told)
-    assert told == ["FAILED"]
+    until(lambda: reported)
+    assert reported == ["FAILED"]

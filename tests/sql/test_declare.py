@@ -71,7 +71,7 @@ def test_function_is_declared_and_dropped(do):
 
 
 @pytest.mark.parametrize(
-    ("statement", "told"),
+    ("statement", "says"),
     [
         ("CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH (format = debezium)", "source: Field required"),
         ("CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH (path = x)", "format: Field required"),
@@ -130,14 +130,14 @@ def test_function_is_declared_and_dropped(do):
         ("QUIT", "client's to do"),
     ],
 )
-def test_what_is_not_usable_is_refused_before_a_file_is_written(do, catalog, statement, told):
-    with pytest.raises(EbbtideError, match=re.escape(told)):
+def test_what_is_not_usable_is_refused_before_a_file_is_written(do, catalog, statement, says):
+    with pytest.raises(EbbtideError, match=re.escape(says)):
         do(statement)
     assert not list(catalog.folder.rglob("*.yaml"))
 
 
 @pytest.mark.parametrize("option", ["password", "source.secret_key", "api-token"])
-def test_credential_in_an_option_is_refused_and_not_told(do, option):
+def test_credential_in_an_option_is_refused_and_not_shown(do, option):
     with pytest.raises(SqlError) as raised:
         do(f"CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH ('{option}' = 'hunter2-secret')")
     assert "hunter2" not in str(raised.value)
@@ -155,14 +155,14 @@ def test_settings_are_set_shown_and_reset(do):
 
 
 @pytest.mark.usefixtures("declared")
-def test_a_name_that_is_there_twice_and_a_file_that_is_not_usable_are_told(do, catalog):
+def test_a_name_that_is_there_twice_and_a_file_that_is_not_usable_are_refused(do, catalog):
     other = catalog.folder / "group" / "log" / "source.yaml"
     other.parent.mkdir(parents=True)
     other.write_text(yaml.safe_dump({"columns": "id INT", "key": ["id"]}))
     with pytest.raises(SqlError, match="The name 'log' is there twice"):
         do("SHOW TABLES")
     other.write_text("colums: id INT")
-    with pytest.raises(ConfigError, match=r"log/source.yaml' is not usable. Got: colums"):
+    with pytest.raises(ConfigError, match=r"log/source.yaml' is not usable. Got: log: colums"):
         do("SHOW TABLES")
 
 

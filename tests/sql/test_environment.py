@@ -2,7 +2,7 @@ import pytest
 
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.sql.catalog import Declared, DeclaredKind
-from ebbtide.sql.environment import Environment, beginning_of, read_environment
+from ebbtide.sql.environment import Environment, read_environment
 from ebbtide.sql.session import EmbeddedSession
 
 
@@ -19,7 +19,7 @@ settings: {max-rows: 100}
         (
             Declared(DeclaredKind.SOURCE, "log", "id BIGINT", ("id",), {"path": "in", "header": "true"}),
             Declared(DeclaredKind.FUNCTION, "tidy", target="rules:tidy"),
-            Declared(DeclaredKind.FUNCTION, "mask", target="rules:mask", is_deterministic=True),
+            Declared(DeclaredKind.FUNCTION, "mask", target="rules:mask", deterministic=True),
         ),
         {"day": "2026-01-01"},
         {"max-rows": "100"},
@@ -31,25 +31,25 @@ def test_no_file_says_nothing():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "says"),
     [
-        ("tables: {}", "Got: tables. Allowed: sources, functions, variables, settings"),
+        ("tables: {}", "Got: tables: Extra.* Allowed: sources, functions, variables, settings, catalogs"),
         ("sources: [a]", "sources"),
-        ("sources: {a: {colums: x}}", "sources.a: colums"),
-        ("functions: {f: {module: x}}", "functions.f: module"),
-        ("catalogs: {Lab: lab/defs}", "catalogs: Lab. Allowed: lower-case letters"),
-        ("catalogs: {default: lab/defs}", "catalogs: default. .* not 'default', the session's own"),
-        ("catalogs: {1: lab/defs}", "catalogs: 1. Allowed: lower-case letters"),
-        ("catalogs: {lab: {root: lab}}", "catalogs.lab: no defs. Allowed: defs, root"),
-        ("catalogs: {lab: {folder: lab}}", "catalogs.lab: folder. Allowed: defs, root"),
+        ("sources: {a: {colums: x}}", "a: colums. Allowed: columns, key, options, comment"),
+        ("functions: {f: {module: x}}", "f: module. Allowed: target, deterministic"),
+        ("catalogs: {Lab: lab/defs}", "catalogs.Lab.*: lower-case letters"),
+        ("catalogs: {default: lab/defs}", "catalogs.default.*not 'default', the session's own"),
+        ("catalogs: {1: lab/defs}", "catalogs.1.*: Input should be a valid string"),
+        ("catalogs: {lab: {root: lab}}", "catalogs.lab.defs: Field required"),
+        ("catalogs: {lab: {folder: lab}}", "catalogs.lab.folder: Extra"),
         ("- a", "the file"),
         ("{", "cannot be read"),
     ],
 )
-def test_what_must_not_be_there_is_refused(tmp_path, text, said):
+def test_what_must_not_be_there_is_refused(tmp_path, text, says):
     file = tmp_path / "env.yaml"
     file.write_text(text)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=says):
         read_environment(file)
 
 
@@ -74,8 +74,9 @@ catalogs:
   lab: {{defs: {tmp_path / "lab"}, root: {tmp_path / "lab_root"}}}
   empty: {tmp_path / "empty"}
 """)
-    beginning = beginning_of(str(tmp_path / "root"), str(tmp_path / "defs"), file)
-    session = EmbeddedSession(beginning.catalog, beginning.settings, further=beginning.catalogs)
+    environment = read_environment(file)
+    catalogs = environment.catalogs(str(tmp_path / "root"), str(tmp_path / "defs"))
+    session = EmbeddedSession(catalogs, environment.settings)
     yield session
     session.close()
 
@@ -97,14 +98,14 @@ def test_catalogs_of_the_file_are_listed_and_used(session, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "says"),
     [
         ("nope", "There is no such catalog. Got: nope. Allowed: default, same, lab, empty"),
         ("same", "The catalog 'default' has a pipeline of one name, and the same root. Got: orders"),
     ],
 )
-def test_catalog_that_is_not_there_or_would_share_tables_is_refused(session, name, told):
-    with pytest.raises(SqlError, match=told):
+def test_catalog_that_is_not_there_or_would_share_tables_is_refused(session, name, says):
+    with pytest.raises(SqlError, match=says):
         session.execute(f"USE {name}").result(60)
     assert session.catalog_name == "default"
 

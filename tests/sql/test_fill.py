@@ -109,7 +109,7 @@ def test_default_of_the_source_is_not_lost_where_the_table_has_none(do, catalog,
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "says"),
     [
         ("SELECT id, rand(), 1 FROM log", "rand"),
         ("SELECT id, nope, 1 FROM log", "nope"),
@@ -118,11 +118,11 @@ def test_default_of_the_source_is_not_lost_where_the_table_has_none(do, catalog,
         ("SELECT id, explode(array(v)), 1 FROM log", "explode"),
     ],
 )
-def test_expression_that_is_not_over_a_row_is_refused(do, catalog, query, told):
+def test_expression_that_is_not_over_a_row_is_refused(do, catalog, query, says):
     do(SELECTED)
     with pytest.raises(SqlError) as raised:
         filled(catalog, f"INSERT INTO shown {query}")
-    assert told in str(raised.value)
+    assert says in str(raised.value)
 
 
 def test_the_same_statement_again_finds_the_pipeline_and_another_is_refused(catalog):
@@ -145,14 +145,14 @@ def test_statement_set_is_checked_whole_before_anything_is_written(do, catalog):
     assert catalog.pipelines() == {}
 
 
-def test_plan_is_told_and_nothing_is_done(do, catalog):
+def test_plan_is_shown_and_nothing_is_done(do, catalog):
     [[plan]] = do("EXPLAIN INSERT INTO kept SELECT id, v, at FROM log")
     assert yaml.safe_load(plan)["name"] == "kept"
     assert catalog.pipelines() == {}
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "says"),
     [
         ("SELECT id, v, at FROM nope", "There is no source 'nope'. Allowed: log"),
         ("SELECT id, v, at FROM kept", "There is no source 'kept'"),
@@ -175,14 +175,14 @@ def test_plan_is_told_and_nothing_is_done(do, catalog):
         ("SELECT , id, v, at FROM log", "cannot be read. Got: SELECT ,."),
     ],
 )
-def test_query_that_no_pipeline_can_apply_is_refused(catalog, query, told):
+def test_query_that_no_pipeline_can_apply_is_refused(catalog, query, says):
     with pytest.raises(SqlError) as raised:
         filled(catalog, f"INSERT INTO kept {query}")
-    assert told in str(raised.value)
+    assert says in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("into", "told"),
+    ("into", "says"),
     [
         ("nope", "There is no table 'nope'. Got: nothing of this name"),
         ("log", "There is no table 'log'. Got: a source"),
@@ -191,10 +191,10 @@ def test_query_that_no_pipeline_can_apply_is_refused(catalog, query, told):
         ("kept (id, v, v)", "are not the table's"),
     ],
 )
-def test_table_that_cannot_be_filled_is_refused(catalog, into, told):
+def test_table_that_cannot_be_filled_is_refused(catalog, into, says):
     with pytest.raises(SqlError) as raised:
         filled(catalog, f"INSERT INTO {into} SELECT id, v, at FROM log")
-    assert told in str(raised.value)
+    assert says in str(raised.value)
 
 
 def test_pipeline_with_a_condition_is_not_the_one_of_the_same_statement_without(do, catalog):

@@ -69,9 +69,9 @@ def test_script_through_the_gateway_gives_what_the_session_gives(tmp_path):
 
     def of(folder):
         catalog = Catalog(str(folder / "root"), folder / "defs")
-        return lambda settings: EmbeddedSession(catalog, settings, start_spark=no_spark)
+        return lambda settings: EmbeddedSession({"default": catalog}, settings, start_spark=no_spark)
 
-    def told(operation, folder):
+    def answers(operation, folder):
         return repr(all_of(operation)).replace(str(folder), "FOLDER")
 
     with serving(of(there_folder)) as gateway:
@@ -79,7 +79,7 @@ def test_script_through_the_gateway_gives_what_the_session_gives(tmp_path):
         assert len(SCRIPT) > 40
         for statement in SCRIPT:
             here, there = direct.execute(statement), remote.execute(statement)
-            assert told(there, there_folder) == told(here, here_folder), statement
+            assert answers(there, there_folder) == answers(here, here_folder), statement
             there.close()
             assert (remote.settings, remote.catalog_name) == (direct.settings, direct.catalog_name)
         for typed in ("", "SEL", "SELECT * FROM cl", "SET max"):

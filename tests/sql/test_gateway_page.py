@@ -12,7 +12,7 @@ import yaml
 from gateway_support import TOKEN, serving
 
 from ebbtide.sql.gateway.app import Gateway
-from ebbtide.sql.gateway.audit import Audit
+from ebbtide.sql.gateway.clients import Audit
 from ebbtide.sql.gateway.requests import STATUSES
 from ebbtide.sql.gateway.sessions import Limits, Sessions
 from ebbtide.sql.results import CompletionKind, OperationStatus, ResultKind

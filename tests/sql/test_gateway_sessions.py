@@ -6,8 +6,7 @@ import pytest
 from sql_support import MemorySession
 
 from ebbtide.errors import GatewayBusyError, GatewayGoneError, OperationGoneError, SessionGoneError, SqlError
-from ebbtide.sql.gateway.guard import Client
-from ebbtide.sql.gateway.roles import Role
+from ebbtide.sql.gateway.clients import Client, Role
 from ebbtide.sql.gateway.sessions import Limits, Pages, Sessions
 from ebbtide.sql.results import Page
 
@@ -54,7 +53,7 @@ def test_session_ends_once_it_was_idle_for_the_timeout(sessions, clock):
         sessions.get(hosted.id, ANNA)
 
 
-def test_use_starts_the_timeout_anew_where_it_ends(sessions, clock):
+def test_end_of_a_request_restarts_the_idle_timeout(sessions, clock):
     hosted = sessions.open({}, ANNA)
     with hosted.used():
         clock.now_s += 1000
@@ -85,16 +84,6 @@ def test_client_with_all_its_sessions_leaves_places_to_another(sessions):
         sessions.open({}, BERT)
     sessions.close(sessions.seen_by(ANNA)[0])
     sessions.open({}, BERT)
-
-
-def test_client_loses_no_place_where_opening_fails(lines):
-    def fails(settings, client):
-        raise SqlError.of("It does not open.")
-
-    sessions = Sessions(fails, Limits(client_sessions=1), lines.append)
-    for _ in range(3):
-        with pytest.raises(SqlError):
-            sessions.open({}, ANNA)
 
 
 def test_session_closed_twice_gives_back_one_place(sessions):

@@ -23,7 +23,7 @@ INSERT = "INSERT INTO kept SELECT * FROM log;"
 def home(tmp_path):
     """A source and a table are declared."""
     source = write(tmp_path / "in", [change("+I", 1, "a", 1), change("+I", 2, "b", 2), change("-D", 1, "a", 3)])
-    session = EmbeddedSession(Catalog(str(tmp_path / "root"), tmp_path / "defs"), {})
+    session = EmbeddedSession({"default": Catalog(str(tmp_path / "root"), tmp_path / "defs")}, {})
     for text in (
         f"""CREATE SOURCE log (id BIGINT NOT NULL, v STRING, seq BIGINT, PRIMARY KEY (id))
             WITH (path = '{source}', format = plain, records = value, sequence = seq)""",

@@ -175,7 +175,7 @@ def test_what_does_not_fit_is_refused_with_its_place(text, place, allowed):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "says"),
     [
         ("CREATE TABLE t (a INT)", "have no key"),
         ("CREATE TABLE t (a INT, PRIMARY KEY (a)) WITH (x = 1, x = 2)", "'x' is there twice at line 1, column 54"),
@@ -183,6 +183,6 @@ def test_what_does_not_fit_is_refused_with_its_place(text, place, allowed):
         ("", "Got: 0 statements"),
     ],
 )
-def test_what_is_missing_or_too_much_is_told(text, told):
-    with pytest.raises(SqlSyntaxError, match=told):
+def test_what_is_missing_or_too_much_is_refused(text, says):
+    with pytest.raises(SqlSyntaxError, match=says):
         parse_text(text)

@@ -98,8 +98,8 @@ def test_place_of_what_spark_finds_is_where_it_was_written(text):
     found = find_references(statement, NAMES)
     line, position = places(found.text, found.text.index("nope"))
     expected_line, expected_column = places(whole, offset)
-    told = found.place(line, position)
-    assert (told.line, told.column) == (expected_line, expected_column + 1)
+    place = found.place(line, position)
+    assert (place.line, place.column) == (expected_line, expected_column + 1)
 
 
 def places(text, offset):

@@ -75,7 +75,7 @@ def test_what_a_view_reads_is_dropped_after_it(do, catalog):
 
 @pytest.mark.usefixtures("shop", "declared")
 @pytest.mark.parametrize(
-    ("statement", "told"),
+    ("statement", "says"),
     [
         ("CREATE MATERIALIZED VIEW v AS SELECT 1", "reads no table of a pipeline. Allowed: ids, more, orders"),
         ("CREATE MATERIALIZED VIEW v AS SELECT * FROM log", "'log' is a source"),
@@ -99,15 +99,15 @@ def test_what_a_view_reads_is_dropped_after_it(do, catalog):
         ("DROP MATERIALIZED VIEW no", "There is no materialized view 'no'"),
     ],
 )
-def test_what_is_no_view_is_refused_before_spark_is_needed(do, statement, told):
-    with pytest.raises(EbbtideError, match=re.escape(told)):
+def test_what_is_no_view_is_refused_before_spark_is_needed(do, statement, says):
+    with pytest.raises(EbbtideError, match=re.escape(says)):
         do(statement)
 
 
 @pytest.mark.usefixtures("shop")
 def test_view_that_is_there_may_stay(do):
-    told = do("CREATE MATERIALIZED VIEW IF NOT EXISTS ids AS SELECT * FROM orders")
-    assert told == "There is a materialized view 'ids' already."
+    says = do("CREATE MATERIALIZED VIEW IF NOT EXISTS ids AS SELECT * FROM orders")
+    assert says == "There is a materialized view 'ids' already."
 
 
 def test_view_over_the_same_table_in_two_ways_is_no_circle(catalog, define):

@@ -21,8 +21,18 @@ from starlette.routing import Route
 
 from ebbtide.errors import GatewayError, OperationCanceledError, SqlSyntaxError
 from ebbtide.sql import statements as ast
-from ebbtide.sql.gateway.audit import Audit, AuditEntry
-from ebbtide.sql.gateway.guard import CLIENT, Client
+from ebbtide.sql.gateway.clients import (
+    Audit,
+    AuditEntry,
+    Client,
+    Role,
+    must_only_read,
+    refuse_beyond,
+    refuse_configuring,
+    refuse_setting,
+    refuse_writing,
+)
+from ebbtide.sql.gateway.guard import CLIENT
 from ebbtide.sql.gateway.requests import (
     SHOWN,
     CompleteBody,
@@ -36,14 +46,6 @@ from ebbtide.sql.gateway.requests import (
     read_body,
     refuse_long,
     seconds,
-)
-from ebbtide.sql.gateway.roles import (
-    Role,
-    must_only_read,
-    refuse_beyond,
-    refuse_configuring,
-    refuse_setting,
-    refuse_writing,
 )
 from ebbtide.sql.gateway.sessions import HostedOperation, HostedSession, Limits, Sessions
 from ebbtide.sql.parsing import parse_text

@@ -17,8 +17,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import hide
+from ebbtide.sql.gateway.clients import Client, Role
 from ebbtide.sql.gateway.requests import SHOWN, Refusal, failure
-from ebbtide.sql.gateway.roles import Role
 from ebbtide.sql.opening import LEAST_LENGTH, MOST_LENGTH, is_token, private_text
 
 OPEN_PATHS = ("/v1/health",)
@@ -33,21 +33,8 @@ MOST_BYTES = 1024 * 1024
 """Of the file of clients."""
 
 
-@dataclass(frozen=True)
-class Client:
-    """Who sends a request.
-
-    Args:
-        name: Sessions and jobs belong to it.
-        role: What it may do.
-    """
-
-    name: str
-    role: Role
-
-
 DEFAULT = Client("default", Role.OWNER)
-"""Who has the single token; where none is needed, everybody."""
+"""The client that has the single token; every client, where no token is needed."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +59,7 @@ def read_clients(path: Path) -> list[Known]:
     """Read the file of clients.
 
     Raises:
-        ConfigError: it cannot be read, others may read it, or a line of it is not usable; with the line's number, without its token.
+        ConfigError: it cannot be read, other users may read it, or a line of it is not usable; with the line's number, without its token.
     """
     text = private_text(path, MOST_BYTES)
     found: list[Known] = []
@@ -101,7 +88,7 @@ class Clients:
     """Those that a gateway lets in.
 
     Args:
-        known: Their tokens; none: everybody is let in, as the owner `default`.
+        known: Their tokens; none: each request is let in, as the owner `default`.
     """
 
     def __init__(self, known: Iterable[Known]) -> None:
@@ -109,7 +96,7 @@ class Clients:
 
     @property
     def need_tokens(self) -> bool:
-        """Whether a request must have one."""
+        """True if a request must have one."""
         return bool(self._known)
 
     def of(self, given: list[str]) -> Client:
@@ -223,7 +210,7 @@ class Guard:
         await app(scope, receive, send)
 
     def _let_in(self, headers: Headers, path: str) -> Client | None:
-        """Return who sends a request; None where nobody asks who it is.
+        """Return who sends a request; None for a path that needs no token.
 
         Raises:
             Refusal: it does not come through.

@@ -152,8 +152,8 @@ async def read_body(request: Request, kind: type[Body], statement_bytes: int) ->
     """Read the JSON of a request.
 
     Args:
-        request: It.
-        kind: What the body is to be.
+        request: Request that has the body.
+        kind: Model of the body.
         statement_bytes: How long a text in it may be.
 
     Raises:

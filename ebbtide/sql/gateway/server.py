@@ -19,7 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ebbtide.errors import ConfigError
 from ebbtide.sql.gateway.app import Gateway
-from ebbtide.sql.gateway.audit import Audit
+from ebbtide.sql.gateway.clients import Audit
 from ebbtide.sql.gateway.guard import Clients, Guard, Known, is_loopback, known_token
 from ebbtide.sql.gateway.requests import on_thread
 from ebbtide.sql.gateway.sessions import Limits, OpenSession, Sessions
@@ -68,7 +68,7 @@ class BoundedConnection(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has no request whose headers are whole and that is not answered."""
+        """True if no request is being answered: none has whole headers and no answer."""
         return self.conn.their_state is h11.IDLE
 
     @property
@@ -135,14 +135,14 @@ class GatewayServer:
         host: A name or an address to listen on.
         port: 0: any that is free.
         token: Of the owner `default`.
-        clients: Tokens of further clients; where there is neither, on loopback, everybody is that owner.
+        clients: Tokens of further clients; where there is neither, on loopback, each request is that owner's.
         limits: What clients may have. Without `clients` there is one, which may have all sessions.
         read_only: Whether statements that write are refused.
         audit: Takes a line of each statement. Default: none is recorded.
         say: Takes a line for each session that begins or ends.
 
     Raises:
-        ConfigError: it would be open to others without a token, or cannot listen there.
+        ConfigError: it would be open to other machines without a token, or cannot listen there.
     """
 
     def __init__(
@@ -257,7 +257,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 @contextmanager
 def _signals_that_end() -> Iterator[None]:
-    """Let the server take SIGTERM and SIGINT: it raises them again once it has ended, and then nobody is to die of them."""
+    """Let the server take SIGTERM and SIGINT: it raises them again once it has ended, and the process must not end by them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -21,8 +21,7 @@ from ebbtide.errors import (
     SessionGoneError,
     SqlError,
 )
-from ebbtide.sql.gateway.guard import Client
-from ebbtide.sql.gateway.roles import Role
+from ebbtide.sql.gateway.clients import Client, Role
 from ebbtide.sql.results import Operation, OperationStatus, Page, Session
 
 
@@ -141,7 +140,7 @@ OpenSession = Callable[[Mapping[str, str], Client], LocalSession]
 ID_BYTES = 16
 """Of a session's id: it cannot be guessed."""
 SHOWN = 8
-"""Characters of an id that others than its client see."""
+"""Characters of a session's id that other clients see."""
 Clock = Callable[[], float]
 
 
@@ -151,7 +150,7 @@ class HostedOperation:
 
     Args:
         id: What the client knows it by.
-        operation: It.
+        operation: Operation in its session.
         pages: Its rows, as they are handed out.
         turn: Held by the request that waits for it: each operation has one thread waiting at most.
     """
@@ -180,7 +179,7 @@ class HostedSession:
     """A client's session.
 
     Args:
-        session: It.
+        session: Session of this process.
         client: Whose it is.
         limits: What it may have.
         clock: In seconds.
@@ -200,7 +199,7 @@ class HostedSession:
 
     @property
     def shown_id(self) -> str:
-        """What of its id others than its client see."""
+        """Beginning of its id, which other clients may see."""
         return self.id[:SHOWN]
 
     @property
@@ -226,7 +225,7 @@ class HostedSession:
 
         Args:
             statement: Its text.
-            operation_id: What the client is to know it by.
+            operation_id: Id by which the client names the operation.
 
         Raises:
             GatewayBusyError: it has as many operations as it may have.
@@ -401,7 +400,7 @@ class Sessions:
             return self._places_of.setdefault(client.name, threading.BoundedSemaphore(self._limits.client_sessions))
 
     def _close_all_the_same(self, hosted: HostedSession, why: str) -> None:
-        """End a session of which nobody waits for the end: an error of it is said."""
+        """End a session without a caller that waits: its error is logged by `say`."""
         try:
             self.close(hosted, why)
         except EbbtideError as error:

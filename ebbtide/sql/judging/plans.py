@@ -1,4 +1,6 @@
-"""The plan that Spark's parser makes of a statement, as plain Python nodes. Nothing is resolved, read or executed.
+"""What Spark's session knows: the plan that its parser makes of a statement, as plain Python nodes, and the names of its catalog.
+
+Nothing is resolved, read or executed.
 
 A plan of Spark is a tree of Scala case classes. All their fields are walked, not only the children that Spark names as such:
 a subquery stands in an expression, the query of a command in a field, the CTEs of a WITH in tuples.
@@ -6,13 +8,14 @@ a subquery stands in an expression, the query of a command in a field, the CTEs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from py4j.java_gateway import JavaObject
+from py4j.protocol import Py4JJavaError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +26,11 @@ _TEXTS = frozenset({"org.apache.spark.unsafe.types.UTF8String", "java.net.URI", 
 
 _TYPE_OF_LITERAL = (f"{CATALYST}expressions.Literal", "dataType")
 """Says nothing of what a statement does, and would double the time that a long list of values takes."""
+
+
+def names_in(text: str) -> frozenset[str]:
+    """Return the names of a list that is written as one text."""
+    return frozenset(text.split())
 
 
 @dataclass(frozen=True)
@@ -81,6 +89,19 @@ class _Shape(Enum):
     LEAF = auto()
 
 
+@dataclass(frozen=True)
+class Target:
+    """What the catalog of Spark has of a name.
+
+    Args:
+        is_view: Whether it is a view.
+        location: Folder of its files, if it is a table that has one.
+    """
+
+    is_view: bool
+    location: str | None = None
+
+
 class Parser:
     """The parser of a session.
 
@@ -89,8 +110,11 @@ class Parser:
     """
 
     def __init__(self, spark: SparkSession) -> None:
-        self._parser = spark._jsparkSession.sessionState().sqlParser()
+        self._spark = spark
+        self._session = spark._jsparkSession.sessionState()
+        self._parser = self._session.sqlParser()
         jvm: Any = spark._jvm
+        self._registry = jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry
         self._is_instance = jvm.py4j.reflection.TypeUtil.isInstanceOf
         self._shapes: dict[str, tuple[_Shape, tuple[str, ...]]] = {}
 
@@ -121,6 +145,48 @@ class Parser:
             ParseException: it is none.
         """
         return list(_strings(self._parser.parseMultipartIdentifier(text)))
+
+    def databases(self) -> set[str]:
+        """Return the databases of Spark's own catalog, in lower case."""
+        return {name.lower() for name in _strings(self._session.catalog().listDatabases())}
+
+    @cached_property
+    def catalogs(self) -> set[str]:
+        """Catalogs that the settings name, beside Spark's own."""
+        prefix = "spark.sql.catalog."
+        found = set()
+        for key in self._spark.conf.getAll:
+            if key.startswith(prefix):
+                name, _, _ = key.removeprefix(prefix).partition(".")
+                found.add(name.lower())
+        return found - {"spark_catalog"}
+
+    @cached_property
+    def function_groups(self) -> dict[str, str]:
+        """Spark's built-in functions to their groups."""
+        registry = self._registry.builtin()
+        groups = {}
+        for name in _each(registry.listFunction()):
+            function = registry.lookupFunction(name).get()
+            groups[str(name.funcName())] = str(function.getGroup())
+        return groups
+
+    def target(self, parts: Sequence[str]) -> Target | None:
+        """Look a name up in Spark's own catalog; None if there is no such table or view."""
+        name = ".".join(f"`{part.replace('`', '``')}`" for part in parts[-2:])
+        try:
+            identifier = self._parser.parseTableIdentifier(name)
+            table = self._session.catalog().getTempViewOrPermanentTableMetadata(identifier)
+            if str(table.tableType().name()) == "VIEW":
+                return Target(is_view=True)
+            has_location = table.storage().locationUri().isDefined()
+            return Target(is_view=False, location=str(table.location().toString()) if has_location else None)
+        except Py4JJavaError:
+            return None
+        except Exception as error:
+            if type(error).__module__.startswith("pyspark.errors"):
+                return None  # there is no such table
+            raise
 
     def _value(self, found: Any) -> Any:
         """Return an object of the JVM as plain Python. What py4j converts itself is returned as it is."""

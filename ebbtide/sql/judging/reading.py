@@ -1,106 +1,252 @@
-"""What a session may have Spark do that only reads: a list of the nodes of plans that are allowed, all others are refused by name."""
+"""Judges plans that only read: an allowlist of the nodes of plans; every other node is refused by name.
+
+The rights of a session, and the names in a plan (tables, functions, owned folders), stand here too: judging of writes uses them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import posixpath
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
+from urllib.parse import unquote
 
-from ebbtide.sql.judging.names import (
-    BUILT_IN,
-    CALLING_JAVA,
-    OF_OTHER_SESSIONS,
-    READING_FILES,
-    REVIEWED_MISC,
-    TABLE_FUNCTIONS,
-    Databases,
-    Rights,
-    calls_in,
-    tables_in,
-)
-from ebbtide.sql.judging.plans import CATALYST, Node, Parser
+from ebbtide.sql.catalog import Catalog
+from ebbtide.sql.judging.plans import CATALYST, Node, Parser, names_in
 
-QUERIES = frozenset(
+
+@dataclass(frozen=True)
+class Rights:
+    """The rights of a session's statements.
+
+    Args:
+        writes: They may create, change and delete what no pipeline owns.
+        folders: They may name files and folders of the host or of a store.
+        programs: They may call programs, Java classes and methods.
+        stops_own_jobs_only: They stop no job of another client.
+    """
+
+    writes: bool = True
+    folders: bool = True
+    programs: bool = True
+    stops_own_jobs_only: bool = False
+
+    @classmethod
+    def of_gateway(cls, *, writes: bool, folders: bool = False, stops_own_jobs_only: bool = False) -> Rights:
+        """Return the rights of a gateway's client: its programs are never called.
+
+        Args:
+            writes: False: what Spark executes for it only reads.
+            folders: See the class.
+            stops_own_jobs_only: See the class.
+        """
+        return cls(writes, folders, programs=False, stops_own_jobs_only=stops_own_jobs_only)
+
+
+OF_TABLES = frozenset(
     {
-        "Aggregate",
-        "AsOfJoin",
-        "Distinct",
-        "Except",
-        "Filter",
-        "Generate",
-        "GlobalLimit",
-        "Intersect",
-        "Join",
-        "LateralJoin",
-        "LocalLimit",
-        "LocalRelation",
-        "NamedStreamingRelation",
-        "Offset",
-        "OneRowRelation",
-        "PipeOperator",
-        "Pivot",
-        "Project",
-        "Range",
-        "RelationTimeTravel",
-        "Repartition",
-        "RepartitionByExpression",
-        "Sample",
-        "Sort",
-        "SubqueryAlias",
-        "Union",
-        "Unpivot",
-        "UnresolvedHaving",
-        "UnresolvedHint",
-        "UnresolvedInlineTable",
-        "UnresolvedQualify",
         "UnresolvedRelation",
-        "UnresolvedSubqueryColumnAliases",
-        "UnresolvedTVFAliases",
-        "UnresolvedTableValuedFunction",
-        "UnresolvedWith",
-        "Window",
-        "WithWindowDefinition",
-    }
-)
-"""Plans of queries. None of them does anything but return rows."""
-LISTINGS = frozenset(
-    {
-        "DescribeColumn",
-        "DescribeDeltaDetailCommand",
-        "DescribeDeltaHistory",
-        "DescribeFunction",
-        "DescribeNamespace",
-        "DescribeProcedureCommand",
-        "DescribeQueryCommand",
-        "DescribeRelation",
-        "DescribeRelationJsonCommand",
-        "ShowCatalogsCommand",
-        "ShowCollationsCommand",
-        "ShowColumns",
-        "ShowCreateTable",
-        "ShowCurrentNamespaceCommand",
-        "ShowFunctions",
-        "ShowNamespacesCommand",
-        "ShowPartitions",
-        "ShowProceduresCommand",
-        "ShowTableProperties",
-        "ShowTables",
-        "ShowTablesExtended",
-        "ShowViews",
-    }
-)
-"""SHOW and DESCRIBE."""
-LISTED = frozenset(
-    {
-        "CurrentNamespace",
-        "UnresolvedFunctionName",
-        "UnresolvedIdentifier",
-        "UnresolvedNamespace",
-        "UnresolvedProcedure",
         "UnresolvedTable",
         "UnresolvedTableOrView",
         "UnresolvedView",
+        "UnresolvedIdentifier",
     }
 )
+"""Nodes of Spark's parser that name a table."""
+OWN_DATABASES = (("default",), ("spark_catalog", "default"), ("session",), ("global_temp",))
+"""Qualifiers that every session has."""
+
+
+@dataclass(frozen=True)
+class Databases:
+    """What may stand before the name of a table.
+
+    Args:
+        names: Gives the databases of Spark's own catalog.
+        catalogs: Further catalogs, as the settings name them.
+    """
+
+    names: Callable[[], Collection[str]] = tuple
+    catalogs: Collection[str] = ()
+
+    def has(self, qualifier: Sequence[str]) -> bool:
+        """Return whether a qualifier is one of a database; that of a path is the name of a format."""
+        parts = tuple(part.lower() for part in qualifier)
+        if not parts or parts in OWN_DATABASES:
+            return True
+        if parts[0] in self.catalogs:
+            return True
+        *catalog, database = parts
+        return catalog in ([], ["spark_catalog"]) and database in self.names()
+
+
+def table_of(node: Node) -> list[str] | None:
+    """Return the parts of the name of a table if a node names one."""
+    if node.name in OF_TABLES:
+        [parts] = [value for name, value in node.fields.items() if name in {"multipartIdentifier", "nameParts"}]
+        return list(parts)
+    if node.name == "TableIdentifier":
+        given = (node.fields["catalog"], node.fields["database"], node.fields["table"])
+        return [part for part in given if part is not None]
+    return None
+
+
+def tables_in(node: Node) -> Iterator[tuple[Node, list[str]]]:
+    """Yield the nodes at and below one that name tables, with the names."""
+    for each in node.nodes():
+        parts = table_of(each)
+        if parts is not None:
+            yield each, parts
+
+
+CALLING_JAVA = frozenset({"reflect", "java_method", "try_reflect"})
+"""Call any static method of a Java class: to run a program, to end the process."""
+READING_FILES = frozenset({"from_protobuf", "to_protobuf", "table_changes_by_path", "read_files"})
+"""Read a file whose path is an argument."""
+OF_OTHER_SESSIONS = frozenset({"python_worker_logs"})
+"""Return what other sessions have left."""
+REVIEWED_MISC = names_in("""
+    aes_decrypt aes_encrypt assert_true bitmap_bit_position bitmap_bucket_number bitmap_count current_catalog
+    current_database current_path current_schema current_user input_file_block_length input_file_block_start
+    input_file_name monotonically_increasing_id raise_error session_user spark_partition_id try_aes_decrypt typeof user
+    uuid version
+""")
+"""Those of Spark's group of functions that are neither for numbers, texts nor collections; one that is new in it is refused."""
+TABLE_FUNCTIONS = names_in("""
+    collations explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer range sql_keywords stack
+    table_changes variant_explode variant_explode_outer
+""")
+"""Table-valued functions that read nothing, or a table by its name."""
+BUILT_IN: tuple[list[str], ...] = (
+    [],
+    ["builtin"],
+    ["system", "builtin"],
+    ["session"],
+    ["system", "session"],
+    ["default"],
+    ["spark_catalog", "default"],
+)
+"""What may stand before a function's name."""
+
+
+def calls_in(node: Node) -> Iterator[tuple[Node, list[str]]]:
+    """Yield the nodes at and below one that call a function, with the parts of the function's name in lower case."""
+    for each in node.nodes():
+        parts = _called(each)
+        if parts is not None:
+            yield each, [part.lower() for part in parts]
+
+
+def _called(node: Node) -> list[str] | None:
+    if node.name in {"UnresolvedFunction", "UnresolvedTableValuedFunction"}:
+        parts = node.fields.get("nameParts") or node.fields["name"]
+        return list(parts)
+    if node.name == "FunctionIdentifier":
+        given = (node.fields["catalog"], node.fields["database"], node.fields["funcName"])
+        return [part for part in given if part is not None]
+    return None
+
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
+_OF_S3 = ("s3a", "s3n")
+"""Schemes of Hadoop for what `s3:` means too."""
+_GLOB = re.compile(r"[*?\[{]")
+
+
+@dataclass(frozen=True)
+class Owned:
+    """What pipelines own.
+
+    Args:
+        names: Of the pipelines.
+        folders: The roots of all catalogs, resolved: every table of a pipeline is below its root.
+    """
+
+    names: frozenset[str]
+    folders: frozenset[str]
+
+    @classmethod
+    def of(cls, catalogs: Iterable[Catalog]) -> Owned:
+        """Return what the pipelines of catalogs own."""
+        names: set[str] = set()
+        folders: set[str] = set()
+        for catalog in catalogs:
+            folders |= resolved(catalog.root)
+            names |= catalog.pipelines().keys()
+        return cls(frozenset(names), frozenset(folders))
+
+    def has(self, path: str) -> bool:
+        """Return whether a path is an owned folder, or in one."""
+        return any(_is_in(place, folder) for place in resolved(path) for folder in self.folders)
+
+    def is_reached_from(self, path: str) -> bool:
+        """Return whether a path is an owned folder, in one, or above one: what deletes it deletes them."""
+        places = resolved(path)
+        is_above = any(_is_in(folder, place) for place in places for folder in self.folders)
+        return is_above or self.has(path)
+
+
+def resolved(path: str) -> set[str]:
+    """Return what a path may mean, absolute, without links and `..`; of a pattern the folder before it.
+
+    A `%` is itself in a path and an escape in a URI, and Spark takes both: so there may be two.
+
+    Example:
+        >>> sorted(resolved("FILE:///a/b/../c")), sorted(resolved("s3a://bucket//a/"))
+        (['/a/c'], ['s3://bucket/a'])
+    """
+    return {_resolved(text) for text in (path, unquote(path))}
+
+
+def _resolved(path: str) -> str:
+    scheme, rest = _split(path)
+    *before, _ = [*_GLOB.split(rest, maxsplit=1), ""]
+    has_pattern = len(before) > 1
+    plain = posixpath.dirname(before[0]) if has_pattern else rest
+    if scheme in ("", "file"):
+        return os.path.realpath(plain)
+    bucket_and_key = posixpath.normpath(plain.lstrip("/"))
+    return f"{scheme}://{bucket_and_key}"
+
+
+def _split(path: str) -> tuple[str, str]:
+    """Return the scheme, in one spelling, and what follows; of a local file its path."""
+    found = _SCHEME.match(path)
+    if found is None:
+        return "", path
+    scheme = found[1].lower()
+    rest = path[found.end() :]
+    if scheme == "file":
+        is_with_host = rest.startswith("//")
+        return "file", "/" + rest[2:].partition("/")[2] if is_with_host else rest
+    return ("s3" if scheme in _OF_S3 else scheme), rest
+
+
+def _is_in(place: str, folder: str) -> bool:
+    return place == folder or PurePosixPath(place).is_relative_to(folder)
+
+
+QUERIES = names_in("""
+    Aggregate AsOfJoin Distinct Except Filter Generate GlobalLimit Intersect Join LateralJoin LocalLimit LocalRelation
+    NamedStreamingRelation Offset OneRowRelation PipeOperator Pivot Project Range RelationTimeTravel Repartition
+    RepartitionByExpression Sample Sort SubqueryAlias Union Unpivot UnresolvedHaving UnresolvedHint
+    UnresolvedInlineTable UnresolvedQualify UnresolvedRelation UnresolvedSubqueryColumnAliases UnresolvedTVFAliases
+    UnresolvedTableValuedFunction UnresolvedWith Window WithWindowDefinition
+""")
+"""Plans of queries. None of them does anything but return rows."""
+LISTINGS = names_in("""
+    DescribeColumn DescribeDeltaDetailCommand DescribeDeltaHistory DescribeFunction DescribeNamespace
+    DescribeProcedureCommand DescribeQueryCommand DescribeRelation DescribeRelationJsonCommand ShowCatalogsCommand
+    ShowCollationsCommand ShowColumns ShowCreateTable ShowCurrentNamespaceCommand ShowFunctions ShowNamespacesCommand
+    ShowPartitions ShowProceduresCommand ShowTableProperties ShowTables ShowTablesExtended ShowViews
+""")
+"""SHOW and DESCRIBE."""
+LISTED = names_in("""
+    CurrentNamespace UnresolvedFunctionName UnresolvedIdentifier UnresolvedNamespace UnresolvedProcedure UnresolvedTable
+    UnresolvedTableOrView UnresolvedView
+""")
 """What SHOW and DESCRIBE name."""
 EXPLAIN = "ExplainCommand"
 BY_PATH = frozenset(
@@ -111,17 +257,9 @@ EXPRESSIONS = (f"{CATALYST}expressions.", f"{CATALYST}analysis.")
 """Packages of the expressions that Spark's parser makes; it makes functions by name, see `functions`."""
 IDENTIFIERS = frozenset({"ExpressionWithUnresolvedIdentifier", "PlanWithUnresolvedIdentifier"})
 """IDENTIFIER(..) of a text that is known only when the statement is executed."""
-OPTIONS = frozenset(
-    {
-        "endingtimestamp",
-        "endingversion",
-        "readchangefeed",
-        "startingtimestamp",
-        "startingversion",
-        "timestampasof",
-        "versionasof",
-    }
-)
+OPTIONS = names_in("""
+    endingtimestamp endingversion readchangefeed startingtimestamp startingversion timestampasof versionasof
+""")
 """What may stand in WITH (..) behind a table. Another option may say what is read."""
 
 

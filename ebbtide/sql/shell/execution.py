@@ -46,7 +46,7 @@ class Console:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether rows are seen by people at once."""
+        """True if rows are written to a terminal."""
         return self._out.isatty()
 
     def put(self, line: str) -> None:
@@ -244,7 +244,7 @@ class Execution:
         self.n_rows = 0
         """Rows that were read so far."""
         self.is_whole = False
-        """Whether no more come."""
+        """True once all rows were read."""
         self.position: str | None = None
         """Where changes can be taken up again, if they were read."""
         self.operation: Operation = session.execute(text)

@@ -24,8 +24,7 @@ from pygments.token import Keyword, Name, String
 from ebbtide.errors import EbbtideError
 from ebbtide.sql.reference import KEYWORDS
 from ebbtide.sql.shell.execution import BackgroundSession, Console
-from ebbtide.sql.shell.formats import ResultFormat
-from ebbtide.sql.shell.show import RESULT_FORMAT, TIMING
+from ebbtide.sql.shell.show import RESULT_FORMAT, TIMING, ResultFormat
 
 if TYPE_CHECKING:
     from ebbtide.sql.shell.script import Client

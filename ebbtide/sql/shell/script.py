@@ -48,7 +48,7 @@ class Script:
 
     Args:
         name: For people: its file, for instance.
-        text: It.
+        text: Text of the statements.
         folder: What the names of files in it are relative to.
         depth: How many scripts it is read within.
     """
@@ -193,7 +193,7 @@ class Client:
         """Execute one statement.
 
         Args:
-            statement: It.
+            statement: Statement to execute.
             script: Where it stands.
 
         Raises:

@@ -1,30 +1,43 @@
-"""What a session that writes may have Spark do: one rule keeps every command from the tables that pipelines own.
+"""The one gate before Spark: every text that a session has it execute is judged here first.
 
-A command may name no such table outside of the queries that it reads from. So each name, and each text that could be a path, is
-looked at, wherever it stands in the plan: Spark and Delta have some hundred commands, and a list of those that write is never whole.
+A session that writes has one rule: no command changes a table that a pipeline owns. A command may name no such table outside of the
+queries that it reads from. So each name, and each text that could be a path, is looked at, wherever it stands in the plan: Spark and
+Delta have some hundred commands, and a list of those that write is never whole.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ebbtide.sql.judging.names import CALLING_JAVA, READING_FILES, Owned, calls_in, table_of
-from ebbtide.sql.judging.plans import Node
+from ebbtide.errors import GatewayError, SqlError
+from ebbtide.sql.catalog import Catalog, DeclaredKind
+from ebbtide.sql.judging.plans import Node, Parser, Target, names_in
 from ebbtide.sql.judging.reading import (
     BY_PATH,
+    CALLING_JAVA,
     EXPLAIN,
     IDENTIFIERS,
     LISTINGS,
     QUERIES,
+    READING_FILES,
+    Databases,
     Fault,
+    Owned,
     Reading,
+    Rights,
+    calls_in,
     function_fault,
     in_words,
     path_fault,
+    readable_functions,
+    table_of,
 )
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 READ_IN = frozenset(
     {
@@ -49,40 +62,23 @@ AROUND_NAMES = frozenset(
 """Plans of queries that stand around the name of a command's table too: `MERGE INTO t AS a`."""
 READERS = frozenset({"CacheTable", "UncacheTable", "RefreshTable"})
 """Commands that name tables and change none."""
-CHANGING_ROWS = frozenset(
-    {"InsertIntoStatement", "AppendData", "OverwriteByExpression", "DeleteFromTable", "UpdateTable", "MergeIntoTable"}
-)
+CHANGING_ROWS = names_in("""
+    InsertIntoStatement AppendData OverwriteByExpression DeleteFromTable UpdateTable MergeIntoTable
+""")
 """Commands whose target may be a view, by which they change the table below it. Their conditions hold data, not paths."""
-ON_VIEWS = frozenset(
-    {
-        "AlterViewAs",
-        "CreateTempViewUsing",
-        "CreateView",
-        "CreateViewCommand",
-        "DropTempView",
-        "DropView",
-        "RenameTable",
-        "SetViewProperties",
-        "UnsetViewProperties",
-    }
-)
+ON_VIEWS = names_in("""
+    AlterViewAs CreateTempViewUsing CreateView CreateViewCommand DropTempView DropView RenameTable SetViewProperties
+    UnsetViewProperties
+""")
 """Commands that change a view itself."""
 EXECUTE = "UnresolvedExecuteImmediate"
 SETTING = frozenset({"SetCommand", "ResetCommand"})
 TIME_ZONE = "spark.sql.session.timeZone"
 PROGRAMS = frozenset({"ScriptTransformation"})
-OF_JAVA = frozenset(
-    {
-        "AddJarsCommand",
-        "AddFilesCommand",
-        "AddArchivesCommand",
-        "AddJarCommand",
-        "AddFileCommand",
-        "CreateFunction",
-        "CreateFunctionCommand",
-        "Call",
-    }
-)
+OF_JAVA = names_in("""
+    AddJarsCommand AddFilesCommand AddArchivesCommand AddJarCommand AddFileCommand CreateFunction CreateFunctionCommand
+    Call
+""")
 """Commands that give Java code to Spark, or call it."""
 OF_FOLDERS = BY_PATH | {"InsertIntoDir", "LoadData", "ConvertToDeltaCommand", "RefreshResource"}
 """Commands, and parts of them, that name a folder."""
@@ -95,19 +91,6 @@ FUNCTIONS = frozenset({"CreateUserDefinedFunction", "CreateSQLFunctionCommand"})
 """Commands that hold the body of a function in SQL as a text."""
 MOST_NESTED = 20
 """EXECUTE IMMEDIATE within EXECUTE IMMEDIATE."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """What the catalog of Spark has of a name.
-
-    Args:
-        is_view: Whether it is a view.
-        location: Folder of its files, if it is a table that has one.
-    """
-
-    is_view: bool
-    location: str | None = None
 
 
 @dataclass(frozen=True)
@@ -296,3 +279,123 @@ def _is_time_zone(node: Node) -> bool:
 
 def _owned_fault(name: str, command: Node) -> OwnedFault:
     return OwnedFault(name, in_words(command))
+
+
+SUBSTITUTION = "spark.sql.variable.substitute"
+"""Spark's setting: replace `${env:NAME}` in statements by variables of the environment and settings."""
+ON_FILES = "spark.sql.runSQLOnFiles"
+"""Spark's setting: read ``text.`/a/path` `` as a table."""
+MOST_KEPT = 1_000
+"""Texts that are known to be allowed: a query that emits changes is executed at each step."""
+
+
+class Judge:
+    """Judges the statements of one Spark session.
+
+    Args:
+        spark: The session.
+        rights: Of its statements.
+        catalogs: By name: what pipelines own is theirs.
+        catalog: Gives the one in use.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        rights: Rights,
+        catalogs: Mapping[str, Catalog],
+        catalog: Callable[[], Catalog],
+    ) -> None:
+        self._rights = rights
+        self._catalogs = catalogs
+        self._catalog = catalog
+        self._parser = Parser(spark)
+        self._allowed: set[str] = set()
+        spark.conf.set(SUBSTITUTION, "false")
+        if not rights.folders:
+            spark.conf.set(ON_FILES, "false")
+
+    def judge(self, text: str) -> None:
+        """Refuse a statement that its session may not execute.
+
+        Args:
+            text: As Spark is to execute it.
+
+        Raises:
+            GatewayError: the session only reads, or the statement reaches what its rights do not cover.
+            SqlError: it would change what a pipeline owns.
+            ParseException: Spark cannot read it.
+        """
+        if text in self._allowed:
+            return
+        try:
+            plan = self._parser.plan(text)
+        except RecursionError:
+            raise SqlError.of("The statement is nested too deeply.", next_step="Divide it.") from None
+        reading = self._reading()
+        fault = reading.fault(plan)
+        if fault is None:
+            self._keep(text)
+            return
+        if not self._rights.writes:
+            raise _refusal("This gateway only reads.", fault, "To write, use a gateway without --read-only.")
+        self._judge_writing(reading, plan)
+
+    def _keep(self, text: str) -> None:
+        """Note a text that only reads: at the next step of a query that emits changes it need not be judged again."""
+        if len(self._allowed) >= MOST_KEPT:
+            self._allowed.clear()
+        self._allowed.add(text)
+
+    def judge_query(self, text: str) -> None:
+        """Refuse what is not a query that only reads, whatever the session may write: a view's, for one.
+
+        Raises:
+            SqlError: it is none.
+        """
+        fault = self._reading().fault(self._parser.plan(text))
+        if fault is not None:
+            raise _refusal("The query does more than read.", fault, "Take that part out.")
+
+    def judge_expressions(self, texts: Iterable[str]) -> None:
+        """Refuse expressions over a row that a session which only reads could not have Spark evaluate: those of an INSERT INTO, which its job evaluates.
+
+        Args:
+            texts: As the job is to evaluate them.
+
+        Raises:
+            GatewayError: one calls a program, a Java method or an unknown function, or reads a file.
+            ParseException: Spark cannot read one.
+        """
+        reading = self._reading()
+        for text in texts:
+            fault = reading.fault(self._parser.expression(text))
+            if fault is not None:
+                raise _refusal("The session may not fill a table by this query.", fault, "Take that part out.")
+
+    def _judge_writing(self, reading: Reading, plan: Node) -> None:
+        writing = Writing(reading, Owned.of(self._catalogs.values()), self._parser.target)
+        fault = writing.fault(plan)
+        if fault is None:
+            return
+        if isinstance(fault, Fault):
+            raise _refusal(
+                "The session may not execute this statement.",
+                fault,
+                "docs/sql-gateway.md lists the rights of sessions.",
+            )
+        raise SqlError.of(
+            f"'{fault.owned}' is kept by its pipeline; {fault.command} would make it wrong.",
+            allowed="changes of its source",
+            next_step="After a change by other means: 'ebbtide repair' or 'ebbtide acknowledge'.",
+        )
+
+    def _reading(self) -> Reading:
+        declared = frozenset(self._catalog().declared(DeclaredKind.FUNCTION))
+        functions = readable_functions(self._parser.function_groups, declared)
+        databases = Databases(self._parser.databases, self._parser.catalogs)
+        return Reading(self._parser, self._rights, databases, functions)
+
+
+def _refusal(what: str, fault: Fault, next_step: str) -> GatewayError:
+    return GatewayError.of(what, got=fault.got, allowed=fault.allowed, next_step=next_step)
