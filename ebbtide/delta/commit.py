@@ -12,6 +12,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +22,21 @@ from ebbtide.delta.snapshot import Action, has_version
 from ebbtide.disk import failures_named, sync, sync_above, sync_below
 from ebbtide.errors import DamagedFileError, DeltaLogError, TableMismatchError, VersionTakenError
 from ebbtide.paths import UNFINISHED, is_file, is_local
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """What a commit is known by: made again it is found done, by the mark that the log keeps of each application.
+
+    Args:
+        app_id: The application.
+        number: The transaction's, which rises.
+        info: What the commit says of itself.
+    """
+
+    app_id: str
+    number: int
+    info: Mapping[str, Any]
 
 
 class Puts(Protocol):

@@ -172,6 +172,25 @@ def with_feature(protocol: Mapping[str, Any], feature: str, *, of_readers: bool 
     }
 
 
+def with_vectors(protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the actions that let a table have deletion vectors; none if it may have them.
+
+    Args:
+        protocol: The log's `protocol`.
+        metadata: The log's `metaData`.
+    """
+    property_ = "delta.enableDeletionVectors"
+    feature = "deletionVectors"
+    configuration = metadata.get("configuration") or {}
+    is_on = configuration.get(property_, "false").lower() == "true"
+    if is_on and feature in _listed(protocol, "writerFeatures"):
+        return []
+    return [
+        {"protocol": with_feature(protocol, feature)},
+        {"metaData": {**metadata, "configuration": {**configuration, property_: "true"}}},
+    ]
+
+
 def _used(metadata: Mapping[str, Any]) -> Iterator[str]:
     """Yield what a table uses of features that are fine as long as nobody uses them."""
     if metadata.get("partitionColumns"):

@@ -29,7 +29,7 @@ from ebbtide.sources.source import Part
 from ebbtide.state_table.deciding import Decided, Deciding, Share, Stored, Work, balanced, distinct_keys, packed
 from ebbtide.state_table.due import due_keys
 from ebbtide.state_table.staged import SLICES
-from ebbtide.state_table.table import LINKS
+from ebbtide.state_table.table import LINKS, StateWork
 from ebbtide.tasks import run_tasks
 
 Committed = tuple[Snapshot, StepFacts]
@@ -208,7 +208,7 @@ def _commit(plan: Plan, decided: Decided, facts: StepFacts, snapshot: Snapshot, 
     adds = list(decided.adds)
     if parts:
         adds.append(plan.state.note_file(parts, facts.step))
-    return plan.state.commit_files(adds, facts, snapshot), facts
+    return plan.state.perform(Append(tuple(adds)), StateWork(facts, snapshot)), facts
 
 
 def _actions(plan: Plan, facts: StepFacts, counts: Mapping[str, int]) -> dict[str, Action]:

@@ -41,15 +41,7 @@ def commit_stage(
     snapshot = Snapshot.read(table)
     if snapshot is None:
         return None
-    info = {"operation": operation, "userMetadata": facts.to_json()}
-    return commit_on(
-        puts_of(table),
-        snapshot,
-        actions_of,
-        facts.transaction(stage),
-        facts.step,
-        info,
-    )
+    return commit_on(puts_of(table), snapshot, actions_of, facts.committed(stage, operation))
 
 
 def restore_stage(table: str, action: Restore, facts: StepFacts, stage: str) -> None:

@@ -35,10 +35,9 @@ class StepChanges:
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """Read it in Spark, with `_step`."""
-        from ebbtide.state_table.table import StateTable
+        from ebbtide.state_table.frames import StateFrames
 
-        state = StateTable(self.table, self.operator)
-        return state.change_set(spark, self.version)
+        return StateFrames(self.table, self.operator).change_set(spark, self.version)
 
     def rows(self, columns: pa.Schema) -> pa.Table:
         """Read it here: `_change` and some columns of the sink, in these types."""

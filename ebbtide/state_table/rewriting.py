@@ -259,10 +259,7 @@ class WithoutRows:
         if file.vector is not None:
             goes |= vectors.read(table, file.vector)
         rows = read_file(table, file, self.schema, live=False)
-        gone = np.fromiter(goes, np.int64, len(goes))
-        stays = np.ones(len(rows), dtype=bool)
-        stays[gone] = False
-        left = rows.filter(pa.array(stays))
+        left = vectors.without(rows, goes)
         return write_files(
             table,
             left,
