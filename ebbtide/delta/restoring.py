@@ -8,13 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
+from ebbtide.columnar import footer_checksum, read_parquet
 from ebbtide.delta import log, vectors
 from ebbtide.delta.log import footer_of
 from ebbtide.delta.snapshot import Action, DataFile, FileId, Snapshot
 from ebbtide.delta.table import replacing
 from ebbtide.disk import AT_ONCE
 from ebbtide.errors import DamagedFileError, DeltaLogError, HistoryGoneError
-from ebbtide.paths import footer_checksum, read_parquet, size_of
+from ebbtide.paths import size_of
 
 
 def restoring(now: Snapshot, version: int, *, data_change: bool = True) -> list[Action]:
@@ -32,6 +33,7 @@ def restoring(now: Snapshot, version: int, *, data_change: bool = True) -> list[
     if before is None or before.version != version:
         raise _gone(now.table, version, "its commit is deleted")
     with ThreadPoolExecutor(AT_ONCE) as pool:
+        # Size, footer and vector of each file, not its pages: cheap enough for each restore; `WholeFiles` reads to the end.
         faults = Counter(pool.map(partial(_fault, now.table), before.files.values()))
     del faults[""]
     if faults:

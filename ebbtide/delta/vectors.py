@@ -39,6 +39,7 @@ _UUID_TEXT = 20
 
 def encode(rows: BitMap64) -> bytes:
     """Write a bitmap in the format of vectors."""
+    # Runs of neighbours, as a range that was deleted, take a few bytes.
     rows.run_optimize()
     return MAGIC + rows.serialize()
 
@@ -154,6 +155,7 @@ def write(table: str, vectors: Sequence[BitMap64]) -> list[Descriptor]:
     name = uuid.uuid4()
     content = bytearray(FILE_VERSION)
     descriptors: list[Descriptor] = []
+    # One file for all vectors of a commit; each descriptor has its offset, counted from the version byte at 0.
     for rows in vectors:
         data = encode(rows)
         descriptor = {

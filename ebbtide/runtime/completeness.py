@@ -49,7 +49,7 @@ class Difference:
         return self.rows.join(lacking, list(self.key), "left_semi")
 
     def counts(self) -> dict[str, int]:
-        """Count the rows that come (`added`), become others (`changed`) and go (`deleted`)."""
+        """Count the rows that come (`added`), change (`changed`) and go (`deleted`)."""
         is_coming = F.col(DECIDED).isNotNull()
         is_there = F.col(SHOWN).isNotNull()
         counted = self.differing.agg(
@@ -86,9 +86,9 @@ def rows_to_show(spark: SparkSession, plan: Plan, facts: StepFacts, *, leaves_ac
     """Read the rows that the sink must have by the newest version of the state; arguments as `differences`.
 
     Args:
-        spark: The same.
-        plan: The same.
-        facts: The same.
+        spark: A session with Delta.
+        plan: The pipeline.
+        facts: Facts of its last step.
         leaves_accepted: Leave out the rows whose key was acknowledged, and has not changed since.
     """
     state_version = plan.state.snapshot().version

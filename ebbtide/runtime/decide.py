@@ -26,9 +26,11 @@ from ebbtide.runtime.abilities import refuse_unable
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
 from ebbtide.sources.source import Part
-from ebbtide.state_table.deciding import Decided, Deciding, Share, Stored, Work, balanced, distinct_keys, packed
+from ebbtide.state_table.deciding import Decided, Deciding, Work, packed
 from ebbtide.state_table.due import due_keys
+from ebbtide.state_table.shares import Share, balanced
 from ebbtide.state_table.staged import SLICES
+from ebbtide.state_table.stored import Stored, distinct_keys
 from ebbtide.state_table.table import LINKS, StateWork
 from ebbtide.tasks import run_tasks
 

@@ -1,4 +1,4 @@
-"""Swap: the tables of a backfill take the place of a pipeline's. What the state's commit has decided is brought to the others here.
+"""Swap: the tables of a backfill take the place of a pipeline's. Compares them, and copies the state.
 
 | table | takes |
 |---|---|

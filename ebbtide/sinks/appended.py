@@ -135,4 +135,11 @@ class AppendedTable(ABC):
         """
         refuse_lost(self.path, self.STAGE, facts)
         self.create()
-        commit_and_join(self.path, self.schema, actions_of, self.BOUNDED, facts, self.STAGE)
+        commit_and_join(
+            self.path,
+            self.schema,
+            actions_of,
+            self.BOUNDED,
+            facts,
+            self.STAGE,
+        )

@@ -5,8 +5,9 @@ The latter (`write: merge`) are for tables with features that Ebbtide does not w
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Literal
 
 import pyarrow as pa
 from delta import DeltaTable
@@ -59,14 +60,24 @@ class SparkMadeSink(SinkTable):
             ) from error
 
 
+@dataclass(frozen=True)
 class MergeSink(SparkMadeSink):
     """A sink that Spark writes: by MERGE, which knows every feature of Delta."""
+
+    how: Literal["vectors", "rewrite"] = "rewrite"
 
     def can(self, action: Action) -> bool:
         """Return whether it performs an action: to go back and apply changes would be two commits."""
         return not isinstance(action, RestoreAndApply)
 
-    def apply(self, spark: SparkSession, changes: ChangeSet, facts: StepFacts, *, only_inserts: bool) -> None:
+    def apply(
+        self,
+        spark: SparkSession,
+        changes: ChangeSet,
+        facts: StepFacts,
+        *,
+        only_inserts: bool,
+    ) -> None:
         """Apply a step's change set; only inserts are appended."""
         names = self.schema.names
         decided = changes.frame(spark)
@@ -99,7 +110,13 @@ class MergeSink(SparkMadeSink):
         are_same = [column(name, "t").eqNullSafe(column(name, "s")) for name in self.key]
         return reduce(Column.__and__, are_same)
 
-    def replace(self, spark: SparkSession, keys: DataFrame, rows: DataFrame, facts: StepFacts) -> None:
+    def replace(
+        self,
+        spark: SparkSession,
+        keys: DataFrame,
+        rows: DataFrame,
+        facts: StepFacts,
+    ) -> None:
         """Give some keys other rows. Two commits: a run that ended between them finds the deleted rows missing, and appends them."""
         table = DeltaTable.forPath(spark, self.path).alias("t")
         with settled(self.path):
@@ -111,16 +128,32 @@ class MergeSink(SparkMadeSink):
         if action.version is not None:
             self.overwrite(work.spark, work.difference(action).rows, work.facts)
 
-    def overwrite(self, spark: SparkSession, rows: DataFrame, facts: StepFacts) -> None:
+    def overwrite(
+        self,
+        spark: SparkSession,
+        rows: DataFrame,
+        facts: StepFacts,
+    ) -> None:
         """Replace all rows, and the columns by the spec's."""
         write(rows.select(*columns(self.schema.names)), self.path, facts, "sink", "overwrite")
 
-    def restore(self, spark: SparkSession, action: Restore, facts: StepFacts) -> None:
+    def restore(
+        self,
+        spark: SparkSession,
+        action: Restore,
+        facts: StepFacts,
+    ) -> None:
         """Bring the table back to an earlier version."""
         with transaction(spark, self.path, facts, "sink"):
             DeltaTable.forPath(spark, self.path).restoreToVersion(action.version)
 
-    def alter(self, spark: SparkSession, stored: pa.Schema, change: SchemaChange, facts: StepFacts) -> None:
+    def alter(
+        self,
+        spark: SparkSession,
+        stored: pa.Schema,
+        change: SchemaChange,
+        facts: StepFacts,
+    ) -> None:
         """Write the whole table again under the spec's columns; its change feed shows all rows go and come."""
         stored_names = replace(self, columns=stored).schema.names
         rows = self.read(spark, self.version())

@@ -52,12 +52,7 @@ class ChangelogTable(AppendedTable):
     def schema(self) -> pa.Schema:
         """All columns."""
         row = [column.with_nullable(True) for column in self.columns]
-        fields = [
-            pa.field("_kind", pa.string()),
-            *row,
-            pa.field("_order", ORDER),
-            pa.field("_number", pa.int64()),
-        ]
+        fields = [pa.field("_kind", pa.string()), *row, pa.field("_order", ORDER), pa.field("_number", pa.int64())]
         return pa.schema(fields)
 
     def can(self, action: Action) -> bool:
@@ -96,17 +91,20 @@ class ChangelogTable(AppendedTable):
 
     def _truncate(self, floor: tuple[int, ...]) -> pa.Table:
         """Make the row of a TRUNCATE; its order is the floor that it raised."""
-        row = {
-            "_kind": TRUNCATE,
-            "_order": dict(zip(ORDER.names, floor, strict=True)),
-        }
+        row = {"_kind": TRUNCATE, "_order": dict(zip(ORDER.names, floor, strict=True))}
         return pa.Table.from_pylist([row], self.schema)
 
     def files_of(self, taken: Snapshot) -> list[LogAction]:
         """Copy the files of another changelog with the same columns."""
         return copied(taken, self.path)
 
-    def alter(self, spark: SparkSession, stored: pa.Schema, change: SchemaChange, facts: StepFacts) -> None:
+    def alter(
+        self,
+        spark: SparkSession,
+        stored: pa.Schema,
+        change: SchemaChange,
+        facts: StepFacts,
+    ) -> None:
         """Give the table the spec's columns, as a sink; what was emitted before has the new columns too.
 
         Args:
@@ -116,5 +114,16 @@ class ChangelogTable(AppendedTable):
             facts: The step's.
         """
         before = replace(self, columns=stored)
-        work = FileUnderNewColumns(self.path, before.schema, self.schema, self.BOUNDED, change)
-        alter_stage(spark, work, facts, self.STAGE)
+        work = FileUnderNewColumns(
+            self.path,
+            before.schema,
+            self.schema,
+            self.BOUNDED,
+            change,
+        )
+        alter_stage(
+            spark,
+            work,
+            facts,
+            self.STAGE,
+        )

@@ -55,7 +55,11 @@ class Floors:
 
         return is_below
 
-    def condition(self, floor: tuple[int, ...], side: str = "") -> Column:
+    def condition(
+        self,
+        floor: tuple[int, ...],
+        side: str = "",
+    ) -> Column:
         """Return whether a row stands below a floor, for Spark.
 
         Args:

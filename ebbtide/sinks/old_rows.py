@@ -73,7 +73,14 @@ class OldRows:
         with_rows: Whole rows are kept in the local copies, not their keys alone: then no data file is read to show them.
     """
 
-    def __init__(self, table: str, columns: pa.Schema, key: Sequence[str], *, with_rows: bool) -> None:
+    def __init__(
+        self,
+        table: str,
+        columns: pa.Schema,
+        key: Sequence[str],
+        *,
+        with_rows: bool,
+    ) -> None:
         self._table = table
         self._columns = columns
         self._key = list(key)
@@ -111,17 +118,26 @@ class OldRows:
 
     def _losing(self, file: DataFile, found: NDArray[np.int64]) -> Iterator[Dying]:
         """Yield what a file loses of some rows of its index; nothing if all of them are gone already."""
-        positions = self._cache.index_of(file).positions[found]
-        known = BitMap64() if file.vector is None else vectors.read(self._table, file.vector)
+        index = self._cache.index_of(file)
+        positions = index.positions[found]
+        known = BitMap64()
+        if file.vector is not None:
+            known = vectors.read(self._table, file.vector)
         is_new = ~np.isin(positions, vectors.numbers(known))
         if is_new.any():
             new = positions[is_new].tolist()
             yield Dying(file, found[is_new], known | BitMap64(new))
 
-    def _below(self, file: DataFile, is_below: IsBelow, names: Sequence[str]) -> NDArray[np.int64]:
+    def _below(
+        self,
+        file: DataFile,
+        is_below: IsBelow,
+        names: Sequence[str],
+    ) -> NDArray[np.int64]:
         """Return which rows of a file's index a TRUNCATE deletes, judged by some columns: these are read, whatever the keys."""
-        columns = pa.schema([self._columns.field(name) for name in names])
-        below = is_below(read_file(self._table, file, columns, live=False))
+        fields = [self._columns.field(name) for name in names]
+        rows = read_file(self._table, file, pa.schema(fields), live=False)
+        below = is_below(rows)
         index = self._cache.index_of(file)
         return np.flatnonzero(below[index.positions])
 

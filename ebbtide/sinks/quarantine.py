@@ -176,7 +176,12 @@ class QuarantineTable(AppendedTable):
         if not len(rows):
             return []
         name = f"part-{uuid.uuid4()}.parquet"
-        add = add_file(self.path, name, rows, bounded=self.BOUNDED)
+        add = add_file(
+            self.path,
+            name,
+            rows,
+            bounded=self.BOUNDED,
+        )
         return [add]
 
     def replace(self, gone: pa.Table, rows: pa.Table) -> list[Action]:

@@ -67,7 +67,7 @@ class Work(Protocol):
 
     @property
     def facts(self) -> StepFacts:
-        """The step's."""
+        """Facts of the step."""
 
     @property
     def changes(self) -> ChangeSet:

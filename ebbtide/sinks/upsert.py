@@ -15,14 +15,7 @@ from ebbtide.delta import vectors
 from ebbtide.delta.commit import Puts, Transaction, now_ms
 from ebbtide.delta.features import refuse_unwritable, with_vectors
 from ebbtide.delta.fitting import refuse_nulls, refuse_other_columns
-from ebbtide.delta.joining import (
-    SMALL_BYTES,
-    commit_joined,
-    emptied_files,
-    in_batches,
-    small_files,
-    write_files,
-)
+from ebbtide.delta.joining import SMALL_BYTES, commit_joined, emptied_files, in_batches, small_files, write_files
 from ebbtide.delta.restoring import becoming
 from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.delta.table import add_file, commit_on, read_file, read_files
@@ -70,7 +63,12 @@ class Upserter:
         self._old = OldRows(table, columns, key, with_rows=with_images)
         self._snapshot: Snapshot | None = None
 
-    def apply(self, upsert: Upsert, committed: Transaction, back: Back | None = None) -> None:
+    def apply(
+        self,
+        upsert: Upsert,
+        committed: Transaction,
+        back: Back | None = None,
+    ) -> None:
         """Commit a step's changes once; if they were committed, nothing happens.
 
         Args:
@@ -95,7 +93,12 @@ class Upserter:
 
         self._commit(actions_of, committed)
 
-    def replace(self, keys: pa.Table, adds: Sequence[Action], committed: Transaction) -> None:
+    def replace(
+        self,
+        keys: pa.Table,
+        adds: Sequence[Action],
+        committed: Transaction,
+    ) -> None:
         """Commit once that some keys have other rows; errors as `apply`.
 
         Args:
@@ -107,12 +110,7 @@ class Upserter:
         self._commit(lambda found: self._changes(found, gone_rows, adds), committed)
 
     def _changes(
-        self,
-        found: Snapshot,
-        upsert: Upsert,
-        adds: Sequence[Action],
-        *,
-        with_images: bool = False,
+        self, found: Snapshot, upsert: Upsert, adds: Sequence[Action], *, with_images: bool = False
     ) -> list[Action]:
         """Return the actions that make an upsert of a version: asked for each version that is tried, as old rows may have moved."""
         self._refuse_altered(found, adds)
@@ -124,7 +122,11 @@ class Upserter:
             actions.append(self._images(dying, upsert.rows))
         return actions
 
-    def _commit(self, actions_of: Callable[[Snapshot], list[Action]], committed: Transaction) -> None:
+    def _commit(
+        self,
+        actions_of: Callable[[Snapshot], list[Action]],
+        committed: Transaction,
+    ) -> None:
         made = commit_on(self._puts, self._newest(), actions_of, committed)
         self._snapshot = made or self._snapshot
 
@@ -151,7 +153,13 @@ class Upserter:
             self._refuse_altered(snapshot)
             rows = read_files(self._table, some, self._columns)
             adds = self._written(rows, data_change=False)
-            snapshot = commit_joined(self._puts, snapshot, some, adds, {})
+            snapshot = commit_joined(
+                self._puts,
+                snapshot,
+                some,
+                adds,
+                {},
+            )
         self._snapshot = snapshot
 
     def refuse_altered(self) -> None:
@@ -161,7 +169,12 @@ class Upserter:
     def _refuse_altered(self, found: Snapshot, adds: Sequence[Action] = ()) -> None:
         refuse_unwritable(self._table, found.protocol, found.metadata)
         refuse_other_columns(self._table, found.metadata, self._columns)
-        refuse_nulls(self._table, found.metadata, self._columns, adds)
+        refuse_nulls(
+            self._table,
+            found.metadata,
+            self._columns,
+            adds,
+        )
 
     def _newest(self) -> Snapshot:
         known = self._snapshot
@@ -172,7 +185,12 @@ class Upserter:
         self._old.follow(newest)
         return newest
 
-    def _written(self, rows: pa.Table, *, data_change: bool = True) -> list[Action]:
+    def _written(
+        self,
+        rows: pa.Table,
+        *,
+        data_change: bool = True,
+    ) -> list[Action]:
         """Write rows, in the order of their keys, and their indices; return the actions that add them."""
         in_order = rows
         if len(rows):
@@ -204,7 +222,12 @@ class Upserter:
         """Write what is left of some files again, together."""
         left = [self._columns.empty_table()]
         for each in partly:
-            rows = read_file(self._table, each.file, self._columns, live=False)
+            rows = read_file(
+                self._table,
+                each.file,
+                self._columns,
+                live=False,
+            )
             left.append(vectors.without(rows, each.dead))
         return self._written(pa.concat_tables(left))
 
@@ -218,18 +241,10 @@ class Upserter:
         of_new = codes[n_old:]
         is_replaced = np.isin(of_old, of_new)
         replaces = np.isin(of_new, of_old)
-        kinds = [
-            *np.where(is_replaced, "update_preimage", "delete"),
-            *np.where(replaces, "update_postimage", "insert"),
-        ]
+        kinds = [*np.where(is_replaced, "update_preimage", "delete"), *np.where(replaces, "update_postimage", "insert")]
         feed = pa.concat_tables([old, rows.cast(old.schema)])
         feed = feed.append_column("_change_type", pa.array(kinds, pa.string()))
         name = f"_change_data/cdc-{uuid.uuid4()}.parquet"
         add = add_file(self._table, name, feed, bounded=())["add"]
-        cdc = {
-            "path": add["path"],
-            "partitionValues": {},
-            "size": add["size"],
-            "dataChange": False,
-        }
+        cdc = {"path": add["path"], "partitionValues": {}, "size": add["size"], "dataChange": False}
         return {"cdc": cdc}

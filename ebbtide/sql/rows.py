@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from ebbtide import state
+from ebbtide.columnar import open_parquet
 from ebbtide.delta import log
 from ebbtide.errors import SqlError
-from ebbtide.paths import open_parquet
 from ebbtide.runtime.plan import Plan
 from ebbtide.sql.catalog import Entry, Filled, Part, filled, queryable
 from ebbtide.sql.listing import steps

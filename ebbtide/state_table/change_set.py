@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.columnar import read_parquet
 from ebbtide.delta import log
 from ebbtide.model.entries import equals
 from ebbtide.operators.operator import Operator
-from ebbtide.paths import read_parquet
 from ebbtide.state_table.layout import EMITTED, columns_by_name
 
 if TYPE_CHECKING:

@@ -52,7 +52,7 @@ class StateFrames:
             is_later = F.col("_step") > since
             entries = entries.where(is_later)
         if self.operator.has_named_states:
-            is_of_state = F.col("_state").isNotNull()  # the others are rows for the sink
+            is_of_state = F.col("_state").isNotNull()  # the rest are rows for the sink
             entries = entries.where(is_of_state)
         return self._newest(entries)
 
@@ -100,9 +100,9 @@ class StateFrames:
         return self._for_sink(later)
 
     def decided(self, spark: SparkSession, version: int) -> DataFrame:
-        """Read the last decision on each key, as far as a version still tells it: what the sink must take, with its `_step`.
+        """Read the last decision on each key, as far as a version still holds it: what the sink must take, with its `_step`.
 
-        The newest versions of entries tell it, and no older ones: a step may note something of an entry and decide nothing for the
+        It follows from the newest versions of entries, and from no older ones: a step may note something of an entry and decide nothing for the
         sink, and a fold leaves the note beside what stands in files that it did not read. What a dropped entry says holds until its
         key is written again: the decision that followed may have been on an entry that has a note by now.
         """

@@ -32,7 +32,6 @@ from ebbtide.model.decision import Action as Performed
 from ebbtide.model.decision import Append
 from ebbtide.model.entries import entry_table
 from ebbtide.state_table.columns import quoted
-from ebbtide.state_table.deciding import Stored
 from ebbtide.state_table.frames import StateFrames
 from ebbtide.state_table.layout import (
     ACKNOWLEDGED,
@@ -46,6 +45,7 @@ from ebbtide.state_table.layout import (
     rows_of,
 )
 from ebbtide.state_table.others import change_of_others
+from ebbtide.state_table.stored import Stored
 
 FEATURE = "domainMetadata"
 LINKS = "_moved_from"
@@ -178,7 +178,7 @@ class StateTable(StateFrames):
         return [*actions, *under_columns(found, self.schema)]
 
     def refuse_changed(self, found: Snapshot, version: int) -> None:
-        """Refuse a version whose rows others have changed since an earlier one; who changes them back is let through.
+        """Refuse a version whose rows another client has changed since an earlier one, unless they are back as they were.
 
         Args:
             found: The newest version.
@@ -340,7 +340,7 @@ def _with_kept_facts(found: Snapshot, actions: Sequence[Action], facts: StepFact
 
 
 def _refuse_moved(found: Snapshot, actions: Sequence[Action]) -> None:
-    """Refuse to replace files that others have taken away: their rows would be there twice."""
+    """Refuse to replace files that another client has taken away: their rows would be there twice."""
     for action in actions:
         removed = action.get("remove")
         if removed is not None and file_id(removed) not in found.files:
