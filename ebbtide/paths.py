@@ -7,20 +7,17 @@ import re
 import stat
 import time
 import uuid
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 
 from ebbtide.disk import failures_named, sync, sync_above
-from ebbtide.errors import ConfigError, DamagedFileError, TableMismatchError
+from ebbtide.errors import ConfigError
 from ebbtide.redaction import has_unseen, redacted
 
 LOCAL_SCHEME = "file"
@@ -33,21 +30,19 @@ MOST_BYTES_OF_NAME = 255
 UNFINISHED = ".tmp"
 """How the names of files end that are being written, and get their own name once they are whole; they begin with a dot."""
 DAY_S = 86_400
-FOOTER_END = 8
-"""Bytes after a Parquet file's footer: its length and the format's name."""
 PRIVATE = 0o700
-"""Mode of the folders that others must not look into."""
+"""Mode of the folders that no other user may look into."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=[/\\])")
 """Of a URI, or the drive of a Windows path."""
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
-def _open(location: str) -> tuple[pafs.FileSystem, str]:
+def file_system(location: str) -> tuple[pafs.FileSystem, str]:
     """Return the filesystem of a location and the path in it."""
     if is_in_object_store(location):
-        from ebbtide.object_store.arrow import file_system
+        from ebbtide.object_store import arrow
 
-        return file_system(location)
+        return arrow.file_system(location)
     if is_local(location):
         return pafs.LocalFileSystem(), str(Path(location).absolute())
     return pafs.FileSystem.from_uri(location)  # type: ignore[no-any-return]
@@ -166,7 +161,7 @@ def refuse_links(root: str, name: str) -> None:
 
 
 def make_private(folder: str) -> None:
-    """Make a local folder that nobody else may look into, whatever the umask; one that is there stays as it is."""
+    """Make a local folder that no other user may look into, whatever the umask; one that is there stays as it is."""
     if not is_local(folder):
         return
     path = Path(folder)
@@ -177,7 +172,7 @@ def make_private(folder: str) -> None:
 
 
 def is_ours(folder: Path) -> bool:
-    """Return whether a folder belongs to this user, and nobody else may write to it."""
+    """Return whether a folder belongs to this user, and no other user may write to it."""
     status = folder.stat()
     return status.st_uid == os.getuid() and not status.st_mode & _WRITABLE_BY_OTHERS
 
@@ -194,7 +189,7 @@ def list_files(location: str) -> list[str]:
 
 def file_names(location: str) -> set[str]:
     """Return the names of all files directly in a folder, by one listing; none if it is absent."""
-    fs, path = _open(location)
+    fs, path = file_system(location)
     selector = pafs.FileSelector(path, allow_not_found=True)
     infos = fs.get_file_info(selector)
     return {info.base_name for info in infos if info.type == pafs.FileType.File}
@@ -224,7 +219,7 @@ def walk(location: str) -> list[FoundFile]:
 
     A local name that is not UTF-8 has lone surrogates for its bytes, as `os.fsdecode` gives them: nothing can open it by that.
     """
-    fs, path = _open(location)
+    fs, path = file_system(location)
     folder = path.rstrip("/")
     files = []
     all_decode = True
@@ -278,7 +273,7 @@ class Usage:
 
 def usage(location: str) -> Usage:
     """Return what is stored in a folder and all folders below it."""
-    fs, path = _open(location)
+    fs, path = file_system(location)
     found = fs.get_file_info(pafs.FileSelector(path, recursive=True, allow_not_found=True))
     sizes = [info.size for info in found if info.type == pafs.FileType.File]
     return Usage(len(sizes), sum(sizes))
@@ -286,14 +281,14 @@ def usage(location: str) -> Usage:
 
 def size_of(location: str) -> int | None:
     """Return a file's bytes; None if it is absent."""
-    fs, path = _open(location)
+    fs, path = file_system(location)
     info = fs.get_file_info(path)
     return info.size if info.type == pafs.FileType.File else None
 
 
 def is_folder(location: str) -> bool:
     """Return whether a folder is there."""
-    fs, path = _open(location)
+    fs, path = file_system(location)
     return bool(fs.get_file_info(path).type == pafs.FileType.Directory)
 
 
@@ -304,13 +299,13 @@ def is_file(location: str) -> bool:
 
         _, key = parted(location)
         return bucket_of(location).found(key) is not None
-    fs, path = _open(location)
+    fs, path = file_system(location)
     return bool(fs.get_file_info(path).type == pafs.FileType.File)
 
 
 def exists(location: str) -> bool:
     """Return whether a file or folder is there."""
-    fs, path = _open(location)
+    fs, path = file_system(location)
     return bool(fs.get_file_info(path).type != pafs.FileType.NotFound)
 
 
@@ -321,7 +316,7 @@ def read_bytes(location: str) -> bytes | None:
 
         _, key = parted(location)
         return bucket_of(location).read(key)
-    fs, path = _open(location)
+    fs, path = file_system(location)
     try:
         with fs.open_input_stream(path, compression=None) as stream:
             return bytes(stream.read())
@@ -331,7 +326,7 @@ def read_bytes(location: str) -> bytes | None:
 
 def read_range(location: str, offset: int, size: int) -> bytes | None:
     """Return some bytes of a file, fewer where it ends; None if it is absent."""
-    fs, path = _open(location)
+    fs, path = file_system(location)
     try:
         with fs.open_input_file(path) as file:
             file.seek(offset)
@@ -342,7 +337,7 @@ def read_range(location: str, offset: int, size: int) -> bytes | None:
 
 def write_bytes(location: str, data: bytes) -> None:
     """Write a file, over the one that is there; folders are made as needed."""
-    fs, path = _open(location)
+    fs, path = file_system(location)
     with failures_named(location):
         fs.create_dir(path.rpartition("/")[0])
         with fs.open_output_stream(path, compression=None) as stream:
@@ -351,8 +346,8 @@ def write_bytes(location: str, data: bytes) -> None:
 
 def copy_file(location: str, to: str) -> None:
     """Copy a file within a store, over the one that is there; folders are made as needed."""
-    from_fs, from_path = _open(location)
-    to_fs, to_path = _open(to)
+    from_fs, from_path = file_system(location)
+    to_fs, to_path = file_system(to)
     with failures_named(to):
         to_fs.create_dir(to_path.rpartition("/")[0])
         pafs.copy_files(from_path, to_path, from_fs, to_fs)
@@ -393,173 +388,6 @@ def delete_unfinished(folder: str, *, older_than_s: float = DAY_S) -> None:
                 path.unlink()
 
 
-def read_parquet(location: str, columns: list[str] | None = None, *, footer: str | None = None) -> pa.Table:
-    """Read a Parquet file; its pages must be as they were written.
-
-    Args:
-        location: The file's.
-        columns: Those to read, whatever the case of their names in the file; one that it has not is left out. Default: all.
-        footer: Its `footer_checksum`; None where that was not noted.
-
-    Raises:
-        DamagedFileError: it is damaged or gone.
-        TableMismatchError: two columns of it have one of the names.
-    """
-    fs, path = _open(location)
-    with _damage_refused(location), fs.open_input_file(path) as file:
-        if footer is not None and _footer_checksum(file) != footer:
-            raise _damaged(location, "damaged", "another footer")
-        # Of a store, a few long ranges in place of one of each column and row group.
-        stored = open_parquet(file, page_checksum_verification=True, pre_buffer=not is_local(location))
-        if columns is None:
-            return stored.read()
-        names = _stored_names(location, columns, stored.schema_arrow.names)
-        rows = stored.read(columns=list(names))
-        return rows.select(list(names)).rename_columns(names) if names else rows
-
-
-def open_parquet(file: pa.NativeFile | Path, **options: bool) -> pq.ParquetFile:
-    """Open a Parquet file; its times are microseconds.
-
-    Spark writes times as INT96, which Arrow reads as nanoseconds where it is not asked: these end in the year 2262.
-
-    Args:
-        file: The file, or a local path.
-        options: Arrow's.
-    """
-    # `read_table` would load pandas, a CPU second.
-    return pq.ParquetFile(file, coerce_int96_timestamp_unit="us", **options)
-
-
-def _stored_names(location: str, columns: list[str], stored: list[str]) -> dict[str, str]:
-    """Return how a file writes the names of columns, and how they were asked for: Delta's have no case."""
-    asked = {name.lower(): name for name in columns}
-    names = {name: asked[name.lower()] for name in stored if name.lower() in asked}
-    if len(set(names.values())) < len(names):
-        raise TableMismatchError.of(
-            f"Columns of the file '{location}' have names that differ by case alone.",
-            got=", ".join(names),
-            allowed="one column of each name, whatever its case",
-            next_step="Write the file again with one of them.",
-        )
-    return names
-
-
-def footer_checksum(location: str) -> str:
-    """Return the CRC-32 of a Parquet file's footer: it says what the columns are, and unlike the pages it has no checksum itself.
-
-    Raises:
-        DamagedFileError: the file is gone.
-    """
-    fs, path = _open(location)
-    with _damage_refused(location), fs.open_input_file(path) as file:
-        return _footer_checksum(file)
-
-
-def _footer_checksum(file: pa.NativeFile) -> str:
-    size = file.size()
-    end_at = max(size - FOOTER_END, 0)
-    n_bytes = int.from_bytes(file.read_at(4, end_at), "little")
-    footer = file.read_at(n_bytes + FOOTER_END, max(end_at - n_bytes, 0))
-    return f"{zlib.crc32(footer):08x}"
-
-
-@contextmanager
-def _damage_refused(location: str) -> Iterator[None]:
-    """Name a file that turns out to be no such file as was written; what the system or the store says of itself goes on."""
-    try:
-        with failures_named(location):
-            yield
-    except FileNotFoundError as error:
-        raise _damaged(location, "gone", error) from error
-    except OSError as error:
-        is_parsers = error.errno is None
-        if is_parsers:
-            raise _damaged(location, "damaged", error) from error
-        raise
-    except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise _damaged(location, "damaged", error) from error
-
-
-def _damaged(location: str, how: str, error: object) -> DamagedFileError:
-    first_line, _, _ = str(error).partition("\n")
-    return DamagedFileError.of(
-        f"The file '{location}' is {how}.",
-        got=first_line,
-        next_step="Nothing of it was used. Restore it from a copy; without one run 'ebbtide repair', which mends a sink (of a function's pipeline 'ebbtide refresh' does), and says of the state how far back its files are whole.",
-    )
-
-
-def write_parquet(location: str, rows: pa.Table, *, row_group_size: int, compression: str = "snappy") -> None:
-    """Write a Parquet file whose times are microseconds, as Spark reads them; folders are made as needed."""
-    fs, path = _open(location)
-    with failures_named(location):
-        fs.create_dir(path.rpartition("/")[0])
-        pq.write_table(
-            rows,
-            path,
-            filesystem=fs,
-            row_group_size=row_group_size,
-            compression=compression,
-            store_schema=False,
-            coerce_timestamps="us",
-            write_page_checksum=True,
-        )
-
-
-@contextmanager
-def write_arrow(location: str, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
-    """Write an Arrow file, batch by batch; folders are made as needed."""
-    fs, path = _open(location)
-    with failures_named(location):
-        fs.create_dir(path.rpartition("/")[0])
-        with fs.open_output_stream(path, compression=None) as stream, pa.ipc.new_file(stream, schema) as writer:
-            yield writer
-
-
-@contextmanager
-def open_arrow(location: str) -> Iterator[pa.ipc.RecordBatchFileReader]:
-    """Open an Arrow file; a local one is mapped into memory."""
-    fs, path = _open(location)
-    is_local = isinstance(fs, pafs.LocalFileSystem)
-    with _damage_refused(location), pa.memory_map(path) if is_local else fs.open_input_file(path) as file:
-        yield pa.ipc.open_file(file)
-
-
-class ParquetFile:
-    """A Parquet file that is written batch by batch and made with the first; a context manager.
-
-    Args:
-        location: Where it goes; folders are made as needed.
-        schema: Its columns.
-    """
-
-    def __init__(self, location: str, schema: pa.Schema) -> None:
-        self.location = location
-        self.schema = schema
-        self._writer: pq.ParquetWriter | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._writer is not None:
-            with failures_named(self.location):
-                self._writer.close()
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Append a batch."""
-        with failures_named(self.location):
-            if self._writer is None:
-                self._writer = self._opened()
-            self._writer.write_batch(batch)
-
-    def _opened(self) -> pq.ParquetWriter:
-        fs, path = _open(self.location)
-        fs.create_dir(path.rpartition("/")[0])
-        return pq.ParquetWriter(path, self.schema, filesystem=fs, compression="lz4", write_page_checksum=True)
-
-
 def aside_of(folder: str) -> str:
     """Return where a local folder may be moved, so that another one can be made in its place: nothing is there yet.
 
@@ -589,7 +417,7 @@ def move_aside(folder: str) -> str:
 
 def delete(location: str) -> None:
     """Delete a file, or a folder and all in it, if it is there."""
-    fs, path = _open(location)
+    fs, path = file_system(location)
     type_ = fs.get_file_info(path).type
     with failures_named(location):
         if type_ == pafs.FileType.Directory:
@@ -605,5 +433,5 @@ def is_compressed(location: str) -> bool:
 
 def open_stream(location: str) -> pa.NativeFile:
     """Open a file for reading, decompressed as its name says."""
-    fs, path = _open(location)
+    fs, path = file_system(location)
     return fs.open_input_stream(path)

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ebbtide import paths
+from ebbtide import columnar, paths
 from ebbtide.disk import failures_named
 from ebbtide.errors import ConfigError, DiskError, DiskFullError
 
@@ -64,7 +64,7 @@ def test_read_parquet_gives_the_columns_asked_for(tmp_path):
     location = str(tmp_path / "part=1.parquet")
     table = pa.table({"id": [1, 2], "n": [None, "x"]})
     pq.write_table(table, location)
-    assert paths.read_parquet(location, ["n"]).equals(table.select(["n"]))
+    assert columnar.read_parquet(location, ["n"]).equals(table.select(["n"]))
 
 
 def test_delete_removes_a_folder_and_nothing_beside_it(tmp_path):

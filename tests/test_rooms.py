@@ -19,6 +19,7 @@ ROOMS = {
     "disk": set(),
     "object_store": {"pyarrow"},
     "paths": COLUMNS,
+    "columnar": COLUMNS,
     "java": set(),
     "users": set(),
     "tasks": {"pyspark"},
@@ -79,10 +80,10 @@ BESIDE = {
 GUEST_OF = {
     "views": {
         *("errors", "redaction", "paths", "spec", "runtime.plan", "runtime.guests"),
-        *("model", "formats.settings", "sources.source", "sinks.delta", "delta", "state_table"),
+        *("model", "formats.settings", "sources.source", "sinks.defined", "delta", "state_table"),
     },
     "sql": {
-        *("errors", "redaction", "paths", "amounts", "spec", "runtime.plan"),
+        *("errors", "redaction", "paths", "columnar", "amounts", "spec", "runtime.plan"),
         *("delta", "ledger.lease", "ledger.process", "runtime.row_functions", "runtime.session"),
         *("state_table.columns", "runtime.guests"),
     },

@@ -80,6 +80,7 @@ def under_columns(snapshot: Snapshot, columns: pa.Schema) -> list[Action]:
     """
     defined = definition(columns, {}, table_id=snapshot.id, name="")
     [new] = [action["metaData"] for action in defined if "metaData" in action]
+    # Id, name, properties and creation time stay: readers that follow the table know it by these.
     metadata = {
         **snapshot.metadata,
         "schemaString": _with_field_metadata(new["schemaString"], snapshot.metadata["schemaString"]),

@@ -54,6 +54,7 @@ def trim_log(table: str, commits_kept: int | None = None) -> None:
 
 def _thin_out(table: str, version: int) -> None:
     """Delete the checkpoint of a version that is not recent any more, unless it is one of those that stay."""
+    # Looked at once, when it stops being recent: no listing of the log is needed for it.
     stays = version % (RARE * INTERVAL) == 0
     if stays or version < 0:
         return

@@ -12,6 +12,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,13 +24,28 @@ from ebbtide.errors import DamagedFileError, DeltaLogError, TableMismatchError, 
 from ebbtide.paths import UNFINISHED, is_file, is_local
 
 
+@dataclass(frozen=True)
+class Transaction:
+    """What a commit is known by: made again it is found done, by the mark that the log keeps of each application.
+
+    Args:
+        app_id: The application.
+        number: The transaction's, which rises.
+        info: What the commit says of itself.
+    """
+
+    app_id: str
+    number: int
+    info: Mapping[str, Any]
+
+
 class Puts(Protocol):
     """Puts files where there are none."""
 
     def put_if_absent(self, location: str, data: bytes) -> bool:
         """Write a file whole, or leave the one that is there; return whether it was written.
 
-        Where an answer may be lost, a file of the same bytes counts as ours: nobody else's may be the same.
+        Where an answer may be lost, a file of the same bytes counts as ours: no other writer puts the same.
         """
 
 
@@ -51,6 +67,7 @@ class LocalPuts:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
+            # A link fails where the name is taken, and the name appears with all bytes; a rename would replace what is there.
             os.link(unnamed, path)
         except FileExistsError:
             return False
@@ -96,18 +113,21 @@ def commit(
         line = _line(action)
         lines.append(line)
     content = "".join(lines).encode()
+    # Both before anything is put: a version that is put in a hole, or into a folder that was emptied, cannot be taken back.
     _refuse_hole(table, version)
     _refuse_gone(table, version)
     location = commit_file(table, version)
+    # The order is the promise: files first, then the commit that names them, so that a power cut leaves no commit without its files.
     if is_local(table):
         on_disk(table, actions)
+    # Of two writers of one version the store lets one through; the other one reads on and tries the next.
     is_written = puts.put_if_absent(location, with_checksum(content))
     if not is_written:
         raise VersionTakenError.of(f"Version {version} of the Delta table '{table}' was committed by another client.")
 
 
 def on_disk(table: str, actions: Iterable[Action]) -> None:
-    """Wait until the files that actions name are on disk, so that none is lost of which a commit tells.
+    """Wait until the files that actions name are on disk, so that a commit names no file that a power cut takes.
 
     Args:
         table: The table's location, a local one.
@@ -138,6 +158,7 @@ def named_files(table: str, actions: Iterable[Action]) -> list[str]:
         if named is None:
             continue
         files.append(file_location(table, named["path"]))
+        # Several data files may share one file of vectors; `sync_below` waits for each path once.
         vector = named.get("deletionVector")
         vector_file = None if vector is None else vectors.location_of(table, vector)
         if vector_file is not None:
@@ -157,7 +178,7 @@ def _refuse_hole(table: str, version: int) -> None:
 
 
 def _refuse_gone(table: str, version: int) -> None:
-    """Refuse to put a version without the one before it: nobody could read the table that this would begin."""
+    """Refuse to put a version without the one before it: no reader could read the table that this would begin."""
     if version > 0 and not has_version(table, version - 1):
         raise TableMismatchError.of(
             f"The table at '{table}' is gone.",

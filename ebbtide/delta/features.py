@@ -158,6 +158,7 @@ def with_feature(protocol: Mapping[str, Any], feature: str, *, of_readers: bool 
     writer_version = int(protocol["minWriterVersion"])
     readers = _listed(protocol, "readerFeatures")
     writers = _listed(protocol, "writerFeatures")
+    # A table of an older version has features without a list: with the first one named, all must be.
     if writer_version < _BY_LIST[1]:
         for version, features in _LEGACY_FEATURES.items():
             if version <= writer_version:
@@ -172,8 +173,27 @@ def with_feature(protocol: Mapping[str, Any], feature: str, *, of_readers: bool 
     }
 
 
+def with_vectors(protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the actions that let a table have deletion vectors; none if it may have them.
+
+    Args:
+        protocol: The log's `protocol`.
+        metadata: The log's `metaData`.
+    """
+    property_ = "delta.enableDeletionVectors"
+    feature = "deletionVectors"
+    configuration = metadata.get("configuration") or {}
+    is_on = configuration.get(property_, "false").lower() == "true"
+    if is_on and feature in _listed(protocol, "writerFeatures"):
+        return []
+    return [
+        {"protocol": with_feature(protocol, feature)},
+        {"metaData": {**metadata, "configuration": {**configuration, property_: "true"}}},
+    ]
+
+
 def _used(metadata: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a table uses of features that are fine as long as nobody uses them."""
+    """Yield what a table uses of features that are fine as long as they are not used."""
     if metadata.get("partitionColumns"):
         yield "partition columns"
     configuration = metadata.get("configuration") or {}
@@ -185,6 +205,7 @@ def _used(metadata: Mapping[str, Any]) -> Iterator[str]:
     has_constraints = any(name.startswith("delta.constraints.") for name in configuration)
     if has_constraints:
         yield "checkConstraints"
+    # Invariants, generated and identity columns are no properties: they stand in the metadata of each field.
     schema = json.loads(metadata["schemaString"])
     for said in _field_metadata(schema):
         for rule, feature in _FIELD_RULES.items():

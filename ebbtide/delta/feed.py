@@ -23,6 +23,7 @@ def readable_since(table: str, since: int, until: int) -> int:
 
     VACUUM deletes the files of old changes, and a cleanup of the log the commits that name them.
     """
+    # From the newest back: the first version that cannot be read hides all older ones from a reader of the feed.
     for version in range(until, since, -1):
         actions = log.actions(table, version)
         if not actions or not all(map(exists, feed_files(table, actions))):
@@ -32,6 +33,7 @@ def readable_since(table: str, since: int, until: int) -> int:
 
 def feed_files(table: str, actions: list[log.Action]) -> list[str]:
     """Return the locations of the files that the change feed of a commit is read from."""
+    # A commit with change files is read from these alone; without one its adds and removes are the changes.
     shown = [action["cdc"] for action in actions if "cdc" in action]
     return [DataFile(file).location(table) for file in shown or log.changed_files(actions)]
 

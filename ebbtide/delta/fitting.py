@@ -1,4 +1,4 @@
-"""Whether a table still has the columns that its pipeline gave it: rows are written under those alone, and others would lose their values."""
+"""Compares a table's columns with those that its pipeline gave it: rows are written under these alone, so that a column more would lose its values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def has_columns(metadata: Action, columns: pa.Schema) -> bool:
 
 
 def refuse_other_columns(table: str, metadata: Action, columns: pa.Schema) -> None:
-    """Refuse a table that others have given other columns; their order does not matter.
+    """Refuse a table that another client has given other columns; their order does not matter.
 
     Args:
         table: Its location.
@@ -44,8 +44,9 @@ def refuse_other_columns(table: str, metadata: Action, columns: pa.Schema) -> No
         columns: Those that the pipeline has given it.
 
     Raises:
-        TableMismatchError: a column of others is there, one is missing, or one has another type.
+        TableMismatchError: a column of another client is there, one is missing, or one has another type.
     """
+    # Compared by name and type; their order does not matter, and nulls are judged file by file (`refuse_nulls`).
     found = columns_of(metadata)
     wanted = types_of(columns)
     if found == wanted:
@@ -67,7 +68,7 @@ def refuse_nulls(
     columns: pa.Schema,
     actions: Iterable[Action],
 ) -> None:
-    """Refuse data files with nulls in a column that others let have none, and the pipeline does.
+    """Refuse data files with nulls in a column that another client lets have none, and the pipeline does.
 
     Args:
         table: Its location.
@@ -86,6 +87,7 @@ def refuse_nulls(
             continue
         nulls = DataFile(action["add"]).stats.get("nullCount", {})
         for name in required:
+            # Not counted is not none: such a file is refused too.
             if nulls.get(name) != 0:
                 raise _nulls_error(table, name, nulls.get(name))
 

@@ -44,6 +44,7 @@ def small_files(files: Iterable[DataFile]) -> list[DataFile]:
             classes.setdefault(_class_of(file), []).append(file)
     joined: list[DataFile] = []
     lower: list[DataFile] = []
+    # Smallest class first: what it becomes counts as one more file of the next, so that one commit joins as far up as it can.
     for number in sorted(classes):
         own = classes[number]
         n_files = len(own) + bool(joined)  # what lower classes become is a file of this one
@@ -80,6 +81,7 @@ def in_batches(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
     """Yield files in groups that are joined together: as many as memory takes."""
     group: list[DataFile] = []
     n_bytes = 0
+    # So that the many small ones share a group, and a large one rarely splits it.
     smallest_first = sorted(files, key=lambda file: file.size)
     for file in smallest_first:
         is_full = n_bytes + file.size > MOST_BYTES
@@ -155,6 +157,7 @@ def commit_joined(
     actions = [*adds, *removes]
     said = {**JOINED, **info}
     metadata = snapshot.metadata  # of the columns and properties that the files were written for
+    # A file that another writer has removed, or given another vector, has other rows by now: its copy would bring them back.
     while snapshot.metadata == metadata and all(file.id in snapshot.files for file in files):
         made = commit_after(puts, snapshot, actions, said)
         if made is not None:

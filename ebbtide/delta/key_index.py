@@ -24,11 +24,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ebbtide.columnar import footer_checksum
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import read_file
 from ebbtide.model.hashing import Hashes, key_hashes
-from ebbtide.paths import footer_checksum, is_ours, make_private
+from ebbtide.paths import is_ours, make_private
 
 Positions = NDArray[np.int64]
 
@@ -85,6 +86,7 @@ class KeyIndex:
         if positions is None:
             positions = np.arange(len(rows))
         hashes = key_hashes(rows, key)
+        # Sorted once when it is made, O(n log n); each lookup is then a binary search in mapped memory.
         order = np.argsort(hashes, kind="stable")
         in_order = rows.take(pa.array(order))
         return cls(
@@ -196,7 +198,7 @@ class IndexCache:
         )
         self._open: dict[_Identity, tuple[str, KeyIndex]] = {}
         self._live: set[_Identity] = set()
-        self._unseen_bytes = self.max_bytes  # others may have written any number of copies
+        self._unseen_bytes = self.max_bytes  # other processes may have written any number of copies
         _caches.add(self)
 
     def index_of(self, file: DataFile) -> KeyIndex:
@@ -212,6 +214,7 @@ class IndexCache:
                 os.utime(self.folder / copy)  # the copies that are not used go first
             return index
         name = self._name(file)
+        # Missing, damaged or of another boot: made again from the data file.
         index = self._read(name) or self._keep(name, self._made(file))
         return self._opened(file, name, index)
 
@@ -232,7 +235,7 @@ class IndexCache:
         return index
 
     def only(self, files: Iterable[DataFile]) -> None:
-        """Close the indices of files that no longer count, and delete their copies: a run that goes on makes new ones for ever.
+        """Close the indices of files that no longer count, and delete their copies: a run that goes on makes new ones all the time.
 
         Nothing happens until other files count than the last time: what was taken in since then is to be committed yet.
 
@@ -296,7 +299,7 @@ class IndexCache:
         path = self.folder / name
         try:
             if not is_ours(self.folder):
-                return None  # others may have put anything there
+                return None  # another user may have put anything there
             content = _whole_content(path)
             if content is None:
                 return None
@@ -323,8 +326,9 @@ class IndexCache:
         try:
             make_private(str(self.folder))
             if not is_ours(self.folder):
-                return index  # others would read the rows
+                return index  # another user could read the rows
             _write_arrow(unfinished, stored)
+            # A rename within the folder: another process sees the whole copy or none.
             unfinished.replace(path)
             n_bytes = path.stat().st_size
             self._evict_in_time(n_bytes)
@@ -392,7 +396,7 @@ def _whole_content(path: Path) -> pa.Buffer | None:
 
 
 def _copy(path: Path) -> tuple[str, int]:
-    """Return what tells a copy from one that was made again at the same place."""
+    """Return what distinguishes a copy from one that was made again at the same place."""
     return str(path), path.stat().st_ino
 
 

@@ -128,6 +128,7 @@ def _refuse_other_bytes(location: str, raw: bytes) -> None:
     if stated is None:
         return
     start, end = stated.span(1)
+    # The checksum was computed with dashes in its own place.
     without = raw[:start] + NO_CHECKSUM.encode() + raw[end:]
     if with_checksum(without) != raw:
         raise _damaged(location, "another checksum")

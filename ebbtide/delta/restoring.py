@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
+from ebbtide.columnar import footer_checksum, read_parquet
 from ebbtide.delta import log, vectors
 from ebbtide.delta.log import footer_of
 from ebbtide.delta.snapshot import Action, DataFile, FileId, Snapshot
 from ebbtide.delta.table import replacing
 from ebbtide.disk import AT_ONCE
 from ebbtide.errors import DamagedFileError, DeltaLogError, HistoryGoneError
-from ebbtide.paths import footer_checksum, read_parquet, size_of
+from ebbtide.paths import size_of
 
 
 def restoring(now: Snapshot, version: int, *, data_change: bool = True) -> list[Action]:
@@ -31,26 +33,23 @@ def restoring(now: Snapshot, version: int, *, data_change: bool = True) -> list[
     if before is None or before.version != version:
         raise _gone(now.table, version, "its commit is deleted")
     with ThreadPoolExecutor(AT_ONCE) as pool:
+        # Size, footer and vector of each file, not its pages: cheap enough for each restore; `WholeFiles` reads to the end.
         faults = Counter(pool.map(partial(_fault, now.table), before.files.values()))
     del faults[""]
     if faults:
         counts = [f"{n_files} of its data files {fault}" for fault, n_files in sorted(faults.items())]
         raise _gone(now.table, version, ", ".join(counts))
-    actions: list[Action] = [{"metaData": before.metadata}]
-    for id_, file in before.files.items():
-        if id_ not in now.files:
-            add = {**file.add, "dataChange": data_change}
-            actions.append({"add": add})
-    goes = [file for id_, file in now.files.items() if id_ not in before.files]
-    return replacing(goes, actions, data_change=data_change)
+    # The protocol stays: a feature that came since is not taken back.
+    return becoming(now, replace(before, protocol=now.protocol), data_change=data_change)
 
 
-def becoming(now: Snapshot, wanted: Snapshot) -> list[Action]:
+def becoming(now: Snapshot, wanted: Snapshot, *, data_change: bool = True) -> list[Action]:
     """Return the actions of one commit that make a table another version of itself, which may never have been committed.
 
     Args:
         now: Its newest version.
         wanted: What it is to be: protocol, definition and files.
+        data_change: Rows change by that.
     """
     actions: list[Action] = []
     if wanted.protocol != now.protocol:
@@ -59,10 +58,10 @@ def becoming(now: Snapshot, wanted: Snapshot) -> list[Action]:
         actions.append({"metaData": wanted.metadata})
     for id_, file in wanted.files.items():
         if id_ not in now.files:
-            add = {**file.add, "dataChange": True}
+            add = {**file.add, "dataChange": data_change}
             actions.append({"add": add})
     goes = [file for id_, file in now.files.items() if id_ not in wanted.files]
-    return replacing(goes, actions)
+    return replacing(goes, actions, data_change=data_change)
 
 
 class WholeFiles:

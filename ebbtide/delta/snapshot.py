@@ -10,29 +10,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
 from ebbtide.delta import log, vectors
+from ebbtide.delta.checkpoint_files import checkpoint_actions, newest_checkpoint
 from ebbtide.delta.features import refuse_unreadable
 from ebbtide.delta.log import LOG
 from ebbtide.delta.log import actions as read_commit
 from ebbtide.errors import DamagedFileError, DeltaLogError
-from ebbtide.paths import is_file, join, list_files, read_parquet
+from ebbtide.paths import is_file, join, list_files
 
 Action = log.Action
 """A line of a commit by its kind, or what stands under the kind."""
 FileId = tuple[str, str]
 """What the log adds and removes: a data file's path, and what distinguishes its vector."""
 _COMMIT = re.compile(r"(\d{20})\.json")
-_CHECKPOINT = re.compile(
-    r"(\d{20})\.checkpoint(?:\.(?P<part>\d{10})\.(?P<parts>\d{10})|\.(?P<uuid>[0-9a-f-]{36}))?\.(?P<kind>parquet|json)"
-)
-_KINDS = ("add", "remove", "metaData", "protocol", "txn", "domainMetadata", "sidecar")
-"""What of a checkpoint is read."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +128,7 @@ class DataFile:
             "path": self.path,
             "deletionTimestamp": at_ms,
             "dataChange": data_change,
+            # With it, the protocol requires partition values and size beside the path.
             "extendedFileMetadata": True,
             "partitionValues": self.partition,
             "size": self.add.get("size"),
@@ -147,6 +144,7 @@ class DataFile:
             vector: Its descriptor.
             data_change: Rows go by that.
         """
+        # Bounds of rows that no longer count may be too wide from now on: the protocol has a field that says so.
         stats = {
             **self.stats,
             "tightBounds": False,
@@ -210,6 +208,7 @@ class Snapshot:
             DeltaLogError: the log is not whole.
             DeltaFeatureError: the table uses a feature that is not known.
         """
+        # One listing: cost is the commits since the newest checkpoint, however old the table is.
         names = _log_names(table, until)
         commits = _commits(names)
         checkpoint, state = _from_checkpoint(table, names, commits)
@@ -222,6 +221,7 @@ class Snapshot:
             state.apply(commit)
         newest = since[-1] if since else checkpoint
         snapshot = state.snapshot(table, newest)
+        # A feature that is not known may change which rows count: nothing of such a table is read by guess.
         if not any_features:
             refuse_unreadable(table, snapshot.protocol, snapshot.configuration)
         return snapshot
@@ -246,6 +246,7 @@ class Snapshot:
         Args:
             actions: The commit's.
         """
+        # Copies, since versions are values: O(files) for each commit that is applied.
         state = _Replay(
             files=dict(self.files),
             transactions=dict(self.transactions),
@@ -255,6 +256,7 @@ class Snapshot:
         )
         state.apply(actions)
         after = state.snapshot(self.table, self.version + 1)
+        # The newest version was judged already; only a change of these two can make it unreadable.
         if (after.protocol, after.metadata) != (self.protocol, self.metadata):
             refuse_unreadable(after.table, after.protocol, after.configuration)
         return after
@@ -292,6 +294,7 @@ class _Replay:
 
     def apply(self, actions: list[Action]) -> None:
         """Apply the actions of one commit, or of a checkpoint. Within one, their order says nothing: removes go first."""
+        # An update of a vector removes and adds the same path in one commit: the id has the vector, so that neither undoes the other.
         for action in actions:
             if "remove" in action:
                 removed = file_id(action["remove"])
@@ -365,7 +368,7 @@ def has_version(table: str, version: int) -> bool:
     if is_file(log.commit_file(table, version)):
         return True
     names = _log_names(table, version)
-    checkpoint, _ = _newest_checkpoint(names)
+    checkpoint, _ = newest_checkpoint(names)
     return checkpoint == version
 
 
@@ -374,6 +377,7 @@ def _refuse_gaps(table: str, checkpoint: int, since: list[int]) -> None:
     if not since:
         return
     newest = since[-1]
+    # Commits are numbered without a gap, so that counting them shows one that is missing.
     n_missing = newest - checkpoint - len(since)
     if n_missing == 0:
         return
@@ -385,45 +389,19 @@ def _refuse_gaps(table: str, checkpoint: int, since: list[int]) -> None:
     )
 
 
-def _newest_checkpoint(names: list[str]) -> tuple[int, list[str]]:
-    """Return the version and the files of the newest checkpoint that is whole; -1 and none if there is none."""
-    # A checkpoint is one of a version by one writer: several may have written it, each in so many parts.
-    found: dict[tuple[int, str], list[str]] = {}
-    n_wanted: dict[tuple[int, str], int] = {}
-    for name in names:
-        match = _CHECKPOINT.fullmatch(name)
-        if match is None:
-            continue
-        version = int(match[1])
-        n_parts = int(match["parts"] or 1)
-        writer = match["uuid"] or f"of {n_parts}"
-        checkpoint = (version, writer)
-        found.setdefault(checkpoint, []).append(name)
-        n_wanted[checkpoint] = n_parts
-    whole = []
-    for checkpoint, files in found.items():
-        is_whole = len(files) == n_wanted[checkpoint]
-        if is_whole:
-            whole.append(checkpoint)
-    if not whole:
-        return -1, []
-    newest = max(whole)
-    newest_version, _ = newest
-    return newest_version, sorted(found[newest])
-
-
 def _from_checkpoint(table: str, names: list[str], commits: list[int]) -> tuple[int, _Replay]:
     """Return the newest checkpoint that can be read, and what counts as of it; -1 and nothing without one.
 
     A power cut may leave one torn. An older one says the same together with all commits since, if none is missing.
     """
-    checkpoint, parts = _newest_checkpoint(names)
+    checkpoint, parts = newest_checkpoint(names)
     state = _Replay()
     try:
         for part in parts:
-            counting = _checkpoint_actions(table, part)
+            counting = checkpoint_actions(table, part)
             state.apply(counting)
     except (DamagedFileError, DeltaLogError):
+        # Torn: the next older one is tried, and all commits after it must still be there to take its place.
         others = [name for name in names if name not in parts]
         checkpoint_before, state_before = _from_checkpoint(table, others, commits)
         since = range(checkpoint_before + 1, checkpoint + 1)
@@ -431,33 +409,6 @@ def _from_checkpoint(table: str, names: list[str], commits: list[int]) -> tuple[
             raise
         return checkpoint_before, state_before
     return checkpoint, state
-
-
-def _checkpoint_actions(table: str, name: str) -> list[Action]:
-    """Return the actions of a checkpoint's file, and of the sidecars that it names."""
-    location = join(table, LOG, name)
-    is_json = name.endswith(".json")
-    actions = log.read_actions(location) if is_json else list(_parquet_actions(location))
-    sidecars = [action["sidecar"] for action in actions if "sidecar" in action]
-    for sidecar in sidecars:
-        folder = join(table, LOG, "_sidecars")
-        sidecar_location = log.file_location(folder, sidecar["path"])
-        actions += _parquet_actions(sidecar_location)
-    return actions
-
-
-def _parquet_actions(location: str) -> Iterator[Action]:
-    """Yield the actions of a file that has a column for each kind: of a row one is not null."""
-    table = read_parquet(location, columns=list(_KINDS))
-    rows = table.to_pylist(maps_as_pydicts="strict")
-    for row in rows:
-        for kind, action in row.items():
-            if action is not None:
-                yield {kind: _without_nulls(action)}
-
-
-def _without_nulls(action: Action) -> Action:
-    return {name: value for name, value in action.items() if value is not None}
 
 
 def encoded(path: str) -> str:

@@ -6,18 +6,18 @@ import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
 
+from ebbtide.columnar import footer_checksum, read_parquet, write_parquet
 from ebbtide.delta import log, vectors
 from ebbtide.delta.checkpoints import checkpoint_if_due
-from ebbtide.delta.commit import Puts, commit, now_ms, transaction_mark
+from ebbtide.delta.commit import Puts, Transaction, commit, now_ms, transaction_mark
 from ebbtide.delta.features import refuse_unwritable
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot, encoded
 from ebbtide.delta.statistics import statistics
 from ebbtide.delta.values import fitted, repeated
 from ebbtide.errors import LeaseLostError, TableMismatchError, VersionTakenError
-from ebbtide.paths import footer_checksum, join, read_parquet, size_of, write_parquet
+from ebbtide.paths import copy_file, join, size_of
 
 FEATURES = ("deletionVectors",)
 """Features of the tables made here, beside `timestampNtz` where a column needs it."""
@@ -82,9 +82,7 @@ def commit_on(
     puts: Puts,
     snapshot: Snapshot,
     actions_of: Callable[[Snapshot], Sequence[Action]],
-    app_id: str,
-    number: int,
-    info: Mapping[str, object],
+    transaction: Transaction,
 ) -> Snapshot | None:
     """Commit a transaction on a table's newest version, looking again where another client has written meanwhile.
 
@@ -92,9 +90,7 @@ def commit_on(
         puts: The table's store.
         snapshot: A version of the table.
         actions_of: Returns what to change in a version.
-        app_id: Identity of the transaction.
-        number: Its number.
-        info: What the commit says of itself.
+        transaction: What the commit is known by.
 
     Returns:
         The version that it made; None if the transaction was committed before.
@@ -102,10 +98,13 @@ def commit_on(
     Raises:
         LeaseLostError: a later one of this application was.
     """
+    app_id = transaction.app_id
+    number = transaction.number
+    # The marks are read again with each version that was missed: a replay of the same step ends here.
     while (last := snapshot.transactions.get(app_id, -1)) < number:
         mark = transaction_mark(app_id, number)
         actions = [*actions_of(snapshot), mark]
-        made = commit_after(puts, snapshot, actions, info)
+        made = commit_after(puts, snapshot, actions, transaction.info)
         if made is not None:
             return made
         snapshot = snapshot.advanced()
@@ -138,14 +137,17 @@ def commit_after(
     Raises:
         DeltaFeatureError: the table has a feature that is not written here, or would have one then.
     """
+    # Replayed before it is committed: what cannot be read, or written, afterwards is refused and not put.
     made = snapshot.after(list(actions))
     deletes = any("remove" in action and action["remove"]["dataChange"] for action in actions)
+    # A lost race may have brought a feature since the caller looked, and the actions themselves may bring one.
     for each in (snapshot, made):
         refuse_unwritable(each.table, each.protocol, each.metadata, deletes=deletes)
     try:
         commit(puts, snapshot.table, made.version, actions, info)
     except VersionTakenError:
         return None
+    # After the commit: a checkpoint that fails costs later readers time, and nothing else.
     checkpoint_if_due(made.table, made.version)
     return made
 
@@ -167,6 +169,7 @@ def definition(
     """
     from deltalake import Schema
 
+    # From version (3, 7) on a table lists each feature that it uses, those of older versions too.
     features = [*FEATURES]
     needs_local_time = any(has_local_time(column.type) for column in columns)
     if needs_local_time:
@@ -225,6 +228,15 @@ def replacing(files: Iterable[DataFile], actions: Iterable[Action], *, data_chan
     return [*actions, *removes]
 
 
+def copied(taken: Snapshot, to: str) -> list[Action]:
+    """Copy a table's data files into another one with the same columns; return the actions that add them there."""
+    adds = []
+    for file in taken.files.values():
+        copy_file(file.location(taken.table), DataFile(file.add).location(to))
+        adds.append({"add": {**file.add, "dataChange": True}})
+    return adds
+
+
 def has_local_time(type_: pa.DataType) -> bool:
     """Return whether times without a zone are in a type."""
     if pa.types.is_timestamp(type_):
@@ -251,6 +263,7 @@ def add_file(
         data_change: The rows are new to the table.
     """
     location = join(table, name)
+    # Footer checksum and size go into the log, so that another file in its place is noticed.
     write_parquet(location, rows, row_group_size=ROW_GROUP)
     add: Action = {
         "path": encoded(name),
@@ -278,6 +291,7 @@ def read_file(table: str, file: DataFile, columns: pa.Schema, *, live: bool = Tr
         TableMismatchError: it does not fit the columns.
     """
     location = file.location(table)
+    # Partition values stand in the log alone, as text; names of columns have no case in Delta.
     partition = {name.lower(): text for name, text in file.partition.items()}
     rows = read_parquet(location, columns.names, footer=log.footer_of(file.add))
     arrays = []
@@ -301,9 +315,7 @@ def read_file(table: str, file: DataFile, columns: pa.Schema, *, live: bool = Tr
     typed = pa.Table.from_arrays(arrays, schema=columns)
     if not live or file.vector is None:
         return typed
-    positions = np.arange(len(rows))
-    counts = vectors.counts(table, file.vector, positions)
-    return typed.filter(pa.array(counts))
+    return vectors.without(typed, vectors.read(table, file.vector))
 
 
 def read_rows(snapshot: Snapshot, columns: pa.Schema) -> pa.Table:

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
@@ -38,6 +39,7 @@ _UUID_TEXT = 20
 
 def encode(rows: BitMap64) -> bytes:
     """Write a bitmap in the format of vectors."""
+    # Runs of neighbours, as a range that was deleted, take a few bytes.
     rows.run_optimize()
     return MAGIC + rows.serialize()
 
@@ -119,10 +121,25 @@ def counts(
     """
     if descriptor is None:
         return np.ones(len(positions), dtype=bool)
-    rows = read(table, descriptor)
-    gone = np.fromiter(rows, np.int64, len(rows))
-    is_gone = np.isin(positions, gone)
-    return ~is_gone
+    gone = numbers(read(table, descriptor))
+    return ~np.isin(positions, gone)
+
+
+def numbers(rows: BitMap64) -> NDArray[np.int64]:
+    """Return the numbers in a bitmap, ascending."""
+    return np.fromiter(rows, np.int64, len(rows))
+
+
+def without(rows: pa.Table, gone: BitMap64) -> pa.Table:
+    """Return the rows of a data file, all of them, without some.
+
+    Args:
+        rows: In the file's order.
+        gone: Numbers of those that are left out.
+    """
+    stays = np.ones(len(rows), dtype=bool)
+    stays[numbers(gone)] = False
+    return rows.filter(pa.array(stays))
 
 
 def write(table: str, vectors: Sequence[BitMap64]) -> list[Descriptor]:
@@ -138,6 +155,7 @@ def write(table: str, vectors: Sequence[BitMap64]) -> list[Descriptor]:
     name = uuid.uuid4()
     content = bytearray(FILE_VERSION)
     descriptors: list[Descriptor] = []
+    # One file for all vectors of a commit; each descriptor has its offset, counted from the version byte at 0.
     for rows in vectors:
         data = encode(rows)
         descriptor = {

@@ -129,7 +129,7 @@ def summary(spec: Pipeline, root: str) -> QuarantineSummary:
         root: Folder of all pipelines' tables.
     """
     quarantine = Plan.under(root, spec).quarantine
-    rows = quarantine.read("reason", "step", "at")
+    rows = quarantine.values("reason", "step", "at")
     aggregates = [
         ("reason", "count"),
         ("step", "min"),

@@ -104,10 +104,10 @@ class Checkpoint:
         return NotedStart(span.to_json(), asked, lost)
 
     def note_start(self, position: Mapping[str, Any], asked: Any, lost: str | None = None) -> None:
-        """Note where the source's first batch begins: until it is decided, no step's facts tell.
+        """Note where the source's first batch begins: until it is decided, no step's facts hold it.
 
         Args:
-            position: It.
+            position: The place.
             asked: Where the spec says to begin, as JSON has it.
             lost: See `NotedStart`.
         """

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ebbtide.delta.commit import Transaction
 from ebbtide.delta.log import STEP
 from ebbtide.ledger.upgrade import upgraded
 from ebbtide.model import stored
@@ -254,6 +255,15 @@ class StepFacts(BaseModel):
     def to_json(self) -> str:
         """Return the stored form."""
         return self.model_dump_json(by_alias=True)
+
+    def committed(self, stage: str, operation: str = "WRITE") -> Transaction:
+        """Return what a stage's commit of the step is known by.
+
+        Args:
+            stage: `state`, `sink`, `changelog` or `quarantine`.
+            operation: What the commit calls itself.
+        """
+        return Transaction(self.transaction(stage), self.step, {"operation": operation, "userMetadata": self.to_json()})
 
     def transaction(self, stage: str) -> str:
         """Return Delta's application id for a stage: with the step's number, which rises over all incarnations, it is the fence."""

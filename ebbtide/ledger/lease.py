@@ -7,38 +7,26 @@ it is absent, so that of two takers one is let through.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 from types import TracebackType
 from typing import NoReturn, Self
 
-import pyarrow as pa
-
-from ebbtide.delta import log
 from ebbtide.delta.checkpoints import trim_log
-from ebbtide.delta.commit import now_ms
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import commit_after, create_if_absent
+from ebbtide.delta.table import create_if_absent
 from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError, TableMismatchError, VersionTakenError
 from ebbtide.ledger.facts import FREE, LedgerFacts, Looked
 from ebbtide.ledger.process import host_and_pid, is_gone, is_here, this_process
 from ebbtide.ledger.puts import puts_of, refuse_unsafe
 from ebbtide.ledger.requests import POLL_S, Requests
+from ebbtide.ledger.turns import COLUMNS, commit_next, commit_turn, first_turn, newest_turn, next_epoch
 from ebbtide.paths import make_private
-from ebbtide.users import user_name
 
-COLUMNS = pa.schema([("pipeline", pa.string())])
-"""Of the ledger, which has no rows."""
-TRIES = 5
-"""Times that a heartbeat is committed again where another process took its version."""
-NEWEST = 10
-"""Commits looked at: after a take-over the loser may have added a heartbeat of its older epoch, once."""
 TURNS_KEPT = 1000
 """Commits of the ledger that are kept: the newest ones count, the others are history."""
 TRIM_EVERY = 100
@@ -122,19 +110,7 @@ class Lease:
         version, newest = newest_turn(self.path)
         seen = newest or first_turn(self.pipeline)
         self._wait_until_free(seen)
-        self.facts = LedgerFacts(
-            pipeline=self.pipeline,
-            incarnation=seen.incarnation,
-            epoch=seen.epoch + 1,
-            holder=self._me,
-            heartbeat=0,
-            makes_way=self._makes_way,
-            taken_by=user_name(),
-            taken_ms=now_ms(),
-            paused=seen.paused,
-            paused_ms=seen.paused_ms,
-            looked=seen.looked,
-        )
+        self.facts = next_epoch(self.pipeline, seen, self._me, makes_way=self._makes_way)
         self.seen = self.facts
         try:
             self._take(version + 1)
@@ -253,7 +229,7 @@ class Lease:
         try:
             self._table = commit_turn(self.path, version, self.facts)
         except VersionTakenError as error:
-            raise self._held(self._newest()) from error
+            raise _held(self.pipeline, self._newest()) from error
 
     def _renew(self, **changes: str) -> None:
         """Commit the next heartbeat of this epoch, with changes to its facts.
@@ -266,29 +242,24 @@ class Lease:
             self.facts = self._committed_next(facts)
 
     def _committed_next(self, facts: LedgerFacts) -> LedgerFacts:
-        """Commit a turn of this epoch as the next version, whichever that is, unless another epoch has begun; return it.
+        """Commit a turn of this epoch as the next version, whichever that is, unless another epoch has begun; return it."""
 
-        Whether the pipeline is paused is not the holder's to say: its turns carry on what the newest one says.
-        """
-        for _ in range(TRIES):
-            version, newest = newest_turn(self.path)
+        def turn_after(newest: LedgerFacts | None) -> LedgerFacts:
             if newest is None:
                 self._refuse_deleted()
             if newest.epoch != facts.epoch:
                 self._lost = _process(newest.holder)
                 self.check()
+            # Only a pause or its end changes what is paused: the holder's turns carry on what the newest one says.
             carried_on = {
                 "heartbeat": max(newest.heartbeat, facts.heartbeat) + 1,
                 "paused": newest.paused,
                 "paused_ms": newest.paused_ms,
             }
-            turn = facts.model_copy(update=carried_on)
-            with contextlib.suppress(VersionTakenError):
-                self._table = commit_turn(self.path, version + 1, turn, self._table)
-                return turn
-        raise VersionTakenError.of(
-            f"The ledger '{self.path}' is written by other processes all the time.", got=f"{TRIES} tries"
-        )
+            return facts.model_copy(update=carried_on)
+
+        turn, self._table = commit_next(self.path, turn_after, self._table)
+        return turn
 
     def _wait_until_free(self, seen: LedgerFacts) -> None:
         """Refuse to take the lease from a live holder.
@@ -300,33 +271,17 @@ class Lease:
             return
         holder = _process(seen.holder)
         if is_here(holder):
-            raise self._held(seen)
+            raise _held(self.pipeline, seen)
         pause_s = min(1.0, self.ttl_s / 10)
         end = time.monotonic() + self.ttl_s
         while time.monotonic() < end:
             self._done.wait(pause_s)
             _, newest = newest_turn(self.path)
             if newest is not None and newest != seen:
-                raise self._held(newest)
-
-    def _held(self, facts: LedgerFacts) -> LeaseHeldError:
-        if facts.holder == FREE:
-            host = "another host"
-            pid = "that has ended"
-        else:
-            host, pid = host_and_pid(_process(facts.holder))
-        return LeaseHeldError.of(
-            f"Pipeline '{self.pipeline}' is being run by process {pid} on '{host}'.",
-            allowed="one run at a time",
-            next_step="Wait for it to end, or stop it, and start again.",
-        )
-
-    def _trim(self) -> None:
-        """Delete old turns, of which a run that goes on for weeks makes a hundred thousand."""
-        trim_log(self.path, commits_kept=TURNS_KEPT)
+                raise _held(self.pipeline, newest)
 
     def _keep(self) -> None:
-        """Count up while the run lives, so that others can see it. What fails is said, and tried again sooner."""
+        """Count up while the run lives, so that other processes can see it. A failure is logged, and the next beat comes sooner."""
         beat_s = self.ttl_s / 3
         pause_s = beat_s
         n_beats = 0
@@ -336,7 +291,8 @@ class Lease:
                 pause_s = beat_s
                 n_beats += 1
                 if n_beats % TRIM_EVERY == 0:
-                    self._trim()
+                    # A run that goes on for weeks makes a hundred thousand turns.
+                    trim_log(self.path, commits_kept=TURNS_KEPT)
             except LeaseLostError:
                 return
             except Exception as error:  # noqa: BLE001 - whatever the store says: that a beat failed is no news of the lease
@@ -346,21 +302,23 @@ class Lease:
                 )
 
 
-def newest_turn(ledger: str) -> tuple[int, LedgerFacts | None]:
-    """Return the newest version of a ledger, and the turn that counts as of it; -1 and None if there is none.
+def _held(pipeline: str, turn: LedgerFacts) -> LeaseHeldError:
+    """Return the error of a lease that another run holds.
 
     Args:
-        ledger: Its location.
+        pipeline: Name of the pipeline.
+        turn: The newest one of its ledger.
     """
-    version = max(log.versions(ledger), default=-1)
-    commits = islice(log.own_commits(ledger), NEWEST)
-    turns = [LedgerFacts.read(facts, ledger) for _, facts in commits]
-    newest = max(
-        turns,
-        key=lambda turn: (turn.epoch, turn.heartbeat),
-        default=None,
+    if turn.holder == FREE:
+        host = "another host"
+        pid = "that has ended"
+    else:
+        host, pid = host_and_pid(_process(turn.holder))
+    return LeaseHeldError.of(
+        f"Pipeline '{pipeline}' is being run by process {pid} on '{host}'.",
+        allowed="one run at a time",
+        next_step="Wait for it to end, or stop it, and start again.",
     )
-    return version, newest
 
 
 def holder_of(turn: LedgerFacts | None) -> Holder | None:
@@ -373,49 +331,6 @@ def holder_of(turn: LedgerFacts | None) -> Holder | None:
         return None
     host, process = host_and_pid(_process(turn.holder))
     return Holder(host, process, turn.taken_by or None, turn.taken_ms)
-
-
-def first_turn(pipeline: str) -> LedgerFacts:
-    """Return the turn before all others: nobody has had the lease yet."""
-    return LedgerFacts(pipeline=pipeline, incarnation=uuid.uuid4().hex, epoch=0, holder=FREE, heartbeat=0)
-
-
-def commit_turn(
-    ledger: str,
-    version: int,
-    turn: LedgerFacts,
-    known: Snapshot | None = None,
-) -> Snapshot:
-    """Commit a turn; it has no rows.
-
-    Args:
-        ledger: Location of the ledger.
-        version: The version that it is to be.
-        turn: It.
-        known: A version of the ledger, from which on its commits are read. Default: all are.
-
-    Returns:
-        The version that it made.
-
-    Raises:
-        VersionTakenError: another process has committed this version.
-        DeltaFeatureError: another client has given the ledger a feature that is not written here.
-    """
-    before = _as_of(ledger, version - 1, known)
-    info = {"operation": "LEASE", "userMetadata": turn.model_dump_json(by_alias=True)}
-    made = None if before is None else commit_after(puts_of(ledger), before, [], info)
-    if made is None:
-        raise VersionTakenError.of(f"Version {version} of the ledger '{ledger}' was committed by another process.")
-    return made
-
-
-def _as_of(ledger: str, version: int, known: Snapshot | None) -> Snapshot | None:
-    """Return a version of a ledger, from a known one on if that is not later; None if it is not there any more."""
-    if known is not None and known.version <= version:
-        found: Snapshot | None = known.advanced(until=version)
-    else:
-        found = Snapshot.read(ledger, version)
-    return found if found is not None and found.version == version else None
 
 
 def has_ended(holder: str) -> bool:

@@ -13,10 +13,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ebbtide.delta.table import create_if_absent
-from ebbtide.errors import ConfigError, LeaseHeldError, PausedError, VersionTakenError
+from ebbtide.errors import ConfigError, LeaseHeldError, PausedError
 from ebbtide.ledger.facts import LedgerFacts, Pause, StepFacts
-from ebbtide.ledger.lease import COLUMNS, TRIES, Lease, commit_turn, first_turn, has_ended, newest_turn
+from ebbtide.ledger.lease import Lease, has_ended
 from ebbtide.ledger.puts import puts_of, refuse_unsafe
+from ebbtide.ledger.turns import COLUMNS, commit_next, first_turn, newest_turn
 from ebbtide.paths import make_private
 
 POLL_S = 2.0
@@ -125,13 +126,10 @@ def wait_until_resumed(ledger: str, stop: threading.Event, looked: Callable[[], 
 
 def _change(ledger: str, pipeline: str, changed: Callable[[LedgerFacts], LedgerFacts]) -> LedgerFacts:
     """Commit a turn that follows on the newest one, of the same epoch and holder; return it."""
-    for _ in range(TRIES):
-        version, newest = newest_turn(ledger)
+
+    def turn_after(newest: LedgerFacts | None) -> LedgerFacts:
         turn = changed(newest or first_turn(pipeline))
-        turn = turn.model_copy(update={"heartbeat": turn.heartbeat + 1})
-        with contextlib.suppress(VersionTakenError):
-            commit_turn(ledger, version + 1, turn)
-            return turn
-    raise VersionTakenError.of(
-        f"The ledger '{ledger}' is written by other processes all the time.", got=f"{TRIES} tries"
-    )
+        return turn.model_copy(update={"heartbeat": turn.heartbeat + 1})
+
+    turn, _ = commit_next(ledger, turn_after)
+    return turn

@@ -93,7 +93,7 @@ class OwnTable:
 
 
 def refuse_lost(location: str, stage: str, facts: StepFacts) -> None:
-    """Refuse a table that is not there though it was before a step: made anew it would lack the rows of earlier steps.
+    """Refuse a table that is not there though it was before a step: made again it would lack the rows of earlier steps.
 
     Args:
         location: The table's.

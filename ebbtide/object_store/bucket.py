@@ -216,7 +216,7 @@ class Bucket:
 
         Args:
             key: Its key.
-            data: What goes in, of nobody else the same.
+            data: What goes in; no other writer puts the same.
         """
 
         def call() -> bool:

@@ -1,6 +1,6 @@
 """Faults of an object store: which pass by themselves, how long a call is tried again, and what is said of them.
 
-The library tells a fault of the network from an answer by its text only: `status code: 503` or `HTTP error: ...`.
+The library distinguishes a fault of the network from an answer by its text only: `status code: 503` or `HTTP error: ...`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Whether the sink shows what the state says it must, key by key: compared in Spark, at given versions of both."""
+"""Compares a sink with what it must show, key by key: in Spark, at given versions of both."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -19,6 +21,79 @@ SHOWN = "_shown"
 """A row that the sink has, as JSON; null: it has none."""
 ROWS = "_rows"
 """How many rows the sink has for the key."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What differs between the rows that a sink has and those that it must have.
+
+    Args:
+        differing: A row for each key of which they differ: key columns, `_decided`, `_shown`, `_rows`.
+        rows: All rows that it must have.
+        key: Names of the key's columns.
+    """
+
+    differing: DataFrame
+    rows: DataFrame
+    key: tuple[str, ...]
+
+    @property
+    def present(self) -> DataFrame:
+        """The keys among them that the sink has."""
+        return self.differing.where(F.col(SHOWN).isNotNull()).select(*columns(self.key))
+
+    @property
+    def coming(self) -> DataFrame:
+        """The rows that it must have of them."""
+        lacking = self.differing.where(F.col(DECIDED).isNotNull()).select(*columns(self.key))
+        return self.rows.join(lacking, list(self.key), "left_semi")
+
+    def counts(self) -> dict[str, int]:
+        """Count the rows that come (`added`), change (`changed`) and go (`deleted`)."""
+        is_coming = F.col(DECIDED).isNotNull()
+        is_there = F.col(SHOWN).isNotNull()
+        counted = self.differing.agg(
+            F.count_if(is_coming & ~is_there).alias("added"),
+            F.count_if(is_coming & is_there).alias("changed"),
+            F.count_if(~is_coming).alias("deleted"),
+        )
+        [row] = counted.collect()
+        return dict(row.asDict())
+
+    def keys(self, most: int) -> list[dict[str, Any]]:
+        """Return some of the keys that differ, the least first."""
+        key = columns(self.key)
+        least = self.differing.select(*key).orderBy(*key).limit(most)
+        return [row.asDict() for row in least.collect()]
+
+
+def difference_of(spark: SparkSession, plan: Plan, facts: StepFacts) -> Difference:
+    """Compare the newest version of a sink with the rows that the state keeps; arguments as `differences`."""
+    state_version = plan.state.snapshot().version
+    # Kept in memory: the rows to be written and the keys to be deleted are both taken from it.
+    differing = kept_differences(
+        spark,
+        plan,
+        facts,
+        state_version=state_version,
+        sink_version=plan.delta_sink.version(),
+    ).cache()
+    rows = decided_rows(spark, plan, facts, state_version).select(*columns(plan.sink.schema.names))
+    return Difference(differing, rows, plan.sink.key)
+
+
+def rows_to_show(spark: SparkSession, plan: Plan, facts: StepFacts, *, leaves_accepted: bool) -> DataFrame:
+    """Read the rows that the sink must have by the newest version of the state; arguments as `differences`.
+
+    Args:
+        spark: A session with Delta.
+        plan: The pipeline.
+        facts: Facts of its last step.
+        leaves_accepted: Leave out the rows whose key was acknowledged, and has not changed since.
+    """
+    state_version = plan.state.snapshot().version
+    rows = decided_rows(spark, plan, facts, state_version)
+    return without_accepted(spark, plan, rows, state_version) if leaves_accepted else rows
 
 
 def differences(

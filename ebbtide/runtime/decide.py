@@ -26,10 +26,12 @@ from ebbtide.runtime.abilities import refuse_unable
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
 from ebbtide.sources.source import Part
-from ebbtide.state_table.deciding import Decided, Deciding, Share, Stored, Work, balanced, distinct_keys, packed
+from ebbtide.state_table.deciding import Decided, Deciding, Work, packed
 from ebbtide.state_table.due import due_keys
+from ebbtide.state_table.shares import Share, balanced
 from ebbtide.state_table.staged import SLICES
-from ebbtide.state_table.table import LINKS
+from ebbtide.state_table.stored import Stored, distinct_keys
+from ebbtide.state_table.table import LINKS, StateWork
 from ebbtide.tasks import run_tasks
 
 Committed = tuple[Snapshot, StepFacts]
@@ -208,7 +210,7 @@ def _commit(plan: Plan, decided: Decided, facts: StepFacts, snapshot: Snapshot, 
     adds = list(decided.adds)
     if parts:
         adds.append(plan.state.note_file(parts, facts.step))
-    return plan.state.commit_files(adds, facts, snapshot), facts
+    return plan.state.perform(Append(tuple(adds)), StateWork(facts, snapshot)), facts
 
 
 def _actions(plan: Plan, facts: StepFacts, counts: Mapping[str, int]) -> dict[str, Action]:

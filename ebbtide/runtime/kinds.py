@@ -170,16 +170,18 @@ def view_operator(spec: Pipeline) -> Operator:
 
 def delta_sink(spec: Pipeline, location: str) -> Sink:
     """Make the sink of a Delta table."""
+    from ebbtide.sinks.by_spark import MergeSink, SparkMadeSink
     from ebbtide.sinks.delta import SinkTable
 
     given = cast("parts.DeltaSink", spec.sink)
-    return SinkTable(
+    kind = SparkMadeSink if given.is_spark_s else SinkTable
+    make = MergeSink if given.write == "merge" else kind
+    return make(
         path=location,
         columns=spec.sink_table.columns,
         key=tuple(spec.sink_key),
         sequence=spec.sequence,
-        how=given.write,
-        is_spark_s=given.is_spark_s,
+        how="vectors" if given.write == "vectors" else "rewrite",
         with_images=given.change_feed == "images",
         properties=given.table_properties,
         sequence_columns=spec.table.columns if spec.selects_rows else None,

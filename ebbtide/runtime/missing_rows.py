@@ -6,20 +6,16 @@ swap and a change of columns are not made again: of what steps up to one of thes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from ebbtide.amounts import amount
+from ebbtide.delta import log
+from ebbtide.delta.restoring import WholeFiles
 from ebbtide.delta.snapshot import Action, DataFile
-from ebbtide.delta.table import read_file
-from ebbtide.errors import DamagedFileError, DeltaLogError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.decision import Alter, Append, Apply, Clear, Replace, Restore, Rewrite
 from ebbtide.runtime.plan import Plan
-from ebbtide.sinks.quarantine import COLUMNS
-from ebbtide.state_table.change_set import StepChanges
 
 Steps = Sequence[tuple[int, StepFacts]]
 """Steps in order: the state's version, and the facts."""
@@ -109,9 +105,8 @@ def missing_rows(plan: Plan, name: str, since: int) -> MissingRows:
             if bad.is_removal_lost and facts.decision.removed:
                 missing.may_reappear[facts.step] = sum(facts.decision.removed.values())
         else:
-            n_rows = facts.decision.counts.get("emitted", 0) + facts.read.floor_raised
-            is_lost = _emitted(plan, version) is None
-            n_kept, n_lost = (0, n_rows) if is_lost else (n_rows, 0)
+            n_rows = _n_emitted(facts)
+            n_kept, n_lost = (n_rows, 0) if _is_readable(plan, version) else (0, n_rows)
         if n_kept:
             missing.recoverable[facts.step] = n_kept
         if n_lost:
@@ -119,33 +114,34 @@ def missing_rows(plan: Plan, name: str, since: int) -> MissingRows:
     return missing
 
 
-def append_missing(plan: Plan, name: str) -> None:
-    """Append again what a changelog or a quarantine lacks and the state's commits still hold; a step that it has is skipped.
+def appendable(plan: Plan, name: str, since: int) -> Iterator[tuple[int, StepFacts, Clear | Append]]:
+    """Yield what a changelog or a quarantine lacks and the state's commits still hold: version, facts and action of each step.
 
     Args:
         plan: The pipeline.
         name: `changelog` or `quarantine`.
+        since: The last step that it has; 0 for none.
     """
-    table = plan.quarantine if name == "quarantine" else plan.changelog
-    steps, _ = steps_to_repeat(plan, name, table.last_step())
+    steps, _ = steps_to_repeat(plan, name, since)
     for version, facts in steps:
-        if isinstance(facts.decision.tables[name], Clear):
-            table.empty(facts)
+        action = facts.decision.tables[name]
+        if isinstance(action, Clear):
+            yield version, facts, action
         elif name == "quarantine":
-            plan.quarantine.append(_BadRecords.of(plan, facts.decision.bad_rows).actions, facts)
-        else:
-            emitted = _emitted(plan, version)
-            if emitted is not None and (len(emitted) or facts.read.floor_raised):
-                plan.changelog.append(emitted, facts)
+            yield version, facts, Append(tuple(_BadRecords.of(plan, facts.decision.bad_rows).actions))
+        elif _is_readable(plan, version):
+            yield version, facts, Append()
 
 
-def _emitted(plan: Plan, version: int) -> pa.Table | None:
-    """Read what a step emitted; None if that cannot be read."""
-    changes = StepChanges(plan.state.path, version, plan.operator)
-    try:
-        return changes.emitted(plan.changelog.schema)
-    except DamagedFileError:
-        return None
+def _n_emitted(facts: StepFacts) -> int:
+    """Return how many rows of the changelog a step has emitted, its TRUNCATE among them."""
+    return facts.decision.counts.get("emitted", 0) + facts.read.floor_raised
+
+
+def _is_readable(plan: Plan, version: int) -> bool:
+    """Return whether the files of a step's commit are whole: they hold what it emitted."""
+    whole = WholeFiles(plan.state.path)
+    return all(whole.has(DataFile(add)) for add in log.adds(plan.state.path, version))
 
 
 @dataclass(frozen=True)
@@ -172,26 +168,17 @@ class _BadRecords:
             for named in action.values():
                 by_path.setdefault(named["path"], []).append(action)
         kept: list[Action] = []
+        whole = WholeFiles(plan.quarantine.path)
         n_kept = n_lost = 0
         is_removal_lost = False
         for actions in by_path.values():
             is_shortened = any("remove" in action for action in actions)
             # Of a file that is shortened no record comes.
             n_rows = 0 if is_shortened else sum(DataFile(action["add"]).rows or 0 for action in actions)
-            if all(_can_be_read(plan, action) for action in actions):
+            if all(whole.has(DataFile(named)) for action in actions for named in action.values()):
                 kept += actions
                 n_kept += n_rows
             else:
                 n_lost += n_rows
                 is_removal_lost |= is_shortened
         return cls(kept, n_kept, n_lost, is_removal_lost)
-
-
-def _can_be_read(plan: Plan, action: Action) -> bool:
-    """Return whether the file of bad records that an action names is there, as it was written."""
-    named = action.get("add") or action["remove"]
-    try:
-        read_file(plan.quarantine.path, DataFile(named), COLUMNS)
-    except (DamagedFileError, DeltaLogError):
-        return False
-    return True

@@ -13,8 +13,8 @@ from ebbtide.formats.settings import UnknownColumns
 from ebbtide.ledger.checkpoint import Checkpoint
 from ebbtide.ledger.facts import LedgerFacts
 from ebbtide.ledger.foreign_writes import Look, look_for_foreign_writes
-from ebbtide.ledger.lease import newest_turn
 from ebbtide.ledger.tables import OwnTable
+from ebbtide.ledger.turns import newest_turn
 from ebbtide.model.changelog import TRUNCATE, changelog_schema
 from ebbtide.model.clock import Reading
 from ebbtide.model.durations import to_ms

@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
-from ebbtide.delta import log
-from ebbtide.delta.fitting import columns_of, types_of
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import LeaseLostError, SpecChangedError
 from ebbtide.ledger.facts import Head, StepFacts
-from ebbtide.model.decision import (
-    Action,
-    Alter,
-    Append,
-    Replace,
-    RestoreAndApply,
-    Rewrite,
-)
+from ebbtide.model.decision import Action, Alter, Append, Replace, RestoreAndApply, Rewrite
 from ebbtide.paths import delete
-from ebbtide.runtime.completeness import DECIDED, SHOWN, decided_rows, kept_differences, without_accepted
-from ebbtide.runtime.missing_rows import append_missing
+from ebbtide.runtime import swap
+from ebbtide.runtime.completeness import Difference, difference_of, rows_to_show
+from ebbtide.runtime.missing_rows import appendable
 from ebbtide.runtime.plan import Plan
-from ebbtide.runtime.swap import drop_swapped, replace_rows
-from ebbtide.runtime.way_back import OwnVersions, may_forget, net_changes, way_back
-from ebbtide.sinks.stage import commit_stage
+from ebbtide.runtime.way_back import net_changes, way_of_forgotten
 from ebbtide.spec.ddl import parse_ddl
 from ebbtide.state_table.change_set import StepChanges
-from ebbtide.state_table.columns import columns
 
 
 def publish(spark: SparkSession, plan: Plan, head: Head, *, leave: Collection[str] = ()) -> Counter[str]:
@@ -52,66 +40,31 @@ def publish(spark: SparkSession, plan: Plan, head: Head, *, leave: Collection[st
         return Counter()
     decision = facts.decision
     for name, action in decision.tables.items():
-        if name not in leave and _concerns(plan, name, action) and _lacks(plan.beside(name).last_step(), facts):
-            _perform(spark, plan, head.version, facts, name, action)
+        table = plan.beside(name)
+        if name not in leave and _is_kept(plan, name, action) and _lacks(table.last_step(), facts):
+            table.perform(action, PlannedWork(spark, plan, name, head.version, facts))
     if decision.begins:
         _discard_read(plan, facts)
     if decision.swapped is not None:
-        drop_swapped(plan, decision.swapped)
+        swap.drop_swapped(plan, decision.swapped)
     return Counter(decision.counts)
 
 
-def _concerns(plan: Plan, name: str, action: Action) -> bool:
-    """Return whether there is something to do: a table that is not there has nothing to clear, to restore or to alter.
-
-    One of an earlier spec is cleared, restored and altered, though nothing is appended to it any more.
-    """
-    if name == "changelog" and isinstance(action, Append | Rewrite) and not plan.spec.emits_every:
-        return False
-    brings_rows = isinstance(action, Append) or (isinstance(action, Replace) and action.version is not None)
-    return name == "sink" or brings_rows or bool(log.versions(plan.at(name)))
-
-
-def _perform(
-    spark: SparkSession,
-    plan: Plan,
-    version: int,
-    facts: StepFacts,
-    name: str,
-    action: Action,
-) -> None:
-    """Perform the action of a step on a table that lacks it.
-
-    Args:
-        spark: The session to write in.
-        plan: The pipeline.
-        version: Version of the state that holds the step.
-        facts: The step's.
-        name: The table's: one of `BESIDE_STATE`.
-        action: What to do.
-    """
-    match action:
-        case Replace():
-            replace_rows(spark, plan, facts, name, action)
-        case Rewrite():
-            _rewrite(spark, plan, facts, name, action)
-        case _:
-            plan.beside(name).perform(action, _Work(spark, plan, version, facts))
-
-
 @dataclass(frozen=True)
-class _Work:
+class PlannedWork:
     """What a table may ask for; see `ebbtide.sinks.sink.Work`.
 
     Args:
         spark: The session to write in.
         plan: The pipeline.
+        name: The table's: one of `BESIDE_STATE`.
         version: Version of the state that holds the step.
         facts: The step's.
     """
 
     spark: SparkSession
     plan: Plan
+    name: str
     version: int
     facts: StepFacts
 
@@ -121,87 +74,58 @@ class _Work:
         return StepChanges(self.plan.state.path, self.version, self.plan.operator)
 
     def columns_before(self, action: Alter) -> pa.Schema:
-        """Return the user's columns as they were before the step.
-
-        Raises:
-            SpecChangedError: the spec is not the one that was migrated to.
-        """
-        _refuse_other_spec(self.plan, self.facts)
+        """Return the user's columns as they were before the step."""
+        self._refuse_other_spec()
         return parse_ddl(action.columns_before).columns
 
     def net_changes(self, action: RestoreAndApply) -> pa.Table:
         """Return what the steps to apply again come to."""
         return net_changes(self.plan, action)
 
+    def way_back(self) -> RestoreAndApply | None:
+        """Find the way back of a sink whose state may have forgotten rows: releases before it was decided leave it to be found here."""
+        return way_of_forgotten(self.plan, self.facts)
 
-def _rewrite(spark: SparkSession, plan: Plan, facts: StepFacts, name: str, action: Rewrite) -> None:
-    """Bring the sink to what the state shows, another table to what the commits of the state tell.
+    def decided_rows(self, action: Rewrite) -> DataFrame:
+        """Return all rows that the state shows; those that were acknowledged as they are left out where the sink cannot be read."""
+        self._refuse_other_spec()
+        return rows_to_show(self.spark, self.plan, self.facts, leaves_accepted=action.overwrites)
 
-    Raises:
-        SpecChangedError: the spec is not the one that the state has.
-    """
-    if name != "sink":
-        append_missing(plan, name)
-        commit_stage(plan.at(name), lambda _: [], facts, name)  # the mark: nothing is missing
-        return
-    _refuse_other_spec(plan, facts)
-    _rewrite_sink(spark, plan, facts, action)
+    def difference(self, action: Rewrite | Replace) -> Difference:
+        """Compare the sink with what the state shows, or with the backfill's."""
+        if isinstance(action, Rewrite):
+            self._refuse_other_spec()
+            return difference_of(self.spark, self.plan, self.facts)
+        swap.refuse_gone(self.plan, action)
+        return swap.net_changes(self.spark, self.plan, action.version or 0)
 
+    def taken(self, action: Replace) -> Snapshot | None:
+        """Return the backfill's table."""
+        swap.refuse_gone(self.plan, action)
+        return None if action.version is None else Snapshot.read(self.plan.backfill.at(self.name), action.version)
 
-def _rewrite_sink(spark: SparkSession, plan: Plan, facts: StepFacts, action: Rewrite) -> None:
-    state_version = plan.state.snapshot().version
-    if action.overwrites:
-        rows = decided_rows(spark, plan, facts, state_version)
-        plan.delta_sink.overwrite(spark, without_accepted(spark, plan, rows, state_version), facts)
-    elif action.alters and _has_other_columns(plan):
-        rows = decided_rows(spark, plan, facts, state_version)
-        plan.delta_sink.overwrite(spark, rows, facts)
-    else:
-        _repair(spark, plan, facts)
+    def missed(self) -> Iterator[tuple[Action, PlannedWork]]:
+        """Yield what the changelog or the quarantine lacks of earlier steps, as far as it can be appended again."""
+        since = self.plan.beside(self.name).last_step()
+        for version, facts, action in appendable(self.plan, self.name, since):
+            yield action, replace(self, version=version, facts=facts)
 
-
-def _repair(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
-    """Bring the sink to what the state shows, whatever it has now."""
-    state_version = plan.state.snapshot().version
-    sink_version = plan.delta_sink.version()
-    if may_forget(plan, facts):  # as an older release decided it, of rows that the state may have forgotten
-        own = OwnVersions.of(plan, state_version, sink_version)
-        way = way_back(plan, facts, own) if own.foreign else None
-        if way is not None:
-            plan.delta_sink.restore_and_apply(spark, way, net_changes(plan, way), facts)
-            return
-    # Kept while it is used: the rows to be written and the keys to be deleted are both taken from it.
-    differing = kept_differences(
-        spark,
-        plan,
-        facts,
-        state_version=state_version,
-        sink_version=sink_version,
-    ).cache()
-    key = columns(plan.sink.key)
-    decided = decided_rows(spark, plan, facts, state_version).select(*columns(plan.sink.schema.names))
-    missing = differing.where(F.col(DECIDED).isNotNull()).select(*key)
-    rows = decided.join(missing, list(plan.sink.key), "left_semi")
-    present = differing.where(F.col(SHOWN).isNotNull()).select(*key)
-    plan.delta_sink.replace(spark, present, rows, facts)
-    differing.unpersist()
+    def _refuse_other_spec(self) -> None:
+        """Refuse to finish a migration or a repair with another spec than its own."""
+        facts = self.facts
+        if self.plan.spec.misfits(facts.state.spec):
+            raise SpecChangedError.of(
+                f"The {facts.cause.what} of '{facts.pipeline}' in step {facts.step} is not finished, and its spec was another one.",
+                got=self.plan.spec.identity,
+                allowed=facts.state.spec,
+                next_step="Run 'ebbtide run' or 'ebbtide migrate --apply' with that spec first.",
+            )
 
 
-def _has_other_columns(plan: Plan) -> bool:
-    """Return whether the sink has other columns than the spec says."""
-    sink = Snapshot.read(plan.sink.path, any_features=True)
-    return sink is not None and columns_of(sink.metadata) != types_of(plan.sink.schema)
-
-
-def _refuse_other_spec(plan: Plan, facts: StepFacts) -> None:
-    """Refuse to finish a migration or a repair with another spec than its own."""
-    if plan.spec.misfits(facts.state.spec):
-        raise SpecChangedError.of(
-            f"The {facts.cause.what} of '{facts.pipeline}' in step {facts.step} is not finished, and its spec was another one.",
-            got=plan.spec.identity,
-            allowed=facts.state.spec,
-            next_step="Run 'ebbtide run' or 'ebbtide migrate --apply' with that spec first.",
-        )
+def _is_kept(plan: Plan, name: str, action: Action) -> bool:
+    """Return whether the pipeline still writes a table: one of an earlier spec is cleared, restored and altered, and else left alone."""
+    is_written = name != "changelog" or plan.spec.emits_every
+    return is_written or not isinstance(action, Append | Rewrite)
 
 
 def _lacks(last_step: int, facts: StepFacts) -> bool:

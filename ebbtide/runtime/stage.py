@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Self, cast
 
 import pyarrow as pa
 
+from ebbtide.columnar import read_parquet
 from ebbtide.model.offsets import Intervals
 from ebbtide.model.step import BatchSummary
-from ebbtide.paths import read_parquet
 from ebbtide.runtime.finding import Found, Order, nothing_found
 from ebbtide.runtime.guests import ViewSource, ViewStaging
 from ebbtide.sources.source import Records

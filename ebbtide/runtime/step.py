@@ -15,7 +15,7 @@ from ebbtide.ledger.facts import Cause, Head, SourceFacts, StateFacts, StepFacts
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.transaction import settle_newest
 from ebbtide.model.clock import Reading
-from ebbtide.model.decision import Decision
+from ebbtide.model.decision import Append, Decision
 from ebbtide.model.step import BatchSummary, Frontier, StepRecords, clock_after, next_frontier, records_of
 from ebbtide.runtime.abilities import refuse_unable
 from ebbtide.runtime.belonging import OwnTables, refuse_changed
@@ -27,6 +27,7 @@ from ebbtide.sources.source import Position, beginning_of
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.state_table.layout import FileSizes
 from ebbtide.state_table.others import change_of_others
+from ebbtide.state_table.table import StateWork
 
 
 class Stepper:
@@ -208,7 +209,7 @@ class Stepper:
         """
         refuse_unable(self.plan, facts)
         self.lease.check()
-        self.advance_to(facts, self.plan.state.commit_files(actions, facts, self._snapshot))
+        self.advance_to(facts, self.plan.state.perform(Append(tuple(actions)), StateWork(facts, self._snapshot)))
 
     def advance_to(self, facts: StepFacts, made: Snapshot) -> None:
         """Go on from a step that was committed as a version of the state."""

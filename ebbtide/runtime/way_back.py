@@ -114,8 +114,6 @@ def way_back(plan: Plan, last: StepFacts, own: OwnVersions | None) -> RestoreAnd
         None where a version, a change set or the steps between are gone; where other clients may have changed what was decided; where
         Spark writes the sink; or where it is so much that a state which keeps all rows is better compared.
     """
-    if plan.delta_sink.how == "merge":
-        return None
     base = None
     if own is not None:
         base = WholeFiles(plan.sink.path).newest(own.since, own.until)
@@ -125,6 +123,19 @@ def way_back(plan: Plan, last: StepFacts, own: OwnVersions | None) -> RestoreAnd
     if own.foreign and _may_have_read_the_sink(plan, step):
         return None
     return _applying(plan, last, base.version, step)
+
+
+def way_of_forgotten(plan: Plan, last: StepFacts) -> RestoreAndApply | None:
+    """Find the way back of a sink that another client has changed, where the state may have forgotten rows; None if it has not.
+
+    Args:
+        plan: The pipeline.
+        last: Facts of its last step.
+    """
+    if not may_forget(plan, last):
+        return None
+    own = OwnVersions.of(plan, plan.state.snapshot().version, plan.delta_sink.version())
+    return way_back(plan, last, own) if own.foreign else None
 
 
 def _applying(plan: Plan, last: StepFacts, base: int | None, step: int) -> RestoreAndApply | None:
@@ -143,7 +154,8 @@ def _applying(plan: Plan, last: StepFacts, base: int | None, step: int) -> Resto
     keeps_all = is_kept(plan) and not may_forget(plan, last)
     if keeps_all and _changed_rows(steps) > MOST_ROWS:
         return None
-    return RestoreAndApply(base, first_step, last.step)
+    way = RestoreAndApply(base, first_step, last.step)
+    return way if plan.sink.can(way) else None
 
 
 def _are_readable(plan: Plan, steps: Steps) -> bool:

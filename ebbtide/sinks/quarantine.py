@@ -16,6 +16,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,23 +24,20 @@ import pyarrow.compute as pc
 
 from ebbtide.delta import log
 from ebbtide.delta.commit import on_disk
+from ebbtide.delta.features import with_vectors
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
-from ebbtide.delta.table import add_file, create_if_absent, emptied, read_file, read_rows
+from ebbtide.delta.table import add_file, read_file, read_rows
 from ebbtide.errors import TableMismatchError
-from ebbtide.ledger.facts import StepFacts, TableFacts
-from ebbtide.ledger.puts import puts_of
-from ebbtide.ledger.tables import OwnTable, refuse_lost
-from ebbtide.model import decision
+from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.changelog import ORDER, ORIGIN
 from ebbtide.model.codes import row_codes
+from ebbtide.model.decision import Append
 from ebbtide.model.entries import entry_table, order_struct
 from ebbtide.model.offsets import OffsetRanges
 from ebbtide.paths import exists, is_local
-from ebbtide.sinks import stage
+from ebbtide.sinks.appended import AppendedTable
 from ebbtide.sinks.removal import ORDERS, rebased, removal
-from ebbtide.sinks.sink import Work, cannot_perform
-from ebbtide.sinks.stage import commit_and_join, commit_stage
-from ebbtide.sinks.upsert import with_vectors
+from ebbtide.sinks.sink import Work
 
 COLUMNS = pa.schema(
     [
@@ -52,8 +50,6 @@ COLUMNS = pa.schema(
         ("at", pa.timestamp("us", "UTC")),
     ]
 )
-BOUNDED = ("step",)
-"""Columns that statistics are kept of."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,7 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class QuarantineTable:
+class QuarantineTable(AppendedTable):
     """One pipeline's quarantine; made with its first bad record.
 
     Args:
@@ -92,8 +88,14 @@ class QuarantineTable:
         knows_offsets: Records are known by their offsets: one that is delivered again is taken once.
     """
 
-    path: str
+    STAGE: ClassVar[str] = "quarantine"
+    BOUNDED: ClassVar[tuple[str, ...]] = ("step",)
     knows_offsets: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns."""
+        return COLUMNS
 
     def new(self, bad: pa.Table, read_before: OffsetRanges | None = None) -> pa.Table:
         """Pick the bad records that are not in the table yet, nor were replayed or dropped.
@@ -121,10 +123,10 @@ class QuarantineTable:
 
     def _known(self) -> pa.Table:
         """Read the origins and bytes of the records in the table."""
-        rows = self.read("origin", "raw")
+        rows = self.values("origin", "raw")
         return rows.rename_columns(["_origin", "_raw"])
 
-    def read(self, *names: str) -> pa.Table:
+    def values(self, *names: str) -> pa.Table:
         """Read some columns of all records, in no particular order."""
         columns = pa.schema([COLUMNS.field(name) for name in names])
         snapshot = Snapshot.read(self.path)
@@ -169,17 +171,17 @@ class QuarantineTable:
             on_disk(self.path, actions)  # the state's commit names them
         return actions
 
-    @property
-    def columns(self) -> pa.Schema:
-        """All columns."""
-        return COLUMNS
-
     def added(self, rows: pa.Table) -> list[Action]:
         """Write rows of this table as a data file; return the actions that add it, none for no row."""
         if not len(rows):
             return []
         name = f"part-{uuid.uuid4()}.parquet"
-        add = add_file(self.path, name, rows, bounded=BOUNDED)
+        add = add_file(
+            self.path,
+            name,
+            rows,
+            bounded=self.BOUNDED,
+        )
         return [add]
 
     def replace(self, gone: pa.Table, rows: pa.Table) -> list[Action]:
@@ -196,16 +198,6 @@ class QuarantineTable:
         coming = self.added(rows)
         return [*leaving, *coming]
 
-    def create(self) -> None:
-        """Create the table if it is not there."""
-        create_if_absent(
-            puts_of(self.path),
-            self.path,
-            COLUMNS,
-            {},
-            name="quarantine",
-        )
-
     def append(self, actions: Sequence[Action], facts: StepFacts) -> None:
         """Bring the table to what a step decided; a step that was committed is skipped.
 
@@ -218,17 +210,8 @@ class QuarantineTable:
         """
         if not actions:
             return
-        refuse_lost(self.path, "quarantine", facts)
         self._refuse_lost_files(actions)
-        self.create()
-        commit_and_join(
-            self.path,
-            COLUMNS,
-            lambda found: _on(found, actions),
-            BOUNDED,
-            facts,
-            "quarantine",
-        )
+        self.commit_append(lambda found: _on(found, actions), facts)
 
     def _refuse_lost_files(self, actions: Sequence[Action]) -> None:
         """Refuse to make a table of files that were deleted with it."""
@@ -242,34 +225,17 @@ class QuarantineTable:
                 next_step="Run 'ebbtide repair', which says what is lost and goes on without it; or 'ebbtide refresh' to rebuild all tables from the source.",
             )
 
-    def facts(self) -> TableFacts | None:
-        """Return its id and the last step that wrote it; None if there is no table."""
-        return OwnTable(self.path, "quarantine").facts()
+    def perform_append(self, action: Append, work: Work) -> None:
+        """Append the bad records that a step's facts name, and take out those that leave."""
+        self.append(action.actions, work.facts)
 
-    def can(self, action: decision.Action) -> bool:
-        """Return that it performs every action that a step decides for it."""
-        return True
+    def properties_after(self, found: Snapshot) -> dict[str, str]:
+        """Return those that it has."""
+        return dict(found.configuration)
 
-    def perform(self, action: decision.Action, work: Work) -> None:
-        """Perform the action of a step, once; see `ebbtide.sinks.sink`."""
-        facts = work.facts
-        match action:
-            case decision.Append():
-                self.append(action.actions, facts)
-            case decision.Restore():
-                stage.restore_stage(self.path, action, facts, "quarantine")
-            case decision.Clear():
-                self.empty(facts)
-            case _:
-                raise cannot_perform(self.path, action)
-
-    def last_step(self) -> int:
-        """Return the last step that changed the table, 0 before the first."""
-        return OwnTable(self.path, "quarantine").last_step()
-
-    def empty(self, facts: StepFacts) -> None:
-        """Delete all rows, if the table is there; its history stays."""
-        commit_stage(self.path, lambda found: emptied(found, COLUMNS, found.configuration), facts, "quarantine")
+    def files_of(self, taken: Snapshot) -> list[Action]:
+        """Write the records of another quarantine into one file."""
+        return self.added(read_rows(taken, COLUMNS))
 
 
 def oldest_first(rows: pa.Table) -> pa.Table:
@@ -288,7 +254,7 @@ def _on(found: Snapshot, actions: Sequence[Action]) -> list[Action]:
     has_vectors = any("deletionVector" in add for add in adds)
     if not has_vectors:
         return fitted
-    return [*with_vectors(found), *fitted]
+    return [*with_vectors(found.protocol, found.metadata), *fitted]
 
 
 def _rows(new: pa.Table, facts: StepFacts) -> pa.Table:

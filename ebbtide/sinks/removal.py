@@ -36,7 +36,12 @@ def removal(snapshot: Snapshot, gone: pa.Table) -> list[Action]:
     shortened: list[DataFile] = []
     dead_rows: list[BitMap64] = []
     for file in snapshot.files.values():
-        stored = read_file(table, file, ORDERS, live=False)
+        stored = read_file(
+            table,
+            file,
+            ORDERS,
+            live=False,
+        )
         positions = np.flatnonzero(_is_in(stored, gone))
         known = BitMap64()
         if file.vector is not None:
@@ -92,7 +97,7 @@ def _files(actions: Sequence[Action], kind: str) -> list[DataFile]:
 
 
 def _is_in(rows: pa.Table, others: pa.Table) -> Mask:
-    """Mark the rows whose `order` is that of one of some others."""
+    """Mark the rows whose `order` some row of another table has."""
     n_rows = len(rows)
     both = pa.concat_tables([rows, others])
     codes = row_codes(both, ["order"])

@@ -1,4 +1,4 @@
-"""The contract of the tables that a step writes, and the base class of a sink that a project brings along.
+"""The contract of a pipeline's tables, and the base class of a sink that a project brings along.
 
 | member | what it does |
 |---|---|
@@ -14,6 +14,7 @@ to join or a log to look through, is never asked of it. Importing this loads no 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from pydantic import BaseModel
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import ConfigError, EbbtideError
 from ebbtide.ledger.facts import StepFacts, TableFacts
-from ebbtide.model.decision import Action, Alter, Apply, RestoreAndApply
+from ebbtide.model.decision import Action, Alter, Apply, Replace, RestoreAndApply, Rewrite
 from ebbtide.model.options import NoOptions
 
 if TYPE_CHECKING:
@@ -42,8 +43,24 @@ class ChangeSet(Protocol):
         """Read what the step emitted record by record, in the columns of the changelog."""
 
 
+class Difference(Protocol):
+    """What differs between the rows that a sink has and those that it must have."""
+
+    @property
+    def rows(self) -> DataFrame:
+        """All rows that it must have."""
+
+    @property
+    def present(self) -> DataFrame:
+        """The keys that differ, those that it has a row of."""
+
+    @property
+    def coming(self) -> DataFrame:
+        """The rows that it must have of the keys that differ."""
+
+
 class Work(Protocol):
-    """What a table may ask for while it performs an action of a step."""
+    """What a table may ask for while it performs an action of a step. A sink that is no Delta table needs the first three."""
 
     @property
     def spark(self) -> SparkSession:
@@ -51,7 +68,7 @@ class Work(Protocol):
 
     @property
     def facts(self) -> StepFacts:
-        """The step's."""
+        """Facts of the step."""
 
     @property
     def changes(self) -> ChangeSet:
@@ -67,9 +84,32 @@ class Work(Protocol):
     def net_changes(self, action: RestoreAndApply) -> pa.Table:
         """Return what the steps to apply again come to: `_change` and all columns, each key once."""
 
+    def way_back(self) -> RestoreAndApply | None:
+        """Find the way back of a sink whose state may have forgotten rows; None if there is none, or none is needed."""
+
+    def decided_rows(self, action: Rewrite) -> DataFrame:
+        """Return all rows that the state shows.
+
+        Raises:
+            SpecChangedError: the spec is not the one that the state has.
+        """
+
+    def difference(self, action: Rewrite | Replace) -> Difference:
+        """Compare a sink with what the state shows, or with the sink under another root; errors as `decided_rows` and `taken`."""
+
+    def taken(self, action: Replace) -> Snapshot | None:
+        """Return the same table under another root; None: there is none.
+
+        Raises:
+            BackfillError: the root is gone.
+        """
+
+    def missed(self) -> Iterator[tuple[Action, Work]]:
+        """Yield the actions of earlier steps that the table lacks and that can be performed again, the oldest first."""
+
 
 class Table(Protocol):
-    """A table beside the state, as a step writes it."""
+    """A table of a pipeline, as a step writes it."""
 
     def facts(self) -> TableFacts | None:
         """Return its id and the last step that wrote it, 0 before the first; None if there is no table."""
@@ -81,7 +121,10 @@ class Table(Protocol):
         """Return whether it can perform an action."""
 
     def perform(self, action: Action, work: Work) -> None:
-        """Perform the action of a step, once."""
+        """Perform the action of a step, once. A table that is not there has nothing to clear, to restore or to alter."""
+
+    def read(self, spark: SparkSession, version: int) -> DataFrame:
+        """Read its rows as of a version."""
 
 
 class Sink(ABC):

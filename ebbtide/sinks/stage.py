@@ -41,25 +41,17 @@ def commit_stage(
     snapshot = Snapshot.read(table)
     if snapshot is None:
         return None
-    info = {"operation": operation, "userMetadata": facts.to_json()}
-    return commit_on(
-        puts_of(table),
-        snapshot,
-        actions_of,
-        facts.transaction(stage),
-        facts.step,
-        info,
-    )
+    return commit_on(puts_of(table), snapshot, actions_of, facts.committed(stage, operation))
 
 
 def restore_stage(table: str, action: Restore, facts: StepFacts, stage: str) -> None:
     """Bring a table back to an earlier version, once; arguments as `commit_stage`.
 
     Args:
-        table: The same.
+        table: Location of the table.
         action: Which version.
-        facts: The same.
-        stage: The same.
+        facts: Facts of the step.
+        stage: As in `commit_stage`.
     """
     commit_stage(
         table,
@@ -131,7 +123,7 @@ def alter_stage(
         definition = under_columns(found, work.columns)
         if not work.change.rewrites:
             return definition
-        # Written anew on each version that is tried: others may have written meanwhile.
+        # Written again for each version that is tried: another client may have written meanwhile.
         files = list(found.files.values())
         n_bytes = sum(file.size for file in files)
         parts = run_tasks(spark, work, files, in_driver=n_bytes <= BYTES_IN_DRIVER)

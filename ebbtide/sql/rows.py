@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from ebbtide import state
+from ebbtide.columnar import open_parquet
 from ebbtide.delta import log
 from ebbtide.errors import SqlError
-from ebbtide.paths import open_parquet
 from ebbtide.runtime.plan import Plan
 from ebbtide.sql.catalog import Entry, Filled, Part, filled, queryable
 from ebbtide.sql.listing import steps
@@ -83,7 +83,7 @@ def frame(spark: SparkSession, names: Names, reference: Reference, versions: Map
         case Part.CHANGES:
             return _shown(entry, _feed(spark, plan.at("sink"), reference), *FEED_COLUMNS)
         case Part.QUARANTINE if not log.versions(plan.quarantine.path):
-            nothing = spark_schema(plan.quarantine.columns)
+            nothing = spark_schema(plan.quarantine.schema)
             return spark.createDataFrame([], nothing)  # made with its first bad record
         case _:
             location = _existing(plan, reference)

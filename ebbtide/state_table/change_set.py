@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.columnar import read_parquet
 from ebbtide.delta import log
 from ebbtide.model.entries import equals
 from ebbtide.operators.operator import Operator
-from ebbtide.paths import read_parquet
 from ebbtide.state_table.layout import EMITTED, columns_by_name
 
 if TYPE_CHECKING:
@@ -35,10 +35,9 @@ class StepChanges:
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """Read it in Spark, with `_step`."""
-        from ebbtide.state_table.table import StateTable
+        from ebbtide.state_table.frames import StateFrames
 
-        state = StateTable(self.table, self.operator)
-        return state.change_set(spark, self.version)
+        return StateFrames(self.table, self.operator).change_set(spark, self.version)
 
     def rows(self, columns: pa.Schema) -> pa.Table:
         """Read it here: `_change` and some columns of the sink, in these types."""

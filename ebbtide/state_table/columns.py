@@ -34,6 +34,17 @@ def columns(names: Iterable[str]) -> list[Column]:
     return [column(name) for name in names]
 
 
+def read_delta(spark: SparkSession, location: str, version: int) -> DataFrame:
+    """Read a Delta table as of a version.
+
+    Args:
+        spark: A session with Delta.
+        location: The table's.
+        version: The version.
+    """
+    return spark.read.format("delta").option("versionAsOf", version).load(location)
+
+
 def arrow_frame(spark: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:
     """Hand rows to Spark.
 

@@ -10,134 +10,27 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ebbtide.delta import vectors
-from ebbtide.delta.key_index import IndexCache, KeyIndex
+from ebbtide.columnar import open_arrow, write_arrow
 from ebbtide.delta.snapshot import Action, DataFile
 from ebbtide.delta.table import add_file
 from ebbtide.formats.settings import IN_DOUBT
-from ebbtide.model.codes import row_codes
 from ebbtide.model.entries import SINK_STEP, Reconciled, Step, entry_table, equals
-from ebbtide.model.hashing import Hashes, key_hashes
+from ebbtide.model.hashing import key_hashes
 from ebbtide.model.lone_tombstones import count_lone
 from ebbtide.model.offsets import OffsetRanges
 from ebbtide.operators.operator import Operator
-from ebbtide.paths import join, open_arrow, write_arrow
+from ebbtide.paths import join
 from ebbtide.state_table.layout import EMITTED, columns_by_name, with_kind
+from ebbtide.state_table.shares import Share
 from ebbtide.state_table.shipping import ship
-from ebbtide.state_table.staged import StagedFile
+from ebbtide.state_table.stored import Found, Stored, distinct_keys
 
 Mask = NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Stored:
-    """Data files of a table, and what is wanted of their rows.
-
-    Args:
-        table: Location of the table.
-        files: Its data files; to look keys up, all that count.
-        columns: Columns that are wanted.
-        where: (column, value): only rows that have this value; None: all.
-        table_id: Of a table whose files others may write: see `IndexCache`.
-    """
-
-    table: str
-    files: tuple[DataFile, ...]
-    columns: pa.Schema
-    where: tuple[str, str] | None = None
-    table_id: str = ""
-
-    def copies(self, key: Sequence[str]) -> IndexCache:
-        """Return this process's view of the local copies of the files."""
-        return _copies(
-            self.table,
-            tuple(key),
-            self.columns,
-            self.where,
-            self.table_id,
-        )
-
-    def find(self, keys: pa.Table, hashes: Hashes) -> list[FoundRows]:
-        """Find the rows of some keys.
-
-        Args:
-            keys: Different keys, in the order of their hashes.
-            hashes: Their hashes.
-
-        Returns:
-            What each file holds of them; files without any are left out.
-        """
-        copies = self.copies(keys.column_names)
-        copies.only(self.files)
-        found = []
-        for file in self.files:
-            index = copies.index_of(file)
-            rows, _ = index.find(keys, hashes)
-            if not len(rows):
-                continue
-            positions = index.positions[rows]
-            counts = vectors.counts(self.table, file.vector, positions)
-            live = rows[counts]
-            if len(live):
-                found.append(FoundRows(index, live))
-        return found
-
-
-@dataclass(frozen=True)
-class FoundRows:
-    """Some rows of a data file.
-
-    Args:
-        index: The file's.
-        numbers: Which of the index's rows; at least one.
-    """
-
-    index: KeyIndex
-    numbers: NDArray[np.int64]
-
-    @property
-    def n_bytes(self) -> int:
-        """About how many bytes they have."""
-        rows = self.index.rows
-        n_own = len(self.numbers)
-        n_bytes = rows.nbytes * n_own // len(rows)
-        return int(n_bytes)
-
-    def read(self) -> pa.Table:
-        """Copy them."""
-        numbers = pa.array(self.numbers)
-        return self.index.rows.take(numbers)
-
-
-@dataclass(frozen=True)
-class Found:
-    """What is stored under some keys.
-
-    Args:
-        state: Entries.
-        sink: Rows of the sink that stand in for entries that have expired.
-    """
-
-    state: list[FoundRows]
-    sink: list[FoundRows]
-
-
-@cache
-def _copies(
-    table: str,
-    key: tuple[str, ...],
-    columns: pa.Schema,
-    where: tuple[str, str] | None,
-    table_id: str,
-) -> IndexCache:
-    """Return this process's view of the local copies of a table's files."""
-    return IndexCache(table, key, columns, where=where, table_id=table_id)
 
 
 @dataclass(frozen=True)
@@ -348,43 +241,6 @@ class Decided:
 
 
 @dataclass(frozen=True)
-class Share:
-    """The part of a step's changes that one worker decides about.
-
-    Args:
-        staged: What was staged.
-        slices: The slices that it has.
-        linked: Keys that are decided on together, once each.
-        has_linked: It has the linked keys, of all its slices, and no other; else all others.
-    """
-
-    staged: tuple[StagedFile, ...]
-    slices: tuple[int, ...]
-    linked: pa.Table | None = None
-    has_linked: bool = False
-
-    def changes(self, schema: pa.Schema, key: Sequence[str]) -> pa.Table:
-        """Read the changes.
-
-        Args:
-            schema: Their columns.
-            key: Names of the key's columns.
-        """
-        batches: list[pa.RecordBatch] = []
-        for file in self.staged:
-            batches += file.read(self.slices)
-        changes = pa.Table.from_batches(batches, schema)
-        if self.linked is None:
-            return changes
-        # By hash: a key that has the hash of a linked one is decided on with it, which does no harm.
-        hashes = key_hashes(changes, key)
-        linked_hashes = key_hashes(self.linked, key)
-        is_linked = np.isin(hashes, linked_hashes)
-        is_own = is_linked == self.has_linked
-        return changes.filter(pa.array(is_own))
-
-
-@dataclass(frozen=True)
 class Deciding:
     """Decides about a share; runs in a worker.
 
@@ -445,50 +301,6 @@ def packed(operator: Operator) -> Callable[[], Operator]:
     module = function.func.__module__
     shipped = ship(operator, module)
     return shipped.unpack
-
-
-def distinct_keys(rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Hashes]:
-    """Return the different keys of some rows, in the order of their hashes, and these."""
-    names = list(key)
-    keys = rows.select(names)
-    codes = row_codes(keys, key)
-    _, first_of_code = np.unique(codes, return_index=True)
-    first = pa.array(first_of_code)
-    distinct = keys.take(first)
-    hashes = key_hashes(distinct, key)
-    order = np.argsort(hashes, kind="stable")
-    in_order = distinct.take(pa.array(order))
-    return in_order.combine_chunks(), hashes[order]
-
-
-def balanced(staged: Sequence[StagedFile], n_shares: int) -> list[tuple[int, ...]]:
-    """Deal slices out to so many shares of about as many rows each; empty ones are left out.
-
-    Args:
-        staged: What was staged.
-        n_shares: How many.
-    """
-    rows_of_slice = _rows_of_slices(staged)
-    shares: list[list[int]] = [[] for _ in range(n_shares)]
-    sizes = [0] * n_shares
-    # The largest first, each to the share that has least.
-    for slice_, n_rows in rows_of_slice.most_common():
-        least = min(sizes)
-        smallest = sizes.index(least)
-        shares[smallest].append(slice_)
-        sizes[smallest] += n_rows
-    with_rows = [share for share in shares if share]
-    return [tuple(sorted(share)) for share in with_rows]
-
-
-def _rows_of_slices(staged: Iterable[StagedFile]) -> Counter[int]:
-    """Count the rows of each slice that has some."""
-    rows_of_slice: Counter[int] = Counter()
-    for file in staged:
-        batches = zip(file.slices, file.rows, strict=True)
-        for slice_, n_rows in batches:
-            rows_of_slice[slice_] += n_rows
-    return rows_of_slice
 
 
 def _as_entries(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -10,8 +10,8 @@ from ebbtide.delta.table import read_file
 from ebbtide.model.entries import Step, equals, flags
 from ebbtide.operators.expiry import due_timers
 from ebbtide.operators.operator import Operator
-from ebbtide.state_table.deciding import Stored, distinct_keys
 from ebbtide.state_table.layout import ROW, may_hold_expired
+from ebbtide.state_table.stored import Stored, distinct_keys
 
 
 def due_keys(state: Stored, operator: Operator, step: Step) -> pa.Table:

@@ -72,7 +72,7 @@ def newest_step(table: str, *, older: bool = False) -> tuple[int, StepFacts] | N
 
 def _kept_facts(table: str) -> tuple[int, log.Facts] | None:
     """Return the same as the table's properties have it; None if they have it not."""
-    # The log was cleaned up since: after a long quiet time, by others' checkpoints.
+    # The log was cleaned up since: after a long quiet time, by another client's checkpoint.
     snapshot = Snapshot.read(table)
     text = None if snapshot is None else snapshot.domains.get(DOMAIN)
     if text is None:

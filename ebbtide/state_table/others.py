@@ -1,4 +1,4 @@
-"""What others have done to a state since a step: only its steps may change its rows; joining its files changes none."""
+"""Finds changes of a state since a step by other clients: only steps may change its rows; joining its files changes none."""
 
 from __future__ import annotations
 

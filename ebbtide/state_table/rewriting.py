@@ -24,8 +24,8 @@ from ebbtide.delta.table import read_file
 from ebbtide.model.codes import Mask, row_codes
 from ebbtide.model.entries import flags, ints, newest, newest_versions
 from ebbtide.operators.operator import Operator
-from ebbtide.state_table.deciding import Stored
 from ebbtide.state_table.layout import with_kind
+from ebbtide.state_table.stored import Stored
 
 FileRows = tuple[int, NDArray[np.int64], pa.Table]
 """The number of a data file, the numbers of some of its rows, and these."""
@@ -259,10 +259,7 @@ class WithoutRows:
         if file.vector is not None:
             goes |= vectors.read(table, file.vector)
         rows = read_file(table, file, self.schema, live=False)
-        gone = np.fromiter(goes, np.int64, len(goes))
-        stays = np.ones(len(rows), dtype=bool)
-        stays[gone] = False
-        left = rows.filter(pa.array(stays))
+        left = vectors.without(rows, goes)
         return write_files(
             table,
             left,

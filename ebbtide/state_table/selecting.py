@@ -18,8 +18,9 @@ from ebbtide.model.changelog import CHANGELOG_COLUMNS, ORDER
 from ebbtide.model.codes import Mask
 from ebbtide.model.entries import entry_table, equals, flags
 from ebbtide.operators.selection import KeyNames, Selected, to_select, with_selected
-from ebbtide.state_table.deciding import Decided, Share, Work, read_draft
+from ebbtide.state_table.deciding import Decided, Work, read_draft
 from ebbtide.state_table.layout import ROW, with_kind
+from ebbtide.state_table.shares import Share
 from ebbtide.state_table.staged import BAD_ROWS, StagedFile, Stager
 
 

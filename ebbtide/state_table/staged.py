@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ebbtide.columnar import ParquetFile, open_arrow, write_arrow
 from ebbtide.formats.settings import IN_DOUBT
 from ebbtide.formats.summary import KINDS
 from ebbtide.model.changelog import ORDER, ORIGIN
 from ebbtide.model.hashing import Hashes, key_hashes
-from ebbtide.paths import ParquetFile, join, open_arrow, write_arrow
+from ebbtide.paths import join
 
 SLICE_BITS = 6
 SLICES = 1 << SLICE_BITS

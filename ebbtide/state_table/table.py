@@ -18,8 +18,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
 
 from ebbtide.delta import log
 from ebbtide.delta.altering import under_columns
@@ -28,13 +26,13 @@ from ebbtide.delta.fitting import columns_of
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot, file_id
 from ebbtide.delta.table import add_file, commit_on, create_if_absent, emptied, redefined
 from ebbtide.errors import DeltaLogError, FilesMovedError, LeaseLostError, TableMismatchError
-from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.facts import StepFacts, TableFacts
 from ebbtide.ledger.puts import puts_of
-from ebbtide.model.entries import DELETE, INSERT, entry_table
-from ebbtide.operators.operator import Operator
-from ebbtide.operators.selection import KeyNames
-from ebbtide.state_table.columns import column, columns, quoted, spark_schema
-from ebbtide.state_table.deciding import Stored
+from ebbtide.model.decision import Action as Performed
+from ebbtide.model.decision import Append
+from ebbtide.model.entries import entry_table
+from ebbtide.state_table.columns import quoted
+from ebbtide.state_table.frames import StateFrames
 from ebbtide.state_table.layout import (
     ACKNOWLEDGED,
     DOMAIN,
@@ -47,6 +45,7 @@ from ebbtide.state_table.layout import (
     rows_of,
 )
 from ebbtide.state_table.others import change_of_others
+from ebbtide.state_table.stored import Stored
 
 FEATURE = "domainMetadata"
 LINKS = "_moved_from"
@@ -54,26 +53,26 @@ LINKS = "_moved_from"
 
 
 @dataclass(frozen=True)
-class StateTable:
-    """One pipeline's state table.
+class StateWork:
+    """What the state asks of a step, as `ebbtide.sinks.sink.Work` is what the tables beside it may ask.
+
+    Args:
+        facts: What the commit must say of the step.
+        base: The version that the step read.
+    """
+
+    facts: StepFacts
+    base: Snapshot
+
+
+@dataclass(frozen=True)
+class StateTable(StateFrames):
+    """One pipeline's state table. A step begins with its commit here, which holds what the tables beside it are to perform.
 
     Args:
         path: Its location.
         operator: The reconciler whose entries it holds.
     """
-
-    path: str
-    operator: Operator
-
-    @property
-    def schema(self) -> pa.Schema:
-        """All columns."""
-        fields = [
-            pa.field("_entry", pa.string()),
-            pa.field("_note", pa.string()),
-            *self.operator.schema,
-        ]
-        return pa.schema(fields)
 
     @property
     def bounded(self) -> tuple[str, ...]:
@@ -124,18 +123,24 @@ class StateTable:
             where=("_entry", ROW),
         )
 
-    def commit_files(
-        self,
-        actions: Sequence[Action],
-        facts: StepFacts,
-        snapshot: Snapshot,
-    ) -> Snapshot:
-        """Commit a step: the decision.
+    def facts(self) -> TableFacts | None:
+        """Return its id and the last step that was committed to it, 0 before the first; None if there is no table."""
+        found = Snapshot.read(self.path, any_features=True)
+        if found is None:
+            return None
+        newest = self.last(older=True)
+        return TableFacts(id=found.id, step=0 if newest is None else newest[1].step)
+
+    def can(self, action: Performed) -> bool:
+        """Return whether it performs an action: the files of each step are appended, and files of earlier ones removed with them."""
+        return isinstance(action, Append)
+
+    def perform(self, action: Append, work: StateWork) -> Snapshot:
+        """Commit a step: the decision. It is performed first, and says what the tables beside it are to perform.
 
         Args:
-            actions: What it adds and removes.
-            facts: What the commit must say of itself.
-            snapshot: The version that the step read.
+            action: What the step adds and removes.
+            work: What the commit holds of the step.
 
         Returns:
             The version that it made.
@@ -145,29 +150,20 @@ class StateTable:
             FilesMovedError: another client has taken away a file that the step replaces.
             TableMismatchError: another client has changed entries.
         """
+        facts = work.facts
+        snapshot = work.base
 
         def actions_on(found: Snapshot) -> Sequence[Action]:
-            # A commit of others, such as OPTIMIZE, changes no entry; one of a step is another run's.
+            # A commit of another client, such as OPTIMIZE, changes no entry; one of a step is another run's.
             newer = range(snapshot.version + 1, found.version + 1)
             for version in newer:
                 if log.facts(self.path, version):
                     raise self._lost(facts)
             self.refuse_changed(found, snapshot.version)
-            _refuse_moved(found, actions)
-            return _with_kept_facts(found, self._with_new_columns(found, actions), facts)
+            _refuse_moved(found, action.actions)
+            return _with_kept_facts(found, self._with_new_columns(found, action.actions), facts)
 
-        info = {
-            "operation": "WRITE",
-            "userMetadata": facts.to_json(),
-        }
-        made = commit_on(
-            puts_of(self.path),
-            snapshot,
-            actions_on,
-            app_id=facts.transaction("state"),
-            number=facts.step,
-            info=info,
-        )
+        made = commit_on(puts_of(self.path), snapshot, actions_on, facts.committed("state"))
         if made is None:
             raise self._lost(facts)
         return made
@@ -182,7 +178,7 @@ class StateTable:
         return [*actions, *under_columns(found, self.schema)]
 
     def refuse_changed(self, found: Snapshot, version: int) -> None:
-        """Refuse a version whose rows others have changed since an earlier one; who changes them back is let through.
+        """Refuse a version whose rows another client has changed since an earlier one, unless they are back as they were.
 
         Args:
             found: The newest version.
@@ -231,140 +227,11 @@ class StateTable:
                 return
             yield version, StepFacts.of_commit(stored, self.path)
 
-    def read(self, spark: SparkSession, version: int, entry: str = ROW) -> DataFrame:
-        """Read one kind of rows as of a version."""
-        reader = spark.read.format("delta")
-        at_version = reader.option("versionAsOf", version)
-        rows = at_version.load(self.path)
-        is_of_kind = F.col("_entry") == entry
-        return rows.where(is_of_kind)
-
-    def current(self, spark: SparkSession, version: int, since: int = 0) -> DataFrame:
-        """Read the newest version of each entry written after step `since`, dropped ones included (`_removed`)."""
-        entries = self.read(spark, version)
-        if since:
-            is_later = F.col("_step") > since
-            entries = entries.where(is_later)
-        if self.operator.has_named_states:
-            is_of_state = F.col("_state").isNotNull()  # the others are rows for the sink
-            entries = entries.where(is_of_state)
-        return self._newest(entries)
-
-    def _newest(self, entries: DataFrame) -> DataFrame:
-        """Pick the newest version of each entry; of rows for the sink all that a key's last step wrote."""
-        return _latest(entries, self.operator.entry_key)
-
-    def shown(self, spark: SparkSession, version: int) -> DataFrame:
-        """Read the entries whose rows the sink must have, as of a version; not of an operator with named states, which keeps none."""
-        entries = self.kept(spark, version)
-        names = self.operator.schema.names
-        condition = "_shown" if "_shown" in names else "NOT _tombstone"
-        shown = entries.where(condition)
-        return self._selected(shown) if "_out" in names else shown
-
-    def acknowledged(self, spark: SparkSession, version: int) -> DataFrame:
-        """Read the keys of which the sink may differ until they change again: key columns and `_step`, as of a version."""
-        rows = self.read(spark, version, ACKNOWLEDGED)
-        by_key = rows.groupBy(*columns(self.operator.key))
-        last_step = F.max("_step")
-        return by_key.agg(last_step.alias("_step"))
-
-    def kept(self, spark: SparkSession, version: int) -> DataFrame:
-        """Read the newest version of each entry that is not dropped."""
-        is_live = ~F.col("_removed")
-        entries = self.current(spark, version)
-        return entries.where(is_live)
-
     def _lost(self, facts: StepFacts) -> LeaseLostError:
         return LeaseLostError.of(
             f"Step {facts.step} of '{facts.pipeline}' was committed by another run.",
             next_step="Nothing was written twice; start the run again.",
         )
-
-    def change_set(self, spark: SparkSession, version: int) -> DataFrame:
-        """Return the entries that the step committed as `version` wants the sink to take, at most one per key.
-
-        Read from that commit's files alone, and without a literal that changes from step to step: Spark compiles a
-        query again for each.
-        """
-        rows = self._added(spark, version)
-        return self._for_sink(rows)
-
-    def decided_since(self, spark: SparkSession, version: int, step: int) -> DataFrame:
-        """Read what steps after one wanted the sink to take, as far as a version still holds it."""
-        entries = self.read(spark, version)
-        is_later = F.col("_step") > step
-        later = entries.where(is_later)
-        if self._output_key:
-            return self._selected(later)
-        return self._for_sink(later)
-
-    def decided(self, spark: SparkSession, version: int) -> DataFrame:
-        """Read the last decision on each key, as far as a version still tells it: what the sink must take, with its `_step`.
-
-        The newest versions of entries tell it, and no older ones: a step may note something of an entry and decide nothing for the
-        sink, and a fold leaves the note beside what stands in files that it did not read. What a dropped entry says holds until its
-        key is written again: the decision that followed may have been on an entry that has a note by now.
-        """
-        versions = self.read(spark, version)
-        entries = self._newest(versions)
-        key = columns(self.operator.key)
-        of_key = Window.partitionBy(*key)
-        last_step = F.max("_step").over(of_key)
-        is_of_last_step = F.col("_step") == F.col("_last_step")
-        is_kept = ~F.col("_removed")
-        decisions = (
-            entries.withColumn("_last_step", last_step)
-            .withColumn("_change", self._stated_change)
-            .where(is_kept | is_of_last_step)
-        )
-        changes = _latest(
-            decisions.where("_change IS NOT NULL"),
-            self.operator.key,
-        )
-        return self._for_sink(changes)
-
-    @property
-    def _stated_change(self) -> Column:
-        """What the newest version of an entry says that the sink must do for its key.
-
-        By sequence a key has one entry, and what that shows counts where a later step has noted something of it.
-        """
-        if self._output_key:
-            return F.when(F.col("_shown"), INSERT).otherwise(DELETE)
-        change = F.col("_change")
-        if "_tombstone" not in self.operator.schema.names:
-            return change
-        is_shown = ~F.col("_tombstone") & ~F.col("_removed")
-        return F.coalesce(change, F.when(is_shown, INSERT))
-
-    def _added(self, spark: SparkSession, version: int) -> DataFrame:
-        files = log.added(self.path, version)
-        schema = spark_schema(self.schema)
-        return spark.read.schema(schema).parquet(*files)
-
-    def _for_sink(self, rows: DataFrame) -> DataFrame:
-        is_change = F.col("_change").isNotNull()
-        changes = rows.where(is_change)
-        return self._selected(changes) if "_out" in self.operator.schema.names else changes
-
-    def _selected(self, rows: DataFrame) -> DataFrame:
-        """Return rows under the sink's columns, which stand in `_out`; the key is the entry's where that is known."""
-        key = dict(self._output_key)
-        out = []
-        for name in self.operator.schema.field("_out").type.names:
-            value = column(key[name]) if name in key else column(name, "_out")
-            out.append(value.alias(name))
-        beside = [
-            name for name in ("_step", "_change", "_changed_by", "_sequence") if name in self.operator.schema.names
-        ]
-        return rows.select(*beside, *out)
-
-    @property
-    def _output_key(self) -> KeyNames:
-        """The key of what a transform selects from the entries; empty without one."""
-        key: KeyNames = getattr(self.operator, "output_key", ())
-        return key
 
     def batch(self, batch_id: int) -> StepFacts:
         """Return the facts of the step that decided one of the last batches."""
@@ -441,15 +308,6 @@ class StateTable:
         return self.add_rows(rows, data_change=data_change)
 
 
-def _latest(entries: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Pick the entries of the greatest step among those that are alike in some columns."""
-    alike = Window.partitionBy(*columns(names))
-    newest_first = alike.orderBy(F.desc("_step"))
-    ranked = entries.withColumn("_rank", F.rank().over(newest_first))
-    latest = ranked.where("_rank = 1")
-    return latest.drop("_rank")
-
-
 def _with_kept_facts(found: Snapshot, actions: Sequence[Action], facts: StepFacts) -> list[Action]:
     """Return a step's actions, with its facts where no cleanup of the log removes them.
 
@@ -482,7 +340,7 @@ def _with_kept_facts(found: Snapshot, actions: Sequence[Action], facts: StepFact
 
 
 def _refuse_moved(found: Snapshot, actions: Sequence[Action]) -> None:
-    """Refuse to replace files that others have taken away: their rows would be there twice."""
+    """Refuse to replace files that another client has taken away: their rows would be there twice."""
     for action in actions:
         removed = action.get("remove")
         if removed is not None and file_id(removed) not in found.files:

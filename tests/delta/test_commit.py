@@ -9,7 +9,7 @@ from pyroaring import BitMap64
 
 from ebbtide.delta import commit as committing
 from ebbtide.delta import log, vectors
-from ebbtide.delta.commit import LocalPuts, commit, named_files
+from ebbtide.delta.commit import LocalPuts, Transaction, commit, named_files
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_on, create
 from ebbtide.errors import DeltaLogError, TableMismatchError, VersionTakenError
@@ -97,6 +97,6 @@ def test_transaction_follows_whatever_others_have_committed_meanwhile(table):
     stale = Snapshot.read(table)
     for version in (1, 2, 3):
         commit(PUTS, table, version, [], INFO)
-    made = commit_on(PUTS, stale, lambda _: [], "p/sink", 7, INFO)
+    made = commit_on(PUTS, stale, lambda _: [], Transaction("p/sink", 7, INFO))
     assert made.version == 4
     assert made.transactions == {"p/sink": 7}

@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyroaring import BitMap64
 
 from ebbtide.delta import vectors
-from ebbtide.delta.commit import LocalPuts, commit, transaction_mark
+from ebbtide.delta.commit import LocalPuts, Transaction, commit, transaction_mark
 from ebbtide.delta.features import with_feature
 from ebbtide.delta.log import FACTS, commit_file, facts_in, file_location
 from ebbtide.delta.snapshot import DataFile, Snapshot
@@ -301,7 +301,9 @@ def test_a_transaction_is_committed_once_and_never_after_a_later_one(tmp_path):
     table = made(tmp_path)
 
     def commit_step(number):
-        return commit_on(PUTS, Snapshot.read(table), lambda _: [], "p/sink", number, {"operation": "WRITE"})
+        return commit_on(
+            PUTS, Snapshot.read(table), lambda _: [], Transaction("p/sink", number, {"operation": "WRITE"})
+        )
 
     assert commit_step(5).version == 1
     assert commit_step(5) is None

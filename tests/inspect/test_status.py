@@ -11,7 +11,8 @@ from local_pipeline import up
 from ebbtide.errors import CheckpointMismatchError, TableMismatchError
 from ebbtide.inspect.status import status
 from ebbtide.ledger.facts import FREE, LedgerFacts
-from ebbtide.ledger.lease import Lease, commit_turn, holder_of, newest_turn
+from ebbtide.ledger.lease import Lease, holder_of
+from ebbtide.ledger.turns import commit_turn, newest_turn
 from ebbtide.users import user_name
 
 

@@ -17,8 +17,9 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError, VersionTakenError
 from ebbtide.ledger import lease as lease_module
 from ebbtide.ledger.facts import FREE
-from ebbtide.ledger.lease import Lease, newest_turn
+from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.process import this_process
+from ebbtide.ledger.turns import newest_turn
 
 ELSEWHERE = "elsewhere:1:1/x"
 
@@ -182,7 +183,7 @@ def test_heartbeat_whose_version_was_taken_is_put_as_the_next(path, monkeypatch)
     with Lease(path, "p", 3600) as lease:
         stale = [newest_turn(path)]
         lease._renew()
-        monkeypatch.setattr("ebbtide.ledger.lease.newest_turn", lambda _: stale.pop() if stale else newest_turn(path))
+        monkeypatch.setattr("ebbtide.ledger.turns.newest_turn", lambda _: stale.pop() if stale else newest_turn(path))
         lease._renew()
         version, newest = newest_turn(path)
         assert (version, newest.heartbeat) == (3, lease.facts.heartbeat)
@@ -196,7 +197,7 @@ def test_heartbeat_that_others_are_always_faster_than_is_given_up(path, monkeypa
         raise VersionTakenError("taken")
 
     with Lease(path, "p", 3600) as lease, monkeypatch.context() as patch:
-        patch.setattr("ebbtide.ledger.lease.commit_turn", taken)
+        patch.setattr("ebbtide.ledger.turns.commit_turn", taken)
         with pytest.raises(VersionTakenError) as raised:
             lease._renew()
     assert str(raised.value) == f"The ledger '{path}' is written by other processes all the time. Got: 5 tries."

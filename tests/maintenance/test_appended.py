@@ -13,7 +13,6 @@ from ebbtide.delta.table import commit_after
 from ebbtide.errors import DeltaLogError, TableMismatchError
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.maintenance import pausing, quarantine_drop, repair
-from ebbtide.runtime import publish
 from ebbtide.sinks.quarantine import COLUMNS, Selection
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
@@ -90,11 +89,11 @@ def test_what_is_nowhere_is_counted(five_steps):
     assert contents(five_steps) == ([1, 2, 3, 5], [b"{"])
 
 
-@pytest.mark.parametrize("place", ["append_missing", "commit_stage"])
+@pytest.mark.parametrize("place", ["AppendedTable.append_missed", "commit_stage"])
 def test_repair_that_was_killed_behind_its_decision_is_finished_by_the_next_run(five_steps, monkeypatch, place):
     put_back(five_steps, "changelog")
     with monkeypatch.context() as patch:
-        patch.setattr(publish, place, killed)
+        patch.setattr(f"ebbtide.sinks.appended.{place}", killed)
         with pytest.raises(InterruptedError):
             five_steps.repair()
     assert not five_steps.is_idle()

@@ -20,9 +20,8 @@ from ebbtide.maintenance import backfill, backfill_asked, backfill_status, backf
 from ebbtide.maintenance.backfill_asked import Asked
 from ebbtide.maintenance.backfill_swap import _report
 from ebbtide.paths import delete, exists
-from ebbtide.runtime import swap
 from ebbtide.runtime.plan import Plan
-from ebbtide.sinks import stage
+from ebbtide.sinks import appended, stage
 from ebbtide.sources.span import Span
 
 
@@ -70,7 +69,7 @@ def test_swap_that_is_killed_while_it_deletes_the_backfill_is_ended_by_the_next_
         delete(location)
 
     with monkeypatch.context() as patch:
-        patch.setattr(swap, "delete", delete_some)
+        patch.setattr("ebbtide.runtime.swap.delete", delete_some)
         with pytest.raises(InterruptedError):
             pipeline.do("swap")
     pipeline.read(up(6, 7))
@@ -183,7 +182,7 @@ def test_dropped_backfill_is_gone_unless_it_is_built_or_swapped_in(make, monkeyp
     assert not exists(pipeline.plan.backfills)
     pipeline.do("backfill")
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.runtime.publish.replace_rows", killed)
+        patch.setattr("ebbtide.sinks.delta.SinkTable.take_rows", killed)
         with pytest.raises(InterruptedError):
             pipeline.do("swap")
     with pytest.raises(BackfillError) as raised:
@@ -219,7 +218,7 @@ def test_by_arrival_the_changelog_and_the_quarantine_become_the_backfill_s(make)
         changelog = [
             [row[name] for name in names] for row in pipeline.table("changelog", pipeline.plan.changelog.schema)
         ]
-        bad = pipeline.plan.quarantine.read("raw").to_pylist()
+        bad = pipeline.plan.quarantine.values("raw").to_pylist()
         return sorted(changelog), sorted(row["raw"] for row in bad), pipeline.rows()
 
     before = told()
@@ -388,7 +387,7 @@ def test_swap_that_died_is_finished_by_the_same_command_and_tells_its_step(make,
     pipeline.do("spoil")
     pipeline.do("backfill")
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.runtime.publish.replace_rows", killed)
+        patch.setattr("ebbtide.sinks.delta.SinkTable.take_rows", killed)
         with pytest.raises(InterruptedError):
             pipeline.do("swap")
     done = pipeline.do("swap")
@@ -415,7 +414,7 @@ def test_swap_whose_backfill_was_taken_away_is_refused_until_it_is_put_back(make
     pipeline = with_steps(make)
     pipeline.do("backfill")
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.runtime.publish.replace_rows", killed)
+        patch.setattr("ebbtide.sinks.delta.SinkTable.take_rows", killed)
         with pytest.raises(InterruptedError):
             pipeline.do("swap")
     away = pipeline.home / "away"
@@ -438,7 +437,7 @@ def test_swap_that_reached_some_tables_goes_on_with_the_others(make, monkeypatch
     pipeline.do("backfill")
     for name in ("changelog", "quarantine"):
         with monkeypatch.context() as patch:
-            patch.setattr(swap, "commit_stage", killed_at(name))
+            patch.setattr(appended, "commit_stage", killed_at(name))
             with pytest.raises(InterruptedError):
                 pipeline.do("swap")
         versions = pipeline.versions()

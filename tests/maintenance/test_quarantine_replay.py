@@ -26,7 +26,7 @@ from ebbtide.maintenance.quarantine_replay import Found
 from ebbtide.maintenance.redecoding import read_mended, redecoded
 from ebbtide.maintenance.registry import maintain
 from ebbtide.runtime.plan import Plan
-from ebbtide.sinks.quarantine import BOUNDED, COLUMNS, Selection
+from ebbtide.sinks.quarantine import COLUMNS, QuarantineTable, Selection
 from ebbtide.testing import MemoryPipeline
 
 GOOD = change("+I", id=1, n=1, seq=1)
@@ -277,7 +277,9 @@ def join_files(disk):
     path = disk.plan.quarantine.path
     snapshot = Snapshot.read(path)
     files = list(snapshot.files.values())
-    adds = write_files(path, read_rows(snapshot, COLUMNS), BOUNDED, rows_per_file=100, data_change=False)
+    adds = write_files(
+        path, read_rows(snapshot, COLUMNS), QuarantineTable.BOUNDED, rows_per_file=100, data_change=False
+    )
     commit_joined(puts_of(path), snapshot, files, adds, {})
 
 

@@ -92,7 +92,7 @@ def test_entries_lose_what_was_selected_and_get_a_place_for_what_will_be():
 def test_record_of_a_row_that_failed_before_is_found_in_the_quarantine_by_its_order(make):
     pipeline = make()
     pipeline.read(up(1, 1), "{", "[")
-    known = pipeline.plan.quarantine.read(*pipeline.plan.quarantine.columns.names)
+    known = pipeline.plan.quarantine.values(*pipeline.plan.quarantine.schema.names)
     first, second = sorted(known.to_pylist(), key=lambda row: row["order"]["position"])
     orders = [tuple(row["order"].values()) for row in (first, second)]
     assert orders == [(1, 0, 1), (1, 0, 2)]

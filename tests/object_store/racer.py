@@ -3,6 +3,7 @@
 import json
 import sys
 
+from ebbtide.delta.commit import Transaction
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_on
 from ebbtide.ledger.puts import puts_of
@@ -15,6 +16,6 @@ if __name__ == "__main__":
     sys.stdin.readline()
     made = []
     for number in range(int(n)):
-        snapshot = commit_on(puts_of(table), snapshot, lambda _: [], name, number, {"operation": "WRITE"})
+        snapshot = commit_on(puts_of(table), snapshot, lambda _: [], Transaction(name, number, {"operation": "WRITE"}))
         made.append(snapshot.version)
     sys.stdout.write(json.dumps(made))

@@ -11,7 +11,7 @@ import pyarrow.fs as pafs
 import pytest
 from s3_server import BUCKET, SECRET, first
 
-from ebbtide import paths
+from ebbtide import columnar, paths
 from ebbtide.delta.commit import commit
 from ebbtide.errors import (
     ConfigError,
@@ -115,8 +115,8 @@ CALLS = {
     "walk": paths.walk,
     "put": lambda at: put(f"{at}/1.json", OURS),
     "write": lambda at: paths.write_bytes(f"{at}/g", OURS),
-    "write_parquet": lambda at: paths.write_parquet(f"{at}/p", pa.table({"n": [1]}), row_group_size=9),
-    "read_parquet": lambda at: paths.read_parquet(f"{at}/large.parquet"),
+    "write_parquet": lambda at: columnar.write_parquet(f"{at}/p", pa.table({"n": [1]}), row_group_size=9),
+    "read_parquet": lambda at: columnar.read_parquet(f"{at}/large.parquet"),
     "delete": lambda at: paths.delete(f"{at}/f"),
 }
 
@@ -125,7 +125,7 @@ def filled(root):
     """A folder with a file, and one that is fetched in parts."""
     paths.write_bytes(f"{root}/f", OURS)
     large = pa.table({"n": range(400_000)})
-    paths.write_parquet(f"{root}/large.parquet", large, row_group_size=100_000)
+    columnar.write_parquet(f"{root}/large.parquet", large, row_group_size=100_000)
     assert paths.size_of(f"{root}/large.parquet") > 1 << 20
     return root
 
@@ -144,10 +144,10 @@ def test_store_that_fails_all_the_time_is_a_transient_error(proxy, root, impatie
 def test_parquet_file_of_a_store_that_fails_midway_is_not_called_damaged(proxy, root, impatient):
     location = f"{filled(root)}/large.parquet"
     with proxy.failing(lambda method, path: "503" if method == "GET" else None), pytest.raises(StoreUnavailableError):
-        paths.read_parquet(location)
+        columnar.read_parquet(location)
     paths.delete(location)
     with pytest.raises(DamagedFileError, match="is gone"):
-        paths.read_parquet(location)
+        columnar.read_parquet(location)
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -267,12 +267,12 @@ def test_file_too_large_for_memory_is_put_in_parts_whole(proxy, root, monkeypatc
 def test_large_parquet_file_is_read_by_a_few_requests(proxy, root):
     location = f"{filled(root)}/large.parquet"
     proxy.asked.clear()
-    assert paths.read_parquet(location)["n"].to_pylist() == list(range(400_000))
+    assert columnar.read_parquet(location)["n"].to_pylist() == list(range(400_000))
     assert len(proxy.asked) <= 4
 
 
 def test_file_that_was_not_closed_is_not_put(root):
-    fs, path = paths._open(f"{root}/f")
+    fs, path = paths.file_system(f"{root}/f")
     stream = fs.open_output_stream(path)
     stream.write(OURS)
     del stream
@@ -281,7 +281,7 @@ def test_file_that_was_not_closed_is_not_put(root):
 
 
 def test_file_system_is_of_its_bucket(proxy):
-    one, other = (paths._open(f"s3://{bucket}/x")[0] for bucket in (BUCKET, "other"))
-    assert one == paths._open(f"s3://{BUCKET}/y")[0]
+    one, other = (paths.file_system(f"s3://{bucket}/x")[0] for bucket in (BUCKET, "other"))
+    assert one == paths.file_system(f"s3://{BUCKET}/y")[0]
     assert one != other
     assert isinstance(one, pafs.PyFileSystem)

@@ -18,8 +18,10 @@ from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.state_repair import decided_version, refuse_damaged_state, restore_state
+from ebbtide.model.decision import Append
 from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_older_state, refuse_others_sink
 from ebbtide.sinks.quarantine import COLUMNS
+from ebbtide.state_table.table import StateWork
 
 REPAIR = "Run 'ebbtide repair' to bring it to what the state shows, or 'ebbtide refresh' to rebuild it from the source."
 REFRESH = "Restore the state table, or run 'ebbtide refresh' to rebuild all tables from the source."
@@ -338,7 +340,7 @@ def test_state_that_others_change_before_its_first_step_is_refused_with_the_way_
         commit_after(LOCAL, empty, [row], {"operation": "WRITE"})
         facts = stepper.facts(Cause(what="cleanup"))
         with pytest.raises(TableMismatchError) as raised:
-            pipeline.plan.state.commit_files([], facts, empty)
+            pipeline.plan.state.perform(Append(), StateWork(facts, empty))
     assert str(raised.value) == (
         f"The state at '{empty.table}' was changed by another client. Got: version 1, WRITE. Allowed: what version 0 holds."
         " Run 'ebbtide refresh' to rebuild all tables from the source."

@@ -16,7 +16,8 @@ from ebbtide.cli.main import main
 from ebbtide.errors import ConfigError, PausedError, StoreUnavailableError, TableMismatchError
 from ebbtide.ledger import pauses
 from ebbtide.ledger.facts import FREE, Cause, Pause
-from ebbtide.ledger.lease import Lease, newest_turn
+from ebbtide.ledger.lease import Lease
+from ebbtide.ledger.turns import newest_turn
 from ebbtide.maintenance import pausing
 from ebbtide.runtime import following
 from ebbtide.runtime.following import Following

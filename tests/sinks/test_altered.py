@@ -11,14 +11,15 @@ from deltalake import DeltaTable, QueryBuilder
 from made_facts import made_facts as facts
 
 from ebbtide.delta import joining, log
-from ebbtide.delta.commit import LocalPuts, commit
+from ebbtide.delta.commit import LocalPuts, Transaction, commit
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, create, read_rows
 from ebbtide.errors import DeltaFeatureError
 from ebbtide.ledger import puts as ledger_puts
 from ebbtide.model.decision import Restore
+from ebbtide.sinks.old_rows import Upsert
 from ebbtide.sinks.stage import commit_and_join, commit_stage, restore_stage
-from ebbtide.sinks.upsert import Upsert, Upserter
+from ebbtide.sinks.upsert import Upserter
 
 COLUMNS = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.string())])
 HARMLESS = {
@@ -73,7 +74,7 @@ class Upserted:
 
     def write(self, step, ids):
         new = rows(*ids)
-        self.upserter.apply(Upsert(new.select(["id"]), new), "app", step, {})
+        self.upserter.apply(Upsert(new.select(["id"]), new), Transaction("app", step, {"operation": "MERGE"}))
         self.upserter.fold()
 
 

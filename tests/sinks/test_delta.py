@@ -1,7 +1,7 @@
 """The Delta sink without Spark: made with its reserved columns, changed once a step, put back and emptied with its history."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pyarrow as pa
 import pytest
@@ -17,6 +17,7 @@ from ebbtide.errors import DeltaFeatureError, LeaseLostError, MigrationError
 from ebbtide.model.decision import Restore
 from ebbtide.model.schema_change import SchemaChange
 from ebbtide.sinks import stage
+from ebbtide.sinks.by_spark import MergeSink
 from ebbtide.sinks.changelog import ChangelogTable
 from ebbtide.sinks.delta import RowFiles, SinkTable
 
@@ -183,8 +184,12 @@ def test_sink_that_spark_writes_is_joined_on_request_alone(sink):
     apply(sink, 1, k1=("I", 1))
     apply(sink, 2, k2=("I", 2))
     version = sink.version()
-    replace(sink, how="merge").fold()
+    merging(sink).fold()
     assert sink.version() == version
+
+
+def merging(sink):
+    return MergeSink(**{field.name: getattr(sink, field.name) for field in fields(sink)})
 
 
 @pytest.mark.parametrize("table", [SinkTable, ChangelogTable])
@@ -217,7 +222,7 @@ def test_columns_of_others_and_features_of_others_cannot_be_altered(sink):
     features = {"readerFeatures": ["fromLater"], "writerFeatures": ["fromLater"]}
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
     commit(PUTS, sink.path, sink.version() + 1, [{"protocol": protocol}], {"operation": "UPGRADE"})
-    replace(sink, how="merge").refuse_unalterable(COLUMNS)  # Spark knows what it can write
+    merging(sink).refuse_unalterable(COLUMNS)  # Spark knows what it can write
 
 
 def test_altered_sink_has_its_rows_under_the_other_columns(sink, monkeypatch):

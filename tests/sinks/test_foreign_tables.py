@@ -14,12 +14,13 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from ebbtide.delta import key_index, log
-from ebbtide.delta.commit import LocalPuts, commit
+from ebbtide.delta.commit import LocalPuts, Transaction, commit
 from ebbtide.delta.features import with_feature
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import create, read_file, read_rows
 from ebbtide.errors import EbbtideError, TableMismatchError
-from ebbtide.sinks.upsert import Upsert, Upserter
+from ebbtide.sinks.old_rows import Upsert
+from ebbtide.sinks.upsert import Upserter
 
 PUTS = LocalPuts()
 INSTANTS = [
@@ -166,10 +167,10 @@ def hold(path, seed):
     if made.refused:
         version = log.versions(path)[-1]
         with pytest.raises(EbbtideError, match="|".join(made.refused)):
-            upserter.apply(Upsert(rows.select(["id"]), rows), "app", 1, {})
+            upserter.apply(Upsert(rows.select(["id"]), rows), Transaction("app", 1, {"operation": "MERGE"}))
         assert log.versions(path)[-1] == version
         return
-    upserter.apply(Upsert(rows.select(["id"]), rows), "app", 1, {})
+    upserter.apply(Upsert(rows.select(["id"]), rows), Transaction("app", 1, {"operation": "MERGE"}))
     assert read(made) == in_order([*others, new])
     upserter.fold(everything=True)
     assert read(made) == in_order([*others, new])
@@ -217,7 +218,7 @@ def test_key_in_a_file_with_names_in_another_case_is_found(tmp_path):
     made = Drawn(path, columns, [])
     rows = pa.table({"id": [3], "v": ["new"]}, columns)
     upserter = Upserter(path, columns, ["id"], PUTS)
-    upserter.apply(Upsert(rows.select(["id"]), rows), "app", 1, {})
+    upserter.apply(Upsert(rows.select(["id"]), rows), Transaction("app", 1, {"operation": "MERGE"}))
     assert read(made) == [{"id": 3, "v": "new"}, {"id": 4, "v": "b"}]
     upserter.fold(everything=True)
     assert read(made) == [{"id": 3, "v": "new"}, {"id": 4, "v": "b"}]

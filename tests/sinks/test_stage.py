@@ -199,7 +199,7 @@ def test_selection_is_of_steps_and_reasons_the_oldest_first(quarantine):
 def test_absent_quarantine_is_empty(quarantine):
     assert quarantine.size() == 0
     assert quarantine.records(Selection()).schema == COLUMNS
-    assert quarantine.read("origin", "raw").num_rows == 0
+    assert quarantine.values("origin", "raw").num_rows == 0
     assert quarantine.replace(quarantine.records(Selection()), quarantine.records(Selection())) == []
     assert len(quarantine.new(bad("a", "a"))) == 2
 

@@ -17,8 +17,8 @@ from ebbtide.sinks.quarantine import QuarantineTable, Selection
 from ebbtide.state_table.table import StateTable
 
 PLACES = {
-    "before the decision": (StateTable, "commit_files", "before"),
-    "after the decision": (StateTable, "commit_files", "after"),
+    "before the decision": (StateTable, "perform", "before"),
+    "after the decision": (StateTable, "perform", "after"),
     "after the sink": (SinkTable, "apply", "after"),
     "after the changelog": (ChangelogTable, "append", "after"),
     "before the quarantine": (QuarantineTable, "append", "before"),

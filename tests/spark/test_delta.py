@@ -7,12 +7,13 @@ import pytest
 from delta import DeltaTable as SparkTable
 from deltalake import DeltaTable, QueryBuilder
 
-from ebbtide.delta.commit import LocalPuts, commit
+from ebbtide.delta.commit import LocalPuts, Transaction, commit
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, create, read_rows
 from ebbtide.errors import VersionTakenError
 from ebbtide.ledger.puts import LogStorePuts
-from ebbtide.sinks.upsert import Upsert, Upserter
+from ebbtide.sinks.old_rows import Upsert
+from ebbtide.sinks.upsert import Upserter
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string()), ("at", pa.timestamp("us", "UTC"))])
 PUTS = LocalPuts()
@@ -54,7 +55,7 @@ class Both:
         replaced, deleted = self.some(20), self.some(5)
         rows = pa.concat_tables([self.new_rows(30), self.valued(sorted(set(replaced) - set(deleted)))])
         keys = pa.table({"id": sorted({*rows["id"].to_pylist(), *deleted, -1})})
-        self.upserter.apply(Upsert(keys, rows), "app", self.commits, {})
+        self.upserter.apply(Upsert(keys, rows), Transaction("app", self.commits, {"operation": "MERGE"}))
         for each in deleted:
             self.rows.pop(each, None)
         self.rows |= {row["id"]: row for row in rows.to_pylist()}

@@ -9,10 +9,10 @@ from ebbtide.errors import SchemaDriftError, SpecChangedError
 from ebbtide.inspect.status import status
 from ebbtide.maintenance import migration
 from ebbtide.rules.version_range import VersionRange
-from ebbtide.runtime import publish as publishing
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.idle import idle_run
 from ebbtide.runtime.plan import Plan
+from ebbtide.sinks.delta import SinkTable
 
 FIRST = (
     [change("+I", 1, "a", 1), change("+I", 2, "b", 2)],
@@ -50,7 +50,7 @@ def test_columns_move_on_all_tables_and_a_cut_off_is_finished_by_the_next_run(sp
     with pytest.raises(SpecChangedError, match="run 'ebbtide migrate' to see what it would do"):
         run(spark, new, root)
     with monkeypatch.context() as cut:
-        cut.setattr(publishing, "_alter", lambda *_: (_ for _ in ()).throw(InterruptedError))
+        cut.setattr(SinkTable, "perform", lambda *_: (_ for _ in ()).throw(InterruptedError))
         with pytest.raises(InterruptedError):
             migration.apply(spark, new, root, 0)
     assert idle_run(new, root, clock_ms=0) is None, "something is left to do"

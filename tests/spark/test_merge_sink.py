@@ -1,7 +1,7 @@
 """The Delta sink where Spark writes it: MERGE, replaced tables and columns, each as one step that is applied once."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pyarrow as pa
 import pytest
@@ -16,6 +16,7 @@ from ebbtide.delta.table import create
 from ebbtide.errors import ConfigError
 from ebbtide.model.decision import Restore
 from ebbtide.model.schema_change import SchemaChange
+from ebbtide.sinks.by_spark import MergeSink
 from ebbtide.sinks.delta import SinkTable
 from ebbtide.state_table.columns import spark_schema
 
@@ -50,10 +51,14 @@ class Changes:
         return frame_of(spark, self.sink, rows, "_change")
 
 
+def of_kind(kind, sink):
+    return kind(**{field.name: getattr(sink, field.name) for field in fields(sink)})
+
+
 @pytest.fixture
 def sink_of(spark, tmp_path):
     def make(name="a sink", sequence=("a.b",), **more):
-        sink = SinkTable(str(tmp_path / name), COLUMNS, ("id",), sequence, how="merge", is_spark_s=True, **more)
+        sink = MergeSink(str(tmp_path / name), COLUMNS, ("id",), sequence, **more)
         sink.create(spark)
         return sink
 
@@ -162,7 +167,7 @@ def test_row_of_a_table_that_is_adopted_has_no_sequence_and_takes_any_change(spa
     spark.createDataFrame([(1, 1, 1), (2, 2, 2)], "id BIGINT, n INT, `a.b` BIGINT").write.format("delta").mode(
         "append"
     ).save(path)
-    sink = SinkTable(path, COLUMNS, ("id",), ("a.b",), how="merge", is_spark_s=True)
+    sink = MergeSink(path, COLUMNS, ("id",), ("a.b",))
     sink.extend(spark)
     assert shown(spark, sink, "id", "_sequence", "_changed_by") == [(1, None, None), (2, None, None)]
     made = Snapshot.read(path, any_features=True)
@@ -176,7 +181,7 @@ def test_row_of_a_table_that_is_adopted_has_no_sequence_and_takes_any_change(spa
 
 def test_keys_with_nulls_are_merged_as_other_values_are(spark, tmp_path):
     columns = pa.schema([("id", pa.int64()), ("a.b", pa.int64()), ("n", pa.int32())])
-    sink = SinkTable(str(tmp_path / "sink"), columns, ("id", "a.b"), (), how="merge", is_spark_s=True)
+    sink = MergeSink(str(tmp_path / "sink"), columns, ("id", "a.b"), ())
     sink.create(spark)
     keys = [(None, 1), (1, None), (1, 1), (None, None)]
     first = [("I", {**row_of(None, n), "id": id_, "a.b": at}) for n, (id_, at) in enumerate(keys)]
@@ -188,9 +193,9 @@ def test_keys_with_nulls_are_merged_as_other_values_are(spark, tmp_path):
     assert len(rows) == 4
 
 
-@pytest.mark.parametrize("how", ["merge", "vectors"])
-def test_replaced_keys_have_other_rows(spark, sink_of, how):
-    sink = replace(sink_of(), how=how)
+@pytest.mark.parametrize("kind", [MergeSink, SinkTable])
+def test_replaced_keys_have_other_rows(spark, sink_of, kind):
+    sink = of_kind(kind, sink_of())
     first = frame_of(spark, sink, [row_of(n, n) for n in (1, 2, 3)])
     sink.replace(spark, first.select("id"), first, facts(1, "repair"))
     keys = spark.createDataFrame([(2,), (3,), (9,)], "id BIGINT")
@@ -200,12 +205,12 @@ def test_replaced_keys_have_other_rows(spark, sink_of, how):
     assert marked(sink, 2)
     version = sink.version()
     sink.replace(spark, spark.createDataFrame([(7,)], "id BIGINT"), rows.limit(0), facts(2, "repair"))
-    assert (shown(spark, sink), how == "merge" or sink.version() == version) == ([(1, 1), (3, 30), (9, 90)], True)
+    assert (shown(spark, sink), kind is MergeSink or sink.version() == version) == ([(1, 1), (3, 30), (9, 90)], True)
 
 
-@pytest.mark.parametrize("how", ["merge", "vectors"])
-def test_overwritten_table_has_other_rows_and_columns_and_its_history(spark, sink_of, how):
-    sink = replace(sink_of(), how=how)
+@pytest.mark.parametrize("kind", [MergeSink, SinkTable])
+def test_overwritten_table_has_other_rows_and_columns_and_its_history(spark, sink_of, kind):
+    sink = of_kind(kind, sink_of())
     old = frame_of(spark, sink, [row_of(1, 1), row_of(2, 2)])
     sink.overwrite(spark, old, facts(1, "migration"))
     other = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.string())]))
@@ -216,7 +221,7 @@ def test_overwritten_table_has_other_rows_and_columns_and_its_history(spark, sin
     names = ["id", "n", "a.b", "more", "_sequence", "_changed_by"]
     assert other.read(spark, other.version()).columns == names
     assert marked(other, 2)
-    assert operation(other) == ("WRITE" if how == "merge" else "REPLACE TABLE")
+    assert operation(other) == ("WRITE" if kind is MergeSink else "REPLACE TABLE")
     assert Snapshot.read(sink.path, any_features=True).configuration["delta.enableChangeDataFeed"] == "true"
     version = other.version()
     other.overwrite(spark, rows.limit(0), step)

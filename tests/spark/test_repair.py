@@ -17,12 +17,12 @@ from ebbtide.maintenance.registry import maintain
 from ebbtide.quality.checks import CHECKS
 from ebbtide.rules.completeness import compared
 from ebbtide.rules.version_range import VersionRange
-from ebbtide.runtime import publish as publishing
 from ebbtide.runtime import way_back
 from ebbtide.runtime.clock import system_clock
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.idle import idle_run
 from ebbtide.runtime.plan import Plan
+from ebbtide.sinks.delta import SinkTable
 
 FILES = (
     [change("+I", 1, "a", 1), change("+I", 2, "b", 2), change("+I", 3, "c", 3), "{"],
@@ -221,7 +221,7 @@ def test_repair_that_died_after_its_decision_is_finished_by_the_next_run(spark, 
     root, spec = here
     spark.sql(f"DELETE FROM delta.`{root / spec.name / 'sink'}` WHERE id = 1")
     with monkeypatch.context() as patch:
-        patch.setattr(publishing, "_perform", killed)
+        patch.setattr(SinkTable, "perform", killed)
         with pytest.raises(InterruptedError):
             repairing.repair(spark, spec, str(root))
     assert idle_run(spec, str(root), 0) is None

@@ -17,8 +17,8 @@ SINK = "ebbtide.sinks.delta:SinkTable"
 FILES = [[change("+I", 1, "a", 1), change("+I", 2, "b", 2)], [change("+U", 1, "c", 3), change("+I", 3, "d", 4)]]
 SHOWN = [(1, "c"), (2, "b"), (3, "d")]
 PLACES = [
-    (STATE, "commit_files", "before"),
-    (STATE, "commit_files", "after"),
+    (STATE, "perform", "before"),
+    (STATE, "perform", "after"),
     (SINK, "restore_and_apply", "before"),
     (SINK, "restore_and_apply", "after"),
 ]

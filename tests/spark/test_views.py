@@ -15,7 +15,7 @@ from ebbtide.errors import EbbtideError, SourceReadError, SpecChangedError, View
 from ebbtide.runtime import reading as steps
 from ebbtide.runtime.driver import refresh, run
 from ebbtide.runtime.idle import idle_run
-from ebbtide.sinks.delta import RESERVED
+from ebbtide.sinks.defined import RESERVED
 from ebbtide.sql.catalog import Catalog
 from ebbtide.sql.parsing import parse_text
 from ebbtide.sql.session import EmbeddedSession

@@ -25,12 +25,14 @@ from ebbtide.errors import (
     TableMismatchError,
 )
 from ebbtide.ledger.facts import STATE_FORMAT
+from ebbtide.model.decision import Append
 from ebbtide.model.entries import INSERT, Step
 from ebbtide.model.ttl import StateTtlConfig
 from ebbtide.operators.expiry import ExpiryRules
 from ebbtide.state_table.change_set import StepChanges
 from ebbtide.state_table.layout import DOMAIN, may_hold_expired, newest_step, rows_of
 from ebbtide.state_table.others import change_of_others
+from ebbtide.state_table.table import StateWork
 
 OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
 
@@ -74,7 +76,7 @@ def deleted(disk):
 def next_step(disk, actions=()):
     """Commit one more step on the version that the pipeline has read."""
     facts = disk.head.facts.model_copy(update={"step": disk.head.facts.step + 1})
-    return disk.plan.state.commit_files(list(actions), facts, disk.snapshot)
+    return disk.plan.state.perform(Append(tuple(actions)), StateWork(facts, disk.snapshot))
 
 
 def test_step_follows_a_commit_that_only_joins_files(disk):

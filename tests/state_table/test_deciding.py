@@ -14,7 +14,7 @@ from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.runtime import decide
 from ebbtide.state_table import rewriting
 from ebbtide.state_table import staged as staging
-from ebbtide.state_table.deciding import balanced
+from ebbtide.state_table.shares import balanced
 from ebbtide.state_table.staged import SLICES, StagedFile, Stager
 from ebbtide.testing import MemoryPipeline
 

@@ -12,8 +12,8 @@ from ebbtide.model.changelog import CHANGELOG_COLUMNS
 from ebbtide.model.entries import entry_table
 from ebbtide.runtime.plan import Plan
 from ebbtide.state_table.change_set import StepChanges
-from ebbtide.state_table.deciding import Share
 from ebbtide.state_table.selecting import Results, StagedFinish, StagedInputs, StoredFinish, StoredInputs
+from ebbtide.state_table.shares import Share
 from ebbtide.state_table.staged import Stager
 
 TRANSFORM = {

@@ -32,8 +32,8 @@ PLACES: dict[str, Place] = {
     "the bad records are written": ("ebbtide.sinks.quarantine:QuarantineTable", "write", "after", 2),
     "the entries are written": ("ebbtide.runtime.decide", "_commit", "before", 2),
     "the files are noted": ("ebbtide.state_table.table:StateTable", "note_file", "after", 2),
-    "the state is not committed": ("ebbtide.state_table.table:StateTable", "commit_files", "before", 2),
-    "the state is committed": ("ebbtide.state_table.table:StateTable", "commit_files", "after", 2),
+    "the state is not committed": ("ebbtide.state_table.table:StateTable", "perform", "before", 2),
+    "the state is committed": ("ebbtide.state_table.table:StateTable", "perform", "after", 2),
     "the sink's rows are written": ("ebbtide.sinks.upsert:Upserter", "_written", "after", 2),
     "the sink's vectors are written": ("ebbtide.delta.vectors", "write", "after", 1),
     "the change feed is written": ("ebbtide.sinks.upsert:Upserter", "_images", "after", 1),
@@ -54,8 +54,8 @@ PLACES: dict[str, Place] = {
 }
 """In the second step of a run where there is one."""
 COMMITS: dict[str, Place] = {
-    "the step is not committed": ("ebbtide.state_table.table:StateTable", "commit_files", "before", 1),
-    "the step is committed": ("ebbtide.state_table.table:StateTable", "commit_files", "after", 1),
+    "the step is not committed": ("ebbtide.state_table.table:StateTable", "perform", "before", 1),
+    "the step is committed": ("ebbtide.state_table.table:StateTable", "perform", "after", 1),
 }
 UPKEEP: dict[str, dict[str, Place]] = {
     "cleanup": COMMITS,
@@ -100,16 +100,16 @@ UPKEEP: dict[str, dict[str, Place]] = {
     | {
         "the sink's way back is not committed": ("ebbtide.sinks.delta:SinkTable", "restore_and_apply", "before", 1),
         "the sink is brought back": ("ebbtide.sinks.delta:SinkTable", "restore_and_apply", "after", 1),
-        "the rows are not appended": ("ebbtide.runtime.publish", "append_missing", "before", 1),
+        "the rows are not appended": ("ebbtide.sinks.appended:AppendedTable", "append_missed", "before", 1),
     },
     "clock": COMMITS,
     "swap": COMMITS
     | {
         "the state is copied": ("ebbtide.runtime.swap", "state_actions", "after", 1),
         "the incarnation is renewed": ("ebbtide.ledger.lease:Lease", "renew_incarnation", "after", 1),
-        "the sink is swapped": ("ebbtide.runtime.swap", "_publish_sink", "after", 1),
-        "another table is copied": ("ebbtide.runtime.swap", "commit_stage", "before", 1),
-        "another table is swapped": ("ebbtide.runtime.swap", "_take_rows", "after", 1),
+        "the sink is swapped": ("ebbtide.sinks.delta:SinkTable", "take_rows", "after", 1),
+        "another table is copied": ("ebbtide.sinks.appended", "commit_stage", "before", 1),
+        "another table is swapped": ("ebbtide.sinks.appended:AppendedTable", "take_rows", "after", 1),
         "the checkpoint is discarded": ("ebbtide.ledger.checkpoint:Checkpoint", "discard", "after", 1),
         "the backfill is deleted": ("ebbtide.runtime.swap", "delete", "after", 9),
     },
@@ -119,16 +119,16 @@ UPKEEP: dict[str, dict[str, Place]] = {
         "the rows are staged": ("ebbtide.maintenance.adopt", "apply_staged", "before", 1),
         "the sink is committed": ("ebbtide.sinks.delta:SinkTable", "apply", "after", 1),
         "the staged files are deleted": ("ebbtide.maintenance.adopt", "delete", "after", 1),
-        "the second step is committed": ("ebbtide.state_table.table:StateTable", "commit_files", "after", 2),
+        "the second step is committed": ("ebbtide.state_table.table:StateTable", "perform", "after", 2),
     },
     "refresh": {
         "the incarnation is renewed": ("ebbtide.ledger.lease:Lease", "renew_incarnation", "after", 1),
-        "the state is emptied": ("ebbtide.state_table.table:StateTable", "commit_files", "after", 2),
+        "the state is emptied": ("ebbtide.state_table.table:StateTable", "perform", "after", 2),
         "the sink is emptied": ("ebbtide.sinks.delta:SinkTable", "empty", "after", 1),
         "the quarantine is emptied": ("ebbtide.sinks.quarantine:QuarantineTable", "empty", "after", 1),
         "the checkpoint is discarded": ("ebbtide.ledger.checkpoint:Checkpoint", "discard", "after", 1),
-        "the first step is tried": ("ebbtide.state_table.table:StateTable", "commit_files", "after", 1),
-        "the first step is committed": ("ebbtide.state_table.table:StateTable", "commit_files", "after", 3),
+        "the first step is tried": ("ebbtide.state_table.table:StateTable", "perform", "after", 1),
+        "the first step is committed": ("ebbtide.state_table.table:StateTable", "perform", "after", 3),
     },
 }
 AFTER = dict.fromkeys(("refresh", "rewind", "undo", "restore", "repair", "adopt", "swap"), ("run",))

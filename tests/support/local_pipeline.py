@@ -21,13 +21,14 @@ from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance import repair
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.repair_report import RepairReport
-from ebbtide.runtime import driver, publish
+from ebbtide.runtime import driver
 from ebbtide.runtime import stream as streaming
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.idle import idle_run
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import RunSummary, StepProgress
 from ebbtide.runtime.step import Stepper
+from ebbtide.sinks.delta import SinkTable
 from ebbtide.sinks.stage import commit_stage
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.stateful import StatefulPipeline
@@ -163,13 +164,13 @@ class LocalPipeline:
 def repair_here(spec: Pipeline, root: str, rows: pa.Table | None = None) -> RepairReport:
     """Repair: where the sink is written from the state it gets these rows, which Spark works out; None: it must not be."""
 
-    def give(_: Any, plan: Plan, facts: StepFacts, *__: Any) -> None:
+    def give(sink: SinkTable, _: Any, work: Any) -> None:
         assert rows is not None, "the sink has a way back"
-        adds = [add_file(plan.sink.path, f"repaired-{facts.step}.parquet", rows, bounded=())] if len(rows) else []
-        commit_stage(plan.sink.path, lambda found: replacing(found.files.values(), adds), facts, "sink")
+        adds = [add_file(sink.path, f"repaired-{work.facts.step}.parquet", rows, bounded=())] if len(rows) else []
+        commit_stage(sink.path, lambda found: replacing(found.files.values(), adds), work.facts, "sink")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(publish, "_rewrite_sink", give)
+        patch.setattr(SinkTable, "rewrite", give)
         patch.setattr(repair, "_compared", compared_here)
         return repair.repair(SPARK, spec, root)
 

@@ -288,8 +288,8 @@ def swap_without_spark() -> None:
 
     def replace(sink: SinkTable, _: Any, keys: pa.Table, rows: pa.Table, facts: Any) -> None:
         adds = [add_file(sink.path, f"part-{uuid.uuid4()}.parquet", rows, bounded=())] if len(rows) else []
-        info = {"userMetadata": facts.to_json()}
-        sink._upserter.replace(keys.cast(sink._key_schema), adds, facts.transaction("sink"), facts.step, info)
+        key_schema = pa.schema([sink.columns.field(name) for name in sink.key])
+        sink._upserter.replace(keys.cast(key_schema), adds, facts.committed("sink", "MERGE"))
 
     swapping: Any = swap
     sinks_room: Any = SinkTable

@@ -16,10 +16,10 @@ import pyarrow as pa
 from reference import Event, Histories, fold_log
 
 from ebbtide import ListStateDescriptor, StatefulFunction, StatefulPipeline, UpsertPipeline, ValueStateDescriptor
+from ebbtide.columnar import read_parquet
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import read_file, read_rows
-from ebbtide.paths import read_parquet
 from ebbtide.runtime.plan import Plan
 from ebbtide.sinks.quarantine import COLUMNS
 from ebbtide.spec.pipeline import Pipeline

@@ -55,14 +55,14 @@ from ebbtide.spec.pipeline import Pipeline
 PROJECT = Path(__file__).resolve().parents[2]
 REPAIRS: dict[str, dict[str, Place]] = {
     "repair": {
-        "the step is not committed": ("ebbtide.state_table.table:StateTable", "commit_files", "before", 1),
-        "the step is committed": ("ebbtide.state_table.table:StateTable", "commit_files", "after", 1),
-        "the sink's rows are written": ("ebbtide.sinks.upsert:Upserter", "restore_and_apply", "before", 1),
+        "the step is not committed": ("ebbtide.state_table.table:StateTable", "perform", "before", 1),
+        "the step is committed": ("ebbtide.state_table.table:StateTable", "perform", "after", 1),
+        "the sink's rows are written": ("ebbtide.sinks.upsert:Upserter", "apply", "before", 1),
         "the sink is committed": ("ebbtide.sinks.delta:SinkTable", "restore_and_apply", "after", 1),
     },
     "acknowledge": {
-        "the step is not committed": ("ebbtide.state_table.table:StateTable", "commit_files", "before", 1),
-        "the step is committed": ("ebbtide.state_table.table:StateTable", "commit_files", "after", 1),
+        "the step is not committed": ("ebbtide.state_table.table:StateTable", "perform", "before", 1),
+        "the step is committed": ("ebbtide.state_table.table:StateTable", "perform", "after", 1),
     },
 }
 RANDOM = ("driver", "JVM", "Python worker", "group")

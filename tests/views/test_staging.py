@@ -3,10 +3,10 @@
 import pyarrow as pa
 import pytest
 
+from ebbtide.columnar import read_parquet
 from ebbtide.errors import ViewKeyError
 from ebbtide.model.changelog import ORDER, ORIGIN
 from ebbtide.operators.sequence.operator import SequenceOperator
-from ebbtide.paths import read_parquet
 from ebbtide.redaction import MASK
 from ebbtide.state_table.staged import SLICES, Stager
 from ebbtide.state_table.staging import from_json

@@ -1,0 +1,138 @@
+"""The turns of a lease: commits of the ledger, each with one `LedgerFacts` and no rows. The greatest (epoch, heartbeat) counts."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable
+from itertools import islice
+
+import pyarrow as pa
+
+from ebbtide.delta import log
+from ebbtide.delta.commit import now_ms
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import commit_after
+from ebbtide.errors import VersionTakenError
+from ebbtide.ledger.facts import FREE, LedgerFacts
+from ebbtide.ledger.puts import puts_of
+from ebbtide.users import user_name
+
+COLUMNS = pa.schema([("pipeline", pa.string())])
+"""Of the ledger, which has no rows."""
+TRIES = 5
+"""Times that a turn is committed again where another process took its version."""
+NEWEST = 10
+"""Commits looked at: after a take-over the loser may have added a heartbeat of its older epoch, once."""
+
+
+def newest_turn(ledger: str) -> tuple[int, LedgerFacts | None]:
+    """Return the newest version of a ledger, and the turn that counts as of it; -1 and None if there is none.
+
+    Args:
+        ledger: Its location.
+    """
+    version = max(log.versions(ledger), default=-1)
+    commits = islice(log.own_commits(ledger), NEWEST)
+    turns = [LedgerFacts.read(facts, ledger) for _, facts in commits]
+    newest = max(
+        turns,
+        key=lambda turn: (turn.epoch, turn.heartbeat),
+        default=None,
+    )
+    return version, newest
+
+
+def next_epoch(pipeline: str, seen: LedgerFacts, holder: str, *, makes_way: bool) -> LedgerFacts:
+    """Return the turn that takes the lease.
+
+    Args:
+        pipeline: Name of the pipeline.
+        seen: The newest turn.
+        holder: Who takes it.
+        makes_way: Whether it is given back for a while on request.
+    """
+    return LedgerFacts(
+        pipeline=pipeline,
+        incarnation=seen.incarnation,
+        epoch=seen.epoch + 1,
+        holder=holder,
+        heartbeat=0,
+        makes_way=makes_way,
+        taken_by=user_name(),
+        taken_ms=now_ms(),
+        paused=seen.paused,
+        paused_ms=seen.paused_ms,
+        looked=seen.looked,
+    )
+
+
+def first_turn(pipeline: str) -> LedgerFacts:
+    """Return the turn before the first: no run has had the lease yet."""
+    return LedgerFacts(pipeline=pipeline, incarnation=uuid.uuid4().hex, epoch=0, holder=FREE, heartbeat=0)
+
+
+def commit_turn(
+    ledger: str,
+    version: int,
+    turn: LedgerFacts,
+    known: Snapshot | None = None,
+) -> Snapshot:
+    """Commit a turn; it has no rows.
+
+    Args:
+        ledger: Location of the ledger.
+        version: The version that it is to be.
+        turn: The turn.
+        known: A version of the ledger, from which on its commits are read. Default: all are.
+
+    Returns:
+        The version that it made.
+
+    Raises:
+        VersionTakenError: another process has committed this version.
+        DeltaFeatureError: another client has given the ledger a feature that is not written here.
+    """
+    before = _as_of(ledger, version - 1, known)
+    info = {"operation": "LEASE", "userMetadata": turn.model_dump_json(by_alias=True)}
+    made = None if before is None else commit_after(puts_of(ledger), before, [], info)
+    if made is None:
+        raise VersionTakenError.of(f"Version {version} of the ledger '{ledger}' was committed by another process.")
+    return made
+
+
+def commit_next(
+    ledger: str,
+    turn_after: Callable[[LedgerFacts | None], LedgerFacts],
+    known: Snapshot | None = None,
+) -> tuple[LedgerFacts, Snapshot]:
+    """Commit a turn that follows on the newest one, looking again where another process has committed meanwhile.
+
+    Args:
+        ledger: Location of the ledger.
+        turn_after: Returns it, given the newest turn.
+        known: See `commit_turn`.
+
+    Returns:
+        The turn, and the version that it made.
+
+    Raises:
+        VersionTakenError: other processes were ahead each time.
+    """
+    for _ in range(TRIES):
+        version, newest = newest_turn(ledger)
+        turn = turn_after(newest)
+        with contextlib.suppress(VersionTakenError):
+            return turn, commit_turn(ledger, version + 1, turn, known)
+    raise VersionTakenError.of(
+        f"The ledger '{ledger}' is written by other processes all the time.", got=f"{TRIES} tries"
+    )
+
+
+def _as_of(ledger: str, version: int, known: Snapshot | None) -> Snapshot | None:
+    """Return a version of a ledger, from a known one on if that is not later; None if it is not there any more."""
+    if known is not None and known.version <= version:
+        found: Snapshot | None = known.advanced(until=version)
+    else:
+        found = Snapshot.read(ledger, version)
+    return found if found is not None and found.version == version else None

@@ -1,0 +1,167 @@
+"""Finds the rows that a step's changes take the place of, by their keys, in the local copies of the data files' indices.
+
+They are looked for in the version at hand, never at places noted before: whatever another client did to the table since, OPTIMIZE,
+DELETE or RESTORE, a key has one row afterwards. Cost: O(changes * log(rows of a file)) for each file that may hold one of their keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyroaring import BitMap64
+
+from ebbtide.delta import vectors
+from ebbtide.delta.key_index import IndexCache
+from ebbtide.delta.snapshot import DataFile, Snapshot
+from ebbtide.delta.table import read_file
+from ebbtide.model.codes import Mask
+from ebbtide.model.hashing import key_hashes
+
+IsBelow = Callable[[pa.Table], Mask]
+"""Marks the rows that a TRUNCATE deletes."""
+
+
+@dataclass(frozen=True)
+class Upsert:
+    """What a step changes in a table.
+
+    Args:
+        keys: The keys of all changes, once each.
+        rows: The rows that are there afterwards, of some of these keys; the other keys have none.
+        is_below: Marks the rows that a TRUNCATE deletes, given the columns of `floor_columns`; None: there is none.
+        floor_columns: Columns that `is_below` needs.
+    """
+
+    keys: pa.Table
+    rows: pa.Table
+    is_below: IsBelow | None = None
+    floor_columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Dying:
+    """A data file that loses rows.
+
+    Args:
+        file: The file.
+        rows: Which rows of its index it loses.
+        dead: Numbers of all rows that do not count afterwards.
+    """
+
+    file: DataFile
+    rows: NDArray[np.int64]
+    dead: BitMap64
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no row is left."""
+        return len(self.dead) == self.file.rows
+
+
+class OldRows:
+    """The rows of one table, by their keys.
+
+    Args:
+        table: Its location.
+        columns: Its columns.
+        key: Names of the key's columns.
+        with_rows: Whole rows are kept in the local copies, not their keys alone: then no data file is read to show them.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        columns: pa.Schema,
+        key: Sequence[str],
+        *,
+        with_rows: bool,
+    ) -> None:
+        self._table = table
+        self._columns = columns
+        self._key = list(key)
+        key_columns = pa.schema([columns.field(name) for name in key])
+        self._copied = columns if with_rows else key_columns
+        self._cache = IndexCache(table, key, self._copied)
+
+    def follow(self, newest: Snapshot) -> None:
+        """Go on with a version of the table, or of another one that was made in its place."""
+        if self._cache.table_id != newest.id:
+            self._cache = IndexCache(self._table, self._key, self._copied, table_id=newest.id)
+        self._cache.only(newest.files.values())
+
+    def keep(self, file: DataFile, rows: pa.Table) -> None:
+        """Take in a data file that was just written."""
+        self._cache.keep(file, rows)
+
+    def dying(self, snapshot: Snapshot, upsert: Upsert) -> Iterator[Dying]:
+        """Yield the files of a version that lose rows to an upsert."""
+        hashes = key_hashes(upsert.keys, self._key)
+        order = np.argsort(hashes, kind="stable")
+        keys = upsert.keys.select(self._key)
+        keys_in_order = keys.take(pa.array(order)).combine_chunks()
+        hashes_in_order = hashes[order]
+        for file in snapshot.files.values():
+            found = np.zeros(0, np.int64)
+            if _may_hold(file, keys_in_order, self._key[0]):
+                index = self._cache.index_of(file)
+                found, _ = index.find(keys_in_order, hashes_in_order)
+            if upsert.is_below is not None:
+                below = self._below(file, upsert.is_below, upsert.floor_columns)
+                found = np.union1d(found, below)
+            if len(found):
+                yield from self._losing(file, found)
+
+    def _losing(self, file: DataFile, found: NDArray[np.int64]) -> Iterator[Dying]:
+        """Yield what a file loses of some rows of its index; nothing if all of them are gone already."""
+        index = self._cache.index_of(file)
+        positions = index.positions[found]
+        known = BitMap64()
+        if file.vector is not None:
+            known = vectors.read(self._table, file.vector)
+        is_new = ~np.isin(positions, vectors.numbers(known))
+        if is_new.any():
+            new = positions[is_new].tolist()
+            yield Dying(file, found[is_new], known | BitMap64(new))
+
+    def _below(
+        self,
+        file: DataFile,
+        is_below: IsBelow,
+        names: Sequence[str],
+    ) -> NDArray[np.int64]:
+        """Return which rows of a file's index a TRUNCATE deletes, judged by some columns: these are read, whatever the keys."""
+        fields = [self._columns.field(name) for name in names]
+        rows = read_file(self._table, file, pa.schema(fields), live=False)
+        below = is_below(rows)
+        index = self._cache.index_of(file)
+        return np.flatnonzero(below[index.positions])
+
+    def rows_of(self, dying: Dying) -> pa.Table:
+        """Read the rows that a file loses, from its local copy."""
+        index = self._cache.index_of(dying.file)
+        rows = index.rows.take(pa.array(dying.rows))
+        return rows.cast(self._columns)
+
+
+def _may_hold(file: DataFile, wanted: pa.Table, column: str) -> bool:
+    """Return whether a file may hold one of some keys, by its statistics of the first of the key's columns."""
+    if not len(wanted):
+        return False
+    least = file.least(column)
+    greatest = file.greatest(column)
+    values = wanted[column]
+    if not pa.types.is_integer(values.type):
+        return True
+    if type(least) is not int or type(greatest) is not int:
+        return True
+    if values.null_count:  # bounds say nothing of nulls
+        return True
+    ends = pc.min_max(values).as_py()
+    begins_before_end = ends["min"] <= greatest
+    ends_after_begin = least <= ends["max"]
+    return bool(begins_before_end and ends_after_begin)

@@ -1,0 +1,136 @@
+"""What is stored under keys: rows of a table's data files, found in their local copies and read for these keys alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ebbtide.delta import vectors
+from ebbtide.delta.key_index import IndexCache, KeyIndex
+from ebbtide.delta.snapshot import DataFile
+from ebbtide.model.codes import row_codes
+from ebbtide.model.hashing import Hashes, key_hashes
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Data files of a table, and what is wanted of their rows.
+
+    Args:
+        table: Location of the table.
+        files: Its data files; to look keys up, all that count.
+        columns: Columns that are wanted.
+        where: (column, value): only rows that have this value; None: all.
+        table_id: Of a table whose files another client may write: see `IndexCache`.
+    """
+
+    table: str
+    files: tuple[DataFile, ...]
+    columns: pa.Schema
+    where: tuple[str, str] | None = None
+    table_id: str = ""
+
+    def copies(self, key: Sequence[str]) -> IndexCache:
+        """Return this process's view of the local copies of the files."""
+        return _copies(
+            self.table,
+            tuple(key),
+            self.columns,
+            self.where,
+            self.table_id,
+        )
+
+    def find(self, keys: pa.Table, hashes: Hashes) -> list[FoundRows]:
+        """Find the rows of some keys.
+
+        Args:
+            keys: Different keys, in the order of their hashes.
+            hashes: Their hashes.
+
+        Returns:
+            What each file holds of them; files without any are left out.
+        """
+        copies = self.copies(keys.column_names)
+        copies.only(self.files)
+        found = []
+        for file in self.files:
+            index = copies.index_of(file)
+            rows, _ = index.find(keys, hashes)
+            if not len(rows):
+                continue
+            positions = index.positions[rows]
+            counts = vectors.counts(self.table, file.vector, positions)
+            live = rows[counts]
+            if len(live):
+                found.append(FoundRows(index, live))
+        return found
+
+
+@dataclass(frozen=True)
+class FoundRows:
+    """Some rows of a data file.
+
+    Args:
+        index: The file's.
+        numbers: Which of the index's rows; at least one.
+    """
+
+    index: KeyIndex
+    numbers: NDArray[np.int64]
+
+    @property
+    def n_bytes(self) -> int:
+        """About how many bytes they have."""
+        rows = self.index.rows
+        n_own = len(self.numbers)
+        n_bytes = rows.nbytes * n_own // len(rows)
+        return int(n_bytes)
+
+    def read(self) -> pa.Table:
+        """Copy them."""
+        numbers = pa.array(self.numbers)
+        return self.index.rows.take(numbers)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is stored under some keys.
+
+    Args:
+        state: Entries.
+        sink: Rows of the sink that stand in for entries that have expired.
+    """
+
+    state: list[FoundRows]
+    sink: list[FoundRows]
+
+
+@cache
+def _copies(
+    table: str,
+    key: tuple[str, ...],
+    columns: pa.Schema,
+    where: tuple[str, str] | None,
+    table_id: str,
+) -> IndexCache:
+    """Return this process's view of the local copies of a table's files."""
+    return IndexCache(table, key, columns, where=where, table_id=table_id)
+
+
+def distinct_keys(rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Hashes]:
+    """Return the different keys of some rows, in the order of their hashes, and these."""
+    names = list(key)
+    keys = rows.select(names)
+    codes = row_codes(keys, key)
+    _, first_of_code = np.unique(codes, return_index=True)
+    first = pa.array(first_of_code)
+    distinct = keys.take(first)
+    hashes = key_hashes(distinct, key)
+    order = np.argsort(hashes, kind="stable")
+    in_order = distinct.take(pa.array(order))
+    return in_order.combine_chunks(), hashes[order]
