@@ -4,17 +4,77 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ebbtide.errors import EbbtideError
+from ebbtide.runtime.callbacks import CallbackConnection
+from ebbtide.runtime.clock import Clock
+from ebbtide.runtime.following import Following
+from ebbtide.runtime.plan import Plan
+from ebbtide.sources.source import Discovery
+
+
+def nothing_between() -> None:
+    """Do nothing while no batch is under way."""
 
 
 def _refuse_step(frame: DataFrame, batch_id: int) -> None:
     """Refuse a batch of a query that has ended."""
     raise InterruptedError("the query has ended")
+
+
+@dataclass(frozen=True)
+class Query:
+    """The batches of one stream, for a driver: Spark's, or the local one (`ebbtide.runtime.local`).
+
+    Args:
+        plan: The pipeline.
+        found: What there is to read.
+        step: Makes the step of a batch.
+        begun: Set with the first batch.
+        stop: Ends it after the batch under way.
+        clock: Returns the time, epoch ms.
+        following: With it only `stop` ends the batches.
+        between: Called now and then while no batch is under way.
+    """
+
+    plan: Plan
+    found: Discovery
+    step: Callable[[DataFrame, int], None]
+    begun: threading.Event
+    stop: threading.Event
+    clock: Clock
+    following: Following | None = None
+    between: Callable[[], None] = nothing_between
+
+
+def drive(spark: SparkSession, query: Query) -> None:
+    """Drive Spark's micro-batches until the source is read up, or the run is stopped.
+
+    Args:
+        spark: The session.
+        query: The batches.
+    """
+    plan = query.plan
+    batches = Batches(query.step, query.between, query.stop, query.begun)
+    frame = plan.source.stream(spark, query.found, plan.at("plan.json"))
+    connection = CallbackConnection(spark)
+    writer = frame.writeStream.foreachBatch(connection.noted(batches.on_batch))
+    writer = writer.queryName(plan.spec.name)
+    writer = writer.option("checkpointLocation", plan.checkpoint.path)
+    if query.following is None:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{query.following.interval_ms} milliseconds")
+    streaming_query = writer.start()
+    try:
+        batches.drive(streaming_query, plan.spec.name)
+    finally:
+        connection.close()
 
 
 class Batches:

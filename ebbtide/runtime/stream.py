@@ -5,24 +5,25 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.amounts import amount
 from ebbtide.errors import SourceLostError, SourceStartError, Transient
 from ebbtide.ledger.puts import puts_of
-from ebbtide.runtime.batches import Batches
-from ebbtide.runtime.callbacks import CallbackConnection
+from ebbtide.runtime import batches, local
+from ebbtide.runtime.batches import Query
 from ebbtide.runtime.clock import Clock
-from ebbtide.runtime.following import Following, GoingOn, Watcher
+from ebbtide.runtime.following import GoingOn, Watcher
 from ebbtide.runtime.guests import ViewSource
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import StepProgress
 from ebbtide.runtime.reading import SourceSteps
 from ebbtide.runtime.step import Stepper
 from ebbtide.sources.source import Discovery, beginning_of
+from ebbtide.tasks import LocalSession
 
 START_WAITS_S = (2.0, 10.0, 30.0, *[60.0] * 20)
 """Waits before the source is started again, 25 minutes with the attempts. Spark gives its Python process 10 s to connect, and no
@@ -104,7 +105,7 @@ class Stream:
             return
         self.begin("starting the stream")
         begun = threading.Event()
-        attempt = partial(drive, self, found, self.report, begun)
+        attempt = partial(drive, self.spark, self._query(found, self.report, begun))
         start_patiently(attempt, begun, self.stop)
 
     def follow(self, found: Discovery, going_on: GoingOn) -> None:
@@ -134,11 +135,20 @@ class Stream:
                 if is_again:
                     self.stepper.publish(self.spark)
                     found = self.discover()
-                attempt = partial(drive, self, found, report_success, begun, how, look_around)
+                query = self._query(found, report_success, begun)
+                attempt = partial(drive, self.spark, replace(query, following=how, between=look_around))
                 start_patiently(attempt, begun, stop)
             except Transient as error:
                 stop.wait(faults.wait_after(error))
                 is_again = True
+
+    def _query(self, found: Discovery, report: Callable[[StepProgress], None], begun: threading.Event) -> Query:
+        """Return the batches of what was found."""
+
+        def step(frame: DataFrame, batch_id: int) -> None:
+            report(self.steps.batch(frame, batch_id))
+
+        return Query(self.plan, found, step, begun, self.stop, self.clock)
 
     def _view_step(self, tables: ViewSource) -> StepProgress:
         """Make the one step of a materialized view's run: up to the versions that its tables have now.
@@ -159,45 +169,12 @@ class Stream:
         return progress
 
 
-def drive(
-    stream: Stream,
-    found: Discovery,
-    report: Callable[[StepProgress], None],
-    begun: threading.Event,
-    following: Following | None = None,
-    between: Callable[[], None] = lambda: None,
-) -> None:
-    """Drive Spark's micro-batches until the source is read up or `stop` is set.
-
-    Args:
-        stream: Whose they are.
-        found: What there is to read.
-        report: Takes each step's progress.
-        begun: Set with the first batch.
-        following: With it only `stop` ends them.
-        between: Called now and then while no batch is under way.
-    """
-    plan = stream.plan
-    batches = Batches(
-        lambda frame, batch_id: report(stream.steps.batch(frame, batch_id)),
-        between,
-        stream.stop,
-        begun,
-    )
-    frame = plan.source.stream(stream.spark, found, plan.at("plan.json"))
-    connection = CallbackConnection(stream.spark)
-    writer = frame.writeStream.foreachBatch(connection.noted(batches.on_batch))
-    writer = writer.queryName(plan.spec.name)
-    writer = writer.option("checkpointLocation", plan.checkpoint.path)
-    if following is None:
-        writer = writer.trigger(availableNow=True)
+def drive(spark: SparkSession | LocalSession, query: Query) -> None:
+    """Drive batches: on Spark, or in this process if that is what the session stands for."""
+    if isinstance(spark, LocalSession):
+        local.drive(spark, query)
     else:
-        writer = writer.trigger(processingTime=f"{following.interval_ms} milliseconds")
-    query = writer.start()
-    try:
-        batches.drive(query, plan.spec.name)
-    finally:
-        connection.close()
+        batches.drive(spark, query)
 
 
 def start_patiently(attempt: Callable[[], None], begun: threading.Event, stop: threading.Event) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ebbtide.sources import listing
 from ebbtide.sources.records import ReadRecords
-from ebbtide.sources.source import Backlog, Discovery, Part, Position, Records, Source
+from ebbtide.sources.source import Backlog, BatchPlanner, Discovery, Part, Position, Records, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,6 +88,13 @@ class FileSource(Source):
         }
         stream = spark.readStream.format(FileDataSource.name())
         return stream.options(**options).load()
+
+    def planner(self, found: Discovery, location: str) -> BatchPlanner:
+        """See `Source`."""
+        from ebbtide.sources.files import FileStreamReader
+
+        self.note(found, location)
+        return FileStreamReader(location, self.max_files_per_step, self.max_bytes_per_step)
 
     def records(self, frame: DataFrame, offset: Any, max_record_bytes: int) -> Records:
         """See `Source`: the offset names the files, which the tasks read by themselves."""

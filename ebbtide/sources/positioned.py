@@ -20,7 +20,7 @@ from ebbtide.paths import replace_bytes
 from ebbtide.sources.available import Available, Start
 from ebbtide.sources.records import ReadRecords
 from ebbtide.sources.sizing import note_most, offsets_within
-from ebbtide.sources.source import Backlog, Discovery, Position, Records, Source, Work
+from ebbtide.sources.source import Backlog, BatchPlanner, Discovery, Position, Records, Source, Work
 from ebbtide.sources.span import Offsets, Span
 
 if TYPE_CHECKING:
@@ -188,6 +188,14 @@ class PositionedSource(Source, ABC):
         }
         stream = spark.readStream.format(SpanDataSource.name())
         return stream.options(**options).load()
+
+    def planner(self, found: Discovery, location: str) -> BatchPlanner:
+        """See `Source`."""
+        from ebbtide.sources.stream import SpanStreamReader
+
+        self.note(found, location)
+        limits_bytes = self.settings.max_bytes_per_step is not None
+        return SpanStreamReader(location, self.settings.max_records_per_step, limits_bytes=limits_bytes)
 
     def backlog(self, found: Discovery) -> Backlog:
         """See `Source`."""

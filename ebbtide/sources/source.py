@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from ebbtide.errors import ConfigError
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -113,6 +115,19 @@ class Backlog:
         return not self.files and not self.total_records
 
 
+class BatchPlanner(Protocol):
+    """Plans the batches of what was found; the names are those of Spark's `DataSourceStreamReader`."""
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return the offset before the first batch."""
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        """Return how much a batch reads."""
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802
+        """Return the offset after the next batch; `start` if there is none."""
+
+
 class Records(Protocol):
     """The records of a micro-batch, dealt out to tasks."""
 
@@ -197,6 +212,23 @@ class Source(Protocol):
             found: What `discover` returned.
             location: A file of this source's own, to note what it needs.
         """
+
+    def planner(self, found: Discovery, location: str) -> BatchPlanner:
+        """Return what plans the batches of what was found, where no stream of Spark's does.
+
+        Args:
+            found: What `discover` returned.
+            location: That of `stream`.
+
+        Raises:
+            ConfigError: its records come as rows of Spark's stream.
+        """
+        raise ConfigError.of(
+            "The records of this source come as rows of Spark's stream.",
+            got=type(self).__name__,
+            allowed="a source whose tasks read by themselves",
+            next_step="Run it with --engine spark.",
+        )
 
     def records(self, frame: DataFrame, offset: Any, max_record_bytes: int) -> Records:
         """Return the records of a micro-batch.

@@ -8,7 +8,7 @@ from avro_support import Orders, avro, record
 from click.testing import CliRunner
 from kafka_broker import free_port
 from kafka_support import TopicPipeline, over_topic
-from local_run import SPARK, drive, kept_apart
+from local_run import SPARK, kept_apart
 from reference import canonical_rows, differences
 from schema_registry import PASSWORD, USER
 from support import SHOP, lines_of, shop
@@ -19,7 +19,6 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
 from ebbtide.errors import ConfigError, SourceReadError, SourceUnavailableError
 from ebbtide.runtime import decide, driver
-from ebbtide.runtime import stream as streaming
 from ebbtide.runtime.plan import Plan
 from ebbtide.sinks.quarantine import Selection
 
@@ -57,7 +56,6 @@ def test_orders_coded_anew_as_avro_become_the_truth(broker, registry, topic, tmp
     lines = [line for line in lines_of(SHOP / "capture") if b'"topic": "shop.public.orders"' in line]
     broker.put(topic, Orders(registry).records(lines))
     spec = over_topic(shop("orders"), broker, topic, registry={"url": registry.url}, max_records_per_step=5_000)
-    streaming.drive = drive
     summary = driver.run(SPARK, spec, str(tmp_path), clock=lambda: 1_800_000_000_000)
     assert summary.totals["quarantined"] == 0
     columns = spec.sink_table.columns

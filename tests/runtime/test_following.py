@@ -4,17 +4,17 @@ import threading
 import time
 from dataclasses import replace
 
-import local_pipeline
 import pytest
 from local_pipeline import up
-from local_run import HOUR, START, drive
+from local_run import HOUR, START
 
 from ebbtide.errors import LeaseHeldError, LeaseLostError, SourceUnavailableError, StoreUnavailableError
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.requests import Requests
 from ebbtide.runtime import following as following_module
-from ebbtide.runtime import reading
+from ebbtide.runtime import local, reading
 from ebbtide.runtime.following import Age, Faults, Following, Watcher
+from ebbtide.runtime.local import drive
 from ebbtide.sources.file_source import FileSource
 from ebbtide.sources.source import Discovery
 
@@ -228,14 +228,13 @@ def test_step_that_fails_again_and_again_uses_up_the_budget_though_the_source_an
             stop.set()
         raise StoreUnavailableError("503")
 
-    def look_first(stream, *given):
-        *_, look = given
-        stream.stop.wait(2 * OFTEN.interval_ms / 1000)
-        look()
-        drive(stream, *given)
+    def look_first(session, query):
+        query.stop.wait(2 * OFTEN.interval_ms / 1000)
+        query.between()
+        drive(session, query)
 
     monkeypatch.setattr(reading, "stage", fail)
-    monkeypatch.setattr(local_pipeline, "drive", look_first)
+    monkeypatch.setattr(local, "drive", look_first)
     monkeypatch.setattr(following_module, "FIRST_WAIT_S", 0.01)
     with pytest.raises(StoreUnavailableError):
         pipeline.follow(replace(OFTEN, fault_budget_s=0.2), lambda _: None, stop)

@@ -26,7 +26,7 @@ from kafka_broker import PASSWORD, USER, free_port
 from kafka_support import TopicPipeline, over_topic, plainly, records_of
 from killing import PLACES
 from local_pipeline import LATER, up
-from local_run import SPARK, drive, kept_apart
+from local_run import SPARK, kept_apart
 from reference import canonical_rows, differences
 from support import SHOP, envelope, evenly, lines_of, shop
 
@@ -48,7 +48,6 @@ from ebbtide.errors import (
 from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.inspect.backlog import lag
 from ebbtide.runtime import decide, driver, reading
-from ebbtide.runtime import stream as streaming
 from ebbtide.runtime.finding import RecordsOfBatch
 from ebbtide.runtime.following import Faults, Following
 from ebbtide.runtime.plan import Plan
@@ -147,7 +146,6 @@ SHOP_TABLES = pytest.mark.parametrize("name", ["orders", "order_balances"])
 def test_shop_table_from_three_partitions_redelivered_equals_the_truth(broker, topic, tmp_path, name, n_steps):
     broker.put(topic, shop_records(name))
     spec = shop_topic(name, broker, topic, n_steps)
-    streaming.drive = drive
     summary = driver.run(SPARK, spec, str(tmp_path), clock=lambda: SHOP_CLOCK)
     assert len([step for step in summary.steps if step.kind == "batch"]) == n_steps
     known = sum(summary.totals[count] for count in ("duplicates", "superseded", "redelivered"))
@@ -166,7 +164,6 @@ def follow_to_the_end(broker, topic, spec, root, left):
             stop.set()
 
     put_next()
-    streaming.drive = drive
     following = Following(interval_ms=1)
     return driver.run(
         SPARK, spec, str(root), clock=lambda: SHOP_CLOCK, follow=following, on_progress=put_next, stop=stop
@@ -194,7 +191,6 @@ def test_shop_table_whose_run_is_killed_in_a_step_equals_the_truth(broker, topic
     if follows:
         follow_to_the_end(broker, topic, spec, tmp_path, later)
     else:
-        streaming.drive = drive
         driver.run(SPARK, spec, str(tmp_path), clock=lambda: SHOP_CLOCK)
     assert same_as_truth(spec, tmp_path)
     assert each_record_is_of_one_step(spec, tmp_path)

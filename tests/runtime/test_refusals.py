@@ -136,7 +136,7 @@ def refuse_to_start(*_):
 def fail_first_step(pipeline, how, monkeypatch):
     """Have a refresh fail at the source's start, at the first file, or at what is in it; return what is raised."""
     if how == "start":
-        monkeypatch.setattr("local_run.reader_of", refuse_to_start)
+        monkeypatch.setattr("ebbtide.sources.file_source.FileSource.planner", refuse_to_start)
         return SourceStartError
     first = pipeline.source / "0000.jsonl"
     if how == "file":

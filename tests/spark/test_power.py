@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from judging import verdict_of
 from local_pipeline import LATER, LocalPipeline, up
-from local_run import drive, kept_apart
+from local_run import kept_apart
 from power import copies_at_syncs
 
 from ebbtide.delta import log
@@ -15,8 +15,7 @@ from ebbtide.errors import DeltaLogError
 from ebbtide.ledger import transaction
 from ebbtide.maintenance import repair
 from ebbtide.maintenance.registry import maintain
-from ebbtide.runtime import driver
-from ebbtide.runtime import stream as streaming
+from ebbtide.runtime import driver, local, stream
 from ebbtide.runtime.plan import Plan
 
 pytestmark = pytest.mark.spark
@@ -30,7 +29,6 @@ class MergedPipeline(LocalPipeline):
         self.spark = spark
 
     def run(self):
-        streaming.drive = drive
         return driver.run(self.spark, self.spec, self.root, clock=lambda: LATER)
 
     def read(self, *lines):
@@ -39,7 +37,8 @@ class MergedPipeline(LocalPipeline):
 
 
 @pytest.fixture
-def pipeline(spark, tmp_path):
+def pipeline(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr(stream, "drive", local.drive)
     with kept_apart():
         made = MergedPipeline(tmp_path, spark)
         made.read(up(1, 1), up(2, 1))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from local_run import HOUR, SPARK, START, compared_here, drive, perform
+from local_run import HOUR, SPARK, START, batch_time, compared_here, perform
 from support import change, plain
 
 from ebbtide.delta import log
@@ -21,8 +21,7 @@ from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance import repair
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.repair_report import RepairReport
-from ebbtide.runtime import driver
-from ebbtide.runtime import stream as streaming
+from ebbtide.runtime import driver, local
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.idle import idle_run
 from ebbtide.runtime.plan import Plan
@@ -88,7 +87,7 @@ class LocalPipeline:
 
     def run(self, clock_ms: int = LATER, **how: Any) -> RunSummary:
         """Run."""
-        streaming.drive = drive
+        local.batch_time = batch_time
         return driver.run(SPARK, self.spec, self.root, clock=lambda: clock_ms, **how)
 
     def follow(
@@ -99,7 +98,7 @@ class LocalPipeline:
         clock: Callable[[], int] = lambda: LATER,
     ) -> RunSummary:
         """Run until `stop` is set."""
-        streaming.drive = drive
+        local.batch_time = batch_time
         how = {"on_progress": on_progress, "stop": stop, "clock": clock}
         return driver.run(SPARK, self.spec, self.root, follow=following, **how)
 

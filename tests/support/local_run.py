@@ -5,14 +5,10 @@ Steps of a few records are made in the driver, so that of Spark nothing is asked
 
 from __future__ import annotations
 
-import json
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -40,121 +36,31 @@ from ebbtide.maintenance.redecoding import origin_of
 from ebbtide.maintenance.registry import maintain
 from ebbtide.maintenance.repair_report import RepairReport
 from ebbtide.maintenance.state_repair import restore_state
-from ebbtide.paths import exists, is_local, join, list_files, read_bytes, write_bytes
-from ebbtide.runtime import driver, swap
-from ebbtide.runtime import stream as streaming
+from ebbtide.runtime import driver, local, swap
 from ebbtide.runtime.belonging import refuse_older_state
+from ebbtide.runtime.clock import Clock
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
-from ebbtide.runtime.stream import Stream
 from ebbtide.sinks.delta import SinkTable
 from ebbtide.sinks.quarantine import Selection
-from ebbtide.sources.files import FileStreamReader, write_plan
-from ebbtide.sources.positioned import PositionedSource
-from ebbtide.sources.source import Discovery
-from ebbtide.sources.stream import SpanStreamReader
 from ebbtide.spec.pipeline import Pipeline
 
 HOUR = 3_600_000
 START = 1_000 * HOUR
 BATCH_MS = 1_000
 """From one batch to the next: the clock is the same however often a run begins."""
-SPARK: Any = SimpleNamespace(conf={"spark.sql.shuffle.partitions": "2"})
-"""What small steps ask of a session."""
-SPARK.range = lambda _: SimpleNamespace(sparkSession=SPARK)
-
-
-def drive(
-    stream: Stream,
-    found: Discovery,
-    report: Callable[[Any], None],
-    begun: threading.Event,
-    following: Following | None = None,
-    between: Callable[[], None] = lambda: None,
-) -> None:
-    """Drive the batches as Spark does: planned in `offsets`, made, noted in `commits`; what is open is made again first."""
-    begun.set()
-    reader = reader_of(stream.plan, found)
-    checkpoint = Checkpoint(stream.plan.checkpoint.path)
-    frame: Any = SimpleNamespace(sparkSession=stream.spark)
-    while not stream.stop.is_set():
-        batch = checkpoint.next_batch(reader)
-        if batch is None and following is None:
-            return
-        if batch is None:
-            between()
-            stream.stop.wait(0.01)
-            continue
-        report(stream.steps.batch(frame, batch))
-        checkpoint.note("commits", batch, ["v1", "{}"])
-
-
-def reader_of(plan: Plan, found: Discovery) -> FileStreamReader | SpanStreamReader:
-    """Make what plans the batches, as Spark does from the stream's options."""
-    given: Any = plan.spec.source
-    planned = plan.at("plan.json")
-    if isinstance(plan.source, PositionedSource):
-        plan.source.note(found, planned)
-        settings = plan.source.settings
-        limits_bytes = settings.max_bytes_per_step is not None
-        return SpanStreamReader(planned, settings.max_records_per_step, limits_bytes=limits_bytes)
-    write_plan(planned, found.parts)
-    return FileStreamReader(planned, given.max_files_per_step, given.max_bytes_per_step)
+SPARK = local.local_session()
+"""Stands for a session: these runs have none."""
 
 
 class StreamError(Exception):
     """Stands for what Spark raises where it cannot write its checkpoint."""
 
 
-class Checkpoint:
-    """The files of Spark's checkpoint, as Spark writes them.
-
-    Args:
-        path: The folder's location.
-    """
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        metadata = join(path, "metadata")
-        if not exists(metadata):
-            write_bytes(metadata, json.dumps({"id": str(uuid.uuid4())}).encode())
-
-    def next_batch(self, reader: FileStreamReader | SpanStreamReader) -> int | None:
-        """Return the batch to make, planned if none is open; None if nothing is left to read."""
-        planned, committed = self._last("offsets"), self._last("commits")
-        if planned > committed:
-            return planned
-        start = reader.initialOffset()
-        is_first = planned < 0  # Spark makes it, whether there is anything to read or not
-        if not is_first:
-            start = json.loads(read_bytes(join(self.path, "offsets", str(planned))).splitlines()[2])
-        end = reader.latestOffset(start, reader.getDefaultReadLimit())
-        if end == start and not is_first:
-            return None
-        batch = planned + 1
-        planned_at = {"batchTimestampMs": START + batch * BATCH_MS}
-        self.note("offsets", batch, ["v1", json.dumps(planned_at), json.dumps(end)])
-        return batch
-
-    def note(self, log: str, batch: int, lines: list[str]) -> None:
-        """Put a file of a log in one piece."""
-        text = "\n".join(lines)
-        folder = join(self.path, log)
-        if not is_local(folder):
-            write_bytes(join(folder, str(batch)), text.encode())
-            return
-        try:
-            Path(folder).mkdir(exist_ok=True)
-            unnamed = Path(folder, f".{batch}.tmp")
-            unnamed.write_text(text)
-            unnamed.rename(Path(folder, str(batch)))
-        except OSError as error:
-            raise StreamError(str(error)) from error
-
-    def _last(self, log: str) -> int:
-        batches = [int(name) for name in list_files(join(self.path, log)) if name.isdigit()]
-        return max(batches, default=-1)
+def batch_time(_: Clock, batch_id: int) -> int:
+    """When a batch is planned: the same however often a run begins."""
+    return START + batch_id * BATCH_MS
 
 
 ADOPTED = [{"id": 100 + number, "v": f"old{number}", "n": -1} for number in range(5)]
@@ -313,7 +219,7 @@ def repair_without_spark() -> None:
 def kept_apart() -> Iterator[None]:
     """Give back what `perform` replaces for the whole process: it is not for the tests of other files."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streaming, "drive", streaming.drive)
+        patch.setattr(local, "batch_time", local.batch_time)
         patch.setattr(joining, "WIDTH", joining.WIDTH)
         patch.setattr(checkpoints, "INTERVAL", checkpoints.INTERVAL)
         patch.setattr(swap, "net_changes", swap.net_changes)
@@ -339,7 +245,7 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
         given: Of `run` and `refresh` perhaps `accept_loss`; `follows`: a run goes on for ever; of `replay` the `mended` lines, the oldest
             record's first; `width`: small files of a class that are folded, 2 if it is not given: tables are folded after each step.
     """
-    streaming.drive = drive
+    local.batch_time = batch_time
     joining.WIDTH = given.get("width", 2)
     if "checkpoints" in given:
         checkpoints.INTERVAL = given["checkpoints"]
