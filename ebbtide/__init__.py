@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ebbtide.model.ttl import UpdateType as UpdateType
     from ebbtide.runtime.driver import refresh as refresh
     from ebbtide.runtime.driver import run as run
+    from ebbtide.runtime.local import local_session as local_session
     from ebbtide.runtime.progress import RunSummary as RunSummary
     from ebbtide.runtime.progress import StepProgress as StepProgress
     from ebbtide.runtime.session import build_session as build_session
@@ -72,6 +73,7 @@ _HOMES = {
     "build_session": "runtime.session",
     "create_view": "inspect.state",
     "load": "spec.load",
+    "local_session": "runtime.local",
     "maintain": "maintenance.registry",
     "refresh": "runtime.driver",
     "run": "runtime.driver",

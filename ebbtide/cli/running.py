@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import click
 
 from ebbtide.amounts import amount
 from ebbtide.cli.errors import FAILED, NOTHING_MATCHED, PAUSED
 from ebbtide.cli.live import RunView
-from ebbtide.cli.options import of_pipelines, rate_option
+from ebbtide.cli.options import engine_option, of_pipelines, rate_option
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
 from ebbtide.cli.stopping import begin_anew, stop_on_signal
@@ -29,6 +29,7 @@ UNMATCHED = (
 )
 COUNTS = ("steps", "records", "inserted", "updated", "deleted", "quarantined", "unmatched", "expired")
 """What a run's summary counts, where it is not 0."""
+Engine = Literal["spark", "local"]
 Operate = Callable[..., RunSummary]
 """Runs one pipeline in a session: (session, spec, root, on_progress, on_phase, stop)."""
 
@@ -39,6 +40,7 @@ Operate = Callable[..., RunSummary]
 @click.option("--accept-loss", is_flag=True, help="Records of a topic are lost: go on with what is left, and note it.")
 @click.option("--follow", is_flag=True, help="Go on with what comes until SIGINT or SIGTERM; of one pipeline.")
 @rate_option
+@engine_option
 def run(
     specs: tuple[str, ...],
     root: str,
@@ -47,6 +49,7 @@ def run(
     accept_loss: bool,
     follow: bool,
     rate: int | None,
+    engine: Engine,
 ) -> None:
     """Read all that is there, bring the sinks up to date, expire what is due. With nothing to do, Spark is not started.
 
@@ -72,7 +75,7 @@ def run(
     with Reporter(root, as_json).errors():
         refuse_waiting(located)
     reporter = Reporter(root, as_json)
-    _run_each(located, reporter, operate, run_idle)
+    _run_each(located, reporter, operate, engine, run_idle)
 
 
 @click.command()
@@ -81,12 +84,14 @@ def run(
     "--accept-loss", is_flag=True, help="Rebuild from what is left, where files or records are gone, and note it."
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@engine_option
 def refresh(
     specs: tuple[str, ...],
     root: str,
     as_json: bool,
     accept_loss: bool,
     yes: bool,
+    engine: Engine,
 ) -> None:
     """Drop state, sink rows, quarantine and checkpoint, and rebuild them from the source."""
     from ebbtide.runtime.driver import refresh as refresh_pipeline
@@ -98,7 +103,7 @@ def refresh(
         click.confirm(question, abort=True, err=True)
     reporter = Reporter(root, as_json)
     operate = partial(refresh_pipeline, accept_loss=accept_loss)
-    _run_each(located, reporter, operate)
+    _run_each(located, reporter, operate, engine)
 
 
 def refuse_following_views(located: list[Located]) -> None:
@@ -135,6 +140,7 @@ def _run_each(
     located: list[Located],
     reporter: Reporter,
     operate: Operate,
+    engine: Engine,
     run_idle: Callable[[Pipeline], RunSummary | None] = lambda spec: None,
 ) -> None:
     """Run pipelines one after the other, each without Spark if it can be.
@@ -142,17 +148,18 @@ def _run_each(
     Args:
         located: The pipelines.
         reporter: Prints each one's summary.
-        operate: Runs one with Spark.
+        operate: Runs one in a session.
+        engine: Whose session that is.
         run_idle: Runs one that needs no Spark; None if it needs it.
     """
     summaries = []
     is_paused = False
     with quiet_spark(reporter.root) as spark, stop_on_signal(spark.live) as stop:
-        on_spark = partial(_run_on_spark, operate, spark, reporter, stop)
+        run_here = partial(_run_in_session, operate, engine, spark, reporter, stop)
         for location, spec in located:
             with reporter.errors(location, spark):
                 try:
-                    summary = run_idle(spec) or on_spark(spec)
+                    summary = run_idle(spec) or run_here(spec)
                 except PausedError as error:
                     reporter.say(error, location, spark)
                     is_paused = True
@@ -172,17 +179,29 @@ def _run_each(
         raise click.exceptions.Exit(NOTHING_MATCHED)
 
 
-def _run_on_spark(
+def _run_in_session(
     operate: Operate,
+    engine: Engine,
     spark: QuietSpark,
     reporter: Reporter,
     stop: threading.Event,
     spec: Pipeline,
 ) -> RunSummary:
-    """Run one pipeline with Spark, its progress on the live line."""
+    """Run one pipeline, its progress on the live line.
+
+    Raises:
+        ConfigError: it cannot run without Spark, and is to.
+    """
+    if engine == "local":
+        from ebbtide.runtime.local import local_session, refuse_spark_only
+
+        refuse_spark_only(spec)
+        session = local_session()
+    else:
+        session = spark.session
     view = RunView(spark.live, as_json=reporter.as_json)
     summary = operate(
-        spark.session,
+        session,
         spec,
         reporter.root,
         on_progress=view.step,

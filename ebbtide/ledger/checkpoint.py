@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ebbtide.delta.commit import Puts
@@ -24,6 +25,8 @@ ASKED = "asked"
 """Key in it: where the spec said to begin."""
 LOST = "lost"
 """Key in it: which records of the source were lost before the first step, where a user accepted that."""
+PARTITIONS = "spark.sql.shuffle.partitions"
+"""The setting that Spark compares between the last two batches: it fails on one that has none (`OfflineStateRepartitionUtils`, 4.2)."""
 BATCHES_KEPT = 100
 """Batches of which a checkpoint that no stream of Spark's writes keeps the files; Spark's own keeps as many (`minBatchesToRetain`)."""
 
@@ -36,11 +39,13 @@ class BatchOffsets:
         hash: SHA-256 of the file.
         timestamp_ms: `batchTimestampMs`: when the batch was planned; the same on replay.
         source: The source's offset.
+        conf: Settings of Spark's that it was planned with.
     """
 
     hash: str
     timestamp_ms: int
     source: dict[str, Any]
+    conf: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -190,6 +195,7 @@ class Checkpoint:
                 hash=hashlib.sha256(raw).hexdigest(),
                 timestamp_ms=int(metadata["batchTimestampMs"]),
                 source=json.loads(source_line),
+                conf=dict(metadata.get("conf") or {}),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise self._damaged(f"offsets/{batch_id}", error) from error
@@ -216,12 +222,18 @@ class Checkpoint:
         metadata = {
             "batchWatermarkMs": 0,
             "batchTimestampMs": timestamp_ms,
-            "conf": {},
+            "conf": self._conf(),
         }
         metadata_line = json.dumps(metadata)
         text = f"v1\n{metadata_line}\n{source}"
         location = join(self.path, "offsets", str(batch_id))
         puts.put_if_absent(location, text.encode())
+
+    def _conf(self) -> dict[str, str]:
+        """Return the settings of the next batch: those of the last one, which Spark takes for the rest of the stream."""
+        last = self.last_planned()
+        conf = {} if last is None else self.offsets(last).conf
+        return {PARTITIONS: str(os.cpu_count() or 1), **conf}
 
     def commit(self, puts: Puts, batch_id: int) -> None:
         """Note that a batch is finished, and forget old ones, as Spark does."""

@@ -42,7 +42,7 @@ def refuse_spark_only(spec: Pipeline) -> None:
     reasons = {
         "a materialized view, whose query is Spark's": isinstance(spec, MaterializedView),
         "a transform, which Spark evaluates": spec.has_transform,
-        "a sink that Spark writes (sink.write: merge, or partitions)": spec.spark_makes_sink,
+        "a sink that Spark writes (sink.write: merge)": spec.spark_makes_sink,
     }
     found = [reason for reason, is_so in reasons.items() if is_so]
     if found:

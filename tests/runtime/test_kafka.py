@@ -26,8 +26,8 @@ from kafka_broker import PASSWORD, USER, free_port
 from kafka_support import TopicPipeline, over_topic, plainly, records_of
 from killing import PLACES
 from local_pipeline import LATER, up
-from local_run import SPARK, kept_apart
-from reference import canonical_rows, differences
+from local_run import SPARK, batch_time, kept_apart
+from shop_truth import same_as_truth
 from support import SHOP, envelope, evenly, lines_of, shop
 
 from ebbtide import UpsertPipeline, UpsertPipelines, load
@@ -35,8 +35,6 @@ from ebbtide.cli.main import main
 from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.resources import ClockResource, StorageResource
 from ebbtide.dagster.sensors import _observation, topics_sensor
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
 from ebbtide.errors import (
     CheckpointMismatchError,
     ConfigError,
@@ -47,7 +45,7 @@ from ebbtide.errors import (
 )
 from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.inspect.backlog import lag
-from ebbtide.runtime import decide, driver, reading
+from ebbtide.runtime import decide, driver, local, reading
 from ebbtide.runtime.finding import RecordsOfBatch
 from ebbtide.runtime.following import Faults, Following
 from ebbtide.runtime.plan import Plan
@@ -82,6 +80,7 @@ def _apart(monkeypatch):
     monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 20_000)  # tests on Spark set it for their process
     monkeypatch.setattr(positioned, "RECORDS_IN_DRIVER", 20_000)
     with kept_apart():
+        monkeypatch.setattr(local, "batch_time", batch_time)  # as in the runs that are killed
         yield
 
 
@@ -95,14 +94,6 @@ def topic(broker, request):
 @pytest.fixture
 def over(broker, topic, tmp_path):
     return lambda **fields: TopicPipeline(tmp_path, broker, topic, **fields)
-
-
-def same_as_truth(spec, root):
-    truth = [json.loads(line) for line in lines_of(SHOP / "truth" / f"{spec.name}.jsonl.gz")]
-    columns = spec.sink_table.columns
-    snapshot = Snapshot.read(Plan.under(str(root), spec).at("sink"))
-    rows = read_rows(snapshot, columns).to_pylist()
-    return differences(canonical_rows(rows, columns), canonical_rows(truth, columns)) == []
 
 
 def each_record_is_of_one_step(spec, root):

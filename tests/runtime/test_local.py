@@ -1,0 +1,84 @@
+"""Runs without a JVM: the shop's tables, what they refuse, and a step that is too large for one share."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from local_run import SPARK
+from shop_truth import same_as_truth
+from support import plain
+
+from ebbtide import MaterializedView, UpsertPipeline
+from ebbtide.errors import ConfigError
+from ebbtide.runtime import decide, driver
+from ebbtide.runtime.local import refuse_spark_only
+
+SPECS = Path(__file__).resolve().parents[2] / "pipelines" / "defs"
+SHOP = ("customers", "order_balances", "order_items", "orders", "price_list")
+
+
+def ebbtide(*arguments, root):
+    """Call the command line where there is no Java."""
+    environment = {**os.environ, "JAVA_HOME": "/nowhere", "PATH": str(Path(sys.executable).parent)}
+    command = [sys.executable, "-m", "ebbtide.cli", *arguments, "--root", str(root), "--engine", "local"]
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, cwd=SPECS.parent.parent
+    )
+
+
+def test_shop_tables_equal_the_truth_without_java(tmp_path):
+    folders = [str(path.parent) for path in sorted(SPECS.glob("*/*/defs.yaml"))]
+    done = ebbtide("run", *folders, "--json", root=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for name in SHOP:
+        assert same_as_truth(UpsertPipeline.load(SPECS / "shop" / name), tmp_path)
+
+    again = ebbtide("run", *folders, "--json", root=tmp_path)
+    summaries = [json.loads(line) for line in again.stdout.splitlines()]
+    assert len(summaries) == len(folders)
+    assert not any(summary["steps"] for summary in summaries)
+
+
+def test_refresh_without_java_builds_the_same_table(tmp_path):
+    folder = str(SPECS / "shop" / "price_list")
+    assert ebbtide("run", folder, root=tmp_path).returncode == 0
+    refreshed = ebbtide("refresh", folder, "--yes", root=tmp_path)
+    assert refreshed.returncode == 0, refreshed.stderr
+    assert same_as_truth(UpsertPipeline.load(folder), tmp_path)
+
+
+def test_large_step_is_decided_share_by_share(tmp_path, monkeypatch):
+    monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 100)
+    monkeypatch.setattr(decide, "ROWS_PER_TASK", 1_000)
+    spec = UpsertPipeline.load(SPECS / "shop" / "orders")
+    driver.run(SPARK, spec, str(tmp_path))
+    assert same_as_truth(spec, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        (
+            {"transform": {"schema": "id BIGINT, m INT", "key": ["id"], "select": {"id": "id", "m": "n + 1"}}},
+            "a transform, which Spark evaluates",
+        ),
+        ({"sink": {"write": "merge"}}, "a sink that Spark writes"),
+    ],
+)
+def test_what_only_spark_can_do_is_refused_by_name(fields, reason):
+    with pytest.raises(ConfigError, match=reason):
+        refuse_spark_only(plain(**fields))
+
+
+def test_view_is_refused():
+    view = MaterializedView(name="v", query="SELECT id FROM t", schema="id BIGINT", key=["id"], inputs=["t"])
+    with pytest.raises(ConfigError, match="a materialized view"):
+        refuse_spark_only(view)
+
+
+def test_local_session_refuses_what_spark_has_alone():
+    with pytest.raises(ConfigError, match="'createDataFrame'"):
+        SPARK.createDataFrame([])

@@ -1,0 +1,23 @@
+"""Whether a sink equals the shop's source database, without Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from reference import canonical_rows, differences
+from support import SHOP, lines_of
+
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import read_rows
+from ebbtide.runtime.plan import Plan
+from ebbtide.spec.pipeline import Pipeline
+
+
+def same_as_truth(spec: Pipeline, root: Path) -> bool:
+    """Whether a shop pipeline's sink equals the source database."""
+    truth = [json.loads(line) for line in lines_of(SHOP / "truth" / f"{spec.name}.jsonl.gz")]
+    columns = spec.sink_table.columns
+    snapshot = Snapshot.read(Plan.under(str(root), spec).at("sink"))
+    rows = read_rows(snapshot, columns).to_pylist()
+    return differences(canonical_rows(rows, columns), canonical_rows(truth, columns)) == []
