@@ -2,7 +2,7 @@
 
 import pytest
 from judging import verdict_of
-from spark_support import change, plain_spec, sink, write
+from spark_support import LOCAL, change, plain_spec, sink, write
 
 from ebbtide.delta import log
 from ebbtide.errors import SchemaDriftError, SpecChangedError
@@ -43,18 +43,18 @@ def test_columns_move_on_all_tables_and_a_cut_off_is_finished_by_the_next_run(sp
     root = str(tmp_path)
     source = write(tmp_path / "in", *FIRST)
     old = plain_spec(source, **OLD, sink={"write": how})
-    run(spark, old, root)
+    run(LOCAL, old, root)
     tables = Plan.under(root, old)
     last_good = VersionRange.after(tables).until
     new = plain_spec(source, **NEW, sink={"write": how})
     with pytest.raises(SpecChangedError, match="run 'ebbtide migrate' to see what it would do"):
-        run(spark, new, root)
+        run(LOCAL, new, root)
     with monkeypatch.context() as cut:
         cut.setattr(SinkTable, "perform", lambda *_: (_ for _ in ()).throw(InterruptedError))
         with pytest.raises(InterruptedError):
             migration.apply(spark, new, root, 0)
     assert idle_run(new, root, clock_ms=0) is None, "something is left to do"
-    run(spark, new, root)
+    run(LOCAL, new, root)
     migrated_at = log.versions(tables.sink.path)[-1]
     assert sink(spark, tmp_path, new) == [
         {"id": 1, "text": "d", "seq": 4, "more": None, "level": 3},
@@ -68,7 +68,7 @@ def test_columns_move_on_all_tables_and_a_cut_off_is_finished_by_the_next_run(sp
 
     renamed_source = change("+U", 1, "x", 5).replace('"v"', '"text"').replace('"seq"', '"more": {"x": 1}, "seq"')
     write(source, [renamed_source, change("+U", 2, "y", 3)], first=2)
-    run(spark, new, root)
+    run(LOCAL, new, root)
     first, second = sink(spark, tmp_path, new)
     assert (first["text"], first["more"], second["text"]) == ("x", {"x": 1}, "y")
     assert {row["id"] for row in feed(spark, tables.sink.path, migrated_at + 1)} == {1, 2}
@@ -80,14 +80,14 @@ def test_new_columns_are_taken_in_with_the_step_that_meets_them(spark, tmp_path)
     first = change("+I", 1, "a", 1, tier="gold", odd={"x": 1})
     source = write(tmp_path / "in", [first])
     spec = plain_spec(source, schema_evolution_mode="evolve", order={"sequence": ["seq"]})
-    found = run(spark, spec, root)
+    found = run(LOCAL, spec, root)
     assert (found.evolved, found.ignored_columns) == ({"tier": "STRING"}, ["odd"])
     assert "columns taken in, to be added to the schema: `tier` STRING DEFAULT NULL" in status(spec, root).text()
     tables = Plan.under(root, spec)
     assert [row["tier"] for row in sink(spark, tmp_path, tables.spec)] == ["gold"], "of the first record too"
     assert not verdict_of(spark, tables, "schema_drift").passed
     write(source, [change("+I", 2, "b", 2, level=7), change("+U", 1, "c", 3, tier="basic", level=8)], first=1)
-    found = run(spark, spec, root)
+    found = run(LOCAL, spec, root)
     assert found.evolved == {"tier": "STRING", "level": "BIGINT"}
     tables = Plan.under(root, spec)
     rows = [(row["id"], row["tier"], row["level"]) for row in sink(spark, tmp_path, tables.spec)]
@@ -96,7 +96,7 @@ def test_new_columns_are_taken_in_with_the_step_that_meets_them(spark, tmp_path)
     by_purpose = spec.model_copy(update={"ignored_columns": ["odd"]})
     assert verdict_of(spark, Plan.under(root, by_purpose), "schema_drift").passed
     adopted = plain_spec(source, order={"sequence": ["seq"]}, schema=tables.spec.schema_)
-    assert run(spark, adopted, root).steps == []
+    assert run(LOCAL, adopted, root).steps == []
 
 
 def test_run_is_refused_before_anything_of_the_step_is_committed(spark, tmp_path):
@@ -105,8 +105,8 @@ def test_run_is_refused_before_anything_of_the_step_is_committed(spark, tmp_path
     spec = plain_spec(source, schema_evolution_mode="fail")
     for _ in range(2):
         with pytest.raises(SchemaDriftError, match=r"0001\.jsonl|partition 0 position 3"):
-            run(spark, spec, root)
+            run(LOCAL, spec, root)
         assert Plan.under(root, spec).state.last()[1].step == 1
-    quarantined = run(spark, plain_spec(source, schema_evolution_mode="quarantine"), root)
+    quarantined = run(LOCAL, plain_spec(source, schema_evolution_mode="quarantine"), root)
     assert quarantined.totals["quarantined"] == 1
     assert [row["id"] for row in sink(spark, tmp_path, spec)] == [1, 2]

@@ -1,7 +1,7 @@
 """What is judged without Spark, over tables that Spark made."""
 
 import pytest
-from spark_support import change, forget_last_commit, plain_spec, write
+from spark_support import LOCAL, change, forget_last_commit, plain_spec, write
 
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import DeltaLogError, LateFileError, SourceReadError
@@ -27,7 +27,7 @@ def test_nothing_to_do_is_certain_or_denied(spark, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]))
     root = str(tmp_path)
     assert not nothing_to_do(spec, root, START), "no step yet"
-    run(spark, spec, root)
+    run(LOCAL, spec, root)
     assert nothing_to_do(spec, root, START)
     assert not nothing_to_do(plain_spec(tmp_path / "in", key=["seq"]), root, START), (
         "a changed spec is refused by the run"
@@ -37,7 +37,7 @@ def test_nothing_to_do_is_certain_or_denied(spark, tmp_path):
     assert nothing_to_do(spec, root, START)
     write(tmp_path / "in", [change("+I", 2, "b", 2)], first=1)
     assert not nothing_to_do(spec, root, START), "a new file"
-    run(spark, spec, root)
+    run(LOCAL, spec, root)
     assert nothing_to_do(spec, root, START)
     (tmp_path / "in" / "0000.jsonl").rename(tmp_path / "in" / "0000a.jsonl")
     with pytest.raises(LateFileError):
@@ -55,11 +55,11 @@ def test_what_is_due_is_seen_and_what_has_expired_is_not_seen_again(spark, tmp_p
     rows = [change("+I", n, "a", n) for n in (1, 2)]
     spec = plain_spec(write(tmp_path / "in", rows), order={"sequence": ["seq"]}, ttl={"ttl": "1d", "expire_live": True})
     root = str(tmp_path)
-    [batch] = run(spark, spec, root, clock=lambda: START).steps
+    [batch] = run(LOCAL, spec, root, clock=lambda: START).steps
     start = batch.now_ms
     assert nothing_to_do(spec, root, start + DAY - 1)
     assert not nothing_to_do(spec, root, start + DAY)
-    [tick] = run(spark, spec, root, clock=lambda: start + DAY).steps
+    [tick] = run(LOCAL, spec, root, clock=lambda: start + DAY).steps
     assert (tick.kind, tick.metrics["expired"]) == ("tick", 2)
     assert nothing_to_do(spec, root, start + 9 * DAY), "the stored old versions count no more"
     kept_downtime = plain_spec(tmp_path / "in", **{**spec.model_dump(include={"order", "ttl"}), "downtime_over": "1h"})
@@ -69,10 +69,10 @@ def test_what_is_due_is_seen_and_what_has_expired_is_not_seen_again(spark, tmp_p
 def test_tombstone_is_due_and_a_row_that_lives_is_not(spark, tmp_path):
     rows = [change("+I", 1, "a", 1), change("-D", 2, "b", 2)]
     spec = plain_spec(write(tmp_path / "in", rows), order={"sequence": ["seq"]}, ttl="1d")
-    [batch] = run(spark, spec, str(tmp_path), clock=lambda: START).steps
+    [batch] = run(LOCAL, spec, str(tmp_path), clock=lambda: START).steps
     assert nothing_to_do(spec, str(tmp_path), batch.now_ms + DAY - 1)
     assert not nothing_to_do(spec, str(tmp_path), batch.now_ms + DAY)
-    run(spark, spec, str(tmp_path), clock=lambda: batch.now_ms + DAY)
+    run(LOCAL, spec, str(tmp_path), clock=lambda: batch.now_ms + DAY)
     assert nothing_to_do(spec, str(tmp_path), batch.now_ms + 9 * DAY), "the row is none of the ttl's"
 
 

@@ -5,7 +5,7 @@ import threading
 
 import numpy as np
 import pytest
-from spark_support import change, forget_last_commit, plain_spec, sink, table, write
+from spark_support import LOCAL, change, forget_last_commit, plain_spec, sink, table, write
 
 from ebbtide.delta import log
 from ebbtide.errors import ConfigError, LeaseHeldError, SpecChangedError
@@ -43,12 +43,12 @@ def test_cleanup_deletes_what_expired_with_all_versions_and_nothing_else(spark, 
     lines = [change("+I", 1, "a", 1), change("+I", 2, "b", 2)], [change("-D", 1, "a", 3)]
     source = write(tmp_path / "in", *lines)
     spec = plain_spec(source, order=BY_SEQ, ttl="1d")
-    run(spark, spec, str(tmp_path))
+    run(LOCAL, spec, str(tmp_path))
     before = maintain(spark, spec, str(tmp_path), "cleanup")
     assert (before.step, before["entries"]) == (None, 2), "the ledger's clock has not moved"
 
     write(source, [change("+I", 7, "new", 10)], first=2)
-    steps = run(spark, spec, str(tmp_path), clock=later(2)).steps
+    steps = run(LOCAL, spec, str(tmp_path), clock=later(2)).steps
     assert steps[-1].metrics == {"expired": 1}
     state = Plan.under(str(tmp_path), spec).state.path
     untouched = set(log.added(state, log.versions(state)[-2]))
@@ -68,14 +68,14 @@ def test_cleanup_deletes_what_expired_with_all_versions_and_nothing_else(spark, 
         maintain(spark, plain_spec(source), str(tmp_path), "cleanup")
 
     write(source, [change("+I", 1, "again", 11)], first=3)
-    assert run(spark, spec, str(tmp_path)).totals["inserted"] == 1
+    assert run(LOCAL, spec, str(tmp_path)).totals["inserted"] == 1
     assert [row["v"] for row in sink(spark, tmp_path, spec)] == ["again", "b", "new"]
 
 
 def test_compaction_keeps_the_newest_version_of_each_live_entry(spark, tmp_path):
     steps = [[change("+I", 1, "a", 1), change("+I", 2, "b", 2)], [change("+U", 1, "c", 3)], [change("-D", 2, "b", 4)]]
     spec = plain_spec(write(tmp_path / "in", *steps), order=BY_SEQ)
-    run(spark, spec, str(tmp_path))
+    run(LOCAL, spec, str(tmp_path))
     report = maintain(spark, spec, str(tmp_path), "compaction")
     assert report["entries"] == 2
     assert report["rows_removed"] == 2, "superseded versions"
@@ -86,7 +86,7 @@ def test_compaction_keeps_the_newest_version_of_each_live_entry(spark, tmp_path)
     }
     assert maintain(spark, spec, str(tmp_path), "compaction").step is None
     write(tmp_path / "in", [change("+U", 1, "late", 2), change("+I", 2, "late", 1), change("+U", 1, "d", 5)], first=3)
-    after = run(spark, spec, str(tmp_path))
+    after = run(LOCAL, spec, str(tmp_path))
     assert after.totals["superseded"] == 2, "the folded entries still decide"
     assert [row["v"] for row in sink(spark, tmp_path, spec)] == ["d"]
 
@@ -99,12 +99,12 @@ def test_compaction_keeps_arrival_histories_and_the_files_read(spark, tmp_path):
         [change("-D", 1, "b", 2).replace('"n": 2', '"n": 3')],
     ]
     spec = plain_spec(write(tmp_path / "in", *steps))
-    run(spark, spec, str(tmp_path))
+    run(LOCAL, spec, str(tmp_path))
     maintain(spark, spec, str(tmp_path), "compaction")
     assert [row["v"] for row in entries(spark, tmp_path, spec)] == ["a"]
-    assert run(spark, spec, str(tmp_path)).steps == [], "no file is read twice"
+    assert run(LOCAL, spec, str(tmp_path)).steps == [], "no file is read twice"
     write(tmp_path / "in", [change("-D", 1, "a", 1).replace('"n": 1', '"n": 5')], first=3)
-    assert run(spark, spec, str(tmp_path)).totals["deleted"] == 1
+    assert run(LOCAL, spec, str(tmp_path)).totals["deleted"] == 1
     assert sink(spark, tmp_path, spec) == []
 
 
@@ -112,12 +112,12 @@ def test_batch_that_crashed_before_its_offsets_is_replayed_after_maintenance(spa
     bad = json.dumps({"p": 0, "n": 2, "kind": "?", "row": {}})
     lines = [change("+I", 1, "a", 1), bad]
     spec = plain_spec(write(tmp_path / "in", lines), order=BY_SEQ, ttl="1d")
-    run(spark, spec, str(tmp_path))
+    run(LOCAL, spec, str(tmp_path))
     forget_last_commit(tmp_path, spec)
     assert maintain(spark, spec, str(tmp_path), "compaction").step == 2
     for file in (tmp_path / "in").iterdir():
         file.write_bytes(b"?" * file.stat().st_size)  # a replay reads no source
-    [replay] = run(spark, spec, str(tmp_path)).steps
+    [replay] = run(LOCAL, spec, str(tmp_path)).steps
     assert (replay.step, replay.kind, replay.metrics) == (1, "replay", {})
     assert [row["v"] for row in sink(spark, tmp_path, spec)] == ["a"]
     assert len(table(spark, tmp_path, spec, "quarantine")) == 1
@@ -134,11 +134,11 @@ def test_row_that_the_tick_has_yet_to_delete_outlives_cleanup_and_compaction(spa
         materializer={"on_expire": "delete"},
     )
     stop = threading.Event()
-    run(spark, spec, str(tmp_path), stop=stop, on_progress=lambda step: stop.set() if step.step == 3 else None)
+    run(LOCAL, spec, str(tmp_path), stop=stop, on_progress=lambda step: stop.set() if step.step == 3 else None)
     for job in JOBS:
         maintain(spark, spec, str(tmp_path), job)
         assert 1 in {row["id"] for row in entries(spark, tmp_path, spec)}, job
-    assert run(spark, spec, str(tmp_path)).totals["deleted"] == 1
+    assert run(LOCAL, spec, str(tmp_path)).totals["deleted"] == 1
     assert [row["id"] for row in sink(spark, tmp_path, spec)] == [2]
     maintain(spark, spec, str(tmp_path), "compaction")
     assert {row["id"] for row in entries(spark, tmp_path, spec)} == {2}
@@ -157,7 +157,7 @@ class Forget(Maintenance):
 def test_job_of_a_class_of_its_own_is_run_by_its_name_and_one_unknown_is_refused(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(registry, "BUILT_IN", (*registry.BUILT_IN, Forget()))
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), change("+I", 2, "b", 2)]), order=BY_SEQ)
-    run(spark, spec, str(tmp_path))
+    run(LOCAL, spec, str(tmp_path))
     report = maintain(spark, spec, str(tmp_path), "forget")
     assert (report["job"], report["entries"], report["rows_removed"]) == ("forget", 0, 2)
     with pytest.raises(

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from spark_support import change, plain_spec, sink, write
+from spark_support import LOCAL, change, plain_spec, sink, write
 from store_support import line, stateful
 
 from ebbtide.errors import ConfigError, MigrationError, QuarantineThresholdError, SpecChangedError
@@ -38,13 +38,13 @@ def test_ttl_switched_on_changed_off_and_back(spark, tmp_path):
     root = str(tmp_path)
     source = write(tmp_path / "in", [line(1, v="a", seq=5, day="2026-01-01"), line(2, v="b", seq=6, day="2026-01-01")])
     without = counting(source)
-    first = run(spark, without, root)
+    first = run(LOCAL, without, root)
     assert migration.plan(spark, without, root)["changes"] == []
     assert stamps(spark, tmp_path, without, "recent") == {None}
 
     with_ttl = counting(source, ttl={"recent": "1d"})
     with pytest.raises(SpecChangedError, match="run 'ebbtide migrate' to see what it would do"):
-        run(spark, with_ttl, root)
+        run(LOCAL, with_ttl, root)
     planned = migration.plan(spark, with_ttl, root)
     assert (planned["stamped"], planned["unstamped"], planned["revived"], planned.step) == (2, 0, 0, None)
     assert planned["changes"] == ["state recent: ttl none -> 1d (ON_CREATE_AND_WRITE, PROCESSING_TIME)"]
@@ -54,7 +54,7 @@ def test_ttl_switched_on_changed_off_and_back(spark, tmp_path):
     assert stamps(spark, tmp_path, with_ttl, "recent") == {now}, "stamped with the time of the migration"
     assert migration.plan(spark, with_ttl, root)["changes"] == []
     write(source, [line(1, v="a", seq=7, day="2026-01-01")], first=1)
-    run(spark, with_ttl, root, clock=at(now))
+    run(LOCAL, with_ttl, root, clock=at(now))
     assert sink(spark, tmp_path, with_ttl)[0]["recent"] == [5, 7]
 
     off = migration.apply(spark, without, root, now)
@@ -63,7 +63,7 @@ def test_ttl_switched_on_changed_off_and_back(spark, tmp_path):
     undone = migration.undo(spark, without, root)
     assert undone["changes"] == ["the tables are as before the migration"]
     assert None not in stamps(spark, tmp_path, with_ttl, "recent")
-    run(spark, with_ttl, root, clock=at(now + 3 * DAY))
+    run(LOCAL, with_ttl, root, clock=at(now + 3 * DAY))
     with pytest.raises(MigrationError, match="no migration of 't' to undo"):
         migration.undo(spark, with_ttl, root)
 
@@ -73,14 +73,14 @@ def test_longer_ttl_brings_back_what_is_still_stored(spark, tmp_path):
     root = str(tmp_path)
     source = write(tmp_path / "in", [change("+I", 1, "a", 1)], [change("-D", 1, "a", 2)])
     short = plain_spec(source, order={"sequence": ["seq"]}, ttl="1d")
-    now = run(spark, short, root).steps[-1].now_ms
+    now = run(LOCAL, short, root).steps[-1].now_ms
     write(source, [change("+I", 2, "b", 3)], first=2)
     longer = plain_spec(source, order={"sequence": ["seq"]}, ttl="9d")
     assert migration.plan(spark, longer, root)["changes"] == [
         "ttl 1d (ON_CREATE_AND_WRITE, PROCESSING_TIME) -> 9d (ON_CREATE_AND_WRITE, PROCESSING_TIME)"
     ]
     migration.apply(spark, longer, root, now)
-    assert [step.kind for step in run(spark, longer, root, clock=at(now + 2 * DAY)).steps] == ["batch"], (
+    assert [step.kind for step in run(LOCAL, longer, root, clock=at(now + 2 * DAY)).steps] == ["batch"], (
         "nothing due yet"
     )
     rows = state(spark, longer, root, now_ms=now + 10 * DAY).orderBy("id").collect()
@@ -97,7 +97,7 @@ def test_state_is_read_as_rows_as_of_a_step_and_as_a_view(spark, tmp_path):
     root = str(tmp_path)
     parts = [[line(1, v="a", seq=5, day="2026-01-01")], [line(1, v="b", seq=6, day="2026-01-02")]]
     spec = counting(write(tmp_path / "in", *parts), ttl={"recent": "1d"})
-    last = run(spark, spec, root).steps[-1].now_ms
+    last = run(LOCAL, spec, root).steps[-1].now_ms
     [row] = state(spark, spec, root, state="profile").collect()
     assert (row["id"], row["state"], row["value"]["tags"], row["live"], row["expires"]) == (
         1,
@@ -131,19 +131,19 @@ def test_downtime_ages_nothing(spark, tmp_path):
         ttl={"first": {"ttl": "1d", "update_type": "ON_CREATE"}},
         downtime_over="1h",
     )
-    now = run(spark, spec, root).steps[-1].now_ms
+    now = run(LOCAL, spec, root).steps[-1].now_ms
     maintain(spark, spec, root, "cleanup")
     write(source, ["{", line(2, v="b")], first=1)
     with pytest.raises(QuarantineThresholdError):
-        run(spark, spec.model_copy(update={"quarantine": QuarantineConfig(max_rows_per_step=0)}), root)
-    batch, tick = run(spark, spec, root, clock=at(now + 5 * DAY)).steps
+        run(LOCAL, spec.model_copy(update={"quarantine": QuarantineConfig(max_rows_per_step=0)}), root)
+    batch, tick = run(LOCAL, spec, root, clock=at(now + 5 * DAY)).steps
     assert batch.kind == "batch"
     assert (tick.kind, tick.metrics) == ("tick", {}), "five days down: nothing has aged, the downtime is written down"
     facts = Plan.under(root, spec).state.last()[1]
     assert abs(facts.frontier.clock.downtime_ms - 5 * DAY) < DAY
     assert facts.now_ms - now < DAY
     counted = spec.model_copy(update={"downtime_over": None})
-    assert run(spark, counted, root, clock=at(now + 12 * DAY)).totals["expired"] == 2
+    assert run(LOCAL, counted, root, clock=at(now + 12 * DAY)).totals["expired"] == 2
 
 
 @pytest.mark.grid
@@ -151,10 +151,10 @@ def test_states_are_added_dropped_and_widened_by_a_migration_only(spark, tmp_pat
     root = str(tmp_path)
     source = write(tmp_path / "in", [line(1, v="a", seq=5)])
     of = {"source": {"path": str(source), "records": "value"}}
-    run(spark, stateful("user_functions:Narrow", **of), root)
+    run(LOCAL, stateful("user_functions:Narrow", **of), root)
     wide = stateful("user_functions:Wide", **of)
     with pytest.raises(SpecChangedError, match="ebbtide migrate"):
-        run(spark, wide, root)
+        run(LOCAL, wide, root)
     plan = migration.plan(spark, wide, root)
     assert plan["changes"][:2] == ["state new: added", "state old: removed"]
     assert plan["changes"][2].startswith("state kept: struct<a: int32")
@@ -163,6 +163,6 @@ def test_states_are_added_dropped_and_widened_by_a_migration_only(spark, tmp_pat
         migration.plan(spark, stateful("user_functions:Other", **of), root)
     migration.apply(spark, wide, root, 0)
     write(source, [line(1, v="b", seq=6)], first=1)
-    run(spark, wide, root)
+    run(LOCAL, wide, root)
     assert sink(spark, tmp_path, wide)[0]["shown"] == "{'a': 5, 'm': [{'x': 1, 'y': None}], 'b': None}"
     assert [row["value"]["a"] for row in state(spark, wide, root, state="kept").collect()] == [2**40]

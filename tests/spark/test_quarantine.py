@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from spark_support import change, plain_spec, sink, table, write
+from spark_support import LOCAL, change, plain_spec, sink, table, write
 
 from ebbtide import status
 from ebbtide.inspect import quarantine
@@ -33,7 +33,7 @@ def test_replay_killed_after_its_decision_is_finished_by_the_next_run(spark, tmp
     first = [change("+I", 1, "a", 1), without_v(1, 5), *(without_v(n, n) for n in (6, 7, 8)), "{"]
     source = write(tmp_path / "in", first, [change("+U", 1, "b", 4), change("+U", 6, "newer", 9)])
     root = str(tmp_path)
-    run(spark, plain_spec(source, order=BY_SEQ), root)
+    run(LOCAL, plain_spec(source, order=BY_SEQ), root)
     spec = plain_spec(source, **MENDED)
     assert idle_run(spec, root, system_clock()) is not None
 
@@ -45,7 +45,7 @@ def test_replay_killed_after_its_decision_is_finished_by_the_next_run(spark, tmp
     assert idle_run(spec, root, system_clock()) is None, "something is left to do"
 
     write(source, [change("+U", 8, "newest", 10)], first=2)
-    kinds = [step.kind for step in run(spark, spec, root).steps]
+    kinds = [step.kind for step in run(LOCAL, spec, root).steps]
     assert kinds == ["batch"], "the checkpoint goes on where it was"
     rows = [(row["id"], row["v"], row["seq"]) for row in sink(spark, tmp_path, spec)]
     assert rows == [(1, "none", 5), (6, "newer", 9), (7, "none", 7), (8, "newest", 10)]
@@ -66,7 +66,7 @@ def test_replay_by_sequence_survives_a_refresh_of_the_source(spark, tmp_path):
     """A refresh reads the source again: with the mended spec nothing is bad any more."""
     source = write(tmp_path / "in", [change("+I", 1, "a", 1), *(without_v(n, n) for n in (2, 3, 4))])
     root = str(tmp_path)
-    run(spark, plain_spec(source, order=BY_SEQ), root)
+    run(LOCAL, plain_spec(source, order=BY_SEQ), root)
     spec = plain_spec(source, **MENDED)
     report = quarantine_replay.apply(spark, spec, root, system_clock(), Selection(limit=3))
     assert (report["replayed"], report["counts"]["inserted"]) == (3, 3)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from judging import verdict_of
-from spark_support import change, plain_spec, sink, table, write
+from spark_support import LOCAL, change, plain_spec, sink, table, write
 
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
@@ -42,7 +42,7 @@ ALL_JUDGED = ("ordering", *JUDGED)
 def home(request, spark, tmp_path_factory):
     folder = tmp_path_factory.mktemp("home")
     spec = plain_spec(write(folder / "in", *FILES), **MODES[request.param])
-    run(spark, spec, str(folder / "root"))
+    run(LOCAL, spec, str(folder / "root"))
     return folder, spec
 
 
@@ -125,7 +125,7 @@ def test_foreign_change_is_acknowledged_until_the_key_changes_again(spark, here)
     assert red(spark, root, spec, ("complete",)) == set(), "a compaction keeps what was acknowledged"
     moved = spec.model_copy(update={"source": spec.source.model_copy(update={"path": str(root.parent / "in")})})
     write(root.parent / "in", *FILES, MORE)
-    run(spark, moved, str(root), accept_source_path=True)
+    run(LOCAL, moved, str(root), accept_source_path=True)
     assert rows(spark, root, spec) == [(3, "e"), (4, "f")]
     assert red(spark, root, moved) == set()
     spark.sql(f"DELETE FROM {name} WHERE id = 3")
@@ -139,7 +139,7 @@ def test_dropped_sink_is_made_again_by_a_repair_only(spark, here):
     root, spec = here
     shutil.rmtree(root / spec.name / "sink")
     with pytest.raises(TableMismatchError, match="'ebbtide repair'"):
-        run(spark, spec, str(root))
+        run(LOCAL, spec, str(root))
     found = status(spec, str(root))
     assert (found.sink_version, found.sink_step) == (None, 0)
     assert "sink is gone" in found.text()
@@ -148,7 +148,7 @@ def test_dropped_sink_is_made_again_by_a_repair_only(spark, here):
     repairing.repair(spark, spec, str(root))
     assert rows(spark, root, spec) == ROWS
     assert red(spark, root, spec) == set()
-    assert run(spark, spec, str(root)).steps == []
+    assert run(LOCAL, spec, str(root)).steps == []
 
 
 PROPERTIES = {"sink": {"table_properties": {"delta.logRetentionDuration": "interval 60 days"}}}
@@ -166,11 +166,11 @@ def test_tables_that_are_dropped_during_a_run_are_made_again_by_a_repair(spark, 
                 shutil.rmtree(root / spec.name / name)
 
     with pytest.raises(TableMismatchError, match="sink' is gone"):
-        run(spark, spec, str(root), on_progress=drops)
+        run(LOCAL, spec, str(root), on_progress=drops)
     done = repairing.repair(spark, spec, str(root))
     assert done.findings[0].text().startswith("sink: gone; ")
     assert rows(spark, root, spec) == ROWS
-    run(spark, spec, str(root))
+    run(LOCAL, spec, str(root))
     assert rows(spark, root, spec) == [(1, "d"), (3, "e"), (4, "f")]
     assert red(spark, root, spec, ALL_JUDGED) == set()
 
@@ -181,14 +181,14 @@ def test_sink_whose_log_is_torn_is_moved_aside_and_made_again(spark, here):
     newest = max((root / spec.name / "sink" / "_delta_log").glob("*.json"))
     newest.write_bytes(newest.read_bytes()[:20])
     with pytest.raises(DeltaLogError, match="'ebbtide repair --apply'"):
-        run(spark, spec, str(root))
+        run(LOCAL, spec, str(root))
     [finding] = repairing.plan(spark, spec, str(root)).findings
     assert finding.text().startswith("sink: its log cannot be read; to be moved aside and made again; ")
     repairing.repair(spark, spec, str(root))
     assert rows(spark, root, spec) == ROWS
     assert (root / spec.name / "sink.aside-1" / "_delta_log").is_dir()
     assert red(spark, root, spec) == set()
-    assert run(spark, spec, str(root)).steps == []
+    assert run(LOCAL, spec, str(root)).steps == []
 
 
 DAMAGED_FILES = {
@@ -213,7 +213,7 @@ def test_rows_of_a_damaged_data_file_of_the_sink_come_back(spark, here, monkeypa
     assert rows(spark, root, spec) == ROWS
     assert red(spark, root, spec) == set()
     assert not repairing.plan(spark, spec, str(root)).differs
-    assert run(spark, spec, str(root)).steps == []
+    assert run(LOCAL, spec, str(root)).steps == []
 
 
 @pytest.mark.grid  # at each of its places: test_repair_crash.py
@@ -225,7 +225,7 @@ def test_repair_that_died_after_its_decision_is_finished_by_the_next_run(spark, 
         with pytest.raises(InterruptedError):
             repairing.repair(spark, spec, str(root))
     assert idle_run(spec, str(root), 0) is None
-    run(spark, spec, str(root))
+    run(LOCAL, spec, str(root))
     assert rows(spark, root, spec) == ROWS
     assert red(spark, root, spec, ALL_JUDGED) == set()
 
@@ -265,9 +265,9 @@ def forgetful(spark, tmp_path_factory):
     folder = tmp_path_factory.mktemp("forgetful")
     source = write(folder / "in", [change("+I", id_, "abc"[id_ - 1], id_) for id_ in (1, 2, 3)])
     spec = plain_spec(source, **FORGETS)
-    run(spark, spec, str(folder / "root"), clock=lambda: system_clock() + 5 * 3_600_000)
+    run(LOCAL, spec, str(folder / "root"), clock=lambda: system_clock() + 5 * 3_600_000)
     write(source, [change("+I", 5, "e", 5)], first=1)
-    run(spark, spec, str(folder / "root"), clock=lambda: system_clock() + 5 * 3_600_000)
+    run(LOCAL, spec, str(folder / "root"), clock=lambda: system_clock() + 5 * 3_600_000)
     return folder, spec
 
 
@@ -322,7 +322,7 @@ def test_forgotten_row_that_was_deleted_twice_does_not_come_back(spark, forgetfu
     parts = [[change("+I", 3, "z", 6), goes], [change("+I", 2, "f", 8)]]
     more = write(tmp_path / "in", *parts, first=2)
     moved = spec.model_copy(update={"source": spec.source.model_copy(update={"path": str(more)})})
-    run(spark, moved, str(root), accept_source_path=True)
+    run(LOCAL, moved, str(root), accept_source_path=True)
     found = judged(spark, root, moved)
     assert (found.missing, found.other, found.extra) == (1, 0, 0)
     repairing.repair(spark, moved, str(root))
@@ -337,7 +337,7 @@ def test_forgotten_rows_without_change_sets_are_not_judged_by_their_rows_and_no_
     do(spark, root, spec, "DELETE FROM {} WHERE id = 3")
     more = write(tmp_path / "in", [change("+I", 6, "g", 9)], first=2)
     moved = spec.model_copy(update={"source": spec.source.model_copy(update={"path": str(more)})})
-    run(spark, moved, str(root), accept_source_path=True)
+    run(LOCAL, moved, str(root), accept_source_path=True)
     tables = Plan.under(str(root), moved)
     version = next(version for version, facts in tables.state.steps() if facts.read.records)
     spark.sql(f"OPTIMIZE delta.`{tables.state.path}`")
@@ -359,16 +359,16 @@ def test_changelog_that_was_put_back_is_brought_to_all_steps_and_lost_bad_record
     source = write(tmp_path / "in", FILES[0])
     spec = plain_spec(source, materializer={"emission": "every"})
     root = tmp_path / "root"
-    run(spark, spec, str(root))
+    run(LOCAL, spec, str(root))
     shutil.copytree(root / spec.name / "changelog", tmp_path / "earlier")
     write(source, FILES[1], MORE, first=1)
-    run(spark, spec, str(root))
+    run(LOCAL, spec, str(root))
     before = table(spark, root, spec, "changelog")
     shutil.rmtree(root / spec.name / "changelog")
     shutil.copytree(tmp_path / "earlier", root / spec.name / "changelog")
     shutil.rmtree(root / spec.name / "quarantine")
     with pytest.raises(TableMismatchError, match="'ebbtide repair'"):
-        run(spark, spec, str(root))
+        run(LOCAL, spec, str(root))
     planned = repairing.plan(spark, spec, str(root))
     assert [loss.partition(";")[0] for loss in planned.losses] == [
         "changelog: put back from step 2 to step 1",
@@ -382,4 +382,4 @@ def test_changelog_that_was_put_back_is_brought_to_all_steps_and_lost_bad_record
     assert facts.cause.notes == planned.losses
     after = table(spark, root, spec, "changelog")
     assert sorted(after, key=repr) == sorted(before, key=repr)
-    assert run(spark, spec, str(root)).steps == []
+    assert run(LOCAL, spec, str(root)).steps == []

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 from judging import verdict_of
-from spark_support import change, plain_spec, sink, table, write
+from spark_support import LOCAL, change, plain_spec, sink, table, write
 
 from ebbtide.errors import HistoryGoneError, SpecChangedError
 from ebbtide.inspect.status import status
@@ -31,7 +31,7 @@ MODES = {
 
 def made(spark, folder, mode):
     spec = plain_spec(write(folder / "in", *FILES), **MODES[mode])
-    run(spark, spec, str(folder / "root"))
+    run(LOCAL, spec, str(folder / "root"))
     return spec
 
 
@@ -62,7 +62,7 @@ def test_all_tables_go_back_together_and_forward_again(spark, tmp_path, mode):
         assert len(table(spark, root, spec, "changelog")) == 2
     found = status(spec, str(root))
     assert (found.step, found.records, found.quarantined) == (last + 1, 2, 0)
-    steps = run(spark, spec, str(root)).steps
+    steps = run(LOCAL, spec, str(root)).steps
     assert [step.step for step in steps if step.kind == "batch"] == [last + 2, last + 3]
     assert rows(spark, root, spec) == LAST[mode]
     assert bad(spark, root, spec) == [b"{", b"["]
@@ -88,7 +88,7 @@ def test_rewind_that_died_after_its_decision_is_finished_by_the_next_run(spark, 
             patch.setattr(owner, "restore_stage", killed)
             with pytest.raises(InterruptedError):
                 rewinding.apply(spark, spec, str(root), 2)
-        run(spark, spec, str(root))
+        run(LOCAL, spec, str(root))
         assert rows(spark, root, spec) == LAST["every"]
         assert bad(spark, root, spec) == [b"{", b"["]
 

@@ -10,7 +10,7 @@ import pytest
 from folding import FoldedAtRandom, spec_at_random, steps_at_random, told
 from judging import verdict_of
 from pyspark.sql import functions as F
-from spark_support import change, plain_spec, write
+from spark_support import LOCAL, change, plain_spec, write
 
 from ebbtide.delta.joining import commit_joined
 from ebbtide.ledger.puts import puts_of
@@ -41,7 +41,7 @@ def made(spark, tmp_path_factory):
     """Plan of a run by sequence; copied before they are broken."""
     home = tmp_path_factory.mktemp("rules")
     spec = plain_spec(write(home / "in", *STEPS), order=BY_SEQ, ttl="1d")
-    run(spark, spec, str(home / "root"))
+    run(LOCAL, spec, str(home / "root"))
     return home, spec
 
 
@@ -69,7 +69,7 @@ def test_arrival_mode_passes_ordering_before_and_after_compaction(spark, tmp_pat
     lines = [change("+I", 1, "a", 1), change("+I", 1, "b", 2), change("-D", 1, "b", 2).replace('"n": 2', '"n": 3')]
     spec = plain_spec(write(tmp_path / "in", lines[:2], lines[2:]), ttl="1d")
     root = str(tmp_path / "root")
-    run(spark, spec, root)
+    run(LOCAL, spec, root)
     assert set(judge(spark, Plan.under(root, spec), "ordering").values()) == {0}
     maintain(spark, spec, root, "compaction")
     assert set(judge(spark, Plan.under(root, spec), "ordering").values()) == {0}
@@ -102,7 +102,7 @@ def test_note_that_a_fold_leaves_beside_an_older_decision_keeps_ordering(spark, 
     steps = [change("+I", 1, "a", 1)], [change("+U", 1, "B", 2)], [change("+U", 1, "b", 2)]
     spec = plain_spec(write(tmp_path / "in", *steps), order=BY_SEQ)
     root = str(tmp_path / "root")
-    run(spark, spec, root)
+    run(LOCAL, spec, root)
     tables = Plan.under(root, spec)
     with stepping(spark, tables) as stepper:
         state = stepper.newest()
@@ -185,7 +185,7 @@ def test_newest_event_is_held_to_what_the_spec_allows(spark, tables):
 @pytest.mark.grid
 def test_share_of_bad_records_is_judged_over_all_steps_and_expiry_needs_a_ttl(spark, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), change("+I", 2, "b", 2), "not JSON"]))
-    run(spark, spec, str(tmp_path / "root"))
+    run(LOCAL, spec, str(tmp_path / "root"))
     for rate, broken in [(0.25, 1), (0.5, 0)]:
         allowing = spec.model_copy(update={"checks": ChecksConfig(max_quarantine_rate=rate)})
         tables = Plan.under(str(tmp_path / "root"), allowing)

@@ -3,7 +3,7 @@
 import os
 
 from deltalake import DeltaTable
-from spark_support import change, plain_spec, sink, write
+from spark_support import LOCAL, change, plain_spec, sink, write
 
 from ebbtide.delta import log
 from ebbtide.delta.checkpoints import trim_log
@@ -17,7 +17,7 @@ def test_vacuum_deletes_what_no_version_needs_and_the_pipeline_goes_on(spark, tm
     root, source = str(tmp_path / "root"), tmp_path / "in"
     spec = plain_spec(source, order={"sequence": ["seq"]})
     write(source, [change("+I", n, "a", n) for n in range(9)], [change("+U", n, "b", 9 + n) for n in range(5)])
-    run(spark, spec, root)
+    run(LOCAL, spec, root)
     maintain(spark, spec, root, "compaction")
     home = tmp_path / "root" / spec.name
     (home / "sink" / "part-of-a-step-that-died.parquet").write_bytes(b"x")
@@ -48,7 +48,7 @@ def test_vacuum_deletes_what_no_version_needs_and_the_pipeline_goes_on(spark, tm
         assert len(log.versions(str(home / name))) <= 2
     assert sink(spark, tmp_path / "root", spec) == before
     write(source, [change("+U", 1, "c", 99)], first=2)
-    assert [step.step for step in run(spark, spec, root).steps] == [4]
+    assert [step.step for step in run(LOCAL, spec, root).steps] == [4]
     assert {row["v"] for row in sink(spark, tmp_path / "root", spec) if row["id"] == 1} == {"c"}
     assert maintain(spark, spec, root, "cleanup").text().endswith("found nothing to do; 9 entries.")
 
@@ -72,7 +72,7 @@ def test_status_sums_up_without_reading_all_steps(spark, tmp_path, monkeypatch):
 
     source = write(tmp_path / "in", *([change("+I", n, "a", n), "{"] for n in range(4)))
     spec = plain_spec(source)
-    run(spark, spec, str(tmp_path))
+    run(LOCAL, spec, str(tmp_path))
     monkeypatch.setattr(inspecting, "LOOK_BACK", 1)
     found = inspecting.status(spec, str(tmp_path))
     assert (found.records, found.quarantined) == (8, 4)

@@ -1,7 +1,4 @@
-"""Runs, maintenance and all, without a JVM: the driver and its `Stepper` themselves, over a stream that keeps Spark's checkpoint.
-
-Steps of a few records are made in the driver, so that of Spark nothing is asked but the batches.
-"""
+"""Runs, maintenance and all, without a JVM (`ebbtide.runtime.local`), at times that do not depend on when a test runs."""
 
 from __future__ import annotations
 

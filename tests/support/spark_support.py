@@ -9,9 +9,11 @@ from pyspark.sql import SparkSession
 from reference import canonical_rows, differences
 from support import SHOP, lines_of
 
-from ebbtide import Pipeline, UpsertPipeline
+from ebbtide import Pipeline, UpsertPipeline, local_session
 
 PROJECT = Path(__file__).resolve().parents[2]
+LOCAL = local_session()
+"""For runs that only make what a test then looks at with Spark."""
 PLAIN = {"type": "plain", "position": ["p", "n"]}
 
 
