@@ -23,7 +23,7 @@ from ebbtide.runtime.kinds import source_of
 from ebbtide.sources import listing
 from ebbtide.sources.positioned import matching
 from ebbtide.spec.ddl import parse_ddl, type_ddl
-from ebbtide.spec.pipeline import project_of
+from ebbtide.spec.reading import project_of
 from ebbtide.spec.several import UpsertPipelines
 from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.sql.catalog import Catalog

@@ -21,7 +21,6 @@ from ebbtide.runtime.clock import system_clock
 from ebbtide.runtime.progress import RunSummary
 from ebbtide.runtime.remarks import remarks
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.spec.view import MaterializedView
 
 UNMATCHED = (
     "{}: {} matched no row. Where a Postgres table has no REPLICA IDENTITY FULL, its deletes tell the key "
@@ -112,7 +111,7 @@ def refuse_following_views(located: list[Located]) -> None:
     Raises:
         ConfigError: there is one.
     """
-    views = [spec.name for _, spec in located if isinstance(spec, MaterializedView)]
+    views = [spec.name for _, spec in located if spec.is_view]
     if views:
         raise ConfigError.of(
             "A materialized view is not followed: its refresh says when it is run.",

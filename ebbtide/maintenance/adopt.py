@@ -37,7 +37,6 @@ from ebbtide.runtime.refusals import refuse_changed_spec
 from ebbtide.runtime.stage import Staged
 from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.spec.view import MaterializedView
 from ebbtide.state_table.columns import columns, numbered, spark_schema
 from ebbtide.state_table.staged import Stager
 from ebbtide.state_table.staging import to_json
@@ -226,7 +225,7 @@ def _adoptable(spark: SparkSession, tables: Plan) -> DataFrame:
             f"The sink of '{spec.name}' is a function's output: its rows say nothing of the state.",
             allowed="an upsert pipeline",
         )
-    if isinstance(spec, MaterializedView):
+    if spec.is_view:
         raise AdoptionError.of(
             f"'{spec.name}' is a materialized view: its rows follow from its query.",
             allowed="an upsert pipeline",

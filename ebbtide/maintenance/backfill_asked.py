@@ -15,7 +15,6 @@ from ebbtide.paths import join, read_bytes
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.positioned import SourceStart
-from ebbtide.spec.view import MaterializedView
 
 ASKED = "asked.json"
 """What the backfill was asked to be, beside its tables."""
@@ -123,7 +122,7 @@ def is_swapped(tables: Plan, last: StepFacts, asked: Asked | None) -> bool:
 def refuse_unfit(tables: Plan) -> None:
     """Refuse what cannot be built beside itself."""
     spec = tables.spec
-    if isinstance(spec, MaterializedView):
+    if spec.is_view:
         raise BackfillError.of(
             f"'{spec.name}' is a materialized view: it has no source to read again.",
             next_step="Run 'ebbtide refresh' to compute it whole.",

@@ -6,7 +6,6 @@ from pydantic import Field
 
 from ebbtide.maintenance.operation import Context, Operation, Report
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.spec.view import MaterializedView
 
 BEGIN = "Where to begin to read: earliest, or of a topic a time, 2026-01-31T12:00:00, or offsets, 0=12,1=40."
 RATE = "Records a second at most. Default: as the spec says."
@@ -20,7 +19,7 @@ class _Backfill(Operation):
 
     def fits(self, spec: Pipeline) -> bool:
         """Return whether the pipeline reads a source of its own."""
-        return not isinstance(spec, MaterializedView)
+        return not spec.is_view
 
 
 class Start(_Backfill):

@@ -16,13 +16,14 @@ from pyspark.sql import SparkSession
 from ebbtide.amounts import amount
 from ebbtide.delta import log
 from ebbtide.errors import BackfillError
-from ebbtide.ledger.facts import Cause, StepFacts
+from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.maintenance.backfill_asked import asked_of, beside_of, is_swapped, refuse_other_columns, refuse_unfit
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.operation import Report
-from ebbtide.model.decision import Decision, Replace, Source
+from ebbtide.model.decision import Replace
 from ebbtide.runtime import driver, swap
+from ebbtide.runtime.beginning import begun_elsewhere
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
@@ -163,22 +164,15 @@ def _facts(stepper: Stepper, taken: Stepper, wall_ms: int) -> StepFacts:
     last = taken.last
     if last is None:
         raise LookupError("the backfill has made no step")
-    stepper.lease.renew_incarnation()
     versions = _versions(taken.plan)
     incarnation = taken.lease.facts.incarnation
     replaces = {name: Replace(incarnation, versions.get(name)) for name in BESIDE_STATE}
     paused_ms = stepper.lease.seen.paused_until(wall_ms)
     clock = replace(last.frontier.clock, paused_ms=paused_ms)
     source = stepper.source_begun(taken.position, taken.source_start).model_copy(update={"path": taken.source_path})
-    facts = stepper.facts(
-        Cause(what="swap"),
-        decision=Decision(tables=replaces, source=Source.BEGIN),
-        source=source,
-        frontier=last.frontier.model_copy(update={"clock": clock}),
-    )
+    frontier = last.frontier.model_copy(update={"clock": clock})
     as_taken = {"pending_key_changes": last.state.pending_key_changes, "evolved": dict(taken.plan.evolved)}
-    number = 1 + max(stepper.last_number, taken.last_number)
-    return facts.with_state(as_taken).model_copy(update={"step": number})
+    return begun_elsewhere(stepper, "swap", replaces, source, frontier, as_taken, after=taken.last_number)
 
 
 def _versions(plan: Plan) -> dict[str, int]:

@@ -44,7 +44,6 @@ from ebbtide.runtime.step import Stepper
 from ebbtide.sinks.quarantine import Selection
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.upsert import UpsertPipeline
-from ebbtide.spec.view import MaterializedView
 
 WHY_NOT = {
     TOO_LARGE: "only its head was kept; it needs a mended record",
@@ -252,7 +251,7 @@ def _attempt(
     selection: Selection,
     mended: Mended | None,
 ) -> Redecoded:
-    if isinstance(tables.spec, MaterializedView):
+    if tables.spec.is_view:
         raise ConfigError.of(
             f"'{tables.spec.name}' is a materialized view: its bad rows are no records.",
             next_step="Correct its query, or the rows of its tables; 'ebbtide quarantine drop' forgets them.",

@@ -18,12 +18,13 @@ from ebbtide.delta import log
 from ebbtide.delta.restoring import restoring
 from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.errors import HistoryGoneError, SpecChangedError
-from ebbtide.ledger.facts import Cause, StepFacts
+from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.operation import Report
-from ebbtide.model.decision import Decision, Restore, Source
+from ebbtide.model.decision import Restore
 from ebbtide.runtime.abilities import refuse_action
+from ebbtide.runtime.beginning import begun_elsewhere
 from ebbtide.runtime.belonging import refuse_other_tables
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
@@ -67,17 +68,10 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Repor
 def _facts(stepper: Stepper, target: _Target) -> StepFacts:
     """Make the facts of the step that goes back; it mints a new incarnation."""
     earlier = target.facts
-    stepper.lease.renew_incarnation()
     restores = {name: Restore(version, changes_rows=True) for name, version in target.versions.items()}
-    facts = stepper.facts(
-        Cause(what="rewind"),
-        decision=Decision(tables=restores, source=Source.BEGIN),
-        source=stepper.source_begun(earlier.source.position, earlier.source.start),
-        frontier=earlier.frontier,
-    )
-    number = 1 + stepper.last_number
-    is_pending = earlier.state.pending_key_changes
-    return facts.with_state({"pending_key_changes": is_pending}).model_copy(update={"step": number})
+    source = stepper.source_begun(earlier.source.position, earlier.source.start)
+    is_pending = {"pending_key_changes": earlier.state.pending_key_changes}
+    return begun_elsewhere(stepper, "rewind", restores, source, earlier.frontier, is_pending)
 
 
 def can_go_back(stepper: Stepper, to_step: int) -> bool:

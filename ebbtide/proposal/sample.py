@@ -16,7 +16,7 @@ from ebbtide.formats.format import BadRecordError, Json
 from ebbtide.formats.parsing import parse_exactly
 from ebbtide.redaction import printable
 from ebbtide.spec.kafka import KafkaSource
-from ebbtide.spec.pipeline import explained
+from ebbtide.spec.reading import explained
 
 _ENVELOPE = {"topic", "partition", "offset", "value"}
 """Fields of a line that holds a Kafka record."""

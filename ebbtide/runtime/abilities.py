@@ -6,7 +6,6 @@ from ebbtide.errors import ConfigError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.decision import Action, Apply, Clear, Restore
 from ebbtide.runtime.plan import Plan
-from ebbtide.spec.view import MaterializedView
 
 PERFORMABLE = (Apply, Clear, Restore)
 """The actions that a sink may perform that is no Delta table; the others compare it with the state, or rewrite its files."""
@@ -70,7 +69,7 @@ def refuse_unfit_sink(plan: Plan) -> None:
     if plan.sink_log is not None:
         return
     needs = []
-    if isinstance(plan.spec, MaterializedView):
+    if plan.spec.is_view:
         needs.append("a materialized view")
     if plan.spec.expires_live:
         needs.append("ttl.expire_live: true")

@@ -10,7 +10,8 @@ from ebbtide.errors import SchemaDriftError
 from ebbtide.formats.inference import agreed
 from ebbtide.model.step import BatchSummary
 from ebbtide.spec.ddl import as_compared, is_column_name
-from ebbtide.spec.pipeline import RESERVED_COLUMNS, Pipeline
+from ebbtide.spec.fitting import RESERVED_COLUMNS
+from ebbtide.spec.pipeline import Pipeline
 
 REASONS = ("unknown_column", "wrong_type", "missing_column")
 """Reasons of bad records that do not fit the schema."""

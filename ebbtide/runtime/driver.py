@@ -11,15 +11,15 @@ from pyspark.sql import SparkSession
 
 from ebbtide.delta import log
 from ebbtide.errors import LeaseAskedError, LeaseHeldError, PausedError, QuarantineThresholdError, Transient
-from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.pauses import refuse_paused, wait_until_resumed
 from ebbtide.ledger.requests import Requests
 from ebbtide.ledger.tables import BESIDE_STATE
-from ebbtide.model.decision import Clear, Decision, Source
+from ebbtide.model.decision import Clear
 from ebbtide.model.durations import to_ms
 from ebbtide.model.step import reset_frontier
 from ebbtide.paths import delete, move_aside
+from ebbtide.runtime.beginning import begun_elsewhere
 from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_misfits, refuse_others_sink
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.following import Faults, Following, GoingOn
@@ -39,7 +39,6 @@ from ebbtide.runtime.stream import Stream
 from ebbtide.runtime.unused import drop_unused_of_another_spec
 from ebbtide.sources.source import Discovery, n_places
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.spec.view import MaterializedView
 
 MOST_HELD = 10
 """How long a run that goes on waits for a lease that another process took without a request, in `lease_ttl`s."""
@@ -151,13 +150,10 @@ def reset(stepper: Stepper, clock_ms: int, lost: str | None) -> None:
         clock_ms: The time, epoch ms.
         lost: What cannot be read again, where a user accepted that.
     """
-    stepper.lease.renew_incarnation()
     frontier = reset_frontier(stepper.next_clock(clock_ms))
     source = stepper.source_begun(position=None, start=None).model_copy(update={"lost": lost})
-    cleared = Decision(tables={name: Clear() for name in BESIDE_STATE}, source=Source.BEGIN)
-    facts = stepper.facts(Cause(what="reset"), decision=cleared, source=source, frontier=frontier)
-    number = 1 + stepper.last_number  # over all incarnations: a state may have been lost
-    facts = facts.with_state({"pending_key_changes": False}).model_copy(update={"step": number})
+    cleared = {name: Clear() for name in BESIDE_STATE}
+    facts = begun_elsewhere(stepper, "reset", cleared, source, frontier, {"pending_key_changes": False})
     stepper.commit(facts, stepper.plan.state.emptied(stepper.found()))
 
 
@@ -307,7 +303,7 @@ class _Run:
 
         Not of a view, whose only step would be computed twice.
         """
-        if isinstance(self.spec, MaterializedView):
+        if self.spec.is_view:
             return
         self.on_phase(Phase(self.spec.name, "trying the first step"))
         delete(plan.rehearsal)

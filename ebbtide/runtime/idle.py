@@ -23,7 +23,6 @@ from ebbtide.runtime.progress import RunSummary
 from ebbtide.runtime.unused import has_unused_of_spec
 from ebbtide.sources.source import Discovery
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.spec.view import MaterializedView
 from ebbtide.state_table.layout import ROW, files_noted, may_hold_expired, newest_step, rows_of
 
 MOST_FILES = 1_000
@@ -92,7 +91,7 @@ def _idle_before_first_step(plan: Plan, turn: LedgerFacts | None, state: Snapsho
     """
     refuse_misfits_at_rest(plan, OwnTables(plan), Head(state.version, None), state)
     spec = plan.spec
-    asks_spark = spec.has_transform or isinstance(spec, MaterializedView)
+    asks_spark = spec.has_transform or spec.is_view
     is_at_rest = _is_free(plan) and not plan.checkpoint.is_open and has_unused_of_spec(plan)
     if asks_spark or not is_at_rest:
         return None

@@ -18,7 +18,6 @@ from ebbtide.runtime.batches import Query
 from ebbtide.runtime.clock import Clock
 from ebbtide.sources.source import BatchPlanner
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.spec.view import MaterializedView
 from ebbtide.tasks import LocalSession
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def refuse_spark_only(spec: Pipeline) -> None:
         ConfigError: it is a materialized view, has a transform, or has a sink that Spark writes.
     """
     reasons = {
-        "a materialized view, whose query is Spark's": isinstance(spec, MaterializedView),
+        "a materialized view, whose query is Spark's": spec.is_view,
         "a transform, which Spark evaluates": spec.has_transform,
         "a sink that Spark writes (sink.write: merge)": spec.spark_makes_sink,
     }

@@ -32,7 +32,6 @@ from ebbtide.runtime.stage import Staged, stage, stage_view
 from ebbtide.runtime.step import Stepper
 from ebbtide.sources.source import Part, Position, begun_at, n_places
 from ebbtide.spec.ddl import ddl_of
-from ebbtide.spec.view import MaterializedView
 from ebbtide.state_table.staging import Staging
 
 
@@ -365,7 +364,7 @@ def _stage(stepper: Stepper, reading: _Reading, clock: Reading) -> Staged:
     spark = reading.frame.sparkSession
     offsets = reading.offsets
     folder = join(plan.at("staged"), str(number))
-    if isinstance(plan.spec, MaterializedView):
+    if plan.spec.is_view:
         last = stepper.last.frontier.view if stepper.last else None
         to = ViewPosition.read(offsets.source, plan.checkpoint.path)
         return stage_view(plan, spark, ViewStaging(last, to, folder, number, clock.wall_ms))

@@ -19,7 +19,6 @@ from ebbtide.runtime.abilities import refuse_action, refuse_unfit_sink
 from ebbtide.runtime.belonging import refuse_lost_ledger
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
-from ebbtide.spec.view import MaterializedView
 from ebbtide.state_table.layout import FileSizes
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def lost_by_refresh(plan: Plan, stepper: Stepper, *, accepts: bool) -> str | Non
     source = plan.spec.identity.get("source")
     is_same_source = last is not None and last.state.spec.get("source") == source
     span = stepper.source_span if is_same_source else None
-    has_parts = is_same_source and span is None and not isinstance(plan.spec, MaterializedView)
+    has_parts = is_same_source and span is None and not plan.spec.is_view
     read: FileSizes = {}
     unknown = None
     if has_parts:

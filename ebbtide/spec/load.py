@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ebbtide.errors import ConfigError
-from ebbtide.spec.pipeline import Pipeline, read_document
+from ebbtide.spec.pipeline import Pipeline
+from ebbtide.spec.reading import read_document
 from ebbtide.spec.several import UpsertPipelines
 from ebbtide.spec.stateful import StatefulPipeline
 from ebbtide.spec.upsert import UpsertPipeline

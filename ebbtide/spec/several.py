@@ -9,9 +9,10 @@ from typing import Annotated, Any, Self
 from pydantic import Field, ValidationError, WithJsonSchema, field_validator, model_validator
 
 from ebbtide.errors import ConfigError
+from ebbtide.spec.fields import NAME
 from ebbtide.spec.kafka import KafkaSource
 from ebbtide.spec.parts import Name, SpecPart, refuse
-from ebbtide.spec.pipeline import NAME, explained, field_path, project_of, read_document
+from ebbtide.spec.reading import explained, field_path, project_of, read_document
 from ebbtide.spec.row_functions import make_importable
 from ebbtide.spec.upsert import UpsertPipeline
 

@@ -21,8 +21,9 @@ from ebbtide.model.ttl import StateTtlConfig, Ttl
 from ebbtide.operators.stateful.store import StateSpec
 from ebbtide.redaction import is_credential, printable
 from ebbtide.spec.ddl import TableSchema, as_compared, is_exact, parse_ddl
+from ebbtide.spec.fitting import RESERVED_COLUMNS
 from ebbtide.spec.parts import refuse
-from ebbtide.spec.pipeline import RESERVED_COLUMNS, Pipeline
+from ebbtide.spec.pipeline import Pipeline
 
 FUNCTION_PARTS = ("function", "options", "kinds")
 """Parts of the identity that say what is made of a row: under others state and sink stay, and rows that come are taken otherwise."""

@@ -14,8 +14,9 @@ from ebbtide.model.sequences import LOG_POSITIONS, LOG_SEQUENCES, is_log_positio
 from ebbtide.model.ttl import CleanupConfig, ExpiryClock, StateTtlConfig, StateVisibility, Ttl, UpdateType
 from ebbtide.operators.arrival.rules import Emission, Keep, OnExpire
 from ebbtide.spec.ddl import TableSchema, as_compared, is_exact
+from ebbtide.spec.fitting import RESERVED_COLUMNS
 from ebbtide.spec.parts import DebeziumFormat, SpecPart, refuse
-from ebbtide.spec.pipeline import RESERVED_COLUMNS, Pipeline
+from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.transform import Transform
 
 

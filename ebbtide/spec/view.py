@@ -13,8 +13,9 @@ from ebbtide.model.durations import PositiveDuration, format_duration
 from ebbtide.model.sequences import STEP
 from ebbtide.model.ttl import StateTtlConfig, Ttl
 from ebbtide.spec.ddl import has_map
+from ebbtide.spec.fields import NAME
 from ebbtide.spec.parts import PlainFormat, SpecPart, refuse
-from ebbtide.spec.pipeline import NAME, Pipeline
+from ebbtide.spec.pipeline import Pipeline
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
@@ -128,6 +129,11 @@ class MaterializedView(Pipeline):
         refuse("schedules.stream", [self.schedules.stream] if is_scheduled else [], "none: refresh says when")
         refuse("columns.renamed_from", list(self.renamed.values()), "none: a view is computed again")
         return self
+
+    @property
+    def is_view(self) -> bool:
+        """See `Traits`."""
+        return True
 
     @property
     def sequence(self) -> tuple[str, ...]:

@@ -18,8 +18,9 @@ import yaml
 from ebbtide import MaterializedView, Pipeline
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.paths import replace_bytes
+from ebbtide.spec.fields import NAME
 from ebbtide.spec.load import KINDS, is_several, load_each, names_in
-from ebbtide.spec.pipeline import NAME, read_document
+from ebbtide.spec.reading import read_document
 from ebbtide.sql.statements import IfThere, ObjectKind
 
 DEFAULT_CATALOG = "default"

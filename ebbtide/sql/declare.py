@@ -18,7 +18,7 @@ from ebbtide.errors import ConfigError, SqlError
 from ebbtide.paths import resolve
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import parse_ddl
-from ebbtide.spec.pipeline import project_of
+from ebbtide.spec.reading import project_of
 from ebbtide.spec.row_functions import TARGET, RowFunction, UnfitFunctionError, make_importable, refuse_own_name
 from ebbtide.sql import statements as ast
 from ebbtide.sql.catalog import (

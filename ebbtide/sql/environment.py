@@ -24,7 +24,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Val
 
 from ebbtide.errors import ConfigError
 from ebbtide.paths import refuse_unusable
-from ebbtide.spec.pipeline import NAME
+from ebbtide.spec.fields import NAME
 from ebbtide.sql.catalog import DEFAULT_CATALOG, Catalog, Declared, DeclaredKind, as_set
 
 Texts = dict[Annotated[str, BeforeValidator(as_set)], Annotated[str, BeforeValidator(as_set)]]

@@ -16,7 +16,7 @@ from ebbtide import MaterializedView, status
 from ebbtide.errors import EbbtideError, SqlError
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import ddl_of, parse_ddl, type_ddl
-from ebbtide.spec.pipeline import read_document
+from ebbtide.spec.reading import read_document
 from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Entry, Filled, Part
 from ebbtide.sql.options import flattened
 from ebbtide.sql.reference import KEYWORDS, SETTINGS

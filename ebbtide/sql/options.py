@@ -18,7 +18,7 @@ from ebbtide.errors import ConfigError, SqlError
 from ebbtide.redaction import REFERENCE, is_credential
 from ebbtide.spec.kafka import KafkaSource
 from ebbtide.spec.parts import FileSource
-from ebbtide.spec.pipeline import field_path
+from ebbtide.spec.reading import field_path
 from ebbtide.sql.statements import Options
 
 SEQUENCE = "sequence"

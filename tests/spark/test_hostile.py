@@ -23,7 +23,7 @@ from ebbtide.redaction import has_unseen
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import DELTA_REFUSES, as_compared, parse_ddl
-from ebbtide.spec.pipeline import RESERVED_COLUMNS
+from ebbtide.spec.fitting import RESERVED_COLUMNS
 
 PLANTED = "planted@example.org"
 KEY_TYPES = {

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from certificates import Authority
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -233,6 +233,7 @@ class Broker:
     def create(self, topic: str, partitions: int = 1, **config: str) -> None:
         named = {name.replace("_", "."): value for name, value in config.items()}
         self._create(NewTopic(topic, partitions, 1, config=named))
+        self._wait_for(topic, partitions)
 
     def create_on(self, topic: str, *brokers: int) -> None:
         """Make a topic with a partition on each of some brokers."""
@@ -242,9 +243,22 @@ class Broker:
         [made] = self.admin.create_topics([topic]).values()
         made.result(30)
 
+    def _wait_for(self, topic: str, n_partitions: int) -> None:
+        """Wait until the broker describes a topic as it was asked for: it answers a request before all of it knows."""
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            with contextlib.suppress(KafkaException):
+                [described] = self.admin.describe_topics(TopicCollection([topic])).values()
+                partitions = described.result(10).partitions
+                if len(partitions) == n_partitions and all(partition.leader for partition in partitions):
+                    return
+            time.sleep(0.05)
+        raise TimeoutError(f"topic {topic} has no {n_partitions} partitions with leaders")
+
     def add_partition(self, topic: str, total: int) -> None:
         [added] = self.admin.create_partitions([NewPartitions(topic, total)]).values()
         added.result(30)
+        self._wait_for(topic, total)
 
     def delete(self, topic: str) -> None:
         [gone] = self.admin.delete_topics([topic]).values()

@@ -1,0 +1,86 @@
+"""Reads the file of a spec, and says where in it an error is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from ebbtide.errors import ConfigError
+from ebbtide.redaction import is_credential
+from ebbtide.spec.extensions import BUILT_IN, FORMATS, OTHER, SINKS, SOURCES
+
+_CHOSEN = {
+    (part, tag)
+    for part, group in (("source", SOURCES), ("format", FORMATS), ("sink", SINKS))
+    for tag in (*BUILT_IN[group], OTHER)
+}
+"""How the location of an error begins in a part whose model was chosen by its tag."""
+
+
+def read_document(location: str | Path) -> tuple[Path, dict[str, Any]]:
+    """Read a `defs.yaml`, or that in a folder; return its path and what it says.
+
+    Raises:
+        ConfigError: no such file, or not YAML.
+    """
+    path = Path(location)
+    path = path / "defs.yaml" if path.is_dir() else path
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        why = " ".join(str(error).split())
+        raise ConfigError.of(
+            f"The spec '{path}' cannot be read: {why}.", allowed="a defs.yaml, or a folder with one"
+        ) from error
+    return path, document if isinstance(document, dict) else {}
+
+
+def project_of(path: Path) -> Path:
+    """Return the nearest folder above a spec with a pyproject.toml, else the spec's own."""
+    spec = path.resolve()
+    for folder in (spec, *spec.parents):
+        project_file = folder / "pyproject.toml"
+        if project_file.exists():
+            return folder
+    return spec if spec.is_dir() else spec.parent
+
+
+def explained(
+    error: ValidationError,
+    place_of: Callable[[tuple[str, ...]], tuple[str, ...]] = lambda names: names,
+) -> str:
+    """Return the field and the fault of each error, with the value that was got unless the message has it.
+
+    Args:
+        error: Of a spec.
+        place_of: Where the file has a field.
+    """
+    lines: dict[str, None] = {}
+    for details in error.errors(include_url=False):
+        names = place_of(field_path(details["loc"]))
+        field = ".".join(names)
+        message = details["msg"].removeprefix("Value error, ")
+        message = message.removeprefix(f"{names[-1]}: ") if names else message
+        is_secret = any(map(is_credential, names))
+        got = ""
+        if field and not is_secret and "got" not in message.lower():
+            got = f", got {details['input']!r}"
+        place = f"{field}: " if field else ""
+        lines[f"{place}{message}{got[:120]}"] = None
+    return "; ".join(lines) + "."
+
+
+def field_path(location: tuple[int | str, ...]) -> tuple[str, ...]:
+    """Return the names that lead to the field of an error, without the tag by which a part's model was chosen.
+
+    Example:
+        >>> field_path(("source", "kafka", "topic"))
+        ('source', 'topic')
+    """
+    names = tuple(map(str, location))
+    chosen = names[:2]
+    return (names[0], *names[2:]) if chosen in _CHOSEN else names

@@ -1,0 +1,84 @@
+"""What distinguishes the kinds of pipelines, as answers that the other rooms ask for: none of them asks for the kind itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ebbtide.model.changelog import RowKind
+from ebbtide.model.ttl import StateTtlConfig
+from ebbtide.spec.parts import SpecPart
+
+
+class Traits(SpecPart):
+    """The answers of a pipeline that nothing special is true of; each kind gives its own where they differ."""
+
+    @property
+    def is_view(self) -> bool:
+        """Whether its rows are those of a query over tables, so that it reads no changelog."""
+        return False
+
+    @property
+    def sequence(self) -> tuple[str, ...]:
+        """The columns that order changes; none: they apply in order of arrival."""
+        return ()
+
+    @property
+    def ttls(self) -> Mapping[str | None, StateTtlConfig]:
+        """Name of a state, None for the only one, to its time to live; of those that expire."""
+        return {}
+
+    @property
+    def expires_live(self) -> bool:
+        """Whether the sink's row stands in for an entry that has expired."""
+        return False
+
+    @property
+    def selects_changes(self) -> bool:
+        """Whether a transform applies to each change, before it is decided on."""
+        return False
+
+    @property
+    def selects_rows(self) -> bool:
+        """Whether a transform applies to each row that was decided."""
+        return False
+
+    @property
+    def knows_keys(self) -> bool:
+        """Whether the state tells which keys of the source have a row."""
+        return False
+
+    @property
+    def emits_every(self) -> bool:
+        """Whether what each record emits is appended to a changelog table."""
+        return False
+
+    @property
+    def leaves_orphans(self) -> bool:
+        """Whether rows may stay in the sink that the state forgets."""
+        return False
+
+    @property
+    def kinds_taken(self) -> frozenset[RowKind]:
+        """Kinds of changes that are not skipped."""
+        return frozenset(RowKind)
+
+    @property
+    def takes_truncate(self) -> bool:
+        """Whether a TRUNCATE can be applied."""
+        return True
+
+    @property
+    def retracts(self) -> bool:
+        """Whether an update must come as a retraction and an addition."""
+        return False
+
+    @property
+    def migrates(self) -> frozenset[str]:
+        """Parts of `identity` that a migration can change."""
+        return frozenset({"ttl"})
+
+    @classmethod
+    def imports(cls, attributes: Mapping[str, Any]) -> bool:
+        """Return whether a spec names functions of its project."""
+        return False
