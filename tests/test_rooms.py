@@ -272,3 +272,40 @@ def test_environment_is_read_by_what_belongs_to_the_machine_only():
         "object_store/bucket.py",
         "sources/kafka/client.py",
     }
+
+
+MOST_LINES, MOST_LINES_OF_CLASS, MOST_FIELDS = 450, 250, 12
+WIDE = {"_Asked", "Status", "BatchSummary", "StepProgress"}
+"""Dataclasses with more fields than that; no further one is allowed."""
+
+
+def too_large(path):
+    """Yield what of a module is larger than it may be."""
+    text = path.read_text(encoding="utf-8")
+    if len(text.splitlines()) > MOST_LINES:
+        yield path.name
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        if node.end_lineno - node.lineno >= MOST_LINES_OF_CLASS:
+            yield node.name
+        is_dataclass = any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
+        fields = [inner for inner in node.body if isinstance(inner, ast.AnnAssign)]
+        if is_dataclass and len(fields) > MOST_FIELDS and node.name not in WIDE:
+            yield node.name
+
+
+def test_modules_classes_and_dataclasses_are_not_too_large():
+    found = {str(path.relative_to(ROOT)): list(too_large(path)) for path in sorted((ROOT / "ebbtide").rglob("*.py"))}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+def test_wide_dataclasses_are_still_wide():
+    names = {
+        node.name
+        for path in (ROOT / "ebbtide").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+        and len([inner for inner in node.body if isinstance(inner, ast.AnnAssign)]) > MOST_FIELDS
+    }
+    assert names >= WIDE

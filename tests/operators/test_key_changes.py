@@ -12,7 +12,9 @@ from ebbtide.model.sequences import OP_DELETE, OP_SNAPSHOT, OP_UPSERT, UNKNOWN
 from ebbtide.operators.sequence.log import STORED, Event, Kept, KeyChange, Known, play
 from ebbtide.testing import MemoryPipeline
 
-PIPELINES = pytest.mark.parametrize("kind", [MemoryPipeline, OnlyTouchedKeys])
+WHOLE_STATE = pytest.param(MemoryPipeline, marks=pytest.mark.model)
+"""With all entries at hand; that with the touched ones alone is the harder case."""
+PIPELINES = pytest.mark.parametrize("kind", [WHOLE_STATE, OnlyTouchedKeys])
 SPEC = spec("id BIGINT NOT NULL, notes STRING")
 
 

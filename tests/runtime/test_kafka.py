@@ -169,8 +169,15 @@ def test_shop_table_that_is_followed_equals_the_truth(broker, topic, tmp_path, n
     assert same_as_truth(spec, tmp_path)
 
 
-@pytest.mark.parametrize("follows", [False, True])
-@SHOP_TABLES
+@pytest.mark.parametrize(
+    ("name", "follows"),
+    [
+        ("orders", True),
+        ("order_balances", False),
+        pytest.param("orders", False, marks=pytest.mark.grid),
+        pytest.param("order_balances", True, marks=pytest.mark.grid),
+    ],
+)
 def test_shop_table_whose_run_is_killed_in_a_step_equals_the_truth(broker, topic, tmp_path, name, follows):
     now, *later = evenly(shop_records(name), 2 if follows else 1)
     broker.put(topic, now)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from local_run import SPARK
 from shop_truth import same_as_truth
+from spark_support import cut, shop_lines, shop_spec, write
 from support import plain
 
 from ebbtide import MaterializedView, UpsertPipeline
@@ -48,6 +50,16 @@ def test_refresh_without_java_builds_the_same_table(tmp_path):
     refreshed = ebbtide("refresh", folder, "--yes", root=tmp_path)
     assert refreshed.returncode == 0, refreshed.stderr
     assert same_as_truth(UpsertPipeline.load(folder), tmp_path)
+
+
+def test_orders_in_shuffled_order_equal_the_truth(tmp_path):
+    lines = shop_lines("orders")
+    random.Random(7).shuffle(lines)
+    spec = shop_spec("orders", write(tmp_path / "in", *cut(lines, 8)))
+    summary = driver.run(SPARK, spec, str(tmp_path))
+    assert summary.totals["superseded"] > 1000
+    assert summary.totals["filled"] > 0
+    assert same_as_truth(spec, tmp_path)
 
 
 def test_large_step_is_decided_share_by_share(tmp_path, monkeypatch):

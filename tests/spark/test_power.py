@@ -131,7 +131,7 @@ def torn(pipeline, left):
     return commit
 
 
-@pytest.mark.parametrize("part", [0, 0.5])
+@pytest.mark.parametrize("part", [pytest.param(0, marks=pytest.mark.grid), 0.5])
 def test_commit_of_spark_that_a_cut_has_torn_is_named_and_repaired(pipeline, part):
     commit = torn(pipeline, lambda raw: raw[: int(len(raw) * part)])
     pipeline.put(up(2, 4))

@@ -300,6 +300,7 @@ def copied(forgetful, tmp_path):
     return tmp_path / "root", spec
 
 
+@pytest.mark.grid  # without Spark: tests/maintenance/test_repair_damages.py
 def test_foreign_change_of_rows_that_the_state_has_forgotten_is_repaired(spark, forgetful, tmp_path):
     root, spec = copied(forgetful, tmp_path)
     assert rows(spark, root, spec) == FORGOTTEN

@@ -29,16 +29,6 @@ def test_shop_table_with_redelivery_and_replay_equals_truth(spark, tmp_path, nam
     assert same_as_truth(spark, tmp_path, spec)
 
 
-def test_orders_delivered_in_shuffled_order_equal_truth(spark, tmp_path):
-    lines = shop_lines("orders")
-    random.Random(7).shuffle(lines)
-    spec = shop_spec("orders", write(tmp_path / "in", *cut(lines, 8)))
-    summary = run(spark, spec, str(tmp_path))
-    assert summary.totals["superseded"] > 1000
-    assert summary.totals["filled"] > 0
-    assert same_as_truth(spark, tmp_path, spec)
-
-
 def test_price_list_with_truncate_equals_truth(spark, tmp_path):
     spec = shop_spec("price_list", write(tmp_path / "in", *cut(shop_lines("price_list"), 3)))
     assert run(spark, spec, str(tmp_path)).totals["below_floor"] > 0
