@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from importlib.metadata import entry_points
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from ebbtide.formats.columns import TimeUnit
 from ebbtide.formats.format import Format
@@ -59,13 +59,20 @@ def kind_in(group: str, default: str = "") -> Callable[[Any], str]:
     return kind_of
 
 
+def _of_another_package(group: str) -> dict[str, JsonValue]:
+    """Keep the built-in types out of the JSON schema: a part fits one model of its union alone, which `dg check defs` asks for."""
+    built_in: list[JsonValue] = [*BUILT_IN[group]]
+    return {"not": {"enum": built_in}}
+
+
 class OtherSource(PositionedPart):
     """A source that another package brings along; it is read by position. The other fields are options of its own."""
 
     model_config = ConfigDict(extra="allow")
 
     type: str = Field(
-        description="Name of an entry point of the group 'ebbtide.sources', whose class is the source (docs/extending.md). Required."
+        json_schema_extra=_of_another_package(SOURCES),
+        description="Name of an entry point of the group 'ebbtide.sources', whose class is the source (docs/extending.md). Required.",
     )
 
     @model_validator(mode="after")
@@ -95,7 +102,8 @@ class OtherFormat(FormatPart):
     model_config = ConfigDict(extra="allow")
 
     type: str = Field(
-        description="Name of an entry point of the group 'ebbtide.formats', whose class is the format (docs/extending.md). Required."
+        json_schema_extra=_of_another_package(FORMATS),
+        description="Name of an entry point of the group 'ebbtide.formats', whose class is the format (docs/extending.md). Required.",
     )
     time_units: dict[str, TimeUnit] = Field(
         default_factory=dict, description="Column to what its integers mean: ms, us, ns. Default: us."
@@ -123,7 +131,8 @@ class OtherSink(SpecPart):
     model_config = ConfigDict(extra="allow")
 
     type: str = Field(
-        description="Name of an entry point of the group 'ebbtide.sinks', whose class is the sink (docs/extending.md). Required."
+        json_schema_extra=_of_another_package(SINKS),
+        description="Name of an entry point of the group 'ebbtide.sinks', whose class is the sink (docs/extending.md). Required.",
     )
 
     @model_validator(mode="after")

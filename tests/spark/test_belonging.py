@@ -5,7 +5,7 @@ import shutil
 import pytest
 from deltalake import DeltaTable
 from judging import verdict_of
-from spark_support import LOCAL, change, plain_spec, sink, write
+from spark_support import change, plain_spec, sink, write
 
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import CheckpointMismatchError, TableMismatchError
@@ -29,10 +29,10 @@ def home(spark, tmp_path_factory):
     folder = tmp_path_factory.mktemp("home")
     source = write(folder / "in", *FILES[:1])
     spec = plain_spec(source, order={"sequence": ["seq"]})
-    run(LOCAL, spec, str(folder / "root"))
+    run(spark, spec, str(folder / "root"))
     shutil.copytree(folder / "root" / "plain", folder / "earlier")
     write(source, *FILES[1:], first=1)
-    run(LOCAL, spec, str(folder / "root"))
+    run(spark, spec, str(folder / "root"))
     return folder, spec
 
 
@@ -86,7 +86,7 @@ def test_damage_is_refused_and_a_refresh_heals(spark, copied, damage):
     do(here, earlier)
     root = str(here.parent)
     with pytest.raises(TableMismatchError, match=message):
-        run(LOCAL, spec, root)
+        run(spark, spec, root)
     with pytest.raises(TableMismatchError, match=message):
         maintain(spark, spec, root, "compaction")
     assert (here / "state").exists() == ("deleted state" not in damage), "nothing is made again"
@@ -110,7 +110,7 @@ def test_another_table_in_the_sinks_place_is_refused(spark, copied, tmp_path):
     with pytest.raises(
         TableMismatchError, match=rf"another one than the pipeline's\. Got: id {other}\. Allowed: id {own}"
     ):
-        run(LOCAL, spec, str(here.parent))
+        run(spark, spec, str(here.parent))
 
 
 @pytest.mark.grid  # without Spark: tests/runtime/test_belonging.py
@@ -133,9 +133,9 @@ def test_a_state_that_spark_joined_is_fine_and_one_that_it_changed_is_repaired(s
     spark.sql(f"OPTIMIZE delta.`{state}`")
     spark.sql(f"DELETE FROM delta.`{state}` WHERE id = 3")
     with pytest.raises(TableMismatchError, match=r"changed by another client\. Got: version \d+, DELETE\."):
-        run(LOCAL, spec, root)
+        run(spark, spec, root)
     assert repairing.repair(spark, spec, root).state_version is not None
-    assert run(LOCAL, spec, root).steps == []
+    assert run(spark, spec, root).steps == []
     assert [(row["id"], row["v"]) for row in sink(spark, here.parent, spec)] == ROWS
 
 
@@ -144,7 +144,7 @@ def test_a_state_that_others_changed_is_refused_until_it_is_brought_back(spark, 
     here, _, spec = copied
     root, state = str(here.parent), str(here / "state")
     spark.sql(f"OPTIMIZE delta.`{state}`")
-    assert run(LOCAL, spec, root).steps == [], "joined files are no change"
+    assert run(spark, spec, root).steps == [], "joined files are no change"
     version = Snapshot.read(state).version
     for mended_by_hand in (True, False):
         spark.sql(f"DELETE FROM delta.`{state}` WHERE id = 3")
@@ -152,7 +152,7 @@ def test_a_state_that_others_changed_is_refused_until_it_is_brought_back(spark, 
             TableMismatchError,
             match=r"changed by another client\. Got: version \d+, DELETE\. .*'ebbtide repair --apply'",
         ):
-            run(LOCAL, spec, root)
+            run(spark, spec, root)
         if mended_by_hand:
             spark.sql(f"RESTORE TABLE delta.`{state}` TO VERSION AS OF {version}")
         else:
@@ -161,7 +161,7 @@ def test_a_state_that_others_changed_is_refused_until_it_is_brought_back(spark, 
             assert [finding.table for finding in planned.findings] == ["sink"]
             assert planned.state_version is not None
             assert repairing.repair(spark, spec, root).state_version == planned.state_version
-        assert run(LOCAL, spec, root).steps == []
+        assert run(spark, spec, root).steps == []
     assert [(row["id"], row["v"]) for row in sink(spark, here.parent, spec)] == ROWS
     assert not any(finding.broken for finding in verdict_of(spark, Plan.under(root, spec), "foreign_writes").findings)
 
@@ -171,7 +171,7 @@ def test_a_deleted_checkpoint_is_refused(spark, copied):
     here, _, spec = copied
     shutil.rmtree(here / "checkpoint")
     with pytest.raises(CheckpointMismatchError, match="its checkpoint is gone"):
-        run(LOCAL, spec, str(here.parent))
+        run(spark, spec, str(here.parent))
 
 
 def test_facts_outlive_the_logs_cleanup(spark, copied):
@@ -179,7 +179,7 @@ def test_facts_outlive_the_logs_cleanup(spark, copied):
     here, _, spec = copied
     source = write(here.parent.parent / "in", *FILES)
     moved = spec.model_copy(update={"source": spec.source.model_copy(update={"path": str(source)})})
-    run(LOCAL, moved, str(here.parent), accept_source_path=True)
+    run(spark, moved, str(here.parent), accept_source_path=True)
     for name in ("state", "sink"):
         spark.sql(f"OPTIMIZE delta.`{here / name}`")
         DeltaTable(str(here / name)).create_checkpoint()
@@ -188,7 +188,7 @@ def test_facts_outlive_the_logs_cleanup(spark, copied):
             file.unlink()
     assert idle_run(moved, str(here.parent), 0) is not None
     write(source, [change("+I", 9, "z", 9)], first=3)
-    [step] = run(LOCAL, moved, str(here.parent)).steps
+    [step] = run(spark, moved, str(here.parent)).steps
     assert (step.step, step.metrics["inserted"]) == (5, 1)
     assert [(row["id"], row["v"]) for row in sink(spark, here.parent, moved)] == [*ROWS, (9, "z")]
 
@@ -197,9 +197,9 @@ def test_a_sink_that_spark_replaces_is_still_the_pipelines(spark, tmp_path):
     """A refresh of a table with properties of the user's replaces it by Spark's own REPLACE."""
     source = write(tmp_path / "in", *FILES)
     spec = plain_spec(source, order={"sequence": ["seq"]}, sink={"table_properties": {"delta.checkpointInterval": "7"}})
-    run(LOCAL, spec, str(tmp_path / "root"))
+    run(spark, spec, str(tmp_path / "root"))
     refresh(spark, spec, str(tmp_path / "root"))
     refresh(spark, spec, str(tmp_path / "root"))
     write(source, [change("+I", 9, "z", 9)], first=3)
-    run(LOCAL, spec, str(tmp_path / "root"))
+    run(spark, spec, str(tmp_path / "root"))
     assert [(row["id"], row["v"]) for row in sink(spark, tmp_path / "root", spec)] == [*ROWS, (9, "z")]

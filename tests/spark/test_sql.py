@@ -4,7 +4,7 @@ import time
 
 import pyarrow.parquet as pq
 import pytest
-from spark_support import LOCAL, change, write
+from spark_support import change, write
 
 from ebbtide.errors import EbbtideError, OperationCanceledError
 from ebbtide.runtime.driver import run
@@ -56,7 +56,7 @@ def step(spark, catalog, home):
 
     def step(*changes):
         write(home / "in", changes, first=len(list((home / "in").iterdir())))
-        run(LOCAL, catalog.pipeline("kept").spec, catalog.root)
+        run(spark, catalog.pipeline("kept").spec, catalog.root)
 
     return step
 
@@ -213,7 +213,7 @@ def test_table_of_expressions_functions_and_a_condition_is_the_query_over_the_tr
     insert = """INSERT INTO loud SELECT l.id AS no, shouted(v) || '!', by_length(shouted(v)) + arrow_number('1') FROM log l
         WHERE by_length(v) = 1 AND v IS DISTINCT FROM 'x'"""
     write_filling(catalog, plan_insert(catalog, parse_text(insert)))
-    run(LOCAL, catalog.pipeline("loud").spec, catalog.root)
+    run(spark, catalog.pipeline("loud").spec, catalog.root)
     true = do("SELECT id, upper(v) || '!!', 3 FROM kept WHERE id > 1 AND v IS DISTINCT FROM 'x' ORDER BY id")
     assert true
     assert do("SELECT * FROM loud ORDER BY no") == [[1, "A!!", 3], *true]  # what the key showed before stays
