@@ -10,10 +10,11 @@ Groups: `ebbtide.sources`, `ebbtide.formats`, `ebbtide.sinks`.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from importlib.metadata import entry_points
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
@@ -65,20 +66,41 @@ def _of_another_package(group: str) -> dict[str, JsonValue]:
     return {"not": {"enum": built_in}}
 
 
-class OtherSource(PositionedPart):
-    """A source that another package brings along; it is read by position. The other fields are options of its own."""
+class OtherPart(SpecPart):
+    """A part that another package brings along: what stands beside its own fields are options of the package's class.
+
+    Attributes:
+        PART: The field of the spec.
+    """
 
     model_config = ConfigDict(extra="allow")
-
-    type: str = Field(
-        json_schema_extra=_of_another_package(SOURCES),
-        description="Name of an entry point of the group 'ebbtide.sources', whose class is the source (docs/extending.md). Required.",
-    )
+    PART: ClassVar[str]
 
     @model_validator(mode="after")
     def _is_usable(self) -> Self:
         _ = self.options
         return self
+
+    @property
+    @abstractmethod
+    def kind(self) -> Any:
+        """Its class."""
+
+    @cached_property
+    def options(self) -> BaseModel:
+        """The options, as the class models them."""
+        return options_of(self.kind.Options, self.model_extra or {}, self.PART)
+
+
+class OtherSource(PositionedPart, OtherPart):
+    """A source that another package brings along; it is read by position. The other fields are options of its own."""
+
+    PART: ClassVar[str] = "source"
+
+    type: str = Field(
+        json_schema_extra=_of_another_package(SOURCES),
+        description="Name of an entry point of the group 'ebbtide.sources', whose class is the source (docs/extending.md). Required.",
+    )
 
     @property
     def topic(self) -> None:
@@ -90,16 +112,11 @@ class OtherSource(PositionedPart):
         """Its class."""
         return extension(SOURCES, self.type, PositionedSource)
 
-    @cached_property
-    def options(self) -> BaseModel:
-        """The options, as the class models them."""
-        return options_of(self.kind.Options, self.model_extra or {}, "source")
 
-
-class OtherFormat(FormatPart):
+class OtherFormat(FormatPart, OtherPart):
     """A format that another package brings along; the other fields are options of its own."""
 
-    model_config = ConfigDict(extra="allow")
+    PART: ClassVar[str] = "format"
 
     type: str = Field(
         json_schema_extra=_of_another_package(FORMATS),
@@ -109,46 +126,26 @@ class OtherFormat(FormatPart):
         default_factory=dict, description="Column to what its integers mean: ms, us, ns. Default: us."
     )
 
-    @model_validator(mode="after")
-    def _is_usable(self) -> Self:
-        _ = self.options
-        return self
-
     @cached_property
     def kind(self) -> FormatClass:
         """Its class."""
         return extension(FORMATS, self.type, Format)
 
-    @cached_property
-    def options(self) -> BaseModel:
-        """The options, as the class models them."""
-        return options_of(self.kind.Options, self.model_extra or {}, "format")
 
-
-class OtherSink(SpecPart):
+class OtherSink(OtherPart):
     """A sink that another package brings along; the other fields are options of its own."""
 
-    model_config = ConfigDict(extra="allow")
+    PART: ClassVar[str] = "sink"
 
     type: str = Field(
         json_schema_extra=_of_another_package(SINKS),
         description="Name of an entry point of the group 'ebbtide.sinks', whose class is the sink (docs/extending.md). Required.",
     )
 
-    @model_validator(mode="after")
-    def _is_usable(self) -> Self:
-        _ = self.options
-        return self
-
     @cached_property
     def kind(self) -> SinkClass:
         """Its class."""
         return extension(SINKS, self.type, Sink)
-
-    @cached_property
-    def options(self) -> BaseModel:
-        """The options, as the class models them."""
-        return options_of(self.kind.Options, self.model_extra or {}, "sink")
 
 
 def options_of(model: type[BaseModel], given: dict[str, Any], part: str) -> BaseModel:
