@@ -186,15 +186,10 @@ def _run_in_session(
     stop: threading.Event,
     spec: Pipeline,
 ) -> RunSummary:
-    """Run one pipeline, its progress on the live line.
-
-    Raises:
-        ConfigError: it cannot run without Spark, and is to.
-    """
+    """Run one pipeline, its progress on the live line."""
     if engine == "local":
-        from ebbtide.runtime.local import local_session, refuse_spark_only
+        from ebbtide.runtime.local import local_session
 
-        refuse_spark_only(spec)
         session = local_session()
     else:
         session = spark.session

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,8 +24,6 @@ ASKED = "asked"
 """Key in it: where the spec said to begin."""
 LOST = "lost"
 """Key in it: which records of the source were lost before the first step, where a user accepted that."""
-PARTITIONS = "spark.sql.shuffle.partitions"
-"""The setting that Spark compares between the last two batches: it fails on one that has none (`OfflineStateRepartitionUtils`, 4.2)."""
 BATCHES_KEPT = 100
 """Batches of which a checkpoint that no stream of Spark's writes keeps the files; Spark's own keeps as many (`minBatchesToRetain`)."""
 
@@ -210,7 +207,14 @@ class Checkpoint:
             text = json.dumps({"id": str(uuid.uuid4())})
             puts.put_if_absent(join(self.path, "metadata"), text.encode())
 
-    def plan(self, puts: Puts, batch_id: int, timestamp_ms: int, source: str) -> None:
+    def plan(
+        self,
+        puts: Puts,
+        batch_id: int,
+        timestamp_ms: int,
+        source: str,
+        conf: Mapping[str, str] | None = None,
+    ) -> None:
         """Note what a batch is to be made of, in Spark's form.
 
         Args:
@@ -218,22 +222,17 @@ class Checkpoint:
             batch_id: The batch.
             timestamp_ms: The time, epoch ms.
             source: The source's offset, JSON of one line.
+            conf: Settings of Spark's, for one that goes on with the checkpoint. Default: none.
         """
         metadata = {
             "batchWatermarkMs": 0,
             "batchTimestampMs": timestamp_ms,
-            "conf": self._conf(),
+            "conf": dict(conf or {}),
         }
         metadata_line = json.dumps(metadata)
         text = f"v1\n{metadata_line}\n{source}"
         location = join(self.path, "offsets", str(batch_id))
         puts.put_if_absent(location, text.encode())
-
-    def _conf(self) -> dict[str, str]:
-        """Return the settings of the next batch: those of the last one, which Spark takes for the rest of the stream."""
-        last = self.last_planned()
-        conf = {} if last is None else self.offsets(last).conf
-        return {PARTITIONS: str(os.cpu_count() or 1), **conf}
 
     def commit(self, puts: Puts, batch_id: int) -> None:
         """Note that a batch is finished, and forget old ones, as Spark does."""

@@ -7,22 +7,24 @@ decided in shares, one after the other.
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from ebbtide.delta.commit import Puts
-from ebbtide.errors import ConfigError
 from ebbtide.ledger.checkpoint import Checkpoint
 from ebbtide.ledger.puts import puts_of
 from ebbtide.runtime.batches import Query
 from ebbtide.runtime.clock import Clock
-from ebbtide.sources.source import BatchPlanner
-from ebbtide.spec.pipeline import Pipeline
+from ebbtide.sources.source import BatchPlanner, Position
 from ebbtide.tasks import LocalSession
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+PARTITIONS = "spark.sql.shuffle.partitions"
+"""The setting that Spark compares between the last two batches: it fails on one that has none (`OfflineStateRepartitionUtils`, 4.2)."""
 POLL_S = 1.0
 """How often a run that goes on looks for the next batch, in seconds; more often if it is to be more often on Spark."""
 
@@ -30,27 +32,6 @@ POLL_S = 1.0
 def local_session() -> SparkSession:
     """Return what stands for a session where there is no JVM; see `ebbtide.tasks.LocalSession`."""
     return cast("SparkSession", LocalSession())
-
-
-def refuse_spark_only(spec: Pipeline) -> None:
-    """Refuse a pipeline some of whose work only Spark can do.
-
-    Raises:
-        ConfigError: it is a materialized view, has a transform, or has a sink that Spark writes.
-    """
-    reasons = {
-        "a materialized view, whose query is Spark's": spec.is_view,
-        "a transform, which Spark evaluates": spec.has_transform,
-        "a sink that Spark writes (sink.write: merge)": spec.spark_makes_sink,
-    }
-    found = [reason for reason, is_so in reasons.items() if is_so]
-    if found:
-        raise ConfigError.of(
-            f"'{spec.name}' cannot run without Spark.",
-            got=", ".join(found),
-            allowed="pipelines without any of these",
-            next_step="Run it with --engine spark.",
-        )
 
 
 def batch_time(clock: Clock, batch_id: int) -> int:
@@ -76,17 +57,23 @@ class _Batches:
 
     def next(self) -> int | None:
         """Return the batch to make: one that is open, or the next, which is planned first; None if nothing is left to read."""
-        checkpoint = self.checkpoint
-        last = checkpoint.last_planned()
-        if checkpoint.is_open:
+        last = self.checkpoint.last_planned()
+        if last is None:  # the first batch is made whether there is anything to read or not, as Spark does
+            start = self.planner.initialOffset()
+            return self._plan(0, self._end_behind(start), {PARTITIONS: str(os.cpu_count() or 1)})
+        if last != self.checkpoint.last_committed():
             return last
-        start = self.planner.initialOffset() if last is None else checkpoint.offsets(last).source
-        end = self.planner.latestOffset(start, self.planner.getDefaultReadLimit())
-        is_first = last is None  # it is made whether there is anything to read or not, as Spark does
-        if end == start and not is_first:
-            return None
-        batch_id = 0 if last is None else last + 1
-        checkpoint.plan(self.puts, batch_id, batch_time(self.clock, batch_id), json.dumps(end))
+        before = self.checkpoint.offsets(last)
+        end = self._end_behind(before.source)
+        return None if end == before.source else self._plan(last + 1, end, before.conf)
+
+    def _end_behind(self, start: Position) -> Position:
+        return self.planner.latestOffset(start, self.planner.getDefaultReadLimit())
+
+    def _plan(self, batch_id: int, end: Position, conf: Mapping[str, str]) -> int:
+        """Note what a batch is made of; with the settings of the batch before, which Spark takes for the rest of the stream."""
+        planned_ms = batch_time(self.clock, batch_id)
+        self.checkpoint.plan(self.puts, batch_id, planned_ms, json.dumps(end), conf)
         return batch_id
 
 

@@ -19,7 +19,9 @@ from ebbtide.runtime.abilities import refuse_action, refuse_unfit_sink
 from ebbtide.runtime.belonging import refuse_lost_ledger
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
+from ebbtide.spec.pipeline import Pipeline
 from ebbtide.state_table.layout import FileSizes
+from ebbtide.tasks import LocalSession
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +38,7 @@ def refuse_unfit(spark: SparkSession, plan: Plan, *, fresh: bool) -> None:
     turn = plan.turn
     refuse_lost_ledger(plan, turn)
     refuse_paused(plan.spec.name, turn)
+    refuse_spark_only(spark, plan.spec)
     refuse_unfit_sink(plan)
     if fresh:
         refuse_action(plan, Clear(), "refresh")
@@ -43,6 +46,29 @@ def refuse_unfit(spark: SparkSession, plan: Plan, *, fresh: bool) -> None:
     if fresh or not log.versions(plan.state.path):
         plan.source.refuse_absent()
     refuse_unfit_transform(spark, plan)
+
+
+def refuse_spark_only(spark: SparkSession | LocalSession, spec: Pipeline) -> None:
+    """Refuse to run a pipeline in this process some of whose work only Spark can do.
+
+    Raises:
+        ConfigError: it is a materialized view, has a transform, or has a sink that Spark makes.
+    """
+    if not isinstance(spark, LocalSession):
+        return
+    reasons = {
+        "a materialized view, whose query is Spark's": spec.is_view,
+        "a transform, which Spark evaluates": spec.has_transform,
+        "a sink that Spark writes or makes (sink.write: merge, sink.table_properties)": spec.spark_makes_sink,
+    }
+    found = [reason for reason, is_so in reasons.items() if is_so]
+    if found:
+        raise ConfigError.of(
+            f"'{spec.name}' cannot run without Spark.",
+            got=", ".join(found),
+            allowed="pipelines without any of these",
+            next_step="Run it with --engine spark.",
+        )
 
 
 def refuse_start_at_end(plan: Plan) -> None:

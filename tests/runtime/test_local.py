@@ -16,7 +16,7 @@ from support import plain
 from ebbtide import MaterializedView, UpsertPipeline
 from ebbtide.errors import ConfigError
 from ebbtide.runtime import decide, driver
-from ebbtide.runtime.local import refuse_spark_only
+from ebbtide.runtime.refusals import refuse_spark_only
 
 SPECS = Path(__file__).resolve().parents[2] / "pipelines" / "defs"
 SHOP = ("customers", "order_balances", "order_items", "orders", "price_list")
@@ -82,13 +82,13 @@ def test_large_step_is_decided_share_by_share(tmp_path, monkeypatch):
 )
 def test_what_only_spark_can_do_is_refused_by_name(fields, reason):
     with pytest.raises(ConfigError, match=reason):
-        refuse_spark_only(plain(**fields))
+        refuse_spark_only(SPARK, plain(**fields))
 
 
 def test_view_is_refused():
     view = MaterializedView(name="v", query="SELECT id FROM t", schema="id BIGINT", key=["id"], inputs=["t"])
     with pytest.raises(ConfigError, match="a materialized view"):
-        refuse_spark_only(view)
+        refuse_spark_only(SPARK, view)
 
 
 def test_local_session_refuses_what_spark_has_alone():
