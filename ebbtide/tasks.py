@@ -1,4 +1,4 @@
-"""Does the same to several things: here, one after the other, or each in a task of a Spark job."""
+"""Does the same to several things: here, one after the other, or each in a task of a Spark job; and what stands for a session without Spark."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from contextlib import redirect_stdout
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from ebbtide.errors import ConfigError
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-from ebbtide.errors import ConfigError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -55,13 +55,14 @@ def refuse_unfit_schema(fields: PipelineFields, table: TableSchema) -> None:
     for name, value in table.defaults.items():
         column = table.columns.field(name)
         unit = fields.format.time_units.get(name, "us")
-        if not _is_default_of(column, value, unit):
+        if not _holds(column, value, unit):
             written = "NULL" if value is None else value
             unfit.append(f"{name} DEFAULT {written}")
     refuse("schema", unfit, "defaults that fit their columns")
 
 
-def _is_default_of(column: pa.Field, value: Any, unit: TimeUnit) -> bool:
+def _holds(column: pa.Field, value: Any, unit: TimeUnit) -> bool:
+    """Return whether a column can hold a value."""
     if value is None:
         return bool(column.nullable)
     if isinstance(value, str) and pa.types.is_string(column.type):
@@ -122,10 +123,9 @@ def refuse_unfit_format(fields: PipelineFields, columns: pa.Schema) -> None:
     times = [column.name for column in columns if pa.types.is_timestamp(column.type)]
     timeless = [name for name in fields.format.time_units if name not in times]
     refuse("format.time_units", timeless, f"TIMESTAMP columns: {', '.join(times) or 'none in the schema'}")
-    is_debezium = isinstance(fields.format, DebeziumFormat)
     if isinstance(fields.format, DebeziumFormat):
         _refuse_unfit_encodings(fields.format.encodings, columns)
-    if fields.source.table and not is_debezium:
+    elif fields.source.table:
         without = f"none with format {fields.format.type}, whose records do not name their table"
         refuse("source.table", [fields.source.table], without)
     if fields.source.topic and fields.source.records == "value":
@@ -137,7 +137,7 @@ def _refuse_unfit_encodings(encodings: Mapping[str, str], columns: pa.Schema) ->
     inexact = [name for name in encodings if name not in exact]
     refuse("format.encodings", inexact, f"integer or DECIMAL columns: {', '.join(exact) or 'none in the schema'}")
     unsigned = [name for name, how in encodings.items() if how == "unsigned"]
-    narrow = [name for name in unsigned if not _is_default_of(columns.field(name), LARGEST_UNSIGNED, "us")]
+    narrow = [name for name in unsigned if not _holds(columns.field(name), LARGEST_UNSIGNED, "us")]
     refuse("format.encodings", narrow, "for unsigned, columns that hold 2^64 - 1: DECIMAL(20,0)")
     precise = [name for name, how in encodings.items() if how == "precise"]
     scaleless = [name for name in precise if not pa.types.is_decimal(columns.field(name).type)]

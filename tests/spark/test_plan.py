@@ -1,4 +1,4 @@
-"""A source and a sink of somebody else's: each a class and a spec model, registered in `ebbtide.runtime.kinds`."""
+"""A source and a sink of another package: each a class and a spec model, registered in `ebbtide.runtime.kinds`."""
 
 import json
 from dataclasses import dataclass
