@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from ebbtide.inspect.state import create_view as create_view
     from ebbtide.inspect.state import state as state
     from ebbtide.inspect.status import status as status
-    from ebbtide.maintenance.registry import maintain as maintain
     from ebbtide.model.changelog import RowKind as RowKind
     from ebbtide.model.materializer.multiset import OrderedMultiset as OrderedMultiset
     from ebbtide.model.materializer.multiset import Strategy as Strategy
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from ebbtide.model.ttl import StateVisibility as StateVisibility
     from ebbtide.model.ttl import TimeCharacteristic as TimeCharacteristic
     from ebbtide.model.ttl import UpdateType as UpdateType
+    from ebbtide.operations.registry import maintain as maintain
     from ebbtide.runtime.driver import refresh as refresh
     from ebbtide.runtime.driver import run as run
     from ebbtide.runtime.local import local_session as local_session
@@ -74,7 +74,7 @@ _HOMES = {
     "create_view": "inspect.state",
     "load": "spec.load",
     "local_session": "runtime.local",
-    "maintain": "maintenance.registry",
+    "maintain": "operations.registry",
     "refresh": "runtime.driver",
     "run": "runtime.driver",
     "state": "inspect.state",

@@ -4,14 +4,14 @@ from ebbtide.errors import EbbtideError, SourceLostError, SourceReadError, Sourc
 from ebbtide.formats.format import BadRecordError, DecodedChange, Format
 from ebbtide.formats.records import PLACED_RECORDS
 from ebbtide.ledger.facts import StepFacts, TableFacts
-from ebbtide.maintenance.operation import Context, Operation, Report
 from ebbtide.model.changelog import RowKind
 from ebbtide.model.decision import Action, Apply, Clear, Restore
-from ebbtide.sinks.sink import ChangeSet, Sink, Work
+from ebbtide.operations.operation import Context, Operation, Report
 from ebbtide.sources.available import Available
 from ebbtide.sources.positioned import PositionedSource, SourceSettings
 from ebbtide.sources.source import Backlog
 from ebbtide.sources.span import Span
+from ebbtide.tables.sink import ChangeSet, Sink, Work
 
 __all__ = [
     "PLACED_RECORDS",

@@ -19,7 +19,7 @@ from _pytest.config import _prepareconfig
 from mutmut.mutation.trampoline import set_mutant_under_test
 from mutmut.state import state
 
-MODULES = ("ledger/transaction", "ledger/puts", "sinks/delta")
+MODULES = ("ledger/transaction", "ledger/puts", "tables/delta_sink")
 TESTS = (
     "tests/spark/test_merge_sink.py",
     "tests/spark/test_delta.py::test_commits_go_through_the_log_store_of_delta_where_no_link_can_be_made",

@@ -16,10 +16,7 @@ ROOMS = {
     "redaction": set(),
     "amounts": set(),
     "errors": set(),
-    "disk": set(),
-    "object_store": {"pyarrow"},
-    "paths": COLUMNS,
-    "columnar": COLUMNS,
+    "storage": COLUMNS,
     "java": set(),
     "users": set(),
     "tasks": {"pyspark"},
@@ -30,14 +27,12 @@ ROOMS = {
     "operators": COLUMNS,
     "delta": COLUMNS | {"deltalake", "pyroaring"},
     "ledger": COLUMNS | SPARK,
-    "state_table": COLUMNS | SPARK | {"pyroaring"},
-    "sinks": COLUMNS | SPARK | {"pyroaring"},
+    "tables": COLUMNS | SPARK | {"pyroaring"},
     "spec": COLUMNS | {"yaml"},
     "runtime": COLUMNS | SPARK,
     "inspect": COLUMNS | SPARK,
-    "maintenance": COLUMNS | SPARK,
-    "rules": COLUMNS | SPARK,
-    "quality": {"great_expectations"} | SPARK,
+    "operations": COLUMNS | SPARK,
+    "checks": COLUMNS | SPARK,
     "views": COLUMNS | SPARK,
     "sql": COLUMNS | {"yaml"} | SPARK,
     "dagster": {"dagster", "pydantic"} | SPARK,
@@ -61,13 +56,16 @@ ALONE = {
     "h11": "ebbtide/sql/gateway/server.py",
     "urllib3": "ebbtide/sql/remote.py",
     "rocksdict": "ebbtide/stores/rocksdb",
-    "obstore": "ebbtide/object_store/",
+    "obstore": "ebbtide/storage/",
     "numba": "ebbtide/model/compiled.py",
     "pandas": "ebbtide/runtime/row_functions.py",
     "confluent_kafka": "ebbtide/sources/kafka/",
+    "great_expectations": "ebbtide/checks/great_expectations/",
     "fastavro": ("ebbtide/formats/avro", "ebbtide/sources/kafka/registry.py"),
 }
 """Libraries that one place has to itself."""
+
+MOST_FLOORS = 13
 
 BESIDE = {
     "model": {"ebbtide.errors"},
@@ -79,13 +77,13 @@ BESIDE = {
 
 GUEST_OF = {
     "views": {
-        *("errors", "redaction", "paths", "spec", "runtime.plan", "runtime.guests"),
-        *("model", "formats.settings", "sources.source", "sinks.defined", "delta", "state_table"),
+        *("errors", "redaction", "storage.paths", "spec", "runtime.plan", "runtime.guests"),
+        *("model", "formats.settings", "sources.source", "tables.defined", "delta", "tables.state"),
     },
     "sql": {
-        *("errors", "redaction", "paths", "columnar", "amounts", "spec", "runtime.plan"),
+        *("errors", "redaction", "storage.paths", "storage.columnar", "amounts", "spec", "runtime.plan"),
         *("delta", "ledger.lease", "ledger.process", "runtime.row_functions", "runtime.session"),
-        *("state_table.columns", "runtime.guests"),
+        *("tables.state.columns", "runtime.guests"),
     },
 }
 """Rooms that only the command line and Dagster import, and which take the package's own names and these modules; those of the second
@@ -99,8 +97,8 @@ LOADS = {
     "ebbtide.extend": set(),
     "ebbtide.inspect.backlog": set(),
     "ebbtide.inspect.status": set(),
-    "ebbtide.maintenance.pausing": set(),
-    "ebbtide.maintenance.registry": set(),
+    "ebbtide.operations.pausing": set(),
+    "ebbtide.operations.registry": set(),
     "ebbtide.runtime.idle": set(),
     "ebbtide.dagster": {"dagster"},
 }
@@ -198,6 +196,15 @@ def test_room_imports_downward_only(room):
         assert ours <= may, path
 
 
+def test_rooms_stand_on_few_floors():
+    """A room's floor is the longest way down from it."""
+    floors = {}
+    for room in ROOMS:
+        below = {room_of(name) for path in modules(room) for top, name in imports(path) if top == "ebbtide"}
+        floors[room] = 1 + max((floors[other] for other in below & floors.keys() - {room}), default=0)
+    assert max(floors.values()) <= MOST_FLOORS
+
+
 @pytest.mark.parametrize("guest", GUEST_OF)
 def test_guest_imports_public_names_and_few_others(guest):
     may = {f"ebbtide.{name}" for name in GUEST_OF[guest] | {guest}}
@@ -238,9 +245,7 @@ def test_room_has_no_circle(room):
     assert circles({name: modules_imported(path, set(paths)) for name, path in paths.items()}) == set()
 
 
-@pytest.mark.parametrize(
-    "room", ["model", "stores", "formats", "operators", "delta", "ledger", "state_table", "sinks", "spec"]
-)
+@pytest.mark.parametrize("room", ["model", "stores", "formats", "operators", "delta", "ledger", "tables", "spec"])
 def test_room_imports_nothing_of_the_package_itself(room):
     """The package's names are those of the upper rooms."""
     for path in modules(room):
@@ -269,7 +274,7 @@ def test_environment_is_read_by_what_belongs_to_the_machine_only():
         "sql/opening.py",
         "sql/shell/prompt.py",
         "sql/shell/show.py",
-        "object_store/bucket.py",
+        "storage/bucket.py",
         "sources/kafka/client.py",
     }
 

@@ -93,7 +93,7 @@ def test_without_extras_a_spec_is_read_and_what_is_missing_is_said(bare, tmp_pat
     assert "plain" in status.stdout
     for module, extra in [
         ("dagster", "dagster"),
-        ("quality.validate", "quality"),
+        ("checks.great_expectations.validate", "quality"),
         ("sql.gateway", "sql"),
         ("sql.remote", "sql"),
     ]:

@@ -24,10 +24,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide import UpsertPipeline
+from ebbtide.checks.great_expectations.checks import checks_of
 from ebbtide.cli.quiet import new_log
 from ebbtide.cli.typed import as_typed
 from ebbtide.inspect.status import Status, status
-from ebbtide.quality.checks import checks_of
 from ebbtide.runtime.session import build_session
 
 HERE = Path(__file__).parent

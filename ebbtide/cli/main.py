@@ -28,7 +28,7 @@ class _Commands(click.Group):
     """Loads a command when it is asked for: `ebbtide sql` prompts long before what runs pipelines would be there."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        from ebbtide.maintenance.registry import first_words
+        from ebbtide.operations.registry import first_words
 
         return sorted({*_HOMES, *first_words()})
 

@@ -14,7 +14,6 @@ from ebbtide.cli.errors import FAILED, ROOT
 from ebbtide.cli.options import json_option
 from ebbtide.cli.reporting import Reporter
 from ebbtide.errors import ConfigError
-from ebbtide.paths import is_local, resolve
 from ebbtide.proposal.files import SEVERAL, Trial, refuse_existing, try_spec, write_spec, write_test
 from ebbtide.proposal.sample import Sample, take_sample, usable_topic
 from ebbtide.proposal.several import several_attributes
@@ -27,6 +26,7 @@ from ebbtide.spec.reading import project_of
 from ebbtide.spec.several import UpsertPipelines
 from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.sql.catalog import Catalog
+from ebbtide.storage.paths import is_local, resolve
 
 Source = tuple[dict[str, Any], Iterator[bytes]]
 """A source as a spec has it, and the lines that are read of it."""

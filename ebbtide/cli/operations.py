@@ -18,8 +18,8 @@ from ebbtide.cli.quarantine import quarantine
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Reporter, load_specs
 from ebbtide.cli.stopping import stop_on_signal
-from ebbtide.maintenance.operation import Context, Operation, Report
-from ebbtide.maintenance.registry import operations
+from ebbtide.operations.operation import Context, Operation, Report
+from ebbtide.operations.registry import operations
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.users import user_name
 

@@ -9,7 +9,7 @@ import click
 
 from ebbtide.cli.errors import ROOT
 from ebbtide.errors import ConfigError
-from ebbtide.paths import refuse_unusable
+from ebbtide.storage.paths import refuse_unusable
 
 
 def _usable_root(context: click.Context, option: click.Parameter, root: str) -> str:

@@ -43,7 +43,7 @@ def show(
 ) -> None:
     """Show the records, the oldest first. With --json a line has all of one, as `replay --records` takes it. Starts no Spark."""
     from ebbtide.inspect.quarantine import QuarantinedRecord, records
-    from ebbtide.sinks.quarantine import Selection
+    from ebbtide.tables.quarantine import Selection
 
     reporter = Reporter(root, as_json)
     for location, spec in load_specs(specs):

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ebbtide.cli.live import Live
-from ebbtide.paths import is_local, is_ours, make_private
+from ebbtide.storage.paths import is_local, is_ours, make_private
 from ebbtide.users import user_name
 
 if TYPE_CHECKING:

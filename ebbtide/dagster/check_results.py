@@ -8,8 +8,8 @@ from typing import Any
 import dagster as dg
 
 from ebbtide.amounts import amount
-from ebbtide.quality.validate import Finding, Verdict
-from ebbtide.rules.version_range import VersionRange
+from ebbtide.checks.great_expectations.validate import Finding, Verdict
+from ebbtide.checks.version_range import VersionRange
 
 
 def to_check_result(

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from ebbtide import Pipeline
+from ebbtide.checks.great_expectations.checks import Check, checks_of
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.stream import maintenance_pool
 from ebbtide.dagster.supervise import supervised
-from ebbtide.quality.checks import Check, checks_of
 
 if TYPE_CHECKING:
-    from ebbtide.rules.version_range import Newest
+    from ebbtide.checks.version_range import Newest
 
 LOOK_BACK = 100
 """Evaluations among which the last good one is looked for; without one, everything is judged again."""
@@ -82,10 +82,10 @@ class _Judge:
     clock: ClockResource
 
     def __call__(self, report: Callable[[object], None], stop: threading.Event) -> dg.AssetCheckResult:
+        from ebbtide.checks.great_expectations.validate import validate
+        from ebbtide.checks.rule import Judged
+        from ebbtide.checks.version_range import VersionRange
         from ebbtide.dagster.check_results import not_judged, to_check_result
-        from ebbtide.quality.validate import validate
-        from ebbtide.rules.rule import Judged
-        from ebbtide.rules.version_range import VersionRange
         from ebbtide.runtime.plan import Plan
 
         if self.newest is None:
@@ -102,9 +102,9 @@ class _Judge:
 
 def _newest(spec: Pipeline, root: str) -> "Newest | None":
     """Return what is judged: the tables as they are, beside a run that goes on as they are between two of its steps."""
+    from ebbtide.checks.version_range import Newest
     from ebbtide.ledger.lease import Lease
     from ebbtide.model.durations import to_ms
-    from ebbtide.rules.version_range import Newest
     from ebbtide.runtime.plan import Plan
 
     tables = Plan.under(root, spec)

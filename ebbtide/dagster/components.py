@@ -18,10 +18,10 @@ from ebbtide.dagster.resources import (
     refuse_literal_credentials,
 )
 from ebbtide.dagster.sensors import topics_sensor
-from ebbtide.paths import refuse_unusable
 from ebbtide.spec import several, stateful, upsert, view
 from ebbtide.spec.load import refuse_shared_names
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.storage.paths import refuse_unusable
 
 UPSERT_EXAMPLE: dict[str, Any] = {
     "format": {"type": "debezium"},

@@ -18,8 +18,8 @@ from ebbtide.dagster.metadata import state_key
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.stream import maintenance_pool
 from ebbtide.dagster.supervise import supervised
-from ebbtide.maintenance.operation import Context, Operation, Report
-from ebbtide.maintenance.registry import operations
+from ebbtide.operations.operation import Context, Operation, Report
+from ebbtide.operations.registry import operations
 
 OBSERVE_EVERY_S = 10.0
 """Least time between two observations of an operation under way; for each the source may be asked what waits."""

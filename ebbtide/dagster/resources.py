@@ -13,8 +13,8 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from ebbtide.errors import ConfigError
-from ebbtide.paths import refuse_unusable
 from ebbtide.redaction import is_credential
+from ebbtide.storage.paths import refuse_unusable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ebbtide.columnar import read_parquet
 from ebbtide.delta import log
 from ebbtide.delta.log import LOG, Action
-from ebbtide.paths import join
+from ebbtide.storage.columnar import read_parquet
+from ebbtide.storage.paths import join
 
 _CHECKPOINT = re.compile(
     r"(\d{20})\.checkpoint(?:\.(?P<part>\d{10})\.(?P<parts>\d{10})|\.(?P<uuid>[0-9a-f-]{36}))?\.(?P<kind>parquet|json)"

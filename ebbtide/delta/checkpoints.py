@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 from ebbtide.delta import log
-from ebbtide.disk import sync_below
-from ebbtide.paths import delete, is_local, join, list_files, storage_options
+from ebbtide.storage.disk import sync_below
+from ebbtide.storage.paths import delete, is_local, join, list_files, storage_options
 
 INTERVAL = 100
 """Commits between two checkpoints."""

@@ -6,7 +6,7 @@ import hashlib
 
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import DataFile
-from ebbtide.paths import exists, read_bytes
+from ebbtide.storage.paths import exists, read_bytes
 
 
 def commit_hash(table: str, version: int) -> str:

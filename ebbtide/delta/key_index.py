@@ -24,12 +24,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ebbtide.columnar import footer_checksum
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import read_file
 from ebbtide.model.hashing import Hashes, key_hashes
-from ebbtide.paths import is_ours, make_private
+from ebbtide.storage.columnar import footer_checksum
+from ebbtide.storage.paths import is_ours, make_private
 
 Positions = NDArray[np.int64]
 

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from ebbtide.errors import DeltaLogError
 from ebbtide.model import stored
-from ebbtide.paths import join, list_files, read_bytes
+from ebbtide.storage.paths import join, list_files, read_bytes
 
 Action = dict[str, Any]
 """One line of a commit, by its kind; or what stands under one kind."""

@@ -8,14 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
-from ebbtide.columnar import footer_checksum, read_parquet
 from ebbtide.delta import log, vectors
 from ebbtide.delta.log import footer_of
 from ebbtide.delta.snapshot import Action, DataFile, FileId, Snapshot
 from ebbtide.delta.table import replacing
-from ebbtide.disk import AT_ONCE
 from ebbtide.errors import DamagedFileError, DeltaLogError, HistoryGoneError
-from ebbtide.paths import size_of
+from ebbtide.storage.columnar import footer_checksum, read_parquet
+from ebbtide.storage.disk import AT_ONCE
+from ebbtide.storage.paths import size_of
 
 
 def restoring(now: Snapshot, version: int, *, data_change: bool = True) -> list[Action]:

@@ -22,7 +22,7 @@ from ebbtide.delta.features import refuse_unreadable
 from ebbtide.delta.log import LOG
 from ebbtide.delta.log import actions as read_commit
 from ebbtide.errors import DamagedFileError, DeltaLogError
-from ebbtide.paths import is_file, join, list_files
+from ebbtide.storage.paths import is_file, join, list_files
 
 Action = log.Action
 """A line of a commit by its kind, or what stands under the kind."""

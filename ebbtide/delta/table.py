@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from ebbtide.columnar import footer_checksum, read_parquet, write_parquet
 from ebbtide.delta import log, vectors
 from ebbtide.delta.checkpoints import checkpoint_if_due
 from ebbtide.delta.commit import Puts, Transaction, commit, now_ms, transaction_mark
@@ -17,7 +16,8 @@ from ebbtide.delta.snapshot import Action, DataFile, Snapshot, encoded
 from ebbtide.delta.statistics import statistics
 from ebbtide.delta.values import fitted, repeated
 from ebbtide.errors import LeaseLostError, TableMismatchError, VersionTakenError
-from ebbtide.paths import copy_file, join, size_of
+from ebbtide.storage.columnar import footer_checksum, read_parquet, write_parquet
+from ebbtide.storage.paths import copy_file, join, size_of
 
 FEATURES = ("deletionVectors",)
 """Features of the tables made here, beside `timestampNtz` where a column needs it."""

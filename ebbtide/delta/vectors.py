@@ -25,7 +25,7 @@ from pyroaring import BitMap64
 
 from ebbtide.delta.log import file_location
 from ebbtide.errors import DeltaLogError
-from ebbtide.paths import join, read_range, write_bytes
+from ebbtide.storage.paths import join, read_range, write_bytes
 
 Descriptor = dict[str, Any]
 """What a data file's `deletionVector` says of its vector."""

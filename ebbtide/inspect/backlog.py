@@ -17,7 +17,7 @@ from ebbtide.sources.positioned import matching
 from ebbtide.sources.source import Backlog
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.several import UpsertPipelines
-from ebbtide.state_table.layout import files_noted
+from ebbtide.tables.state.layout import files_noted
 
 
 @dataclass(frozen=True)

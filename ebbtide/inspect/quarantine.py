@@ -10,8 +10,8 @@ from typing import Any
 
 from ebbtide.amounts import amount
 from ebbtide.runtime.plan import Plan
-from ebbtide.sinks.quarantine import Selection
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.tables.quarantine import Selection
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ebbtide.delta.commit import Puts
-from ebbtide.disk import sync, sync_below
 from ebbtide.errors import CheckpointMismatchError
 from ebbtide.model import stored
-from ebbtide.paths import delete, exists, is_file, is_local, join, list_files, read_bytes, replace_bytes
 from ebbtide.sources.span import Span
+from ebbtide.storage.disk import sync, sync_below
+from ebbtide.storage.paths import delete, exists, is_file, is_local, join, list_files, read_bytes, replace_bytes
 
 SPARK_VERSION = "v1"
 """First line of Spark's `offsets/N`."""

@@ -25,7 +25,7 @@ from ebbtide.ledger.process import host_and_pid, is_gone, is_here, this_process
 from ebbtide.ledger.puts import puts_of, refuse_unsafe
 from ebbtide.ledger.requests import POLL_S, Requests
 from ebbtide.ledger.turns import COLUMNS, commit_next, commit_turn, first_turn, newest_turn, next_epoch
-from ebbtide.paths import make_private
+from ebbtide.storage.paths import make_private
 
 TURNS_KEPT = 1000
 """Commits of the ledger that are kept: the newest ones count, the others are history."""

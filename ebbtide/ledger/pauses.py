@@ -18,7 +18,7 @@ from ebbtide.ledger.facts import LedgerFacts, Pause, StepFacts
 from ebbtide.ledger.lease import Lease, has_ended
 from ebbtide.ledger.puts import puts_of, refuse_unsafe
 from ebbtide.ledger.turns import COLUMNS, commit_next, first_turn, newest_turn
-from ebbtide.paths import make_private
+from ebbtide.storage.paths import make_private
 
 POLL_S = 2.0
 """From one look whether a pipeline was resumed to the next."""

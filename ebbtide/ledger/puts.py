@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from ebbtide.delta.commit import LocalPuts, Puts
-from ebbtide.paths import is_in_object_store, is_local
+from ebbtide.storage.paths import is_in_object_store, is_local
 
 LOCAL = LocalPuts()
 
@@ -39,7 +39,7 @@ def refuse_unsafe(table: str) -> None:
     """
     if not is_in_object_store(table):
         return
-    from ebbtide.object_store.bucket import bucket_of, parted
+    from ebbtide.storage.bucket import bucket_of, parted
 
     _, key = parted(table)
     bucket_of(table).refuse_overwriting(key)
@@ -50,7 +50,7 @@ class ObjectPuts:
 
     def put_if_absent(self, location: str, data: bytes) -> bool:
         """See `Puts`."""
-        from ebbtide.object_store.bucket import bucket_of, parted
+        from ebbtide.storage.bucket import bucket_of, parted
 
         _, key = parted(location)
         return bucket_of(location).put_if_absent(key, data)

@@ -12,7 +12,7 @@ import time
 from ebbtide.delta import log
 from ebbtide.errors import LeaseAskedError
 from ebbtide.ledger.facts import LedgerFacts
-from ebbtide.paths import delete, join, list_files, write_bytes
+from ebbtide.storage.paths import delete, join, list_files, write_bytes
 
 POLL_S = 0.5
 

@@ -9,10 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.delta import log
 from ebbtide.delta.commit import named_files
-from ebbtide.disk import sync_below
 from ebbtide.errors import DeltaLogError
 from ebbtide.ledger.facts import StepFacts
-from ebbtide.paths import is_file, is_local, join, list_files
+from ebbtide.storage.disk import sync_below
+from ebbtide.storage.paths import is_file, is_local, join, list_files
 
 APP_ID = "spark.databricks.delta.write.txnAppId"
 APP_VERSION = "spark.databricks.delta.write.txnVersion"

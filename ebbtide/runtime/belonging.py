@@ -14,8 +14,8 @@ from ebbtide.errors import CheckpointMismatchError, DamagedFileError, DeltaLogEr
 from ebbtide.ledger.facts import Head, LedgerFacts, StepFacts, TableFacts
 from ebbtide.ledger.tables import BESIDE_STATE, REPAIR, gone
 from ebbtide.model.decision import Decision
-from ebbtide.paths import exists
 from ebbtide.runtime.plan import Plan
+from ebbtide.storage.paths import exists
 
 REFRESH = "Restore the state table, or run 'ebbtide refresh' to rebuild all tables from the source."
 

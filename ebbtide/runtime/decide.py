@@ -21,17 +21,17 @@ from ebbtide.ledger.facts import Head, StepFacts
 from ebbtide.model.decision import Action, Append, Apply
 from ebbtide.model.offsets import OffsetRanges
 from ebbtide.operators.sequence.linked_keys import linked_keys
-from ebbtide.paths import join
 from ebbtide.runtime.abilities import refuse_unable
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
 from ebbtide.sources.source import Part
-from ebbtide.state_table.deciding import Decided, Deciding, Work, packed
-from ebbtide.state_table.due import due_keys
-from ebbtide.state_table.shares import Share, balanced
-from ebbtide.state_table.staged import SLICES
-from ebbtide.state_table.stored import Stored, distinct_keys
-from ebbtide.state_table.table import LINKS, StateWork
+from ebbtide.storage.paths import join
+from ebbtide.tables.state.deciding import Decided, Deciding, Work, packed
+from ebbtide.tables.state.due import due_keys
+from ebbtide.tables.state.shares import Share, balanced
+from ebbtide.tables.state.staged import SLICES
+from ebbtide.tables.state.stored import Stored, distinct_keys
+from ebbtide.tables.state.table import LINKS, StateWork
 from ebbtide.tasks import run_tasks
 
 Committed = tuple[Snapshot, StepFacts]

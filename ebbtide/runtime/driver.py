@@ -18,7 +18,6 @@ from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Clear
 from ebbtide.model.durations import to_ms
 from ebbtide.model.step import reset_frontier
-from ebbtide.paths import delete, move_aside
 from ebbtide.runtime.beginning import begun_elsewhere
 from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_misfits, refuse_others_sink
 from ebbtide.runtime.clock import Clock, system_clock
@@ -39,6 +38,7 @@ from ebbtide.runtime.stream import Stream
 from ebbtide.runtime.unused import drop_unused_of_another_spec
 from ebbtide.sources.source import Discovery, n_places
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.storage.paths import delete, move_aside
 
 MOST_HELD = 10
 """How long a run that goes on waits for a lease that another process took without a request, in `lease_ttl`s."""

@@ -21,9 +21,9 @@ from ebbtide.ledger.puts import puts_of
 from ebbtide.model.entries import Step, entry_table, flags, is_set
 from ebbtide.operators.operator import Operator
 from ebbtide.runtime.plan import Plan
-from ebbtide.state_table.deciding import packed
-from ebbtide.state_table.layout import columns_by_name
-from ebbtide.state_table.rewriting import BASE, Rewrite, StoredEntries
+from ebbtide.tables.state.deciding import packed
+from ebbtide.tables.state.layout import columns_by_name
+from ebbtide.tables.state.rewriting import BASE, Rewrite, StoredEntries
 from ebbtide.tasks import run_tasks
 
 WHOLE_BYTES = 64 * 2**20

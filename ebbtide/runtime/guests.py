@@ -17,7 +17,7 @@ from ebbtide.errors import ConfigError
 from ebbtide.model.step import ViewPosition
 from ebbtide.sources.source import Source
 from ebbtide.spec.view import MaterializedView
-from ebbtide.state_table.staged import Stager
+from ebbtide.tables.state.staged import Stager
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,7 +106,7 @@ class ViewSource(Source, Protocol):
             staging: What the view is computed from.
 
         Returns:
-            What the tasks returned (`ebbtide.state_table.staging.to_json`); why all of the view was computed, empty if it was not.
+            What the tasks returned (`ebbtide.tables.state.staging.to_json`); why all of the view was computed, empty if it was not.
         """
 
 

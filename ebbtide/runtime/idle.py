@@ -23,7 +23,7 @@ from ebbtide.runtime.progress import RunSummary
 from ebbtide.runtime.unused import has_unused_of_spec
 from ebbtide.sources.source import Discovery
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.state_table.layout import ROW, files_noted, may_hold_expired, newest_step, rows_of
+from ebbtide.tables.state.layout import ROW, files_noted, may_hold_expired, newest_step, rows_of
 
 MOST_FILES = 1_000
 """Data files that are opened; for more Spark is no dearer."""

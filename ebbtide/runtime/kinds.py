@@ -36,7 +36,7 @@ from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.spec.view import MaterializedView
 
 if TYPE_CHECKING:
-    from ebbtide.sinks.sink import Sink
+    from ebbtide.tables.sink import Sink
 
 
 Maker = TypeVar("Maker")
@@ -170,8 +170,8 @@ def view_operator(spec: Pipeline) -> Operator:
 
 def delta_sink(spec: Pipeline, location: str) -> Sink:
     """Make the sink of a Delta table."""
-    from ebbtide.sinks.by_spark import MergeSink, SparkMadeSink
-    from ebbtide.sinks.delta import SinkTable
+    from ebbtide.tables.by_spark import MergeSink, SparkMadeSink
+    from ebbtide.tables.delta_sink import SinkTable
 
     given = cast("parts.DeltaSink", spec.sink)
     kind = SparkMadeSink if given.is_spark_s else SinkTable

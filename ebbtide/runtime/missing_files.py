@@ -12,8 +12,8 @@ from ebbtide.amounts import amount, named
 from ebbtide.delta import vectors
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.errors import DamagedFileError
-from ebbtide.paths import file_names
 from ebbtide.runtime.plan import Plan
+from ebbtide.storage.paths import file_names
 
 MOST_NAMED = 3
 """Missing files that the error names."""

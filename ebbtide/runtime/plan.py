@@ -20,22 +20,22 @@ from ebbtide.model.clock import Reading
 from ebbtide.model.durations import to_ms
 from ebbtide.model.step import Frontier, StepRules, clock_after
 from ebbtide.operators.operator import Operator
-from ebbtide.paths import join, refuse_links, refuse_unusable, resolve
 from ebbtide.runtime.guests import view_source
 from ebbtide.runtime.kinds import FORMATS, OPERATORS, SINKS, SOURCES, of_kind
 from ebbtide.sources.source import Position, Source, beginning_of
 from ebbtide.spec import parts
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.view import MaterializedView
-from ebbtide.state_table.layout import newest_step
-from ebbtide.state_table.staged import Stager
+from ebbtide.storage.paths import join, refuse_links, refuse_unusable, resolve
+from ebbtide.tables.state.layout import newest_step
+from ebbtide.tables.state.staged import Stager
 
 if TYPE_CHECKING:
-    from ebbtide.sinks.changelog import ChangelogTable
-    from ebbtide.sinks.delta import SinkTable
-    from ebbtide.sinks.quarantine import QuarantineTable
-    from ebbtide.sinks.sink import Sink, Table
-    from ebbtide.state_table.table import StateTable
+    from ebbtide.tables.changelog import ChangelogTable
+    from ebbtide.tables.delta_sink import SinkTable
+    from ebbtide.tables.quarantine import QuarantineTable
+    from ebbtide.tables.sink import Sink, Table
+    from ebbtide.tables.state.table import StateTable
 
 
 _UNKNOWN_COLUMNS: dict[str, UnknownColumns] = {
@@ -118,7 +118,7 @@ class Plan:
     @property
     def state(self) -> StateTable:
         """The state table."""
-        from ebbtide.state_table.table import StateTable
+        from ebbtide.tables.state.table import StateTable
 
         return StateTable(self.at("state"), self.operator)
 
@@ -135,7 +135,7 @@ class Plan:
         Raises:
             ConfigError: it is none.
         """
-        from ebbtide.sinks.delta import SinkTable
+        from ebbtide.tables.delta_sink import SinkTable
 
         if isinstance(self.sink, SinkTable):
             return self.sink
@@ -164,14 +164,14 @@ class Plan:
     @property
     def changelog(self) -> ChangelogTable:
         """The changelog table; only where the pipeline emits every record."""
-        from ebbtide.sinks.changelog import ChangelogTable
+        from ebbtide.tables.changelog import ChangelogTable
 
         return ChangelogTable(self.at("changelog"), self.operator.columns)
 
     @property
     def quarantine(self) -> QuarantineTable:
         """The table of bad records."""
-        from ebbtide.sinks.quarantine import QuarantineTable
+        from ebbtide.tables.quarantine import QuarantineTable
 
         return QuarantineTable(self.at("quarantine"), self.spec.has_positions)
 

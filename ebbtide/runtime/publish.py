@@ -13,14 +13,14 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import LeaseLostError, SpecChangedError
 from ebbtide.ledger.facts import Head, StepFacts
 from ebbtide.model.decision import Action, Alter, Append, Replace, RestoreAndApply, Rewrite
-from ebbtide.paths import delete
 from ebbtide.runtime import swap
 from ebbtide.runtime.completeness import Difference, difference_of, rows_to_show
 from ebbtide.runtime.missing_rows import appendable
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.way_back import net_changes, way_of_forgotten
 from ebbtide.spec.ddl import parse_ddl
-from ebbtide.state_table.change_set import StepChanges
+from ebbtide.storage.paths import delete
+from ebbtide.tables.state.change_set import StepChanges
 
 
 def publish(spark: SparkSession, plan: Plan, head: Head, *, leave: Collection[str] = ()) -> Counter[str]:
@@ -52,7 +52,7 @@ def publish(spark: SparkSession, plan: Plan, head: Head, *, leave: Collection[st
 
 @dataclass(frozen=True)
 class PlannedWork:
-    """What a table may ask for; see `ebbtide.sinks.sink.Work`.
+    """What a table may ask for; see `ebbtide.tables.sink.Work`.
 
     Args:
         spark: The session to write in.

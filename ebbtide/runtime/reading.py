@@ -18,7 +18,6 @@ from ebbtide.model.clock import Reading
 from ebbtide.model.decision import Alter, Append, Decision, Source
 from ebbtide.model.schema_change import SchemaChange
 from ebbtide.model.step import ViewPosition
-from ebbtide.paths import delete, join
 from ebbtide.runtime.bad_rows import refuse_too_many
 from ebbtide.runtime.belonging import without_its_checkpoint
 from ebbtide.runtime.decide import decide, expire, read_before, selected_changes
@@ -32,7 +31,8 @@ from ebbtide.runtime.stage import Staged, stage, stage_view
 from ebbtide.runtime.step import Stepper
 from ebbtide.sources.source import Part, Position, begun_at, n_places
 from ebbtide.spec.ddl import ddl_of
-from ebbtide.state_table.staging import Staging
+from ebbtide.storage.paths import delete, join
+from ebbtide.tables.state.staging import Staging
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from ebbtide.runtime.belonging import refuse_lost_ledger
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.state_table.layout import FileSizes
+from ebbtide.tables.state.layout import FileSizes
 from ebbtide.tasks import LocalSession
 
 if TYPE_CHECKING:

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from ebbtide.columnar import ParquetFile
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.decision import Append
-from ebbtide.paths import delete, join
 from ebbtide.redaction import MASK
 from ebbtide.runtime.bad_rows import refuse_too_many
 from ebbtide.runtime.expressions import Expressions, select_items
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Find, Staged
-from ebbtide.state_table.deciding import Decided, Work
-from ebbtide.state_table.selecting import DraftFinish, DraftInputs, Failed, Results, StagedFinish, StagedInputs
-from ebbtide.state_table.shares import Share, balanced
-from ebbtide.state_table.staged import BAD_ROWS, StagedFile, Stager
+from ebbtide.storage.columnar import ParquetFile
+from ebbtide.storage.paths import delete, join
+from ebbtide.tables.state.deciding import Decided, Work
+from ebbtide.tables.state.selecting import DraftFinish, DraftInputs, Failed, Results, StagedFinish, StagedInputs
+from ebbtide.tables.state.shares import Share, balanced
+from ebbtide.tables.state.staged import BAD_ROWS, StagedFile, Stager
 
 if TYPE_CHECKING:
     from ebbtide.spec.transform import Transform

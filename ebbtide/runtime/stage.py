@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Self, cast
 
 import pyarrow as pa
 
-from ebbtide.columnar import read_parquet
 from ebbtide.model.offsets import Intervals
 from ebbtide.model.step import BatchSummary
 from ebbtide.runtime.finding import Found, Order, nothing_found
 from ebbtide.runtime.guests import ViewSource, ViewStaging
 from ebbtide.sources.source import Records
-from ebbtide.state_table.staged import BAD_ROWS, StagedFile
-from ebbtide.state_table.staging import Staging, from_json
+from ebbtide.storage.columnar import read_parquet
+from ebbtide.tables.state.staged import BAD_ROWS, StagedFile
+from ebbtide.tables.state.staging import Staging, from_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +48,7 @@ class Staged:
 
     @classmethod
     def of(cls, results: Iterable[str]) -> Self:
-        """Put together what tasks returned; see `ebbtide.state_table.staging.to_json`."""
+        """Put together what tasks returned; see `ebbtide.tables.state.staging.to_json`."""
         parts = [from_json(text) for text in results]
         files = [file for file, _ in parts]
         summaries = [summary for _, summary in parts]

@@ -25,9 +25,9 @@ from ebbtide.runtime.publish import publish
 from ebbtide.runtime.session import code_version
 from ebbtide.sources.source import Position, beginning_of
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.state_table.layout import FileSizes
-from ebbtide.state_table.others import change_of_others
-from ebbtide.state_table.table import StateWork
+from ebbtide.tables.state.layout import FileSizes
+from ebbtide.tables.state.others import change_of_others
+from ebbtide.tables.state.table import StateWork
 
 
 class Stepper:

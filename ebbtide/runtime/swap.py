@@ -18,10 +18,10 @@ from ebbtide.delta.table import copied, replacing
 from ebbtide.errors import BackfillError
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Replace
-from ebbtide.paths import delete, join, list_files
 from ebbtide.runtime.completeness import DECIDED, SHOWN, Difference, as_text, unlike
 from ebbtide.runtime.plan import Plan
-from ebbtide.state_table.columns import columns
+from ebbtide.storage.paths import delete, join, list_files
+from ebbtide.tables.state.columns import columns
 
 
 def net_changes(spark: SparkSession, plan: Plan, sink_version: int) -> Difference:

@@ -7,8 +7,8 @@ import pyarrow as pa
 from ebbtide.delta import log
 from ebbtide.delta.fitting import columns_of, has_columns
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.paths import delete
 from ebbtide.runtime.plan import Plan
+from ebbtide.storage.paths import delete
 
 OWN_COLUMN = {"sink": "_changed_by", "changelog": "_order", "state": "_entry"}
 """A column by which a table is known as one that a run has made. The state goes last: it says that there is no step."""

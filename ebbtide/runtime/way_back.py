@@ -24,7 +24,7 @@ from ebbtide.model.codes import row_codes
 from ebbtide.model.decision import Clear, RestoreAndApply
 from ebbtide.runtime.missing_rows import Steps, steps_to_repeat
 from ebbtide.runtime.plan import Plan
-from ebbtide.state_table.change_set import StepChanges
+from ebbtide.tables.state.change_set import StepChanges
 
 MOST_ROWS = 5_000_000
 """Rows of change sets that are applied again in one process; a state that keeps all rows is compared instead."""

@@ -22,9 +22,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from ebbtide.errors import SourceReadError
 from ebbtide.formats.records import MAX_RECORD_BYTES, RECORDS
 from ebbtide.model import stored
-from ebbtide.paths import is_compressed, is_linked, join, open_stream, read_bytes, replace_bytes, size_of
 from ebbtide.sources.lines import NoTextError, split_lines
 from ebbtide.sources.listing import changed_while_read, linked_error
+from ebbtide.storage.paths import is_compressed, is_linked, join, open_stream, read_bytes, replace_bytes, size_of
 
 BATCH_BYTES = 8 * 2**20
 """Bytes of lines in one Arrow batch: enough to amortise its cost, little beside a worker's memory."""

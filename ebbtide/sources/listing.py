@@ -12,9 +12,9 @@ from fnmatch import fnmatchcase
 
 from ebbtide.amounts import amount, named
 from ebbtide.errors import FileChangedError, LateFileError, SourceReadError
-from ebbtide.paths import FoundFile, has_surrogate, is_folder, is_linked, join, walk
 from ebbtide.redaction import printable
 from ebbtide.sources.source import Discovery
+from ebbtide.storage.paths import FoundFile, has_surrogate, is_folder, is_linked, join, walk
 
 PATTERNS = (
     "*.json",

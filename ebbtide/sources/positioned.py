@@ -16,12 +16,12 @@ from pydantic import BaseModel
 from ebbtide.errors import ConfigError
 from ebbtide.formats.records import MAX_RECORD_BYTES, stored_form
 from ebbtide.model.options import NoOptions
-from ebbtide.paths import replace_bytes
 from ebbtide.sources.available import Available, Start
 from ebbtide.sources.records import ReadRecords
 from ebbtide.sources.sizing import note_most, offsets_within
 from ebbtide.sources.source import Backlog, BatchPlanner, Discovery, Position, Records, Source, Work
 from ebbtide.sources.span import Offsets, Span
+from ebbtide.storage.paths import replace_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

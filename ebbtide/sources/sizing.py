@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ebbtide.paths import read_bytes, replace_bytes
+from ebbtide.storage.paths import read_bytes, replace_bytes
 
 FIRST_OFFSETS = 10_000
 """Of a batch of which nothing is known: the first one, or one after a few records."""

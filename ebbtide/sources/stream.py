@@ -10,10 +10,10 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from ebbtide.errors import SourceReadError
-from ebbtide.paths import read_bytes
 from ebbtide.sources.sizing import noted_most
 from ebbtide.sources.source import Position
 from ebbtide.sources.span import Span
+from ebbtide.storage.paths import read_bytes
 
 
 class SpanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

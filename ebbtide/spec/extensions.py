@@ -21,10 +21,10 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, m
 from ebbtide.formats.columns import TimeUnit
 from ebbtide.formats.format import Format
 from ebbtide.redaction import printable
-from ebbtide.sinks.sink import Sink
 from ebbtide.sources.positioned import PositionedSource
 from ebbtide.spec.parts import FormatPart, SpecPart
 from ebbtide.spec.positioned import PositionedPart
+from ebbtide.tables.sink import Sink
 
 SourceClass = type[PositionedSource]
 FormatClass = type[Format]

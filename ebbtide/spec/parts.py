@@ -24,9 +24,9 @@ from ebbtide.formats.format import shortened
 from ebbtide.formats.records import MAX_RECORD_BYTES
 from ebbtide.model.cron import CronExpression
 from ebbtide.model.durations import NaturalDuration, PositiveDuration, format_duration
-from ebbtide.paths import refuse_unusable
 from ebbtide.redaction import has_unseen, is_credential, printable, redacted
 from ebbtide.sources.listing import PATTERNS
+from ebbtide.storage.paths import refuse_unusable
 
 EXPECTATION = r"^(expect_[a-z0-9_]+|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*)$"
 """What may name an expectation: a type of Great Expectations, or `module:Class`."""

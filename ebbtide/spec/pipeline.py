@@ -16,13 +16,13 @@ import pyarrow as pa
 from pydantic import ValidationError, model_validator
 
 from ebbtide.errors import ConfigError
-from ebbtide.paths import is_local, resolve
 from ebbtide.spec import fitting
 from ebbtide.spec.ddl import TableSchema, added_ddl, as_compared, parse_ddl
 from ebbtide.spec.fields import PipelineFields
 from ebbtide.spec.parts import DeltaSink, PlainFormat
 from ebbtide.spec.reading import explained, project_of, read_document
 from ebbtide.spec.row_functions import make_importable
+from ebbtide.storage.paths import is_local, resolve
 
 MAX_EVENT_TIME_AHEAD = timedelta(days=1)
 """Where state expires by event time and the spec says nothing: clocks of sources are off by hours, not by days."""

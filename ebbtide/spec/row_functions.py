@@ -20,7 +20,7 @@ from sqlglot import exp
 from ebbtide.redaction import printable
 from ebbtide.spec.changing import CHANGING
 from ebbtide.spec.expressions import GENERATORS
-from ebbtide.state_table.project_sources import project_sources
+from ebbtide.tables.state.project_sources import project_sources
 
 TARGET = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 """How a function is named: `module:name`."""

@@ -17,11 +17,11 @@ import yaml
 
 from ebbtide import MaterializedView, Pipeline
 from ebbtide.errors import ConfigError, SqlError
-from ebbtide.paths import replace_bytes
 from ebbtide.spec.fields import NAME
 from ebbtide.spec.load import KINDS, is_several, load_each, names_in
 from ebbtide.spec.reading import read_document
 from ebbtide.sql.statements import IfThere, ObjectKind
+from ebbtide.storage.paths import replace_bytes
 
 DEFAULT_CATALOG = "default"
 """Name of the catalog that a session begins with."""

@@ -15,7 +15,6 @@ from pydantic import ValidationError
 from ebbtide import UpsertPipeline
 from ebbtide.delta import log
 from ebbtide.errors import ConfigError, SqlError
-from ebbtide.paths import resolve
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import parse_ddl
 from ebbtide.spec.reading import project_of
@@ -37,6 +36,7 @@ from ebbtide.sql.options import attributes_of, explained, refuse_unfit, texts
 from ebbtide.sql.statements import IfThere, ObjectKind
 from ebbtide.sql.tokens import Statement
 from ebbtide.sql.views import drop_view, users_of
+from ebbtide.storage.paths import resolve
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

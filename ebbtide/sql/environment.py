@@ -23,9 +23,9 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
 from ebbtide.errors import ConfigError
-from ebbtide.paths import refuse_unusable
 from ebbtide.spec.fields import NAME
 from ebbtide.sql.catalog import DEFAULT_CATALOG, Catalog, Declared, DeclaredKind, as_set
+from ebbtide.storage.paths import refuse_unusable
 
 Texts = dict[Annotated[str, BeforeValidator(as_set)], Annotated[str, BeforeValidator(as_set)]]
 

@@ -167,7 +167,7 @@ class Jobs:
         Raises:
             SqlError: its process did not begin.
         """
-        from ebbtide.paths import make_private
+        from ebbtide.storage.paths import make_private
 
         now = datetime.now(UTC)
         folder = self._folder / f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
@@ -195,7 +195,7 @@ class Jobs:
     @property
     def _folder(self) -> Path:
         """Where the jobs of the root are; a root in a store has them in this user's folder."""
-        from ebbtide.paths import is_local
+        from ebbtide.storage.paths import is_local
 
         if is_local(self.root):
             return Path(self.root) / FOLDER

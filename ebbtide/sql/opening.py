@@ -134,9 +134,9 @@ def open_session(target: Target) -> Session:
             token = token_of_variable(target.token_variable, os.environ)
         session = RemoteSession(target.gateway, token)
         return session
-    from ebbtide.paths import refuse_unusable
     from ebbtide.sql.environment import read_environment
     from ebbtide.sql.session import EmbeddedSession
+    from ebbtide.storage.paths import refuse_unusable
 
     refuse_unusable("--root", target.root)
     environment = read_environment(target.environment)

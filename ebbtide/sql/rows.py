@@ -17,7 +17,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from ebbtide import state
-from ebbtide.columnar import open_parquet
 from ebbtide.delta import log
 from ebbtide.errors import SqlError
 from ebbtide.runtime.plan import Plan
@@ -25,7 +24,8 @@ from ebbtide.sql.catalog import Entry, Filled, Part, filled, queryable
 from ebbtide.sql.listing import steps
 from ebbtide.sql.references import Pin, PinKind, Reference
 from ebbtide.sql.results import ResultColumn, Row
-from ebbtide.state_table.columns import spark_schema
+from ebbtide.storage.columnar import open_parquet
+from ebbtide.tables.state.columns import spark_schema
 
 FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 

@@ -13,7 +13,6 @@ from ebbtide import MaterializedView
 from ebbtide.delta import log
 from ebbtide.errors import ConfigError, SqlError, ViewQueryError
 from ebbtide.ledger.lease import Lease
-from ebbtide.paths import delete
 from ebbtide.runtime.guests import ViewLineage, view_source
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import ddl_of, is_exact
@@ -33,6 +32,7 @@ from ebbtide.sql.options import explained, nested, refuse_unfit, texts
 from ebbtide.sql.references import find_references
 from ebbtide.sql.statements import CreateView, IfThere, ObjectKind
 from ebbtide.sql.tokens import Statement
+from ebbtide.storage.paths import delete
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -176,7 +176,7 @@ def _refuse_cycle(entries: Mapping[str, Entry], name: str, inputs: list[str]) ->
 
 
 def _analysed(spark: SparkSession, query: Statement, tables: Mapping[str, Filled]) -> ViewLineage:
-    from ebbtide.state_table.columns import spark_schema
+    from ebbtide.tables.state.columns import spark_schema
 
     schemas = {name: spark_schema(entry.spec.sink_table.columns, nullable=True) for name, entry in tables.items()}
     keys = {name: entry.spec.sink_key for name, entry in tables.items()}

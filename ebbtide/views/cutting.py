@@ -20,8 +20,8 @@ from pyspark.sql.types import StructType
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import read_file
-from ebbtide.sinks.defined import RESERVED
 from ebbtide.spec.ddl import is_exact
+from ebbtide.tables.defined import RESERVED
 from ebbtide.views.lineage import Cut
 
 FEED_BYTES = 2**30

@@ -12,9 +12,9 @@ from ebbtide.delta.feed import commit_hash, gap, has_changes
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import SourceReadError
 from ebbtide.model.step import TableVersion, ViewPosition
-from ebbtide.paths import join
 from ebbtide.sources.source import Discovery, Part, Position, Records, Source
-from ebbtide.state_table.layout import newest_step
+from ebbtide.storage.paths import join
+from ebbtide.tables.state.layout import newest_step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,9 +20,9 @@ from ebbtide.formats.settings import STAGED_COLUMNS
 from ebbtide.model.sequences import STEP
 from ebbtide.model.step import BatchSummary
 from ebbtide.redaction import MASK
-from ebbtide.state_table.columns import quoted
-from ebbtide.state_table.staged import Stager
-from ebbtide.state_table.staging import to_json
+from ebbtide.tables.state.columns import quoted
+from ebbtide.tables.state.staged import Stager
+from ebbtide.tables.state.staging import to_json
 
 COPIES = "_copies"
 

@@ -9,7 +9,7 @@ from local_pipeline import up
 from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.errors import PausedError, SourceReadError
-from ebbtide.maintenance import pausing
+from ebbtide.operations import pausing
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from pyspark.sql import functions as F
 from spark_support import PROJECT, change, plain_spec, shop_lines, table, write
 
 from ebbtide import StatefulPipeline, StepProgress
+from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.dagster import stream
 from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.stream import Observer
-from ebbtide.quality.checks import CHECKS
 
 
 class SharedSpark(SparkResource):

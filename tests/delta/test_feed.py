@@ -11,7 +11,7 @@ from ebbtide.delta.commit import LocalPuts, commit
 from ebbtide.delta.feed import commit_hash, feed_files, gap, has_changes, readable_since
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, create
-from ebbtide.paths import join
+from ebbtide.storage.paths import join
 
 COLUMNS = pa.schema([("n", pa.int64())])
 PUTS = LocalPuts()

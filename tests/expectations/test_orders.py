@@ -8,9 +8,9 @@ import pytest
 from spark_support import PROJECT
 
 from ebbtide import UpsertPipeline
-from ebbtide.quality.spec_expectations import expectation_of
-from ebbtide.quality.validate import validate
-from ebbtide.rules.rule import Batch
+from ebbtide.checks.great_expectations.spec_expectations import expectation_of
+from ebbtide.checks.great_expectations.validate import validate
+from ebbtide.checks.rule import Batch
 
 PLACED = "2026-01-02 10:00:00"
 ROWS = f"""SELECT 1L AS order_id, 'paid' AS status, TIMESTAMP'{PLACED}' AS placed_at,

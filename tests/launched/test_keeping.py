@@ -6,8 +6,8 @@ import signal
 import pytest
 from spark_support import change, write
 
+from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.ledger.process import host_and_pid
-from ebbtide.quality.checks import CHECKS
 from ebbtide.runtime.plan import Plan
 
 pytestmark = pytest.mark.grid

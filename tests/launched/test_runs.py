@@ -3,9 +3,9 @@
 import pytest
 from spark_support import change, write
 
+from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.delta import log
 from ebbtide.errors import LeaseHeldError
-from ebbtide.quality.checks import CHECKS
 from ebbtide.runtime.driver import run as run_pipeline
 
 FILES = 30

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
-from ebbtide.quality.checks import CHECKS
+from ebbtide.checks.great_expectations.checks import CHECKS
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 QUIET = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "

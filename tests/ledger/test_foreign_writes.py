@@ -7,6 +7,7 @@ import pytest
 from local_pipeline import LATER, up
 from local_run import adopt_without_spark
 
+from ebbtide.checks.version_range import VersionRange
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after, read_rows
@@ -16,7 +17,6 @@ from ebbtide.ledger.foreign_writes import data_commits, foreign_writes_text, loo
 from ebbtide.ledger.pauses import pause, resume
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.model.decision import Decision
-from ebbtide.rules.version_range import VersionRange
 
 
 def write_as_another_client(table, operation="DELETE", *, data_change=True):

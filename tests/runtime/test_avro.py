@@ -20,7 +20,7 @@ from ebbtide.delta.table import read_rows
 from ebbtide.errors import ConfigError, SourceReadError, SourceUnavailableError
 from ebbtide.runtime import decide, driver
 from ebbtide.runtime.plan import Plan
-from ebbtide.sinks.quarantine import Selection
+from ebbtide.tables.quarantine import Selection
 
 ROW = record("Change", {"kind": "string", "row": record("Row", {"id": "long", "n": "long", "v": ["null", "string"]})})
 pytestmark = pytest.mark.xdist_group("test_kafka.py")  # the same broker

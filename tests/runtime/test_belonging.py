@@ -5,6 +5,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from ebbtide.operations.job import stepping
+from ebbtide.operations.state_repair import decided_version, refuse_damaged_state, restore_state
+from ebbtide.tables.state.table import StateWork
 from local_pipeline import up
 from local_run import SPARK
 
@@ -16,12 +19,9 @@ from ebbtide.delta.table import add_file, commit_after, read_files
 from ebbtide.errors import RepairError, TableMismatchError
 from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.puts import LOCAL
-from ebbtide.maintenance.job import stepping
-from ebbtide.maintenance.state_repair import decided_version, refuse_damaged_state, restore_state
 from ebbtide.model.decision import Append
 from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_older_state, refuse_others_sink
-from ebbtide.sinks.quarantine import COLUMNS
-from ebbtide.state_table.table import StateWork
+from ebbtide.tables.quarantine import COLUMNS
 
 REPAIR = "Run 'ebbtide repair' to bring it to what the state shows, or 'ebbtide refresh' to rebuild it from the source."
 REFRESH = "Restore the state table, or run 'ebbtide refresh' to rebuild all tables from the source."

@@ -11,8 +11,8 @@ import ebbtide
 from ebbtide.delta import log
 from ebbtide.errors import DeltaFeatureError
 from ebbtide.ledger.lease import Lease
-from ebbtide.maintenance import pausing
-from ebbtide.sinks.quarantine import COLUMNS
+from ebbtide.operations import pausing
+from ebbtide.tables.quarantine import COLUMNS
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
 TABLES = ("state", "sink", "changelog", "quarantine", "ledger")

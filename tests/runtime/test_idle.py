@@ -14,8 +14,8 @@ from ebbtide.runtime import idle
 from ebbtide.runtime import step as stepping
 from ebbtide.runtime.driver import reset
 from ebbtide.runtime.idle import idle_run
-from ebbtide.sinks.changelog import ChangelogTable
-from ebbtide.sinks.delta import SinkTable
+from ebbtide.tables.changelog import ChangelogTable
+from ebbtide.tables.delta_sink import SinkTable
 
 EXPIRING = {"ttl": {"ttl": "1h", "expire_live": True}}
 

@@ -49,7 +49,6 @@ from ebbtide.runtime import decide, driver, local, reading
 from ebbtide.runtime.finding import RecordsOfBatch
 from ebbtide.runtime.following import Faults, Following
 from ebbtide.runtime.plan import Plan
-from ebbtide.sinks.quarantine import Selection
 from ebbtide.sources import positioned, sizing
 from ebbtide.sources.kafka import client as client_module
 from ebbtide.sources.kafka import reading as reading_module
@@ -60,6 +59,7 @@ from ebbtide.sources.kafka.source import KafkaSource
 from ebbtide.sources.kafka.topic import ask, identify
 from ebbtide.sources.positioned import SourceSettings, matching
 from ebbtide.sources.span import Span
+from ebbtide.tables.quarantine import Selection
 
 KILLS = ("the records are staged", "the state is committed")
 """Before and after the decision of the second step."""

@@ -9,7 +9,7 @@ from local_pipeline import LATER, up
 from local_run import SPARK, kept_apart, swap_without_spark
 
 from ebbtide.errors import BackfillError, ConfigError, PausedError, SourceLostError
-from ebbtide.maintenance import backfill, backfill_asked, backfill_status, backfill_swap, pausing, rereading
+from ebbtide.operations import backfill, backfill_asked, backfill_status, backfill_swap, pausing, rereading
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.publish import publish as step_module_publish

@@ -9,8 +9,8 @@ from ebbtide.delta import vectors
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import DamagedFileError
 from ebbtide.inspect.status import status
-from ebbtide.paths import join
 from ebbtide.runtime.missing_files import missing_files, refuse_missing_files
+from ebbtide.storage.paths import join
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from ebbtide.operations.backfill_asked import ASKED
 from local_pipeline import LATER, up
 from local_run import SPARK
 
@@ -14,10 +15,9 @@ from ebbtide.errors import CheckpointMismatchError, DamagedFileError, StoredForm
 from ebbtide.inspect.backlog import lag
 from ebbtide.inspect.status import status
 from ebbtide.ledger.checkpoint import START, Checkpoint
-from ebbtide.maintenance import backfill_status, pausing, repair
-from ebbtide.maintenance.backfill_asked import ASKED
 from ebbtide.model.step import ViewPosition
 from ebbtide.model.stored import FORMAT, FORMAT_KEY
+from ebbtide.operations import backfill_status, pausing, repair
 from ebbtide.sources.files import files_of
 from ebbtide.sources.span import Span
 

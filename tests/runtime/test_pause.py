@@ -18,7 +18,7 @@ from ebbtide.ledger import pauses
 from ebbtide.ledger.facts import FREE, Cause, Pause
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.turns import newest_turn
-from ebbtide.maintenance import pausing
+from ebbtide.operations import pausing
 from ebbtide.runtime import following
 from ebbtide.runtime.following import Following
 

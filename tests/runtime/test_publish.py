@@ -15,9 +15,9 @@ from ebbtide.ledger.facts import Cause, Head, SourceFacts
 from ebbtide.runtime import driver
 from ebbtide.runtime import publish as publishing
 from ebbtide.runtime.publish import publish
-from ebbtide.sinks.changelog import ChangelogTable
-from ebbtide.sinks.delta import SinkTable
-from ebbtide.sinks.quarantine import QuarantineTable
+from ebbtide.tables.changelog import ChangelogTable
+from ebbtide.tables.delta_sink import SinkTable
+from ebbtide.tables.quarantine import QuarantineTable
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
 
@@ -190,7 +190,7 @@ def test_rewind_that_ended_between_two_tables_goes_on_with_the_second(make, monk
     pipeline.read(up(1, 1, "+I"))
     pipeline.read(up(2, 2, "+I"))
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.sinks.stage.restore_stage", killed)
+        patch.setattr("ebbtide.tables.stage.restore_stage", killed)
         with pytest.raises(InterruptedError):
             pipeline.do("rewind")
     assert pipeline.rows() == {1: 1}

@@ -8,11 +8,11 @@ from local_pipeline import killed, up
 from local_run import SPARK, START
 from pydantic import ValidationError
 
+from ebbtide.checks.great_expectations.checks import checks_of
 from ebbtide.errors import ConfigError, TableMismatchError
 from ebbtide.inspect.status import status
-from ebbtide.maintenance import adopt, backfill, migration, repair, rewind
 from ebbtide.model.decision import Apply
-from ebbtide.quality.checks import checks_of
+from ebbtide.operations import adopt, backfill, migration, repair, rewind
 from ebbtide.runtime.plan import Plan
 
 DOCUMENTS = {"type": "documents"}

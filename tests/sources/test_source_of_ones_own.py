@@ -11,11 +11,11 @@ from support import plain
 
 from ebbtide.errors import BackfillError, ConfigError, SourceLostError, SourceReadError
 from ebbtide.inspect.backlog import lag
-from ebbtide.maintenance import pausing, rereading
+from ebbtide.operations import pausing, rereading
 from ebbtide.runtime.kinds import positioned_source
 from ebbtide.runtime.plan import Plan
-from ebbtide.sinks.quarantine import Selection
 from ebbtide.spec.positioned import SourceStart
+from ebbtide.tables.quarantine import Selection
 
 BY_SEQUENCE = {"order": {"sequence": ["n"]}}
 

@@ -6,15 +6,16 @@ import signal
 import sys
 from typing import Any
 
+from ebbtide.tables.state.table import StateTable
+
 from ebbtide import MaterializedView, UpsertPipeline
-from ebbtide.maintenance import quarantine_replay
+from ebbtide.operations import quarantine_replay
 from ebbtide.runtime.driver import run, system_clock
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.session import build_session
-from ebbtide.sinks.changelog import ChangelogTable
-from ebbtide.sinks.delta import SinkTable
-from ebbtide.sinks.quarantine import QuarantineTable, Selection
-from ebbtide.state_table.table import StateTable
+from ebbtide.tables.changelog import ChangelogTable
+from ebbtide.tables.delta_sink import SinkTable
+from ebbtide.tables.quarantine import QuarantineTable, Selection
 
 PLACES = {
     "before the decision": (StateTable, "perform", "before"),

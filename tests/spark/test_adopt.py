@@ -5,8 +5,8 @@ from judging import verdict_of
 from spark_support import change, plain_spec, sink, write
 
 from ebbtide.errors import AdoptionError, TableMismatchError
-from ebbtide.maintenance import adopt as adopting
-from ebbtide.maintenance import repair as repairing
+from ebbtide.operations import adopt as adopting
+from ebbtide.operations import repair as repairing
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
 
@@ -43,7 +43,7 @@ def rows(spark, tmp_path, spec):
     return [(row["id"], row["v"]) for row in sink(spark, tmp_path, spec)]
 
 
-@pytest.mark.grid  # without Spark: tests/maintenance/test_adopt.py
+@pytest.mark.grid  # without Spark: tests/operations/test_adopt.py
 def test_rows_are_adopted_in_steps_and_stand_before_the_source(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(adopting, "ROWS_PER_STEP", 3)
     spec = spec_of(tmp_path, "sequence", "id BIGINT, v STRING, seq BIGINT, `a.b` INT DEFAULT NULL")

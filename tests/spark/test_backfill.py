@@ -4,7 +4,7 @@ import pytest
 from judging import verdict_of
 from spark_support import change, plain_spec, sink, write
 
-from ebbtide.maintenance import backfill, backfill_swap
+from ebbtide.operations import backfill, backfill_swap
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.idle import idle_run
 from ebbtide.runtime.plan import Plan
@@ -33,7 +33,7 @@ def spoilt(spark, tmp_path, mode):
     return root, spec, Plan.under(str(root), spec).sink.version()
 
 
-@pytest.mark.grid  # without Spark: tests/maintenance/test_backfill.py
+@pytest.mark.grid  # without Spark: tests/operations/test_backfill.py
 def test_swap_shows_the_net_changes_in_one_commit(spark, tmp_path):
     root, spec, version = spoilt(spark, tmp_path, "sequence")
     assert backfill.start(spark, spec, str(root))["percent"] == 100

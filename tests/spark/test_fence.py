@@ -3,16 +3,16 @@
 import threading
 
 import pytest
+from ebbtide.operations.job import stepping as held
+from ebbtide.operations.registry import maintain
 from spark_support import change, plain_spec, sink, table, write
 
 from ebbtide.errors import LeaseLostError
 from ebbtide.ledger import lease
 from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.lease import Lease
-from ebbtide.maintenance import compaction as compacting
-from ebbtide.maintenance.job import stepping as held
-from ebbtide.maintenance.registry import maintain
 from ebbtide.model.decision import Apply, Decision
+from ebbtide.operations import compaction as compacting
 from ebbtide.runtime import step as stepping
 from ebbtide.runtime.driver import refresh, run
 from ebbtide.runtime.plan import Plan

@@ -5,16 +5,16 @@ import threading
 
 import numpy as np
 import pytest
+from ebbtide.operations.cleanup import delete_entries
+from ebbtide.operations.jobs import Maintenance
+from ebbtide.operations.registry import maintain
 from spark_support import LOCAL, change, forget_last_commit, plain_spec, sink, table, write
 
 from ebbtide.delta import log
 from ebbtide.errors import ConfigError, LeaseHeldError, SpecChangedError
 from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.lease import Lease
-from ebbtide.maintenance import registry
-from ebbtide.maintenance.cleanup import delete_entries
-from ebbtide.maintenance.jobs import Maintenance
-from ebbtide.maintenance.registry import maintain
+from ebbtide.operations import registry
 from ebbtide.runtime.driver import run, system_clock
 from ebbtide.runtime.plan import Plan
 
@@ -38,7 +38,7 @@ def test_pipeline_that_never_ran_has_nothing_to_do(spark, tmp_path):
         assert "nothing to do" in report.text()
 
 
-@pytest.mark.grid  # without Spark: tests/maintenance/test_jobs.py
+@pytest.mark.grid  # without Spark: tests/operations/test_jobs.py
 def test_cleanup_deletes_what_expired_with_all_versions_and_nothing_else(spark, tmp_path):
     lines = [change("+I", 1, "a", 1), change("+I", 2, "b", 2)], [change("-D", 1, "a", 3)]
     source = write(tmp_path / "in", *lines)

@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 
 import pyarrow as pa
 import pytest
+from ebbtide.tables.state.columns import spark_schema
 from made_facts import made_facts as facts
 from made_facts import stands_above
 from pyspark.sql import functions as F
@@ -16,9 +17,8 @@ from ebbtide.delta.table import create
 from ebbtide.errors import ConfigError
 from ebbtide.model.decision import Restore
 from ebbtide.model.schema_change import SchemaChange
-from ebbtide.sinks.by_spark import MergeSink
-from ebbtide.sinks.delta import SinkTable
-from ebbtide.state_table.columns import spark_schema
+from ebbtide.tables.by_spark import MergeSink
+from ebbtide.tables.delta_sink import SinkTable
 
 pytestmark = pytest.mark.grid  # pipelines over such sinks are run in short tests
 

@@ -18,10 +18,10 @@ from ebbtide.ledger.facts import TableFacts
 from ebbtide.model.entries import DELETE
 from ebbtide.runtime import kinds
 from ebbtide.runtime.plan import Plan
-from ebbtide.sinks.sink import Sink
 from ebbtide.sources.records import RowRecords
 from ebbtide.sources.source import Discovery
 from ebbtide.spec.parts import SourcePart, SpecPart
+from ebbtide.tables.sink import Sink
 
 
 class TableSource(SourcePart):

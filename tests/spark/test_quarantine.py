@@ -10,14 +10,14 @@ import pytest
 from spark_support import LOCAL, change, plain_spec, sink, table, write
 
 from ebbtide import status
+from ebbtide.checks import quarantine as rate
+from ebbtide.checks.version_range import VersionRange
 from ebbtide.inspect import quarantine
-from ebbtide.maintenance import quarantine_replay
-from ebbtide.rules import quarantine as rate
-from ebbtide.rules.version_range import VersionRange
+from ebbtide.operations import quarantine_replay
 from ebbtide.runtime.driver import refresh, run, system_clock
 from ebbtide.runtime.idle import idle_run
 from ebbtide.runtime.plan import Plan
-from ebbtide.sinks.quarantine import Selection
+from ebbtide.tables.quarantine import Selection
 
 CRASH = Path(__file__).parent / "crash.py"
 BY_SEQ = {"sequence": ["seq"]}

@@ -5,24 +5,24 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from ebbtide.operations.registry import maintain
 from judging import verdict_of
 from spark_support import LOCAL, change, plain_spec, sink, table, write
 
+from ebbtide.checks.completeness import compared
+from ebbtide.checks.great_expectations.checks import CHECKS
+from ebbtide.checks.version_range import VersionRange
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import ConfigError, DeltaLogError, RepairError, TableMismatchError
 from ebbtide.inspect.status import status
-from ebbtide.maintenance import repair as repairing
-from ebbtide.maintenance.registry import maintain
-from ebbtide.quality.checks import CHECKS
-from ebbtide.rules.completeness import compared
-from ebbtide.rules.version_range import VersionRange
+from ebbtide.operations import repair as repairing
 from ebbtide.runtime import way_back
 from ebbtide.runtime.clock import system_clock
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.idle import idle_run
 from ebbtide.runtime.plan import Plan
-from ebbtide.sinks.delta import SinkTable
+from ebbtide.tables.delta_sink import SinkTable
 
 FILES = (
     [change("+I", 1, "a", 1), change("+I", 2, "b", 2), change("+I", 3, "c", 3), "{"],
@@ -134,7 +134,7 @@ def test_foreign_change_is_acknowledged_until_the_key_changes_again(spark, here)
     assert rows(spark, root, spec) == [(3, "e"), (4, "f")], "what was accepted before stays"
 
 
-@pytest.mark.grid  # without Spark: tests/maintenance/test_appended.py
+@pytest.mark.grid  # without Spark: tests/operations/test_appended.py
 def test_dropped_sink_is_made_again_by_a_repair_only(spark, here):
     root, spec = here
     shutil.rmtree(root / spec.name / "sink")
@@ -154,7 +154,7 @@ def test_dropped_sink_is_made_again_by_a_repair_only(spark, here):
 PROPERTIES = {"sink": {"table_properties": {"delta.logRetentionDuration": "interval 60 days"}}}
 
 
-@pytest.mark.grid  # without Spark: tests/runtime/test_belonging.py, tests/maintenance/test_appended.py
+@pytest.mark.grid  # without Spark: tests/runtime/test_belonging.py, tests/operations/test_appended.py
 @pytest.mark.parametrize("fields", [PROPERTIES, {}, MODES["merge"]])
 def test_tables_that_are_dropped_during_a_run_are_made_again_by_a_repair(spark, tmp_path, fields):
     spec = plain_spec(write(tmp_path / "in", *FILES, MORE), **(BY_SEQUENCE | fields))
@@ -175,7 +175,7 @@ def test_tables_that_are_dropped_during_a_run_are_made_again_by_a_repair(spark, 
     assert red(spark, root, spec, ALL_JUDGED) == set()
 
 
-@pytest.mark.grid  # without Spark: tests/maintenance/test_appended.py
+@pytest.mark.grid  # without Spark: tests/operations/test_appended.py
 def test_sink_whose_log_is_torn_is_moved_aside_and_made_again(spark, here):
     root, spec = here
     newest = max((root / spec.name / "sink" / "_delta_log").glob("*.json"))
@@ -300,7 +300,7 @@ def copied(forgetful, tmp_path):
     return tmp_path / "root", spec
 
 
-@pytest.mark.grid  # without Spark: tests/maintenance/test_repair_damages.py
+@pytest.mark.grid  # without Spark: tests/operations/test_repair_damages.py
 def test_foreign_change_of_rows_that_the_state_has_forgotten_is_repaired(spark, forgetful, tmp_path):
     root, spec = copied(forgetful, tmp_path)
     assert rows(spark, root, spec) == FORGOTTEN
@@ -355,7 +355,7 @@ def test_forgotten_rows_without_change_sets_are_not_judged_by_their_rows_and_no_
     assert not repairing.plan(spark, moved, str(root)).differs
 
 
-@pytest.mark.grid  # without Spark: tests/maintenance/test_appended.py
+@pytest.mark.grid  # without Spark: tests/operations/test_appended.py
 def test_changelog_that_was_put_back_is_brought_to_all_steps_and_lost_bad_records_are_told(spark, tmp_path):
     source = write(tmp_path / "in", FILES[0])
     spec = plain_spec(source, materializer={"emission": "every"})

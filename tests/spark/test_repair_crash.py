@@ -8,12 +8,12 @@ from local_run import START
 from spark_support import change, plain_spec, sink, write
 from victims import refuse_fed_twice
 
-from ebbtide.maintenance import repair
+from ebbtide.operations import repair
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
 
-STATE = "ebbtide.state_table.table:StateTable"
-SINK = "ebbtide.sinks.delta:SinkTable"
+STATE = "ebbtide.tables.state.table:StateTable"
+SINK = "ebbtide.tables.delta_sink:SinkTable"
 FILES = [[change("+I", 1, "a", 1), change("+I", 2, "b", 2)], [change("+U", 1, "c", 3), change("+I", 3, "d", 4)]]
 SHOWN = [(1, "c"), (2, "b"), (3, "d")]
 PLACES = [

@@ -3,17 +3,17 @@
 import shutil
 
 import pytest
+from ebbtide.operations.registry import maintain
 from judging import verdict_of
 from spark_support import LOCAL, change, plain_spec, sink, table, write
 
 from ebbtide.errors import HistoryGoneError, SpecChangedError
 from ebbtide.inspect.status import status
-from ebbtide.maintenance import rewind as rewinding
-from ebbtide.maintenance.registry import maintain
+from ebbtide.operations import rewind as rewinding
 from ebbtide.runtime.driver import refresh, run
 from ebbtide.runtime.plan import Plan
-from ebbtide.sinks import delta as sinking
-from ebbtide.sinks import stage as staging
+from ebbtide.tables import delta_sink as sinking
+from ebbtide.tables import stage as staging
 
 FILES = (
     [change("+I", 1, "a", 1), change("+I", 2, "b", 2)],
@@ -43,7 +43,7 @@ def bad(spark, root, spec):
     return [row["raw"] for row in table(spark, root, spec, "quarantine")]
 
 
-@pytest.mark.grid  # without Spark: tests/maintenance/test_jobs.py
+@pytest.mark.grid  # without Spark: tests/operations/test_jobs.py
 @pytest.mark.parametrize("mode", MODES)
 def test_all_tables_go_back_together_and_forward_again(spark, tmp_path, mode):
     spec = made(spark, tmp_path, mode)

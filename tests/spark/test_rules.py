@@ -7,22 +7,22 @@ from types import SimpleNamespace
 
 import great_expectations as gx
 import pytest
+from ebbtide.operations.job import stepping
+from ebbtide.operations.registry import maintain
 from folding import FoldedAtRandom, spec_at_random, steps_at_random, told
 from judging import verdict_of
 from pyspark.sql import functions as F
 from spark_support import LOCAL, change, plain_spec, write
 
+from ebbtide.checks.event_time import stale_events
+from ebbtide.checks.great_expectations import checks
+from ebbtide.checks.great_expectations.checks import CHECKS
+from ebbtide.checks.great_expectations.validate import ExpectationRaisedError, validate
+from ebbtide.checks.keys import duplicate_keys
+from ebbtide.checks.rule import Batch
+from ebbtide.checks.version_range import VersionRange
 from ebbtide.delta.joining import commit_joined
 from ebbtide.ledger.puts import puts_of
-from ebbtide.maintenance.job import stepping
-from ebbtide.maintenance.registry import maintain
-from ebbtide.quality import checks
-from ebbtide.quality.checks import CHECKS
-from ebbtide.quality.validate import ExpectationRaisedError, validate
-from ebbtide.rules.event_time import stale_events
-from ebbtide.rules.keys import duplicate_keys
-from ebbtide.rules.rule import Batch
-from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.driver import run, system_clock
 from ebbtide.runtime.fold import KeepEntries, rewritten
 from ebbtide.runtime.plan import Plan

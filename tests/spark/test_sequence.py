@@ -10,9 +10,9 @@ from reference import differences
 from spark_support import change, plain_spec, sink, table, write
 from support import envelope, lines_of, record, spec
 
+from ebbtide.checks import ordering
+from ebbtide.checks.version_range import VersionRange
 from ebbtide.formats.format import UNAVAILABLE as KEPT
-from ebbtide.rules import ordering
-from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
 

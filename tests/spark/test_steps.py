@@ -320,7 +320,7 @@ def test_file_that_is_cut_off_stops_the_run_and_is_read_when_whole(spark, tmp_pa
     assert len(values(spark, tmp_path, spec)) == 1000
 
 
-@pytest.mark.grid  # without Spark: tests/ledger/test_lease.py; of a job: tests/maintenance/test_jobs.py
+@pytest.mark.grid  # without Spark: tests/ledger/test_lease.py; of a job: tests/operations/test_jobs.py
 def test_second_run_is_refused_by_the_lease_which_names_the_holder(spark, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]))
     ledger = Plan.under(str(tmp_path), spec).at("ledger")

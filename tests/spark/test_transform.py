@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from ebbtide.operations.registry import maintain
 from judging import verdict_of
 from spark_support import change, cut, plain_spec, shop_lines, shop_spec, sink, table, write
 from support import SHOP, lines_of
@@ -16,14 +17,13 @@ from support import SHOP, lines_of
 from ebbtide import UpsertPipeline
 from ebbtide.errors import ConfigError, MigrationError, QuarantineThresholdError, SpecChangedError
 from ebbtide.inspect.state import state
-from ebbtide.maintenance import migration, quarantine_replay, rewind
-from ebbtide.maintenance import repair as repairing
-from ebbtide.maintenance.registry import maintain
+from ebbtide.operations import migration, quarantine_replay, rewind
+from ebbtide.operations import repair as repairing
 from ebbtide.runtime.driver import refresh, run, system_clock
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.selection import expressions_of
-from ebbtide.sinks.quarantine import Selection
 from ebbtide.spec.ddl import type_ddl
+from ebbtide.tables.quarantine import Selection
 
 CRASH = Path(__file__).parent / "crash.py"
 DAY_MS = 86_400_000

@@ -15,11 +15,11 @@ from ebbtide.errors import EbbtideError, SourceReadError, SpecChangedError, View
 from ebbtide.runtime import reading as steps
 from ebbtide.runtime.driver import refresh, run
 from ebbtide.runtime.idle import idle_run
-from ebbtide.sinks.defined import RESERVED
 from ebbtide.sql.catalog import Catalog
 from ebbtide.sql.parsing import parse_text
 from ebbtide.sql.session import EmbeddedSession
 from ebbtide.sql.views import plan_view, write_view
+from ebbtide.tables.defined import RESERVED
 from ebbtide.views import staging
 
 CRASH = Path(__file__).parent / "crash.py"

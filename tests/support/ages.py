@@ -20,9 +20,9 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
 from ebbtide.errors import EbbtideError
 from ebbtide.inspect.backlog import lag
-from ebbtide.maintenance import pausing, rewind
+from ebbtide.operations import pausing, rewind
 from ebbtide.runtime.idle import idle_run
-from ebbtide.sinks.quarantine import COLUMNS
+from ebbtide.tables.quarantine import COLUMNS
 
 PARTS = ("state", "sink", "quarantine", "ledger", "checkpoint")
 WITH_CHANGELOG = (*PARTS, "changelog")

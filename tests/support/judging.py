@@ -7,10 +7,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ebbtide.quality.checks import checks_of
-from ebbtide.quality.validate import Verdict, validate
-from ebbtide.rules.rule import Judged
-from ebbtide.rules.version_range import VersionRange
+from ebbtide.checks.great_expectations.checks import checks_of
+from ebbtide.checks.great_expectations.validate import Verdict, validate
+from ebbtide.checks.rule import Judged
+from ebbtide.checks.version_range import VersionRange
 from ebbtide.runtime.clock import system_clock
 from ebbtide.runtime.plan import Plan
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from ebbtide.operations.job import stepping
+from ebbtide.operations.repair_report import RepairReport
 from local_run import HOUR, SPARK, START, batch_time, compared_here, perform
 from support import change, plain
 
@@ -18,19 +20,17 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, read_rows, replacing
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.lease import Lease
-from ebbtide.maintenance import repair
-from ebbtide.maintenance.job import stepping
-from ebbtide.maintenance.repair_report import RepairReport
+from ebbtide.operations import repair
 from ebbtide.runtime import driver, local
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.idle import idle_run
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import RunSummary, StepProgress
 from ebbtide.runtime.step import Stepper
-from ebbtide.sinks.delta import SinkTable
-from ebbtide.sinks.stage import commit_stage
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.stateful import StatefulPipeline
+from ebbtide.tables.delta_sink import SinkTable
+from ebbtide.tables.stage import commit_stage
 
 BY_SEQ = {"order": {"sequence": ["n"]}}
 TABLES = ("state", "sink", "changelog", "quarantine")

@@ -11,13 +11,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from ebbtide.operations.job import stepping
+from ebbtide.operations.redecoding import origin_of
+from ebbtide.operations.registry import maintain
+from ebbtide.operations.repair_report import RepairReport
+from ebbtide.operations.state_repair import restore_state
 
 from ebbtide.delta import checkpoints, joining
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, commit_after, create, read_rows, redefined, replacing
 from ebbtide.ledger.facts import Head
 from ebbtide.ledger.puts import LOCAL
-from ebbtide.maintenance import (
+from ebbtide.operations import (
     adopt,
     backfill,
     backfill_swap,
@@ -28,20 +33,15 @@ from ebbtide.maintenance import (
     repair,
     rewind,
 )
-from ebbtide.maintenance.job import stepping
-from ebbtide.maintenance.redecoding import origin_of
-from ebbtide.maintenance.registry import maintain
-from ebbtide.maintenance.repair_report import RepairReport
-from ebbtide.maintenance.state_repair import restore_state
 from ebbtide.runtime import driver, local, swap
 from ebbtide.runtime.belonging import refuse_older_state
 from ebbtide.runtime.clock import Clock
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
-from ebbtide.sinks.delta import SinkTable
-from ebbtide.sinks.quarantine import Selection
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.tables.delta_sink import SinkTable
+from ebbtide.tables.quarantine import Selection
 
 HOUR = 3_600_000
 START = 1_000 * HOUR

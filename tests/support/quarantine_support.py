@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from disk import DiskPipeline
+from ebbtide.operations.operation import Report
+from ebbtide.operations.redecoding import Mended, origin_of
 from support import spec
 
 from ebbtide.delta import log
-from ebbtide.maintenance import quarantine_replay
-from ebbtide.maintenance.operation import Report
-from ebbtide.maintenance.redecoding import Mended, origin_of
-from ebbtide.sinks.quarantine import Selection
+from ebbtide.operations import quarantine_replay
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.tables.quarantine import Selection
 
 ALL = Selection()
 BY_SEQ: dict[str, Any] = {"order": {"sequence": ["seq"]}, "format": {"type": "plain"}}

@@ -19,7 +19,7 @@ from ebbtide import MaterializedView
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
 from ebbtide.errors import HistoryGoneError, SpecChangedError, TableMismatchError, ViewQueryError
-from ebbtide.maintenance import repair, rewind
+from ebbtide.operations import repair, rewind
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline

@@ -55,14 +55,14 @@ from ebbtide.spec.pipeline import Pipeline
 PROJECT = Path(__file__).resolve().parents[2]
 REPAIRS: dict[str, dict[str, Place]] = {
     "repair": {
-        "the step is not committed": ("ebbtide.state_table.table:StateTable", "perform", "before", 1),
-        "the step is committed": ("ebbtide.state_table.table:StateTable", "perform", "after", 1),
-        "the sink's rows are written": ("ebbtide.sinks.upsert:Upserter", "apply", "before", 1),
-        "the sink is committed": ("ebbtide.sinks.delta:SinkTable", "restore_and_apply", "after", 1),
+        "the step is not committed": ("ebbtide.tables.state.table:StateTable", "perform", "before", 1),
+        "the step is committed": ("ebbtide.tables.state.table:StateTable", "perform", "after", 1),
+        "the sink's rows are written": ("ebbtide.tables.upsert:Upserter", "apply", "before", 1),
+        "the sink is committed": ("ebbtide.tables.delta_sink:SinkTable", "restore_and_apply", "after", 1),
     },
     "acknowledge": {
-        "the step is not committed": ("ebbtide.state_table.table:StateTable", "perform", "before", 1),
-        "the step is committed": ("ebbtide.state_table.table:StateTable", "perform", "after", 1),
+        "the step is not committed": ("ebbtide.tables.state.table:StateTable", "perform", "before", 1),
+        "the step is committed": ("ebbtide.tables.state.table:StateTable", "perform", "after", 1),
     },
 }
 RANDOM = ("driver", "JVM", "Python worker", "group")
@@ -357,7 +357,7 @@ def with_spark(torture: Torture, work: str, place: Place | None, whom: str = "")
         if place is not None:
             struck = code == -signal.SIGKILL
         if work in REPAIRS:
-            from ebbtide.maintenance import repair
+            from ebbtide.operations import repair
 
             run(torture.spark, spec, str(home))
             repair.repair(torture.spark, spec, str(home))

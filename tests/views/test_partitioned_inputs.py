@@ -6,7 +6,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from ebbtide.delta import log
 from ebbtide.delta.feed import feed_files
-from ebbtide.paths import exists
+from ebbtide.storage.paths import exists
 from ebbtide.views.cutting import PinnedTable
 
 REGION = "e u/%ü"

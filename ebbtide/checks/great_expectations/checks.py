@@ -1,0 +1,142 @@
+"""The checks of a pipeline: the one place that knows all. Importing this loads neither Spark nor Great Expectations.
+
+A new check is a module like those of `ebbtide.checks`, with its rules and a function `judge`, and an entry in `CHECKS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
+
+from ebbtide.model.durations import format_duration
+from ebbtide.spec.parts import DeltaSink
+from ebbtide.spec.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from ebbtide.checks.rule import Batch, Judged
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check of a pipeline's sink.
+
+    Args:
+        name: Its name in Dagster.
+        description: What it holds the tables to.
+        judge: `module:function` that yields the batches that it judges (`Judged` in, `Batch` out), loaded when it runs.
+        repair: What makes it pass again once it has failed.
+        blocking: Whether what reads the sink must wait until it passes.
+    """
+
+    name: str
+    description: str
+    judge: str
+    repair: str = ""
+    blocking: bool = False
+
+    def load(self) -> Callable[[Judged], Iterator[Batch]]:
+        """Load what yields the batches that it judges."""
+        judge: Callable[[Judged], Iterator[Batch]] = resolve_name(self.judge)
+        return judge
+
+
+REPAIR = (
+    "Run 'ebbtide repair' (or the job of that name) to bring the sink to what the state shows; "
+    "or 'ebbtide acknowledge', if it was meant."
+)
+CHECKS = (
+    Check(
+        "ordering",
+        "Per key the order of the input that caused a change rises through the change feed, and the sink shows what the "
+        "state decided; no key has two contents at one sequence; in a changelog each record can follow the one before.",
+        judge="ebbtide.checks.ordering:judge",
+        repair=REPAIR,
+        blocking=True,
+    ),
+    Check(
+        "complete",
+        "The sink has the rows that the state shows, and no others: compared whole, by key.",
+        judge="ebbtide.checks.completeness:judge",
+        repair=REPAIR,
+        blocking=True,
+    ),
+    Check(
+        "expiry",
+        "No state entry lives past its time to live, and cleanup deletes what has expired.",
+        judge="ebbtide.checks.expiry:judge",
+        repair="Run the pipeline, which expires what is due, and then its cleanup job.",
+    ),
+    Check(
+        "unique_key",
+        "The sink has one row per key, and no key with a null.",
+        judge="ebbtide.checks.keys:judge",
+        repair=REPAIR,
+    ),
+    Check(
+        "quarantine_rate",
+        "The share of bad records stays below checks.max_quarantine_rate.",
+        judge="ebbtide.checks.quarantine:judge",
+        repair="Repair the records or the spec; then, or if so many are to be expected: 'ebbtide acknowledge', or raise checks.max_quarantine_rate.",
+    ),
+    Check(
+        "schema_drift",
+        "The source's records have no columns that the schema lacks; it warns.",
+        judge="ebbtide.checks.schema_drift:judge",
+        repair="Add the columns to the schema and run 'ebbtide migrate --apply', or list them under ignored_columns.",
+    ),
+    Check(
+        "foreign_writes",
+        "Nobody but the pipeline changes the sink or its state.",
+        judge="ebbtide.checks.writes:judge",
+        repair=REPAIR,
+    ),
+    Check(
+        "source_loss",
+        "No records of the source were lost before they were read, or before a refresh; of a topic, no delete of which only the tombstone came.",
+        judge="ebbtide.checks.source_loss:judge",
+        repair="Run 'ebbtide refresh' once the source has all records again (of deletes: docs/debezium.md); or 'ebbtide acknowledge', if the sink may do without them.",
+    ),
+)
+"""The checks that every pipeline has."""
+OF_DELTA_SINK = frozenset({"ordering", "complete", "unique_key", "expectations"})
+"""Those that read the sink's rows or its log: a pipeline whose sink is no Delta table has none of them."""
+
+
+def checks_of(spec: Pipeline) -> tuple[Check, ...]:
+    """Return the checks of a pipeline: those of all, and those that its spec asks for.
+
+    Args:
+        spec: The pipeline.
+    """
+    every = (*CHECKS, *_event_time(spec), *_own_rules(spec))
+    if isinstance(spec.sink, DeltaSink):
+        return every
+    return tuple(check for check in every if check.name not in OF_DELTA_SINK)
+
+
+def _event_time(spec: Pipeline) -> Iterator[Check]:
+    max_delay = spec.checks.max_event_delay
+    if max_delay is None:
+        return
+    yield Check(
+        "event_time",
+        f"The newest event is no older than {format_duration(max_delay)}.",
+        judge="ebbtide.checks.event_time:judge",
+        repair="See why the source stands still: the database's connector, or what writes the files. If it is quiet by nature, raise checks.max_event_delay.",
+    )
+
+
+def _own_rules(spec: Pipeline) -> Iterator[Check]:
+    given = spec.checks.expectations
+    if not given:
+        return
+    types = ", ".join(each.type for each in given)
+    yield Check(
+        "expectations",
+        f"The sink keeps to the project's own rules: {types}.",
+        judge="ebbtide.checks.great_expectations.spec_expectations:judge",
+        repair="Repair the rows at their source, or change the rules in checks.expectations.",
+        blocking=any(each.severity == "critical" for each in given),
+    )

@@ -1,0 +1,195 @@
+"""Runs a check with Great Expectations and sums its results up."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import great_expectations as gx
+from great_expectations.core.expectation_validation_result import (
+    ExpectationSuiteValidationResult,
+    ExpectationValidationResult,
+)
+from great_expectations.expectations.metadata_types import FailureSeverity
+
+from ebbtide.checks.great_expectations.expectations import SAMPLE_ROWS, made
+from ebbtide.checks.great_expectations.masking import masked_result
+from ebbtide.checks.rule import Batch, Expected
+from ebbtide.redaction import MASK
+from ebbtide.storage.paths import make_private
+
+
+class ExpectationRaisedError(Exception):
+    """Raised when an expectation could not be evaluated: that says nothing about the data."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one expectation found.
+
+    Args:
+        expectation: Its type.
+        column: The column that it judges; None if it judges rows or the table.
+        severity: `critical` or `warning`.
+        broken: Rows that break it; 1 where it judges them as a whole.
+        sample: Some of them, or what was observed of the whole.
+    """
+
+    expectation: str
+    column: str | None
+    severity: str
+    broken: int
+    sample: list[dict[str, Any]]
+
+    @property
+    def rule(self) -> str:
+        """The expectation, with its column."""
+        if self.column is None:
+            return self.expectation
+        return f"{self.expectation} {self.column}"
+
+
+@dataclass
+class Verdict:
+    """What a check came to.
+
+    Args:
+        findings: One for each expectation.
+        docs: Its page in the Data Docs; None if none was written, as where nothing was judged.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    docs: Path | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether no expectation found anything."""
+        return not any(finding.broken for finding in self.findings)
+
+    @property
+    def is_error(self) -> bool:
+        """Whether an expectation of severity critical found something."""
+        return any(finding.broken and finding.severity == "critical" for finding in self.findings)
+
+
+def validate(check: str, found: Iterable[Batch], docs: Path | None, keep: int) -> Verdict:
+    """Judge a check's batches.
+
+    Args:
+        check: Its name.
+        found: What to judge.
+        docs: Local folder under which a site of Data Docs is written for this evaluation; None: none is written.
+        keep: Sites kept there; older ones are deleted.
+
+    Raises:
+        ExpectationRaisedError: an expectation could not be evaluated.
+    """
+    context = gx.get_context(mode="ephemeral")
+    no_progress_bars: Any = {"globally": False}  # a dict is what is looked into, whatever the annotation says
+    context.variables.progress_bars = no_progress_bars
+    source = context.data_sources.add_or_update_spark("ebbtide", persist=False)
+    verdict = Verdict()
+    for number, batch in enumerate(found):
+        name = f"{check}_{number}"
+        whole = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("whole")
+        expectations = [made(each) if isinstance(each, Expected) else each for each in batch.expectations]
+        suite = gx.ExpectationSuite(name, expectations=expectations)
+        context.suites.add(suite)
+        definition = gx.ValidationDefinition(name=name, data=whole, suite=suite)
+        context.validation_definitions.add(definition)
+        outcome = definition.run(
+            batch_parameters={"dataframe": batch.rows},
+            result_format=batch.result_format,
+        )
+        if batch.shown is not None:
+            _mask(outcome, batch.shown)
+            _store_again(context.validation_results_store, name, outcome)
+        verdict.findings += [_finding(result) for result in outcome.results]
+    if docs is not None and verdict.findings:
+        verdict.docs = _write_docs(context, docs, keep)
+    return verdict
+
+
+def _mask(outcome: ExpectationSuiteValidationResult, shown: frozenset[str]) -> None:
+    """Leave nothing personal in results; what an expectation raised may quote a value."""
+    for result in outcome.results:
+        config = result.expectation_config
+        if config is None:
+            continue
+        _refuse_raised(config.type, result.exception_info, shows_message=False)
+        result.result = masked_result(config.type, config.kwargs, result.result, shown)
+
+
+def _store_again(store: Any, suite: str, outcome: ExpectationSuiteValidationResult) -> None:
+    """Put masked results in the place of those that Great Expectations has stored: Data Docs are made of what is stored."""
+    for key in store.list_keys():
+        if key.expectation_suite_identifier.name == suite:
+            store.set(key, outcome)
+
+
+def _finding(result: ExpectationValidationResult) -> Finding:
+    config = result.expectation_config
+    if config is None:
+        raise ExpectationRaisedError(f"Great Expectations does not say which expectation this is of: {result}")
+    _refuse_raised(config.type, result.exception_info)
+    column = config.kwargs.get("column")
+    severity = FailureSeverity(config.severity).value
+    if result.success:
+        return Finding(config.type, column, severity, 0, [])
+    broken = _broken(result.result)
+    sample = _sample(result.result, column or "value")
+    return Finding(config.type, column, severity, broken, sample)
+
+
+def _broken(found: dict[str, Any]) -> int:
+    """Count the rows that break an expectation, from the result of one that failed."""
+    if "unexpected_count" in found:  # it judges value by value
+        return int(found["unexpected_count"])
+    details = found.get("details") or {}
+    counts_rows = "sample" in details or "unexpected_rows" in details
+    return int(found["observed_value"]) if counts_rows else 1
+
+
+def _sample(found: dict[str, Any], column: str) -> list[dict[str, Any]]:
+    """Return rows, values or what else was observed, from the result of one that failed."""
+    details = found.get("details") or {}
+    rows = details.get("sample") or details.get("unexpected_rows") or []
+    if rows:
+        return [dict(row) for row in rows[:SAMPLE_ROWS]]
+    values = found.get("partial_unexpected_list")
+    if values:
+        return [{column: value} for value in values[:SAMPLE_ROWS]]
+    return [{"observed": found.get("observed_value")}]
+
+
+def _refuse_raised(expectation: str, info: dict[str, Any] | None, *, shows_message: bool = True) -> None:
+    """Raise what an expectation raised; the information comes flat, or once per metric."""
+    if not info:
+        return
+    is_flat = "raised_exception" in info
+    for found in [info] if is_flat else info.values():
+        if found.get("raised_exception"):
+            message = found.get("exception_message") if shows_message else MASK
+            raise ExpectationRaisedError(f"{expectation} could not be evaluated: {message}")
+
+
+def _write_docs(context: Any, docs: Path, keep: int) -> Path:
+    make_private(str(docs))
+    sites = sorted(docs.glob("[0-9]*"))
+    n_too_many = len(sites) + 1 - keep
+    for old in sites[: max(0, n_too_many)]:
+        shutil.rmtree(old)
+    newest = int(sites[-1].name) if sites else 0
+    site = docs / f"{newest + 1:06d}"
+    store = {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(site)}
+    builder = {
+        "class_name": "SiteBuilder",
+        "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
+        "store_backend": store,
+    }
+    context.add_data_docs_site("site", builder)
+    context.build_data_docs(site_names=["site"])
+    return site / "index.html"

@@ -1,0 +1,304 @@
+"""Adopt: a table that is there already becomes a pipeline's sink, with its rows, its history and its readers.
+
+It is put at `ROOT/NAME/sink` first. Its rows are then read as a snapshot, `+I` each, that stands before all that the source will
+bring: by sequence at the value of the row's own columns, or, of a log's positions, at 0. Steps of at most `ROWS_PER_STEP` rows give
+them entries in the state and the sink's reserved columns; what has these already is not read again, so that an adoption that
+ended in the middle is gone on with. Runs are refused until all rows are adopted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ebbtide.amounts import amount
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.errors import AdoptionError
+from ebbtide.formats.decoding import Decoding
+from ebbtide.formats.summary import summarize
+from ebbtide.ledger.facts import Cause, StepFacts
+from ebbtide.ledger.lease import Lease
+from ebbtide.model.changelog import RowKind
+from ebbtide.model.decision import Rewrite
+from ebbtide.model.durations import to_ms
+from ebbtide.model.entries import entry_table
+from ebbtide.model.sequences import LOG_POSITIONS
+from ebbtide.operations.operation import Report
+from ebbtide.runtime.abilities import refuse_action
+from ebbtide.runtime.belonging import OwnTables
+from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.reading import apply_staged
+from ebbtide.runtime.refusals import refuse_changed_spec
+from ebbtide.runtime.stage import Staged
+from ebbtide.runtime.step import Stepper
+from ebbtide.spec.pipeline import Pipeline
+from ebbtide.storage.paths import delete, join
+from ebbtide.tables.state.columns import columns, numbered, spark_schema
+from ebbtide.tables.state.staged import Stager
+from ebbtide.tables.state.staging import to_json
+
+CAUSE = Cause(what="adopt")
+ROWS_PER_STEP = 1_000_000
+"""Rows that one step adopts at most: its change set is held in memory."""
+SNAPSHOT = "r"
+"""Debezium's operation of a row that a snapshot has read."""
+
+
+def _report(pipeline: str, n_rows: int, steps: Sequence[int] = ()) -> Report:
+    """Write down what an adoption would do, or did.
+
+    Args:
+        pipeline: Name of the pipeline.
+        n_rows: Rows of the table that have no entry in the state yet.
+        steps: Steps that gave them one; empty of a plan.
+    """
+    rows = amount(n_rows, "row")
+    counts, details = {"rows": n_rows}, {"steps": list(steps)}
+    if steps:
+        adopted = f"{rows} adopted in {amount(len(steps), 'step')}. The next run reads the source."
+        return Report(pipeline, [adopted], counts, details, steps[-1])
+    if not n_rows:
+        return Report(pipeline, ["no row to adopt."], counts, details)
+    next_step = "To do it: 'ebbtide adopt --apply'."
+    return Report(pipeline, [f"{rows} to adopt."], counts, details, next_step=next_step)
+
+
+def plan(spark: SparkSession, spec: Pipeline, root: str) -> Report:
+    """Return what an adoption would do. Changes nothing.
+
+    Args:
+        spark: A session with Delta.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables; the table is at `ROOT/NAME/sink`.
+
+    Raises:
+        AdoptionError: the table does not fit the spec, or the pipeline has made steps of its own.
+    """
+    tables = Plan.under(root, spec)
+    refuse_action(tables, Rewrite(), "adoption")
+    rows = _adoptable(spark, tables)
+    return _report(spec.name, rows.count())
+
+
+def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Report:
+    """Adopt the rows; arguments and errors as `plan`.
+
+    Args:
+        spark: See `plan`.
+        spec: The same.
+        root: The same.
+        clock_ms: The time, epoch ms.
+
+    Raises:
+        LeaseHeldError: the pipeline is being run.
+    """
+    tables = Plan.under(root, spec)
+    refuse_action(tables, Rewrite(), "adoption")
+    _adoptable(spark, tables)
+    lease_ttl_s = to_ms(spec.lease_ttl) / 1000
+    with Lease(tables.at("ledger"), spec.name, lease_ttl_s) as lease:
+        tables.state.create()
+        stepper = Stepper(tables, lease, clock_ms)
+        refuse_changed_spec(tables, stepper)
+        stepper.publish(spark)
+        tables.delta_sink.extend(spark)
+        n_rows = _unadopted(spark, tables).count()  # an open step of an earlier try has adopted its own just now
+        n_left = n_rows
+        steps = []
+        while n_left:
+            some = _unadopted(spark, tables).limit(ROWS_PER_STEP)
+            n_left = max(0, n_left - ROWS_PER_STEP)
+            steps.append(_adopt(spark, stepper, some, n_left, clock_ms))
+        if stepper.last is not None and stepper.last.state.unadopted:
+            # Another client has deleted the rows that were left: a step says that none is.
+            stepper.commit(_leaving(stepper.facts(CAUSE), 0), [])
+            steps.append(stepper.number)
+        return _report(spec.name, n_rows, steps)
+
+
+def _adopt(
+    spark: SparkSession,
+    stepper: Stepper,
+    rows: DataFrame,
+    n_left: int,
+    clock_ms: int,
+) -> int:
+    """Make one step; return its number."""
+    tables = stepper.plan
+    number = stepper.number + 1
+    folder = join(tables.at("staged"), str(number))
+    operator = tables.operator
+    stager = Stager(folder, operator.changes, operator.key)
+    adopted = AdoptedRows(tables.decoding, stager, number, tuple(rows.columns))
+    done = numbered(rows).mapInArrow(adopted, "result STRING").collect()
+    staged = Staged.of(row["result"] for row in done)
+    clock = stepper.next_clock(clock_ms)
+    no_records = replace(staged.summary, records=0)
+    facts = _leaving(stepper.facts(CAUSE, clock, no_records), n_left)
+    facts = apply_staged(spark, stepper, staged, facts)
+    stepper.publish(spark)
+    delete(tables.at("staged"))
+    stepper.fold(spark)
+    return facts.step
+
+
+def _leaving(facts: StepFacts, n_left: int) -> StepFacts:
+    """Return the facts of a step that leaves some rows to be adopted."""
+    return facts.with_state({"unadopted": n_left})
+
+
+@dataclass(frozen=True)
+class AdoptedRows:
+    """Stages a table's rows as a snapshot's; goes to the workers.
+
+    Args:
+        decoding: The pipeline's, which says what staged rows look like.
+        stager: Writes them down.
+        step: The step's number.
+        names: Of the table's columns, in the order of the rows'.
+    """
+
+    decoding: Decoding
+    stager: Stager
+    step: int
+    names: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the staged file and its summary, as JSON."""
+        staged = []
+        summaries = []
+        for part, batch in enumerate(batches):
+            rows = pa.Table.from_batches([batch]).rename_columns(self.names)
+            changes = self._changes(rows, part)
+            staged.append(changes)
+            summary = summarize(changes, self.decoding, tracks_offsets=False)
+            summaries.append(summary)
+        if staged:
+            file = self.stager.stage(staged)
+            yield pa.record_batch({"result": [to_json(file, summaries)]})
+
+    def _changes(self, rows: pa.Table, part: int) -> pa.Table:
+        schema = self.decoding.schema
+        n_rows = len(rows)
+        kind = str(RowKind.INSERT)
+        orders = []
+        for position in range(n_rows):
+            order = {"step": self.step, "part": part, "position": position}
+            orders.append(order)
+        values: dict[str, object] = {name: rows[name] for name in rows.column_names}
+        values["_kind"] = [kind] * n_rows
+        values["_op"] = [SNAPSHOT] * n_rows
+        values["_order"] = orders
+        if "_sequence" in schema.names:
+            sequence = schema.field("_sequence")
+            values["_sequence"] = self._sequences(rows, sequence.type)
+        return entry_table(schema, values, n_rows)
+
+    def _sequences(self, rows: pa.Table, type_: pa.StructType) -> pa.StructArray:
+        components = []
+        for field in type_:
+            if field.name in LOG_POSITIONS:
+                component = pa.repeat(0, len(rows)).cast(field.type)
+            else:
+                component = rows[field.name].combine_chunks().cast(field.type)
+            components.append(component)
+        return pa.StructArray.from_arrays(components, fields=list(type_))
+
+
+def _adoptable(spark: SparkSession, tables: Plan) -> DataFrame:
+    """Return the rows to adopt; refuse a table that does not fit."""
+    _refuse_steps(tables)
+    spec = tables.spec
+    snapshot = Snapshot.read(tables.sink.path, any_features=True)
+    if snapshot is None:
+        raise AdoptionError.of(
+            f"There is no table to adopt for '{spec.name}'.",
+            got=f"none at '{tables.sink.path}'",
+            next_step="Move or clone the table there first (CREATE TABLE ... DEEP CLONE).",
+        )
+    if tables.operator.has_named_states:
+        raise AdoptionError.of(
+            f"The sink of '{spec.name}' is a function's output: its rows say nothing of the state.",
+            allowed="an upsert pipeline",
+        )
+    if spec.is_view:
+        raise AdoptionError.of(
+            f"'{spec.name}' is a materialized view: its rows follow from its query.",
+            allowed="an upsert pipeline",
+            next_step="Give the view another name, or move the table away.",
+        )
+    if spec.has_transform:
+        raise AdoptionError.of(
+            f"The sink of '{spec.name}' is what a transform selects: its rows do not tell the source's.",
+            allowed="an upsert pipeline without a transform",
+            next_step="Let the pipeline make a sink of its own from the source.",
+        )
+    stored = spark.read.format("delta").load(tables.sink.path)
+    _refuse_other_columns(tables, stored)
+    rows = _unadopted(spark, tables)
+    _refuse_keys(tables, rows)
+    return rows
+
+
+def _refuse_steps(tables: Plan) -> None:
+    commit = tables.state.last()
+    is_adoption = commit is not None and commit[1].state.unadopted is not None
+    last_step = OwnTables(tables).last_step()
+    if last_step and not is_adoption:
+        raise AdoptionError.of(
+            f"'{tables.spec.name}' has made steps of its own.",
+            got=f"step {last_step}",
+            allowed="a pipeline that has read nothing yet",
+        )
+
+
+def _refuse_other_columns(tables: Plan, stored: DataFrame) -> None:
+    wanted = {field.name: field.dataType for field in spark_schema(tables.spec.sink_table.columns).fields}
+    found = {field.name: field.dataType for field in stored.schema.fields}
+    misfits = [
+        f"{name} {found[name].simpleString() if name in found else 'is missing'}"
+        for name, type_ in wanted.items()
+        if found.get(name) != type_
+    ]
+    reserved = {field.name for field in spark_schema(tables.sink.schema).fields} - wanted.keys()
+    misfits += [f"{name} is not in the spec" for name in found.keys() - wanted.keys() - reserved]
+    if misfits:
+        columns_wanted = ", ".join(f"{name} {type_.simpleString()}" for name, type_ in wanted.items())
+        raise AdoptionError.of(
+            f"The table at '{tables.sink.path}' has not the columns of '{tables.spec.name}'.",
+            got="; ".join(sorted(misfits)),
+            allowed=columns_wanted,
+            next_step="Change the spec's schema, or the table.",
+        )
+
+
+def _refuse_keys(tables: Plan, rows: DataFrame) -> None:
+    """Refuse a null in the key or the sequence, and keys that several rows have."""
+    spec = tables.spec
+    own_sequence = [name for name in spec.sequence if name not in LOG_POSITIONS]
+    needed = columns([*spec.sink_key, *own_sequence])
+    has_null = F.greatest(*[column.isNull() for column in needed], F.lit(False))
+    n_null = rows.where(has_null).count()
+    by_key = rows.groupBy(*columns(spec.sink_key)).agg(F.count("*").alias("_n"))
+    n_repeated = by_key.where("_n > 1").count()
+    if n_null or n_repeated:
+        raise AdoptionError.of(
+            f"The table at '{tables.sink.path}' has rows without a key of their own.",
+            got=f"{n_null} with a null in key or sequence, {amount(n_repeated, 'key')} with several rows",
+            allowed="one row per key, no nulls in key and sequence",
+            next_step="Repair them first.",
+        )
+
+
+def _unadopted(spark: SparkSession, tables: Plan) -> DataFrame:
+    """Read the rows that no step has given an entry: those without `_changed_by`."""
+    reader = spark.read.format("delta")
+    stored = reader.load(tables.sink.path)
+    if "_changed_by" in stored.columns:
+        stored = stored.where("_changed_by IS NULL")
+    names = tables.spec.sink_table.columns.names
+    return stored.select(*columns(names))

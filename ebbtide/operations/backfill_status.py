@@ -1,0 +1,124 @@
+"""How far a backfill is: its records, its pace, the time left. Read from its tables and the source, without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from ebbtide.amounts import amount
+from ebbtide.inspect.backlog import lag
+from ebbtide.ledger.facts import StepFacts
+from ebbtide.operations.backfill_asked import asked_of, beside_of, has_read_snapshot, of_topic
+from ebbtide.operations.operation import Report
+from ebbtide.runtime.plan import Plan
+from ebbtide.spec.pipeline import Pipeline
+
+LAST_STEPS = 20
+"""Steps that the pace is measured by."""
+
+
+COUNTS: dict[str, float | None] = {
+    "records": 0,  # that it has read
+    "quarantined": 0,  # bad ones among them
+    "waiting": 0,  # records that it has still to read, of files about
+    "percent": 0.0,  # how much it has read of what is there
+    "records_per_second": None,  # its pace over its last steps
+    "seconds_left": None,  # how long it will take at that pace if nothing new comes
+}
+"""What a report counts, of a backfill that has made no step. None: it is unknown."""
+
+
+def _report(pipeline: str, start: str = "", step: int = 0, **counted: float | None) -> Report:
+    """Write down how far a backfill is.
+
+    Args:
+        pipeline: Name of the pipeline.
+        start: Where it began to read; empty: there is none.
+        step: Its last step; 0 before the first.
+        counted: See `COUNTS`.
+    """
+    counts = {**COUNTS, **counted}
+    pace, seconds_left = counts["records_per_second"], counts["seconds_left"]
+    waiting = int(counts["waiting"] or 0)
+    details = {"start": start}
+    if not start:
+        begin = "To begin one: 'ebbtide backfill start'."
+        return Report(pipeline, ["no backfill."], counts, details, step, begin)
+    parts = [f"step {step}", amount(int(counts["records"] or 0), "record"), f"{counts['percent']:.1f} %"]
+    if pace is not None:
+        parts.append(f"{pace:,.0f} records/s")
+    if waiting and seconds_left is not None:
+        parts.append(f"about {seconds_left:,.0f} s left")
+    progress = f"backfill from {start}: {', '.join(parts)}"
+    if waiting:
+        lines = [f"{progress}; waiting: {amount(waiting, 'record')}."]
+        return Report(pipeline, lines, counts, details, step, "To go on: 'ebbtide backfill start'.")
+    return Report(pipeline, [f"{progress}."], counts, details, step, "To compare it: 'ebbtide backfill swap'.")
+
+
+def status(spec: Pipeline, root: str, clock_ms: int) -> Report:
+    """Tell how far a backfill is. Loads no Spark.
+
+    Args:
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+        clock_ms: The time, epoch ms.
+    """
+    tables = Plan.under(root, spec)
+    asked = asked_of(tables)
+    if asked is None:
+        return _report(spec.name)
+    beside = beside_of(spec, asked)
+    if asked.snapshot is not None and not has_read_snapshot(tables, beside):
+        beside = of_topic(beside, asked.snapshot)
+    plan = Plan.under(tables.backfills, beside)
+    commit = plan.state.last()
+    waits = lag(beside, tables.backfills, clock_ms).backlog
+    if commit is None:
+        return _report(spec.name, asked.text, waiting=waits.total_records or waits.files or 0)
+    _, last = commit
+    records = last.frontier.total_records or 0
+    done, left = _done_and_left(plan, last, waits.total_records, waits.files)
+    # Of files the records that are left are taken to be as many a file as those read.
+    waiting = left if waits.total_records is not None or not done else round(left * records / done)
+    pace = _pace(plan)
+    return _report(
+        spec.name,
+        asked.text,
+        last.step,
+        records=records,
+        quarantined=last.frontier.total_quarantined or 0,
+        waiting=waiting,
+        percent=round(100 * done / (done + left), 1) if done + left else 100.0,
+        records_per_second=pace,
+        seconds_left=round(waiting / pace, 1) if pace else None,
+    )
+
+
+def _done_and_left(plan: Plan, last: StepFacts, waiting: int | None, files: int | None) -> tuple[int, int]:
+    """Return how many records of a topic, or files, were read, and how many were not."""
+    if last.source.position is not None:
+        return last.frontier.total_records or 0, waiting or 0
+    snapshot = plan.state.snapshot()
+    files_read = plan.state.files(snapshot.files.values())
+    return len(files_read), files or 0
+
+
+def _pace(plan: Plan) -> float | None:
+    """Return how many records a second the last steps have read; None of fewer than two."""
+    steps = list(islice(_batches(plan), LAST_STEPS))
+    if len(steps) < 2:
+        return None
+    newest, *earlier = steps
+    took_ms = newest.frontier.clock.wall_ms - earlier[-1].frontier.clock.wall_ms
+    if took_ms <= 0:
+        return None
+    n_records = sum(facts.read.records for facts in earlier)  # a step's time is that of its beginning
+    return round(n_records * 1000 / took_ms, 1)
+
+
+def _batches(plan: Plan) -> Iterator[StepFacts]:
+    """Yield the facts of the steps that have read records, the newest first."""
+    for _, facts in plan.state.steps():
+        if facts.decision.reads_source:
+            yield facts

@@ -1,0 +1,203 @@
+"""What all maintenance jobs share: the lease, the open step finished first, a report at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from ebbtide.amounts import amount
+from ebbtide.delta import log
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.errors import ConfigError
+from ebbtide.ledger.facts import Head
+from ebbtide.ledger.lease import Lease
+from ebbtide.model.durations import to_ms
+from ebbtide.operations.operation import Report
+from ebbtide.runtime.belonging import OwnTables, refuse_lost_ledger, refuse_lost_state, refuse_misfits
+from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.refusals import refuse_changed_spec
+from ebbtide.runtime.step import Stepper
+from ebbtide.spec.pipeline import Pipeline
+from ebbtide.storage.paths import usage
+from ebbtide.tables.state.deciding import packed
+from ebbtide.tables.state.layout import ROW
+from ebbtide.tables.state.rewriting import Census, StoredEntries
+from ebbtide.tasks import run_tasks
+
+MEASURED: dict[str, int | None] = {
+    "entries": 0,  # entries kept
+    "rows_removed": 0,  # stored rows that went: expired and dropped entries, superseded versions
+    "files_before": 0,  # data files of the state
+    "files_after": 0,
+    "bytes_before": 0,
+    "bytes_after": 0,
+    "oldest_ms": None,  # stamp of the oldest entry kept, epoch ms
+    "stored_files_before": 0,  # files of all tables on disk, logs and what no version names among them
+    "stored_files_after": 0,
+    "stored_bytes_before": 0,
+    "stored_bytes_after": 0,
+    "quarantine_max_age": 0,  # records of the quarantine that went because they were older than that
+    "quarantine_max_bytes": 0,  # those that went because newer ones filled that
+}
+"""What a maintenance job measures, where it measures nothing."""
+
+
+@contextmanager
+def stepping(
+    spark: SparkSession,
+    plan: Plan,
+    started_ms: int = 0,
+    *,
+    refuse: Callable[[Plan, OwnTables, Head], None] | None = None,
+) -> Iterator[Stepper]:
+    """Hold a pipeline's lease, and yield what makes its steps.
+
+    Args:
+        spark: A session with Delta.
+        plan: The pipeline's.
+        started_ms: The time, epoch ms; needed where a step moves the pipeline's clock on.
+        refuse: Refuses tables that do not fit each other. Default: all that a run refuses; what mends them lets some through.
+
+    Raises:
+        LeaseHeldError: the pipeline is being run.
+        TableMismatchError: see `ebbtide.runtime.belonging`.
+        ConfigError: it has no tables yet.
+    """
+    if not log.versions(plan.state.path):
+        refuse_lost_state(plan, OwnTables(plan))
+        raise ConfigError.of(
+            f"'{plan.spec.name}' has made no step yet.",
+            got=f"no state at '{plan.state.path}'",
+            next_step="Run 'ebbtide run' first.",
+        )
+    refuse_lost_ledger(plan, plan.turn)
+    spec = plan.spec
+    ledger = plan.at("ledger")
+    lease_ttl_s = to_ms(spec.lease_ttl) / 1000
+    with Lease(ledger, spec.name, lease_ttl_s, asks=True) as lease:
+        stepper = Stepper(plan, lease, started_ms)
+        if refuse is None:
+            refuse_misfits(plan, stepper.tables, stepper.head, stepper.found())
+        else:
+            refuse(plan, stepper.tables, stepper.head)
+        yield stepper
+
+
+def maintained(
+    spark: SparkSession,
+    spec: Pipeline,
+    root: str,
+    job: str,
+    step: Callable[[SparkSession, Stepper], bool],
+) -> Report:
+    """Do one step of maintenance, and measure the tables before and after.
+
+    Args:
+        spark: A session with Delta.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+        job: Name of the job.
+        step: Does the work, the lease held and the last step finished; returns whether it made a step.
+
+    Raises:
+        LeaseHeldError: the pipeline is being run.
+        SpecChangedError: the spec no longer fits the stored state.
+    """
+    plan = Plan.under(root, spec)
+    if not log.versions(plan.state.path):
+        refuse_lost_state(plan, OwnTables(plan))
+        return _report(spec.name, job)
+    with stepping(spark, plan) as stepper:
+        if stepper.last is None:
+            return _report(spec.name, job)
+        refuse_changed_spec(plan, stepper)
+        stepper.publish(spark)
+        before = stepper.newest()
+        stored_before = usage(plan.root)
+        is_done = step(spark, stepper)
+        after = stepper.newest()
+        n_entries, oldest_ms = _census(spark, plan, after)
+        stored_after = usage(plan.root)
+        dropped = stepper.last.decision.removed if is_done else {}
+        return _report(
+            spec.name,
+            job,
+            stepper.number if is_done else None,
+            entries=n_entries,
+            rows_removed=_rows(before) - _rows(after),
+            files_before=len(before.files),
+            files_after=len(after.files),
+            bytes_before=_bytes(before),
+            bytes_after=_bytes(after),
+            oldest_ms=oldest_ms,
+            stored_files_before=stored_before.files,
+            stored_files_after=stored_after.files,
+            stored_bytes_before=stored_before.bytes,
+            stored_bytes_after=stored_after.bytes,
+            quarantine_max_age=dropped.get("max_age", 0),
+            quarantine_max_bytes=dropped.get("max_bytes", 0),
+        )
+
+
+def _report(pipeline: str, job: str, step: int | None = None, **measured: int | None) -> Report:
+    """Write down what a maintenance job measured.
+
+    Args:
+        pipeline: Name of the pipeline.
+        job: Name of the job.
+        step: The step that it made; None if there was nothing to do.
+        measured: See `MEASURED`; what is not named is 0.
+    """
+    counts = {**MEASURED, **measured}
+    entries = amount(counts["entries"] or 0, "entry", "entries")
+    if step is None:
+        has_freed = (counts["stored_files_after"] or 0) < (counts["stored_files_before"] or 0)
+        stored = "on disk: files {stored_files_before} -> {stored_files_after}, bytes {stored_bytes_before} -> {stored_bytes_after}"
+        done = stored.format(**counts) if has_freed else "found nothing to do"
+        return Report(pipeline, [f"{job}: {done}; {entries}."], counts, {"job": job})
+    parts = [
+        f"{amount(counts['rows_removed'] or 0, 'row')} removed",
+        f"{entries} kept",
+        "files {files_before} -> {files_after}".format(**counts),
+        "bytes {bytes_before} -> {bytes_after}".format(**counts),
+    ]
+    for limit in ("max_age", "max_bytes"):
+        n_dropped = counts[f"quarantine_{limit}"]
+        if n_dropped:
+            parts.append(f"{amount(n_dropped, 'quarantined record')} dropped by {limit}")
+    return Report(pipeline, [f"{job}, step {step}: {', '.join(parts)}."], counts, {"job": job}, step)
+
+
+def _rows(state: Snapshot) -> int:
+    """Count the rows of the state's entries, in files by their statistics; what is noted beside them is not counted."""
+    n_rows = 0
+    for file in state.files.values():
+        has_entries = file.greatest("_entry") in (ROW, None)
+        if has_entries:
+            n_rows += file.live_rows or 0
+    return n_rows
+
+
+def _bytes(state: Snapshot) -> int:
+    return sum(file.size for file in state.files.values())
+
+
+def _census(spark: SparkSession, plan: Plan, state: Snapshot) -> tuple[int, int | None]:
+    """Return how many entries there are, and the stamp of the oldest."""
+    stored = plan.state.stored(state)
+    entries = StoredEntries(stored, packed(plan.operator))
+    counted = run_tasks(
+        spark,
+        Census(entries),
+        entries.parts(),
+        in_driver=entries.is_small,
+    )
+    n_entries = 0
+    stamps_ms = []
+    for n_in_part, oldest_ms in counted:
+        n_entries += n_in_part
+        if oldest_ms is not None:
+            stamps_ms.append(oldest_ms)
+    return n_entries, min(stamps_ms, default=None)

@@ -1,0 +1,32 @@
+"""What the docs say of an operation: the section that docs/operations.md has of each, and that a package can have of its own."""
+
+from __future__ import annotations
+
+from ebbtide.operations.operation import Operation
+
+
+def section_of(operation: Operation) -> list[str]:
+    """Return the lines of an operation's section, in Markdown.
+
+    Args:
+        operation: The operation.
+    """
+    command = f"ebbtide {operation.command}"
+    planned = "; planned unless `--apply`" if operation.is_planned else ""
+    lines = [
+        f"## {command}",
+        "",
+        operation.description,
+        "",
+        f"`{command} SPEC...`, in Dagster `NAME_{operation.job_name}`{planned}.",
+        "",
+    ]
+    rows = [f"| `--{action}` | `action: {action}` | {meaning} |" for action, meaning in operation.further.items()]
+    for name, field in operation.Params.model_fields.items():
+        option = f"--{field.alias or name}".replace("_", "-")
+        value = f" {field.title}" if field.title else ""
+        required = " Required." if field.is_required() else ""
+        rows.append(f"| `{option}{value}` | `{name}` | {field.description}{required} |")
+    if rows:
+        lines += ["| option | in Dagster | meaning |", "|---|---|---|", *rows, ""]
+    return lines

@@ -1,0 +1,186 @@
+"""The operations that a person asks for, on tables as they are. Importing this loads no Spark."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from ebbtide.operations.operation import Context, Operation, Report
+
+
+class Acknowledge(Operation):
+    """Accept what other clients changed in a sink, and what checks have found so far: checks begin behind that."""
+
+    name = "acknowledge"
+
+    class Params(Operation.Params):
+        """Why."""
+
+        reason: str = Field(description="Why the sink shall stay as it is; kept in the ledger.")
+
+    def apply(self, ctx: Context, params: Params) -> Report:
+        """Accept it, in one step."""
+        from ebbtide.operations import repair
+
+        return repair.acknowledge(ctx.spark, ctx.spec, ctx.root, params.reason).as_report()
+
+
+class Adopt(Operation):
+    """Make a table that is at DIR/NAME/sink already the sink, with its rows."""
+
+    name = "adopt"
+
+    def plan(self, ctx: Context, params: Operation.Params) -> Report:
+        """Count the rows."""
+        from ebbtide.operations import adopt
+
+        return adopt.plan(ctx.spark, ctx.spec, ctx.root)
+
+    def apply(self, ctx: Context, params: Operation.Params) -> Report:
+        """Adopt them, in steps of a million."""
+        from ebbtide.operations import adopt
+
+        return adopt.apply(ctx.spark, ctx.spec, ctx.root, ctx.now_ms)
+
+
+class Clock(Operation):
+    """Set the time that a pipeline's state ages by, after a wrong clock or event time."""
+
+    name = "clock"
+    observed = "state"
+    needed = ("reason",)
+
+    class Params(Operation.Params):
+        """What is set, and why."""
+
+        to: str | None = Field(
+            default=None,
+            title="TIME",
+            description="Processing time goes on from here: now, or a time, UTC unless it says otherwise. Default: it is left.",
+        )
+        watermark: str | None = Field(
+            default=None,
+            title="TIME",
+            description="The watermark goes back to this, likewise, and rises from there. Default: it is left.",
+        )
+        reason: str = Field(default="", description="Why, kept with the step; needed to apply it.")
+
+    def plan(self, ctx: Context, params: Params) -> Report:
+        """Tell where clock and watermark stand, and what would be set."""
+        from ebbtide.operations import clock
+
+        now_ms = ctx.now_ms
+        to_ms = clock.time_ms(params.to, now_ms)
+        watermark_ms = clock.time_ms(params.watermark, now_ms)
+        return clock.plan(ctx.spec, ctx.root, now_ms, to_ms, watermark_ms)
+
+    def apply(self, ctx: Context, params: Params) -> Report:
+        """Set them."""
+        from ebbtide.operations import clock
+
+        now_ms = ctx.now_ms
+        to_ms = clock.time_ms(params.to, now_ms)
+        watermark_ms = clock.time_ms(params.watermark, now_ms)
+        return clock.apply(ctx.spark, ctx.spec, ctx.root, now_ms, params.reason, to_ms, watermark_ms)
+
+
+class Migrate(Operation):
+    """Make what is stored fit a spec whose columns, TTL or state types have changed."""
+
+    name = "migrate"
+    job = "migration"
+    observed = "state"
+    further: ClassVar = {"undo": "Undo the last step, if it was a migration."}
+
+    def plan(self, ctx: Context, params: Operation.Params) -> Report:
+        """Tell what would change."""
+        from ebbtide.operations import migration
+
+        return migration.plan(ctx.spark, ctx.spec, ctx.root)
+
+    def apply(self, ctx: Context, params: Operation.Params) -> Report:
+        """Migrate, in one step."""
+        from ebbtide.operations import migration
+
+        return migration.apply(ctx.spark, ctx.spec, ctx.root, ctx.now_ms)
+
+    def undo(self, ctx: Context, params: Operation.Params) -> Report:
+        """Put the tables back to what they were before a migration that was the last step."""
+        from ebbtide.operations import migration
+
+        return migration.undo(ctx.spark, ctx.spec, ctx.root)
+
+
+class Pause(Operation):
+    """Let pipelines read nothing new until they are resumed: a run ends after its step, one that goes on waits. Starts no Spark."""
+
+    name = "pause"
+    takes_turns = False
+
+    class Params(Operation.Params):
+        """Why, and who asks."""
+
+        reason: str = Field(description="Why; runs, schedules and the status show it.")
+        by: str = Field(default="", description="Who asks. Default: the user at this host, or Dagster.")
+
+    def apply(self, ctx: Context, params: Params) -> Report:
+        """Pause it."""
+        from ebbtide.operations import pausing
+
+        return pausing.pause(ctx.spec, ctx.root, params.by or ctx.by, params.reason, ctx.now_ms)
+
+
+class Resume(Operation):
+    """Let paused pipelines read again; processing time has stood still, so that nothing has expired. Starts no Spark."""
+
+    name = "resume"
+    takes_turns = False
+
+    def apply(self, ctx: Context, params: Operation.Params) -> Report:
+        """Resume it."""
+        from ebbtide.operations import pausing
+
+        return pausing.resume(ctx.spec, ctx.root, ctx.now_ms)
+
+
+class Repair(Operation):
+    """Bring a damaged, dropped or restored sink to what the state shows."""
+
+    name = "repair"
+
+    def plan(self, ctx: Context, params: Operation.Params) -> Report:
+        """Tell what differs."""
+        from ebbtide.operations import repair
+
+        return repair.plan(ctx.spark, ctx.spec, ctx.root).as_report()
+
+    def apply(self, ctx: Context, params: Operation.Params) -> Report:
+        """Repair it, in one step."""
+        from ebbtide.operations import repair
+
+        return repair.repair(ctx.spark, ctx.spec, ctx.root).as_report()
+
+
+class Rewind(Operation):
+    """Bring all tables back to what they were after an earlier step."""
+
+    name = "rewind"
+    observed = "state"
+
+    class Params(Operation.Params):
+        """Where to go."""
+
+        to_step: int = Field(ge=1, description="The step to go back to.")
+
+    def plan(self, ctx: Context, params: Params) -> Report:
+        """Tell what would be undone."""
+        from ebbtide.operations import rewind
+
+        return rewind.plan(ctx.spark, ctx.spec, ctx.root, params.to_step)
+
+    def apply(self, ctx: Context, params: Params) -> Report:
+        """Go back, in a step of its own."""
+        from ebbtide.operations import rewind
+
+        return rewind.apply(ctx.spark, ctx.spec, ctx.root, params.to_step)

@@ -1,0 +1,290 @@
+"""Rewind: a pipeline is brought back to what it was after an earlier step: state, sink, changelog, quarantine, clock and offsets.
+
+The step that does it is a step of its own: its decision is the earlier state, its redo brings the other tables back and discards
+the checkpoint, so that files that were read since are read again. Steps go on counting. Tables keep their history: a rewind can
+itself be rewound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from pyspark.sql import SparkSession
+
+from ebbtide.amounts import amount
+from ebbtide.delta import log
+from ebbtide.delta.restoring import restoring
+from ebbtide.delta.snapshot import Action, Snapshot
+from ebbtide.errors import HistoryGoneError, SpecChangedError
+from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.tables import BESIDE_STATE
+from ebbtide.model.decision import Restore
+from ebbtide.operations.job import stepping
+from ebbtide.operations.operation import Report
+from ebbtide.runtime.abilities import refuse_action
+from ebbtide.runtime.beginning import begun_elsewhere
+from ebbtide.runtime.belonging import refuse_other_tables
+from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.step import Stepper
+from ebbtide.spec.pipeline import Pipeline
+
+
+def plan(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Report:
+    """Return what a rewind would do. Changes nothing.
+
+    Args:
+        spark: A session with Delta.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+        to_step: The step to go back to.
+
+    Raises:
+        HistoryGoneError: the step, or files of its versions, are no longer there, or a refresh came after it.
+        SpecChangedError: the spec was another one then.
+        LeaseHeldError: the pipeline is being run.
+    """
+    tables = Plan.under(root, spec)
+    with stepping(spark, tables, refuse=refuse_other_tables) as stepper:
+        _finish_open(spark, stepper, to_step)
+        target = _Target.find(tables, stepper, to_step)
+        return target.report(stepper.last_number)
+
+
+def apply(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Report:
+    """Go back to an earlier step; arguments and errors as `plan`."""
+    tables = Plan.under(root, spec)
+    with stepping(spark, tables, refuse=refuse_other_tables) as stepper:
+        _finish_open(spark, stepper, to_step)
+        target = _Target.find(tables, stepper, to_step)
+        n_before = stepper.last_number
+        facts = _facts(stepper, target)
+        stepper.commit(facts, target.actions)
+        stepper.publish(spark)
+        return target.report(n_before, facts.step)
+
+
+def _facts(stepper: Stepper, target: _Target) -> StepFacts:
+    """Make the facts of the step that goes back; it mints a new incarnation."""
+    earlier = target.facts
+    restores = {name: Restore(version, changes_rows=True) for name, version in target.versions.items()}
+    source = stepper.source_begun(earlier.source.position, earlier.source.start)
+    is_pending = {"pending_key_changes": earlier.state.pending_key_changes}
+    return begun_elsewhere(stepper, "rewind", restores, source, earlier.frontier, is_pending)
+
+
+def can_go_back(stepper: Stepper, to_step: int) -> bool:
+    """Return whether a rewind to a step would not be refused.
+
+    Args:
+        stepper: Of the pipeline.
+        to_step: The step.
+    """
+    try:
+        _Target.find(stepper.plan, stepper, to_step)
+    except (HistoryGoneError, SpecChangedError):
+        return False
+    return True
+
+
+def _finish_open(spark: SparkSession, stepper: Stepper, to_step: int) -> None:
+    """Publish the last step; of a state that was put back it should be in the other tables already, with later ones.
+
+    Raises:
+        HistoryGoneError: one of them lacks it, and it is the step to go back to.
+    """
+    last = stepper.last
+    if last is None or stepper.last_number == stepper.number:
+        stepper.publish(spark)
+        return
+    lacking = stepper.tables.lacking(last.decision, last.step)
+    if not lacking or to_step != last.step:
+        return
+    before = last.step - 1
+    raise HistoryGoneError.of(
+        f"'{last.pipeline}' cannot go back to step {to_step}: not all tables have its rows, and others are of a later step.",
+        got=f"no step {to_step} in {', '.join(lacking)}",
+        allowed="an earlier step" if before else "no step: this is the first one",
+        next_step=f"Run 'ebbtide rewind --to-step {before} --apply', which reads the records of step {to_step} again; or 'ebbtide refresh' to rebuild all tables from the source."
+        if before
+        else "Run 'ebbtide refresh' to rebuild all tables from the source.",
+    )
+
+
+@dataclass(frozen=True)
+class _Target:
+    """The step to go back to.
+
+    Args:
+        pipeline: Name of the pipeline.
+        version: The state's version that holds its decision.
+        facts: Its facts.
+        actions: What brings the state back to that version.
+        versions: Name of a table beside the state to its version then.
+        undone: Facts of the steps since, the newest first.
+    """
+
+    pipeline: str
+    version: int
+    facts: StepFacts
+    actions: list[Action]
+    versions: dict[str, int]
+    undone: tuple[StepFacts, ...]
+
+    @classmethod
+    def find(cls, tables: Plan, stepper: Stepper, to_step: int) -> _Target:
+        """Find it, and refuse one that cannot be gone back to."""
+        undone: list[StepFacts] = []
+        for version, facts in tables.state.steps():
+            if facts.step == to_step:
+                _refuse_other_spec(tables, facts, undone)
+                actions = restoring(stepper.found(), version)
+                versions = _versions_at(tables, facts, undone)
+                return cls(
+                    tables.spec.name,
+                    version,
+                    facts,
+                    actions,
+                    versions,
+                    tuple(undone),
+                )
+            undone.append(facts)
+            if facts.decision.is_reset:
+                break  # what was before it was another history
+        first = undone[-1].step if undone else 0
+        raise HistoryGoneError.of(
+            f"'{tables.spec.name}' cannot go back to step {to_step}.",
+            got=f"step {to_step}",
+            allowed=f"{first} to {stepper.number}: the steps since the last refresh whose commits are kept",
+            next_step="Name one of these, or run 'ebbtide refresh' to rebuild all tables from the source.",
+        )
+
+    def report(self, now: int, step: int | None = None) -> Report:
+        """Write down what going there means.
+
+        Args:
+            now: The last step before.
+            step: The step that did it; None of a plan.
+        """
+        to_step = self.facts.step
+        counts = {"to_step": to_step, "steps": now - to_step, "records": _records_to_read(self.undone)}
+        versions = {"state": self.version, **self.versions}
+        undone = f"{amount(counts['steps'], 'step')} undone, {amount(counts['records'], 'record')} to be read again"
+        return Report(
+            self.pipeline,
+            [
+                f"back to step {to_step} ({self.facts.cause.what}): {undone}.",
+                ", ".join(f"{name} to version {version}" for name, version in versions.items()),
+            ],
+            counts,
+            {"kind": self.facts.cause.what, "versions": versions},
+            step,
+            f"To do it: 'ebbtide rewind --to-step {to_step} --apply'."
+            if step is None
+            else f"Done in step {step}. The next run reads on from there.",
+        )
+
+
+def _records_to_read(undone: Sequence[StepFacts]) -> int:
+    """Return how many records are read again once steps are undone: those of the source that no rewind has given back already.
+
+    A backfill into the sink has read records that stand at or before the place that is gone back to, or that other steps have read.
+
+    Args:
+        undone: Facts of the steps, the newest first.
+    """
+    n_records = 0
+    total_then: int | None = None
+    for facts in undone:
+        total = facts.frontier.total_records or 0
+        is_undone_already = total_then is not None and total > total_then
+        if is_undone_already:
+            continue
+        total_then = None
+        if facts.decision.is_rewind:
+            total_then = total
+        elif facts.decision.reads_source:
+            n_records += facts.read.records
+    return n_records
+
+
+def _versions_at(tables: Plan, facts: StepFacts, undone: Sequence[StepFacts]) -> dict[str, int]:
+    """Return which versions the tables beside the state had after a step; refuse those that are gone.
+
+    Args:
+        tables: The pipeline's.
+        facts: The step's.
+        undone: Facts of the steps since, the newest first.
+    """
+    versions = {}
+    for name in BESIDE_STATE:
+        if name == "sink" and tables.sink_log is None:
+            versions[name] = facts.step  # it counts by steps
+            refuse_action(tables, Restore(facts.step, changes_rows=True), "rewind")
+            continue
+        now = Snapshot.read(tables.at(name), any_features=True)
+        if now is None:
+            continue
+        is_sink = name == "sink"
+        last, known = _sink_steps(facts, undone) if is_sink else (facts.step, 0)
+        versions[name], found = _version_at(now.table, last)
+        restoring(now, versions[name])  # refuses what is gone
+        if found < known:
+            raise _newer_sink(tables, facts.step)
+    return versions
+
+
+def _sink_steps(facts: StepFacts, undone: Sequence[StepFacts]) -> tuple[int, int]:
+    """Return up to which step the sink shows what the state did after one, and the least step that it must have had then.
+
+    A repair that follows directly leaves the state as it is: the sink shows it after the repair, whatever had become of it.
+
+    Args:
+        facts: The step's.
+        undone: Facts of the steps since, the newest first.
+    """
+    since = list(reversed(undone))
+    repairs = list(takewhile(lambda later: later.decision.is_repair, since))
+    n_repairs = len(repairs)
+    last = repairs[-1].step if repairs else facts.step
+    # A step notes which steps the tables had before it: so does the first one behind the repairs.
+    noting = [facts, *since[n_repairs : n_repairs + 1]]
+    noted = [each.state.tables.get("sink") for each in noting]
+    known = [sink.step for sink in noted if sink is not None]
+    return last, max(known, default=0)
+
+
+def _version_at(table: str, step: int) -> tuple[int, int]:
+    """Return the version that a table had after a step, that of its newest commit of this or an earlier one, and that commit's step; 0 before the first."""
+    for version, facts in log.own_commits(table):
+        if facts["step"] <= step:
+            return version, facts["step"]
+    return 0, 0
+
+
+def _newer_sink(tables: Plan, step: int) -> HistoryGoneError:
+    """Return the error of a sink whose history has not the rows of a step."""
+    later = [facts["step"] for _, facts in log.own_commits(tables.sink.path) if facts["step"] > step]
+    first = min(later, default=step + 1)  # the repair that followed
+    return HistoryGoneError.of(
+        f"'{tables.spec.name}' cannot go back to step {step}: its sink was made anew or put back since.",
+        got=f"step {step}",
+        allowed=f"step {first - 1}, whose rows the sink was given again, or a later one",
+        next_step="Name one of these, or run 'ebbtide refresh' to rebuild all tables from the source.",
+    )
+
+
+def _refuse_other_spec(tables: Plan, facts: StepFacts, undone: Sequence[StepFacts]) -> None:
+    """Refuse a step of another spec; the first one since may be of this, as where a run has taken columns in. Arguments as `_versions_at`."""
+    changed = tables.spec.misfits(facts.state.spec)
+    if not changed:
+        return
+    fitting = list(takewhile(lambda later: not tables.spec.misfits(later.state.spec), undone))
+    allowed = f"step {fitting[-1].step} or a later one; or " if fitting else ""
+    raise SpecChangedError.of(
+        f"Step {facts.step} of '{tables.spec.name}' was made with another spec.",
+        got=", ".join(changed),
+        allowed=f"{allowed}the spec of the step",
+        next_step="Name one of these, or change the spec back first." if fitting else "Change the spec back first.",
+    )

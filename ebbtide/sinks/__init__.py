@@ -1,1 +1,0 @@
-"""Sinks: where a pipeline's right rows go."""

@@ -1,0 +1,187 @@
+"""Parquet and Arrow files at any location: read whole or not at all, written with checksums."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from ebbtide.errors import DamagedFileError, TableMismatchError
+from ebbtide.storage.disk import failures_named
+from ebbtide.storage.paths import file_system, is_local
+
+FOOTER_END = 8
+"""Bytes after a Parquet file's footer: its length and the format's name."""
+
+
+def read_parquet(location: str, columns: list[str] | None = None, *, footer: str | None = None) -> pa.Table:
+    """Read a Parquet file; its pages must be as they were written.
+
+    Args:
+        location: The file's.
+        columns: Those to read, whatever the case of their names in the file; one that it has not is left out. Default: all.
+        footer: Its `footer_checksum`; None where that was not noted.
+
+    Raises:
+        DamagedFileError: it is damaged or gone.
+        TableMismatchError: two columns of it have one of the names.
+    """
+    fs, path = file_system(location)
+    with _damage_refused(location), fs.open_input_file(path) as file:
+        if footer is not None and _footer_checksum(file) != footer:
+            raise _damaged(location, "damaged", "another footer")
+        # Of a store, a few long ranges in place of one of each column and row group.
+        stored = open_parquet(file, page_checksum_verification=True, pre_buffer=not is_local(location))
+        if columns is None:
+            return stored.read()
+        names = _stored_names(location, columns, stored.schema_arrow.names)
+        rows = stored.read(columns=list(names))
+        return rows.select(list(names)).rename_columns(names) if names else rows
+
+
+def open_parquet(file: pa.NativeFile | Path, **options: bool) -> pq.ParquetFile:
+    """Open a Parquet file; its times are microseconds.
+
+    Spark writes times as INT96, which Arrow reads as nanoseconds where it is not asked: these end in the year 2262.
+
+    Args:
+        file: The file, or a local path.
+        options: Arrow's.
+    """
+    # `read_table` would load pandas, a CPU second.
+    return pq.ParquetFile(file, coerce_int96_timestamp_unit="us", **options)
+
+
+def _stored_names(location: str, columns: list[str], stored: list[str]) -> dict[str, str]:
+    """Return how a file writes the names of columns, and how they were asked for: Delta's have no case."""
+    asked = {name.lower(): name for name in columns}
+    names = {name: asked[name.lower()] for name in stored if name.lower() in asked}
+    if len(set(names.values())) < len(names):
+        raise TableMismatchError.of(
+            f"Columns of the file '{location}' have names that differ by case alone.",
+            got=", ".join(names),
+            allowed="one column of each name, whatever its case",
+            next_step="Write the file again with one of them.",
+        )
+    return names
+
+
+def footer_checksum(location: str) -> str:
+    """Return the CRC-32 of a Parquet file's footer: it says what the columns are, and unlike the pages it has no checksum itself.
+
+    Raises:
+        DamagedFileError: the file is gone.
+    """
+    fs, path = file_system(location)
+    with _damage_refused(location), fs.open_input_file(path) as file:
+        return _footer_checksum(file)
+
+
+def _footer_checksum(file: pa.NativeFile) -> str:
+    size = file.size()
+    end_at = max(size - FOOTER_END, 0)
+    n_bytes = int.from_bytes(file.read_at(4, end_at), "little")
+    footer = file.read_at(n_bytes + FOOTER_END, max(end_at - n_bytes, 0))
+    return f"{zlib.crc32(footer):08x}"
+
+
+@contextmanager
+def _damage_refused(location: str) -> Iterator[None]:
+    """Name a file that turns out to be no such file as was written; what the system or the store says of itself goes on."""
+    try:
+        with failures_named(location):
+            yield
+    except FileNotFoundError as error:
+        raise _damaged(location, "gone", error) from error
+    except OSError as error:
+        is_parsers = error.errno is None
+        if is_parsers:
+            raise _damaged(location, "damaged", error) from error
+        raise
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise _damaged(location, "damaged", error) from error
+
+
+def _damaged(location: str, how: str, error: object) -> DamagedFileError:
+    first_line, _, _ = str(error).partition("\n")
+    return DamagedFileError.of(
+        f"The file '{location}' is {how}.",
+        got=first_line,
+        next_step="Nothing of it was used. Restore it from a copy; without one run 'ebbtide repair', which mends a sink (of a function's pipeline 'ebbtide refresh' does), and says of the state how far back its files are whole.",
+    )
+
+
+def write_parquet(location: str, rows: pa.Table, *, row_group_size: int, compression: str = "snappy") -> None:
+    """Write a Parquet file whose times are microseconds, as Spark reads them; folders are made as needed."""
+    fs, path = file_system(location)
+    with failures_named(location):
+        fs.create_dir(path.rpartition("/")[0])
+        pq.write_table(
+            rows,
+            path,
+            filesystem=fs,
+            row_group_size=row_group_size,
+            compression=compression,
+            store_schema=False,
+            coerce_timestamps="us",
+            write_page_checksum=True,
+        )
+
+
+@contextmanager
+def write_arrow(location: str, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
+    """Write an Arrow file, batch by batch; folders are made as needed."""
+    fs, path = file_system(location)
+    with failures_named(location):
+        fs.create_dir(path.rpartition("/")[0])
+        with fs.open_output_stream(path, compression=None) as stream, pa.ipc.new_file(stream, schema) as writer:
+            yield writer
+
+
+@contextmanager
+def open_arrow(location: str) -> Iterator[pa.ipc.RecordBatchFileReader]:
+    """Open an Arrow file; a local one is mapped into memory."""
+    fs, path = file_system(location)
+    is_mapped = isinstance(fs, pafs.LocalFileSystem)
+    with _damage_refused(location), pa.memory_map(path) if is_mapped else fs.open_input_file(path) as file:
+        yield pa.ipc.open_file(file)
+
+
+class ParquetFile:
+    """A Parquet file that is written batch by batch and made with the first; a context manager.
+
+    Args:
+        location: Where it goes; folders are made as needed.
+        schema: Its columns.
+    """
+
+    def __init__(self, location: str, schema: pa.Schema) -> None:
+        self.location = location
+        self.schema = schema
+        self._writer: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer is not None:
+            with failures_named(self.location):
+                self._writer.close()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append a batch."""
+        with failures_named(self.location):
+            if self._writer is None:
+                self._writer = self._opened()
+            self._writer.write_batch(batch)
+
+    def _opened(self) -> pq.ParquetWriter:
+        fs, path = file_system(self.location)
+        fs.create_dir(path.rpartition("/")[0])
+        return pq.ParquetWriter(path, self.schema, filesystem=fs, compression="lz4", write_page_checksum=True)

@@ -1,0 +1,145 @@
+"""Tables that steps append to, changelog and quarantine: what is the same of both."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import pyarrow as pa
+
+from ebbtide.delta.snapshot import Action as LogAction
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import create_if_absent, emptied, replacing
+from ebbtide.ledger.facts import StepFacts, TableFacts
+from ebbtide.ledger.puts import puts_of
+from ebbtide.ledger.tables import OwnTable, refuse_lost
+from ebbtide.model.decision import Action, Append, Clear, Replace, Restore, Rewrite
+from ebbtide.tables import stage
+from ebbtide.tables.sink import Work, cannot_perform
+from ebbtide.tables.stage import commit_and_join, commit_stage
+from ebbtide.tables.state.columns import read_delta
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class AppendedTable(ABC):
+    """A table that steps append to.
+
+    Args:
+        path: Its location.
+
+    Attributes:
+        STAGE: What writes it.
+        BOUNDED: Columns that statistics are kept of.
+    """
+
+    STAGE: ClassVar[str]
+    BOUNDED: ClassVar[tuple[str, ...]]
+    path: str
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """All columns."""
+
+    @abstractmethod
+    def perform_append(self, action: Append, work: Work) -> None:
+        """Append what a step decided, once."""
+
+    @abstractmethod
+    def files_of(self, taken: Snapshot) -> list[LogAction]:
+        """Write the rows of the same table under another root as files of this one; return the actions that add them."""
+
+    def create(self) -> None:
+        """Create the table if it is not there."""
+        create_if_absent(puts_of(self.path), self.path, self.schema, {}, name=self.STAGE)
+
+    def facts(self) -> TableFacts | None:
+        """Return its id and the last step that wrote it; None if there is no table."""
+        return OwnTable(self.path, self.STAGE).facts()
+
+    def last_step(self) -> int:
+        """Return the last step that changed the table, 0 before the first."""
+        return OwnTable(self.path, self.STAGE).last_step()
+
+    def read(self, spark: SparkSession, version: int) -> DataFrame:
+        """Read the rows as of a version."""
+        return read_delta(spark, self.path, version)
+
+    def can(self, action: Action) -> bool:
+        """Return whether it performs an action."""
+        return isinstance(action, Append | Restore | Clear | Replace | Rewrite)
+
+    def perform(self, action: Action, work: Work) -> None:
+        """Perform the action of a step, once; see `ebbtide.tables.sink`."""
+        facts = work.facts
+        match action:
+            case Append():
+                self.perform_append(action, work)
+            case Restore():
+                stage.restore_stage(self.path, action, facts, self.STAGE)
+            case Clear():
+                self.empty(facts)
+            case Replace():
+                self.take_rows(action, work)
+            case Rewrite():
+                self.append_missed(work)
+            case _:
+                raise cannot_perform(self.path, action)
+
+    def empty(self, facts: StepFacts) -> None:
+        """Replace the table by an empty one with the spec's columns, if it is there; its history stays."""
+        commit_stage(
+            self.path, lambda found: emptied(found, self.schema, self.properties_after(found)), facts, self.STAGE
+        )
+
+    def properties_after(self, found: Snapshot) -> dict[str, str]:
+        """Return the properties that the table has once it is emptied."""
+        return {}
+
+    def take_rows(self, action: Replace, work: Work) -> None:
+        """Put all rows of the same table under another root in the place of those that are there."""
+        if action.version is None and self.facts() is None:
+            return  # neither root has the table
+        taken = work.taken(action)
+        self.create()
+        adds = [] if taken is None else self.files_of(taken)
+        commit_stage(self.path, lambda found: replacing(found.files.values(), adds), work.facts, self.STAGE)
+
+    def append_missed(self, work: Work) -> None:
+        """Perform again what the table lacks of earlier steps and the state's commits still hold; a step that it has is skipped."""
+        if self.facts() is None:
+            return
+        for action, earlier in work.missed():
+            self.perform(action, earlier)
+        commit_stage(self.path, lambda _: [], work.facts, self.STAGE)  # the mark: nothing is missing
+
+    def commit_append(
+        self,
+        actions_of: Callable[[Snapshot], Sequence[LogAction]],
+        facts: StepFacts,
+    ) -> None:
+        """Commit what a step appends, once, and join small files; the first append makes the table.
+
+        Args:
+            actions_of: Returns what to change in a version.
+            facts: The step's.
+
+        Raises:
+            TableMismatchError: the table was deleted.
+        """
+        refuse_lost(self.path, self.STAGE, facts)
+        self.create()
+        commit_and_join(
+            self.path,
+            self.schema,
+            actions_of,
+            self.BOUNDED,
+            facts,
+            self.STAGE,
+        )

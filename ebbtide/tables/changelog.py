@@ -1,0 +1,129 @@
+"""The changelog table: what each record emitted, appended step by step.
+
+| column | meaning |
+|---|---|
+| `_kind` | `+I`, `+U`, `-D`; `T`: the whole table was emptied (TRUNCATE), the row is null |
+| the user's columns | the row |
+| `_order` | struct(step, part, position): the order of the change that caused it; part -1: the row had expired |
+| `_number` | distinguishes emissions of one `_order`: an update may be one record with two changes |
+
+Per key, in the order of (`_order`, `_number`), +I comes only where the key is absent, +U and -D only where it is present, unless expired rows stay
+in the sink (`on_expire: keep`). Every commit carries the step's identity, so that a replay is skipped.
+
+Source: FLIP-544; Flink's `SinkUpsertMaterializer` emits so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from ebbtide.delta.altering import FileUnderNewColumns
+from ebbtide.delta.joining import write_files
+from ebbtide.delta.snapshot import Action as LogAction
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import copied
+from ebbtide.ledger.facts import StepFacts
+from ebbtide.model.changelog import ORDER, TRUNCATE
+from ebbtide.model.decision import Action, Alter, Append
+from ebbtide.model.schema_change import SchemaChange
+from ebbtide.tables.appended import AppendedTable
+from ebbtide.tables.sink import Work
+from ebbtide.tables.stage import alter_stage
+
+
+@dataclass(frozen=True)
+class ChangelogTable(AppendedTable):
+    """One pipeline's changelog table.
+
+    Args:
+        path: Its location.
+        columns: The user's columns.
+    """
+
+    STAGE: ClassVar[str] = "changelog"
+    BOUNDED: ClassVar[tuple[str, ...]] = ("_kind",)
+    columns: pa.Schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns."""
+        row = [column.with_nullable(True) for column in self.columns]
+        fields = [pa.field("_kind", pa.string()), *row, pa.field("_order", ORDER), pa.field("_number", pa.int64())]
+        return pa.schema(fields)
+
+    def can(self, action: Action) -> bool:
+        """Return whether it performs an action."""
+        return isinstance(action, Alter) or super().can(action)
+
+    def perform(self, action: Action, work: Work) -> None:
+        """Perform the action of a step, once; see `ebbtide.tables.sink`."""
+        if isinstance(action, Alter):
+            self.alter(work.spark, work.columns_before(action), action.change, work.facts)
+        else:
+            super().perform(action, work)
+
+    def perform_append(self, action: Append, work: Work) -> None:
+        """Append what a step emitted."""
+        self.append(work.changes.emitted(self.schema), work.facts)
+
+    def append(self, emitted: pa.Table, facts: StepFacts) -> None:
+        """Append what a step emitted, and its TRUNCATE; a step that was appended is skipped.
+
+        Args:
+            emitted: Rows of this table.
+            facts: The step's.
+
+        Raises:
+            TableMismatchError: the table was deleted.
+        """
+        rows = emitted
+        if facts.raised_floor is not None:
+            truncate = self._truncate(facts.raised_floor)
+            rows = pa.concat_tables([rows, truncate])
+        n_rows = max(len(rows), 1)
+        self.commit_append(
+            lambda _: write_files(self.path, rows, self.BOUNDED, rows_per_file=n_rows, data_change=True), facts
+        )
+
+    def _truncate(self, floor: tuple[int, ...]) -> pa.Table:
+        """Make the row of a TRUNCATE; its order is the floor that it raised."""
+        row = {"_kind": TRUNCATE, "_order": dict(zip(ORDER.names, floor, strict=True))}
+        return pa.Table.from_pylist([row], self.schema)
+
+    def files_of(self, taken: Snapshot) -> list[LogAction]:
+        """Copy the files of another changelog with the same columns."""
+        return copied(taken, self.path)
+
+    def alter(
+        self,
+        spark: SparkSession,
+        stored: pa.Schema,
+        change: SchemaChange,
+        facts: StepFacts,
+    ) -> None:
+        """Give the table the spec's columns, as a sink; what was emitted before has the new columns too.
+
+        Args:
+            spark: The session to write in.
+            stored: The user's columns as they were.
+            change: What becomes of them.
+            facts: The step's.
+        """
+        before = replace(self, columns=stored)
+        work = FileUnderNewColumns(
+            self.path,
+            before.schema,
+            self.schema,
+            self.BOUNDED,
+            change,
+        )
+        alter_stage(
+            spark,
+            work,
+            facts,
+            self.STAGE,
+        )

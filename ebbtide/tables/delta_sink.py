@@ -1,0 +1,314 @@
+"""The Delta sink as Ebbtide writes it: each action in one commit with the step's identity, so that a replay is skipped."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
+
+from ebbtide.delta.altering import FileUnderNewColumns
+from ebbtide.delta.restoring import restoring
+from ebbtide.delta.snapshot import Action, Snapshot
+from ebbtide.delta.table import add_file, emptied, replacing
+from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.puts import puts_of
+from ebbtide.ledger.transaction import settle_newest
+from ebbtide.model import decision as does
+from ebbtide.model.decision import Restore, RestoreAndApply
+from ebbtide.model.entries import DELETE
+from ebbtide.model.schema_change import SchemaChange
+from ebbtide.tables.defined import DefinedSink
+from ebbtide.tables.floor import Floors
+from ebbtide.tables.old_rows import Upsert
+from ebbtide.tables.sink import ChangeSet, Work, cannot_perform
+from ebbtide.tables.stage import alter_stage, commit_stage, restore_stage
+from ebbtide.tables.state.columns import columns, numbered, quoted, spark_schema
+from ebbtide.tables.upsert import STATISTICS_COLUMNS, Upserter
+
+
+@dataclass(frozen=True)
+class SinkTable(DefinedSink):
+    """One pipeline's sink, written by Ebbtide; see `ebbtide.tables.by_spark` for those that Spark makes or writes."""
+
+    @cached_property
+    def _upserter(self) -> Upserter:
+        return Upserter(
+            self.path,
+            self.schema,
+            self.key,
+            puts_of(self.path),
+            by_vectors=self.how == "vectors",
+            with_images=self.with_images,
+        )
+
+    @property
+    def _floors(self) -> Floors:
+        return Floors(self.sequence)
+
+    def can(self, action: does.Action) -> bool:
+        """Return that it performs every action."""
+        return True
+
+    def perform(self, action: does.Action, work: Work) -> None:
+        """Perform the action of a step, once; see `ebbtide.tables.sink`."""
+        spark = work.spark
+        facts = work.facts
+        match action:
+            case does.Apply():
+                self.apply(spark, work.changes, facts, only_inserts=action.only_inserts)
+            case Restore():
+                self.restore(spark, action, facts)
+            case RestoreAndApply():
+                self.restore_and_apply(action, work.net_changes(action), facts)
+            case does.Replace():
+                self.take_rows(action, work)
+            case does.Alter():
+                self.alter(spark, work.columns_before(action), action.change, facts)
+            case does.Clear():
+                self.empty(spark, facts)
+            case does.Rewrite():
+                self.rewrite(action, work)
+            case _:
+                raise cannot_perform(self.path, action)
+
+    def apply(
+        self,
+        spark: SparkSession,
+        changes: ChangeSet,
+        facts: StepFacts,
+        *,
+        only_inserts: bool,
+    ) -> None:
+        """Apply a step's change set, in one transaction with the step's number.
+
+        Args:
+            spark: The session to write in.
+            changes: The change set.
+            facts: The step's.
+            only_inserts: No key is in the sink yet.
+        """
+        decided = changes.rows(self.schema)
+        upsert = self._upsert(decided, facts.raised_floor)
+        self._upserter.apply(upsert, facts.committed("sink", "MERGE"))
+
+    def _upsert(
+        self,
+        decided: pa.Table,
+        floor: tuple[int, ...] | None,
+    ) -> Upsert:
+        is_deleted = pc.equal(decided["_change"], DELETE)
+        shown = decided.filter(pc.invert(is_deleted))
+        floors = self._floors
+        return Upsert(
+            keys=decided.select(list(self.key)),
+            rows=shown.drop_columns("_change"),
+            is_below=floors.marks(floor),
+            floor_columns=(floors.column,),
+        )
+
+    def restore(
+        self,
+        spark: SparkSession,
+        action: Restore,
+        facts: StepFacts,
+    ) -> None:
+        """Bring the table back to an earlier version."""
+        restore_stage(
+            self.path,
+            action,
+            facts,
+            "sink",
+        )
+
+    def restore_and_apply(
+        self,
+        action: RestoreAndApply,
+        changes: pa.Table,
+        facts: StepFacts,
+    ) -> None:
+        """Bring the table back to an earlier version, and apply changes to that, in one commit."""
+        # Whichever step raised the floor: what is below it is dead.
+        upsert = self._upsert(changes, facts.frontier.floor)
+        if upsert.is_below is not None:
+            is_above = np.invert(upsert.is_below(upsert.rows))
+            upsert = replace(upsert, rows=upsert.rows.filter(pa.array(is_above)))
+
+        def back(found: Snapshot) -> list[Action]:
+            if action.version is None:
+                return replacing(found.files.values(), [])
+            return restoring(found, action.version)
+
+        self._upserter.apply(upsert, facts.committed("sink", "RESTORE"), back)
+
+    def take_rows(self, action: does.Replace, work: Work) -> None:
+        """Take the rows of the table under another root: those that differ, in one commit, so that the change feed shows only them."""
+        if action.version is not None:
+            rows = work.difference(action)
+            self.replace(work.spark, rows.present, rows.coming, work.facts)
+
+    def rewrite(self, action: does.Rewrite, work: Work) -> None:
+        """Bring the rows to what the state shows."""
+        spark = work.spark
+        if action.overwrites or (action.alters and self._has_other_columns()):
+            self.overwrite(spark, work.decided_rows(action), work.facts)
+            return
+        way = work.way_back()
+        if way is not None:
+            self.restore_and_apply(way, work.net_changes(way), work.facts)
+            return
+        rows = work.difference(action)
+        self.replace(spark, rows.present, rows.coming, work.facts)
+
+    def replace(
+        self,
+        spark: SparkSession,
+        keys: DataFrame,
+        rows: DataFrame,
+        facts: StepFacts,
+    ) -> None:
+        """Give some keys other rows, in one commit.
+
+        Args:
+            spark: The session to write in.
+            keys: Those whose rows go.
+            rows: Those that come, with all columns.
+            facts: The step's.
+        """
+        in_order = rows.select(*columns(self.schema.names))
+        adds = self._added(in_order)
+        key_fields = [self.columns.field(name) for name in self.key]
+        typed_keys = keys.toArrow().cast(pa.schema(key_fields))
+        self._upserter.replace(typed_keys, adds, facts.committed("sink", "MERGE"))
+
+    def _added(self, rows: DataFrame) -> list[Action]:
+        """Write rows as data files, where they are; return the actions that add them."""
+        write_rows = RowFiles(self.path, self.schema)
+        written = numbered(rows).mapInArrow(write_rows, "action STRING")
+        return [json.loads(row["action"]) for row in written.collect()]
+
+    def overwrite(
+        self,
+        spark: SparkSession,
+        rows: DataFrame,
+        facts: StepFacts,
+    ) -> None:
+        """Replace all rows, and the columns by the spec's; arguments as `replace`."""
+        in_order = rows.select(*columns(self.schema.names))
+        adds = self._added(in_order)
+
+        def actions_of(found: Snapshot) -> list[Action]:
+            without_rows = emptied(found, self._stored_schema, self._stored_properties)
+            return [*without_rows, *adds]
+
+        commit_stage(
+            self.path,
+            actions_of,
+            facts,
+            "sink",
+            "REPLACE TABLE",
+        )
+
+    def empty(self, spark: SparkSession, facts: StepFacts) -> None:
+        """Replace the table by an empty one with the spec's columns and properties; its history stays."""
+        commit_stage(
+            self.path,
+            lambda found: emptied(found, self._stored_schema, self._stored_properties),
+            facts,
+            "sink",
+            "REPLACE TABLE",
+        )
+
+    def alter(
+        self,
+        spark: SparkSession,
+        stored: pa.Schema,
+        change: SchemaChange,
+        facts: StepFacts,
+    ) -> None:
+        """Give the table the spec's columns; each row stays.
+
+        Args:
+            spark: The session to write in.
+            stored: The user's columns as they were.
+            change: What becomes of them.
+            facts: The step's.
+        """
+        before = replace(self, columns=stored)
+        bounded = self.schema.names[:STATISTICS_COLUMNS]
+        work = FileUnderNewColumns(self.path, before.schema, self._stored_schema, tuple(bounded), change)
+        alter_stage(
+            spark,
+            work,
+            facts,
+            "sink",
+        )
+
+    def extend(self, spark: SparkSession) -> None:
+        """Give a table that another client made what a sink has beside the user's columns."""
+        schema = spark_schema(self._stored_schema, nullable=True)
+        nothing = spark.createDataFrame([], schema)
+        writer = nothing.write.format("delta").mode("append")
+        settings = []
+        for name, value in self._stored_properties.items():
+            setting = f"'{name}' = '{value}'"
+            settings.append(setting)
+        properties = ", ".join(settings)
+        table = f"delta.{quoted(self.path)}"
+        writer.option("mergeSchema", "true").save(self.path)
+        spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({properties})")
+        settle_newest(self.path)
+
+    def refuse_altered(self) -> None:
+        """Refuse a table with columns of another client; see `Sink`."""
+        self._upserter.refuse_altered()
+
+    def fold(self) -> None:
+        """Join small files, if there is something to gain."""
+        self._upserter.fold()
+
+    def join_files(self, spark: SparkSession) -> None:
+        """Join all small files."""
+        self._upserter.fold(everything=True)
+
+    def below(self, floor: tuple[int, ...]) -> Column:
+        """Return whether a row stands below a TRUNCATE."""
+        return self._floors.condition(floor)
+
+
+@dataclass(frozen=True)
+class RowFiles:
+    """Writes the rows that a task is given as data files of a table; goes to the workers.
+
+    Args:
+        table: Its location.
+        columns: All its columns, in the order of the rows'.
+    """
+
+    table: str
+    columns: pa.Schema
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the actions that add the files, as JSON."""
+        for batch in batches:
+            if not len(batch):
+                continue
+            rows = pa.Table.from_batches([batch])
+            named = rows.rename_columns(self.columns.names)
+            typed = named.cast(self.columns)
+            name = f"part-{uuid.uuid4()}.parquet"
+            bounded = self.columns.names[:STATISTICS_COLUMNS]
+            action = add_file(
+                self.table,
+                name,
+                typed,
+                bounded=bounded,
+            )
+            text = json.dumps(action)
+            yield pa.record_batch({"action": [text]})

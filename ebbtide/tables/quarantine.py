@@ -1,0 +1,272 @@
+"""The quarantine: bad records, with the reason, their place and their bytes.
+
+| column | meaning |
+|---|---|
+| `step` | the step that met the record |
+| `reason`, `detail` | see docs/bad-records.md |
+| `origin`, `order` | where it stands in its source; in what order it was read |
+| `raw` | its bytes, of a record that is too long the first of them |
+| `at` | the step's clock |
+
+A record that was replayed and is still bad keeps all but `reason` and `detail`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.delta import log
+from ebbtide.delta.commit import on_disk
+from ebbtide.delta.features import with_vectors
+from ebbtide.delta.snapshot import Action, DataFile, Snapshot
+from ebbtide.delta.table import add_file, read_file, read_rows
+from ebbtide.errors import TableMismatchError
+from ebbtide.ledger.facts import StepFacts
+from ebbtide.model.changelog import ORDER, ORIGIN
+from ebbtide.model.codes import row_codes
+from ebbtide.model.decision import Append
+from ebbtide.model.entries import entry_table, order_struct
+from ebbtide.model.offsets import OffsetRanges
+from ebbtide.storage.paths import exists, is_local
+from ebbtide.tables.appended import AppendedTable
+from ebbtide.tables.removal import ORDERS, rebased, removal
+from ebbtide.tables.sink import Work
+
+COLUMNS = pa.schema(
+    [
+        ("step", pa.int64()),
+        ("reason", pa.string()),
+        ("detail", pa.string()),
+        ("origin", ORIGIN),
+        ("order", ORDER),
+        ("raw", pa.binary()),
+        ("at", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which records are meant: those that fit in every way that is given.
+
+    Args:
+        reasons: Their reason is one of these; none: any.
+        steps: One of these steps met them; none: any.
+        limit: No more than so many, the oldest; None: all.
+    """
+
+    reasons: tuple[str, ...] = ()
+    steps: tuple[int, ...] = ()
+    limit: int | None = None
+
+    def fitting(self, rows: pa.Table) -> pa.Table:
+        """Pick the rows that fit, in any number.
+
+        Args:
+            rows: With `step` and `reason`.
+        """
+        for name, allowed in (("reason", self.reasons), ("step", self.steps)):
+            if allowed:
+                wanted = pa.array(allowed, COLUMNS.field(name).type)
+                rows = rows.filter(pc.is_in(rows[name], wanted))
+        return rows
+
+
+@dataclass(frozen=True)
+class QuarantineTable(AppendedTable):
+    """One pipeline's quarantine; made with its first bad record.
+
+    Args:
+        path: Its location.
+        knows_offsets: Records are known by their offsets: one that is delivered again is taken once.
+    """
+
+    STAGE: ClassVar[str] = "quarantine"
+    BOUNDED: ClassVar[tuple[str, ...]] = ("step",)
+    knows_offsets: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns."""
+        return COLUMNS
+
+    def new(self, bad: pa.Table, read_before: OffsetRanges | None = None) -> pa.Table:
+        """Pick the bad records that are not in the table yet, nor were replayed or dropped.
+
+        Args:
+            bad: With the columns of `ebbtide.tables.state.staged.BAD_ROWS`.
+            read_before: Offsets that earlier steps read; None where these are not kept.
+        """
+        if not self.knows_offsets or not len(bad):
+            return bad
+        if read_before is not None:
+            was_read = [read_before.knows_origin(origin) for origin in bad["_origin"].to_pylist()]
+            bad = bad.filter(pc.invert(pa.array(was_read, pa.bool_())))
+        # A redelivered record has the same origin and the same bytes.
+        record_key = ["_origin", "_raw"]
+        known = self._known()
+        both = pa.concat_tables([known, bad.select(record_key)])
+        codes = row_codes(both, record_key)
+        _, first = np.unique(codes, return_index=True)
+        is_first = np.zeros(len(both), dtype=bool)
+        is_first[first] = True
+        n_known = len(known)
+        is_new = is_first[n_known:]
+        return bad.filter(pa.array(is_new))
+
+    def _known(self) -> pa.Table:
+        """Read the origins and bytes of the records in the table."""
+        rows = self.values("origin", "raw")
+        return rows.rename_columns(["_origin", "_raw"])
+
+    def values(self, *names: str) -> pa.Table:
+        """Read some columns of all records, in no particular order."""
+        columns = pa.schema([COLUMNS.field(name) for name in names])
+        snapshot = Snapshot.read(self.path)
+        if snapshot is None:
+            return columns.empty_table()
+        return read_rows(snapshot, columns)
+
+    def records(self, selection: Selection) -> pa.Table:
+        """Read records whole, the oldest first.
+
+        Args:
+            selection: Which.
+        """
+        snapshot = Snapshot.read(self.path)
+        files = snapshot.files.values() if snapshot is not None else []
+        parts = [COLUMNS.empty_table()]
+        for file in files:
+            rows = read_file(self.path, file, COLUMNS)
+            parts.append(selection.fitting(rows))
+        rows = oldest_first(pa.concat_tables(parts))
+        return rows.slice(0, selection.limit)
+
+    def size(self) -> int:
+        """Count the records by the log alone."""
+        snapshot = Snapshot.read(self.path)
+        if snapshot is None:
+            return 0
+        return sum(file.live_rows or 0 for file in snapshot.files.values())
+
+    def write(self, new: pa.Table, facts: StepFacts) -> list[Action]:
+        """Write a step's bad records as a data file; nothing is appended yet.
+
+        Args:
+            new: Those that are not in the table, as from `new`.
+            facts: The step's.
+
+        Returns:
+            The actions that add it: part of the decision, so that a redo reads no source.
+        """
+        actions = self.added(_rows(new, facts))
+        if is_local(self.path):
+            on_disk(self.path, actions)  # the state's commit names them
+        return actions
+
+    def added(self, rows: pa.Table) -> list[Action]:
+        """Write rows of this table as a data file; return the actions that add it, none for no row."""
+        if not len(rows):
+            return []
+        name = f"part-{uuid.uuid4()}.parquet"
+        add = add_file(
+            self.path,
+            name,
+            rows,
+            bounded=self.BOUNDED,
+        )
+        return [add]
+
+    def replace(self, gone: pa.Table, rows: pa.Table) -> list[Action]:
+        """Return the actions that take records out and put others in; nothing is committed yet.
+
+        Args:
+            gone: Those that leave, with their `order`.
+            rows: Those that come, whole.
+        """
+        snapshot = Snapshot.read(self.path)
+        if snapshot is None:
+            return []
+        leaving = removal(snapshot, gone.select(ORDERS.names))
+        coming = self.added(rows)
+        return [*leaving, *coming]
+
+    def append(self, actions: Sequence[Action], facts: StepFacts) -> None:
+        """Bring the table to what a step decided; a step that was committed is skipped.
+
+        Args:
+            actions: What the step changes in the table's log.
+            facts: The step's.
+
+        Raises:
+            TableMismatchError: the table was deleted, with the files that the step has written for it or without.
+        """
+        if not actions:
+            return
+        self._refuse_lost_files(actions)
+        self.commit_append(lambda found: _on(found, actions), facts)
+
+    def _refuse_lost_files(self, actions: Sequence[Action]) -> None:
+        """Refuse to make a table of files that were deleted with it."""
+        if log.versions(self.path):
+            return
+        files = [DataFile(action["add"]) for action in actions if "add" in action]
+        if not all(exists(file.location(self.path)) for file in files):
+            raise TableMismatchError.of(
+                f"The table at '{self.path}' is gone, with the bad records of the last step.",
+                allowed="the files that the step has written",
+                next_step="Run 'ebbtide repair', which says what is lost and goes on without it; or 'ebbtide refresh' to rebuild all tables from the source.",
+            )
+
+    def perform_append(self, action: Append, work: Work) -> None:
+        """Append the bad records that a step's facts name, and take out those that leave."""
+        self.append(action.actions, work.facts)
+
+    def properties_after(self, found: Snapshot) -> dict[str, str]:
+        """Return those that it has."""
+        return dict(found.configuration)
+
+    def files_of(self, taken: Snapshot) -> list[Action]:
+        """Write the records of another quarantine into one file."""
+        return self.added(read_rows(taken, COLUMNS))
+
+
+def oldest_first(rows: pa.Table) -> pa.Table:
+    """Sort rows by their `order`."""
+    orders = order_struct(rows, "order")
+    step, part, position = orders.T
+    ascending = np.lexsort((position, part, step))
+    indices = pa.array(ascending)
+    return rows.take(indices)
+
+
+def _on(found: Snapshot, actions: Sequence[Action]) -> list[Action]:
+    """Return a step's actions as a version takes them."""
+    fitted = rebased(actions, found)
+    adds = [action["add"] for action in fitted if "add" in action]
+    has_vectors = any("deletionVector" in add for add in adds)
+    if not has_vectors:
+        return fitted
+    return [*with_vectors(found.protocol, found.metadata), *fitted]
+
+
+def _rows(new: pa.Table, facts: StepFacts) -> pa.Table:
+    n_rows = len(new)
+    at_us = facts.now_ms * 1000
+    columns: dict[str, object] = {
+        "step": [facts.step] * n_rows,
+        "reason": new["_reason"],
+        "detail": new["_detail"],
+        "origin": new["_origin"],
+        "order": new["_order"],
+        "raw": new["_raw"],
+        "at": pa.array([at_us] * n_rows, pa.int64()),
+    }
+    return entry_table(COLUMNS, columns, n_rows)

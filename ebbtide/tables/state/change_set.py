@@ -1,0 +1,99 @@
+"""What a step decided for the sink, read from its commit's files alone: in Spark, or here without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.delta import log
+from ebbtide.model.entries import equals
+from ebbtide.operators.operator import Operator
+from ebbtide.storage.columnar import read_parquet
+from ebbtide.tables.state.layout import EMITTED, columns_by_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class StepChanges:
+    """The change set of one step.
+
+    Args:
+        table: Location of the state table.
+        version: The step's.
+        operator: What decided.
+    """
+
+    table: str
+    version: int
+    operator: Operator
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """Read it in Spark, with `_step`."""
+        from ebbtide.tables.state.frames import StateFrames
+
+        return StateFrames(self.table, self.operator).change_set(spark, self.version)
+
+    def rows(self, columns: pa.Schema) -> pa.Table:
+        """Read it here: `_change` and some columns of the sink, in these types."""
+        change = pa.field("_change", pa.string())
+        schema = pa.schema([change, *columns])
+        tables = [schema.empty_table()]
+        for add in log.adds(self.table, self.version):
+            rows = self._rows_of(add, schema)
+            tables.append(rows)
+        return pa.concat_tables(tables)
+
+    def _rows_of(self, add: log.Action, schema: pa.Schema) -> pa.Table:
+        has_out = "_out" in self.operator.schema.names  # rows for the sink that are not the state's stand there
+        names = schema.names
+        if has_out:
+            out_type = self.operator.schema.field("_out").type
+            reserved = [name for name in names if name not in out_type.names]
+            names = [*reserved, "_out"]
+        stored = self._read(add, names)
+        is_change = pc.is_valid(stored["_change"])
+        changes = stored.filter(is_change)
+        values = columns_by_name(changes)
+        if has_out:
+            out = changes["_out"].combine_chunks()
+            for name in out.type.names:
+                values[name] = pc.struct_field(out, name)
+        return _typed(values, schema)
+
+    def _read(self, add: log.Action, names: list[str] | None = None) -> pa.Table:
+        location = log.file_location(self.table, add["path"])
+        return read_parquet(location, names, footer=log.footer_of(add))
+
+    def emitted(self, columns: pa.Schema) -> pa.Table:
+        """Read what the step emitted record by record: `_kind`, columns of the user's, `_order`, `_number`.
+
+        Args:
+            columns: Of the changelog table.
+        """
+        tables = [columns.empty_table()]
+        for add in log.adds(self.table, self.version):
+            rows = self._read(add)
+            is_emitted = equals(rows, "_entry", EMITTED)
+            emitted = rows.filter(pa.array(is_emitted))
+            values = columns_by_name(emitted)
+            values["_kind"] = emitted["_note"]
+            values["_order"] = emitted["_changed_by"]
+            values["_number"] = emitted["_position"]
+            typed = _typed(values, columns)
+            tables.append(typed)
+        return pa.concat_tables(tables)
+
+
+def _typed(values: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
+    """Return some columns, in these types."""
+    arrays = []
+    for column in schema:
+        array = values[column.name]
+        arrays.append(array.cast(column.type))
+    return pa.Table.from_arrays(arrays, schema=schema)

@@ -1,0 +1,177 @@
+"""The rows of a state table, and what of them is read without a JVM. The columns are in `ebbtide.tables.state.table`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import BaseModel
+
+from ebbtide.delta import log
+from ebbtide.delta.snapshot import DataFile, Snapshot
+from ebbtide.delta.table import read_file
+from ebbtide.errors import StoredFormatError
+from ebbtide.ledger.facts import STATE_FORMAT, StepFacts
+from ebbtide.model import stored
+from ebbtide.model.entries import Step, entry_table
+from ebbtide.operators.expiry import ExpiryRules
+
+ROW = "row"
+"""Value of `_entry`: an entry of the operator."""
+FILE = "file"
+"""Value of `_entry`: a source file that was read."""
+ACKNOWLEDGED = "acknowledged"
+"""Value of `_entry`: a key of which the sink may differ from what the state shows, until the key changes again."""
+EMITTED = "emitted"
+"""Value of `_entry`: a record emitted."""
+
+OLDEST_FORMAT = 2
+"""The oldest format of a state whose rows are read."""
+DOMAIN = "ebbtide"
+"""Delta's `domainMetadata` that holds the facts of the newest step: they outlive the log's cleanup."""
+
+_KEPT = "The newest step in the properties of the state"
+FileSizes = dict[str, int | None]
+"""Name of a source file to its bytes; None where only the name was noted."""
+
+
+class _Kept(BaseModel):
+    """The facts of the newest step, in the table's properties."""
+
+    version: int
+    facts: dict[str, Any]
+
+
+def newest_step(table: str, *, older: bool = False) -> tuple[int, StepFacts] | None:
+    """Return (version, facts) of the newest step; None before the first.
+
+    Args:
+        table: Location of the state table.
+        older: Read facts of a state whose rows this release does not read, too: for what starts over.
+
+    Raises:
+        StoredFormatError: a newer release wrote it, or an older one whose rows are not read.
+        DamagedFileError: see `ebbtide.model.stored.read`.
+    """
+    newest = next(log.own_commits(table), None) or _kept_facts(table)
+    if newest is None:
+        return None
+    version, facts = newest
+    if facts[log.FACTS] < OLDEST_FORMAT and not older:
+        raise StoredFormatError.of(
+            f"The state at '{table}' was written by an older Ebbtide.",
+            got=f"format {facts[log.FACTS]}",
+            allowed=f"format {OLDEST_FORMAT} to {STATE_FORMAT}",
+            next_step="Run 'ebbtide refresh' to rebuild the sink from the source.",
+        )
+    return version, StepFacts.of_commit(facts, table)
+
+
+def _kept_facts(table: str) -> tuple[int, log.Facts] | None:
+    """Return the same as the table's properties have it; None if they have it not."""
+    # The log was cleaned up since: after a long quiet time, by another client's checkpoint.
+    snapshot = Snapshot.read(table)
+    text = None if snapshot is None else snapshot.domains.get(DOMAIN)
+    if text is None:
+        return None
+    kept = stored.read(_Kept, stored.parsed(text, what=_KEPT, where=table), what=_KEPT, where=table)
+    stored.refuse_newer_format(kept.facts, what=log.STEP, where=table)
+    return kept.version, kept.facts
+
+
+def rows_of(
+    table: str,
+    files: Iterable[DataFile],
+    entry: str,
+    columns: pa.Schema,
+) -> pa.Table:
+    """Read one kind of rows.
+
+    Args:
+        table: Location of the state table.
+        files: Some of its data files.
+        entry: The kind.
+        columns: What to read beside it.
+    """
+    kind = pa.field("_entry", pa.string())
+    schema = pa.schema([kind, *columns])
+    tables = [schema.empty_table()]
+    for file in files:
+        if _may_hold(file, entry):
+            rows = read_file(table, file, schema)
+            tables.append(_of_kind(rows, entry))
+    return pa.concat_tables(tables)
+
+
+def _may_hold(file: DataFile, entry: str) -> bool:
+    """Return whether a data file may hold rows of a kind, by its statistics; without them it may."""
+    least = file.least("_entry")
+    greatest = file.greatest("_entry")
+    is_unknown = least is None or greatest is None
+    if is_unknown:
+        return True
+    return bool(least <= entry <= greatest)
+
+
+def may_hold_expired(file: DataFile, rules: ExpiryRules, step: Step) -> bool:
+    """Return whether a file's least stamp has expired by a time to live that is no entry's own."""
+    oldest_ms = file.least("_stamp_ms")
+    if oldest_ms is None:
+        return not file.is_all_null("_stamp_ms")  # no statistics of it, or not all of them
+    for ttl in rules.ttls.values():
+        expires_ms = oldest_ms + ttl.ttl_ms
+        if expires_ms <= step.clock_ms(ttl):
+            return True
+    return False
+
+
+def files_noted(table: str, files: Iterable[DataFile]) -> FileSizes:
+    """Return the source files that some data files note, and the bytes of each; None where only its name was noted.
+
+    Args:
+        table: Location of the state table.
+        files: Some of its data files.
+    """
+    note = pa.schema([("_note", pa.string())])
+    rows = rows_of(table, files, FILE, note)
+    sizes: FileSizes = {}
+    for text in rows["_note"].to_pylist():
+        name, size = _noted_file(text)
+        sizes[name] = size
+    return sizes
+
+
+def with_kind(entries: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return entries as rows of the state table.
+
+    Args:
+        entries: All columns of an entry.
+        schema: The table's.
+    """
+    n_rows = len(entries)
+    columns = columns_by_name(entries)
+    columns["_entry"] = pa.repeat(ROW, n_rows)
+    return entry_table(schema, columns, n_rows)
+
+
+def columns_by_name(rows: pa.Table) -> dict[str, object]:
+    """Return the columns of some rows, to be put under other names or beside other columns."""
+    return {name: rows[name] for name in rows.column_names}
+
+
+def _noted_file(note: str) -> tuple[str, int | None]:
+    """Read the note of a file; before sizes were noted it was the bare name."""
+    try:
+        noted = json.loads(note)
+        return noted["name"], noted["size"]
+    except (ValueError, TypeError, KeyError):
+        return note, None
+
+
+def _of_kind(rows: pa.Table, entry: str) -> pa.Table:
+    # `equal` with a Python value would load pandas, a CPU second.
+    is_of_kind = pc.match_like(rows["_entry"], entry)
+    return rows.filter(is_of_kind)

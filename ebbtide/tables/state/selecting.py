@@ -1,0 +1,237 @@
+"""What workers do about a transform: they read the rows that its expressions need, and write what was selected.
+
+Between the two Spark evaluates the expressions (`ebbtide.runtime.expressions`). Rows come from drafts of decided entries, from staged
+changes, or from the state's files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from ebbtide.delta.joining import write_files
+from ebbtide.delta.snapshot import Action, DataFile
+from ebbtide.delta.table import read_file
+from ebbtide.model.changelog import CHANGELOG_COLUMNS, ORDER
+from ebbtide.model.codes import Mask
+from ebbtide.model.entries import entry_table, equals, flags
+from ebbtide.operators.selection import KeyNames, Selected, to_select, with_selected
+from ebbtide.tables.state.deciding import Decided, Work, read_draft
+from ebbtide.tables.state.layout import ROW, with_kind
+from ebbtide.tables.state.shares import Share
+from ebbtide.tables.state.staged import BAD_ROWS, StagedFile, Stager
+
+
+class Failed(NamedTuple):
+    """Rows that a transform's expressions fail on.
+
+    Attributes:
+        n_rows: How many.
+        rows: What is reported of them, and `_order`; not all of too many.
+    """
+
+    n_rows: int
+    rows: pa.Table
+
+
+@dataclass(frozen=True)
+class Results:
+    """Reads the results of expressions.
+
+    Args:
+        sink: The sink's columns.
+        reported: Columns that are reported of failing rows.
+        most: Failing rows that are reported.
+    """
+
+    sink: pa.Schema
+    reported: tuple[str, ...]
+    most: int
+
+    def selected(self, results: pa.ChunkedArray) -> Selected:
+        """Return what was selected; see `Selected.of`."""
+        return Selected.of(results, self.sink)
+
+    def failed(self, rows: pa.Table, selected: Selected, order: str) -> Failed:
+        """Return the rows that fail.
+
+        Args:
+            rows: (n,) those that were evaluated.
+            selected: (n,) what was selected.
+            order: Column with the order of the change that caused each.
+        """
+        failing = rows.filter(pa.array(selected.fails))
+        some = failing.slice(0, self.most)
+        columns = some.select(list(self.reported))
+        order_field = pa.field("_order", ORDER)
+        with_orders = columns.append_column(order_field, some[order])
+        return Failed(len(failing), with_orders)
+
+
+@dataclass(frozen=True)
+class DraftInputs:
+    """Reads what is evaluated of a draft.
+
+    Args:
+        names: The columns.
+    """
+
+    names: tuple[str, ...]
+
+    def __call__(self, draft: str) -> pa.Table:
+        """Return the decided rows that are there."""
+        entries = read_draft(draft)
+        asked = pa.array(to_select(entries))
+        return entries.select(list(self.names)).filter(asked)
+
+
+@dataclass(frozen=True)
+class DraftFinish:
+    """Writes the entries of a draft, once their rows were selected.
+
+    Args:
+        work: Writes files of the state.
+        key: The sink's key, see `KeyNames`.
+        results: Reads the results.
+    """
+
+    work: Work
+    key: KeyNames
+    results: Results
+
+    def __call__(self, draft: str, results: pa.ChunkedArray) -> tuple[Decided, Failed]:
+        """Return what was written, and the rows that fail."""
+        entries = read_draft(draft)
+        asked = to_select(entries)
+        selected = self.results.selected(results)
+        written, counts = with_selected(entries, asked, selected, self.key)
+        rows = with_kind(written, self.work.schema)
+        adds = self.work.add(rows, self.work.operator())
+        evaluated = entries.filter(pa.array(asked))
+        failed = self.results.failed(evaluated, selected, "_changed_by")
+        return Decided(adds, counts, len(entries)), failed
+
+
+@dataclass(frozen=True)
+class StagedInputs:
+    """Reads what is evaluated of staged changes.
+
+    Args:
+        names: The columns.
+        columns: All columns of a change.
+        key: Names of the key's columns.
+    """
+
+    names: tuple[str, ...]
+    columns: pa.Schema
+    key: tuple[str, ...]
+
+    def __call__(self, share: Share) -> pa.Table:
+        """Return all changes."""
+        return self.changes(share).select(list(self.names))
+
+    def changes(self, share: Share) -> pa.Table:
+        """Return all changes with all columns."""
+        return share.changes(self.columns, self.key)
+
+
+@dataclass(frozen=True)
+class StagedFinish:
+    """Stages the changes whose rows fit, under the sink's columns.
+
+    Args:
+        inputs: Reads the changes.
+        stager: Writes them.
+        results: Reads the results.
+    """
+
+    inputs: StagedInputs
+    stager: Stager
+    results: Results
+
+    def __call__(self, share: Share, results: pa.ChunkedArray) -> tuple[StagedFile, Failed]:
+        """Return the file, and the changes that fail."""
+        changes = self.inputs.changes(share)
+        selected = self.results.selected(results)
+        staged = self._under_sink_columns(changes, selected)
+        file = self.stager.stage([staged])
+        return file, self.results.failed(changes, selected, "_order")
+
+    def _under_sink_columns(self, changes: pa.Table, selected: Selected) -> pa.Table:
+        fits = pa.array(selected.fits)
+        fitting = changes.filter(fits)
+        values: dict[str, object] = {name: fitting[name] for name in CHANGELOG_COLUMNS}
+        rows = selected.rows.filter(fits)
+        for number, name in enumerate(rows.type.names):
+            values[name] = rows.field(number)
+        columns = self.stager.columns
+        of_bad_rows = [field for field in BAD_ROWS if field.name not in columns.names]
+        schema = pa.schema([*columns, *of_bad_rows])
+        return entry_table(schema, values, len(fitting))
+
+
+def could_be_shown(rows: pa.Table) -> Mask:
+    """Mark the rows of a state table that a sink could show."""
+    is_entry = equals(rows, "_entry", ROW)
+    return is_entry & ~flags(rows, "_tombstone") & ~flags(rows, "_removed")
+
+
+@dataclass(frozen=True)
+class StoredInputs:
+    """Reads what is evaluated of a state file.
+
+    Args:
+        names: The columns.
+        table: The state table.
+        schema: Its columns.
+    """
+
+    names: tuple[str, ...]
+    table: str
+    schema: pa.Schema
+
+    def __call__(self, add: Action) -> pa.Table:
+        """Return the rows that the sink could show."""
+        rows = self.rows(add)
+        asked = pa.array(could_be_shown(rows))
+        return rows.select(list(self.names)).filter(asked)
+
+    def rows(self, add: Action) -> pa.Table:
+        """Return all rows, with all columns."""
+        return read_file(self.table, DataFile(add["add"]), self.schema)
+
+
+@dataclass(frozen=True)
+class StoredFinish:
+    """Writes a state file again, with what was selected.
+
+    Args:
+        inputs: Reads it.
+        key: The sink's key, see `KeyNames`.
+        bounded: Columns to keep statistics of.
+        results: Reads the results.
+    """
+
+    inputs: StoredInputs
+    key: KeyNames
+    bounded: tuple[str, ...]
+    results: Results
+
+    def __call__(self, add: Action, results: pa.ChunkedArray) -> tuple[list[Action], Failed]:
+        """Return the actions that add the file, and the rows that fail."""
+        rows = self.inputs.rows(add)
+        asked = could_be_shown(rows)
+        selected = self.results.selected(results)
+        written, _ = with_selected(rows, asked, selected, self.key)
+        adds = write_files(
+            self.inputs.table,
+            written,
+            self.bounded,
+            rows_per_file=max(len(written), 1),
+            data_change=True,
+            tags=DataFile(add["add"]).tags,
+        )
+        evaluated = rows.filter(pa.array(asked))
+        return adds, self.results.failed(evaluated, selected, "_changed_by")

@@ -1,0 +1,351 @@
+"""The state table of a pipeline.
+
+| column | meaning |
+|---|---|
+| `_entry` | `row`: an entry of the operator; `acknowledged`: a key of which the sink may differ, by a step that accepted it; `metrics`: counts of a step of an earlier release, which nothing reads; `file`: a source file read, `{"name", "size"}` in `_note`, the bare name in older steps; `emitted`: a record emitted, its kind in `_note`, its place in `_changed_by` and `_position` |
+| `_note` | see `_entry` |
+| the operator's columns | see `ebbtide.operators.sequence.rules`, `ebbtide.operators.arrival.rules` and `ebbtide.operators.stateful.rows`; null but in `row`, and the user's in `emitted` |
+
+Appended to once a step, in one commit with the step's facts in its metadata; the rows of that commit with a `_change`
+are the step's change set. Of the versions of an entry the one with the greatest `_step` counts.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ebbtide.delta import log
+from ebbtide.delta.altering import under_columns
+from ebbtide.delta.features import with_feature
+from ebbtide.delta.fitting import columns_of
+from ebbtide.delta.snapshot import Action, DataFile, Snapshot, file_id
+from ebbtide.delta.table import add_file, commit_on, create_if_absent, emptied, redefined
+from ebbtide.errors import DeltaLogError, FilesMovedError, LeaseLostError, TableMismatchError
+from ebbtide.ledger.facts import StepFacts, TableFacts
+from ebbtide.ledger.puts import puts_of
+from ebbtide.model.decision import Action as Performed
+from ebbtide.model.decision import Append
+from ebbtide.model.entries import entry_table
+from ebbtide.tables.state.columns import quoted
+from ebbtide.tables.state.frames import StateFrames
+from ebbtide.tables.state.layout import (
+    ACKNOWLEDGED,
+    DOMAIN,
+    FILE,
+    OLDEST_FORMAT,
+    ROW,
+    FileSizes,
+    files_noted,
+    newest_step,
+    rows_of,
+)
+from ebbtide.tables.state.others import change_of_others
+from ebbtide.tables.state.stored import Stored
+
+FEATURE = "domainMetadata"
+LINKS = "_moved_from"
+"""Column of the keys that a row had before: most files have no row that waits for a value from one."""
+
+
+@dataclass(frozen=True)
+class StateWork:
+    """What the state asks of a step, as `ebbtide.tables.sink.Work` is what the tables beside it may ask.
+
+    Args:
+        facts: What the commit must say of the step.
+        base: The version that the step read.
+    """
+
+    facts: StepFacts
+    base: Snapshot
+
+
+@dataclass(frozen=True)
+class StateTable(StateFrames):
+    """One pipeline's state table. A step begins with its commit here, which holds what the tables beside it are to perform.
+
+    Args:
+        path: Its location.
+        operator: The reconciler whose entries it holds.
+    """
+
+    @property
+    def bounded(self) -> tuple[str, ...]:
+        """Columns that statistics are kept of."""
+        of_all = ("_entry", "_step", "_stamp_ms", *self.operator.key)
+        has_links = LINKS in self.operator.schema.names
+        return (*of_all, LINKS) if has_links else of_all
+
+    def create(self) -> None:
+        """Create the table if it is not there."""
+        create_if_absent(
+            puts_of(self.path),
+            self.path,
+            self.schema,
+            self._properties,
+            name="state",
+        )
+
+    @property
+    def _properties(self) -> dict[str, str]:
+        # Delta takes no list among them: its nulls are counted all the same.
+        with_statistics = [quoted(name) for name in self.bounded if name != LINKS]
+        return {"delta.dataSkippingStatsColumns": ",".join(with_statistics)}
+
+    def snapshot(self, version: int | None = None) -> Snapshot:
+        """Return a version of it, the newest by default.
+
+        Raises:
+            DeltaLogError: it is not there.
+        """
+        snapshot = Snapshot.read(self.path, version)
+        if snapshot is None:
+            raise DeltaLogError.of(f"The state table '{self.path}' is not there.")
+        if version not in (None, snapshot.version):
+            raise DeltaLogError.of(f"Version {version} of the state table '{self.path}' is not there.")
+        return snapshot
+
+    def stored(self, snapshot: Snapshot) -> Stored:
+        """Return the stored entries as of a version."""
+        return self.stored_in(snapshot.files.values())
+
+    def stored_in(self, files: Iterable[DataFile]) -> Stored:
+        """Return the stored entries in some data files."""
+        return Stored(
+            self.path,
+            tuple(files),
+            self.operator.schema,
+            where=("_entry", ROW),
+        )
+
+    def facts(self) -> TableFacts | None:
+        """Return its id and the last step that was committed to it, 0 before the first; None if there is no table."""
+        found = Snapshot.read(self.path, any_features=True)
+        if found is None:
+            return None
+        newest = self.last(older=True)
+        return TableFacts(id=found.id, step=0 if newest is None else newest[1].step)
+
+    def can(self, action: Performed) -> bool:
+        """Return whether it performs an action: the files of each step are appended, and files of earlier ones removed with them."""
+        return isinstance(action, Append)
+
+    def perform(self, action: Append, work: StateWork) -> Snapshot:
+        """Commit a step: the decision. It is performed first, and says what the tables beside it are to perform.
+
+        Args:
+            action: What the step adds and removes.
+            work: What the commit holds of the step.
+
+        Returns:
+            The version that it made.
+
+        Raises:
+            LeaseLostError: another run committed a step meanwhile.
+            FilesMovedError: another client has taken away a file that the step replaces.
+            TableMismatchError: another client has changed entries.
+        """
+        facts = work.facts
+        snapshot = work.base
+
+        def actions_on(found: Snapshot) -> Sequence[Action]:
+            # A commit of another client, such as OPTIMIZE, changes no entry; one of a step is another run's.
+            newer = range(snapshot.version + 1, found.version + 1)
+            for version in newer:
+                if log.facts(self.path, version):
+                    raise self._lost(facts)
+            self.refuse_changed(found, snapshot.version)
+            _refuse_moved(found, action.actions)
+            return _with_kept_facts(found, self._with_new_columns(found, action.actions), facts)
+
+        made = commit_on(puts_of(self.path), snapshot, actions_on, facts.committed("state"))
+        if made is None:
+            raise self._lost(facts)
+        return made
+
+    def _with_new_columns(self, found: Snapshot, actions: Sequence[Action]) -> Sequence[Action]:
+        """Name the columns in the log that a state of an older Ebbtide lacks: what its files lack is null."""
+        stored = columns_of(found.metadata).keys()
+        wanted = set(self.schema.names)
+        is_defined = any("metaData" in action for action in actions)
+        if is_defined or not stored < wanted:
+            return actions
+        return [*actions, *under_columns(found, self.schema)]
+
+    def refuse_changed(self, found: Snapshot, version: int) -> None:
+        """Refuse a version whose rows another client has changed since an earlier one, unless they are back as they were.
+
+        Args:
+            found: The newest version.
+            version: The earlier one, not before the last step.
+
+        Raises:
+            TableMismatchError: they have.
+        """
+        changed_by, versions = change_of_others(version, found)
+        if not changed_by:
+            return
+        bring_back = ""
+        newest = newest_step(self.path)
+        if newest is not None:
+            _, facts = newest
+            rewind = f"rewind --to-step {facts.step} --apply"
+            command = rewind if self.operator.has_named_states else "repair --apply"
+            bring_back = f"'ebbtide {command}' to bring it back, or "
+        raise TableMismatchError.of(
+            f"The state at '{self.path}' was changed by another client.",
+            got=changed_by,
+            allowed=f"what version {versions[-1]} holds",
+            next_step=f"Run {bring_back}'ebbtide refresh' to rebuild all tables from the source.",
+        )
+
+    def emptied(self, snapshot: Snapshot) -> list[Action]:
+        """Return the actions that leave a version without rows, with this spec's columns and properties, whatever was there."""
+        return emptied(snapshot, self.schema, self._properties)
+
+    def redefined(self, snapshot: Snapshot) -> list[Action]:
+        """Return the actions that give a version this spec's columns."""
+        return redefined(snapshot, self.schema, self._properties)
+
+    def last(self, *, older: bool = False) -> tuple[int, StepFacts] | None:
+        """Return (version, facts) of the newest step; None before the first.
+
+        Args:
+            older: See `newest_step`, as the errors.
+        """
+        return newest_step(self.path, older=older)
+
+    def steps(self) -> Iterator[tuple[int, StepFacts]]:
+        """Yield (version, facts) of the steps, the newest first, back to the first whose rows are not read any more."""
+        for version, stored in log.own_commits(self.path):
+            if stored[log.FACTS] < OLDEST_FORMAT:
+                return
+            yield version, StepFacts.of_commit(stored, self.path)
+
+    def _lost(self, facts: StepFacts) -> LeaseLostError:
+        return LeaseLostError.of(
+            f"Step {facts.step} of '{facts.pipeline}' was committed by another run.",
+            next_step="Nothing was written twice; start the run again.",
+        )
+
+    def batch(self, batch_id: int) -> StepFacts:
+        """Return the facts of the step that decided one of the last batches."""
+        for _, facts in self.steps():
+            if facts.decision.reads_source and facts.source.batch_id == batch_id:
+                return facts
+        raise LookupError(f"no step has decided batch {batch_id}")
+
+    def files(self, files: Iterable[DataFile]) -> FileSizes:
+        """Return the source files that some data files note; see `files_noted`."""
+        return files_noted(self.path, files)
+
+    def acknowledged_in(self, files: Iterable[DataFile]) -> pa.Table:
+        """Read the acknowledged keys in some data files, as rows of the table."""
+        rows = rows_of(self.path, files, ACKNOWLEDGED, self.schema.remove(0))
+        return rows.select(self.schema.names)
+
+    def add_acknowledged(self, keys: pa.Table, step: int) -> Action:
+        """Write down keys of which the sink may differ until they change again.
+
+        Args:
+            keys: The key's columns.
+            step: The step's number.
+
+        Returns:
+            The action that adds them.
+        """
+        n_keys = len(keys)
+        values: dict[str, object] = {
+            "_entry": [ACKNOWLEDGED] * n_keys,
+            "_step": [step] * n_keys,
+        }
+        for name in self.operator.key:
+            values[name] = keys[name]
+        rows = entry_table(self.schema, values, n_keys)
+        return self.add_rows(rows, data_change=True)
+
+    def add_rows(self, rows: pa.Table, *, data_change: bool) -> Action:
+        """Write rows as a data file; return the action that adds it."""
+        return add_file(
+            self.path,
+            f"notes-{uuid.uuid4()}.parquet",
+            rows,
+            bounded=self.bounded,
+            data_change=data_change,
+        )
+
+    def note_file(
+        self,
+        files: Iterable[tuple[str, int | None]],
+        step: int,
+        *,
+        data_change: bool = True,
+    ) -> Action:
+        """Write down the source files that a step read.
+
+        Args:
+            files: Name and bytes of each.
+            step: The step's number.
+            data_change: They are noted for the first time.
+        """
+        notes = []
+        for name, size in files:
+            noted = {"name": name, "size": size}
+            note = json.dumps(noted, ensure_ascii=False)
+            notes.append(note)
+        n_notes = len(notes)
+        columns: dict[str, object] = {
+            "_entry": [FILE] * n_notes,
+            "_note": notes,
+            "_step": [step] * n_notes,
+        }
+        rows = entry_table(self.schema, columns, n_notes)
+        return self.add_rows(rows, data_change=data_change)
+
+
+def _with_kept_facts(found: Snapshot, actions: Sequence[Action], facts: StepFacts) -> list[Action]:
+    """Return a step's actions, with its facts where no cleanup of the log removes them.
+
+    Args:
+        found: The version that the step follows.
+        actions: What the step changes.
+        facts: The step's.
+    """
+    protocol = found.protocol
+    others = []
+    for action in actions:
+        if "protocol" in action:
+            protocol = action["protocol"]
+        else:
+            others.append(action)
+    if FEATURE not in (protocol.get("writerFeatures") or ()):
+        protocol = with_feature(protocol, FEATURE, of_readers=False)
+    if protocol != found.protocol:
+        others.append({"protocol": protocol})
+    kept = {
+        "version": found.version + 1,
+        "facts": facts.model_dump(mode="json", by_alias=True),
+    }
+    domain = {
+        "domain": DOMAIN,
+        "configuration": json.dumps(kept, separators=(",", ":")),
+        "removed": False,
+    }
+    return [*others, {"domainMetadata": domain}]
+
+
+def _refuse_moved(found: Snapshot, actions: Sequence[Action]) -> None:
+    """Refuse to replace files that another client has taken away: their rows would be there twice."""
+    for action in actions:
+        removed = action.get("remove")
+        if removed is not None and file_id(removed) not in found.files:
+            raise FilesMovedError.of(
+                f"A data file of '{found.table}' was taken away by another client while it was being replaced.",
+                got=str(removed["path"]),
+                next_step="Nothing was changed; run it again.",
+            )

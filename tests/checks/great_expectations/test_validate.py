@@ -1,0 +1,22 @@
+"""What is read from Great Expectations' results, each kind of which reports in its own way."""
+
+import pytest
+
+from ebbtide.checks.great_expectations.validate import _broken, _sample
+
+ROW = {"order_id": 2}
+
+
+@pytest.mark.parametrize(
+    ("result", "broken", "sample"),
+    [
+        ({"observed_value": 30, "details": {"sample": [ROW]}}, 30, [ROW]),
+        ({"observed_value": 1, "details": {"unexpected_rows": [ROW]}}, 1, [ROW]),
+        ({"unexpected_count": 2, "partial_unexpected_list": [-1, -2]}, 2, [{"qty": -1}, {"qty": -2}]),
+        ({"observed_value": 4}, 1, [{"observed": 4}]),
+        ({"observed_value": ["a"], "details": {"mismatched": {"missing": ["b"]}}}, 1, [{"observed": ["a"]}]),
+    ],
+    ids=["ours", "query", "values", "table", "columns"],
+)
+def test_rows_that_break_are_counted_and_shown_and_a_table_counts_once(result, broken, sample):
+    assert (_broken(result), _sample(result, "qty")) == (broken, sample)

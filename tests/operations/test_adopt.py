@@ -1,0 +1,208 @@
+"""Adoption without Spark: the rows of a table of others stand before all that the source brings."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from ebbtide.operations.adopt import AdoptedRows, _report
+from ebbtide.tables.state.staged import SLICES, Stager
+from local_pipeline import killed, up
+from local_run import ADOPTED, SPARK, START, adopt_without_spark, make_table
+from support import envelope
+
+from ebbtide import MaterializedView
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import commit_after, replacing
+from ebbtide.errors import AdoptionError, LeaseHeldError, TableMismatchError
+from ebbtide.ledger.lease import Lease
+from ebbtide.ledger.puts import LOCAL
+from ebbtide.operations import adopt
+from ebbtide.storage.paths import exists
+
+VIEW = MaterializedView(name="v", query="SELECT id FROM t", inputs=["t"], schema="id BIGINT NOT NULL", key=["id"])
+SCHEMA = {"schema": "id BIGINT, v STRING, n BIGINT"}
+TRANSFORM = {
+    "schema": "id BIGINT, v STRING, n BIGINT",
+    "select": {"id": "id", "v": "upper(v)", "n": "n"},
+    "key": ["id"],
+}
+ROWS = {row["id"]: row["n"] for row in ADOPTED}
+
+
+def adoptable(make, **fields):
+    pipeline = make(**{**SCHEMA, **fields})
+    pipeline.do("table")
+    adopt_without_spark()
+    return pipeline
+
+
+def adopted(pipeline, *at):
+    report = pipeline.do("adopt", *at)
+    return report["rows"], tuple(report["steps"])
+
+
+@pytest.mark.parametrize("order", [{}, {"order": "arrival", "materializer": {"emission": "every"}}])
+def test_rows_are_adopted_in_steps_and_shown_as_they_were(make, order):
+    pipeline = adoptable(make, **order)
+    assert adopted(pipeline, START) == (5, (1, 2, 3))
+    assert pipeline.rows() == ROWS
+    told = [(facts.cause.what, facts.state.unadopted, facts.read.records) for _, facts in pipeline.plan.state.steps()]
+    assert told == [("adopt", left, 0) for left in (0, 1, 3)], "rows of a table are no records of the source"
+    assert pipeline.last.now_ms == START
+    changed_by = [row["_changed_by"] for row in pipeline.table("sink", pipeline.plan.sink.schema)]
+    assert None not in changed_by
+    left = {"ledger", "sink", "state"} | ({"changelog"} if order else set())
+    assert {path.name for path in pipeline.home.iterdir()} == left, "nothing staged stays"
+    assert adopted(pipeline) == (0, ())
+
+
+def test_by_sequence_a_row_stands_at_the_value_of_its_own_column(make):
+    pipeline = adoptable(make)
+    pipeline.do("adopt")
+    pipeline.read(
+        up(100, -2, v="older"), up(101, 0, v="newer"), up(102, -2, "-D", v=""), up(103, 0, "-D", v=""), up(9, 9, v="")
+    )
+    assert pipeline.rows() == {100: -1, 101: 0, 102: -1, 104: -1, 9: 9}
+
+
+def test_by_arrival_a_row_is_retracted_by_its_content(make):
+    pipeline = adoptable(make, order="arrival")
+    pipeline.do("adopt")
+    pipeline.read(up(100, -1, "-D", v="old0"), up(101, 7, "+U", v="new"))
+    assert pipeline.rows() == {101: 7, **dict.fromkeys((102, 103, 104), -1)}
+
+
+def test_adoption_that_died_is_gone_on_with_and_no_run_begins_before(make, monkeypatch):
+    pipeline = adoptable(make)
+    with monkeypatch.context() as patch:
+        patch.setattr(adopt, "delete", killed)
+        with pytest.raises(InterruptedError):
+            pipeline.do("adopt")
+    with pytest.raises(TableMismatchError, match=r"Not all rows .* Got: 3 left"):
+        pipeline.run()
+    assert adopted(pipeline) == (3, (2, 3))
+    assert pipeline.rows() == ROWS
+    pipeline.read(up(9, 9, v="new"))
+    assert pipeline.rows() == {**ROWS, 9: 9}
+
+
+def test_adoption_of_which_others_have_deleted_the_rows_that_were_left_ends(make, monkeypatch):
+    pipeline = adoptable(make)
+    with monkeypatch.context() as patch:
+        patch.setattr(adopt, "delete", killed)
+        with pytest.raises(InterruptedError):
+            pipeline.do("adopt")
+    sink = Snapshot.read(pipeline.plan.sink.path)
+    theirs = [file for file in sink.files.values() if file.path == "theirs.parquet"]
+    commit_after(LOCAL, sink, replacing(theirs, []), {"operation": "DELETE"})
+    assert adopted(pipeline) == (0, (2,))
+    pipeline.read(up(9, 9, v="new"))
+    assert pipeline.rows() == {100: -1, 101: -1, 9: 9}
+    assert pipeline.is_idle()
+
+
+def test_open_step_of_an_adoption_is_finished_by_the_next_and_its_rows_are_not_adopted_again(make, monkeypatch):
+    pipeline = adoptable(make)
+    with monkeypatch.context() as patch:
+        patch.setattr("ebbtide.runtime.step.publish", killed_behind_a_decision)
+        with pytest.raises(InterruptedError):
+            pipeline.do("adopt")
+    assert adopted(pipeline) == (3, (2, 3))
+    assert sorted(row["id"] for row in pipeline.table("sink", pipeline.plan.sink.schema)) == sorted(ROWS)
+
+
+def killed_behind_a_decision(_, __, head):
+    if head.facts is not None:
+        raise InterruptedError
+    return {}
+
+
+def test_adoption_waits_for_no_run_and_leaves_a_lease_free(make):
+    pipeline = adoptable(make)
+    with Lease(pipeline.plan.at("ledger"), "t", 60), pytest.raises(LeaseHeldError):
+        pipeline.do("adopt")
+    pipeline.do("adopt")
+    with Lease(pipeline.plan.at("ledger"), "t", 60):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("sequence", "of_row"),
+    [(["n", "id"], lambda id_: {"n": 10 * id_, "id": id_}), (["_ts_ms", "_lsn"], lambda _: {"_ts_ms": 0, "_lsn": 0})],
+)
+def test_log_positions_are_those_before_all_changes_and_own_columns_are_their_values(make, sequence, of_row):
+    pipeline = make(schema="id BIGINT, n BIGINT", format={"type": "debezium"}, order={"sequence": sequence})
+    plan = pipeline.plan
+    stager = Stager(str(pipeline.home / "staged"), plan.operator.changes, plan.operator.key)
+    rows = AdoptedRows(plan.decoding, stager, 4, ("id", "n"))
+    batches = [pa.record_batch({"0": [1, 2], "1": [10, 20]}), pa.record_batch({"0": [3], "1": [30]})]
+    [result] = rows(batches)
+    staged = adopt.Staged.of(result["result"].to_pylist())
+    assert (staged.summary.changes, staged.summary.records, staged.summary.bad) == (3, 3, 0)
+    [file] = staged.files
+    found = [row for batch in file.read(range(SLICES)) for row in batch.to_pylist()]
+    found.sort(key=lambda row: row["id"])
+    assert [(row["id"], row["n"], row["_kind"], row["_op"]) for row in found] == [
+        (id_, 10 * id_, "+I", "r") for id_ in (1, 2, 3)
+    ]
+    assert [row["_sequence"] for row in found] == [of_row(id_) for id_ in (1, 2, 3)]
+    assert [tuple(row["_order"].values()) for row in found] == [(4, 0, 0), (4, 0, 1), (4, 1, 0)]
+    assert list(rows([])) == []
+
+
+def test_change_of_the_log_is_newer_than_an_adopted_row(make):
+    pipeline = adoptable(make, format={"type": "debezium"}, order={"sequence": ["_lsn"]})
+    pipeline.do("adopt")
+    pipeline.read(json.dumps(envelope("u", 1, after={"id": 100, "v": "new", "n": 5})))
+    assert pipeline.rows() == {**ROWS, 100: 5}
+
+
+def refused(pipeline):
+    with pytest.raises(AdoptionError) as raised:
+        adopt.plan(SPARK, pipeline.spec, pipeline.root)
+    assert not exists(pipeline.plan.state.path)
+    return str(raised.value)
+
+
+def test_what_cannot_be_adopted_is_refused_with_the_way_out(make, tmp_path):
+    pipeline = make(**SCHEMA)
+    assert refused(pipeline) == (
+        f"There is no table to adopt for 't'. Got: none at '{pipeline.plan.sink.path}'."
+        " Move or clone the table there first (CREATE TABLE ... DEEP CLONE)."
+    )
+    pipeline.do("table")
+    pipeline.spec = pipeline.with_fields(transform=TRANSFORM)
+    assert refused(pipeline) == (
+        "The sink of 't' is what a transform selects: its rows do not tell the source's. Allowed: an upsert pipeline without a"
+        " transform. Let the pipeline make a sink of its own from the source."
+    )
+    pipeline.spec = VIEW
+    make_table(pipeline.plan.sink.path, VIEW.sink_table.columns)
+    assert refused(pipeline) == (
+        "'v' is a materialized view: its rows follow from its query. Allowed: an upsert pipeline."
+        " Give the view another name, or move the table away."
+    )
+    of_function = make(function="victims:Totals", ttl={"total": "2h", "seen": "2h"})
+    assert refused(of_function) == (
+        "The sink of 't' is a function's output: its rows say nothing of the state. Allowed: an upsert pipeline."
+    )
+
+
+def test_pipeline_that_has_made_steps_adopts_nothing(make):
+    pipeline = make(**SCHEMA)
+    pipeline.read(up(1, 1))
+    pipeline.read(up(1, 2))
+    for work in (adopt.plan, adopt.apply):
+        with pytest.raises(AdoptionError) as raised:
+            work(SPARK, pipeline.spec, pipeline.root, *([START] if work is adopt.apply else []))
+        assert str(raised.value) == (
+            "'t' has made steps of its own. Got: step 2. Allowed: a pipeline that has read nothing yet."
+        )
+
+
+def test_report_is_written_for_people():
+    assert _report("t", 5).text() == "t: 5 rows to adopt.\n  To do it: 'ebbtide adopt --apply'."
+    assert _report("t", 0).text() == "t: no row to adopt."
+    done = _report("t", 5, (1, 2, 3))
+    assert done.text() == "t: 5 rows adopted in 3 steps. The next run reads the source."
+    assert done.as_dict() == {"pipeline": "t", "rows": 5, "steps": [1, 2, 3], "step": 3}

@@ -1,0 +1,315 @@
+"""Cleanup, compaction and rewind without Spark: what goes, what stays, and what the report says of it."""
+
+import shutil
+
+import pytest
+from ebbtide.operations.job import _report
+from ebbtide.operations.registry import maintain
+from ebbtide.tables.state.rewriting import BASE
+from local_pipeline import up
+from local_run import HOUR, SPARK, START, killed_behind_a_decision
+
+from ebbtide.delta import log
+from ebbtide.delta.commit import commit
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.errors import ConfigError, HistoryGoneError, LeaseHeldError, SpecChangedError, TableMismatchError
+from ebbtide.ledger.facts import Cause
+from ebbtide.ledger.lease import Lease
+from ebbtide.ledger.puts import LOCAL
+from ebbtide.operations import rewind
+from ebbtide.tables.state import rewriting
+
+NOTHING = "t: cleanup: found nothing to do; 0 entries."
+EXPIRING = {"ttl": {"ttl": "1h"}}
+
+
+def stored(pipeline):
+    """The state's rows for entries: id, step, whether it was dropped."""
+    rows = pipeline.table("state", pipeline.plan.state.schema)
+    return sorted((row["id"], row["_step"], row["_removed"]) for row in rows if row["_entry"] == "row")
+
+
+def notes(pipeline):
+    """The state's rows that are for no entry, the source files that were read."""
+    rows = pipeline.table("state", pipeline.plan.state.schema)
+    return [row for row in rows if row["_entry"] == "file"]
+
+
+def test_job_has_nothing_to_do_where_there_is_no_step(make):
+    pipeline = make()
+    assert maintain(SPARK, pipeline.spec, pipeline.root, "cleanup").text() == NOTHING
+    assert not pipeline.home.exists(), "nothing is made"
+    pipeline.plan.state.create()
+    assert maintain(SPARK, pipeline.spec, pipeline.root, "cleanup").text() == NOTHING
+    shutil.rmtree(pipeline.home)
+    with pytest.raises(ConfigError, match=r"'t' has made no step yet\. .* Run 'ebbtide run' first"):
+        rewind.plan(SPARK, pipeline.spec, pipeline.root, 1)
+    assert not pipeline.home.exists()
+    with pytest.raises(ConfigError) as raised:
+        maintain(SPARK, pipeline.spec, pipeline.root, "forget")
+    assert str(raised.value) == (
+        "There is no maintenance job of this name. Got: forget. Allowed: cleanup, compaction, vacuum."
+    )
+
+
+def test_job_of_a_pipeline_whose_state_was_lost_is_refused(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    (pipeline.home / "state").rename(pipeline.home / "away")
+    with pytest.raises(TableMismatchError, match="has no steps"):
+        maintain(SPARK, pipeline.spec, pipeline.root, "compaction")
+
+
+def test_job_waits_for_no_run_and_takes_no_changed_spec(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    with Lease(pipeline.plan.at("ledger"), "t", 60), pytest.raises(LeaseHeldError):
+        pipeline.do("compaction")
+    pipeline.spec = pipeline.with_fields(ttl="1h")
+    with pytest.raises(SpecChangedError):
+        pipeline.do("compaction")
+
+
+def test_job_finishes_the_open_step_first(make, monkeypatch):
+    pipeline = make()
+    pipeline.put(up(1, 1))
+    with monkeypatch.context() as patch:
+        patch.setattr("ebbtide.runtime.step.publish", killed_behind_a_decision)
+        with pytest.raises(InterruptedError):
+            pipeline.run()
+    pipeline.do("compaction")
+    assert pipeline.rows() == {1: 1}
+
+
+def test_compaction_keeps_the_newest_version_of_each_live_entry_and_the_files_read(make):
+    pipeline = make(**EXPIRING)
+    pipeline.read(up(1, 1), up(2, 2, "-D"), clock_ms=START)
+    pipeline.read(up(1, 3), up(3, 3, "-D"), clock_ms=START)
+    assert stored(pipeline) == [(1, 1, False), (1, 2, False), (2, 1, False), (3, 2, False)]
+    files_read = pipeline.plan.state.files(pipeline.plan.state.snapshot().files.values())
+    before = pipeline.plan.state.snapshot()
+    report = pipeline.do("compaction")
+    assert stored(pipeline) == [(1, 2, False), (2, 1, False), (3, 2, False)]
+    assert (report.pipeline, report["job"], report.step) == ("t", "compaction", 3)
+    assert (report["entries"], report["rows_removed"]) == (3, 1)
+    after = pipeline.plan.state.snapshot()
+    assert (report["files_before"], report["files_after"]) == (len(before.files), len(after.files))
+    assert report["bytes_before"] == sum(file.size for file in before.files.values())
+    assert report["bytes_after"] == sum(file.size for file in after.files.values())
+    assert report["oldest_ms"] == START
+    assert report["stored_files_after"] > report["stored_files_before"] > 0, "the old files are kept for a while"
+    assert report["stored_bytes_after"] > report["stored_bytes_before"] > 0
+    assert pipeline.plan.state.files(after.files.values()) == files_read
+    assert len(Snapshot.read(pipeline.plan.sink.path).files) == 1
+    assert pipeline.last.cause.what == "compaction"
+    written = [action["add"] for action in log.actions(pipeline.plan.state.path, after.version) if "add" in action]
+    assert all(add["dataChange"] for add in written), "older versions of entries are gone"
+    assert [BASE.items() <= add["tags"].items() for add in written].count(True) == 1, "the next folds go by its size"
+    assert {row["_step"] for row in notes(pipeline)} == {3}
+    again = pipeline.do("compaction")
+    assert (again.step, again["files_before"], again["rows_removed"]) == (None, len(after.files), 0)
+    assert pipeline.rows() == {1: 3}
+    assert pipeline.read(up(1, 9))[0].step == 4
+
+
+def expired_tombstones(make, n=1):
+    """Every second key was deleted an hour before the last step's clock, and no tick came since."""
+    pipeline = make(**EXPIRING)
+    lines = [up(number, number, "+U" if number % 2 else "-D") for number in range(1, 2 * n + 1)]
+    pipeline.read(*lines, clock_ms=START)
+    with pipeline.stepper() as stepper:
+        later = stepper.facts(Cause(what="cleanup"), stepper.next_clock(START + HOUR))
+        stepper.commit(later, [])
+    return pipeline
+
+
+@pytest.mark.parametrize("job", ["cleanup", "compaction"])
+def test_what_has_expired_by_the_last_step_s_clock_goes_and_no_row_of_the_sink(make, job):
+    pipeline = expired_tombstones(make)
+    report = pipeline.do(job)
+    assert stored(pipeline) == [(1, 1, False)]
+    assert (report.step, report["rows_removed"], report["entries"]) == (3, 1, 1)
+    assert pipeline.rows() == {1: 1}
+
+
+@pytest.mark.parametrize("job", ["cleanup", "compaction"])
+def test_state_is_gone_over_in_parts(make, monkeypatch, job):
+    monkeypatch.setattr(rewriting, "PART_BYTES", 2_000)
+    pipeline = expired_tombstones(make, 8)
+    report = pipeline.do(job)
+    assert [id_ for id_, _, _ in stored(pipeline)] == [1, 3, 5, 7, 9, 11, 13, 15]
+    assert (report["rows_removed"], report["entries"], report["oldest_ms"]) == (8, 8, START)
+
+
+def test_cleanup_that_finds_nothing_makes_no_step(make):
+    pipeline = make(**EXPIRING)
+    pipeline.read(up(1, 1), up(2, 2, "-D"), clock_ms=START)
+    version = pipeline.versions()["state"]
+    report = pipeline.do("cleanup")
+    assert (report.step, report["entries"], report["rows_removed"]) == (None, 2, 0)
+    assert pipeline.versions()["state"] == version
+
+
+def test_cleanup_trims_the_quarantine_by_its_limits(make):
+    pipeline = make(quarantine={"max_bytes": 3})
+    pipeline.read("{1", "{2")
+    report = pipeline.do("cleanup")
+    assert (report["quarantine_max_bytes"], report["quarantine_max_age"]) == (1, 0)
+    assert pipeline.plan.quarantine.size() == 1
+    assert report.step == pipeline.last.step == 2
+    assert "1 quarantined record dropped by max_bytes" in report.text()
+    assert pipeline.do("cleanup")["quarantine_max_bytes"] == 0
+
+
+def test_report_is_written_for_people():
+    sizes = {"entries": 3, "rows_removed": 2, "files_before": 5, "files_after": 4, "bytes_before": 500}
+    report = _report("t", "cleanup", 7, **sizes, bytes_after=400, quarantine_max_age=1, quarantine_max_bytes=2)
+    assert report.text() == (
+        "t: cleanup, step 7: 2 rows removed, 3 entries kept, files 5 -> 4, bytes 500 -> 400,"
+        " 1 quarantined record dropped by max_age, 2 quarantined records dropped by max_bytes."
+    )
+    assert _report("t", "cleanup", 7).text() == (
+        "t: cleanup, step 7: 0 rows removed, 0 entries kept, files 0 -> 0, bytes 0 -> 0."
+    )
+    assert _report("t", "vacuum", entries=3).text() == "t: vacuum: found nothing to do; 3 entries."
+    stored = {"stored_files_before": 9, "stored_files_after": 8, "stored_bytes_before": 900, "stored_bytes_after": 800}
+    freed = _report("t", "vacuum", entries=3, **stored)
+    assert freed.text() == "t: vacuum: on disk: files 9 -> 8, bytes 900 -> 800; 3 entries."
+    assert freed.as_dict() == {
+        "pipeline": "t",
+        "job": "vacuum",
+        "step": None,
+        "entries": 3,
+        "rows_removed": 0,
+        "oldest_ms": None,
+        "files_before": 0,
+        "files_after": 0,
+        "bytes_before": 0,
+        "bytes_after": 0,
+        **stored,
+        "quarantine_max_age": 0,
+        "quarantine_max_bytes": 0,
+    }
+
+
+@pytest.fixture
+def three_steps(make):
+    pipeline = make()
+    pipeline.read(up(1, 1), up(2, 2))
+    pipeline.read(up(1, 3), "{")
+    pipeline.read(up(2, 4, "-D"))
+    return pipeline
+
+
+def test_rewind_counts_no_records_that_an_earlier_one_has_given_back(three_steps):
+    pipeline = three_steps
+    rewind.apply(SPARK, pipeline.spec, pipeline.root, 2)
+    assert rewind.plan(SPARK, pipeline.spec, pipeline.root, 1)["records"] == 2
+    pipeline.run()
+    assert rewind.plan(SPARK, pipeline.spec, pipeline.root, 1)["records"] == 3
+
+
+def test_rewind_is_planned_and_done_with_all_tables(three_steps):
+    pipeline = three_steps
+    versions = pipeline.versions()
+    planned = rewind.plan(SPARK, pipeline.spec, pipeline.root, 1)
+    assert pipeline.versions() == versions, "a plan changes nothing"
+    state_version = next(version for version, facts in pipeline.plan.state.steps() if facts.step == 1)
+    assert planned.as_dict() == {
+        "pipeline": "t",
+        "to_step": 1,
+        "kind": "batch",
+        "steps": 2,
+        "records": 3,
+        "versions": {"state": state_version, "sink": 1, "quarantine": 0},
+        "step": None,
+    }
+    assert planned.text() == (
+        "t: back to step 1 (batch): 2 steps undone, 3 records to be read again."
+        f"\n  state to version {state_version}, sink to version 1, quarantine to version 0"
+        "\n  To do it: 'ebbtide rewind --to-step 1 --apply'."
+    )
+    done = rewind.apply(SPARK, pipeline.spec, pipeline.root, 1)
+    assert done.as_dict() == {**planned.as_dict(), "step": 4}
+    assert done.text().endswith("\n  Done in step 4. The next run reads on from there.")
+    assert pipeline.rows() == {1: 1, 2: 2}
+    assert pipeline.plan.quarantine.size() == 0
+    assert stored(pipeline) == [(1, 1, False), (2, 1, False)]
+    steps = pipeline.run().steps
+    assert [(step.step, step.kind, step.batch_id) for step in steps] == [(5, "batch", 0), (6, "batch", 1)]
+    assert pipeline.rows() == {1: 3}
+    assert pipeline.plan.quarantine.size() == 1
+    rewind.apply(SPARK, pipeline.spec, pipeline.root, 3)
+    assert pipeline.rows() == {1: 3}, "a rewind can be rewound"
+
+
+def test_step_that_is_not_there_cannot_be_gone_back_to(three_steps):
+    with pytest.raises(HistoryGoneError) as raised:
+        rewind.plan(SPARK, three_steps.spec, three_steps.root, 9)
+    assert str(raised.value) == (
+        "'t' cannot go back to step 9. Got: step 9."
+        " Allowed: 1 to 3: the steps since the last refresh whose commits are kept."
+        " Name one of these, or run 'ebbtide refresh' to rebuild all tables from the source."
+    )
+    three_steps.do("refresh")
+    with pytest.raises(HistoryGoneError, match="Allowed: 4 to 7: "):
+        rewind.plan(SPARK, three_steps.spec, three_steps.root, 3)
+
+
+def test_pipeline_that_has_made_no_step_cannot_go_back(make):
+    pipeline = make()
+    pipeline.plan.state.create()
+    with pytest.raises(HistoryGoneError, match="Allowed: 0 to 0: "):
+        rewind.plan(SPARK, pipeline.spec, pipeline.root, 1)
+
+
+def test_step_of_another_spec_cannot_be_gone_back_to(three_steps):
+    three_steps.spec = three_steps.with_fields(ttl="1h")
+    three_steps.do("migrate")
+    versions = three_steps.versions()
+    with pytest.raises(SpecChangedError) as raised:
+        rewind.apply(SPARK, three_steps.spec, three_steps.root, 1)
+    assert str(raised.value) == (
+        "Step 1 of 't' was made with another spec. Got: ttl. Allowed: step 4 or a later one; or the spec of the step."
+        " Name one of these, or change the spec back first."
+    )
+    assert three_steps.versions() == versions
+
+
+def test_all_that_changed_in_the_spec_is_named(three_steps):
+    facts = three_steps.last
+    spec = {**facts.state.spec, "key": ["n"], "ttl": {"ttl": "1h"}}
+    other = facts.model_copy(update={"state": facts.state.model_copy(update={"spec": spec})})
+    with pytest.raises(SpecChangedError, match=r"Got: (key, ttl|ttl, key)\. "):
+        rewind._refuse_other_spec(three_steps.plan, other, [])
+
+
+def test_sink_with_features_that_are_not_known_here_can_be_gone_back_in_as_far_as_a_plan_goes(three_steps):
+    sink = three_steps.plan.sink.path
+    features = {"readerFeatures": ["fromLater"], "writerFeatures": ["fromLater"]}
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
+    commit(LOCAL, sink, log.versions(sink)[-1] + 1, [protocol], {"operation": "UPGRADE PROTOCOL"})
+    assert rewind.plan(SPARK, three_steps.spec, three_steps.root, 1)["versions"]["sink"] == 1
+
+
+def test_versions_whose_files_are_gone_are_refused_before_anything_changes(three_steps):
+    sink = Snapshot.read(three_steps.plan.sink.path, 1)
+    for file in sink.files.values():
+        (three_steps.home / "sink" / file.path).unlink()
+    versions = three_steps.versions()
+    with pytest.raises(HistoryGoneError, match=r"sink' cannot be brought back to version 1\. .* deleted, as by VACUUM"):
+        rewind.apply(SPARK, three_steps.spec, three_steps.root, 1)
+    assert three_steps.versions() == versions
+
+
+def test_rewind_finishes_the_open_step_first(three_steps, monkeypatch):
+    three_steps.put(up(5, 5))
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "ebbtide.runtime.step.publish",
+            lambda *given: killed_behind_a_decision(*given) if given[2].facts.step > 3 else {},
+        )
+        with pytest.raises(InterruptedError):
+            three_steps.run()
+    rewind.apply(SPARK, three_steps.spec, three_steps.root, 4)
+    assert three_steps.rows() == {1: 3, 5: 5}

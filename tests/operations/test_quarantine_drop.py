@@ -1,0 +1,109 @@
+"""Records that are given up, by hand or by the spec's limits: counted, and never more than was meant."""
+
+import pyarrow as pa
+import pytest
+from disk import DiskPipeline
+from ebbtide.operations.registry import maintain
+from quarantine_support import ALL, by_seq, commits, held, raws, root_of
+
+from ebbtide import status
+from ebbtide.operations import quarantine_drop
+from ebbtide.tables.quarantine import COLUMNS, Selection
+
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def disk(tmp_path):
+    pipeline = DiskPipeline(by_seq(), tmp_path)
+    for number, text in enumerate(["{", "[[", "]]]"]):
+        pipeline.step([text, '{"kind": "?"}'], now_ms=number * HOUR)
+    return pipeline
+
+
+def trimmed(disk, **limits):
+    """Clean up under limits."""
+    report = maintain(disk, by_seq(quarantine=limits), root_of(disk), "cleanup")
+    disk.reload()
+    return report
+
+
+def test_plan_of_a_drop_has_no_effects(disk):
+    before = commits(disk)
+    plan = quarantine_drop.plan(disk.spec, root_of(disk), ALL)
+    assert (plan["dropped"], plan["reasons"], plan.step) == (6, {"bad_json": 3, "unknown_kind": 3}, None)
+    assert plan.text() == (
+        "t: 6 records to drop (3 bad_json, 3 unknown_kind).\n  To do it: the same with '--apply --note TEXT'."
+    )
+    assert commits(disk) == before
+    assert plan.as_dict() == {"pipeline": "t", "dropped": 6, "reasons": plan["reasons"], "step": None}
+
+
+def test_nothing_is_dropped_where_there_is_no_quarantine(tmp_path):
+    pipeline = DiskPipeline(by_seq(), tmp_path)
+    report = quarantine_drop.apply(pipeline, pipeline.spec, root_of(pipeline), ALL, "why")
+    assert report.as_dict() == {"pipeline": "t", "dropped": 0, "reasons": {}, "step": None}
+
+
+def test_record_is_too_old_to_the_millisecond():
+    met = pa.table({"at": pa.array([999_999, 1_000_000, 1_000_001], pa.timestamp("ms", "UTC"))})
+    met = met.cast(pa.schema([COLUMNS.field("at")]))
+    assert quarantine_drop._not_after(met, 1_000_000).tolist() == [True, True, False]
+
+
+def test_drop_takes_what_was_selected_and_keeps_the_note(disk):
+    selection = Selection(reasons=("bad_json",), steps=(1, 2))
+    report = quarantine_drop.apply(disk, disk.spec, root_of(disk), selection, "cut off by a full disk")
+    disk.reload()
+    assert (report["dropped"], report["reasons"], report.step) == (2, {"bad_json": 2}, 4)
+    assert sorted(raws(disk)) == [b"]]]", *[b'{"kind": "?"}'] * 3]
+    facts = disk.head.facts
+    assert (facts.cause.what, facts.decision.removed, facts.cause.why) == (
+        "quarantine_drop",
+        {"dropped": 2},
+        "cut off by a full disk",
+    )
+    assert facts.now_ms == 2 * HOUR, "the clock stands still"
+    again = quarantine_drop.apply(disk, disk.spec, root_of(disk), selection, "again")
+    assert (again["dropped"], again.step) == (0, None)
+    assert again.text() == "t: no quarantined record fits."
+    disk.step(["{{"])
+    assert len(raws(disk)) == 5, "steps go on"
+
+
+def test_cleanup_without_limits_drops_nothing(disk):
+    assert trimmed(disk).step is None
+    assert len(raws(disk)) == 6
+
+
+def test_cleanup_drops_what_is_older_than_max_age_by_the_clock_of_the_last_step(disk):
+    report = trimmed(disk, max_age="1h")
+    assert (report.step, report["quarantine_max_age"], report["quarantine_max_bytes"]) == (4, 4, 0)
+    assert "4 quarantined records dropped by max_age" in report.text()
+    assert {row["step"] for row in held(disk)} == {3}
+    assert disk.head.facts.decision.removed == {"max_age": 4}
+    assert trimmed(disk, max_age="1h").step is None
+
+
+def test_cleanup_drops_the_oldest_beyond_max_bytes(disk):
+    report = trimmed(disk, max_bytes=13 + 3 + 13 + 1)
+    assert (report["quarantine_max_age"], report["quarantine_max_bytes"]) == (0, 3)
+    assert "3 quarantined records dropped by max_bytes" in report.text()
+    assert [row["raw"] for row in held(disk)] == [b'{"kind": "?"}', b"]]]", b'{"kind": "?"}']
+
+
+def test_record_that_breaks_both_limits_counts_once(disk):
+    report = trimmed(disk, max_age="1h", max_bytes=13)
+    assert (report["quarantine_max_age"], report["quarantine_max_bytes"]) == (4, 1)
+    assert raws(disk) == [b'{"kind": "?"}']
+    assert disk.head.facts.decision.removed == {"max_age": 4, "max_bytes": 1}
+
+
+def test_status_says_how_many_records_there_are_now(disk):
+    shown = status(disk.spec, root_of(disk))
+    assert (shown.quarantined, shown.in_quarantine) == (6, 6)
+    assert "in quarantine: 6" in shown.text()
+    trimmed(disk, max_bytes=1)
+    shown = status(disk.spec, root_of(disk))
+    assert (shown.quarantined, shown.in_quarantine) == (6, 0)
+    assert "in quarantine" not in shown.text()

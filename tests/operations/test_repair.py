@@ -1,0 +1,200 @@
+"""What repairs say and refuse, without Spark; how they compare and mend is in `tests/spark/test_repair.py`."""
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from ebbtide.operations.repair_report import Finding, RepairReport
+from local_pipeline import killed, up
+from local_run import SPARK
+
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import create, read_rows
+from ebbtide.errors import ConfigError, RepairError, TableMismatchError
+from ebbtide.ledger.puts import LOCAL
+from ebbtide.operations import migration, repair
+from ebbtide.runtime.step import Stepper
+from ebbtide.storage.paths import exists
+
+LOST = Finding("changelog", "gone", rows="1 row of step 1 lost")
+REFUSED = Finding("sink", "gone", "no way", is_refused=True)
+
+
+@pytest.mark.parametrize(
+    "differing",
+    [{"missing": 1}, {"other": 1}, {"extra": 1}, {"repeated": 1}, {"findings": (LOST,)}, {"state_version": 0}],
+)
+def test_report_of_any_difference_says_how_to_end_it(differing):
+    report = RepairReport("t", **differing)
+    assert report.differs
+    assert (
+        report.as_report()
+        .text()
+        .endswith(
+            "\n  To do it: 'ebbtide repair --apply'.\n  To leave it as it is: 'ebbtide acknowledge --reason TEXT'."
+        )
+    )
+
+
+def test_report_is_written_for_people():
+    assert not RepairReport("t").differs
+    assert RepairReport("t").as_report().text() == "t: the tables are what the state says; nothing to repair."
+    done = RepairReport("t", (LOST,), 5, 2, 3, 4, state_version=0, action="repair", step=8)
+    assert done.as_report().text() == (
+        "t: 5 rows missing, 2 other, 3 too many, 4 keys repeated.\n  changelog: gone; 1 row of step 1 lost"
+        "\n  rows of the state that another client changed: back to its version 0\n  Done in step 8: repair."
+    )
+    assert done.losses == ("changelog: gone; 1 row of step 1 lost",)
+    assert done.as_report()["findings"][0]["table"] == "changelog"
+    refused = RepairReport("t", (REFUSED,))
+    assert refused.as_report().text() == "t: 1 damage found.\n  sink: gone; no way\n  A repair is refused."
+    assert refused.losses == ()
+    acknowledged = RepairReport("t", action="acknowledged: why", step=8)
+    assert acknowledged.as_report().text() == "t: Done in step 8: acknowledged: why."
+
+
+def begun(pipeline):
+    """What each of the three does with a pipeline that has made no step."""
+    yield repair.plan(SPARK, pipeline.spec, pipeline.root)
+    yield repair.repair(SPARK, pipeline.spec, pipeline.root)
+    yield repair.acknowledge(SPARK, pipeline.spec, pipeline.root, "why")
+
+
+def test_pipeline_without_a_step_has_nothing_to_repair(make):
+    pipeline = make()
+    pipeline.plan.state.create()
+    assert list(begun(pipeline)) == [RepairReport("t")] * 3
+    assert not exists(pipeline.plan.sink.path)
+
+
+@pytest.mark.parametrize("reason", ["", " \n"])
+def test_acknowledging_takes_a_reason(make, reason):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    with pytest.raises(ConfigError) as raised:
+        repair.acknowledge(SPARK, pipeline.spec, pipeline.root, reason)
+    assert str(raised.value) == "To acknowledge takes a reason. Got: none. Allowed: a text, kept with the step."
+    assert pipeline.last.step == 1
+
+
+@pytest.mark.parametrize("work", [repair.plan, repair.repair])
+def test_state_of_a_function_tells_its_lost_files(make, work):
+    pipeline = make(function="victims:Totals", ttl={"total": "9h", "seen": "9h"})
+    pipeline.read(up(1, 1, "+I"))
+    assert not work(SPARK, pipeline.spec, pipeline.root).differs
+    state = pipeline.plan.state.snapshot()
+    [file, *_] = state.files.values()
+    Path(file.location(state.table)).unlink()
+    with pytest.raises(RepairError, match="has lost data files"):
+        work(SPARK, pipeline.spec, pipeline.root)
+
+
+@pytest.mark.parametrize("work", [repair.plan, repair.repair])
+def test_nothing_is_repaired_from_a_state_that_is_not_the_newest_or_has_lost_files(make, work):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    shutil.copytree(pipeline.home / "state", pipeline.home.with_name("earlier"))
+    pipeline.read(up(1, 2))
+    state = pipeline.plan.state.snapshot()
+    for file in state.files.values():
+        Path(file.location(state.table)).unlink()
+    with pytest.raises(RepairError, match="has lost data files"):
+        work(SPARK, pipeline.spec, pipeline.root)
+    shutil.rmtree(pipeline.home / "state")
+    shutil.copytree(pipeline.home.with_name("earlier"), pipeline.home / "state")
+    with pytest.raises(TableMismatchError, match="is older than"):
+        work(SPARK, pipeline.spec, pipeline.root)
+
+
+def test_changelog_that_a_run_has_made_is_missed_before_its_first_row(make):
+    pipeline = make(order="arrival", materializer={"emission": "every"})
+    pipeline.read("{")
+    shutil.rmtree(pipeline.home / "changelog")
+    report = pipeline.repair()
+    assert [finding.text() for finding in report.findings] == ["changelog: gone"]
+    assert exists(pipeline.plan.changelog.path)
+    assert pipeline.repair().findings == ()
+
+
+def test_acknowledged_keys_are_written_down_under_the_names_and_types_of_the_state(make):
+    selected = {"schema": "key BIGINT, n BIGINT", "select": {"key": "id", "n": "n"}, "key": ["key"]}
+    pipeline = make(schema="id BIGINT NOT NULL, n BIGINT", transform=selected)
+    keys = pa.table({"key": pa.array([7, None], pa.int64())})
+    typed = repair._typed(keys, pipeline.plan)
+    assert typed.schema == pa.schema([("id", pa.int64())])
+    assert typed.to_pylist() == [{"id": 7}, {"id": None}]
+
+
+def swap(pipeline):
+    pipeline.do("backfill")
+    pipeline.do("swap")
+
+
+def undo_columns(pipeline):
+    spec = pipeline.spec
+    pipeline.spec = pipeline.with_fields(schema="id BIGINT NOT NULL, n BIGINT, v STRING, more BIGINT DEFAULT 7")
+    pipeline.do("alter")
+    migration.undo(SPARK, pipeline.spec, pipeline.root)
+    pipeline.spec = spec
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("name", ["sink", "changelog", "quarantine"])
+@pytest.mark.parametrize("work", [lambda pipeline: pipeline.do("rewind"), swap, undo_columns])
+def test_table_is_repaired_that_was_lost_behind_a_step_which_brought_it_to_another_version(
+    make, monkeypatch, work, name, is_killed
+):
+    pipeline = make(order="arrival", materializer={"emission": "every"})
+    pipeline.read(up(1, 1, "+I"), "{")
+    pipeline.read(up(2, 2, "+I"), "[")
+    work(pipeline)
+    shown = pipeline.rows()
+    rows = read_rows(Snapshot.read(pipeline.plan.sink.path), pipeline.plan.sink.schema)
+    shutil.rmtree(pipeline.home / name)
+    with pytest.raises(TableMismatchError, match="Run 'ebbtide repair'"):
+        pipeline.run()
+    if is_killed:
+        with monkeypatch.context() as patch:
+            patch.setattr(Stepper, "publish", killed)
+            with pytest.raises(InterruptedError):
+                pipeline.repair(rows)
+    pipeline.repair(rows)
+    assert pipeline.last.cause.what == "repair"
+    assert pipeline.rows() == shown
+    pipeline.read(up(3, 3, "+I"))
+    assert pipeline.rows() == {1: 1, 2: 2, 3: 3}
+    assert pipeline.is_idle()
+
+
+def test_sink_with_other_columns_is_neither_compared_nor_repaired(make):
+    """Spark could not read it, and no step is made that could not be finished."""
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    shutil.rmtree(pipeline.home / "sink")
+    create(LOCAL, pipeline.plan.sink.path, pa.schema([("theirs", pa.int64())]), {}, name="theirs", info={})
+    for work in (repair.plan, repair.repair):
+        with pytest.raises(
+            TableMismatchError, match=r"has other columns .* theirs is not the pipeline's.* 'ebbtide refresh'"
+        ):
+            work(SPARK, pipeline.spec, pipeline.root)
+    assert pipeline.last.step == 1
+    pipeline.do("refresh")
+    assert pipeline.rows() == {1: 1}
+
+
+def test_sink_takes_the_columns_of_an_open_migration_before_it_is_compared(make, monkeypatch):
+    pipeline = make(order="arrival", materializer={"emission": "every"})
+    pipeline.read(up(1, 1, "+I"))
+    pipeline.spec = pipeline.with_fields(schema="id BIGINT NOT NULL, n INT, more INT DEFAULT 7")
+    with monkeypatch.context() as patch:
+        patch.setattr(Stepper, "publish", killed)
+        with pytest.raises(InterruptedError):
+            pipeline.do("alter")
+    shutil.rmtree(pipeline.home / "changelog")
+    with pytest.raises(TableMismatchError, match="Run 'ebbtide repair'"):
+        pipeline.run()
+    rows = pa.Table.from_pylist([{"id": 1, "n": 1, "more": 7}], pipeline.plan.sink.schema)
+    pipeline.repair(rows)
+    pipeline.read(up(2, 2, "+I", more=8))
+    assert [row["more"] for row in pipeline.table("sink", pipeline.plan.sink.schema)] == [7, 8]

@@ -1,0 +1,429 @@
+"""Each damage of a sink, in each kind of pipeline: repaired, it has the rows of a pipeline that met none; or the repair is refused by name.
+
+Without Spark: where a sink is written from the state, the tests give it the rows that Spark would find (`repair_here`).
+"""
+
+import json
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import damages
+import pyarrow as pa
+import pytest
+from damages import FOREIGN, LOST, keep_copy, lose_change_sets, shown, trim_state
+from local_pipeline import LATER, LocalPipeline, killed, up
+from local_run import HOUR, SPARK, compared_here, kept_apart
+from support import change
+from victims import refuse_fed_twice
+
+from ebbtide.delta import log
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import read_rows
+from ebbtide.errors import HistoryGoneError, RepairError, TableMismatchError
+from ebbtide.ledger.facts import Cause
+from ebbtide.ledger.tables import BESIDE_STATE
+from ebbtide.model.decision import Decision, RestoreAndApply, Rewrite
+from ebbtide.operations import repair
+from ebbtide.runtime import publish, way_back
+from ebbtide.tables.delta_sink import SinkTable
+
+FORGETS = {"order": "arrival", "ttl": "150m"}
+KINDS: dict[str, dict[str, Any]] = {
+    "sequence": {},
+    "rewritten files": {"sink": {"write": "rewrite"}},
+    "emission every": {"order": "arrival", "materializer": {"emission": "every"}},
+    "expired rows stay": FORGETS,
+    "expired rows go": {**FORGETS, "materializer": {"on_expire": "delete"}},
+    "function": {"function": "victims:Totals", "ttl": {"total": "9h", "seen": "9h"}},
+    "live rows expire": {"ttl": {"ttl": "150m", "expire_live": True}},
+}
+KEEPS_ALL = ("sequence", "rewritten files", "emission every", "expired rows go")
+FILES = [
+    [up(1, 1, "+I"), up(2, 2, "+I"), up(3, 3, "+I")],
+    [up(4, 4, "+I"), up(5, 5, "+I")],
+    [up(2, 6, "+U"), up(6, 6, "+I")],
+    [change("-D", id=4, n=4), up(7, 7, "+I")],
+]
+MORE = [up(8, 8, "+I"), up(2, 9, "+U")]
+
+
+def feed(pipeline, files, first=0):
+    """An hour goes by before each file."""
+    for number, lines in enumerate(files, first):
+        pipeline.read(*lines, clock_ms=LATER + number * HOUR)
+
+
+def rows(pipeline) -> pa.Table:
+    return read_rows(Snapshot.read(pipeline.plan.sink.path), pipeline.plan.sink.schema)
+
+
+@dataclass
+class Aged:
+    """A pipeline after four steps, with a copy of its folder after each.
+
+    Args:
+        pipeline: It.
+        right: What its sink shows after each, and after a fifth.
+        rows: The rows of its sink after each.
+    """
+
+    pipeline: LocalPipeline
+    right: list[Any] = field(default_factory=list)
+    rows: list[pa.Table] = field(default_factory=list)
+
+    def note(self) -> None:
+        shutil.copytree(self.pipeline.home, self._copy(len(self.right)))
+        self.right.append(shown(self.pipeline))
+        self.rows.append(rows(self.pipeline))
+
+    def back_to(self, step: int) -> LocalPipeline:
+        """Give the pipeline as it was after a step; its sink after the first is kept to be put back."""
+        home = self.pipeline.home
+        shutil.rmtree(home)
+        shutil.copytree(self._copy(step - 1), home)
+        for number, file in enumerate(sorted(self.pipeline.source.iterdir())):
+            if number >= step:
+                file.unlink()
+        return self.pipeline
+
+    def _copy(self, number: int) -> Path:
+        return self.pipeline.home.with_name(f"after-{number}")
+
+    def refuse_wrong(self, pipeline: LocalPipeline) -> None:
+        """Refuse a sink that is not right, or not after one more step, and a repair that leaves something to do."""
+        assert shown(pipeline) == self.right[3]
+        assert planned(pipeline).findings == ()
+        if len(log.versions(pipeline.plan.sink.path)) == 2:  # it began empty: the feed is all the repair's
+            refuse_fed_twice(pipeline.plan)
+        feed(pipeline, [MORE], 4)
+        assert shown(pipeline) == self.right[4]
+        assert pipeline.is_idle(LATER + 4 * HOUR)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def aged(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("aged")
+    with kept_apart():
+        pipeline = LocalPipeline(folder, **KINDS[request.param])
+        aged = Aged(pipeline)
+        for number, lines in enumerate([*FILES, MORE]):
+            feed(pipeline, [lines], number)
+            aged.note()
+            if number == 0:
+                keep_copy(pipeline)
+        yield request.param, aged
+
+
+def restored(pipeline):
+    """The way of the sink in the last step, if it went back to a version of its own."""
+    action = pipeline.last.decision.tables.get("sink")
+    return action if isinstance(action, RestoreAndApply) else None
+
+
+def planned(pipeline):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(repair, "_compared", compared_here)
+        return repair.plan(SPARK, pipeline.spec, pipeline.root)
+
+
+@pytest.mark.parametrize("name", [*FOREIGN, *LOST])
+def test_damage_of_the_newest_sink_is_repaired_by_its_own_versions_and_later_steps(aged, name):
+    _, pipelines = aged
+    pipeline = pipelines.back_to(4)
+    (FOREIGN | LOST)[name](pipeline)
+    [finding] = planned(pipeline).findings
+    report = pipeline.repair()
+    assert report.findings == (finding,)
+    assert (finding.table, report.losses) == ("sink", ())
+    assert restored(pipeline) is not None
+    pipelines.refuse_wrong(pipeline)
+
+
+@pytest.mark.parametrize(
+    "name", ["delete", *(pytest.param(name, marks=pytest.mark.grid) for name in FOREIGN if name != "delete")]
+)
+def test_steps_since_a_foreign_write_are_applied_again(aged, name):
+    kind, pipelines = aged
+    pipeline = pipelines.back_to(2)
+    FOREIGN[name](pipeline)
+    feed(pipeline, FILES[2:], 2)
+    assert kind == "expired rows go" or shown(pipeline) != pipelines.right[3]
+    if kind == "live rows expire":  # what steps decided since may follow from the rows that others changed
+        with pytest.raises(RepairError, match="cannot be repaired"):
+            pipeline.repair()
+        return
+    pipeline.repair()
+    way = restored(pipeline)
+    assert (way.version, way.first_step, way.last_step) == (2, 3, pipeline.last.step - 1)
+    pipelines.refuse_wrong(pipeline)
+
+
+GONE = {"vacuumed": lose_change_sets, "log cleaned up": trim_state}
+
+
+@pytest.mark.parametrize("gone", GONE)
+@pytest.mark.parametrize(
+    "name", ["delete", "newest file lost", "sink dropped", "commit torn", "another table", "put back"]
+)
+def test_without_change_sets_the_state_tells_the_rows_or_the_repair_is_refused_or_says_what_is_lost(aged, gone, name):
+    kind, pipelines = aged
+    is_foreign = name in FOREIGN
+    pipeline = pipelines.back_to(2 if is_foreign else 4)
+    if is_foreign:
+        FOREIGN[name](pipeline)
+        feed(pipeline, FILES[2:], 2)
+    n_steps = pipeline.last.step
+    GONE[gone](pipeline)
+    if not is_foreign:
+        LOST[name](pipeline)
+    is_refused = kind == "function" or (kind not in KEEPS_ALL and is_foreign)
+    report = planned(pipeline)
+    if report.refused and is_refused:
+        versions = pipeline.versions()
+        with pytest.raises(RepairError) as raised:
+            pipeline.repair(pipelines.rows[3])
+        assert "o version of its own, with the change sets since, is left" in str(raised.value)
+        assert "'ebbtide refresh'" in str(raised.value)
+        assert ("'ebbtide acknowledge" in str(raised.value)) == is_foreign
+        assert pipeline.versions() == versions
+        return
+    pipeline.repair(pipelines.rows[3])
+    assert pipeline.last.step > n_steps
+    if restored(pipeline) is None:
+        has_lost = kind not in KEEPS_ALL
+        assert bool(pipeline.last.cause.notes) == has_lost
+        assert kind in KEEPS_ALL or "what is missing of them is lost" in pipeline.last.cause.notes[0]
+        assert pipeline.last.decision.tables["sink"] == Rewrite(overwrites=name == "newest file lost")
+    pipelines.refuse_wrong(pipeline)
+
+
+PLACES = {
+    "nothing is committed": (publish, "net_changes"),
+    "the sink is not committed": (SinkTable, "restore_and_apply"),
+}
+
+
+@pytest.fixture
+def forgetful(make, tmp_path):
+    """A pipeline whose state has forgotten rows that stay, of whose sink another client has deleted rows after its second step."""
+    pipeline = make(**FORGETS)
+    feed(pipeline, FILES[:2])
+    damages.delete(pipeline)
+    feed(pipeline, FILES[2:], 2)
+    assert shown(pipeline) != untouched(tmp_path)
+    return pipeline
+
+
+def untouched(tmp_path):
+    """What the sink of the same pipeline shows that met no damage."""
+    twin = LocalPipeline(tmp_path / "twin", **FORGETS)
+    if not Path(twin.root).exists():
+        feed(twin, FILES)
+    return shown(twin)
+
+
+RIGHT = [{"id": id_, "n": n} for id_, n in [(1, 1), (2, 6), (3, 3), (5, 5), (6, 6), (7, 7)]]
+"""By sequence."""
+
+
+@pytest.mark.parametrize("again", ["run", "repair"])
+@pytest.mark.parametrize("place", PLACES)
+def test_repair_that_was_killed_before_the_sink_is_finished_by_a_run_or_a_repair(
+    forgetful, tmp_path, monkeypatch, place, again
+):
+    owner, name = PLACES[place]
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, killed)
+        with pytest.raises(InterruptedError):
+            forgetful.repair()
+    assert not forgetful.is_idle(LATER + 3 * HOUR)
+    forgetful.run(LATER + 3 * HOUR) if again == "run" else forgetful.repair()
+    assert shown(forgetful) == untouched(tmp_path)
+    assert planned(forgetful).findings == ()
+
+
+def test_repair_that_was_killed_behind_the_sink_commits_nothing_twice(forgetful, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        real = SinkTable.restore_and_apply
+
+        def commits_and_dies(*given):
+            real(*given)
+            raise InterruptedError
+
+        patch.setattr(SinkTable, "restore_and_apply", commits_and_dies)
+        with pytest.raises(InterruptedError):
+            forgetful.repair()
+    versions = forgetful.versions()["sink"]
+    forgetful.run(LATER + 3 * HOUR)
+    assert forgetful.versions()["sink"] == versions
+    assert shown(forgetful) == untouched(tmp_path)
+
+
+def test_repair_that_an_earlier_release_has_decided_brings_forgotten_rows_back(forgetful, tmp_path):
+    """Its facts say nothing of the sink's way."""
+    with forgetful.stepper() as stepper:
+        decision = Decision(tables={name: Rewrite() for name in BESIDE_STATE})
+        stepper.commit(stepper.facts(Cause(what="repair"), decision=decision), [])
+    forgetful.run(LATER + 3 * HOUR)
+    assert shown(forgetful) == untouched(tmp_path)
+    assert planned(forgetful).findings == ()
+
+
+def test_repair_is_one_commit_of_the_sink(forgetful):
+    before = forgetful.versions()["sink"]
+    forgetful.repair()
+    assert forgetful.versions()["sink"] == before + 1
+    commit = log.actions(forgetful.plan.sink.path, before + 1)
+    assert log.commit_info(commit)["operation"] == "RESTORE"
+    assert not any("metaData" in action or "protocol" in action for action in commit), "columns stay"
+
+
+@pytest.mark.parametrize("kind", ["sequence", "expired rows stay", "live rows expire", "function"])
+def test_decided_repair_whose_steps_are_gone_is_refused_and_another_one_finds_the_way_that_is_left(
+    make, monkeypatch, kind
+):
+    pipeline = make(**KINDS[kind])
+    feed(pipeline, FILES)
+    right = rows(pipeline)
+    before = shown(pipeline)
+    damages.drop(pipeline)
+    with monkeypatch.context() as patch:
+        patch.setattr(publish, "net_changes", killed)
+        with pytest.raises(InterruptedError):
+            pipeline.repair()
+    trim_state(pipeline)
+    with pytest.raises(HistoryGoneError, match=r"what steps up to .* decided is gone.* 'ebbtide repair --apply' again"):
+        pipeline.run(LATER + 3 * HOUR)
+    if kind == "function":
+        with pytest.raises(RepairError, match="cannot be repaired"):
+            pipeline.repair()
+        return
+    pipeline.repair(right)
+    assert shown(pipeline) == before
+    assert bool(pipeline.last.cause.notes) == (kind not in KEEPS_ALL)
+
+
+def test_what_was_acknowledged_stays_and_what_came_after_goes(make):
+    pipeline = make(function="victims:Totals", ttl={"total": "9h", "seen": "9h"})
+    feed(pipeline, FILES[:2])
+    damages.delete(pipeline)
+    accepted = shown(pipeline)
+    repair.acknowledge(SPARK, pipeline.spec, pipeline.root, "meant so")
+    assert planned(pipeline).findings == ()
+    damages.insert(pipeline)
+    [finding] = planned(pipeline).findings
+    assert "other clients changed rows: version 4 (WRITE)" in finding.found
+    pipeline.repair()
+    assert shown(pipeline) == accepted
+    damages.drop(pipeline)  # what was accepted is in no change set
+    assert planned(pipeline).refused
+
+
+def test_repair_of_another_table_accepts_the_sink_that_it_has_looked_at(make):
+    pipeline = make(order="arrival", materializer={"emission": "every"})
+    feed(pipeline, FILES[:2])
+    shutil.rmtree(pipeline.home / "changelog")
+    version = pipeline.versions()["sink"]
+    pipeline.repair()
+    assert (pipeline.last.decision.accepts_sink, pipeline.versions()["sink"]) == (version, version)
+    damages.delete(pipeline)
+    pipeline.repair()
+    assert restored(pipeline).version == version
+
+
+BETWEEN = ("rewind", "refresh", "compaction", "cleanup")
+
+
+@pytest.mark.parametrize("name", ["delete", "newest file lost", "sink dropped"])
+@pytest.mark.parametrize("between", BETWEEN)
+def test_sink_is_repaired_behind_other_steps(make, between, name):
+    """Of a sink that was dropped behind a rewind the state tells the rows: no version that it went back to is left."""
+    pipeline = make()
+    feed(pipeline, FILES[:2])
+    pipeline.do(between)
+    feed(pipeline, FILES[2:], 2)
+    right = rows(pipeline)
+    (FOREIGN | LOST)[name](pipeline)
+    pipeline.repair(right)
+    assert shown(pipeline) == RIGHT
+    assert (restored(pipeline) is None) == (between == "rewind" and name == "sink dropped")
+
+
+@pytest.mark.parametrize("kind", ["expired rows stay", "live rows expire", "function"])
+def test_sink_that_was_dropped_behind_a_rewind_has_lost_what_its_state_does_not_keep(make, kind):
+    pipeline = make(**KINDS[kind])
+    feed(pipeline, FILES)
+    pipeline.do("rewind")
+    pipeline.run(LATER + 4 * HOUR)
+    right = rows(pipeline)
+    damages.drop(pipeline)
+    if kind == "function":
+        with pytest.raises(RepairError, match="Restore it from a copy; or run 'ebbtide refresh'"):
+            pipeline.repair()
+        return
+    pipeline.repair(right)
+    [loss] = pipeline.last.cause.notes
+    assert loss.startswith("sink: gone; rows that differ are written from the state; rows that the state has forgotten")
+
+
+@pytest.mark.parametrize("between", ["compaction", "cleanup"])
+def test_sink_is_repaired_over_maintenance_between(make, tmp_path, between):
+    pipeline = make(**FORGETS)
+    feed(pipeline, FILES[:2])
+    damages.delete(pipeline)
+    pipeline.do(between)
+    feed(pipeline, FILES[2:], 2)
+    pipeline.repair()
+    assert shown(pipeline) == untouched(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["delete", "newest file lost", "put back"])
+def test_way_back_does_not_lead_over_a_change_of_columns(make, name):
+    pipeline = make()
+    feed(pipeline, FILES[:1])
+    keep_copy(pipeline)
+    feed(pipeline, FILES[1:2], 1)
+    pipeline.spec = pipeline.with_fields(schema="id BIGINT NOT NULL, n INT, more INT DEFAULT 7")
+    pipeline.do("alter")
+    feed(pipeline, FILES[2:], 2)
+    right, right_rows = shown(pipeline), rows(pipeline)
+    (FOREIGN | LOST)[name](pipeline)
+    if name == "put back":
+        with pytest.raises(TableMismatchError, match=r"has other columns .*'ebbtide refresh'"):
+            pipeline.repair()
+        return
+    pipeline.repair(right_rows)
+    way = restored(pipeline)
+    assert way is None or way.version >= 3
+    assert shown(pipeline) == right
+
+
+def envelope(op, lsn, **row):
+    """A change as Debezium writes it."""
+    return json.dumps({"op": op, "before": None, "after": row or None, "source": {"lsn": lsn, "ts_ms": lsn}})
+
+
+@pytest.mark.parametrize("order", ["arrival", {"sequence": ["_lsn"]}])
+@pytest.mark.parametrize("is_before", [True, False])
+def test_rows_below_a_truncate_do_not_come_back(make, order, is_before):
+    """Those of the version that is gone back to, and those that a later step brought before it."""
+    pipeline = make(format={"type": "debezium"}, order=order)
+    feed(pipeline, [[envelope("c", 1, id=1, n=1)], [envelope("c", 2, id=2, n=2)]])
+    if is_before:
+        damages.delete(pipeline)
+    feed(pipeline, [[envelope("c", 3, id=3, n=3)], [envelope("t", 4)], [envelope("c", 5, id=5, n=5)]], 2)
+    if not is_before:
+        damages.insert(pipeline)
+    pipeline.repair()
+    assert pipeline.rows() == {5: 5}
+
+
+def test_more_rows_than_one_process_takes_are_compared_in_spark_instead(make, monkeypatch):
+    pipeline = make()
+    feed(pipeline, FILES)
+    monkeypatch.setattr(way_back, "MOST_ROWS", 3)
+    damages.drop(pipeline)
+    [finding] = planned(pipeline).findings
+    assert finding.text() == "sink: gone; rows that differ are written from the state"

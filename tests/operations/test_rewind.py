@@ -1,0 +1,137 @@
+"""Rewinds without Spark: where the tables beside the state have no history of the step that is asked for."""
+
+import shutil
+
+import pytest
+from local_pipeline import up
+from local_run import SPARK
+
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import read_rows
+from ebbtide.errors import HistoryGoneError, RepairError, SpecChangedError
+from ebbtide.operations import repair, rewind
+
+
+@pytest.fixture
+def repaired(make):
+    """Makes a pipeline whose sink was deleted after step 4, or put back to step 1, and repaired in step 5; a step came after."""
+
+    def repaired(*, put_back):
+        pipeline = make()
+        pipeline.read(up(1, 1))
+        shutil.copytree(pipeline.home / "sink", pipeline.home.with_name("earlier"))
+        for n in (2, 3, 4):
+            pipeline.read(up(n, n))
+        rows = read_rows(Snapshot.read(pipeline.plan.sink.path), pipeline.plan.sink.schema)
+        shutil.rmtree(pipeline.home / "sink")
+        if put_back:
+            shutil.copytree(pipeline.home.with_name("earlier"), pipeline.home / "sink")
+        pipeline.repair(rows)
+        pipeline.read(up(6, 6))
+        return pipeline
+
+    return repaired
+
+
+@pytest.mark.parametrize("put_back", [False, True])
+@pytest.mark.parametrize("step", [2, 3])
+def test_step_is_refused_of_which_the_sink_has_no_version(repaired, put_back, step):
+    pipeline = repaired(put_back=put_back)
+    versions = pipeline.versions()
+    for work in (rewind.plan, rewind.apply):
+        with pytest.raises(HistoryGoneError) as raised:
+            work(SPARK, pipeline.spec, pipeline.root, step)
+        assert str(raised.value) == (
+            f"'t' cannot go back to step {step}: its sink was made anew or put back since. Got: step {step}."
+            " Allowed: step 4, whose rows the sink was given again, or a later one."
+            " Name one of these, or run 'ebbtide refresh' to rebuild all tables from the source."
+        )
+    assert pipeline.versions() == versions
+
+
+@pytest.mark.parametrize(("put_back", "step"), [(False, 4), (False, 5), (False, 6), (True, 1), (True, 4), (True, 5)])
+def test_steps_that_the_sink_has_are_gone_back_to_beside_a_repair(repaired, put_back, step):
+    pipeline = repaired(put_back=put_back)
+    wanted = {n: n for n in (1, 2, 3, 4, 6) if n <= step}
+    rewind.apply(SPARK, pipeline.spec, pipeline.root, step)
+    assert pipeline.rows() == wanted
+    pipeline.run()
+    assert pipeline.rows() == {n: n for n in (1, 2, 3, 4, 6)}
+
+
+def test_step_after_which_the_sink_was_not_written_is_gone_back_to(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    pipeline.read("{")
+    pipeline.read(up(3, 3))
+    rewind.apply(SPARK, pipeline.spec, pipeline.root, 2)
+    assert pipeline.rows() == {1: 1}
+    pipeline.run()
+    assert pipeline.rows() == {1: 1, 3: 3}
+
+
+def test_step_before_columns_were_taken_in_is_refused_with_the_one_that_took_them(make):
+    """The spec is as it was: there is nothing to change back."""
+    pipeline = make(schema_evolution_mode="evolve")
+    pipeline.read(up(1, 1))
+    pipeline.read(up(2, 2, more="x"))
+    with pytest.raises(SpecChangedError) as raised:
+        rewind.plan(SPARK, pipeline.spec, pipeline.root, 1)
+    assert str(raised.value) == (
+        "Step 1 of 't' was made with another spec. Got: columns. Allowed: step 2 or a later one; or the spec of the step."
+        " Name one of these, or change the spec back first."
+    )
+    rewind.apply(SPARK, pipeline.spec, pipeline.root, 2)
+    assert pipeline.rows() == {1: 1}
+    pipeline.run()
+    assert pipeline.rows() == {1: 1, 2: 2}
+
+
+def newest_file(pipeline, pattern):
+    return max(pipeline.home.glob(pattern), key=lambda file: file.stat().st_mtime_ns)
+
+
+def emptied(data):
+    return b""
+
+
+def cut(data):
+    return data[:-1]
+
+
+def zeros(data):
+    return bytes(len(data))
+
+
+@pytest.mark.parametrize("how", [emptied, cut, zeros])
+@pytest.mark.parametrize("pattern", ["state/*.parquet", "sink/*.parquet", "sink/*.bin", "quarantine/*.parquet"])
+def test_step_whose_files_are_damaged_is_refused_and_an_earlier_one_gone_back_to(make, pattern, how):
+    pipeline = make()
+    pipeline.read(up(1, 1), up(2, 1), "{")
+    pipeline.read(up(1, 2), "[")
+    file = newest_file(pipeline, pattern)
+    pipeline.read(up(3, 3))
+    file.write_bytes(how(file.read_bytes()))
+    versions = pipeline.versions()
+    with pytest.raises(HistoryGoneError, match=f"{pattern[:4]}.* 1 of its data files damaged, as by a power cut"):
+        rewind.apply(SPARK, pipeline.spec, pipeline.root, 2)
+    assert pipeline.versions() == versions
+    rewind.apply(SPARK, pipeline.spec, pipeline.root, 1)
+    assert pipeline.rows() == {1: 1, 2: 1}
+    pipeline.run()
+    assert pipeline.rows() == {1: 2, 2: 1, 3: 3}
+
+
+def test_repair_names_the_newest_step_that_can_be_gone_back_to(make):
+    pipeline = make()
+    for n in (1, 2, 3, 4):
+        pipeline.read(up(n, n), up(1, 10 * n))
+        if n == 3:
+            newest_file(pipeline, "sink/*.parquet").write_bytes(b"")
+    newest_file(pipeline, "state/*.parquet").write_bytes(b"")
+    with pytest.raises(RepairError, match="'ebbtide rewind --to-step 2 --apply': the files of that step are whole"):
+        repair.repair(SPARK, pipeline.spec, pipeline.root)
+    rewind.apply(SPARK, pipeline.spec, pipeline.root, 2)
+    assert pipeline.rows() == {1: 20, 2: 2}
+    pipeline.run()
+    assert pipeline.rows() == {1: 40, 2: 2, 3: 3, 4: 4}

@@ -1,0 +1,128 @@
+"""A state that others have changed, or that has lost files: what comes back, and what is said of the rest."""
+
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from ebbtide.operations.job import stepping
+from ebbtide.operations.state_repair import decided_version, refuse_damaged_state, restore_state
+from local_pipeline import up
+from local_run import SPARK, change_state
+
+from ebbtide.delta import log
+from ebbtide.errors import HistoryGoneError, LeaseLostError, RepairError
+from ebbtide.operations import state_repair
+from ebbtide.runtime.belonging import refuse_older_state
+
+REFRESH = "'ebbtide refresh' to rebuild all tables from the source."
+
+
+@contextmanager
+def repairing(pipeline):
+    with stepping(SPARK, pipeline.plan, refuse=refuse_older_state) as stepper:
+        yield stepper
+
+
+def lose(snapshot, n=None):
+    """Delete data files of a version; returns their locations."""
+    lost = [file.location(snapshot.table) for file in snapshot.files.values()][:n]
+    for location in lost:
+        Path(location).unlink()
+    return lost
+
+
+def test_restored_state_says_that_it_was_and_is_of_the_decided_rows(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    right = pipeline.plan.state.snapshot()
+    change_state(pipeline.plan)
+    with repairing(pipeline) as stepper:
+        assert decided_version(stepper) == right.version
+        assert restore_state(stepper) == right.version
+        newest = stepper.newest()
+        assert decided_version(stepper) == newest.version
+    assert newest.files.keys() == right.files.keys()
+    commit = log.commit_info(log.actions(newest.table, newest.version))
+    assert commit["operation"] == "RESTORE"
+    assert pipeline.last.step == 1, "it is no step"
+
+
+def test_state_that_somebody_commits_to_at_the_same_time_is_not_restored(make, monkeypatch):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    change_state(pipeline.plan)
+    taken = log.versions(pipeline.plan.state.path)[-1] + 1
+
+    def puts_of(path):
+        Path(path, "_delta_log", f"{taken:020d}.json").write_text('{"commitInfo":{"operation":"OPTIMIZE"}}\n')
+        return real(path)
+
+    real = state_repair.puts_of
+    monkeypatch.setattr(state_repair, "puts_of", puts_of)
+    with repairing(pipeline) as stepper, pytest.raises(LeaseLostError) as raised:
+        restore_state(stepper)
+    assert str(raised.value) == (
+        f"Another process has committed to '{pipeline.plan.state.path}' at the same time. Run 'ebbtide repair' again."
+    )
+
+
+def test_state_whose_files_are_gone_is_not_restored(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    right = pipeline.plan.state.snapshot()
+    change_state(pipeline.plan)
+    lose(right, 1)
+    versions = pipeline.versions()
+    with repairing(pipeline) as stepper, pytest.raises(HistoryGoneError):
+        restore_state(stepper)
+    assert pipeline.versions() == versions
+
+
+def test_lost_file_counts_though_others_have_taken_its_rows_out(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    right = pipeline.plan.state.snapshot()
+    change_state(pipeline.plan)
+    [lost] = lose(right, 1)
+    with repairing(pipeline) as stepper, pytest.raises(RepairError) as raised:
+        refuse_damaged_state(stepper)
+    assert str(raised.value) == (
+        f"The state of 't' has lost data files: what was in them is nowhere else. Got: {lost}."
+        f" Allowed: the files as they were written. Restore them from a copy, or run {REFRESH}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("work", "way_out"),
+    [
+        ("migrate", REFRESH),
+        (
+            "refresh",
+            "'ebbtide rewind --to-step 2 --apply': the files of that step are whole, and what was read since is",
+        ),
+    ],
+)
+def test_no_step_of_another_spec_or_from_before_a_refresh_is_gone_back_to(make, work, way_out):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    before = pipeline.plan.state.snapshot()
+    if work == "migrate":
+        pipeline.spec = pipeline.with_fields(schema="id BIGINT NOT NULL, n INT, more INT DEFAULT 7")
+    pipeline.do(work)
+    state = pipeline.plan.state.snapshot()
+    assert not state.files.keys() & before.files.keys()
+    lost = lose(state)
+    with repairing(pipeline) as stepper, pytest.raises(RepairError) as raised:
+        refuse_damaged_state(stepper)
+    assert f"Got: {'; '.join(lost)}." in str(raised.value)
+    assert f"Restore them from a copy, or run {way_out}" in str(raised.value)
+
+
+def test_no_step_is_offered_where_all_have_lost_files(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    pipeline.read(up(2, 2))
+    lose(pipeline.plan.state.snapshot())
+    with repairing(pipeline) as stepper, pytest.raises(RepairError) as raised:
+        refuse_damaged_state(stepper)
+    assert str(raised.value).endswith(f"Restore them from a copy, or run {REFRESH}")

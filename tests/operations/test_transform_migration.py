@@ -1,0 +1,100 @@
+"""Migration of transforms, as far as it needs no Spark: what changes, in words, and the transform that a step was made with."""
+
+import pyarrow as pa
+import pytest
+from ebbtide.operations.transform_migration import (
+    KnownRecords,
+    Unselected,
+    WithoutSelected,
+    transform_migration,
+    with_stored_transform,
+)
+from local_pipeline import up
+from support import spec
+
+from ebbtide.ledger.facts import StateFacts
+from ebbtide.operators.selection import SELECTED_COLUMNS
+from ebbtide.runtime.plan import operator_of
+
+SCHEMA = "id BIGINT NOT NULL, n INT, email STRING"
+SELECTED = {"schema": "id BIGINT, n INT", "select": {"id": "id", "n": "n"}, "key": ["id"]}
+OTHER = {
+    "schema": "id BIGINT, m INT",
+    "select": {"id": "id", "m": "least(n, 0)"},
+    "where": "n > 1",
+    "key": ["id"],
+}
+CALLING = {**SELECTED, "select": {"id": "id", "n": "twice(n)"}, "functions": {"twice": "row_rules:twice"}}
+
+
+def of(transform):
+    return spec(SCHEMA, transform=transform)
+
+
+class Step:
+    """A step's facts, as far as they tell its spec."""
+
+    def __init__(self, made_with):
+        self.state = StateFacts(version=0, spec=made_with.identity)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (None, None, []),
+        (SELECTED, SELECTED, []),
+        (None, SELECTED, ["transform: added"]),
+        (SELECTED, None, ["transform: removed, the sink shows the rows as they are"]),
+        (
+            SELECTED,
+            OTHER,
+            [
+                "transform.select.m: None -> least(n, 0)",
+                "transform.select.n: n -> None",
+                "transform.where: None -> n > 1",
+                "transform.schema: `id` BIGINT, `n` INT -> `id` BIGINT, `m` INT",
+            ],
+        ),
+    ],
+)
+def test_change_of_a_transform_is_told_by_its_parts(before, after, words):
+    assert transform_migration(of(after), Step(of(before))) == words
+
+
+def test_function_that_a_transform_calls_is_told_with_what_tells_its_code_apart():
+    added, call = transform_migration(of(CALLING), Step(of(SELECTED)))[::-1]
+    assert call == "transform.select.n: n -> twice(n)"
+    assert added.startswith("transform.functions.twice: None -> ['row_rules:twice', ")
+    [*_, removed] = transform_migration(of(SELECTED), Step(of(CALLING)))
+    assert removed.endswith("] -> None")
+
+
+@pytest.mark.parametrize("before", [None, SELECTED, OTHER, CALLING])
+@pytest.mark.parametrize("after", [None, SELECTED, OTHER])
+def test_transform_that_a_step_was_made_with_is_known_from_its_facts(before, after):
+    found = with_stored_transform(of(after), Step(of(before)))
+    assert found.identity == of(before).identity
+
+
+def test_entries_lose_what_was_selected_and_get_a_place_for_what_will_be():
+    selects, plainly = operator_of(of(SELECTED)), operator_of(of(None))
+    assert set(SELECTED_COLUMNS) == set(selects.schema.names) - set(plainly.schema.names)
+    entry = selects.schema.empty_table()
+    kept = WithoutSelected(lambda entries, _: entries)(entry, selects)
+    assert kept.schema.names == plainly.schema.names
+    assert WithoutSelected(lambda entries, _: entries)(kept, plainly).schema == kept.schema
+    one = pa.Table.from_pylist([{"id": 7, "n": 1}], plainly.schema)
+    [row] = Unselected(lambda entries, _: entries, selects)(one, plainly).to_pylist()
+    assert row.keys() == set(selects.schema.names)
+    assert (row["id"], row["n"], {row[name] for name in SELECTED_COLUMNS}) == (7, 1, {None})
+
+
+def test_record_of_a_row_that_failed_before_is_found_in_the_quarantine_by_its_order(make):
+    pipeline = make()
+    pipeline.read(up(1, 1), "{", "[")
+    known = pipeline.plan.quarantine.values(*pipeline.plan.quarantine.schema.names)
+    first, second = sorted(known.to_pylist(), key=lambda row: row["order"]["position"])
+    orders = [tuple(row["order"].values()) for row in (first, second)]
+    assert orders == [(1, 0, 1), (1, 0, 2)]
+    found = KnownRecords(known)(orders)
+    assert found == {orders[0]: (first["origin"], b"{"), orders[1]: (second["origin"], b"[")}

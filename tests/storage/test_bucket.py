@@ -1,0 +1,286 @@
+"""A bucket's files, on a server that speaks S3: put if absent whatever becomes of answers, faults that pass and such that do not."""
+
+import gc
+import logging
+import os
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pytest
+from s3_server import BUCKET, SECRET, first
+
+from ebbtide.delta.commit import commit
+from ebbtide.errors import (
+    ConfigError,
+    DamagedFileError,
+    StoreRefusedError,
+    StoreUnavailableError,
+    StoreUnsafeError,
+    Terminal,
+    Transient,
+)
+from ebbtide.ledger import puts
+from ebbtide.ledger.lease import Lease
+from ebbtide.storage import bucket, columnar, faults, paths
+from ebbtide.storage.bucket import bucket_of, client_options, parted
+
+pytestmark = pytest.mark.xdist_group("object_store")
+OURS, THEIRS = b"ours", b"theirs"
+QUICK_TRIES = 4
+"""Requests of one call, the library's own retries included."""
+
+
+def put(location, data):
+    return puts.puts_of(location).put_if_absent(location, data)
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(faults, "BUDGET_S", 0.1)
+    monkeypatch.setattr(bucket, "QUICK_RETRIES", {"max_retries": 0})
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_file_is_put_once(root, scheme):
+    location = f"{root}/a b/ü%20=#1.json".replace("s3://", f"{scheme}://")
+    assert [put(location, OURS), put(location, THEIRS)] == [True, False]
+    assert paths.read_bytes(location) == OURS
+    assert paths.list_files(f"{root}/a b") == ["ü%20=#1.json"]
+
+
+@pytest.mark.parametrize("times", [1, QUICK_TRIES + 2])
+@pytest.mark.parametrize("how", ["503", "503 after", "lost"])
+def test_put_whose_answer_is_lost_is_ours(proxy, root, how, times):
+    location = f"{root}/1.json"
+    with proxy.failing(first(how, "PUT", "1.json", times)):
+        assert put(location, OURS)
+    assert paths.read_bytes(location) == OURS
+    n_puts = sum(method == "PUT" for method, _ in proxy.asked)
+    assert n_puts > 1
+
+
+@pytest.mark.parametrize("how", ["503", "503 after", "lost"])
+def test_put_whose_answer_is_lost_is_not_ours_where_another_was_first(proxy, root, how):
+    location = f"{root}/1.json"
+    assert put(location, THEIRS)
+    with proxy.failing(first(how, "PUT", "1.json")):
+        assert not put(location, OURS)
+    assert paths.read_bytes(location) == THEIRS
+
+
+def test_put_that_was_refused_because_of_another_that_failed_too_is_tried_again(proxy, root):
+    location = f"{root}/1.json"
+    with proxy.failing(first("409", "PUT", "1.json")):
+        assert put(location, OURS)
+    assert paths.read_bytes(location) == OURS
+
+
+def test_no_two_commits_have_the_same_bytes(root, monkeypatch):
+    monkeypatch.setattr("ebbtide.delta.commit.now_ms", lambda: 1)
+    tables = [f"{root}/a", f"{root}/b"]
+    for table in tables:
+        commit(puts.puts_of(table), table, 0, [], {"operation": "WRITE"})
+    one, other = (paths.read_bytes(f"{table}/_delta_log/{0:020d}.json") for table in tables)
+    assert one != other
+
+
+def test_store_that_overwrites_what_is_there_is_refused_before_a_table_is_made(proxy, root):
+    said = rf"overwrites.* Got: '{root}/ledger/.*If-None-Match"
+    with proxy.failing(lambda method, path: "heedless"):
+        for _ in range(2):
+            with pytest.raises(StoreUnsafeError, match=said), Lease(f"{root}/ledger", "p", 60):
+                pass
+    assert paths.list_files(f"{root}/ledger/_delta_log") == []
+    with Lease(f"{root}/ledger", "p", 60):
+        pass
+
+
+def test_fault_that_passes_is_said_and_the_call_goes_on(proxy, root, caplog):
+    location = f"{root}/f"
+    paths.write_bytes(location, OURS)
+    with proxy.failing(first("503", "GET", "/f", QUICK_TRIES + 1)), caplog.at_level(logging.WARNING):
+        assert paths.read_bytes(location) == OURS
+    [said] = caplog.messages
+    assert f"'{location}' failed, tried again in" in said
+    assert "503 Service Unavailable, SlowDown" in said
+
+
+CALLS = {
+    "read": lambda at: paths.read_bytes(f"{at}/f"),
+    "size": lambda at: paths.size_of(f"{at}/f"),
+    "list": paths.list_files,
+    "walk": paths.walk,
+    "put": lambda at: put(f"{at}/1.json", OURS),
+    "write": lambda at: paths.write_bytes(f"{at}/g", OURS),
+    "write_parquet": lambda at: columnar.write_parquet(f"{at}/p", pa.table({"n": [1]}), row_group_size=9),
+    "read_parquet": lambda at: columnar.read_parquet(f"{at}/large.parquet"),
+    "delete": lambda at: paths.delete(f"{at}/f"),
+}
+
+
+def filled(root):
+    """A folder with a file, and one that is fetched in parts."""
+    paths.write_bytes(f"{root}/f", OURS)
+    large = pa.table({"n": range(400_000)})
+    columnar.write_parquet(f"{root}/large.parquet", large, row_group_size=100_000)
+    assert paths.size_of(f"{root}/large.parquet") > 1 << 20
+    return root
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_store_that_fails_all_the_time_is_a_transient_error(proxy, root, impatient, call):
+    filled(root)
+    with proxy.failing(lambda method, path: "503"), pytest.raises(StoreUnavailableError) as raised:
+        CALLS[call](root)
+    assert isinstance(raised.value, Transient)
+    assert root in str(raised.value)
+    assert "503 Service Unavailable" in str(raised.value)
+    CALLS[call](root)
+
+
+def test_parquet_file_of_a_store_that_fails_midway_is_not_called_damaged(proxy, root, impatient):
+    location = f"{filled(root)}/large.parquet"
+    with proxy.failing(lambda method, path: "503" if method == "GET" else None), pytest.raises(StoreUnavailableError):
+        columnar.read_parquet(location)
+    paths.delete(location)
+    with pytest.raises(DamagedFileError, match="is gone"):
+        columnar.read_parquet(location)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_store_that_is_not_there_is_a_transient_error(root, impatient, monkeypatch, call):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+    with pytest.raises(StoreUnavailableError, match="Connection refused"):
+        CALLS[call](root)
+
+
+@pytest.mark.parametrize("call", ["list", "walk", "put", "write", "write_parquet"])
+def test_bucket_that_is_not_there_is_a_terminal_error(proxy, call):
+    with pytest.raises(StoreRefusedError, match="404 Not Found, NoSuchBucket") as raised:
+        CALLS[call]("s3://no-such-bucket/root")
+    assert isinstance(raised.value, Terminal)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_call_that_is_forbidden_is_a_terminal_error_without_what_was_signed(proxy, root, monkeypatch, call):
+    filled(root)
+    with proxy.failing(lambda method, path: "403"), pytest.raises(StoreRefusedError) as raised:
+        CALLS[call](root)
+    shown = f"{raised.value} {raised.value.__cause__}"
+    assert "403 Forbidden" in shown
+    assert SECRET not in shown
+    assert os.environ["AWS_ACCESS_KEY_ID"] not in shown
+    assert raised.value.__suppress_context__ or raised.value.__context__ is None
+
+
+def test_plain_http_is_for_an_endpoint_that_says_so(monkeypatch):
+    assert client_options(f"s3://{BUCKET}") == {}
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://store.example")
+    assert client_options(f"s3://{BUCKET}") == {}
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    assert client_options(f"s3a://{BUCKET}") == {"allow_http": "true"}
+    assert client_options("gs://other") == {}
+
+
+def test_settings_that_are_not_usable_are_named(monkeypatch):
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "no base64 at all")
+    with pytest.raises(ConfigError, match="'abfss://tables@account") as raised:
+        bucket_of("abfss://tables@account.dfs.core.windows.net/root")
+    assert "no base64" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("location", "root", "key"),
+    [
+        ("s3a://tables/shop/sink/", "s3a://tables", "shop/sink"),
+        ("gs://tables", "gs://tables", ""),
+        ("abfss://c@a.dfs.core.windows.net/x", "abfss://c@a.dfs.core.windows.net", "x"),
+    ],
+)
+def test_location_is_a_bucket_and_a_key(location, root, key):
+    assert parted(location) == (root, key)
+
+
+def test_listing_gives_what_is_in_a_folder_and_nothing_beside_it(root):
+    for name in ("in/b", "in/a", "in/_hidden", "in/inner/c", "in/.x/d", "inside"):
+        paths.write_bytes(f"{root}/{name}", name.encode())
+    assert paths.list_files(f"{root}/in") == ["a", "b"]
+    found = paths.walk(f"{root}/in")
+    assert [(file.name, file.size) for file in found] == [("a", 4), ("b", 4), ("inner/c", 10)]
+    assert all(file.modified_ms > 1_600_000_000_000 for file in found)
+    assert paths.usage(f"{root}/in") == paths.Usage(5, 4 + 4 + 10 + 10 + 7)
+    kinds = [paths.is_folder(f"{root}/{name}") for name in ("in", "in/a", "in/inner", "no", "insid")]
+    assert kinds == [True, False, True, False, False]
+    assert [paths.exists(f"{root}/{name}") for name in ("in", "in/a", "no", "insid")] == [True, True, False, False]
+
+
+def test_absent_folder_is_an_error_where_it_is_walked_and_empty_where_it_is_listed(root):
+    assert (paths.list_files(f"{root}/no"), paths.usage(f"{root}/no")) == ([], paths.Usage(0, 0))
+    assert (paths.read_bytes(f"{root}/no"), paths.size_of(f"{root}/no"), paths.read_range(f"{root}/no", 0, 9)) == (
+        None,
+        None,
+        None,
+    )
+    with pytest.raises(FileNotFoundError):
+        paths.walk(f"{root}/no")
+
+
+def test_folder_of_more_files_than_one_request_deletes_is_deleted(proxy, root):
+    with proxy.failing(first("503", "POST", "delete", QUICK_TRIES + 1)):
+        files = [f"{root}/in/{number}" for number in range(1_001)] + [f"{root}/inside"]
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda file: paths.write_bytes(file, b""), files))
+        assert paths.usage(f"{root}/in").files == 1_001
+        paths.delete(f"{root}/in")
+    assert (paths.exists(f"{root}/in"), paths.exists(f"{root}/inside")) == (False, True)
+    paths.delete(f"{root}/in")
+    paths.delete(f"{root}/inside")
+    assert not paths.exists(root)
+
+
+def test_file_is_read_in_any_order_and_in_parts(root, monkeypatch):
+    data = bytes(range(256)) * 5_000
+    location = f"{root}/f"
+    paths.write_bytes(location, data)
+    assert len(data) > 1 << 20
+    assert paths.read_range(location, 300, 5) == data[300:305]
+    assert paths.read_range(location, len(data) - 2, 9) == data[-2:]
+    monkeypatch.setattr("ebbtide.storage.arrow.READ_AHEAD", 100_000)
+    with paths.open_stream(location) as stream:
+        assert b"".join(iter(lambda: stream.read(77_777), b"")) == data
+
+
+def test_file_too_large_for_memory_is_put_in_parts_whole(proxy, root, monkeypatch):
+    monkeypatch.setattr("ebbtide.storage.arrow.IN_MEMORY", 1 << 20)
+    data = os.urandom(1 << 20) * 12
+    with proxy.failing(first("503", "PUT", "partNumber=2", QUICK_TRIES + 1)):
+        paths.write_bytes(f"{root}/f", data)
+    assert paths.read_bytes(f"{root}/f") == data
+    assert sum("partNumber=1" in path for _, path in proxy.asked) >= 2, "the whole is put again"
+
+
+def test_large_parquet_file_is_read_by_a_few_requests(proxy, root):
+    location = f"{filled(root)}/large.parquet"
+    proxy.asked.clear()
+    assert columnar.read_parquet(location)["n"].to_pylist() == list(range(400_000))
+    assert len(proxy.asked) <= 4
+
+
+def test_file_that_was_not_closed_is_not_put(root):
+    fs, path = paths.file_system(f"{root}/f")
+    stream = fs.open_output_stream(path)
+    stream.write(OURS)
+    del stream
+    gc.collect()
+    assert not paths.exists(f"{root}/f")
+
+
+def test_file_system_is_of_its_bucket(proxy):
+    one, other = (paths.file_system(f"s3://{bucket}/x")[0] for bucket in (BUCKET, "other"))
+    assert one == paths.file_system(f"s3://{BUCKET}/y")[0]
+    assert one != other
+    assert isinstance(one, pafs.PyFileSystem)

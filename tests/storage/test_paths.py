@@ -1,0 +1,208 @@
+import errno
+import os
+import stat
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ebbtide.errors import ConfigError, DiskError, DiskFullError
+from ebbtide.storage import columnar, paths
+from ebbtide.storage.disk import failures_named
+
+
+@pytest.mark.parametrize(
+    ("location", "base", "want"),
+    [
+        ("s3://bucket/a/../b", Path("/data"), "s3://bucket/a/../b"),
+        ("shop", Path("/data"), "/data/shop"),
+        ("../shop", Path("/data/x"), "/data/shop"),
+        ("/shop", Path("/data"), "/shop"),
+        (".", Path("/data"), "/data"),
+        ("file:///a%20b", Path("/data"), "/a b"),
+    ],
+)
+def test_resolve_makes_a_local_path_absolute(location, base, want):
+    assert paths.resolve(location, base) == want
+
+
+def test_resolve_without_a_base_starts_at_the_working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert paths.resolve("shop") == str(tmp_path / "shop")
+
+
+@pytest.mark.parametrize("location", ["s3://bucket/a", "s3://bucket/a/"])
+def test_join_puts_one_slash_between(location):
+    assert paths.join(location, "b", "c") == "s3://bucket/a/b/c"
+
+
+@pytest.mark.parametrize("uri", [False, True])
+def test_list_files_gives_plain_names_in_order_without_hidden_ones(tmp_path, uri):
+    for name in ("b", "a", "C", "10", "9", ".x", "_y"):
+        (tmp_path / name).touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "inner").touch()
+    assert paths.list_files(tmp_path.as_uri() if uri else str(tmp_path)) == ["10", "9", "C", "a", "b"]
+
+
+def test_absent_location_has_nothing(tmp_path):
+    absent = str(tmp_path / "no")
+    assert (paths.exists(absent), paths.list_files(absent), paths.read_bytes(absent)) == (False, [], None)
+    paths.delete(absent)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["f", "f.gz", "odd name %20 ü"])
+def test_read_bytes_gives_the_file_as_it_is(tmp_path, name):
+    (tmp_path / name).write_bytes(b"\x00no gzip")
+    assert paths.exists(str(tmp_path / name))
+    assert paths.read_bytes(str(tmp_path / name)) == b"\x00no gzip"
+
+
+def test_read_parquet_gives_the_columns_asked_for(tmp_path):
+    location = str(tmp_path / "part=1.parquet")
+    table = pa.table({"id": [1, 2], "n": [None, "x"]})
+    pq.write_table(table, location)
+    assert columnar.read_parquet(location, ["n"]).equals(table.select(["n"]))
+
+
+def test_delete_removes_a_folder_and_nothing_beside_it(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "f").touch()
+    (tmp_path / "ab").mkdir()
+    paths.delete(str(tmp_path / "a"))
+    assert [p.name for p in tmp_path.iterdir()] == ["ab"]
+
+
+@pytest.mark.parametrize("uri", [False, True])
+def test_walk_gives_the_files_of_all_folders_with_their_sizes_without_hidden_ones(tmp_path, uri):
+    location = tmp_path.as_uri() if uri else str(tmp_path)
+    for name in ("b/c.json", "b/a/x", "a.json", "_tmp/x", "b/.git/x", "b/_x"):
+        paths.write_bytes(paths.join(location, name), name.encode())
+    assert [(f.name, f.size) for f in paths.walk(location)] == [("a.json", 6), ("b/a/x", 5), ("b/c.json", 8)]
+    assert [f.name for f in paths.walk(paths.join(location, "b") + "/")] == ["a/x", "c.json"]
+    [only] = paths.walk(paths.join(location, "b/a"))
+    assert only.modified_ms == int((tmp_path / "b/a/x").stat().st_mtime_ns) // 1_000_000
+
+
+def test_size_is_that_of_a_file_and_folders_are_told_from_files(tmp_path):
+    folder, file = str(tmp_path / "f"), str(tmp_path / "f" / "x")
+    paths.write_bytes(file, b"12345")
+    paths.write_bytes(file, b"123")
+    assert (paths.size_of(file), paths.size_of(folder), paths.size_of(file + "y")) == (3, None, None)
+    assert (paths.is_folder(folder), paths.is_folder(file), paths.is_folder(folder + "y")) == (True, False, False)
+    paths.delete(file)
+    assert list((tmp_path / "f").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["in", "../in", "/in", "~", "a:b", "r o'o\"t/{a}[b]*%2e#?$x", "file:///in", "s3://b/in", "s3a://b//in", "gs://b", "hdfs://nn:8020/a@b", "abfss://c@a.dfs/in"],
+)  # fmt: skip
+def test_path_or_bare_uri_of_a_store_is_a_location(location):
+    paths.refuse_unusable("source.path", location)
+
+
+@pytest.mark.parametrize(
+    ("location", "allowed"),
+    [
+        ("", "a path or a URI"),
+        (" ", "a path or a URI"),
+        ("a\x00b", "without control characters"),
+        ("http://host/in", "a local path, or a URI of file://, s3://, s3a://, gs://"),
+        ("FTP://host/in", "a local path, or a URI of"),
+        ("S3://b/in", "a local path, or a URI of"),
+        ("jdbc:/x", "a local path, or a URI of"),
+        ("C:\\in", "a local path, or a URI of"),
+        ("file:/in", "a local path, or a URI of"),
+        ("file://host/in", "file:/// and an absolute path"),
+        ("s3://b/../in", "without '?', '#' and '..'"),
+        ("s3://b/%2e%2e/in", "without '?', '#' and '..'"),
+        ("s3://b/in?region=x", "without '?', '#' and '..'"),
+        ("x" * 256, "names of 255 bytes"),
+        ("s3://k:s@b/in", "a bare URI"),
+    ],
+)
+def test_what_is_no_location_is_refused_with_what_is(location, allowed):
+    with pytest.raises(ConfigError, match=r"source\.path (is not a location|has credentials in it)\. Got: ") as caught:
+        paths.refuse_unusable("source.path", location)
+    assert allowed in str(caught.value)
+
+
+def test_folder_that_is_made_is_private_whatever_the_umask_and_one_that_is_there_stays(tmp_path):
+    (tmp_path / "there").mkdir(mode=0o755)
+    before = os.umask(0)
+    try:
+        paths.make_private(str(tmp_path / "there" / "a" / "b"))
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("there", "there/a", "there/a/b")]
+    assert modes[0] & 0o055
+    assert modes[1:] == [0o700, 0o700]
+    (tmp_path / "there" / "a").chmod(0o770)
+    assert [paths.is_ours(tmp_path / name) for name in ("there/a", "there/a/b")] == [False, True]
+
+
+def test_link_in_a_pipelines_folder_is_refused_and_the_root_may_be_one(tmp_path):
+    elsewhere, root = tmp_path / "elsewhere", tmp_path / "root"
+    (elsewhere / "t").mkdir(parents=True)
+    root.symlink_to(elsewhere)
+    paths.refuse_links(str(root), "t")
+    paths.refuse_links(str(root), "absent")
+    (elsewhere / "t" / "staged").symlink_to(tmp_path)
+    with pytest.raises(ConfigError, match=r"staged' is a symbolic link, which may lead out of the root"):
+        paths.refuse_links(str(root), "t")
+    (elsewhere / "u").symlink_to(tmp_path)
+    with pytest.raises(ConfigError, match=r"/u' is a symbolic link"):
+        paths.refuse_links(str(root), "u")
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "says"),
+    [
+        (errno.ENOSPC, DiskFullError, "The disk of '/data/a' is full. Got: .*No space left.*Make room, then run again"),
+        (errno.EDQUOT, DiskFullError, "The disk of '/data/a' is full. Got: .*quota"),
+        (errno.EIO, DiskError, "The disk failed at '/data/a'. Got: .*Input/output error.*Mend it, then run again"),
+        (errno.EROFS, DiskError, "Read-only file system"),
+        (errno.EFBIG, DiskError, "File too large"),
+    ],
+)
+def test_failure_of_the_disk_is_named_with_the_innermost_file(number, error, says):
+    with pytest.raises(error, match=says) as raised, failures_named("/data"), failures_named("/data/a"):
+        raise OSError(number, os.strerror(number))
+    assert raised.value.errno == number
+    assert type(raised.value) is error
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError(errno.ENOENT, "gone"), PermissionError(errno.EACCES, "no")])
+def test_other_error_of_the_system_goes_on_as_it_is(error):
+    with pytest.raises(OSError, match=r"gone|no") as raised, failures_named("/data"):
+        raise error
+    assert raised.value is error
+
+
+def test_file_that_cannot_be_replaced_stays_and_nothing_is_left_beside_it(tmp_path, monkeypatch):
+    path = tmp_path / "plan.json"
+    paths.replace_bytes(str(path), b"old")
+
+    def fail(_):
+        raise DiskError("no sync")
+
+    monkeypatch.setattr(paths, "sync", fail)
+    with pytest.raises(DiskError, match="no sync"):
+        paths.replace_bytes(str(path), b"new")
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == b"old"
+
+
+def test_unfinished_files_are_deleted_once_nobody_can_write_them(tmp_path):
+    old, new, own = (tmp_path / name for name in (".a.json.1.tmp", ".b.json.2.tmp", ".own"))
+    for path in (old, new, own, tmp_path / "c.tmp"):
+        path.touch()
+    for path in (old, own, tmp_path / "c.tmp"):
+        os.utime(path, (10**9, 10**9))
+    paths.delete_unfinished(str(tmp_path))
+    assert sorted(tmp_path.iterdir()) == [new, own, tmp_path / "c.tmp"]
+    paths.delete_unfinished(str(tmp_path), older_than_s=0)
+    assert sorted(tmp_path.iterdir()) == [own, tmp_path / "c.tmp"]

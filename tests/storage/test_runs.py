@@ -1,0 +1,153 @@
+"""Whole runs and maintenance without a JVM, their tables in a store that speaks S3: as on a local disk, whatever the store does."""
+
+import logging
+from itertools import count
+
+import pytest
+from local_run import HOUR, START, kept_apart, perform
+from victims import KINDS, changes_of, expected, refuse_fed_twice, shown, spec_of, tables, write_source
+
+from ebbtide.delta import checkpoints, key_index, log
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.errors import StoreUnavailableError
+from ebbtide.ledger import lease
+from ebbtide.runtime.plan import Plan
+from ebbtide.storage import bucket, faults, paths
+
+pytestmark = pytest.mark.xdist_group("object_store")
+LATER = START + HOUR
+
+
+@pytest.fixture(scope="module", autouse=True)
+def put_back():
+    with kept_apart():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def no_copies(tmp_path, monkeypatch):
+    monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def on_disk(tmp_path_factory):
+    """The tables of a kind on a local disk after some works, with its spec."""
+    known = {}
+
+    def find(kind, *works):
+        if (kind, works) not in known:
+            folder = tmp_path_factory.mktemp("disk")
+            spec = spec_of(kind, write_source(folder / "in", kind))
+            for work in works:
+                perform(work, spec, str(folder / "root"), LATER, {})
+            known[kind, works] = spec, tables(spec, folder / "root")
+        return known[kind, works]
+
+    return find
+
+
+def stored(spec, root):
+    refuse_fed_twice(Plan.under(root, spec))
+    return tables(spec, root)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_run_makes_the_tables_of_a_local_disk(root, on_disk, kind):
+    spec, want = on_disk(kind, "run")
+    perform("run", spec, root, LATER, {})
+    assert shown(spec, root) == expected(kind, changes_of(kind))
+    assert stored(spec, root) == want
+
+
+def test_maintenance_makes_the_tables_of_a_local_disk(root, on_disk):
+    works = ("run", "cleanup", "compaction", "drop", "refresh")
+    spec, want = on_disk("arrival", *works)
+    for work in works:
+        perform(work, spec, root, LATER, {})
+    assert stored(spec, root) == want
+
+
+@pytest.mark.parametrize("how", ["503", "503 after", "lost"])
+def test_run_goes_on_where_requests_fail_in_between(proxy, root, on_disk, monkeypatch, caplog, how):
+    spec, want = on_disk("arrival", "run")
+    monkeypatch.setattr(faults, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(bucket, "QUICK_RETRIES", {"max_retries": 0})
+    numbers = count()
+    with proxy.failing(lambda method, path: how if next(numbers) % 25 < 2 else None), caplog.at_level(logging.WARNING):
+        perform("run", spec, root, LATER, {})
+    assert stored(spec, root) == want
+    assert sum("tried again in" in said for said in caplog.messages) > 10
+
+
+@pytest.mark.parametrize(("kind", "how"), [("arrival", "503"), ("sequence", "503 after")])
+def test_run_whose_store_goes_away_is_finished_by_the_next(proxy, root, on_disk, monkeypatch, kind, how):
+    spec, want = on_disk(kind, "run")
+    monkeypatch.setattr(faults, "BUDGET_S", 0.0)
+    monkeypatch.setattr(bucket, "QUICK_RETRIES", {"max_retries": 0})
+    n_failed = 0
+    for n_answered in count(7, 23):
+        numbers = count()
+
+        def fault(method, path, numbers=numbers, n_answered=n_answered):
+            return how if next(numbers) >= n_answered else None
+
+        with proxy.failing(fault):
+            try:
+                perform("run", spec, root, LATER, {})
+                break
+            except StoreUnavailableError:
+                n_failed += 1
+    assert n_failed > 5
+    assert stored(spec, root) == want
+
+
+def test_lease_whose_answer_was_lost_is_no_hindrance(proxy, root, on_disk, monkeypatch):
+    spec, want = on_disk("sequence", "run")
+    monkeypatch.setattr(faults, "BUDGET_S", 0.0)
+    monkeypatch.setattr(bucket, "QUICK_RETRIES", {"max_retries": 0})
+    turn = f"{1:020d}.json"
+    with (
+        proxy.failing(
+            lambda method, path: "503 after" if method == "PUT" and path.endswith(f"ledger/_delta_log/{turn}") else None
+        ),
+        pytest.raises(StoreUnavailableError),
+    ):
+        perform("run", spec, root, LATER, {})
+    assert log.last_step(f"{root}/sequence/state") == 0
+    perform("run", spec, root, LATER, {})
+    assert stored(spec, root) == want
+
+
+def test_checkpoints_of_logs_are_written_and_old_commits_deleted(proxy, root, on_disk, monkeypatch):
+    spec, want = on_disk("sequence", "run")
+    monkeypatch.setattr(checkpoints, "INTERVAL", 2)
+    perform("run", spec, root, LATER, {})
+    assert stored(spec, root) == want
+    state, ledger = f"{root}/sequence/state", f"{root}/sequence/ledger"
+    names = paths.list_files(f"{state}/_delta_log")
+    assert any(name.endswith(".checkpoint.parquet") for name in names)
+    *_, last = log.versions(ledger)
+    whole = Snapshot.read(ledger)
+    checkpoints.trim_log(ledger, commits_kept=1)
+    assert log.versions(ledger) == [last]
+    assert Snapshot.read(ledger) == whole
+    checkpoints.trim_log(state)
+    with lease.Lease(ledger, "sequence", 60) as held:
+        assert held.facts.epoch == 2
+
+
+def test_source_is_read_from_the_store(root, on_disk):
+    spec, want = on_disk("sequence", "run")
+    lines = write_lines(spec, root)
+    elsewhere = spec_of("sequence", lines)
+    perform("run", elsewhere, root, LATER, {})
+    assert shown(elsewhere, root) == expected("sequence", changes_of("sequence"))
+    assert stored(elsewhere, root)["sink"] == want["sink"]
+
+
+def write_lines(spec, root):
+    """Copy a source into the store; return its location."""
+    folder = f"{root}/in"
+    for name in paths.list_files(spec.source.path):
+        paths.write_bytes(f"{folder}/{name}", paths.read_bytes(f"{spec.source.path}/{name}"))
+    return folder

@@ -1,0 +1,251 @@
+"""A step is committed on a state that no other run, and nobody else, has changed; files that are only joined are let through."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from disk import DiskPipeline
+from ebbtide.tables.state.change_set import StepChanges
+from ebbtide.tables.state.layout import DOMAIN, may_hold_expired, newest_step, rows_of
+from ebbtide.tables.state.others import change_of_others
+from ebbtide.tables.state.table import StateWork
+from support import change, plain
+
+from ebbtide.delta import joining, key_index, log
+from ebbtide.delta.commit import LocalPuts, commit
+from ebbtide.delta.restoring import restoring
+from ebbtide.delta.snapshot import DataFile, Snapshot
+from ebbtide.delta.table import commit_after, replacing
+from ebbtide.errors import (
+    DamagedFileError,
+    DeltaLogError,
+    FilesMovedError,
+    LeaseLostError,
+    StoredFormatError,
+    TableMismatchError,
+)
+from ebbtide.ledger.facts import STATE_FORMAT
+from ebbtide.model.decision import Append
+from ebbtide.model.entries import INSERT, Step
+from ebbtide.model.ttl import StateTtlConfig
+from ebbtide.operators.expiry import ExpiryRules
+
+OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
+
+
+@pytest.fixture
+def disk(tmp_path, monkeypatch):
+    monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setattr(joining, "WIDTH", 100)
+    made = DiskPipeline(OF, tmp_path)
+    for number in (1, 2):
+        made.step([change("+U", id=number, n=number, at=number)], now_ms=0)
+    return made
+
+
+def newest(disk):
+    return Snapshot.read(disk.plan.state.path)
+
+
+def foreign(disk, actions, operation):
+    """Commit to the state what is no step."""
+    return commit_after(LocalPuts(), newest(disk), actions, {"operation": operation})
+
+
+def joined(disk):
+    """Add each file again and remove it, as OPTIMIZE does: no row changes."""
+    files = newest(disk).files.values()
+    table = Path(disk.plan.state.path)
+    adds = []
+    for file in files:
+        copy = f"joined-{file.path}"
+        shutil.copy(table / file.path, table / copy)
+        adds.append({"add": {**file.add, "path": copy, "dataChange": False}})
+    return foreign(disk, replacing(files, adds, data_change=False), "OPTIMIZE")
+
+
+def deleted(disk):
+    [file, *_] = newest(disk).files.values()
+    return foreign(disk, [file.removed(0, data_change=True)], "DELETE")
+
+
+def next_step(disk, actions=()):
+    """Commit one more step on the version that the pipeline has read."""
+    facts = disk.head.facts.model_copy(update={"step": disk.head.facts.step + 1})
+    return disk.plan.state.perform(Append(tuple(actions)), StateWork(facts, disk.snapshot))
+
+
+def test_step_follows_a_commit_that_only_joins_files(disk):
+    joined(disk)
+    made = next_step(disk)
+    assert made.version == newest(disk).version
+    assert newest_step(disk.plan.state.path) == disk.plan.state.last()
+    assert newest_step(disk.plan.state.path)[0] == made.version
+
+
+def test_facts_outlive_their_commit_with_the_version_that_they_are_of(disk):
+    made = next_step(disk)
+    kept = json.loads(newest(disk).domains[DOMAIN])
+    assert kept["version"] == made.version
+    assert kept["facts"]["step"] == disk.head.facts.step + 1
+
+
+def test_step_is_refused_where_another_client_has_changed_entries(disk):
+    deleted(disk)
+    with pytest.raises(TableMismatchError, match="version 3, DELETE"):
+        next_step(disk)
+
+
+def test_step_is_refused_behind_one_of_another_run(disk):
+    theirs = disk.head.facts.model_copy(update={"step": 7, "pipeline": "theirs"})
+    commit(LocalPuts(), disk.plan.state.path, 3, [], {"operation": "WRITE", "userMetadata": theirs.to_json()})
+    with pytest.raises(LeaseLostError, match="was committed by another run"):
+        next_step(disk)
+
+
+def test_step_that_was_committed_before_is_another_runs(disk):
+    next_step(disk)
+    disk.snapshot = newest(disk)
+    with pytest.raises(LeaseLostError):
+        next_step(disk)
+
+
+def test_files_that_were_joined_are_not_replaced_any_more(disk):
+    [file, *_] = newest(disk).files.values()
+    joined(disk)
+    with pytest.raises(FilesMovedError, match="was taken away"):
+        next_step(disk, [file.removed(0, data_change=False)])
+
+
+def test_change_of_others_is_named_until_the_same_rows_are_back(disk):
+    def since():
+        return change_of_others(disk.snapshot.version, newest(disk))
+
+    start = disk.snapshot.version
+    assert since() == ("", [start])
+    joined(disk)
+    assert since() == ("", [start, start + 1])
+    deleted(disk)
+    assert since() == ("version 4, DELETE", [start, start + 1])
+    foreign(disk, [], "SET TBLPROPERTIES")
+    assert since() == ("version 4, DELETE", [start, start + 1]), "what came later says nothing of rows"
+    table = disk.plan.state.path
+    now = newest(disk)
+    before = Snapshot.read(table, start + 1)
+    back = [{"add": {**file.add, "dataChange": True}} for id_, file in before.files.items() if id_ not in now.files]
+    foreign(disk, back, "RESTORE")
+    assert since() == ("", [start, start + 1, start + 4])
+
+
+def test_rows_of_a_file_with_another_footer_are_not_used(disk):
+    [add] = log.adds(disk.plan.state.path, disk.snapshot.version)
+    other = DataFile({**add, "tags": {log.FOOTER: "00000000"}})
+    with pytest.raises(DamagedFileError, match="another footer"):
+        rows_of(disk.plan.state.path, [other], "row", disk.plan.operator.schema)
+
+
+def test_changes_of_a_step_are_not_read_from_another_file_in_the_place_of_its_own(disk):
+    state = disk.plan.state
+    [add] = log.adds(state.path, disk.snapshot.version)
+    changes = StepChanges(state.path, disk.snapshot.version, disk.plan.operator)
+    columns = pa.schema([("id", pa.int64()), ("n", pa.int32())])
+    assert changes.rows(columns).to_pylist() == [{"_change": INSERT, "id": 2, "n": 2}]
+    location = Path(state.path, add["path"])
+    rows = pq.read_table(location)
+    pq.write_table(rows.set_column(rows.column_names.index("n"), "n", pa.array([3], pa.int32())), location)
+    with pytest.raises(DamagedFileError, match="another footer"):
+        changes.rows(columns)
+
+
+@pytest.mark.parametrize(("entry", "n_rows"), [("row", 2), ("file", 0), ("acknowledged", 0)])
+def test_rows_of_a_kind_are_found_by_statistics_and_without(disk, entry, n_rows):
+    files = list(newest(disk).files.values())
+    bare = [DataFile({**file.add, "stats": None}) for file in files]
+    columns = disk.plan.operator.schema
+    found = [len(rows_of(disk.plan.state.path, some, entry, columns)) for some in (files, bare)]
+    assert found == [n_rows, n_rows]
+
+
+STATS = {"numRecords": 3, "minValues": {"_stamp_ms": 100}, "nullCount": {"_stamp_ms": 0}}
+
+
+@pytest.mark.parametrize(
+    ("stats", "now_ms", "may"),
+    [
+        (STATS, 149, False),
+        (STATS, 150, True),
+        ({"numRecords": 3, "nullCount": {"_stamp_ms": 3}}, 150, False),
+        ({"numRecords": 3, "nullCount": {"_stamp_ms": 2}}, 150, True),
+        ({"numRecords": 3}, 150, True),
+        ({"nullCount": {"_stamp_ms": 3}}, 150, True),
+        ({}, 150, True),
+    ],
+    ids=["alive", "expired", "no stamp", "a stamp", "rows alone", "nulls alone", "nothing"],
+)
+def test_file_may_hold_what_has_expired_unless_it_is_known_that_it_does_not(stats, now_ms, may):
+    rules = ExpiryRules({None: StateTtlConfig(ttl="50ms")})
+    file = DataFile({"path": "x", "stats": json.dumps(stats)})
+    assert may_hold_expired(file, rules, Step(1, now_ms)) is may
+
+
+@pytest.mark.parametrize(("now_ms", "may"), [(149, False), (150, True), (300, True)])
+def test_any_time_to_live_that_has_passed_makes_a_file_due(now_ms, may):
+    file = DataFile({"path": "x", "stats": json.dumps(STATS)})
+    for names in ([None, "short"], ["short", None], ["a", "short", "b"]):
+        ttls = {name: StateTtlConfig(ttl="50ms" if name == "short" else "200ms") for name in names}
+        assert may_hold_expired(file, ExpiryRules(ttls, state_column="_state"), Step(1, now_ms)) is may, names
+
+
+def test_version_that_is_not_there_is_not_mistaken_for_the_newest(disk):
+    with pytest.raises(DeltaLogError, match="Version 9 of the state table"):
+        disk.plan.state.snapshot(9)
+    assert disk.plan.state.snapshot(1).version == 1
+
+
+def test_facts_of_another_format_are_refused_and_end_what_is_told_of_steps(disk):
+    state = disk.plan.state
+    facts = json.loads(disk.head.facts.to_json())
+    clock = {"now_ms": 0, "state_version": 2}
+    older = {"ebbtide": 1, "pipeline": "t", "incarnation": "i", "epoch": 0, "code": "0", "step": 3, **clock}
+    commit(LocalPuts(), state.path, 3, [], {"operation": "WRITE", "userMetadata": json.dumps(older)})
+    with pytest.raises(StoredFormatError, match="Got: format 1"):
+        state.last()
+    assert state.last(older=True)[1].step == 3
+    assert list(state.steps()) == []
+    newer = {**facts, log.FACTS: STATE_FORMAT + 1}
+    commit(LocalPuts(), state.path, 4, [], {"operation": "WRITE", "userMetadata": json.dumps(newer)})
+    with pytest.raises(StoredFormatError):
+        newest_step(state.path)
+
+
+def test_fact_that_is_not_known_is_refused_whoever_takes_a_single_one(disk):
+    unknown = {**json.loads(disk.head.facts.to_json()), "of_a_later_release": 1}
+    commit(LocalPuts(), disk.plan.state.path, 3, [], {"operation": "WRITE", "userMetadata": json.dumps(unknown)})
+    with pytest.raises(StoredFormatError, match="of_a_later_release"):
+        newest_step(disk.plan.state.path)
+
+
+def test_facts_that_stand_in_the_properties_alone_are_read_and_refused_where_they_are_newer(disk):
+    table = disk.plan.state.path
+    version, facts = newest_step(table)
+    kept = json.loads(newest(disk).domains[DOMAIN])
+    DeltaTable(table).create_checkpoint()
+    for known in log.versions(table):
+        Path(log.commit_file(table, known)).unlink()
+    assert newest_step(table) == (version, facts)
+    kept["facts"][log.FACTS] = STATE_FORMAT + 1
+    foreign(disk, [{"domainMetadata": {"domain": DOMAIN, "configuration": json.dumps(kept), "removed": False}}], "SET")
+    with pytest.raises(StoredFormatError):
+        newest_step(table)
+
+
+def test_restored_state_has_its_rows_again(disk):
+    before = disk.snapshot
+    deleted(disk)
+    foreign(disk, restoring(newest(disk), before.version), "RESTORE")
+    assert newest(disk).files.keys() == before.files.keys()
+    assert change_of_others(before.version, newest(disk))[0] == ""

@@ -1,0 +1,138 @@
+"""All entries are gone over once, by their newest versions, whatever the parts; rows that were deleted stay so."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from disk import DiskPipeline
+from ebbtide.tables.state.rewriting import BASE, Census, Deletion, Part, StoredEntries, WithoutRows, merged
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap64
+from support import change, plain
+
+from ebbtide.delta import joining, key_index, vectors
+from ebbtide.delta.commit import LocalPuts
+from ebbtide.delta.key_index import KeyIndex
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import commit_after, read_file
+from ebbtide.tables.state import rewriting
+
+OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
+
+
+@pytest.fixture
+def state(tmp_path, monkeypatch):
+    """Entries 0 to 5, of which 0 to 2 have a second version, in two files."""
+    monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setattr(joining, "WIDTH", 100)
+    disk = DiskPipeline(OF, tmp_path)
+    disk.step([change("+U", id=id_, n=1, at=1) for id_ in range(6)], now_ms=0)
+    disk.step([change("+U", id=id_, n=2, at=2) for id_ in range(3)], now_ms=0)
+    return disk.plan.state
+
+
+def entries_of(state):
+    stored = state.stored(Snapshot.read(state.path))
+    return StoredEntries(stored, operator=lambda: state.operator)
+
+
+def without_row(state, id_, n):
+    """Take one version of an entry out by a vector."""
+    found = Snapshot.read(state.path)
+    for file in found.files.values():
+        rows = read_file(state.path, file, state.schema, live=False).to_pylist()
+        at = [number for number, row in enumerate(rows) if (row["id"], row["n"]) == (id_, n)]
+        if at:
+            [vector] = vectors.write(state.path, [BitMap64(at)])
+            actions = [file.removed(0, data_change=True), file.with_vector(vector, data_change=True)]
+            commit_after(LocalPuts(), found, actions, {"operation": "DELETE"})
+            return
+    raise LookupError(id_)
+
+
+def newest(state, of=1):
+    entries = entries_of(state)
+    rows = [row for number in range(of) for row in entries.newest(Part(number, of)).to_pylist()]
+    return sorted((row["id"], row["n"]) for row in rows)
+
+
+@given(st.lists(st.integers(0, 2**64 - 1)), st.integers(1, 7))
+def test_each_row_is_in_one_part(hashes, n_parts):
+    ordered = np.array(sorted([*hashes, 0, 2**64 - 1]), np.uint64)
+    index = KeyIndex(ordered, np.arange(len(ordered)), pa.table({}))
+    slices = [Part(number, n_parts).rows_of(index) for number in range(n_parts)]
+    numbers = [number for each in slices for number in range(each.start, each.stop)]
+    assert numbers == list(range(len(ordered)))
+
+
+@pytest.mark.parametrize("n_parts", [1, 2, 5])
+def test_newest_version_of_each_entry_counts(state, n_parts):
+    assert newest(state, n_parts) == [(0, 2), (1, 2), (2, 2), (3, 1), (4, 1), (5, 1)]
+
+
+def test_version_that_a_vector_deletes_does_not_count(state):
+    without_row(state, 0, 2)
+    without_row(state, 5, 1)
+    assert newest(state) == [(0, 1), (1, 2), (2, 2), (3, 1), (4, 1)]
+
+
+@pytest.mark.parametrize("n_parts", [1, 3])
+@pytest.mark.parametrize("has_vector", [False, True])
+def test_entries_that_go_lose_all_their_versions_and_no_others(state, n_parts, has_vector):
+    if has_vector:
+        without_row(state, 3, 1)
+    entries = entries_of(state)
+
+    def is_doomed(newest, operator):
+        return np.isin(newest["id"].to_numpy(), [1, 3, 4])
+
+    found = [Deletion(entries, is_doomed)(Part(number, n_parts)) for number in range(n_parts)]
+    losses = merged(found)
+    left = []
+    for number, file in enumerate(entries.state.files):
+        loss = (file, losses.get(number, BitMap64()).serialize())
+        for action in WithoutRows(entries.state, state.schema, state.bounded)(loss):
+            assert action["add"]["dataChange"]
+            rows = read_file(state.path, type(file)(action["add"]), state.schema).to_pylist()
+            left += [(row["id"], row["n"]) for row in rows if row["_entry"] == "row"]
+    assert sorted(left) == [(0, 1), (0, 2), (2, 1), (2, 2), (5, 1)]
+
+
+def test_losses_of_a_file_are_put_together_over_all_parts():
+    parts = [[(0, BitMap64([1]).serialize()), (1, BitMap64([7]).serialize())], [(0, BitMap64([2]).serialize())]]
+    assert merged(parts) == {0: BitMap64([1, 2]), 1: BitMap64([7])}
+
+
+def test_census_counts_entries_that_are_not_dropped(state):
+    assert Census(entries_of(state))(Part(0, 1)) == (6, 0)
+
+
+def test_census_leaves_out_what_a_tick_has_dropped_and_tells_the_oldest_that_is_left(tmp_path, monkeypatch):
+    monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setattr(joining, "WIDTH", 100)
+    of = plain("id BIGINT NOT NULL, n INT", ttl="10ms", materializer={"on_expire": "delete"})
+    disk = DiskPipeline(of, tmp_path)
+    for now_ms in (1, 5, 9):
+        disk.step([change("+I", id=now_ms, n=1)], now_ms=now_ms)
+    assert Census(entries_of(disk.plan.state))(Part(0, 1)) == (3, 1)
+    disk.tick(now_ms=11)
+    assert Census(entries_of(disk.plan.state))(Part(0, 1)) == (2, 5)
+
+
+@pytest.mark.parametrize(("size", "n_parts"), [(0, 1), (10, 1), (11, 2), (20, 2), (21, 3)])
+def test_parts_are_as_many_as_the_bytes_need(monkeypatch, size, n_parts):
+    monkeypatch.setattr(rewriting, "PART_BYTES", 10)
+    monkeypatch.setattr(StoredEntries, "n_bytes", size)
+    parts = StoredEntries(None, None).parts()
+    assert parts == [Part(number, n_parts) for number in range(n_parts)]
+
+
+def test_only_a_fold_of_the_whole_state_is_noted_as_one(state, monkeypatch):
+    from ebbtide.runtime.fold import KeepEntries
+
+    entries = entries_of(state)
+    for is_whole in (False, True):
+        keep = KeepEntries(is_whole)
+        fold = rewriting.Rewrite(entries, entries.state, state.schema, state.bounded, keep, is_whole, data_change=False)
+        [action] = fold(Part(0, 1))
+        assert (BASE.items() <= action["add"]["tags"].items()) is is_whole

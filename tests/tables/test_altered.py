@@ -1,0 +1,235 @@
+"""Tables that another client alters between any two of our puts: written as they are then, or refused by the feature's name."""
+
+import json
+import random
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pytest
+from altering import REFUSED, altered
+from deltalake import DeltaTable, QueryBuilder
+from made_facts import made_facts as facts
+
+from ebbtide.delta import joining, log
+from ebbtide.delta.commit import LocalPuts, Transaction, commit
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import add_file, create, read_rows
+from ebbtide.errors import DeltaFeatureError
+from ebbtide.ledger import puts as ledger_puts
+from ebbtide.model.decision import Restore
+from ebbtide.tables.old_rows import Upsert
+from ebbtide.tables.stage import commit_and_join, commit_stage, restore_stage
+from ebbtide.tables.upsert import Upserter
+
+COLUMNS = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.string())])
+HARMLESS = {
+    "": {"delta.logRetentionDuration": "interval 3 days"},
+    "changeDataFeed": {"delta.enableChangeDataFeed": "true"},
+    "domainMetadata": {},  # a feature that nothing uses
+    "checkConstraints": {},
+}
+
+
+@dataclass
+class AlteringPuts(LocalPuts):
+    """Puts that another client is ahead of: what waits is done right before the next one."""
+
+    waiting: list = field(default_factory=list)
+
+    def put_if_absent(self, location, data):
+        while self.waiting:
+            self.waiting.pop()()
+        return super().put_if_absent(location, data)
+
+
+@pytest.fixture
+def puts(monkeypatch):
+    altering = AlteringPuts()
+    monkeypatch.setattr(ledger_puts, "LOCAL", altering)
+    return altering
+
+
+def rows(*ids):
+    return pa.table({"id": list(ids), "v": [f"v{id_}" for id_ in ids]}, COLUMNS)
+
+
+class Appended:
+    """A changelog or a quarantine: files are appended and joined."""
+
+    def __init__(self, path, puts):
+        self.path = path
+
+    def write(self, step, ids):
+        def actions_of(found):
+            return [add_file(self.path, f"{step}-{found.version}.parquet", rows(*ids), bounded=["id"])]
+
+        commit_and_join(self.path, COLUMNS, actions_of, ["id"], facts(step), "changelog")
+
+
+class Upserted:
+    """A sink: rows replace those of their keys, and files are joined."""
+
+    def __init__(self, path, puts):
+        self.upserter = Upserter(path, COLUMNS, ["id"], puts)
+
+    def write(self, step, ids):
+        new = rows(*ids)
+        self.upserter.apply(Upsert(new.select(["id"]), new), Transaction("app", step, {"operation": "MERGE"}))
+        self.upserter.fold()
+
+
+class Staged:
+    """Whatever else is a stage of a step, such as TRUNCATE or RESTORE."""
+
+    def __init__(self, path, puts):
+        self.path = path
+
+    def write(self, step, ids):
+        def actions_of(found):
+            return [add_file(self.path, f"{step}-{found.version}.parquet", rows(*ids), bounded=["id"])]
+
+        commit_stage(self.path, actions_of, facts(step), "sink", "RESTORE")
+
+
+WRITERS = [Appended, Upserted, Staged]
+
+
+def made(tmp_path):
+    path = str(tmp_path / "t")
+    properties = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"}
+    create(LocalPuts(), path, COLUMNS, properties, name="t", info={})
+    return path
+
+
+def commits_after_refused(path):
+    """The operations of commits behind the one that switched on what is refused."""
+    operations = [log.commit_info(log.actions(path, version)).get("operation") for version in log.versions(path)]
+    return operations[operations.index("ALTER") + 1 :]
+
+
+@pytest.mark.parametrize("feature", REFUSED)
+@pytest.mark.parametrize("of", WRITERS)
+def test_table_with_a_feature_that_is_not_written_gets_no_commit(tmp_path, puts, of, feature):
+    path = made(tmp_path)
+    writer = of(path, puts)
+    writer.write(1, [1])
+    altered(path, feature, REFUSED[feature])
+    with pytest.raises(DeltaFeatureError, match=feature):
+        writer.write(2, [2])
+    assert commits_after_refused(path) == []
+
+
+@pytest.mark.parametrize("feature", REFUSED)
+@pytest.mark.parametrize("of", WRITERS)
+def test_feature_that_came_with_a_lost_race_is_refused_too(tmp_path, puts, of, feature):
+    path = made(tmp_path)
+    writer = of(path, puts)
+    writer.write(1, [1])
+    puts.waiting = [lambda: altered(path, feature, REFUSED[feature])]
+    with pytest.raises(DeltaFeatureError, match=feature):
+        writer.write(2, [2])
+    assert commits_after_refused(path) == []
+
+
+def test_rule_for_a_nested_field_is_refused(tmp_path, puts):
+    path = made(tmp_path)
+    found = Snapshot.read(path)
+    schema = json.loads(found.metadata["schemaString"])
+    inner = {"name": "x", "type": "long", "nullable": True, "metadata": {"delta.invariants": "x > 0"}}
+    listed = {"type": "array", "elementType": {"type": "struct", "fields": [inner]}, "containsNull": True}
+    schema["fields"].append({"name": "n", "type": listed, "nullable": True, "metadata": {}})
+    metadata = {**found.metadata, "schemaString": json.dumps(schema)}
+    commit(LocalPuts(), path, 1, [{"metaData": metadata}], {"operation": "ALTER"})
+    with pytest.raises(DeltaFeatureError, match="invariants"):
+        Staged(path, puts).write(1, [1])
+
+
+def test_table_that_takes_no_deletes_is_appended_to_and_joined(tmp_path, puts, monkeypatch):
+    monkeypatch.setattr(joining, "WIDTH", 2)
+    path = made(tmp_path)
+    altered(path, "", {"delta.appendOnly": "true"})
+    writer = Appended(path, puts)
+    for step in (1, 2):
+        writer.write(step, [step])
+    assert len(Snapshot.read(path).files) == 1
+    with pytest.raises(DeltaFeatureError, match="appendOnly"):
+        commit_stage(path, _all_removed, facts(3), "changelog")
+
+
+def test_restore_of_a_version_with_a_rule_for_writers_is_refused(tmp_path, puts):
+    path = made(tmp_path)
+    altered(path, "", {"delta.constraints.c": "id < 3"})
+    found = Snapshot.read(path)
+    without = {**found.metadata, "configuration": {}}
+    commit(LocalPuts(), path, 2, [{"metaData": without}], {"operation": "DROP CONSTRAINT"})
+    with pytest.raises(DeltaFeatureError, match="checkConstraints"):
+        restore_stage(path, Restore(1, changes_rows=True), facts(1), "sink")
+    restore_stage(path, Restore(0, changes_rows=True), facts(1), "sink")
+    assert log.versions(path)[-1] == 3
+
+
+def _all_removed(found):
+    return [file.removed(0, data_change=True) for file in found.files.values()]
+
+
+def test_fold_that_lost_to_an_altered_table_is_given_up(tmp_path, puts):
+    path = made(tmp_path)
+    writer = Upserted(path, puts)
+    for step in (1, 2):
+        writer.write(step, [step])
+    puts.waiting = [lambda: altered(path, "", {"delta.dataSkippingStatsColumns": "id"})]
+    writer.upserter.fold(everything=True)
+    assert commits_after_refused(path) == []
+    writer.upserter.fold(everything=True)
+    assert commits_after_refused(path) == ["OPTIMIZE"], "the next one finds the table as it is"
+
+
+def walk(tmp_path, puts, monkeypatch, seed):
+    """Write steps while another client alters the table before or between the puts, at last so that it must be refused."""
+    chance = random.Random(seed)
+    monkeypatch.setattr(joining, "WIDTH", 2)
+    path = made(tmp_path)
+    writer = chance.choice(WRITERS)(path, puts)
+    versions = []
+
+    def alter_soon(feature, properties):
+        def alter():
+            altered(path, feature, properties)
+            versions.append(log.versions(path)[-1])
+
+        is_race = chance.random() < 0.5
+        puts.waiting = [alter] if is_race else []
+        if not is_race:
+            alter()
+
+    n_steps = chance.randrange(1, 9)
+    for step in range(1, n_steps):
+        if chance.random() < 0.7:
+            alter_soon(*chance.choice(list(HARMLESS.items())))
+        writer.write(step, [step])
+        assert ids(path) == list(range(1, step + 1))
+    feature, properties = chance.choice(list(REFUSED.items()))
+    alter_soon(feature, properties)
+    with pytest.raises(DeltaFeatureError, match=feature):
+        writer.write(n_steps, [n_steps])
+    assert log.versions(path)[-1] == versions[-1], "nothing was committed behind it"
+
+
+def ids(path):
+    """The ids that both we and delta-rs read."""
+    ours = read_rows(Snapshot.read(path), COLUMNS)["id"].to_pylist()
+    query = QueryBuilder().register("t", DeltaTable(path)).execute("SELECT id FROM t")
+    theirs = pa.table(query.read_all())["id"].to_pylist()
+    assert sorted(ours) == sorted(theirs)
+    return sorted(ours)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_altered_table_is_written_right_or_refused(tmp_path, puts, monkeypatch, seed):
+    walk(tmp_path, puts, monkeypatch, seed)
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("seed", range(4, 100))
+def test_altered_table_is_written_right_or_refused_in_many_walks(tmp_path, puts, monkeypatch, seed):
+    walk(tmp_path, puts, monkeypatch, seed)

@@ -1,0 +1,349 @@
+"""The Delta sink without Spark: made with its reserved columns, changed once a step, put back and emptied with its history."""
+
+import json
+from dataclasses import fields, replace
+
+import pyarrow as pa
+import pytest
+from local_run import SPARK
+from made_facts import made_facts as facts
+from made_facts import stands_above
+
+from ebbtide.delta import joining, key_index, log
+from ebbtide.delta.commit import LocalPuts, commit, transaction_mark
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import commit_after, read_rows
+from ebbtide.errors import DeltaFeatureError, LeaseLostError, MigrationError
+from ebbtide.model.decision import Restore
+from ebbtide.model.schema_change import SchemaChange
+from ebbtide.tables import stage
+from ebbtide.tables.by_spark import MergeSink
+from ebbtide.tables.changelog import ChangelogTable
+from ebbtide.tables.delta_sink import RowFiles, SinkTable
+
+COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int32()), ("seq", pa.int64())])
+PUTS = LocalPuts()
+
+
+class Changes:
+    """A change set: of each key what is to be done, and its row."""
+
+    def __init__(self, **rows):
+        self.by_key = rows
+
+    def rows(self, columns):
+        found = []
+        for number, (key, (kind, n)) in enumerate(self.by_key.items()):
+            id_ = int(key[1:])
+            row = {"_change": kind, "id": id_, "n": n, "seq": n, "_changed_by": order(n, 0, number)}
+            found.append(row | {"_sequence": {"seq": n, "op": 1}})
+        schema = pa.schema([("_change", pa.string()), *columns])
+        return pa.Table.from_pylist(found, schema)
+
+
+def order(step, part, position):
+    return {"step": step, "part": part, "position": position}
+
+
+@pytest.fixture(autouse=True)
+def own_copies(monkeypatch, tmp_path):
+    monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setattr(joining, "WIDTH", 2)
+
+
+def sink_of(tmp_path, sequence=("seq",), **more):
+    sink = SinkTable(str(tmp_path / "sink"), COLUMNS, ("id",), sequence, **more)
+    sink.create(SPARK)
+    return sink
+
+
+@pytest.fixture
+def sink(tmp_path):
+    return sink_of(tmp_path)
+
+
+def apply(sink, step, *, only_inserts=False, floor=None, **rows):
+    sink.apply(SPARK, Changes(**rows), facts(step, raises=floor), only_inserts=only_inserts)
+
+
+def shown(sink):
+    rows = read_rows(Snapshot.read(sink.path), sink.columns).to_pylist()
+    assert len({row["id"] for row in rows}) == len(rows)
+    return {row["id"]: row["n"] for row in rows}
+
+
+def newest(sink):
+    return log.actions(sink.path, sink.version())
+
+
+def test_table_is_made_once_with_the_reserved_columns_and_the_change_feed(tmp_path):
+    sink = sink_of(tmp_path, properties={})
+    made = Snapshot.read(sink.path)
+    fields = {field["name"]: field["nullable"] for field in json.loads(made.metadata["schemaString"])["fields"]}
+    assert fields == {"id": False, "n": True, "seq": True, "_sequence": True, "_changed_by": True}
+    assert made.configuration["delta.enableChangeDataFeed"] == "true"
+    assert made.configuration["delta.enableDeletionVectors"] == "true"
+    assert made.metadata["name"] == "sink"
+    sink.create(SPARK)
+    assert sink.version() == 0
+    rewriting = sink_of(tmp_path / "other", how="rewrite")
+    assert Snapshot.read(rewriting.path).configuration["delta.enableDeletionVectors"] == "false"
+
+
+def test_step_inserts_updates_and_deletes_and_is_marked_with_its_number(sink):
+    assert sink.last_step() == 0
+    apply(sink, 1, k1=("I", 1), k2=("I", 2))
+    apply(sink, 2, k1=("U", 3), k2=("D", 2), k7=("D", 7))
+    assert shown(sink) == {1: 3}
+    assert sink.last_step() == SinkTable(sink.path, COLUMNS, ("id",), ("seq",)).last_step() == 2
+    assert Snapshot.read(sink.path).transactions == {"t/sink": 2}
+    assert log.facts_in(newest(sink))["step"] == 2
+    version = sink.version()
+    apply(sink, 2, k1=("D", 9))
+    assert (shown(sink), sink.version()) == ({1: 3}, version), "a step is applied once"
+    with pytest.raises(LeaseLostError):
+        apply(sink, 1, k1=("D", 9))
+
+
+@pytest.mark.parametrize(
+    ("sequence", "floor", "left"),
+    [
+        (("seq",), (5,), {5, 9, 10}),
+        ((), (5, 0, 0), {5, 9, 10}),
+        ((), (5, 0, 5), {9, 10}),
+        ((), (5, 1, 0), {9, 10}),
+        ((), (4, 9, 9), {5, 9, 10}),
+    ],
+)
+def test_rows_below_a_truncate_go_with_the_step_that_met_it(tmp_path, sequence, floor, left):
+    sink = sink_of(tmp_path, sequence)
+    apply(sink, 1, **{f"k{n}": ("I", n) for n in (1, 4, 5, 9)})
+    sink.apply(SPARK, Changes(), stands_above(2, floor), only_inserts=False)
+    assert shown(sink).keys() == {1, 4, 5, 9}, "an old floor has done its work"
+    apply(sink, 3, floor=floor, k10=("I", 10))
+    assert shown(sink).keys() == left
+
+
+def test_sink_goes_back_to_a_version_and_keeps_its_history(sink):
+    apply(sink, 1, k1=("I", 1))
+    first = sink.version()
+    apply(sink, 2, k1=("U", 2), k2=("I", 2))
+    back = facts(3, "rewind")
+    sink.restore(SPARK, Restore(first, changes_rows=True), back)
+    assert shown(sink) == {1: 1}
+    assert log.commit_info(newest(sink))["operation"] == "RESTORE"
+    assert all(action["add"]["dataChange"] for action in newest(sink) if "add" in action)
+    assert Snapshot.read(sink.path).transactions == {"t/sink": 3}
+    version = sink.version()
+    sink.restore(SPARK, Restore(first, changes_rows=True), back)
+    assert sink.version() == version
+    assert read_rows(Snapshot.read(sink.path, first + 1), sink.columns).num_rows == 2
+
+
+def test_sink_that_a_migration_is_undone_of_changes_no_row(sink):
+    apply(sink, 1, k1=("I", 1))
+    first = sink.version()
+    apply(sink, 2, k1=("U", 2))
+    sink.restore(SPARK, Restore(first, changes_rows=False), facts(3, "migration"))
+    changes = [action["add"]["dataChange"] for action in newest(sink) if "add" in action]
+    assert changes == [False]
+
+
+def test_emptied_sink_has_the_spec_s_columns_and_its_history(sink):
+    apply(sink, 1, k1=("I", 1))
+    other = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.string())]))
+    other.empty(SPARK, facts(2, "reset"))
+    assert shown(sink) == {}
+    made = Snapshot.read(sink.path)
+    names = [field["name"] for field in json.loads(made.metadata["schemaString"])["fields"]]
+    assert names == ["id", "n", "seq", "more", "_sequence", "_changed_by"]
+    assert made.configuration["delta.enableChangeDataFeed"] == "true"
+    assert log.commit_info(newest(sink))["operation"] == "REPLACE TABLE"
+    assert (sink.last_step(), made.transactions) == (2, {"t/sink": 2})
+    assert read_rows(Snapshot.read(sink.path, 1), sink.columns).num_rows == 1
+
+
+def test_small_files_are_joined_where_that_is_worth_it_and_all_of_them_on_request(sink, monkeypatch):
+    apply(sink, 1, k1=("I", 1))
+    sink.fold()
+    assert sink.version() == 1, "one file is not joined with itself"
+    apply(sink, 2, k2=("I", 2))
+    sink.fold()
+    assert len(Snapshot.read(sink.path).files) == 1
+    apply(sink, 3, k3=("I", 3))
+    monkeypatch.setattr(joining, "WIDTH", 100)
+    sink.fold()
+    assert len(Snapshot.read(sink.path).files) == 2
+    sink.join_files(SPARK)
+    assert len(Snapshot.read(sink.path).files) == 1
+    assert shown(sink) == {1: 1, 2: 2, 3: 3}
+    assert log.commit_info(newest(sink))["operation"] == "OPTIMIZE"
+
+
+def test_sink_that_spark_writes_is_joined_on_request_alone(sink):
+    apply(sink, 1, k1=("I", 1))
+    apply(sink, 2, k2=("I", 2))
+    version = sink.version()
+    merging(sink).fold()
+    assert sink.version() == version
+
+
+def merging(sink):
+    return MergeSink(**{field.name: getattr(sink, field.name) for field in fields(sink)})
+
+
+@pytest.mark.parametrize("table", [SinkTable, ChangelogTable])
+def test_mark_of_a_step_tells_of_it_where_its_commit_says_nothing(sink, tmp_path, table):
+    """As Spark's own commits do, and a log whose commits are cleaned up."""
+    name = "sink" if table is SinkTable else "changelog"
+    if table is ChangelogTable:
+        sink = ChangelogTable(str(tmp_path / "changelog"), COLUMNS)
+        sink.create()
+    commit(PUTS, sink.path, 1, [transaction_mark(f"t/{name}", 7)], {"operation": "WRITE"})
+    assert sink.last_step() == 7
+
+
+def test_columns_of_others_and_features_of_others_cannot_be_altered(sink):
+    absent = replace(sink, path=sink.path + "-absent")
+    absent.refuse_unalterable(COLUMNS)
+    sink.refuse_unalterable(COLUMNS)
+    with pytest.raises(MigrationError) as raised:
+        sink.refuse_unalterable(pa.schema([*COLUMNS, ("more", pa.string())]))
+    assert str(raised.value) == (
+        f"The sink '{sink.path}' has other columns than the pipeline has given it."
+        " Got: id, n, seq, _sequence, _changed_by. Allowed: id, n, seq, more, _sequence, _changed_by."
+        " Put them back as they were (ALTER TABLE), or run 'ebbtide refresh' to rebuild the sink from the source."
+    )
+    made = Snapshot.read(sink.path)
+    metadata = {**made.metadata, "configuration": {**made.configuration, "delta.appendOnly": "true"}}
+    commit(PUTS, sink.path, made.version + 1, [{"metaData": metadata}], {"operation": "SET TBLPROPERTIES"})
+    with pytest.raises(DeltaFeatureError, match=f"{sink.path}.*appendOnly"):
+        sink.refuse_unalterable(COLUMNS)
+    features = {"readerFeatures": ["fromLater"], "writerFeatures": ["fromLater"]}
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
+    commit(PUTS, sink.path, sink.version() + 1, [{"protocol": protocol}], {"operation": "UPGRADE"})
+    merging(sink).refuse_unalterable(COLUMNS)  # Spark knows what it can write
+
+
+def test_altered_sink_has_its_rows_under_the_other_columns(sink, monkeypatch):
+    apply(sink, 1, k1=("I", 1), k2=("I", 2))
+    n_bytes = sum(file.size for file in Snapshot.read(sink.path).files.values())
+    monkeypatch.setattr(stage, "BYTES_IN_DRIVER", n_bytes)  # as much is written again without tasks
+    wider = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.int32())]))
+    change = SchemaChange(added={"more": 7})
+    step = facts(2, "migration")
+    wider.alter(SPARK, COLUMNS, change, step)
+    rows = read_rows(Snapshot.read(sink.path), wider.schema).to_pylist()
+    assert [(row["id"], row["n"], row["more"], row["_sequence"]) for row in rows] == [
+        (1, 1, 7, {"seq": 1, "op": 1}),
+        (2, 2, 7, {"seq": 2, "op": 1}),
+    ]
+    files = [action.get("add") or action.get("remove") for action in newest(sink)]
+    assert [file["dataChange"] for file in files if file] == [False, False]
+    assert Snapshot.read(sink.path).transactions == {"t/sink": 2}
+    statistics = [json.loads(action["add"]["stats"]) for action in newest(sink) if "add" in action]
+    assert statistics[0]["minValues"]["more"] == 7
+    assert log.commit_info(newest(sink))["operation"] == "CHANGE COLUMNS"
+    version = sink.version()
+    wider.alter(SPARK, COLUMNS, change, step)
+    assert sink.version() == version
+
+
+def test_small_table_is_altered_without_tasks(sink, monkeypatch):
+    for number in (1, 2):
+        apply(sink, number, **{f"k{number}": ("I", number)})
+    n_bytes = sum(file.size for file in Snapshot.read(sink.path).files.values())
+    monkeypatch.setattr(stage, "BYTES_IN_DRIVER", n_bytes)
+    wider = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.int32())]))
+    wider.alter(SPARK, COLUMNS, SchemaChange(added={"more": 7}), facts(3, "migration"))
+    rows = read_rows(Snapshot.read(sink.path), wider.columns).to_pylist()
+    assert sorted((row["id"], row["more"]) for row in rows) == [(1, 7), (2, 7)]
+
+
+def test_rows_that_a_task_is_given_become_data_files_of_the_table(sink):
+    rows = Changes(k1=("I", 1), k2=("I", 2)).rows(sink.schema).drop_columns("_change")
+    nothing = pa.RecordBatch.from_pylist([], sink.schema)
+    batches = [nothing, *rows.to_batches(), nothing, *rows.slice(1).to_batches()]
+    written = [
+        json.loads(row["action"]) for batch in RowFiles(sink.path, sink.schema)(batches) for row in batch.to_pylist()
+    ]
+    assert [json.loads(action["add"]["stats"])["numRecords"] for action in written] == [2, 1]
+    statistics = json.loads(written[0]["add"]["stats"])
+    assert (statistics["minValues"]["id"], statistics["maxValues"]["seq"]) == (1, 2)
+    names = [action["add"]["path"] for action in written]
+    assert all(name.startswith("part-") and name.endswith(".parquet") for name in names)
+    commit_after(PUTS, Snapshot.read(sink.path), written[:1], {"operation": "WRITE"})
+    assert shown(sink) == {1: 1, 2: 2}
+
+
+def test_only_the_first_columns_of_a_task_s_files_have_statistics(tmp_path):
+    columns = pa.schema([(f"c{number}", pa.int64()) for number in range(40)])
+    batch = pa.RecordBatch.from_pylist([dict.fromkeys(columns.names, 1)], columns)
+    [action] = [json.loads(row["action"]) for row in next(RowFiles(str(tmp_path), columns)([batch])).to_pylist()]
+    assert json.loads(action["add"]["stats"])["minValues"].keys() == set(columns.names[:32])
+
+
+def test_column_without_values_is_added_without_writing_a_file(sink):
+    apply(sink, 1, k1=("I", 1))
+    wider = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.int32())]))
+    wider.alter(SPARK, COLUMNS, SchemaChange(added={"more": None}), facts(2, "migration"))
+    assert not [action for action in newest(sink) if "add" in action or "remove" in action]
+
+
+@pytest.fixture
+def changelog(tmp_path):
+    return ChangelogTable(str(tmp_path / "changelog"), COLUMNS)
+
+
+def emitted(changelog, *kinds):
+    rows = [{"_kind": kind, "id": 1, "n": at, "_order": order(1, 0, at), "_number": 0} for at, kind in enumerate(kinds)]
+    return pa.Table.from_pylist(rows, changelog.schema)
+
+
+def told(changelog):
+    rows = read_rows(Snapshot.read(changelog.path), changelog.schema).to_pylist()
+    return [(row["_kind"], row["id"], tuple(row["_order"].values())) for row in rows]
+
+
+def test_changelog_takes_what_a_step_emitted_once_and_the_place_of_a_truncate(changelog):
+    assert changelog.last_step() == 0
+    changelog.append(emitted(changelog, "+I", "-D"), facts(1))
+    changelog.append(emitted(changelog, "+I"), facts(1))
+    assert told(changelog) == [("+I", 1, (1, 0, 0)), ("-D", 1, (1, 0, 1))]
+    assert changelog.last_step() == 1
+    made = Snapshot.read(changelog.path)
+    assert (made.metadata["name"], made.transactions) == ("changelog", {"t/changelog": 1})
+    changelog.append(emitted(changelog), stands_above(2, (2, 0, 5)))
+    assert len(told(changelog)) == 2, "an old floor is told no more"
+    changelog.append(emitted(changelog, "+I"), facts(3, raises=(3, 1, 5)))
+    assert max(told(changelog)) == ("T", None, (3, 1, 5))
+    assert len(Snapshot.read(changelog.path).files) < 3, "small files are joined"
+    assert len(told(changelog)) == 4
+
+
+def test_changelog_keeps_statistics_of_kinds_alone(changelog):
+    changelog.append(emitted(changelog, "+I", "-D"), facts(1))
+    [file] = Snapshot.read(changelog.path).files.values()
+    assert json.loads(file.add["stats"])["minValues"] == {"_kind": "+I"}
+
+
+def test_emptied_changelog_begins_again_with_the_spec_s_columns(changelog):
+    changelog.append(emitted(changelog, "+I"), facts(1))
+    other = ChangelogTable(changelog.path, pa.schema([*COLUMNS, ("more", pa.string())]))
+    other.empty(facts(2, "reset"))
+    assert told(other) == []
+    made = Snapshot.read(changelog.path)
+    assert (other.last_step(), made.transactions) == (2, {"t/changelog": 2})
+    assert "more" in made.metadata["schemaString"]
+    ChangelogTable(changelog.path + "-absent", COLUMNS).empty(facts(2, "reset"))
+
+
+def test_altered_changelog_has_what_was_emitted_under_the_other_columns(changelog):
+    changelog.append(emitted(changelog, "+I"), facts(1))
+    wider = ChangelogTable(changelog.path, pa.schema([*COLUMNS, ("more", pa.int32())]))
+    wider.alter(SPARK, COLUMNS, SchemaChange(added={"more": 7}), facts(2, "migration"))
+    [row] = read_rows(Snapshot.read(changelog.path), wider.schema).to_pylist()
+    assert (row["_kind"], row["id"], row["more"], row["_order"]) == ("+I", 1, 7, order(1, 0, 0))
+    assert Snapshot.read(changelog.path).transactions == {"t/changelog": 2}
+    [file] = Snapshot.read(changelog.path).files.values()
+    assert json.loads(file.add["stats"])["minValues"] == {"_kind": "+I"}
