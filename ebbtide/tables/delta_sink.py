@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from ebbtide.delta.altering import FileUnderNewColumns
+from ebbtide.delta.joining import write_files
 from ebbtide.delta.restoring import restoring
 from ebbtide.delta.snapshot import Action, Snapshot
-from ebbtide.delta.table import add_file, emptied, replacing
+from ebbtide.delta.table import emptied, replacing
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.transaction import settle_newest
@@ -24,18 +23,18 @@ from ebbtide.model import decision as does
 from ebbtide.model.decision import Restore, RestoreAndApply
 from ebbtide.model.entries import DELETE
 from ebbtide.model.schema_change import SchemaChange
-from ebbtide.tables.defined import DefinedSink
 from ebbtide.tables.floor import Floors
-from ebbtide.tables.old_rows import Upsert
-from ebbtide.tables.sink import ChangeSet, Work, cannot_perform
-from ebbtide.tables.stage import alter_stage, commit_stage, restore_stage
-from ebbtide.tables.state.columns import columns, numbered, quoted, spark_schema
+from ebbtide.tables.replaced_rows import Upsert
+from ebbtide.tables.sink_definition import SinkDefinition
+from ebbtide.tables.spark_columns import columns, numbered, quoted, spark_schema
+from ebbtide.tables.step_commits import alter_stage, commit_stage, restore_stage
+from ebbtide.tables.table import ChangeSet, Work, cannot_perform
 from ebbtide.tables.upsert import STATISTICS_COLUMNS, Upserter
 
 
 @dataclass(frozen=True)
-class SinkTable(DefinedSink):
-    """One pipeline's sink, written by Ebbtide; see `ebbtide.tables.by_spark` for those that Spark makes or writes."""
+class SinkTable(SinkDefinition):
+    """One pipeline's sink, written by Ebbtide; see `ebbtide.tables.spark_sink` for those that Spark makes or writes."""
 
     @cached_property
     def _upserter(self) -> Upserter:
@@ -49,6 +48,11 @@ class SinkTable(DefinedSink):
         )
 
     @property
+    def bounded(self) -> tuple[str, ...]:
+        """Columns that statistics are kept of."""
+        return tuple(self.schema.names[:STATISTICS_COLUMNS])
+
+    @property
     def _floors(self) -> Floors:
         return Floors(self.sequence)
 
@@ -57,7 +61,7 @@ class SinkTable(DefinedSink):
         return True
 
     def perform(self, action: does.Action, work: Work) -> None:
-        """Perform the action of a step, once; see `ebbtide.tables.sink`."""
+        """Perform the action of a step, once; see `ebbtide.tables.table`."""
         spark = work.spark
         facts = work.facts
         match action:
@@ -204,7 +208,7 @@ class SinkTable(DefinedSink):
         adds = self._added(in_order)
 
         def actions_of(found: Snapshot) -> list[Action]:
-            without_rows = emptied(found, self._stored_schema, self._stored_properties)
+            without_rows = emptied(found, self.stored_schema, self.stored_properties)
             return [*without_rows, *adds]
 
         commit_stage(
@@ -219,7 +223,7 @@ class SinkTable(DefinedSink):
         """Replace the table by an empty one with the spec's columns and properties; its history stays."""
         commit_stage(
             self.path,
-            lambda found: emptied(found, self._stored_schema, self._stored_properties),
+            lambda found: emptied(found, self.stored_schema, self.stored_properties),
             facts,
             "sink",
             "REPLACE TABLE",
@@ -232,31 +236,16 @@ class SinkTable(DefinedSink):
         change: SchemaChange,
         facts: StepFacts,
     ) -> None:
-        """Give the table the spec's columns; each row stays.
-
-        Args:
-            spark: The session to write in.
-            stored: The user's columns as they were.
-            change: What becomes of them.
-            facts: The step's.
-        """
-        before = replace(self, columns=stored)
-        bounded = self.schema.names[:STATISTICS_COLUMNS]
-        work = FileUnderNewColumns(self.path, before.schema, self._stored_schema, tuple(bounded), change)
-        alter_stage(
-            spark,
-            work,
-            facts,
-            "sink",
-        )
+        """Give the table the spec's columns; each row stays. Arguments as `alter_stage`."""
+        alter_stage(spark, self, stored, change, facts)
 
     def extend(self, spark: SparkSession) -> None:
         """Give a table that another client made what a sink has beside the user's columns."""
-        schema = spark_schema(self._stored_schema, nullable=True)
+        schema = spark_schema(self.stored_schema, nullable=True)
         nothing = spark.createDataFrame([], schema)
         writer = nothing.write.format("delta").mode("append")
         settings = []
-        for name, value in self._stored_properties.items():
+        for name, value in self.stored_properties.items():
             setting = f"'{name}' = '{value}'"
             settings.append(setting)
         properties = ", ".join(settings)
@@ -302,13 +291,7 @@ class RowFiles:
             rows = pa.Table.from_batches([batch])
             named = rows.rename_columns(self.columns.names)
             typed = named.cast(self.columns)
-            name = f"part-{uuid.uuid4()}.parquet"
             bounded = self.columns.names[:STATISTICS_COLUMNS]
-            action = add_file(
-                self.table,
-                name,
-                typed,
-                bounded=bounded,
-            )
-            text = json.dumps(action)
-            yield pa.record_batch({"action": [text]})
+            actions = write_files(self.table, typed, bounded, data_change=True)
+            texts = [json.dumps(action) for action in actions]
+            yield pa.record_batch({"action": texts})

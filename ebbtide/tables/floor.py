@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.codes import Mask
-from ebbtide.tables.state.columns import quoted
+from ebbtide.tables.spark_columns import quoted
 
 
 @dataclass(frozen=True)

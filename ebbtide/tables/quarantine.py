@@ -13,7 +13,6 @@ A record that was replayed and is still bad keeps all but `reason` and `detail`.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -25,8 +24,9 @@ import pyarrow.compute as pc
 from ebbtide.delta import log
 from ebbtide.delta.commit import on_disk
 from ebbtide.delta.features import with_vectors
+from ebbtide.delta.joining import write_files
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
-from ebbtide.delta.table import add_file, read_file, read_rows
+from ebbtide.delta.table import read_file, read_rows
 from ebbtide.errors import TableMismatchError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.changelog import ORDER, ORIGIN
@@ -35,9 +35,9 @@ from ebbtide.model.decision import Append
 from ebbtide.model.entries import entry_table, order_struct
 from ebbtide.model.offsets import OffsetRanges
 from ebbtide.storage.paths import exists, is_local
-from ebbtide.tables.appended import AppendedTable
-from ebbtide.tables.removal import ORDERS, rebased, removal
-from ebbtide.tables.sink import Work
+from ebbtide.tables.append_table import AppendTable
+from ebbtide.tables.quarantine_removal import ORDERS, rebased, removal
+from ebbtide.tables.table import Work
 
 COLUMNS = pa.schema(
     [
@@ -80,7 +80,7 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class QuarantineTable(AppendedTable):
+class QuarantineTable(AppendTable):
     """One pipeline's quarantine; made with its first bad record.
 
     Args:
@@ -101,7 +101,7 @@ class QuarantineTable(AppendedTable):
         """Pick the bad records that are not in the table yet, nor were replayed or dropped.
 
         Args:
-            bad: With the columns of `ebbtide.tables.state.staged.BAD_ROWS`.
+            bad: With the columns of `ebbtide.tables.state.staging.BAD_ROWS`.
             read_before: Offsets that earlier steps read; None where these are not kept.
         """
         if not self.knows_offsets or not len(bad):
@@ -173,16 +173,7 @@ class QuarantineTable(AppendedTable):
 
     def added(self, rows: pa.Table) -> list[Action]:
         """Write rows of this table as a data file; return the actions that add it, none for no row."""
-        if not len(rows):
-            return []
-        name = f"part-{uuid.uuid4()}.parquet"
-        add = add_file(
-            self.path,
-            name,
-            rows,
-            bounded=self.BOUNDED,
-        )
-        return [add]
+        return write_files(self.path, rows, self.BOUNDED, data_change=True)
 
     def replace(self, gone: pa.Table, rows: pa.Table) -> list[Action]:
         """Return the actions that take records out and put others in; nothing is committed yet.

@@ -1,6 +1,6 @@
 """Upserts without a MERGE: new rows go into new files, old ones leave by deletion vectors, or with the files they are in.
 
-See `ebbtide.tables.old_rows` for how the old rows are found.
+See `ebbtide.tables.replaced_rows` for how the old rows are found.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.delta.table import add_file, commit_on, read_file, read_files
 from ebbtide.ledger.tables import gone
 from ebbtide.model.codes import row_codes
-from ebbtide.tables.old_rows import Dying, OldRows, Upsert
+from ebbtide.tables.replaced_rows import FileLoss, ReplacedRows, Upsert
 
 ROWS_PER_FILE = 1_000_000
 STATISTICS_COLUMNS = 32
@@ -60,7 +60,7 @@ class Upserter:
         self._columns = columns
         self._key = list(key)
         self._puts = puts
-        self._old = OldRows(table, columns, key, with_rows=with_images)
+        self._old = ReplacedRows(table, columns, key, with_rows=with_images)
         self._snapshot: Snapshot | None = None
 
     def apply(
@@ -205,7 +205,7 @@ class Upserter:
             on_written=self._old.keep,
         )
 
-    def _removals(self, dying: Sequence[Dying]) -> list[Action]:
+    def _removals(self, dying: Sequence[FileLoss]) -> list[Action]:
         """Return the actions that take rows out of their files."""
         at_ms = now_ms()
         actions = [each.file.removed(at_ms, data_change=True) for each in dying]
@@ -218,7 +218,7 @@ class Upserter:
             actions.append(add)
         return actions
 
-    def _rewritten(self, partly: Sequence[Dying]) -> list[Action]:
+    def _rewritten(self, partly: Sequence[FileLoss]) -> list[Action]:
         """Write what is left of some files again, together."""
         left = [self._columns.empty_table()]
         for each in partly:
@@ -231,7 +231,7 @@ class Upserter:
             left.append(vectors.without(rows, each.dead))
         return self._written(pa.concat_tables(left))
 
-    def _images(self, dying: Sequence[Dying], rows: pa.Table) -> Action:
+    def _images(self, dying: Sequence[FileLoss], rows: pa.Table) -> Action:
         """Write the commit's change feed: each row before and after."""
         old = pa.concat_tables([self._old.rows_of(each) for each in dying])
         n_old = len(old)

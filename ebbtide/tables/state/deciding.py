@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ebbtide.delta.snapshot import Action, DataFile
-from ebbtide.delta.table import add_file
+from ebbtide.delta.joining import write_files
+from ebbtide.delta.snapshot import Action
 from ebbtide.formats.settings import IN_DOUBT
 from ebbtide.model.entries import SINK_STEP, Reconciled, Step, entry_table, equals
 from ebbtide.model.hashing import key_hashes
@@ -26,9 +26,9 @@ from ebbtide.operators.operator import Operator
 from ebbtide.storage.columnar import open_arrow, write_arrow
 from ebbtide.storage.paths import join
 from ebbtide.tables.state.layout import EMITTED, columns_by_name, with_kind
-from ebbtide.tables.state.shares import Share
-from ebbtide.tables.state.shipping import ship
-from ebbtide.tables.state.stored import Found, Stored, distinct_keys
+from ebbtide.tables.state.lookup import Found, Stored, distinct_keys
+from ebbtide.tables.state.staging import Share
+from ebbtide.tables.state.user_code import ship
 
 Mask = NDArray[np.bool_]
 
@@ -178,20 +178,8 @@ class Work:
 
     def add(self, rows: pa.Table, operator: Operator) -> list[Action]:
         """Write rows of the state table as a file of it; return the action that adds it, none without rows."""
-        if not len(rows):
-            return []
-        rows = rows.combine_chunks()
-        name = f"part-{uuid.uuid4()}.parquet"
-        action = add_file(
-            self.state.table,
-            name,
-            rows,
-            bounded=self.bounded,
-        )
-        file = DataFile(action["add"])
         copies = self.state.copies(operator.key)
-        copies.keep(file, rows)
-        return [action]
+        return write_files(self.state.table, rows, self.bounded, data_change=True, on_written=copies.keep)
 
     def _emitted_rows(self, emitted: pa.Table) -> pa.Table:
         n_rows = len(emitted)

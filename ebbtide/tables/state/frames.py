@@ -13,7 +13,7 @@ from ebbtide.delta import log
 from ebbtide.model.entries import DELETE, INSERT
 from ebbtide.operators.operator import Operator
 from ebbtide.operators.selection import KeyNames
-from ebbtide.tables.state.columns import column, columns, read_delta, spark_schema
+from ebbtide.tables.spark_columns import column, columns, read_delta, spark_schema
 from ebbtide.tables.state.layout import ACKNOWLEDGED, ROW
 
 

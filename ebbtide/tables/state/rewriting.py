@@ -25,7 +25,7 @@ from ebbtide.model.codes import Mask, row_codes
 from ebbtide.model.entries import flags, ints, newest, newest_versions
 from ebbtide.operators.operator import Operator
 from ebbtide.tables.state.layout import with_kind
-from ebbtide.tables.state.stored import Stored
+from ebbtide.tables.state.lookup import Stored
 
 FileRows = tuple[int, NDArray[np.int64], pa.Table]
 """The number of a data file, the numbers of some of its rows, and these."""
@@ -264,7 +264,6 @@ class WithoutRows:
             table,
             left,
             self.bounded,
-            rows_per_file=max(len(rows), 1),
             data_change=True,
             tags=file.tags,
         )

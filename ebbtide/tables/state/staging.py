@@ -1,17 +1,186 @@
-"""What a task does with a batch's records: decode them, write them down, sum them up. Needs no Spark."""
+"""Staged rows: what a batch was decoded to, in Arrow files whose batches are dealt out by the hash of the rows' keys.
+
+A task decodes its records into one file of changes. Each record batch in it has rows of one slice; a slice is the first bits of a
+key's hash. A worker that decides on a share of the slices reads these batches alone, in the order in which they came. Bad rows lie
+beside, in a file of their own. Importing this loads no Spark.
+"""
 
 from __future__ import annotations
 
 import json
+import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from ebbtide.formats import summary as summaries
 from ebbtide.formats.decoding import Decoding
+from ebbtide.formats.settings import IN_DOUBT
+from ebbtide.formats.summary import KINDS
+from ebbtide.model.changelog import ORDER, ORIGIN
+from ebbtide.model.hashing import Hashes, key_hashes
 from ebbtide.model.step import BatchSummary
-from ebbtide.tables.state.staged import StagedFile, Stager
+from ebbtide.storage.columnar import ParquetFile, open_arrow, write_arrow
+from ebbtide.storage.paths import join
+
+SLICE_BITS = 6
+SLICES = 1 << SLICE_BITS
+"""How many slices keys are dealt out to: many times the tasks of a step, so that these get about as much each."""
+FLUSH_BYTES = 64 * 2**20
+"""Bytes of rows that are dealt out together."""
+BAD_ROWS = pa.schema(
+    [
+        ("_reason", pa.string()),
+        ("_detail", pa.string()),
+        ("_origin", ORIGIN),
+        ("_order", ORDER),
+        ("_raw", pa.binary()),
+    ]
+)
+"""Columns of bad rows."""
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """What one task staged.
+
+    Args:
+        changes: Location of its changes; None: it has none.
+        slices: The slice of each record batch in it.
+        rows: Rows of each.
+        bad: Location of its bad rows; None: it has none.
+    """
+
+    changes: str | None = None
+    slices: tuple[int, ...] = ()
+    rows: tuple[int, ...] = ()
+    bad: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return {
+            "changes": self.changes,
+            "slices": list(self.slices),
+            "rows": list(self.rows),
+            "bad": self.bad,
+        }
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> StagedFile:
+        """Read what `as_dict` wrote."""
+        return cls(
+            changes=values["changes"],
+            slices=tuple(values["slices"]),
+            rows=tuple(values["rows"]),
+            bad=values["bad"],
+        )
+
+    def read(self, slices: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """Yield the changes of some slices."""
+        wanted = set(slices)
+        if self.changes is None or wanted.isdisjoint(self.slices):
+            return
+        with open_arrow(self.changes) as file:
+            for number, slice_ in enumerate(self.slices):
+                if slice_ in wanted:
+                    yield file.get_batch(number)
+
+
+def slices_of(hashes: Hashes) -> NDArray[np.int64]:
+    """Return the slices of some hashes."""
+    first_bits = hashes >> np.uint64(64 - SLICE_BITS)
+    return first_bits.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Stager:
+    """Writes what a task stages.
+
+    Args:
+        folder: Where the files go.
+        columns: Columns of a change.
+        key: Names of the key's columns.
+    """
+
+    folder: str
+    columns: pa.Schema
+    key: Sequence[str]
+
+    def stage(self, decoded: Iterable[pa.Table]) -> StagedFile:
+        """Write the rows of a task.
+
+        Args:
+            decoded: Staged rows, see `ebbtide.formats.settings`.
+        """
+        stem = join(self.folder, uuid.uuid4().hex)
+        location = f"{stem}.arrow"
+        bad_location = f"{stem}.bad.parquet"
+        n_bad = 0
+        waiting: list[pa.Table] = []
+        with write_arrow(location, self.columns) as changes, ParquetFile(bad_location, BAD_ROWS) as bad:
+            slices: list[int] = []
+            rows: list[int] = []
+            for table in decoded:
+                bad_rows = _bad_rows(table)
+                n_bad += len(bad_rows)
+                for batch in bad_rows.to_batches():
+                    bad.write(batch)
+                waiting.append(self._changes(table))
+                waiting_bytes = sum(each.nbytes for each in waiting)
+                if waiting_bytes >= FLUSH_BYTES:
+                    self._deal(waiting, changes, slices, rows)
+                    waiting = []
+            self._deal(waiting, changes, slices, rows)
+        return StagedFile(
+            changes=location if slices else None,
+            slices=tuple(slices),
+            rows=tuple(rows),
+            bad=bad_location if n_bad else None,
+        )
+
+    def _changes(self, table: pa.Table) -> pa.Table:
+        is_decided_on = pc.is_in(table["_kind"], pa.array([*KINDS, IN_DOUBT]))
+        changes = table.select(self.columns.names)
+        return changes.filter(is_decided_on)
+
+    def _deal(
+        self,
+        tables: list[pa.Table],
+        writer: Any,
+        slices: list[int],
+        rows: list[int],
+    ) -> None:
+        """Write rows, in order of their slices and else as they came; note the slice of each batch, and its rows."""
+        if not tables:
+            return
+        table = pa.concat_tables(tables).cast(self.columns)
+        hashes = key_hashes(table, self.key)
+        slice_of = slices_of(hashes)
+        order = np.argsort(slice_of, kind="stable")
+        in_order = table.take(pa.array(order)).combine_chunks()
+        ends = np.searchsorted(slice_of[order], np.arange(SLICES), side="right")
+        start = 0
+        for number, end in enumerate(ends.tolist()):
+            n_rows = end - start
+            if n_rows:
+                own = in_order.slice(start, n_rows).combine_chunks()
+                [batch] = own.to_batches()
+                writer.write_batch(batch)
+                slices.append(number)
+                rows.append(n_rows)
+            start = end
+
+
+def _bad_rows(table: pa.Table) -> pa.Table:
+    is_bad = pc.is_valid(table["_reason"])
+    bad = table.select(BAD_ROWS.names)
+    return bad.filter(is_bad)
 
 
 @dataclass(frozen=True)
@@ -84,3 +253,70 @@ def from_json(text: str) -> tuple[StagedFile, BatchSummary]:
     file = StagedFile.of(result["file"])
     summary = summaries.from_json(result["summary"])
     return file, summary
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of a step's changes that one worker decides about.
+
+    Args:
+        staged: What was staged.
+        slices: The slices that it has.
+        linked: Keys that are decided on together, once each.
+        has_linked: It has the linked keys, of all its slices, and no other key; else all but these.
+    """
+
+    staged: tuple[StagedFile, ...]
+    slices: tuple[int, ...]
+    linked: pa.Table | None = None
+    has_linked: bool = False
+
+    def changes(self, schema: pa.Schema, key: Sequence[str]) -> pa.Table:
+        """Read the changes.
+
+        Args:
+            schema: Their columns.
+            key: Names of the key's columns.
+        """
+        batches: list[pa.RecordBatch] = []
+        for file in self.staged:
+            batches += file.read(self.slices)
+        changes = pa.Table.from_batches(batches, schema)
+        if self.linked is None:
+            return changes
+        # By hash: a key that has the hash of a linked one is decided on with it, which does no harm.
+        hashes = key_hashes(changes, key)
+        linked_hashes = key_hashes(self.linked, key)
+        is_linked = np.isin(hashes, linked_hashes)
+        is_own = is_linked == self.has_linked
+        return changes.filter(pa.array(is_own))
+
+
+def balanced(staged: Sequence[StagedFile], n_shares: int) -> list[tuple[int, ...]]:
+    """Deal slices out to so many shares of about as many rows each; empty ones are left out.
+
+    Args:
+        staged: What was staged.
+        n_shares: How many.
+    """
+    rows_of_slice = _rows_of_slices(staged)
+    shares: list[list[int]] = [[] for _ in range(n_shares)]
+    sizes = [0] * n_shares
+    # The largest first, each to the share that has least.
+    for slice_, n_rows in rows_of_slice.most_common():
+        least = min(sizes)
+        smallest = sizes.index(least)
+        shares[smallest].append(slice_)
+        sizes[smallest] += n_rows
+    with_rows = [share for share in shares if share]
+    return [tuple(sorted(share)) for share in with_rows]
+
+
+def _rows_of_slices(staged: Iterable[StagedFile]) -> Counter[int]:
+    """Count the rows of each slice that has some."""
+    rows_of_slice: Counter[int] = Counter()
+    for file in staged:
+        batches = zip(file.slices, file.rows, strict=True)
+        for slice_, n_rows in batches:
+            rows_of_slice[slice_] += n_rows
+    return rows_of_slice

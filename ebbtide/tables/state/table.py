@@ -31,7 +31,8 @@ from ebbtide.ledger.puts import puts_of
 from ebbtide.model.decision import Action as Performed
 from ebbtide.model.decision import Append
 from ebbtide.model.entries import entry_table
-from ebbtide.tables.state.columns import quoted
+from ebbtide.tables.spark_columns import quoted
+from ebbtide.tables.state.foreign_changes import change_of_others
 from ebbtide.tables.state.frames import StateFrames
 from ebbtide.tables.state.layout import (
     ACKNOWLEDGED,
@@ -44,8 +45,7 @@ from ebbtide.tables.state.layout import (
     newest_step,
     rows_of,
 )
-from ebbtide.tables.state.others import change_of_others
-from ebbtide.tables.state.stored import Stored
+from ebbtide.tables.state.lookup import Stored
 
 FEATURE = "domainMetadata"
 LINKS = "_moved_from"
@@ -54,7 +54,7 @@ LINKS = "_moved_from"
 
 @dataclass(frozen=True)
 class StateWork:
-    """What the state asks of a step, as `ebbtide.tables.sink.Work` is what the tables beside it may ask.
+    """What the state asks of a step, as `ebbtide.tables.table.Work` is what the tables beside it may ask.
 
     Args:
         facts: What the commit must say of the step.

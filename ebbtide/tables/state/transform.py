@@ -20,8 +20,7 @@ from ebbtide.model.entries import entry_table, equals, flags
 from ebbtide.operators.selection import KeyNames, Selected, to_select, with_selected
 from ebbtide.tables.state.deciding import Decided, Work, read_draft
 from ebbtide.tables.state.layout import ROW, with_kind
-from ebbtide.tables.state.shares import Share
-from ebbtide.tables.state.staged import BAD_ROWS, StagedFile, Stager
+from ebbtide.tables.state.staging import BAD_ROWS, Share, StagedFile, Stager
 
 
 class Failed(NamedTuple):
@@ -229,7 +228,6 @@ class StoredFinish:
             self.inputs.table,
             written,
             self.bounded,
-            rows_per_file=max(len(written), 1),
             data_change=True,
             tags=DataFile(add["add"]).tags,
         )

@@ -1,8 +1,9 @@
-"""Commits to tables that are the same whatever a step decided: changelog, quarantine, an emptied sink, other columns."""
+"""Commits that a step makes to the tables beside the state: each once, under the step's transaction mark."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -16,6 +17,7 @@ from ebbtide.delta.table import commit_on, read_files, replacing
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.model.decision import Restore
+from ebbtide.model.schema_change import SchemaChange
 from ebbtide.tasks import run_tasks
 
 
@@ -98,36 +100,62 @@ def commit_and_join(
         table,
         rows,
         bounded,
-        rows_per_file=max(len(rows), 1),
         data_change=False,
     )
     commit_joined(puts_of(table), made, files, adds, {})
 
 
+class AlterableTable(Protocol):
+    """A table that can be given other columns."""
+
+    @property
+    def STAGE(self) -> str:  # noqa: N802 - a constant of the class
+        """Name of the stage that writes it."""
+
+    @property
+    def path(self) -> str:
+        """Its location."""
+
+    @property
+    def stored_schema(self) -> pa.Schema:
+        """All columns as they are stored."""
+
+    @property
+    def bounded(self) -> tuple[str, ...]:
+        """Columns to keep statistics of."""
+
+    def schema_of(self, columns: pa.Schema) -> pa.Schema:
+        """Return all columns of a table with these columns of the user's."""
+
+
 def alter_stage(
     spark: SparkSession,
-    work: FileUnderNewColumns,
+    table: AlterableTable,
+    stored: pa.Schema,
+    change: SchemaChange,
     facts: StepFacts,
-    stage: str,
 ) -> None:
-    """Give a table other columns, as a stage of a step; its rows stay the same. Nothing happens if it was committed.
+    """Give a table its new columns, once, as a stage of a step; its rows stay the same.
 
     Args:
-        spark: Runs the tasks that write files again, if any must be.
-        work: Which table, which columns, and what writes a file again.
+        spark: Runs the tasks that rewrite files, if any must be rewritten.
+        table: The table, with the new columns.
+        stored: The user's columns as they were.
+        change: How the new columns follow from those.
         facts: The step's.
-        stage: As in `commit_stage`.
     """
+    before = table.schema_of(stored)
+    rewrite = FileUnderNewColumns(table.path, before, table.stored_schema, table.bounded, change)
 
     def actions_of(found: Snapshot) -> Sequence[Action]:
-        definition = under_columns(found, work.columns)
-        if not work.change.rewrites:
+        definition = under_columns(found, table.stored_schema)
+        if not change.rewrites:
             return definition
-        # Written again for each version that is tried: another client may have written meanwhile.
+        # Rewritten for each version that is tried: another client may have written meanwhile.
         files = list(found.files.values())
         n_bytes = sum(file.size for file in files)
-        parts = run_tasks(spark, work, files, in_driver=n_bytes <= BYTES_IN_DRIVER)
+        parts = run_tasks(spark, rewrite, files, in_driver=n_bytes <= BYTES_IN_DRIVER)
         adds = [add for part in parts for add in part]
         return replacing(files, [*definition, *adds], data_change=False)
 
-    commit_stage(work.table, actions_of, facts, stage, "CHANGE COLUMNS")
+    commit_stage(table.path, actions_of, facts, table.STAGE, "CHANGE COLUMNS")

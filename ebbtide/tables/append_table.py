@@ -15,10 +15,10 @@ from ebbtide.ledger.facts import StepFacts, TableFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.tables import OwnTable, refuse_lost
 from ebbtide.model.decision import Action, Append, Clear, Replace, Restore, Rewrite
-from ebbtide.tables import stage
-from ebbtide.tables.sink import Work, cannot_perform
-from ebbtide.tables.stage import commit_and_join, commit_stage
-from ebbtide.tables.state.columns import read_delta
+from ebbtide.tables import step_commits
+from ebbtide.tables.spark_columns import read_delta
+from ebbtide.tables.step_commits import commit_and_join, commit_stage
+from ebbtide.tables.table import Work, cannot_perform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class AppendedTable(ABC):
+class AppendTable(ABC):
     """A table that steps append to.
 
     Args:
@@ -76,13 +76,13 @@ class AppendedTable(ABC):
         return isinstance(action, Append | Restore | Clear | Replace | Rewrite)
 
     def perform(self, action: Action, work: Work) -> None:
-        """Perform the action of a step, once; see `ebbtide.tables.sink`."""
+        """Perform the action of a step, once; see `ebbtide.tables.table`."""
         facts = work.facts
         match action:
             case Append():
                 self.perform_append(action, work)
             case Restore():
-                stage.restore_stage(self.path, action, facts, self.STAGE)
+                step_commits.restore_stage(self.path, action, facts, self.STAGE)
             case Clear():
                 self.empty(facts)
             case Replace():

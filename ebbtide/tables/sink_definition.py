@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -30,14 +30,14 @@ from ebbtide.ledger.tables import OwnTable
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.sequences import stored_sequence_type
 from ebbtide.tables.sink import Sink
-from ebbtide.tables.state.columns import read_delta
+from ebbtide.tables.spark_columns import read_delta
 
 RESERVED = ("_sequence", "_changed_by")
 """Sink columns that views and comparisons leave out."""
 
 
 @dataclass(frozen=True)
-class DefinedSink(Sink):
+class SinkDefinition(Sink):
     """A Delta sink, as far as no action changes it.
 
     Args:
@@ -51,6 +51,7 @@ class DefinedSink(Sink):
         sequence_columns: The columns that `sequence` may name, where they are not the table's. Default: these.
     """
 
+    STAGE: ClassVar[str] = "sink"
     path: str
     columns: pa.Schema
     key: tuple[str, ...]
@@ -63,15 +64,19 @@ class DefinedSink(Sink):
     @property
     def schema(self) -> pa.Schema:
         """The user's columns and the reserved ones."""
-        fields = list(self.columns)
+        return self.schema_of(self.columns)
+
+    def schema_of(self, columns: pa.Schema) -> pa.Schema:
+        """Return all columns of a sink with these columns of the user's."""
+        fields = list(columns)
         if self.sequence:
-            sequence_type = stored_sequence_type(self.sequence_columns or self.columns, self.sequence)
+            sequence_type = stored_sequence_type(self.sequence_columns or columns, self.sequence)
             fields.append(pa.field("_sequence", sequence_type))
         fields.append(pa.field("_changed_by", ORDER))
         return pa.schema(fields)
 
     @property
-    def _stored_schema(self) -> pa.Schema:
+    def stored_schema(self) -> pa.Schema:
         """The same as they are stored: all but the key's may be null."""
         fields = []
         for column_field in self.schema:
@@ -80,7 +85,8 @@ class DefinedSink(Sink):
         return pa.schema(fields)
 
     @property
-    def _stored_properties(self) -> dict[str, str]:
+    def stored_properties(self) -> dict[str, str]:
+        """The user's properties, and those that every sink has."""
         return {
             "delta.enableDeletionVectors": str(self.how == "vectors").lower(),
             **self.properties,
@@ -93,7 +99,7 @@ class DefinedSink(Sink):
 
     def create(self, spark: SparkSession) -> None:
         """Create the table if it is not there."""
-        create_if_absent(puts_of(self.path), self.path, self._stored_schema, self._stored_properties, name="sink")
+        create_if_absent(puts_of(self.path), self.path, self.stored_schema, self.stored_properties, name="sink")
 
     def last_step(self) -> int:
         """Return the last step that changed the sink, 0 before the first.
@@ -146,4 +152,4 @@ class DefinedSink(Sink):
 
     def definition(self, found: Snapshot) -> list[Action]:
         """Return the actions that give a version the columns that the table is to have."""
-        return redefined(found, self._stored_schema, self._stored_properties)
+        return redefined(found, self.stored_schema, self.stored_properties)

@@ -44,7 +44,7 @@ class Upsert:
 
 
 @dataclass(frozen=True)
-class Dying:
+class FileLoss:
     """A data file that loses rows.
 
     Args:
@@ -63,7 +63,7 @@ class Dying:
         return len(self.dead) == self.file.rows
 
 
-class OldRows:
+class ReplacedRows:
     """The rows of one table, by their keys.
 
     Args:
@@ -98,7 +98,7 @@ class OldRows:
         """Take in a data file that was just written."""
         self._cache.keep(file, rows)
 
-    def dying(self, snapshot: Snapshot, upsert: Upsert) -> Iterator[Dying]:
+    def dying(self, snapshot: Snapshot, upsert: Upsert) -> Iterator[FileLoss]:
         """Yield the files of a version that lose rows to an upsert."""
         hashes = key_hashes(upsert.keys, self._key)
         order = np.argsort(hashes, kind="stable")
@@ -116,7 +116,7 @@ class OldRows:
             if len(found):
                 yield from self._losing(file, found)
 
-    def _losing(self, file: DataFile, found: NDArray[np.int64]) -> Iterator[Dying]:
+    def _losing(self, file: DataFile, found: NDArray[np.int64]) -> Iterator[FileLoss]:
         """Yield what a file loses of some rows of its index; nothing if all of them are gone already."""
         index = self._cache.index_of(file)
         positions = index.positions[found]
@@ -126,7 +126,7 @@ class OldRows:
         is_new = ~np.isin(positions, vectors.numbers(known))
         if is_new.any():
             new = positions[is_new].tolist()
-            yield Dying(file, found[is_new], known | BitMap64(new))
+            yield FileLoss(file, found[is_new], known | BitMap64(new))
 
     def _below(
         self,
@@ -141,7 +141,7 @@ class OldRows:
         index = self._cache.index_of(file)
         return np.flatnonzero(below[index.positions])
 
-    def rows_of(self, dying: Dying) -> pa.Table:
+    def rows_of(self, dying: FileLoss) -> pa.Table:
         """Read the rows that a file loses, from its local copy."""
         index = self._cache.index_of(dying.file)
         rows = index.rows.take(pa.array(dying.rows))

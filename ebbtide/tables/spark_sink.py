@@ -5,7 +5,7 @@ The latter (`write: merge`) are for tables with features that Ebbtide does not w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import Literal
 
@@ -26,8 +26,8 @@ from ebbtide.model.decision import Action, Replace, Restore, RestoreAndApply
 from ebbtide.model.entries import DELETE
 from ebbtide.model.schema_change import SchemaChange
 from ebbtide.tables.delta_sink import SinkTable
-from ebbtide.tables.sink import ChangeSet, Work
-from ebbtide.tables.state.columns import column, columns, quoted, spark_schema
+from ebbtide.tables.spark_columns import column, columns, quoted, spark_schema
+from ebbtide.tables.table import ChangeSet, Work
 
 
 class SparkMadeSink(SinkTable):
@@ -45,8 +45,8 @@ class SparkMadeSink(SinkTable):
 
     def _define(self, builder: DeltaTableBuilder) -> None:
         builder = builder.location(self.path)
-        builder = builder.addColumns(spark_schema(self._stored_schema))
-        for name, value in self._stored_properties.items():
+        builder = builder.addColumns(spark_schema(self.stored_schema))
+        for name, value in self.stored_properties.items():
             builder = builder.property(name, value)
         try:
             with settled(self.path):
@@ -155,7 +155,7 @@ class MergeSink(SparkMadeSink):
         facts: StepFacts,
     ) -> None:
         """Write the whole table again under the spec's columns; its change feed shows all rows go and come."""
-        stored_names = replace(self, columns=stored).schema.names
+        stored_names = self.schema_of(stored).names
         rows = self.read(spark, self.version())
         fills = fills_of(change, self.schema)
         types = spark_schema(self.schema, nullable=True)

@@ -1,8 +1,11 @@
-"""What is stored under keys: rows of a table's data files, found in their local copies and read for these keys alone."""
+"""Lookup of stored rows: those of some keys, and the keys whose entries a tick has to look at.
+
+Rows are found in the local copies of a table's data files, and read for the wanted keys alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -13,8 +16,13 @@ from numpy.typing import NDArray
 from ebbtide.delta import vectors
 from ebbtide.delta.key_index import IndexCache, KeyIndex
 from ebbtide.delta.snapshot import DataFile
+from ebbtide.delta.table import read_file
 from ebbtide.model.codes import row_codes
+from ebbtide.model.entries import Step, equals, flags
 from ebbtide.model.hashing import Hashes, key_hashes
+from ebbtide.operators.expiry import due_timers
+from ebbtide.operators.operator import Operator
+from ebbtide.tables.state.layout import ROW, may_hold_expired
 
 
 @dataclass(frozen=True)
@@ -134,3 +142,50 @@ def distinct_keys(rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Hashes]
     order = np.argsort(hashes, kind="stable")
     in_order = distinct.take(pa.array(order))
     return in_order.combine_chunks(), hashes[order]
+
+
+def due_keys(state: Stored, operator: Operator, step: Step) -> pa.Table:
+    """Return the keys that a tick has to look at, once each.
+
+    Every stored version of an entry counts, so that there may be more than those of which the newest is due. Only files
+    that may hold one are read, by the statistics of their stamps, and of these few columns.
+
+    Args:
+        state: The stored entries.
+        operator: The operator whose they are.
+        step: The tick.
+    """
+    found = list(_due(state, operator, step))
+    key = list(operator.key)
+    if not found:
+        return operator.schema.empty_table().select(key)
+    keys, _ = distinct_keys(pa.concat_tables(found), key)
+    return keys
+
+
+def _due(state: Stored, operator: Operator, step: Step) -> Iterator[pa.Table]:
+    """Yield the due keys of each file that may hold one."""
+    names = {
+        *operator.key,
+        *operator.expiry.columns,
+        "_removed",
+        "_sub",
+        "_position",
+    }
+    columns = [column for column in operator.schema if column.name in names]
+    kind = pa.field("_entry", pa.string())
+    schema = pa.schema([kind, *columns])
+    for file in state.files:
+        may_be_due = operator.has_named_states or may_hold_expired(file, operator.expiry, step)
+        if not may_be_due:
+            continue
+        rows = read_file(state.table, file, schema)
+        is_entry = equals(rows, "_entry", ROW)
+        entries = rows.filter(is_entry)
+        is_due = operator.expiry.expired(entries, step)
+        if operator.has_named_states:
+            is_due |= due_timers(entries, step)
+        is_live = ~flags(entries, "_removed")
+        is_due &= is_live
+        keys = entries.select(list(operator.key))
+        yield keys.filter(pa.array(is_due))
