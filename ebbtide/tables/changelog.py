@@ -1,4 +1,4 @@
-"""The changelog table: what each record emitted, appended step by step.
+"""The changelog table: the emissions of each record, appended step by step.
 
 | column | meaning |
 |---|---|
@@ -65,10 +65,13 @@ class ChangelogTable(AppendTable):
     def schema_of(self, columns: pa.Schema) -> pa.Schema:
         """Return all columns of a changelog with these columns of the user's."""
         row = [column.with_nullable(True) for column in columns]
-        kind = pa.field("_kind", pa.string())
-        order = pa.field("_order", ORDER)
-        number = pa.field("_number", pa.int64())
-        return pa.schema([kind, *row, order, number])
+        fields = [
+            pa.field("_kind", pa.string()),
+            *row,
+            pa.field("_order", ORDER),
+            pa.field("_number", pa.int64()),
+        ]
+        return pa.schema(fields)
 
     def can(self, action: Action) -> bool:
         """Return whether it performs an action."""
@@ -82,15 +85,15 @@ class ChangelogTable(AppendTable):
             super().perform(action, work)
 
     def perform_append(self, action: Append, work: Work) -> None:
-        """Append what a step emitted."""
+        """Append the emissions of a step."""
         self.append(work.changes.emitted(self.schema), work.facts)
 
     def append(self, emitted: pa.Table, facts: StepFacts) -> None:
-        """Append what a step emitted, and its TRUNCATE; a step that was appended is skipped.
+        """Append the emissions of a step, and its TRUNCATE; a step that was appended is skipped.
 
         Args:
             emitted: Rows of this table.
-            facts: The step's.
+            facts: Facts of the step.
 
         Raises:
             TableMismatchError: the table was deleted.

@@ -1,4 +1,4 @@
-"""The Delta sink as Ebbtide writes it: each action in one commit with the step's identity, so that a replay is skipped."""
+"""The Delta sink that Ebbtide writes: each action is one commit with the step's identity, so that a replay is skipped."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class SinkTable(SinkDefinition):
         Args:
             spark: The session to write in.
             changes: The change set.
-            facts: The step's.
+            facts: Facts of the step.
             only_inserts: No key is in the sink yet.
         """
         decided = changes.rows(self.schema)
@@ -107,6 +107,8 @@ class SinkTable(SinkDefinition):
         decided: pa.Table,
         floor: tuple[int, ...] | None,
     ) -> Upsert:
+        # All keys of the change set lose their row, and those that are not deleted get a new one. So an apply that meets an
+        # unexpected row, or none, ends the same.
         is_deleted = pc.equal(decided["_change"], DELETE)
         shown = decided.filter(pc.invert(is_deleted))
         floors = self._floors
@@ -138,7 +140,7 @@ class SinkTable(SinkDefinition):
         facts: StepFacts,
     ) -> None:
         """Bring the table back to an earlier version, and apply changes to that, in one commit."""
-        # Whichever step raised the floor: what is below it is dead.
+        # The greatest floor of all steps counts, not the one that a step raised: the restored rows may lie below an older one.
         upsert = self._upsert(changes, facts.frontier.floor)
         if upsert.is_below is not None:
             is_above = np.invert(upsert.is_below(upsert.rows))
@@ -152,17 +154,25 @@ class SinkTable(SinkDefinition):
         self._upserter.apply(upsert, facts.committed("sink", "RESTORE"), back)
 
     def take_rows(self, action: does.Replace, work: Work) -> None:
-        """Take the rows of the table under another root: those that differ, in one commit, so that the change feed shows only them."""
-        if action.version is not None:
-            rows = work.difference(action)
-            self.replace(work.spark, rows.present, rows.coming, work.facts)
+        """Take the differing rows of the table under another root, in one commit: the change feed shows only these."""
+        if action.version is None:  # the other root has no sink
+            return
+        rows = work.difference(action)
+        self.replace(
+            work.spark,
+            rows.present,
+            rows.coming,
+            work.facts,
+        )
 
     def rewrite(self, action: does.Rewrite, work: Work) -> None:
         """Bring the rows to what the state shows."""
         spark = work.spark
+        # Other columns cannot be compared row by row.
         if action.overwrites or (action.alters and self._has_other_columns()):
             self.overwrite(spark, work.decided_rows(action), work.facts)
             return
+        # A state that expires entries no longer shows all rows: the sink then goes back to a good version of its own.
         way = work.way_back()
         if way is not None:
             self.restore_and_apply(way, work.net_changes(way), work.facts)
@@ -181,9 +191,9 @@ class SinkTable(SinkDefinition):
 
         Args:
             spark: The session to write in.
-            keys: Those whose rows go.
-            rows: Those that come, with all columns.
-            facts: The step's.
+            keys: Keys whose rows are deleted.
+            rows: Rows to insert, with all columns.
+            facts: Facts of the step.
         """
         in_order = rows.select(*columns(self.schema.names))
         adds = self._added(in_order)
@@ -192,10 +202,14 @@ class SinkTable(SinkDefinition):
         self._upserter.replace(typed_keys, adds, facts.committed("sink", "MERGE"))
 
     def _added(self, rows: DataFrame) -> list[Action]:
-        """Write rows as data files, where they are; return the actions that add them."""
+        """Write rows as data files, in the tasks that hold them; return the actions that add the files."""
         write_rows = RowFiles(self.path, self.schema)
         written = numbered(rows).mapInArrow(write_rows, "action STRING")
-        return [json.loads(row["action"]) for row in written.collect()]
+        actions = []
+        for row in written.collect():
+            action = json.loads(row["action"])
+            actions.append(action)
+        return actions
 
     def overwrite(
         self,
@@ -240,7 +254,8 @@ class SinkTable(SinkDefinition):
         alter_stage(spark, self, stored, change, facts)
 
     def extend(self, spark: SparkSession) -> None:
-        """Give a table that another client made what a sink has beside the user's columns."""
+        """Add a sink's reserved columns and properties to a table that another client made."""
+        # Spark knows every feature that the table may have. An append without rows adds the columns and leaves the files alone.
         schema = spark_schema(self.stored_schema, nullable=True)
         nothing = spark.createDataFrame([], schema)
         writer = nothing.write.format("delta").mode("append")
@@ -252,7 +267,7 @@ class SinkTable(SinkDefinition):
         table = f"delta.{quoted(self.path)}"
         writer.option("mergeSchema", "true").save(self.path)
         spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({properties})")
-        settle_newest(self.path)
+        settle_newest(self.path)  # the state's commit, which follows, relies on both
 
     def refuse_altered(self) -> None:
         """Refuse a table with columns of another client; see `Sink`."""
@@ -267,13 +282,13 @@ class SinkTable(SinkDefinition):
         self._upserter.fold(everything=True)
 
     def below(self, floor: tuple[int, ...]) -> Column:
-        """Return whether a row stands below a TRUNCATE."""
+        """Return the condition that a row lies below a TRUNCATE."""
         return self._floors.condition(floor)
 
 
 @dataclass(frozen=True)
 class RowFiles:
-    """Writes the rows that a task is given as data files of a table; goes to the workers.
+    """Writes the rows of a task as data files of a table; runs in workers.
 
     Args:
         table: Its location.

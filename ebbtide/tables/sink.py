@@ -43,9 +43,9 @@ class Sink(ABC):
 
     @abstractmethod
     def facts(self) -> TableFacts | None:
-        """Return its id and the last step that wrote it, 0 before the first; None if there is no table.
+        """Return its id and the last step that wrote it, 0 before the first; None without a table.
 
-        The id is minted when the table is made: another table in its place has another one. The step is stored with that step's rows.
+        The id is made with the table: a table that replaces it has another one. The step is stored with that step's rows.
         """
 
     @abstractmethod
@@ -53,9 +53,9 @@ class Sink(ABC):
         """Perform the action of a step that the table lacks, and store the number of the step with it, in one piece.
 
         Args:
-            action: `Apply`: write `work.changes`. Another one only if `can` says so. `Clear`: delete all rows, and take the columns of the
-                spec. `Restore`: show what was shown after the step whose number is `version`.
-            work: What the step decided.
+            action: `Apply`: write `work.changes`. Other actions only if `can` allows them. `Clear`: delete all rows, and take the columns
+                of the spec. `Restore`: show the rows as they were after the step whose number is `version`.
+            work: The decision of the step.
         """
 
     def can(self, action: Action) -> bool:
@@ -69,19 +69,19 @@ class Sink(ABC):
             ConfigError: the sink cannot be read by Ebbtide.
         """
         raise ConfigError.of(
-            f"The sink '{self.path}' is no Delta table, and is not read.",
+            f"The sink '{self.path}' is not a Delta table: Ebbtide cannot read it.",
             got=type(self).__name__,
             allowed="a sink of type delta",
-            next_step="Read it by its own means.",
+            next_step="Read it with its own client.",
         )
 
     @property
     def schema(self) -> pa.Schema:
-        """The user's columns, and those that the sink has beside them."""
+        """The user's columns, and the sink's reserved ones."""
         return self.columns
 
     def create(self, spark: SparkSession) -> None:
-        """Make the table if it is not there; `facts` then returns something. Called at the start of each run."""
+        """Make the table if it does not exist; `facts` then returns its id. Called at the start of each run."""
 
     def last_step(self) -> int:
         """Return the last step that changed the sink, 0 before the first."""
@@ -89,21 +89,21 @@ class Sink(ABC):
         return 0 if found is None else found.step
 
     def snapshot(self) -> Snapshot | None:
-        """Return the newest version of its Delta log; None of a sink that has none."""
+        """Return the newest version of its Delta log; None if it has no Delta log."""
         return None
 
     def refuse_altered(self) -> None:
-        """Refuse a table that other clients have given other columns, or a feature that is not written."""
+        """Refuse a table to which another client gave new columns, or a feature that Ebbtide does not write."""
 
     def refuse_unalterable(self, stored: pa.Schema) -> None:
-        """Refuse a table that cannot be given other columns.
+        """Refuse a table whose columns cannot be changed.
 
         Args:
-            stored: The user's columns as they were.
+            stored: The user's columns before the change.
         """
 
     def fold(self) -> None:
-        """Join small files, if there is something to gain; called after each step. Changes no row."""
+        """Join small files when enough have come together; called after each step. Changes no row."""
 
     def join_files(self, spark: SparkSession) -> None:
         """Join all small files; called by the compaction job. Changes no row."""

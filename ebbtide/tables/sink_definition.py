@@ -1,11 +1,11 @@
-"""What a Delta sink is: its columns, those that are reserved among them, its properties, and whether the table at hand still has them.
+"""The definition of a Delta sink: its columns, its properties, and the comparison with those of the stored table.
 
 | column | meaning |
 |---|---|
 | `_sequence` | sequence mode: the columns of the row's sequence and the rank of the operation (`op`), see `ebbtide.model.sequences`; never null |
 | `_changed_by` | struct(step, part, position): the order of the input that caused the row's last change |
 
-The change feed is on from the first commit.
+The change feed is on from the first commit: checks and views read it.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ RESERVED = ("_sequence", "_changed_by")
 
 @dataclass(frozen=True)
 class SinkDefinition(Sink):
-    """A Delta sink, as far as no action changes it.
+    """Base class of the Delta sinks: everything but the actions.
 
     Args:
         path: Its location.
         columns: The user's columns.
         key: Names of the key's columns.
-        sequence: What orders changes: rows carry `_sequence`. Empty in arrival mode.
-        how: How the old rows of a step's keys leave: by deletion vectors, or with their files.
+        sequence: Columns that order the changes; rows then carry `_sequence`. Empty in arrival mode.
+        how: Old rows of a step's keys are deleted by deletion vectors, or by rewriting their files.
         with_images: The change feed shows each row before and after its change, from files of its own.
         properties: Delta table properties, set when the table is made.
-        sequence_columns: The columns that `sequence` may name, where they are not the table's. Default: these.
+        sequence_columns: The columns that `sequence` may name, if they are not the table's.
     """
 
     STAGE: ClassVar[str] = "sink"
@@ -77,7 +77,7 @@ class SinkDefinition(Sink):
 
     @property
     def stored_schema(self) -> pa.Schema:
-        """The same as they are stored: all but the key's may be null."""
+        """The same as stored: all but the key's may be null."""
         fields = []
         for column_field in self.schema:
             is_key = column_field.name in self.key
@@ -105,7 +105,7 @@ class SinkDefinition(Sink):
         """Return the last step that changed the sink, 0 before the first.
 
         Raises:
-            TableMismatchError: the sink was deleted since it was looked at last.
+            TableMismatchError: the sink was deleted since it was last read.
         """
         self._own.refuse_gone()
         return self._own.last_step()
@@ -131,7 +131,8 @@ class SinkDefinition(Sink):
         return found is not None and columns_of(found.metadata) != types_of(self.schema)
 
     def refuse_unalterable(self, stored: pa.Schema) -> None:
-        """Refuse a table with columns of another client, which would be lost, or with a feature that is not written; see `Sink`."""
+        """Refuse a table with columns of another client, which would be lost, or with a feature that Ebbtide does not write."""
+        # Read with any feature: this method is what refuses those that are not written.
         snapshot = Snapshot.read(self.path, any_features=True)
         if snapshot is None:
             return
@@ -151,5 +152,5 @@ class SinkDefinition(Sink):
         refuse_unwritable(self.path, found.protocol, found.metadata)
 
     def definition(self, found: Snapshot) -> list[Action]:
-        """Return the actions that give a version the columns that the table is to have."""
+        """Return the actions that give a version this definition's columns and properties."""
         return redefined(found, self.stored_schema, self.stored_properties)

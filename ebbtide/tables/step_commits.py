@@ -28,14 +28,14 @@ def commit_stage(
     stage: str,
     operation: str = "WRITE",
 ) -> Snapshot | None:
-    """Commit a stage of a step, once; nothing happens if it was committed, or there is no table.
+    """Commit a stage of a step, once; nothing happens if it was committed before, or without a table.
 
     Args:
         table: Location of the table.
-        actions_of: Returns what to change in a version; not asked where nothing is to be committed.
-        facts: The step's.
+        actions_of: Returns the log actions for a version; not called if nothing is to be committed.
+        facts: Facts of the step.
         stage: `sink`, `changelog` or `quarantine`.
-        operation: What the commit calls itself.
+        operation: Name of the operation, in the commit's info.
 
     Returns:
         The version that it made; None if nothing happened.
@@ -47,11 +47,11 @@ def commit_stage(
 
 
 def restore_stage(table: str, action: Restore, facts: StepFacts, stage: str) -> None:
-    """Bring a table back to an earlier version, once; arguments as `commit_stage`.
+    """Bring a table back to an earlier version, once.
 
     Args:
         table: Location of the table.
-        action: Which version.
+        action: Names the version.
         facts: Facts of the step.
         stage: As in `commit_stage`.
     """
@@ -72,17 +72,18 @@ def commit_and_join(
     facts: StepFacts,
     stage: str,
 ) -> None:
-    """Commit a stage of a step to a table, once, and join small files if there is something to gain.
+    """Commit a stage of a step to a table, once, and join small files when enough have come together.
 
     Args:
         table: Location of the table.
         columns: Its columns.
-        actions_of: Returns what to change in a version; not asked where it was committed.
+        actions_of: Returns the log actions for a version; not called if the stage was committed.
         bounded: Columns to keep statistics of.
-        facts: The step's.
+        facts: Facts of the step.
         stage: As in `commit_stage`.
     """
 
+    # Judged for each version that is tried: a lost race may have brought other columns.
     def fitting_actions_of(found: Snapshot) -> Sequence[Action]:
         refuse_other_columns(table, found.metadata, columns)
         actions = actions_of(found)
@@ -92,6 +93,7 @@ def commit_and_join(
     made = commit_stage(table, fitting_actions_of, facts, stage)
     if made is None:
         return
+    # A commit of its own, without the step's mark: a run that is killed before it leaves small files, and the next step joins them.
     files = small_files(made.files.values())
     if not files:
         return
@@ -106,7 +108,7 @@ def commit_and_join(
 
 
 class AlterableTable(Protocol):
-    """A table that can be given other columns."""
+    """A table whose columns a migration can change."""
 
     @property
     def STAGE(self) -> str:  # noqa: N802 - a constant of the class
@@ -118,7 +120,7 @@ class AlterableTable(Protocol):
 
     @property
     def stored_schema(self) -> pa.Schema:
-        """All columns as they are stored."""
+        """All columns, as stored."""
 
     @property
     def bounded(self) -> tuple[str, ...]:
@@ -142,7 +144,7 @@ def alter_stage(
         table: The table, with the new columns.
         stored: The user's columns as they were.
         change: How the new columns follow from those.
-        facts: The step's.
+        facts: Facts of the step.
     """
     before = table.schema_of(stored)
     rewrite = FileUnderNewColumns(table.path, before, table.stored_schema, table.bounded, change)

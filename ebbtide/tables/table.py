@@ -41,20 +41,20 @@ if TYPE_CHECKING:
 
 
 class ChangeSet(Protocol):
-    """What a step decided for the sink: at most one row per key, `_change` (I, U, D) and the columns of the sink."""
+    """The decision of a step for the sink: at most one row per key, with `_change` (I, U, D) and the sink's columns."""
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """Read it in Spark."""
 
     def rows(self, columns: pa.Schema) -> pa.Table:
-        """Read it here: `_change` and some columns, in these types."""
+        """Read it in this process: `_change` and some columns, in these types."""
 
     def emitted(self, columns: pa.Schema) -> pa.Table:
-        """Read what the step emitted record by record, in the columns of the changelog."""
+        """Read the emissions of the step record by record, in the columns of the changelog."""
 
 
 class Difference(Protocol):
-    """What differs between the rows that a sink has and those that it must have."""
+    """The difference between the rows of a sink and those that it must have."""
 
     @property
     def rows(self) -> DataFrame:
@@ -62,15 +62,18 @@ class Difference(Protocol):
 
     @property
     def present(self) -> DataFrame:
-        """The keys that differ, those that it has a row of."""
+        """The differing keys that the sink has a row of."""
 
     @property
     def coming(self) -> DataFrame:
-        """The rows that it must have of the keys that differ."""
+        """The rows that it must have, of the differing keys."""
 
 
 class Work(Protocol):
-    """What a table may ask for while it performs an action of a step. A sink that is no Delta table needs the first three."""
+    """The input of an action. A sink that is not a Delta table needs the first three members.
+
+    A table knows how it changes and nothing of the pipeline: it asks for rows here, and they are computed only then.
+    """
 
     @property
     def spark(self) -> SparkSession:
@@ -82,70 +85,70 @@ class Work(Protocol):
 
     @property
     def changes(self) -> ChangeSet:
-        """What the step decided for the sink, and emitted."""
+        """The decision of the step for the sink, and its emissions."""
 
     def columns_before(self, action: Alter) -> pa.Schema:
         """Return the user's columns as they were before the step.
 
         Raises:
-            SpecChangedError: the spec is not the one that was migrated to.
+            SpecChangedError: the spec is not the target of the migration.
         """
 
     def net_changes(self, action: RestoreAndApply) -> pa.Table:
-        """Return what the steps to apply again come to: `_change` and all columns, each key once."""
+        """Return the net changes of the steps to apply again: `_change` and all columns, each key once."""
 
     def way_back(self) -> RestoreAndApply | None:
-        """Find the way back of a sink whose state may have forgotten rows; None if there is none, or none is needed."""
+        """Find how to restore a sink whose state may have expired rows; None if it cannot be, or need not be."""
 
     def decided_rows(self, action: Rewrite) -> DataFrame:
         """Return all rows that the state shows.
 
         Raises:
-            SpecChangedError: the spec is not the one that the state has.
+            SpecChangedError: the state has another spec.
         """
 
     def difference(self, action: Rewrite | Replace) -> Difference:
         """Compare a sink with what the state shows, or with the sink under another root; errors as `decided_rows` and `taken`."""
 
     def taken(self, action: Replace) -> Snapshot | None:
-        """Return the same table under another root; None: there is none.
+        """Return the same table under another root; None if there is none.
 
         Raises:
             BackfillError: the root is gone.
         """
 
     def missed(self) -> Iterator[tuple[Action, Work]]:
-        """Yield the actions of earlier steps that the table lacks and that can be performed again, the oldest first."""
+        """Yield the actions of earlier steps that the table lacks and can still perform, the oldest first."""
 
 
 class Table(Protocol):
     """A table of a pipeline, as a step writes it."""
 
     def facts(self) -> TableFacts | None:
-        """Return its id and the last step that wrote it, 0 before the first; None if there is no table."""
+        """Return its id and the last step that wrote it, 0 before the first; None without a table."""
 
     def last_step(self) -> int:
-        """Return the last step that wrote it; 0 before the first, or if there is no table."""
+        """Return the last step that wrote it; 0 before the first, or without a table."""
 
     def can(self, action: Action) -> bool:
         """Return whether it can perform an action."""
 
     def perform(self, action: Action, work: Work) -> None:
-        """Perform the action of a step, once. A table that is not there has nothing to clear, to restore or to alter."""
+        """Perform the action of a step, once. A table that does not exist has nothing to clear, to restore or to alter."""
 
     def read(self, spark: SparkSession, version: int) -> DataFrame:
         """Read its rows as of a version."""
 
 
 def cannot_perform(path: str, action: Action) -> EbbtideError:
-    """Return the error of a table that is asked for an action that it does not know.
+    """Return the error of a table that cannot perform an action.
 
     Args:
         path: The table's location.
         action: The action.
     """
     return ConfigError.of(
-        f"The table at '{path}' cannot perform what a step has decided for it.",
+        f"The table at '{path}' cannot perform the action that a step decided for it.",
         got=f"the action '{action.do}'",
-        next_step="Run the release of Ebbtide, or of the sink's package, that has made the step.",
+        next_step="Run the release of Ebbtide, or of the sink's package, that made the step.",
     )

@@ -1,4 +1,4 @@
-"""Lookup of stored rows: those of some keys, and the keys whose entries a tick has to look at.
+"""Lookup of stored rows: those of some keys, and the keys that a tick has to examine.
 
 Rows are found in the local copies of a table's data files, and read for the wanted keys alone.
 """
@@ -27,14 +27,14 @@ from ebbtide.tables.state.layout import ROW, may_hold_expired
 
 @dataclass(frozen=True)
 class Stored:
-    """Data files of a table, and what is wanted of their rows.
+    """Data files of a table, and a selection of their rows.
 
     Args:
         table: Location of the table.
-        files: Its data files; to look keys up, all that count.
-        columns: Columns that are wanted.
-        where: (column, value): only rows that have this value; None: all.
-        table_id: Of a table whose files another client may write: see `IndexCache`.
+        files: Its data files; for a lookup, all of the version.
+        columns: Columns to read.
+        where: (column, value): only rows with this value; None: all.
+        table_id: Id of a table whose files another client may write: see `IndexCache`.
     """
 
     table: str
@@ -61,7 +61,7 @@ class Stored:
             hashes: Their hashes.
 
         Returns:
-            What each file holds of them; files without any are left out.
+            The rows in each file; files without any are left out.
         """
         copies = self.copies(keys.column_names)
         copies.only(self.files)
@@ -71,6 +71,7 @@ class Stored:
             rows, _ = index.find(keys, hashes)
             if not len(rows):
                 continue
+            # The index has all rows of the file: a deletion vector that came later hides some of them.
             positions = index.positions[rows]
             counts = vectors.counts(self.table, file.vector, positions)
             live = rows[counts]
@@ -85,7 +86,7 @@ class FoundRows:
 
     Args:
         index: The file's.
-        numbers: Which of the index's rows; at least one.
+        numbers: Numbers of rows of the index; at least one.
     """
 
     index: KeyIndex
@@ -93,25 +94,25 @@ class FoundRows:
 
     @property
     def n_bytes(self) -> int:
-        """About how many bytes they have."""
+        """Their approximate bytes, by the average of the index."""
         rows = self.index.rows
         n_own = len(self.numbers)
         n_bytes = rows.nbytes * n_own // len(rows)
         return int(n_bytes)
 
     def read(self) -> pa.Table:
-        """Copy them."""
+        """Copy the rows."""
         numbers = pa.array(self.numbers)
         return self.index.rows.take(numbers)
 
 
 @dataclass(frozen=True)
 class Found:
-    """What is stored under some keys.
+    """The rows under some keys.
 
     Args:
         state: Entries.
-        sink: Rows of the sink that stand in for entries that have expired.
+        sink: Rows of the sink that replace entries that have expired.
     """
 
     state: list[FoundRows]
@@ -126,7 +127,7 @@ def _copies(
     where: tuple[str, str] | None,
     table_id: str,
 ) -> IndexCache:
-    """Return this process's view of the local copies of a table's files."""
+    """Return the view of a table's local copies that all steps of this process share."""
     return IndexCache(table, key, columns, where=where, table_id=table_id)
 
 
@@ -145,16 +146,15 @@ def distinct_keys(rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Hashes]
 
 
 def due_keys(state: Stored, operator: Operator, step: Step) -> pa.Table:
-    """Return the keys that a tick has to look at, once each.
-
-    Every stored version of an entry counts, so that there may be more than those of which the newest is due. Only files
-    that may hold one are read, by the statistics of their stamps, and of these few columns.
+    """Return the keys that a tick has to examine, once each.
 
     Args:
         state: The stored entries.
-        operator: The operator whose they are.
+        operator: The operator of the entries.
         step: The tick.
     """
+    # A superset: every stored version of an entry counts, and the operator then decides by the newest. Finding the newest
+    # here would need all files; this reads only those whose least stamp has expired, and few of their columns.
     found = list(_due(state, operator, step))
     key = list(operator.key)
     if not found:
@@ -176,6 +176,7 @@ def _due(state: Stored, operator: Operator, step: Step) -> Iterator[pa.Table]:
     kind = pa.field("_entry", pa.string())
     schema = pa.schema([kind, *columns])
     for file in state.files:
+        # Timers have no statistics: with named states every file may hold a due one.
         may_be_due = operator.has_named_states or may_hold_expired(file, operator.expiry, step)
         if not may_be_due:
             continue

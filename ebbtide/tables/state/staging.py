@@ -1,4 +1,4 @@
-"""Staged rows: what a batch was decoded to, in Arrow files whose batches are dealt out by the hash of the rows' keys.
+"""Staged rows: a batch after decoding, in Arrow files that are divided by the hash of the rows' keys.
 
 A task decodes its records into one file of changes. Each record batch in it has rows of one slice; a slice is the first bits of a
 key's hash. A worker that decides on a share of the slices reads these batches alone, in the order in which they came. Bad rows lie
@@ -31,9 +31,9 @@ from ebbtide.storage.paths import join
 
 SLICE_BITS = 6
 SLICES = 1 << SLICE_BITS
-"""How many slices keys are dealt out to: many times the tasks of a step, so that these get about as much each."""
+"""Number of slices: many times the tasks of a step, so that the tasks can get about equal shares."""
 FLUSH_BYTES = 64 * 2**20
-"""Bytes of rows that are dealt out together."""
+"""Bytes of rows that are divided into slices at a time: bounds memory."""
 BAD_ROWS = pa.schema(
     [
         ("_reason", pa.string()),
@@ -48,12 +48,12 @@ BAD_ROWS = pa.schema(
 
 @dataclass(frozen=True)
 class StagedFile:
-    """What one task staged.
+    """The output of one staging task.
 
     Args:
         changes: Location of its changes; None: it has none.
         slices: The slice of each record batch in it.
-        rows: Rows of each.
+        rows: Number of rows of each.
         bad: Location of its bad rows; None: it has none.
     """
 
@@ -100,10 +100,10 @@ def slices_of(hashes: Hashes) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Stager:
-    """Writes what a task stages.
+    """Writes the output of a staging task.
 
     Args:
-        folder: Where the files go.
+        folder: Folder of the files.
         columns: Columns of a change.
         key: Names of the key's columns.
     """
@@ -145,7 +145,8 @@ class Stager:
         )
 
     def _changes(self, table: pa.Table) -> pa.Table:
-        is_decided_on = pc.is_in(table["_kind"], pa.array([*KINDS, IN_DOUBT]))
+        decided_kinds = pa.array([*KINDS, IN_DOUBT])
+        is_decided_on = pc.is_in(table["_kind"], decided_kinds)
         changes = table.select(self.columns.names)
         return changes.filter(is_decided_on)
 
@@ -156,9 +157,10 @@ class Stager:
         slices: list[int],
         rows: list[int],
     ) -> None:
-        """Write rows, in order of their slices and else as they came; note the slice of each batch, and its rows."""
+        """Write rows by slice; add the slice and the number of rows of each batch to the lists."""
         if not tables:
             return
+        # A stable sort: the rows of a slice keep the order in which they were read, which decides among changes of a key.
         table = pa.concat_tables(tables).cast(self.columns)
         hashes = key_hashes(table, self.key)
         slice_of = slices_of(hashes)
@@ -190,9 +192,9 @@ class Staging:
     Args:
         decoding: Turns records into staged rows.
         stager: Writes these.
-        step: The step's number.
+        step: Number of the step.
         wall_ms: Wall time of the step, epoch ms.
-        tracks_offsets: Sum up the records' offsets too.
+        tracks_offsets: The summary has the records' offsets too.
     """
 
     decoding: Decoding
@@ -202,7 +204,7 @@ class Staging:
     tracks_offsets: bool
 
     def __call__(self, records: Iterable[pa.RecordBatch]) -> str | None:
-        """Return the file and the summary as JSON, for the way to the driver; None if there was no record.
+        """Return the file and the summary as JSON, to be sent to the driver; None without a record.
 
         Args:
             records: Batches of `ebbtide.formats.records.RECORDS`.
@@ -230,7 +232,7 @@ class Staging:
 
 
 def _measured(records: Iterable[pa.RecordBatch], sizes: list[int]) -> Iterator[pa.RecordBatch]:
-    """Yield records; add how many bytes their values have to `sizes`."""
+    """Yield records; add the bytes of their values to `sizes`."""
     for batch in records:
         n_bytes = batch.column("value").nbytes
         sizes.append(n_bytes)
@@ -238,7 +240,7 @@ def _measured(records: Iterable[pa.RecordBatch], sizes: list[int]) -> Iterator[p
 
 
 def to_json(file: StagedFile, parts: Sequence[BatchSummary]) -> str:
-    """Write a staged file and the summaries of what is in it as JSON, for the way to the driver."""
+    """Write a staged file and the summaries of its rows as JSON, to be sent to the driver."""
     summary = BatchSummary.total(parts)
     result = {
         "file": file.as_dict(),
@@ -257,13 +259,13 @@ def from_json(text: str) -> tuple[StagedFile, BatchSummary]:
 
 @dataclass(frozen=True)
 class Share:
-    """The part of a step's changes that one worker decides about.
+    """The part of a step's changes that one worker decides.
 
     Args:
-        staged: What was staged.
-        slices: The slices that it has.
-        linked: Keys that are decided on together, once each.
-        has_linked: It has the linked keys, of all its slices, and no other key; else all but these.
+        staged: The staged files.
+        slices: Its slices.
+        linked: Keys that are decided together, once each.
+        has_linked: It has only the linked keys, of all its slices; else all keys but these.
     """
 
     staged: tuple[StagedFile, ...]
@@ -284,7 +286,7 @@ class Share:
         changes = pa.Table.from_batches(batches, schema)
         if self.linked is None:
             return changes
-        # By hash: a key that has the hash of a linked one is decided on with it, which does no harm.
+        # By hash, not by key: a key with the hash of a linked one is then decided with the linked ones, which gives the same result.
         hashes = key_hashes(changes, key)
         linked_hashes = key_hashes(self.linked, key)
         is_linked = np.isin(hashes, linked_hashes)
@@ -293,16 +295,16 @@ class Share:
 
 
 def balanced(staged: Sequence[StagedFile], n_shares: int) -> list[tuple[int, ...]]:
-    """Deal slices out to so many shares of about as many rows each; empty ones are left out.
+    """Divide slices into shares of about as many rows each; empty shares are left out.
 
     Args:
-        staged: What was staged.
-        n_shares: How many.
+        staged: The staged files.
+        n_shares: The most shares.
     """
     rows_of_slice = _rows_of_slices(staged)
     shares: list[list[int]] = [[] for _ in range(n_shares)]
     sizes = [0] * n_shares
-    # The largest first, each to the share that has least.
+    # Greedy: the largest slice first, each to the share with the fewest rows. No share exceeds the mean by more than a slice.
     for slice_, n_rows in rows_of_slice.most_common():
         least = min(sizes)
         smallest = sizes.index(least)

@@ -117,7 +117,7 @@ def test_step_that_was_committed_before_is_another_runs(disk):
 def test_files_that_were_joined_are_not_replaced_any_more(disk):
     [file, *_] = newest(disk).files.values()
     joined(disk)
-    with pytest.raises(FilesMovedError, match="was taken away"):
+    with pytest.raises(FilesMovedError, match="was removed by another client"):
         next_step(disk, [file.removed(0, data_change=False)])
 
 
