@@ -163,7 +163,7 @@ def test_link_in_a_pipelines_folder_is_refused_and_the_root_may_be_one(tmp_path)
     [
         (errno.ENOSPC, DiskFullError, "The disk of '/data/a' is full. Got: .*No space left.*Make room, then run again"),
         (errno.EDQUOT, DiskFullError, "The disk of '/data/a' is full. Got: .*quota"),
-        (errno.EIO, DiskError, "The disk failed at '/data/a'. Got: .*Input/output error.*Mend it, then run again"),
+        (errno.EIO, DiskError, "The disk failed at '/data/a'. Got: .*Input/output error.*Repair it, then run again"),
         (errno.EROFS, DiskError, "Read-only file system"),
         (errno.EFBIG, DiskError, "File too large"),
     ],
