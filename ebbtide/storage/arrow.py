@@ -77,7 +77,7 @@ class BucketHandler(pafs.FileSystemHandler):
         found = self.bucket.found(path) if path else None
         if found is not None:
             return _file_info(found)
-        # A second request, only for a name that is no file: folders exist by their files alone.
+        # A second request, only for a name without a file: a folder exists by its files.
         if self.bucket.has_below(path):
             return _folder_info(path)
         return pafs.FileInfo(path, pafs.FileType.NotFound)

@@ -57,7 +57,7 @@ def retried(location: str, call: Callable[[], Answer]) -> Answer:
             return call()
         except BaseError as error:
             fault = error
-        # Transient or not is decided by the fault alone: a file that is missing is no fault, and is raised by `call` itself.
+        # Transient or not is decided by the fault alone: a missing file is not one, and `call` raises it itself.
         elapsed_s = time.monotonic() - started
         if not passes(fault):
             raise refused(location, fault)

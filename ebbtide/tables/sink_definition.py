@@ -98,7 +98,7 @@ class SinkDefinition(Sink):
         return OwnTable(self.path, "sink")
 
     def create(self, spark: SparkSession) -> None:
-        """Create the table if it is not there."""
+        """Create the table if it does not exist."""
         create_if_absent(puts_of(self.path), self.path, self.stored_schema, self.stored_properties, name="sink")
 
     def last_step(self) -> int:
@@ -115,7 +115,7 @@ class SinkDefinition(Sink):
         return self._own.facts()
 
     def snapshot(self) -> Snapshot | None:
-        """Return its newest version; None if it is not there."""
+        """Return its newest version; None if it does not exist."""
         return self._own.snapshot()
 
     def version(self) -> int:

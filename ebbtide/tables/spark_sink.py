@@ -35,7 +35,7 @@ class SparkMadeSink(SinkTable):
     """A sink that Spark makes and empties, and Ebbtide writes."""
 
     def create(self, spark: SparkSession) -> None:
-        """Create the table if it is not there."""
+        """Create the table if it does not exist."""
         if not log.versions(self.path):
             self._define(DeltaTable.createIfNotExists(spark))
 

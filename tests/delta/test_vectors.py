@@ -66,10 +66,10 @@ def test_vector_that_ends_early_or_is_gone_is_refused(tmp_path):
     [descriptor] = vectors.write(str(tmp_path), [LARGE])
     [file] = tmp_path.iterdir()
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(DeltaLogError, match="is not there"):
+    with pytest.raises(DeltaLogError, match="does not exist"):
         vectors.read(str(tmp_path), descriptor)
     file.unlink()
-    with pytest.raises(DeltaLogError, match="is not there"):
+    with pytest.raises(DeltaLogError, match="does not exist"):
         vectors.read(str(tmp_path), descriptor)
 
 

@@ -85,7 +85,7 @@ class FoundRows:
     """Some rows of a data file.
 
     Args:
-        index: The file's.
+        index: Index of the file.
         numbers: Numbers of rows of the index; at least one.
     """
 

@@ -83,7 +83,7 @@ class StateTable(StateFrames):
         return tuple(names)
 
     def create(self) -> None:
-        """Create the table if it is not there."""
+        """Create the table if it does not exist."""
         create_if_absent(
             puts_of(self.path),
             self.path,
