@@ -280,10 +280,9 @@ class StepFacts(BaseModel):
 
 
 def step_number(facts: Mapping[str, Any], location: str) -> int:
-    """Return the number of the step that made a commit, in any older format; arguments and errors as `StepFacts.of_commit`."""
-    if facts[stored.FORMAT_KEY] < STATE_FORMAT:
-        return int(facts["step"])
-    return StepFacts.of_commit(facts, location).step
+    """Return the number of the step that made a commit; arguments and errors as `StepFacts.of_commit`, for any older format."""
+    is_older = facts[stored.FORMAT_KEY] < STATE_FORMAT
+    return int(facts["step"]) if is_older else StepFacts.of_commit(facts, location).step
 
 
 @dataclass(frozen=True)
@@ -291,7 +290,7 @@ class Head:
     """The newest step of a pipeline.
 
     Args:
-        version: Version of the state that has its decision; before the first step the newest version.
+        version: Version of the state that holds its decision; before the first step the newest one.
         facts: Its facts; None before the first step.
     """
 
@@ -300,11 +299,9 @@ class Head:
 
     @classmethod
     def at_rest(cls, commit: tuple[int, StepFacts] | None) -> Self:
-        """Return the newest step as read without the lease.
+        """Return it as read without the lease.
 
         Args:
-            commit: Version and facts of the newest step; None before the first, whose version is unknown.
+            commit: Version and facts of the newest step; None before the first, where the version is not known.
         """
-        if commit is None:
-            return cls(-1, None)
-        return cls(*commit)
+        return cls(-1, None) if commit is None else cls(*commit)

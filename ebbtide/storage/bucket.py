@@ -255,7 +255,7 @@ class Bucket:
             raise StoreUnsafeError.of(
                 f"The object store of '{self.root}' overwrites files that are put only if absent.",
                 got=f"'{self.uri(probe)}' was put twice",
-                allowed="stores that respect 'If-None-Match: *'",
+                allowed="stores that heed 'If-None-Match: *'",
                 next_step="Use another store, or a newer version of this one (docs/object-stores.md).",
             )
 
@@ -297,5 +297,5 @@ def _unusable(root: str, error: Exception) -> ConfigError:
     return ConfigError.of(
         f"The object store of '{root}' cannot be used with these settings.",
         got=error,
-        next_step="Check the environment variables that begin with AWS_, AZURE_ or GOOGLE_ (docs/object-stores.md).",
+        next_step="Look at the variables of the environment that begin with AWS_, AZURE_ or GOOGLE_ (docs/object-stores.md).",
     )

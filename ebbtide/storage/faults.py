@@ -107,7 +107,7 @@ def refused(location: str, fault: Exception) -> EbbtideError:
     return StoreRefusedError.of(
         f"The object store of '{location}' refuses the request.",
         got=cause(fault),
-        next_step="Check the bucket's name and permissions, and the endpoint, region and credentials in the environment "
+        next_step="Look at the bucket's name and rights, and at the endpoint, region and credentials in the environment "
         "(docs/object-stores.md).",
     )
 
