@@ -3,6 +3,7 @@
 | module | holds |
 |---|---|
 | `paths` | reads and writes at a location, local or not |
+| `usage` | sizes of folders |
 | `columnar` | Parquet and Arrow files |
 | `disk` | syncs of local disks, and names of their failures |
 | `bucket` | the calls to a bucket, through Rust's object_store, and their settings |

@@ -276,41 +276,19 @@ def has_surrogate(name: str) -> bool:
     return False
 
 
-@dataclass(frozen=True)
-class Usage:
-    """The size of a folder.
-
-    Args:
-        files: Number of files, with hidden ones.
-        bytes: Their bytes.
-    """
-
-    files: int
-    bytes: int
-
-
-def usage(location: str) -> Usage:
-    """Return the size of a folder, with all folders below it."""
-    fs, path = file_system(location)
-    selector = pafs.FileSelector(path, recursive=True, allow_not_found=True)
-    found = fs.get_file_info(selector)
-    sizes = [info.size for info in found if info.type == pafs.FileType.File]
-    n_bytes = sum(sizes)
-    return Usage(len(sizes), n_bytes)
-
-
 def size_of(location: str) -> int | None:
     """Return the size of a file in bytes; None if it is absent."""
     fs, path = file_system(location)
     info = fs.get_file_info(path)
     if info.type != pafs.FileType.File:
         return None
-    return info.size
+    size: int = info.size
+    return size
 
 
 def is_folder(location: str) -> bool:
     """Return whether a folder exists."""
-    return _type_of(location) == pafs.FileType.Directory
+    return bool(_type_of(location) == pafs.FileType.Directory)
 
 
 def is_file(location: str) -> bool:
@@ -320,12 +298,12 @@ def is_file(location: str) -> bool:
 
         _, key = parted(location)
         return bucket_of(location).found(key) is not None
-    return _type_of(location) == pafs.FileType.File
+    return bool(_type_of(location) == pafs.FileType.File)
 
 
 def exists(location: str) -> bool:
     """Return whether a file or folder exists."""
-    return _type_of(location) != pafs.FileType.NotFound
+    return bool(_type_of(location) != pafs.FileType.NotFound)
 
 
 def _type_of(location: str) -> pafs.FileType:

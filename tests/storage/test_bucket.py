@@ -25,6 +25,7 @@ from ebbtide.ledger import puts
 from ebbtide.ledger.lease import Lease
 from ebbtide.storage import bucket, columnar, faults, paths
 from ebbtide.storage.bucket import bucket_of, client_options, parted
+from ebbtide.storage.usage import Usage, usage
 
 pytestmark = pytest.mark.xdist_group("object_store")
 OURS, THEIRS = b"ours", b"theirs"
@@ -212,14 +213,14 @@ def test_listing_gives_what_is_in_a_folder_and_nothing_beside_it(root):
     found = paths.walk(f"{root}/in")
     assert [(file.name, file.size) for file in found] == [("a", 4), ("b", 4), ("inner/c", 10)]
     assert all(file.modified_ms > 1_600_000_000_000 for file in found)
-    assert paths.usage(f"{root}/in") == paths.Usage(5, 4 + 4 + 10 + 10 + 7)
+    assert usage(f"{root}/in") == Usage(5, 4 + 4 + 10 + 10 + 7)
     kinds = [paths.is_folder(f"{root}/{name}") for name in ("in", "in/a", "in/inner", "no", "insid")]
     assert kinds == [True, False, True, False, False]
     assert [paths.exists(f"{root}/{name}") for name in ("in", "in/a", "no", "insid")] == [True, True, False, False]
 
 
 def test_absent_folder_is_an_error_where_it_is_walked_and_empty_where_it_is_listed(root):
-    assert (paths.list_files(f"{root}/no"), paths.usage(f"{root}/no")) == ([], paths.Usage(0, 0))
+    assert (paths.list_files(f"{root}/no"), usage(f"{root}/no")) == ([], Usage(0, 0))
     assert (paths.read_bytes(f"{root}/no"), paths.size_of(f"{root}/no"), paths.read_range(f"{root}/no", 0, 9)) == (
         None,
         None,
@@ -234,7 +235,7 @@ def test_folder_of_more_files_than_one_request_deletes_is_deleted(proxy, root):
         files = [f"{root}/in/{number}" for number in range(1_001)] + [f"{root}/inside"]
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda file: paths.write_bytes(file, b""), files))
-        assert paths.usage(f"{root}/in").files == 1_001
+        assert usage(f"{root}/in").files == 1_001
         paths.delete(f"{root}/in")
     assert (paths.exists(f"{root}/in"), paths.exists(f"{root}/inside")) == (False, True)
     paths.delete(f"{root}/in")
