@@ -57,7 +57,7 @@ def test_version_is_put_only_behind_the_commit_before_it_or_a_checkpoint_of_that
         f"The table at '{table}' is gone. Got: no version 1 in its log. Allowed: the table as it was written."
         " Restore it; without a copy run 'ebbtide repair' if it is a sink, a changelog or a quarantine, else 'ebbtide refresh'."
     )
-    assert log.versions(table) == [], "what nobody could read is not begun"
+    assert log.versions(table) == [], "a log that no reader could read is not begun"
 
 
 def test_first_version_of_a_table_that_is_gone_is_not_put(table):

@@ -1,4 +1,4 @@
-"""The lease: one holder at a time, whoever dies, is silent or comes at the same moment."""
+"""The lease has one holder at a time, also if holders die, are silent or start at the same moment."""
 
 import os
 import stat
@@ -243,7 +243,7 @@ HOST = ("--uts", "--net", "--pid", "--mount-proc")
 
 @pytest.mark.parametrize(("namespaces", "host"), [(CONTAINER, None), (HOST, "elsewhere")])
 def test_a_live_holder_in_another_namespace_is_not_taken_for_gone(path, namespaces, host):
-    """Its process number, 1 in there, is no process of its own here: it ended, or never was."""
+    """Its process number, 1 in the container, means another process here."""
     named = pytest.raises(LeaseHeldError, match=f"on '{host or os.uname().nodename}'")
     with holder_in(path, 3, *namespaces, host=host), named, Lease(path, "p", 5):
         pass

@@ -1,4 +1,4 @@
-"""Whether the process that a name stands for has ended: known here, unknown of any other place."""
+"""A process is known to have ended only on the machine, boot and namespace of its name."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A bucket's files, on a server that speaks S3: put if absent whatever becomes of answers, faults that pass and such that do not."""
+"""A bucket on an S3 server: put if absent also when answers are lost, retried faults, and refusals."""
 
 import gc
 import logging
@@ -88,10 +88,10 @@ def test_no_two_commits_have_the_same_bytes(root, monkeypatch):
 
 
 def test_store_that_overwrites_what_is_there_is_refused_before_a_table_is_made(proxy, root):
-    said = rf"overwrites.* Got: '{root}/ledger/.*If-None-Match"
+    message = rf"overwrites.* Got: '{root}/ledger/.*If-None-Match"
     with proxy.failing(lambda method, path: "heedless"):
         for _ in range(2):
-            with pytest.raises(StoreUnsafeError, match=said), Lease(f"{root}/ledger", "p", 60):
+            with pytest.raises(StoreUnsafeError, match=message), Lease(f"{root}/ledger", "p", 60):
                 pass
     assert paths.list_files(f"{root}/ledger/_delta_log") == []
     with Lease(f"{root}/ledger", "p", 60):
@@ -103,9 +103,9 @@ def test_fault_that_passes_is_said_and_the_call_goes_on(proxy, root, caplog):
     paths.write_bytes(location, OURS)
     with proxy.failing(first("503", "GET", "/f", QUICK_TRIES + 1)), caplog.at_level(logging.WARNING):
         assert paths.read_bytes(location) == OURS
-    [said] = caplog.messages
-    assert f"'{location}' failed, tried again in" in said
-    assert "503 Service Unavailable, SlowDown" in said
+    [logged] = caplog.messages
+    assert f"'{location}' failed, tried again in" in logged
+    assert "503 Service Unavailable, SlowDown" in logged
 
 
 CALLS = {

@@ -151,8 +151,8 @@ def test_sink_restored_by_an_undone_migration_changes_no_row(sink):
 
 def test_emptied_sink_has_the_spec_s_columns_and_its_history(sink):
     apply(sink, 1, k1=("I", 1))
-    other = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.string())]))
-    other.empty(SPARK, facts(2, "reset"))
+    wider = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.string())]))
+    wider.empty(SPARK, facts(2, "reset"))
     assert shown(sink) == {}
     made = Snapshot.read(sink.path)
     names = [field["name"] for field in json.loads(made.metadata["schemaString"])["fields"]]
