@@ -19,9 +19,6 @@ from ebbtide.delta.table import definition, has_local_time, read_file
 from ebbtide.formats.columns import convert
 from ebbtide.model.schema_change import SchemaChange
 
-BYTES_IN_DRIVER = 8 * 2**20
-"""Bytes of data files up to which the driver rewrites them: a Spark job costs more."""
-
 
 @dataclass(frozen=True)
 class FileUnderNewColumns:

@@ -38,7 +38,9 @@ def has_columns(metadata: Action, columns: pa.Schema) -> bool:
         metadata: The log's `metaData`.
         columns: The columns of its pipeline.
     """
-    return columns_of(metadata) == types_of(columns) and not _required(metadata, columns)
+    if columns_of(metadata) != types_of(columns):
+        return False
+    return not _required(metadata, columns)
 
 
 def refuse_other_columns(table: str, metadata: Action, columns: pa.Schema) -> None:

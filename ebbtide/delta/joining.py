@@ -25,6 +25,8 @@ SMALL_BYTES = 16 * 2**20
 """A file of this size or more is not joined."""
 MOST_BYTES = 128 * 2**20
 """The most bytes of files that are joined at a time: their rows are held in memory."""
+ROWS_PER_FILE = 1_000_000
+"""The most rows of a data file that is written in one go."""
 JOINED = {"operation": "OPTIMIZE"}
 """Fields of the `commitInfo` of a commit that joins files."""
 

@@ -85,15 +85,9 @@ class KeyIndex:
         """
         if positions is None:
             positions = np.arange(len(rows))
-        hashes = key_hashes(rows, key)
-        # Sorted once when it is made, O(n log n); each lookup is then a binary search in mapped memory.
-        order = np.argsort(hashes, kind="stable")
-        in_order = rows.take(pa.array(order))
-        return cls(
-            hashes[order],
-            positions[order],
-            in_order.combine_chunks(),
-        )
+        # Sorted once when it is made; each lookup is then a binary search in mapped memory.
+        in_order, hashes, order = in_hash_order(rows, key)
+        return cls(hashes, positions[order], in_order)
 
     def find(self, wanted: pa.Table, hashes: Hashes) -> tuple[Positions, Positions]:
         """Find the rows of some keys.
@@ -118,6 +112,18 @@ class KeyIndex:
                 asked.take(pa.array(which)),
             )
         return rows[is_same], which[is_same]
+
+
+def in_hash_order(rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Hashes, Positions]:
+    """Sort rows by the hashes of their keys, O(n log n).
+
+    Returns:
+        The rows, in one chunk; their hashes; the former position of each.
+    """
+    hashes = key_hashes(rows, key)
+    order = np.argsort(hashes, kind="stable")
+    in_order = rows.take(pa.array(order))
+    return in_order.combine_chunks(), hashes[order], order
 
 
 def _same_values(left: pa.ChunkedArray, right: pa.ChunkedArray) -> NDArray[np.bool_]:

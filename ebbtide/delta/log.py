@@ -178,7 +178,8 @@ def facts_in(actions: Iterable[Action], location: str = SOME_LOG) -> Facts | Non
 
 def added(table: str, version: int) -> list[str]:
     """Return the locations of the data files that a commit added."""
-    return [file_location(table, add["path"]) for add in adds(table, version)]
+    paths = [add["path"] for add in adds(table, version)]
+    return [file_location(table, path) for path in paths]
 
 
 def footer_of(add: Action) -> str | None:
@@ -228,8 +229,13 @@ def file_location(table: str, path: str) -> str:
 
 def changed_files(actions: Iterable[Action]) -> list[Action]:
     """Return the values under `add` and `remove` that change rows; joining files changes none."""
-    files = (action.get("add") or action.get("remove") for action in actions)
-    return [file for file in files if file and file.get("dataChange", True)]
+    changed = []
+    for action in actions:
+        file = action.get("add") or action.get("remove")
+        # The protocol requires `dataChange`; without it a change is assumed.
+        if file and file.get("dataChange", True):
+            changed.append(file)
+    return changed
 
 
 def commit_info(actions: Iterable[Action]) -> Action:

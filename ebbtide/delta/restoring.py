@@ -125,7 +125,8 @@ class WholeFiles:
 
 def _added_in(table: str, version: int) -> set[FileId]:
     """Return the data files that a commit added."""
-    return {DataFile(add).id for add in log.adds(table, version)}
+    files = [DataFile(add) for add in log.adds(table, version)]
+    return {file.id for file in files}
 
 
 def _fault(table: str, file: DataFile) -> str:

@@ -60,7 +60,7 @@ class AppendTable(ABC):
         create_if_absent(puts_of(self.path), self.path, self.schema, {}, name=self.STAGE)
 
     def facts(self) -> TableFacts | None:
-        """Return its id and the last step that wrote it; None if there is no table."""
+        """Return its id and the last step that wrote it; None without a table."""
         return OwnTable(self.path, self.STAGE).facts()
 
     def last_step(self) -> int:
@@ -72,7 +72,7 @@ class AppendTable(ABC):
         return read_delta(spark, self.path, version)
 
     def can(self, action: Action) -> bool:
-        """Return whether it performs an action: all but those on single rows of a key."""
+        """Return whether it performs an action: not those that change rows by their keys."""
         return isinstance(action, Append | Restore | Clear | Replace | Rewrite)
 
     def perform(self, action: Action, work: Work) -> None:
@@ -106,7 +106,7 @@ class AppendTable(ABC):
         return {}
 
     def take_rows(self, action: Replace, work: Work) -> None:
-        """Put all rows of the same table under another root in the place of those that are there."""
+        """Replace all rows by those of the same table under another root."""
         if action.version is None and self.facts() is None:
             return  # neither root has the table
         taken = work.taken(action)

@@ -66,7 +66,7 @@ def test_commit_that_is_gone_ends_the_feed(table):
     assert has_changes(table, 1, 2), "it is unknown"
 
 
-def test_commit_put_in_the_place_of_another_is_told_from_it(table):
+def test_replaced_commit_has_another_hash(table):
     hashes = [commit_hash(table, version) for version in range(5)]
     assert len(set(hashes)) == 5
     assert "" not in hashes
@@ -97,7 +97,7 @@ def test_added_or_removed_file_is_a_change_unless_flagged_otherwise(table, kind,
     assert feed_files(table, log.actions(table, 5)) == [join(table, file.path)]
 
 
-def test_newest_commits_of_ours_come_first_and_others_are_left_out(table):
+def test_own_commits_are_yielded_newest_first(table):
     for version, step in ((5, 1), (6, 2)):
         commit(PUTS, table, version, [], {"userMetadata": json.dumps({log.FACTS: 1, "step": step})})
     commit(PUTS, table, 7, [], {"userMetadata": "of another client"})

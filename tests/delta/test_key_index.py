@@ -68,7 +68,7 @@ def ids(index):
 WHOLE = [(1, 0), (1, 2), (2, 1)]
 
 
-def test_copy_is_made_once_and_read_by_others(tmp_path, written):
+def test_copy_is_made_once_and_read_by_other_processes(tmp_path, written):
     where, file, _ = written
     assert ids(cache_of(where, tmp_path / "c").index_of(file)) == WHOLE
     [copy] = (tmp_path / "c").iterdir()
@@ -231,7 +231,7 @@ def test_copies_that_were_deleted_for_want_of_space_are_not_kept_mapped(tmp_path
     assert mapped_bytes(tmp_path / "c") <= 1.5 * limit
 
 
-def test_copy_that_others_deleted_is_closed_with_the_next_version(tmp_path, written):
+def test_copy_that_another_process_deleted_is_closed_with_the_next_version(tmp_path, written):
     where, file, _ = written
     cache = cache_of(where, tmp_path / "c")
     cache.index_of(file)

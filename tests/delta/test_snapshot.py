@@ -72,7 +72,7 @@ def test_no_table_is_none(tmp_path):
     assert Snapshot.read(str(tmp_path / "t")) is None
 
 
-def test_table_of_ours_is_read_by_others(tmp_path):
+def test_own_table_is_read_by_delta_rs(tmp_path):
     table = made(tmp_path, rows(1, 2), rows(3))
     found = Snapshot.read(table)
     assert (found.version, len(found.files), found.transactions) == (2, 2, {"app": 2})
@@ -80,7 +80,7 @@ def test_table_of_ours_is_read_by_others(tmp_path):
     assert DeltaTable(table).transaction_version("app") == 2
 
 
-def test_rows_of_a_vector_do_not_count_for_anybody(tmp_path):
+def test_rows_of_a_vector_do_not_count_for_any_reader(tmp_path):
     table = made(tmp_path, rows(1, 2, 3, 4), rows(5))
     deleted(table, "part-1.parquet", 0, 2)
     deleted(table, "part-1.parquet", 3)

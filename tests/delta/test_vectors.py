@@ -19,7 +19,7 @@ def test_z85_gives_bytes_back(data):
 
 
 @given(st.lists(st.sets(st.integers(0, 2**40), min_size=1, max_size=300), min_size=1, max_size=4))
-def test_vectors_are_read_back_whatever_their_size(tmp_path_factory, sets):
+def test_vectors_of_any_size_are_read_back(tmp_path_factory, sets):
     table = str(tmp_path_factory.mktemp("table"))
     descriptors = vectors.write(table, [BitMap64(rows) for rows in sets])
     assert [set(vectors.read(table, each)) for each in descriptors] == sets

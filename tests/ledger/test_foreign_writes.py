@@ -117,7 +117,7 @@ def test_no_more_than_the_newest_commits_are_read(pipeline, monkeypatch):
     assert [commit.version for commit in commits if not commit.is_own] == [spoilt]
 
 
-def test_one_that_was_noted_is_named_however_many_commits_follow(pipeline, monkeypatch):
+def test_noted_foreign_write_is_reported_after_many_commits(pipeline, monkeypatch):
     monkeypatch.setattr(module, "MOST_COMMITS", 2)
     pipeline.do("spoil")
     spoilt = pipeline.versions()["sink"]

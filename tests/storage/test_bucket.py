@@ -71,7 +71,7 @@ def test_put_whose_answer_is_lost_is_not_ours_where_another_was_first(proxy, roo
     assert paths.read_bytes(location) == THEIRS
 
 
-def test_put_that_was_refused_because_of_another_that_failed_too_is_tried_again(proxy, root):
+def test_put_that_lost_to_a_failed_put_is_retried(proxy, root):
     location = f"{root}/1.json"
     with proxy.failing(first("409", "PUT", "1.json")):
         assert put(location, OURS)
@@ -87,7 +87,7 @@ def test_no_two_commits_have_the_same_bytes(root, monkeypatch):
     assert one != other
 
 
-def test_store_that_overwrites_what_is_there_is_refused_before_a_table_is_made(proxy, root):
+def test_store_that_overwrites_is_refused_before_a_table_is_made(proxy, root):
     message = rf"overwrites.* Got: '{root}/ledger/.*If-None-Match"
     with proxy.failing(lambda method, path: "heedless"):
         for _ in range(2):
@@ -98,7 +98,7 @@ def test_store_that_overwrites_what_is_there_is_refused_before_a_table_is_made(p
         pass
 
 
-def test_fault_that_passes_is_said_and_the_call_goes_on(proxy, root, caplog):
+def test_transient_fault_is_logged_and_the_call_retried(proxy, root, caplog):
     location = f"{root}/f"
     paths.write_bytes(location, OURS)
     with proxy.failing(first("503", "GET", "/f", QUICK_TRIES + 1)), caplog.at_level(logging.WARNING):
@@ -167,7 +167,7 @@ def test_bucket_that_is_not_there_is_a_terminal_error(proxy, call):
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_call_that_is_forbidden_is_a_terminal_error_without_what_was_signed(proxy, root, monkeypatch, call):
+def test_forbidden_call_is_a_terminal_error_without_signed_text(proxy, root, monkeypatch, call):
     filled(root)
     with proxy.failing(lambda method, path: "403"), pytest.raises(StoreRefusedError) as raised:
         CALLS[call](root)

@@ -184,7 +184,13 @@ class Work:
         """Write rows of the state table as a file of it; return the action that adds it, none without rows."""
         # Indexed from memory: the next step looks keys up in it without reading it back.
         copies = self.state.copies(operator.key)
-        return write_files(self.state.table, rows, self.bounded, data_change=True, on_written=copies.keep)
+        return write_files(
+            self.state.table,
+            rows,
+            self.bounded,
+            data_change=True,
+            on_written=copies.keep,
+        )
 
     def _emitted_rows(self, emitted: pa.Table) -> pa.Table:
         n_rows = len(emitted)
