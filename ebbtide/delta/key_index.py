@@ -56,7 +56,7 @@ _found_whole: set[tuple[str, int]] = set()
 """Copies, by path and inode, whose checksum this process has verified."""
 _caches: WeakSet[IndexCache] = WeakSet()
 """The caches of this process."""
-_Identity = tuple[str, ...]
+_FileKey = tuple[str, ...]
 """Path, size, time and footer of a data file, which identify its content."""
 
 
@@ -99,9 +99,9 @@ class KeyIndex:
         Returns:
             Indices into `rows`, and for each the index of its key in `wanted`; a key may have several rows.
         """
-        rows, which = _matches(self.hashes, hashes)
+        rows, key_numbers = _matches(self.hashes, hashes)
         if not len(rows):
-            return rows, which
+            return rows, key_numbers
         # Two keys may have one hash: their values decide.
         is_same = np.ones(len(rows), dtype=bool)
         for name in wanted.column_names:
@@ -109,9 +109,9 @@ class KeyIndex:
             asked = wanted[name].cast(own.type)
             is_same &= _same_values(
                 own.take(pa.array(rows)),
-                asked.take(pa.array(which)),
+                asked.take(pa.array(key_numbers)),
             )
-        return rows[is_same], which[is_same]
+        return rows[is_same], key_numbers[is_same]
 
 
 def in_hash_order(rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Hashes, Positions]:
@@ -141,10 +141,10 @@ def _matches(stored: Hashes, wanted: Hashes) -> tuple[Positions, Positions]:
     """
     is_sparse = len(wanted) * SPARSE < len(stored)
     if is_sparse:
-        which, rows = _pairs(wanted, stored)
+        key_numbers, rows = _pairs(wanted, stored)
     else:
-        rows, which = _pairs(stored, wanted)
-    return rows, which
+        rows, key_numbers = _pairs(stored, wanted)
+    return rows, key_numbers
 
 
 def _pairs(values: Hashes, ascending: Hashes) -> tuple[Positions, Positions]:
@@ -193,7 +193,7 @@ class IndexCache:
         self.folder = default_folder() if folder is None else folder
         self.max_bytes = _max_bytes() if max_bytes is None else max_bytes
         # A copy is not synced: after a crash of the machine it may have holes. So its name has the boot, and none outlives it.
-        self._what = _digest(
+        self._content_key = _digest(
             FORMAT,
             _boot(),
             table,
@@ -202,8 +202,8 @@ class IndexCache:
             columns.to_string(),
             *(where or ()),
         )
-        self._open: dict[_Identity, tuple[str, KeyIndex]] = {}
-        self._live: set[_Identity] = set()
+        self._open: dict[_FileKey, tuple[str, KeyIndex]] = {}
+        self._live: set[_FileKey] = set()
         self._unseen_bytes = self.max_bytes  # scan at once: other processes may have written many copies
         _caches.add(self)
 
@@ -213,9 +213,9 @@ class IndexCache:
         Args:
             file: One of the table's data files.
         """
-        identity = _identity(file)
-        if identity in self._open:
-            copy, index = self._open[identity]
+        file_key = _file_key(file)
+        if file_key in self._open:
+            copy, index = self._open[file_key]
             with contextlib.suppress(OSError):
                 os.utime(self.folder / copy)  # evictions begin with the copies that were not used for longest
             return index
@@ -239,7 +239,7 @@ class IndexCache:
     def _opened(self, file: DataFile, name: str, index: KeyIndex) -> KeyIndex:
         path = self.folder / name
         copy = name if path.exists() else NO_COPY  # without one it is in memory, as on a full disk
-        self._open[_identity(file)] = (copy, index)
+        self._open[_file_key(file)] = (copy, index)
         return index
 
     def only(self, files: Iterable[DataFile]) -> None:
@@ -249,12 +249,12 @@ class IndexCache:
             files: The files of the table's version.
         """
         # Only when the version changes: files that were indexed since the last call are written, and not committed yet.
-        live = {_identity(file) for file in files}
+        live = {_file_key(file) for file in files}
         if live == self._live:
             return
         self._live = live
-        for identity in self._open.keys() - live:
-            copy, _ = self._open.pop(identity)
+        for file_key in self._open.keys() - live:
+            copy, _ = self._open.pop(file_key)
             if copy != NO_COPY:
                 self._delete(copy)
         self.close_deleted()
@@ -262,12 +262,12 @@ class IndexCache:
     def close_deleted(self) -> None:
         """Close the indices whose copies are deleted: a mapped file keeps its bytes on disk."""
         opened = list(self._open.items())
-        for identity, (copy, _) in opened:
+        for file_key, (copy, _) in opened:
             if copy == NO_COPY:
                 continue
             path = self.folder / copy
             if not path.exists():
-                self._open.pop(identity, None)
+                self._open.pop(file_key, None)
 
     def _delete(self, name: str) -> None:
         path = self.folder / name
@@ -306,8 +306,8 @@ class IndexCache:
         if footer is None:
             location = file.location(self.table)
             footer = footer_checksum(location)
-        which = _digest(*_identity(file), footer)
-        return f"{self._what}-{which}.arrow"
+        file_digest = _digest(*_file_key(file), footer)
+        return f"{self._content_key}-{file_digest}.arrow"
 
     def _read(self, name: str) -> KeyIndex | None:
         """Map a copy into memory; None if it does not exist or cannot be read."""
@@ -437,7 +437,7 @@ def _boot() -> str:
     return ""
 
 
-def _identity(file: DataFile) -> _Identity:
+def _file_key(file: DataFile) -> _FileKey:
     footer = log.footer_of(file.add) or ""
     return file.path, str(file.add.get("size")), str(file.add.get("modificationTime")), footer
 

@@ -151,10 +151,10 @@ def _has_vector(table: str, file: DataFile) -> bool:
         return False
 
 
-def _gone(table: str, version: int, what: str) -> HistoryGoneError:
+def _gone(table: str, version: int, reason: str) -> HistoryGoneError:
     return HistoryGoneError.of(
         f"The table '{table}' cannot be brought back to version {version}.",
-        got=what,
+        got=reason,
         allowed="a version whose files are all there, and whole",
         next_step="Restore them from a copy, name another step, or run 'ebbtide refresh' to rebuild all tables from the source.",
     )

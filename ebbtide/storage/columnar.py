@@ -124,10 +124,10 @@ def _damage_refused(location: str) -> Iterator[None]:
         raise _damaged(location, "damaged", error) from error
 
 
-def _damaged(location: str, how: str, error: object) -> DamagedFileError:
+def _damaged(location: str, state: str, error: object) -> DamagedFileError:
     first_line, _, _ = str(error).partition("\n")
     return DamagedFileError.of(
-        f"The file '{location}' is {how}.",
+        f"The file '{location}' is {state}.",
         got=first_line,
         next_step="Nothing of it was used. Restore it from a copy; without one run 'ebbtide repair', which repairs a sink (of a function's pipeline 'ebbtide refresh' does), and reports back to which step the state's files are whole.",
     )

@@ -46,8 +46,8 @@ def failures_named(path: str | Path) -> Iterator[None]:
         raise
 
 
-def _named(kind: type[DiskError], what: str, error: OSError, next_step: str) -> DiskError:
-    named = kind.of(what, got=error, next_step=f"{next_step}: the run finishes the step that was begun.")
+def _named(kind: type[DiskError], message: str, error: OSError, next_step: str) -> DiskError:
+    named = kind.of(message, got=error, next_step=f"{next_step}: the run finishes the step that was begun.")
     named.errno = error.errno
     return named
 

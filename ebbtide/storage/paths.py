@@ -73,26 +73,26 @@ def refuse_unusable(field: str, location: str) -> None:
     Raises:
         ConfigError: it is empty, has another scheme, or is a URI with credentials, a query or a fragment.
     """
-    what = f"{field} is not a location."
+    problem = f"{field} is not a location."
     if not location.strip() or has_unseen(location):
-        raise ConfigError.of(what, got=repr(location), allowed="a path or a URI, without control characters")
+        raise ConfigError.of(problem, got=repr(location), allowed="a path or a URI, without control characters")
     parts = location.split("/")
     longest = max(len(part.encode()) for part in parts)
     if longest > MOST_BYTES_OF_NAME:
-        raise ConfigError.of(what, got=f"a name of {longest} bytes", allowed=f"names of {MOST_BYTES_OF_NAME} bytes")
+        raise ConfigError.of(problem, got=f"a name of {longest} bytes", allowed=f"names of {MOST_BYTES_OF_NAME} bytes")
     scheme = _SCHEME.match(location)
     if scheme is None:
         return
     name = scheme[1]
-    place = location[scheme.end() :]
-    if name not in SCHEMES or not place.startswith("//"):
-        allowed = ", ".join(f"{each}://" for each in SCHEMES)
-        raise ConfigError.of(what, got=location, allowed=f"a local path, or a URI of {allowed}")
-    if name == LOCAL_SCHEME and not place.startswith("///"):
-        raise ConfigError.of(what, got=location, allowed="file:/// and an absolute path")
-    authority = place.removeprefix("//").partition("/")[0]
+    rest = location[scheme.end() :]
+    if name not in SCHEMES or not rest.startswith("//"):
+        allowed = ", ".join(f"{known}://" for known in SCHEMES)
+        raise ConfigError.of(problem, got=location, allowed=f"a local path, or a URI of {allowed}")
+    if name == LOCAL_SCHEME and not rest.startswith("///"):
+        raise ConfigError.of(problem, got=location, allowed="file:/// and an absolute path")
+    authority = rest.removeprefix("//").partition("/")[0]
     # A secret may have a slash in it, so the whole rest is searched. Only HDFS has a port in its authority, which a slash ends.
-    looked_at = f"//{authority}" if name == "hdfs" else place
+    looked_at = f"//{authority}" if name == "hdfs" else rest
     searched = f":{looked_at}"
     if redacted(searched) != searched:
         raise ConfigError.of(
@@ -101,10 +101,10 @@ def refuse_unusable(field: str, location: str) -> None:
             allowed="a bare URI",
             next_step="Give them to Spark and to the environment instead (docs/security.md).",
         )
-    decoded = unquote(place)
+    decoded = unquote(rest)
     has_parent = ".." in decoded.split("/")
-    if "?" in place or "#" in place or has_parent:
-        raise ConfigError.of(what, got=location, allowed="a URI without '?', '#' and '..'")
+    if "?" in rest or "#" in rest or has_parent:
+        raise ConfigError.of(problem, got=location, allowed="a URI without '?', '#' and '..'")
 
 
 def resolve(location: str, base: Path | None = None) -> str:

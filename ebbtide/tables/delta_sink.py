@@ -43,7 +43,7 @@ class SinkTable(SinkDefinition):
             self.schema,
             self.key,
             puts_of(self.path),
-            by_vectors=self.how == "vectors",
+            by_vectors=self.deletes_by == "vectors",
             with_images=self.with_images,
         )
 

@@ -45,7 +45,7 @@ class SinkDefinition(Sink):
         columns: The user's columns.
         key: Names of the key's columns.
         sequence: Columns that order the changes; rows then carry `_sequence`. Empty in arrival mode.
-        how: Old rows of a step's keys are deleted by deletion vectors, or by rewriting their files.
+        deletes_by: Old rows of a step's keys are deleted by deletion vectors, or by rewriting their files.
         with_images: The change feed shows each row before and after its change, from files of its own.
         properties: Delta table properties, set when the table is made.
         sequence_columns: The columns that `sequence` may name, if they are not the table's.
@@ -56,7 +56,7 @@ class SinkDefinition(Sink):
     columns: pa.Schema
     key: tuple[str, ...]
     sequence: tuple[str, ...]
-    how: Literal["vectors", "rewrite"] = "vectors"
+    deletes_by: Literal["vectors", "rewrite"] = "vectors"
     with_images: bool = True
     properties: Mapping[str, str] = field(default_factory=dict)
     sequence_columns: pa.Schema | None = None
@@ -88,7 +88,7 @@ class SinkDefinition(Sink):
     def stored_properties(self) -> dict[str, str]:
         """The user's properties, and those that every sink has."""
         return {
-            "delta.enableDeletionVectors": str(self.how == "vectors").lower(),
+            "delta.enableDeletionVectors": str(self.deletes_by == "vectors").lower(),
             **self.properties,
             "delta.enableChangeDataFeed": "true",
         }

@@ -65,7 +65,7 @@ class SparkMadeSink(SinkTable):
 class MergeSink(SparkMadeSink):
     """A sink that Spark writes: by MERGE, which knows every feature of Delta."""
 
-    how: Literal["vectors", "rewrite"] = "rewrite"
+    deletes_by: Literal["vectors", "rewrite"] = "rewrite"
 
     def can(self, action: Action) -> bool:
         """Return whether it performs an action: to restore and apply would be two commits."""

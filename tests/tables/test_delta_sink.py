@@ -86,7 +86,7 @@ def test_table_is_made_once_with_the_reserved_columns_and_the_change_feed(tmp_pa
     assert made.metadata["name"] == "sink"
     sink.create(SPARK)
     assert sink.version() == 0
-    rewriting = sink_of(tmp_path / "other", how="rewrite")
+    rewriting = sink_of(tmp_path / "other", deletes_by="rewrite")
     assert Snapshot.read(rewriting.path).configuration["delta.enableDeletionVectors"] == "false"
 
 
