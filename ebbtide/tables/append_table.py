@@ -49,7 +49,7 @@ class AppendTable(ABC):
 
     @abstractmethod
     def perform_append(self, action: Append, work: Work) -> None:
-        """Append what a step decided, once."""
+        """Perform an `Append`, once."""
 
     @abstractmethod
     def files_of(self, taken: Snapshot) -> list[LogAction]:
@@ -133,7 +133,7 @@ class AppendTable(ABC):
         actions_of: Callable[[Snapshot], Sequence[LogAction]],
         facts: StepFacts,
     ) -> None:
-        """Commit what a step appends, once, and join small files; the first append makes the table.
+        """Commit an append of a step, once, and join small files; the first append creates the table.
 
         Args:
             actions_of: Returns the log actions for a version of the table.

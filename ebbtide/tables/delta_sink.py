@@ -161,7 +161,7 @@ class SinkTable(SinkDefinition):
         self.replace(work.spark, rows.present, rows.coming, work.facts)
 
     def rewrite(self, action: does.Rewrite, work: Work) -> None:
-        """Bring the rows to what the state shows."""
+        """Replace the rows that differ from those that the state shows, or all rows."""
         spark = work.spark
         # Other columns cannot be compared row by row.
         if action.overwrites or (action.alters and self._has_other_columns()):

@@ -4,7 +4,7 @@
 |---|---|
 | `step` | the step that met the record |
 | `reason`, `detail` | see docs/bad-records.md |
-| `origin`, `order` | where it stands in its source; in what order it was read |
+| `origin`, `order` | its position in the source; its place in the order of reading |
 | `raw` | its bytes, of a record that is too long the first of them |
 | `at` | the step's clock |
 
@@ -192,7 +192,7 @@ class QuarantineTable(AppendTable):
         return [*leaving, *coming]
 
     def append(self, actions: Sequence[Action], facts: StepFacts) -> None:
-        """Bring the table to what a step decided; a step that was committed is skipped.
+        """Commit the actions of a step; a step that was committed is skipped.
 
         Args:
             actions: Log actions of the step.

@@ -1,7 +1,7 @@
 """The base class of a sink that a project brings along.
 
-It has `facts` and `perform`, and says by `can` what it performs beside `Apply`. Ebbtide does not ask it for what only a Delta table has,
-files to join or a log to look through. Importing this loads no Spark.
+A sink implements `facts` and `perform`, and allows actions beside `Apply` by `can`. The other methods have defaults for a sink without a
+Delta log: it has no files to join, and no commits to scan. Importing this loads no Spark.
 """
 
 from __future__ import annotations

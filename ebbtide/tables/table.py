@@ -108,7 +108,7 @@ class Work(Protocol):
         """
 
     def difference(self, action: Rewrite | Replace) -> Difference:
-        """Compare a sink with what the state shows, or with the sink under another root; errors as `decided_rows` and `taken`."""
+        """Compare a sink with the rows that the state shows, or with the sink under another root; errors as `decided_rows` and `taken`."""
 
     def taken(self, action: Replace) -> Snapshot | None:
         """Return the same table under another root; None if there is none.

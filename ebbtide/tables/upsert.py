@@ -87,7 +87,7 @@ class Upserter:
         Raises:
             DeltaFeatureError: the table has a feature that is not written here.
             TableMismatchError: another client has given it other columns.
-            HistoryGoneError: what it goes back to is gone.
+            HistoryGoneError: the version to go back to is gone.
         """
         # Written once, outside: a version that is tried again needs the same new files, and only other removals.
         adds = self._written(upsert.rows)

@@ -94,7 +94,7 @@ class StateTable(StateFrames):
 
     @property
     def _properties(self) -> dict[str, str]:
-        # Delta refuses a list column here. Ebbtide counts its nulls all the same, which is what a lookup of links needs.
+        # Delta refuses a list column here. Ebbtide counts its nulls all the same: a lookup of links needs them.
         with_statistics = [quoted(name) for name in self.bounded if name != LINKS]
         return {"delta.dataSkippingStatsColumns": ",".join(with_statistics)}
 

@@ -165,7 +165,7 @@ class StagedFinish:
         return file, failed
 
     def _under_sink_columns(self, changes: pa.Table, selected: Selected) -> pa.Table:
-        # Staged again, as the sink's key may deal the rows to other slices than the source's.
+        # Staged again: by the sink's key the rows may belong to other slices than by the source's.
         fits = pa.array(selected.fits)
         fitting = changes.filter(fits)
         rows = selected.rows.filter(fits)
