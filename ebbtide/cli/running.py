@@ -18,6 +18,7 @@ from ebbtide.cli.reporting import Located, Reporter, load_specs
 from ebbtide.cli.stopping import begin_anew, stop_on_signal
 from ebbtide.errors import ConfigError, PausedError
 from ebbtide.runtime.clock import system_clock
+from ebbtide.runtime.engines import auto_session
 from ebbtide.runtime.progress import RunSummary
 from ebbtide.runtime.remarks import remarks
 from ebbtide.spec.pipeline import Pipeline
@@ -28,7 +29,7 @@ UNMATCHED = (
 )
 COUNTS = ("steps", "records", "inserted", "updated", "deleted", "quarantined", "unmatched", "expired")
 """What a run's summary counts, where it is not 0."""
-Engine = Literal["spark", "local"]
+Engine = Literal["auto", "spark", "local"]
 Operate = Callable[..., RunSummary]
 """Runs one pipeline in a session: (session, spec, root, on_progress, on_phase, stop)."""
 
@@ -48,7 +49,7 @@ def run(
     accept_loss: bool,
     follow: bool,
     rate: int | None,
-    engine: Engine,
+    engine: Engine | None,
 ) -> None:
     """Read all that is there, bring the sinks up to date, expire what is due. With nothing to do, Spark is not started.
 
@@ -66,7 +67,7 @@ def run(
             return None
         return idle_run(spec, root, system_clock())
 
-    located = [(location, spec.at_rate(rate)) for location, spec in load_specs(specs)]
+    located = [(location, spec.at_rate(rate).on_engine(engine)) for location, spec in load_specs(specs)]
     if follow:
         with Reporter(root, as_json).errors():
             refuse_following_views(located)
@@ -74,7 +75,7 @@ def run(
     with Reporter(root, as_json).errors():
         refuse_waiting(located)
     reporter = Reporter(root, as_json)
-    _run_each(located, reporter, operate, engine, run_idle)
+    _run_each(located, reporter, operate, run_idle)
 
 
 @click.command()
@@ -90,19 +91,19 @@ def refresh(
     as_json: bool,
     accept_loss: bool,
     yes: bool,
-    engine: Engine,
+    engine: Engine | None,
 ) -> None:
     """Drop state, sink rows, quarantine and checkpoint, and rebuild them from the source."""
     from ebbtide.runtime.driver import refresh as refresh_pipeline
 
-    located = load_specs(specs)
+    located = [(location, spec.on_engine(engine)) for location, spec in load_specs(specs)]
     if not yes:
         names = ", ".join(spec.name for _, spec in located)
         question = f"Rebuild {names} under '{root}' from the source?"
         click.confirm(question, abort=True, err=True)
     reporter = Reporter(root, as_json)
     operate = partial(refresh_pipeline, accept_loss=accept_loss)
-    _run_each(located, reporter, operate, engine)
+    _run_each(located, reporter, operate)
 
 
 def refuse_following_views(located: list[Located]) -> None:
@@ -139,7 +140,6 @@ def _run_each(
     located: list[Located],
     reporter: Reporter,
     operate: Operate,
-    engine: Engine,
     run_idle: Callable[[Pipeline], RunSummary | None] = lambda spec: None,
 ) -> None:
     """Run pipelines one after the other, each without Spark if it can be.
@@ -148,13 +148,12 @@ def _run_each(
         located: The pipelines.
         reporter: Prints each one's summary.
         operate: Runs one in a session.
-        engine: Whose session that is.
         run_idle: Runs one that needs no Spark; None if it needs it.
     """
     summaries = []
     is_paused = False
     with quiet_spark(reporter.root) as spark, stop_on_signal(spark.live) as stop:
-        run_here = partial(_run_in_session, operate, engine, spark, reporter, stop)
+        run_here = partial(_run_in_session, operate, spark, reporter, stop)
         for location, spec in located:
             with reporter.errors(location, spark):
                 try:
@@ -180,22 +179,15 @@ def _run_each(
 
 def _run_in_session(
     operate: Operate,
-    engine: Engine,
     spark: QuietSpark,
     reporter: Reporter,
     stop: threading.Event,
     spec: Pipeline,
 ) -> RunSummary:
     """Run one pipeline, its progress on the live line."""
-    if engine == "local":
-        from ebbtide.runtime.local import local_session
-
-        session = local_session()
-    else:
-        session = spark.session
     view = RunView(spark.live, as_json=reporter.as_json)
     summary = operate(
-        session,
+        auto_session(lambda: spark.session),
         spec,
         reporter.root,
         on_progress=view.step,

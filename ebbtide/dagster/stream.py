@@ -69,8 +69,8 @@ def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:
 
         def work(report: Any, stop: Any) -> RunSummary:
             return operate(
-                spark.session,
-                spec,
+                spark.for_runs,
+                spec.on_engine(spark.engine),
                 storage.root,
                 on_progress=report,
                 stop=stop,
@@ -165,6 +165,7 @@ def _results(spec: Pipeline, summary: RunSummary, storage: StorageResource) -> I
             "dagster/uri": f"{summary.root}/sink",
             "table_version": status.sink_version or 0,
             "step": status.step,
+            "engine": summary.engine,
             "report": dg.MetadataValue.md(report_of(summary)),
             **({} if status.sink_rows is None else {"dagster/row_count": status.sink_rows}),
             **run,
