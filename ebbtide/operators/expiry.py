@@ -22,21 +22,21 @@ class ExpiryRules:
     Args:
         ttls: Name of a state to the time to live of its entries; under None that of all entries whose state has none of
             its own. Empty: nothing expires.
-        state_column: Column with the name of an entry's state.
+        ttl_selector: Column with the name of an entry's state.
         any_set: Columns of which one is set, true or not null, in each entry that may expire; empty: all may.
-        acted_on: (column, value) each: a tick has to act on the expiry of an entry that has one of these values, and until
+        needs_tick: (column, value) each: a tick has to act on the expiry of an entry that has one of these values, and until
             it has, the entry must not be deleted.
     """
 
     ttls: Mapping[str | None, StateTtlConfig] = field(default_factory=dict)
-    state_column: str = "_state"
+    ttl_selector: str = "_state"
     any_set: tuple[str, ...] = ()
-    acted_on: tuple[tuple[str, str | bool], ...] = ()
+    needs_tick: tuple[tuple[str, str | bool], ...] = ()
 
     @property
     def columns(self) -> set[str]:
         """Columns that `expired` reads, as far as an operator's entries have them."""
-        return {"_stamp_ms", "_ttl_ms", self.state_column, *self.any_set}
+        return {"_stamp_ms", "_ttl_ms", self.ttl_selector, *self.any_set}
 
     def expired(self, entries: pa.Table, step: Step) -> Mask:
         """Mark the entries that have expired.
@@ -50,7 +50,7 @@ class ExpiryRules:
         for state, ttl in self.ttls.items():
             is_own = np.ones(len(entries), dtype=bool)
             if state is not None:
-                is_own = equals(entries, self.state_column, state)
+                is_own = equals(entries, self.ttl_selector, state)
             clock_ms = step.clock_ms(ttl)
             if clock_ms == LONG_MIN:  # there is no watermark yet
                 marked[is_own] = False
@@ -74,7 +74,7 @@ class ExpiryRules:
             step: The clocks.
         """
         marked = self.expired(entries, step)
-        for name, value in self.acted_on:
+        for name, value in self.needs_tick:
             has_value = equals(entries, name, value) if isinstance(value, str) else flags(entries, name) == value
             marked &= ~has_value
         return marked
@@ -82,11 +82,11 @@ class ExpiryRules:
     def is_of_state(self, entries: pa.Table, state: str | None) -> Mask:
         """Mark the entries that have the TTL of a state; for None: those whose state has none of its own."""
         if state is not None:
-            return equals(entries, self.state_column, state)
+            return equals(entries, self.ttl_selector, state)
         marked = np.ones(len(entries), dtype=bool)
         for name in self.ttls:
             if name is not None:
-                marked &= ~equals(entries, self.state_column, name)
+                marked &= ~equals(entries, self.ttl_selector, name)
         return marked
 
 

@@ -135,10 +135,10 @@ class ArrivalRules:
         if self.materialization.retraction_grace_ms:
             grace = from_ms(self.materialization.retraction_grace_ms)
             ttls[WAITING] = StateTtlConfig(ttl=grace)
-        acted_on: list[tuple[str, str | bool]] = [("_role", WAITING)]
+        needs_tick: list[tuple[str, str | bool]] = [("_role", WAITING)]
         if self.materialization.on_expire is OnExpire.DELETE:
-            acted_on.append(("_shown", True))
-        return ExpiryRules(ttls, state_column="_role", acted_on=tuple(acted_on))
+            needs_tick.append(("_shown", True))
+        return ExpiryRules(ttls, ttl_selector="_role", needs_tick=tuple(needs_tick))
 
     @property
     def has_named_states(self) -> bool:

@@ -16,8 +16,8 @@ from ebbtide.model.codes import Codes, Mask
 from ebbtide.model.entries import is_set
 from ebbtide.model.sequences import OP_DELETE, OP_UPSERT, UNKNOWN
 from ebbtide.operators.sequence.choose import Rows
-from ebbtide.operators.sequence.links import NO_LINK, KeptRow, Link, Moves
-from ebbtide.operators.sequence.log import Event, Kept, KeyChange, KnownRow, chain, play
+from ebbtide.operators.sequence.links import NO_LINK, KeptRow, KeyChanges, Link
+from ebbtide.operators.sequence.log import AwaitedRow, Event, KeyChange, KnownRow, chain, play
 from ebbtide.operators.sequence.rank import Ranked
 
 
@@ -63,11 +63,11 @@ def follow(ranked: Ranked, rows: Rows) -> Followed:
         if is_row[place]:
             values[place] = _values(ranked, rows, key, row)
             own_ranks = [rank for _, rank in values[place].values()]
-        moves = _needed(row.change, own_ranks) if row else ()
+        key_changes = _needed(row.change, own_ranks) if row else ()
         kept = [_kept_row(each, sent_apart) for each in played.kept.get(key, ())]
-        lacks_value = bool(moves) and UNKNOWN in own_ranks
+        lacks_value = bool(key_changes) and UNKNOWN in own_ranks
         n_pending += lacks_value or any(_lacks_value(each, sent_apart) for each in kept)
-        links[place] = Link(moves, tuple(kept))
+        links[place] = Link(key_changes, tuple(kept))
     return Followed(values, links, n_pending)
 
 
@@ -160,7 +160,7 @@ def _entry_of_same_row(
     return entry if is_undated and has_same_since and has_same_base else UNKNOWN
 
 
-def _kept_row(row: Kept, sent_apart: Sequence[str]) -> KeptRow:
+def _kept_row(row: AwaitedRow, sent_apart: Sequence[str]) -> KeptRow:
     """Return a kept row as an entry remembers it."""
     since = {name: known.since for name, known in row.values.items()}
     carriers = {name: known.event for name, known in row.values.items()}
@@ -170,7 +170,7 @@ def _kept_row(row: Kept, sent_apart: Sequence[str]) -> KeptRow:
         until=row.until,
         has_left=row.has_left,
         started=row.started,
-        moves=_needed(row.change, ranks),
+        key_changes=_needed(row.change, ranks),
         since=since,
         carriers=carriers,
     )
@@ -179,10 +179,10 @@ def _kept_row(row: Kept, sent_apart: Sequence[str]) -> KeptRow:
 def _lacks_value(row: KeptRow, sent_apart: Sequence[str]) -> bool:
     """Return whether a kept row lacks a value that may be found under an old key."""
     is_whole = row.since.keys() >= set(sent_apart)
-    return bool(row.moves) and not is_whole
+    return bool(row.key_changes) and not is_whole
 
 
-def _needed(change: KeyChange | None, ranks: Sequence[int]) -> Moves:
+def _needed(change: KeyChange | None, ranks: Sequence[int]) -> KeyChanges:
     """Return the changes of the key that a row went through since its oldest value is known.
 
     What happened before that, under whatever key, has no part in it.
@@ -233,7 +233,7 @@ class _Log:
     def forgets(
         self,
         key: int,
-        at: int,
+        rank: int,
     ) -> bool:
         """Return whether values that a row had under a key before a sequence may have been forgotten.
 
@@ -242,15 +242,15 @@ class _Log:
 
         Args:
             key: Its code.
-            at: Rank of the sequence.
+            rank: Rank of the sequence.
         """
         ranked = self.ranked
         entry = int(ranked.entry_of[key])
         if entry == UNKNOWN:
             return False
         kept = ranked.stored.links.get(entry, NO_LINK).kept
-        later = [row for row in kept if row.until >= at]
-        if later and later[0].sequence <= at:
+        later = [row for row in kept if row.until >= rank]
+        if later and later[0].sequence <= rank:
             return False
         # The last sequences at which a row of the key is known to have been updated or ended.
         changed_at = [int(ranked.stored.base[entry])]
@@ -259,7 +259,7 @@ class _Log:
             changed_at.append(sequence)
         changed_at += [row.sequence for row in kept if row.sequence != row.started]
         changed_at += [row.until for row in kept if row.has_left]
-        return max(changed_at) > at
+        return max(changed_at) > rank
 
     def _earlier_rows(
         self,
@@ -274,10 +274,10 @@ class _Log:
         for row in link.kept:
             if row.started != UNKNOWN:
                 yield Event(row.started, OP_UPSERT, key, is_other_row=True)
-            yield from _moves_followed(key, row.moves)
+            yield from _key_change_events(key, row.key_changes)
             # A row is an event, though none of its values be known.
             index = max(row.carriers.values(), default=len(self.ranked))
-            yield from self._stored_row(key, index, row.sequence, row.since, row.moves)
+            yield from self._stored_row(key, index, row.sequence, row.since, row.key_changes)
             # It left before what else happened at that sequence, be that a delete or another row.
             if row.has_left:
                 yield Event(row.until, OP_DELETE, key, is_delete=True, new_key=UNKNOWN)
@@ -301,11 +301,11 @@ class _Log:
         since = dict.fromkeys(self.sent_apart, sequence)
         for name, ranks in ranked.stored.known_since.items():
             since[name] = int(ranks[entry])
-        yield from _moves_followed(key, link.moves)
-        yield from self._stored_row(key, entry, sequence, since, link.moves)
+        yield from _key_change_events(key, link.key_changes)
+        yield from self._stored_row(key, entry, sequence, since, link.key_changes)
 
     def _stored_row(
-        self, key: int, index: int, sequence: int, since: Mapping[str, int], moves: Moves
+        self, key: int, index: int, sequence: int, since: Mapping[str, int], key_changes: KeyChanges
     ) -> Iterator[Event]:
         """Yield a stored row: one event for each rank since when some of its values are known, under the key that it had then.
 
@@ -314,7 +314,7 @@ class _Log:
             index: Its event.
             sequence: Rank of its own sequence.
             since: Column to the rank.
-            moves: Changes of the key that it went through.
+            key_changes: Changes of the key that it went through.
         """
         # A stored row is several events of the log in one: it holds values from different sequences.
         columns_at: dict[int, list[str]] = {}
@@ -325,8 +325,8 @@ class _Log:
             if rank != UNKNOWN and not is_dead:
                 columns_at.setdefault(rank, []).append(name)
         for rank, names in columns_at.items():
-            is_snapshot = rank < self.ranked.scale.snapshot_ranks and not moves
-            own_key = _key_at(rank, key, moves)
+            is_snapshot = rank < self.ranked.scale.snapshot_ranks and not key_changes
+            own_key = _key_at(rank, key, key_changes)
             yield Event(rank, OP_UPSERT, own_key, index=index, columns=tuple(names), is_snapshot=is_snapshot)
 
     def _change(self, change: int) -> Event:
@@ -360,9 +360,9 @@ class _Log:
         )
 
 
-def _moves_followed(key: int, moves: Moves) -> Iterator[Event]:
+def _key_change_events(key: int, key_changes: KeyChanges) -> Iterator[Event]:
     """Yield the changes of the key that a row went through, the newest first."""
-    for changed_at, old_key in moves:
+    for changed_at, old_key in key_changes:
         is_cut = old_key == UNKNOWN
         yield Event(changed_at, OP_UPSERT, key, old_key=old_key, is_other_row=True, is_cut=is_cut)
         key = old_key
@@ -371,10 +371,10 @@ def _moves_followed(key: int, moves: Moves) -> Iterator[Event]:
 def _key_at(
     rank: int,
     key: int,
-    moves: Moves,
+    key_changes: KeyChanges,
 ) -> int:
     """Return the key that a row had at a sequence, by its key now and its changes of the key."""
-    for changed_at, old_key in moves:
+    for changed_at, old_key in key_changes:
         if rank >= changed_at:
             return key
         key = old_key

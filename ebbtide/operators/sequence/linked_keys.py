@@ -16,7 +16,7 @@ from ebbtide.operators.sequence.links import in_one_piece
 
 
 @dataclass(frozen=True)
-class Moves:
+class LinkedKeyChanges:
     """Changes of the key that some rows hold.
 
     Args:
@@ -36,7 +36,7 @@ class Moves:
         cls,
         rows: pa.Table,
         key: Sequence[str],
-    ) -> Moves:
+    ) -> LinkedKeyChanges:
         """Read `_moved_from` of changes or entries."""
         lists = in_one_piece(rows["_moved_from"])
         items = pc.list_flatten(lists)
@@ -67,14 +67,14 @@ def linked_keys(
         entries: Versions of all entries that went through a change of the key, with their key and `_moved_from`.
         key: Names of the key's columns.
     """
-    stored = Moves.of(pa.concat_tables(entries), key)
+    stored = LinkedKeyChanges.of(pa.concat_tables(entries), key)
     hashes_of_old_keys = key_hashes(stored.old_keys, key)
     changed_keys: list[pa.Table] = []
     touched_keys: list[pa.Table] = []
     touched_at: list[pa.StructArray] = []
     for rows in changes:
         # Hashes first: of all changes only those of keys that some row went through are compared exactly.
-        own = Moves.of(rows, key)
+        own = LinkedKeyChanges.of(rows, key)
         changed_keys += [own.keys, own.old_keys]
         is_touched = np.isin(key_hashes(rows, key), hashes_of_old_keys)
         touched = rows.filter(pa.array(is_touched))
@@ -83,13 +83,13 @@ def linked_keys(
     if not changed_keys:
         return None
     changed = pa.concat_tables(changed_keys)
-    linked = _linked_moves(stored, changed, pa.concat_tables(touched_keys), touched_at, key)
+    linked = _linked_key_changes(stored, changed, pa.concat_tables(touched_keys), touched_at, key)
     found = pa.concat_tables([changed, stored.keys.filter(linked), stored.old_keys.filter(linked)])
     return found if len(found) else None
 
 
-def _linked_moves(
-    stored: Moves,
+def _linked_key_changes(
+    stored: LinkedKeyChanges,
     changed: pa.Table,
     touched: pa.Table,
     touched_at: Sequence[pa.StructArray],

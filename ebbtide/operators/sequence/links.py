@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from ebbtide.model.codes import Mask
 from ebbtide.model.entries import is_set
 
-Move = tuple[int, int]
+StoredKeyChange = tuple[int, int]
 """A change of the key: rank of its sequence, code of the old key; `UNKNOWN` where the row is cut off from that."""
-Moves = tuple[Move, ...]
+KeyChanges = tuple[StoredKeyChange, ...]
 """Those that a row went through, the newest first."""
 
 
@@ -31,7 +31,7 @@ class KeptRow:
         until: Rank of the sequence at which another row followed it, or it was deleted.
         has_left: It was deleted, to go on under another key; else another row followed it.
         started: Rank of the sequence since when it had the key; `UNKNOWN` if that is not known.
-        moves: Changes of the key that it went through, as far as they are needed.
+        key_changes: Changes of the key that it went through, as far as they are needed.
         since: Column to the rank since when its value is known, of those that are.
         carriers: The same columns to the events that carry the values. Links that differ in nothing else are equal.
     """
@@ -40,7 +40,7 @@ class KeptRow:
     until: int
     has_left: bool
     started: int
-    moves: Moves
+    key_changes: KeyChanges
     since: Mapping[str, int]
     carriers: Mapping[str, int] = field(compare=False)
 
@@ -49,26 +49,26 @@ class Link(NamedTuple):
     """How a key's row is linked to other rows.
 
     Args:
-        moves: Changes of the key that the row went through since its oldest value is known.
+        key_changes: Changes of the key that the row went through since its oldest value is known.
         kept: The last rows that had the key before, while a change of the key has yet to take them elsewhere; the oldest first.
     """
 
-    moves: Moves = ()
+    key_changes: KeyChanges = ()
     kept: tuple[KeptRow, ...] = ()
 
     @property
-    def all_moves(self) -> list[Move]:
+    def all_key_changes(self) -> list[StoredKeyChange]:
         """All changes of the key, in the order in which they are stored."""
-        moves = list(self.moves)
+        key_changes = list(self.key_changes)
         for row in self.kept:
-            moves += row.moves
-        return moves
+            key_changes += row.key_changes
+        return key_changes
 
 
 NO_LINK = Link()
 
 
-def waits(entries: pa.Table) -> Mask:
+def is_waiting(entries: pa.Table) -> Mask:
     """Mark the entries that wait: for a value from under an old key, or for a change of the key that takes a kept row elsewhere."""
     known = in_one_piece(entries["_columns"])
     is_unknown = known.items.is_null().to_numpy(zero_copy_only=False)
@@ -137,14 +137,14 @@ class StoredLinks:
             first_kept: The event that stands for the first of `kept`.
         """
         moved_at, kept_at, until, started, since = ranks
-        moves = list(zip(moved_at, old_codes, strict=True))
+        key_changes = list(zip(moved_at, old_codes, strict=True))
         known = self._known(kept_at, since)
         has_left = pc.struct_field(self.kept, "has_left").to_pylist()
         n_moved = pc.struct_field(self.kept, "n_moved").to_pylist()
         # Row by row: linked entries are few, and each has at most a few kept rows.
         links = []
         for entry in range(len(self.kept_before)):
-            own_moves = tuple(moves[item] for item in _items_of(self.moved, entry))
+            own_key_changes = tuple(key_changes[item] for item in _items_of(self.moved, entry))
             kept: list[KeptRow] = []
             # The moves of the kept rows stand behind the entry's own, in the order of the rows: they are taken from the end.
             for number in reversed(self._kept_of(entry)):
@@ -153,20 +153,20 @@ class StoredLinks:
                 if left is None:
                     left = deleted_at[entry] == until[number]
                 if n_own is None:
-                    n_own = len(own_moves) if is_deleted[entry] else 0
-                n_rest = len(own_moves) - n_own
+                    n_own = len(own_key_changes) if is_deleted[entry] else 0
+                n_rest = len(own_key_changes) - n_own
                 row = KeptRow(
                     sequence=kept_at[number],
                     until=until[number],
                     has_left=left,
                     started=started[number],
-                    moves=own_moves[n_rest:],
+                    key_changes=own_key_changes[n_rest:],
                     since=known[number],
                     carriers=dict.fromkeys(known[number], first_kept + number),
                 )
                 kept.insert(0, row)
-                own_moves = own_moves[:n_rest]
-            links.append(Link(own_moves, tuple(kept)))
+                own_key_changes = own_key_changes[:n_rest]
+            links.append(Link(own_key_changes, tuple(kept)))
         return links
 
     def _kept_of(self, entry: int) -> list[int]:

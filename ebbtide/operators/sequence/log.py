@@ -119,7 +119,7 @@ class KnownRow:
     started: int = UNKNOWN
 
 
-class Kept(NamedTuple):
+class AwaitedRow(NamedTuple):
     """A row that a change of the key has yet to take elsewhere.
 
     Args:
@@ -153,10 +153,10 @@ class Played:
     """
 
     rows: dict[int, KnownRow]
-    kept: dict[int, list[Kept]]
+    kept: dict[int, list[AwaitedRow]]
 
 
-def forgets_nothing(key: int, at: int) -> bool:
+def forgets_nothing(key: int, rank: int) -> bool:
     """Say that all is known that has come."""
     return False
 
@@ -171,7 +171,7 @@ def play(events: list[Event], forgets: Forgets = forgets_nothing) -> Played:
     in_order = sorted(events, key=lambda event: event.place)
     log = _Log(in_order, forgets)
     for event in in_order:
-        log.take(event)
+        log.apply(event)
     arrived = _arrivals(in_order)
     still_kept = {}
     for key, rows in log.kept.items():
@@ -202,12 +202,12 @@ class _Log:
             if is_key_change and event.arrival == STORED:
                 self._was_cut[event.key, event.sequence] = event.is_cut
         self.rows: dict[int, KnownRow] = {}
-        self.kept: dict[int, list[Kept]] = {}
+        self.kept: dict[int, list[AwaitedRow]] = {}
         # A row leaves its old key before it comes under the new one; between the two it stands here.
         self._departed: dict[tuple[int, int], KnownRow] = {}
         self._deleted_at = {event.key: event.sequence for event in events if event.is_delete}
 
-    def take(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         """Take the next event, which does one thing to the row under its key: it leaves, is deleted, is followed by another one, or gets values."""
         if event.new_key is not None:
             self._leave(event)
@@ -241,7 +241,7 @@ class _Log:
         # What was forgotten of a row cannot be kept of it: it is cut off when it arrives.
         if self._forgets(event.key, event.sequence):
             return
-        kept = _kept(event, row, has_left=has_left)
+        kept = _awaited(event, row, has_left=has_left)
         self.kept.setdefault(event.key, []).append(kept)
 
     def _carry(self, event: Event) -> None:
@@ -288,16 +288,16 @@ class _Log:
         return here
 
 
-def _kept(
+def _awaited(
     event: Event,
     row: KnownRow,
     *,
     has_left: bool,
-) -> Kept:
+) -> AwaitedRow:
     """Return what is kept of a row until an event."""
     values = {name: known for name, known in row.values.items() if known.since != UNKNOWN}
     known_since = max((known.since for known in values.values()), default=UNKNOWN)
-    return Kept(
+    return AwaitedRow(
         sequence=max(row.last, known_since),
         until=event.sequence,
         values=values,
@@ -309,8 +309,12 @@ def _kept(
 
 def _own_values(row: KnownRow, event: Event) -> dict[str, Known]:
     """Return the values that are of the row which an event takes away: not those of a snapshot row that was read after it."""
-    at = event.arrival
-    return {name: known for name, known in row.values.items() if known.snapshot is None or known.snapshot < at}
+    own = {}
+    for name, known in row.values.items():
+        is_of_later_snapshot = known.snapshot is not None and known.snapshot >= event.arrival
+        if not is_of_later_snapshot:
+            own[name] = known
+    return own
 
 
 def _arrivals(events: list[Event]) -> set[tuple[int, int]]:

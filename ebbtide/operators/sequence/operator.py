@@ -34,7 +34,7 @@ from ebbtide.model.entries import (
 )
 from ebbtide.operators.sequence.choose import choose
 from ebbtide.operators.sequence.fill import fill
-from ebbtide.operators.sequence.links import waits
+from ebbtide.operators.sequence.links import is_waiting
 from ebbtide.operators.sequence.rank import rank
 from ebbtide.operators.sequence.rules import LINK_COLUMNS, SequenceRules
 from ebbtide.operators.sequence.write import write
@@ -63,7 +63,7 @@ class SequenceOperator(SequenceRules):
         own_state = state.select(self.schema.names)
         entries = self._usable(own_state, step)
         given_up = self.stops_waiting(entries, step)
-        has_waited = given_up & waits(entries)
+        has_waited = given_up & is_waiting(entries)
         ranked = rank(own_changes, _unlinked(entries, given_up), self, step)
         rows = choose(ranked)
         filled = fill(ranked, rows)
@@ -97,7 +97,7 @@ class SequenceOperator(SequenceRules):
             self._written(expired, of_removal, step, is_removed=True),
             self._written(given_up, remembered, step, is_removed=False),
         ]
-        n_waited = int(waits(given_up).sum())
+        n_waited = int(is_waiting(given_up).sum())
         metrics = Counter(expired=len(expired), waiting_expired=n_waited)
         return Reconciled(pa.concat_tables(written), metrics)
 

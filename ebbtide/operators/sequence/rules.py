@@ -165,7 +165,7 @@ class SequenceRules:
         return ExpiryRules(
             ttls,
             any_set=("_tombstone", "_moved_from", "_kept"),
-            acted_on=(("_tombstone", False),),
+            needs_tick=(("_tombstone", False),),
         )
 
     def has_expired(

@@ -19,7 +19,7 @@ from ebbtide.model.entries import flags, is_set
 from ebbtide.operators.sequence.choose import Rows
 from ebbtide.operators.sequence.rank import Ranked
 
-Others = Mapping[int, list[int]]
+Rivals = Mapping[int, list[int]]
 """Place of a winner to the contents that are left beside its own, an event each."""
 
 
@@ -71,11 +71,11 @@ def is_undecided(
     return np.asarray(is_conflicting | is_forgotten | is_still_gone)
 
 
-def others(
+def rivals_of(
     ranked: Ranked,
     rows: Rows,
     winner: Codes,
-) -> Others:
+) -> Rivals:
     """Find the contents beside those of winners; none where one of them cannot be kept, or one that lost is not known."""
     left = rows.ties.left
     if not left:
@@ -106,7 +106,7 @@ def _can_be_kept(ranked: Ranked) -> Mask:
 
 def tied_column(
     ranked: Ranked,
-    beside: Others,
+    rivals: Rivals,
     is_gone: Mask,
     type_: pa.ListType,
 ) -> pa.Array:
@@ -114,12 +114,12 @@ def tied_column(
 
     Args:
         ranked: The step's events.
-        beside: The contents beside those of the undecided rows.
+        rivals: The contents beside those of the undecided rows.
         is_gone: (m,) keys of which it is known that no content is left.
         type_: Of the column.
     """
     lists: dict[int, list[int]] = {place: [] for place in np.flatnonzero(is_gone).tolist()}
-    lists |= {place: events for place, events in beside.items() if events}
+    lists |= {place: events for place, events in rivals.items() if events}
     n = len(is_gone)
     lengths = np.zeros(n, np.int64)
     is_null = np.ones(n + 1, bool)

@@ -21,7 +21,13 @@ from ebbtide.operators.sequence.links import NO_LINK, KeptRow, Link
 from ebbtide.operators.sequence.rank import Ranked
 from ebbtide.operators.sequence.rules import LINK_COLUMNS
 from ebbtide.operators.sequence.stamps import renewed_by_event_time, stamps
-from ebbtide.operators.sequence.tied_rows import is_undecided, lost_rows_are_unknown, others, tied_column, was_undecided
+from ebbtide.operators.sequence.tied_rows import (
+    is_undecided,
+    lost_rows_are_unknown,
+    rivals_of,
+    tied_column,
+    was_undecided,
+)
 from ebbtide.operators.sequence.ties import digests
 
 
@@ -119,9 +125,9 @@ def _is_noted(
     for event, taken_back in rows.ties.taken_back.items():
         stored_digests = rows.retracted.get(event)
         is_noted[event] |= taken_back != stored_digests
-    for place, beside in others(ranked, rows, winner).items():
+    for place, rivals in rivals_of(ranked, rows, winner).items():
         event = winner[place]
-        is_noted[event] |= max(beside, default=UNKNOWN) >= ranked.n_stored
+        is_noted[event] |= max(rivals, default=UNKNOWN) >= ranked.n_stored
     for place, link in filled.links.items():
         event = int(winner[place])
         stored_link = ranked.stored.links.get(event, NO_LINK)
@@ -190,7 +196,7 @@ def _known_columns(ranked: Ranked, written: Filled) -> tuple[pa.Array, int]:
     differs = known_at != own_rank[:, None]
     is_older = differs & is_row[:, None]
     is_unknown = is_older & (known_at == UNKNOWN)
-    waits = is_unknown.any(axis=1)
+    is_waiting = is_unknown.any(axis=1)
     # The items of all rows stand behind one another, row after row.
     _, column = np.nonzero(is_older)
     lengths = is_older.sum(axis=1)
@@ -202,7 +208,7 @@ def _known_columns(ranked: Ranked, written: Filled) -> tuple[pa.Array, int]:
         names.take(pa.array(column)),
         ranked.scale.take(known_at[is_older]),
     )
-    return columns.cast(type_), int(waits.sum())
+    return columns.cast(type_), int(is_waiting.sum())
 
 
 def _retracted(
@@ -242,8 +248,8 @@ def _tie_columns(
     is_gone = undecided & ranked.is_delete[winner]
     is_lost_now = is_gone & ~was_undecided(ranked, winner)
     is_known_gone = is_gone & ~lost_rows_are_unknown(ranked, winner)
-    beside = others(ranked, rows, winner)
-    of_undecided = {place: events for place, events in beside.items() if undecided[place]}
+    rivals = rivals_of(ranked, rows, winner)
+    of_undecided = {place: events for place, events in rivals.items() if undecided[place]}
     type_ = ranked.rules.schema.field("_tied").type
     tied = tied_column(ranked, of_undecided, is_known_gone, type_)
     return {"_conflict": undecided, "_tied": tied}, int(is_lost_now.sum())
@@ -267,9 +273,9 @@ def _link_columns(ranked: Ranked, written: Filled) -> dict[str, object]:
     item_of = {code: item for item, code in enumerate(old_codes)}
     lists: dict[str, list[Any]] = {name: [None] * n for name in LINK_COLUMNS}
     for place, link in written.links.items():
-        moves = _stored_moves(ranked, link, item_of)
+        key_changes = _stored_key_changes(ranked, link, item_of)
         kept = [_stored_kept_row(ranked, row) for row in link.kept]
-        lists["_moved_from"][place] = moves or None
+        lists["_moved_from"][place] = key_changes or None
         lists["_kept"][place] = kept[-1] if kept else None
         lists["_kept_before"][place] = kept[:-1] or None
     columns: dict[str, object] = {}
@@ -279,21 +285,21 @@ def _link_columns(ranked: Ranked, written: Filled) -> dict[str, object]:
     return columns
 
 
-def _stored_moves(
+def _stored_key_changes(
     ranked: Ranked,
     link: Link,
     item_of: Mapping[int, int],
 ) -> list[dict[str, Any]]:
     """Write the changes of the key of a link; `item_of` maps the code of an old key to an item that has it."""
-    moves = []
-    for sequence, old_code in link.all_moves:
+    key_changes = []
+    for sequence, old_code in link.all_key_changes:
         key = None
         if old_code != UNKNOWN:
             item = item_of[old_code]
             key = ranked.stored.old_keys[item].as_py()
-        move = {"sequence": ranked.scale.sequence(sequence), "key": key}
-        moves.append(move)
-    return moves
+        key_change = {"sequence": ranked.scale.sequence(sequence), "key": key}
+        key_changes.append(key_change)
+    return key_changes
 
 
 def _stored_kept_row(ranked: Ranked, row: KeptRow) -> dict[str, Any]:
@@ -312,6 +318,6 @@ def _stored_kept_row(ranked: Ranked, row: KeptRow) -> dict[str, Any]:
         "row": values,
         "since": since,
         "has_left": row.has_left,
-        "n_moved": len(row.moves),
+        "n_moved": len(row.key_changes),
         "started": ranked.scale.sequence(row.started),
     }
