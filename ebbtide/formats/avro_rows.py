@@ -25,7 +25,7 @@ class AvroRows:
 
     Args:
         form: How most records look.
-        settings: The pipeline's.
+        settings: Settings of the pipeline.
     """
 
     def __init__(self, form: TypedForm, settings: DecodingSettings) -> None:

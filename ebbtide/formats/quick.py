@@ -47,7 +47,7 @@ class _Envelope(msgspec.Struct, gc=False):
 
     @property
     def has_place(self) -> bool:
-        """Whether it stands where a record of Kafka can."""
+        """Return whether it stands where a record of Kafka can."""
         has_partition = 0 <= self.partition < 2**31
         return has_partition and 0 <= self.offset < 2**63
 
@@ -106,7 +106,7 @@ class QuickDecoder:
     """Decodes the plain records of a pipeline.
 
     Args:
-        settings: The pipeline's.
+        settings: Settings of the pipeline.
         row: How a row is read.
         form: How most records look.
     """
@@ -128,7 +128,7 @@ class QuickDecoder:
         """Make the decoder of a pipeline; None if its format does not say how most records look.
 
         Args:
-            settings: The pipeline's.
+            settings: Settings of the pipeline.
             ignored: Columns that records have and the schema has not.
         """
         row = RowForm(

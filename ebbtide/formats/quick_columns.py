@@ -24,7 +24,7 @@ class QuickColumns:
     """Types and judges changes, a column at a time; keeps which of them are left.
 
     Args:
-        settings: The pipeline's.
+        settings: Settings of the pipeline.
         row: How their rows were read.
         changes: The changes.
         has_schemas: Their records have schemas of their own.

@@ -65,7 +65,7 @@ class RecordReader:
     """Reads the records of one batch.
 
     Args:
-        settings: The pipeline's.
+        settings: Settings of the pipeline.
         parse: Parses a line, and a Kafka record's value.
     """
 

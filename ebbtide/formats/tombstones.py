@@ -45,7 +45,7 @@ def in_doubt(settings: DecodingSettings, batch: pa.RecordBatch, staged: Sequence
     """Return the tombstones of a batch of which it is to be found out whether the row of their key is there.
 
     Args:
-        settings: The pipeline's.
+        settings: Settings of the pipeline.
         batch: All records.
         staged: All rows that were made of them; the tombstones are in the last table.
         step: Number of the step.

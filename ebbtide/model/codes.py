@@ -42,8 +42,8 @@ def row_codes(table: pa.Table, columns: Sequence[str]) -> Codes:
             continue
         # A column that all codes determine would split none of them.
         if not _is_determined_by(column, codes):
-            others = _column_codes(column)
-            codes = _joined(codes, others)
+            column_codes = _column_codes(column)
+            codes = _joined(codes, column_codes)
     if codes is None:
         return np.empty(0, np.int64)
     return codes
@@ -55,18 +55,18 @@ def count_codes(codes: Codes) -> int:
     return greatest + 1
 
 
-def _joined(codes: Codes, others: Codes) -> Codes:
+def _joined(left: Codes, right: Codes) -> Codes:
     """Number the pairs of two codes; dense again, so that the next product cannot overflow."""
-    n_others = count_codes(others)
-    pairs = codes * n_others + others
+    n_right = count_codes(right)
+    pairs = left * n_right + right
     return _dense(pairs)
 
 
 def _is_determined_by(column: pa.Array, codes: Codes) -> bool:
     """Return whether rows with equal codes are equal in a column too, where that is quicker to see than to number the column.
 
-    Often a few columns distinguish the rows; the others, long texts among them, are then compared once, each with the first row of
-    its code, and not hashed: O(bytes). False where it is not looked at: with nulls, of other types, of few texts.
+    Often a few columns distinguish the rows. The remaining ones, long texts among them, are then compared once, each with the
+    first row of its code, and not hashed: O(bytes). False without a look for columns with nulls, of other types, or of few texts.
     """
     if column.null_count:
         return False

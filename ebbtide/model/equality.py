@@ -26,7 +26,7 @@ _PLAIN = frozenset({int, str, bytes, bool, type(None), date, datetime, timedelta
 
 
 def equality_key(values: Iterable[Any]) -> tuple[Hashable, ...]:
-    """Return what two rows have in common exactly if they are equal; it can be a dict's key and be stored.
+    """Return a key that two rows share exactly if they are equal. It is hashable and can be stored.
 
     Args:
         values: The row's values.
@@ -49,7 +49,7 @@ def map_key(key: Any) -> Hashable:
     A decimal is written with no zeros after its last digit: 1.50 and 1.5 are one key. The keys of a map have one type.
 
     Raises:
-        TypeError: a float, or a decimal that is not a number: -0.0 and 0.0 are one key to some stores and two to others, and
+        TypeError: a float, or a decimal that is not a number: some stores take -0.0 and 0.0 for one key, some for two, and
             NaN is not even equal to itself.
 
     Example:

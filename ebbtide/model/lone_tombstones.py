@@ -28,7 +28,7 @@ def count_lone(
 
     Args:
         tombstones: Rows with the key's columns and `_order`; a key with a null could not be read.
-        before: Every version of those keys' entries before the step, maybe among others.
+        before: Every version of those keys' entries before the step; entries of other keys are ignored.
         written: The entries that the step wrote.
         key: Names of the key's columns.
         entry_key: Columns that distinguish one entry from another.

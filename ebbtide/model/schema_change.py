@@ -1,4 +1,4 @@
-"""How the columns of a pipeline change between two steps: what a migration decides, and state, sink and changelog then take.
+"""Changes of a pipeline's columns: a migration decides them, and state, sink and changelog then apply them.
 
 Stored in the facts of the step that decides it. Pure: rows under the old columns in, the same rows under the new ones out.
 """
@@ -17,7 +17,7 @@ DIGITS_OF_LONG = 20
 
 
 class SchemaChange(BaseModel):
-    """What becomes of columns; those that are not named stay as they are."""
+    """Columns that are added, renamed, widened and dropped; all other columns stay as they are."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -30,7 +30,7 @@ class SchemaChange(BaseModel):
 
     @property
     def rewrites(self) -> bool:
-        """Whether data files must be written again: a new column without values needs none, since what a file lacks is null."""
+        """Return whether data files must be written again. A new column without values needs no rewrite: it reads as null."""
         has_values = any(value is not None for value in self.added.values())
         return bool(self.renamed or self.widened or self.dropped or has_values)
 
@@ -40,7 +40,7 @@ class SchemaChange(BaseModel):
         Args:
             rows: Under their old columns.
             columns: The new ones, Ebbtide's own among them.
-            fills: Added column to its value in all rows; others that are missing are null.
+            fills: Added column to its value in all rows; any other missing column is null.
 
         Example:
             >>> change = SchemaChange(renamed={"b": "a"}, added={"c": 7})

@@ -1,4 +1,4 @@
-"""Sequences: what orders the changes of a key, whatever the order of their arrival.
+"""Sequences order the changes of a key independently of their arrival.
 
 A sequence is one or more columns, compared in their order: the user's own, or where the source's log says that the change
 stands:
@@ -49,7 +49,7 @@ UNKNOWN = -1
 
 
 def is_log_position(sequence: Sequence[str]) -> bool:
-    """Whether a sequence is a position in the source's log, not a column of the user's."""
+    """Return whether a sequence is a position in the source's log, not a column of the user's."""
     return set(sequence) <= set(LOG_POSITIONS)
 
 
@@ -140,9 +140,9 @@ def _sequence_of_each_rank(sequences: pa.StructArray, ranks: Codes) -> pa.Struct
 def _struct_ranks(sequences: pa.StructArray) -> Codes:
     """Rank sequences, none of them null."""
     components = [pc.struct_field(sequences, field.name) for field in sequences.type]
-    first, *others = components
+    first, *rest = components
     joined = _component_ranks(first)
-    for component in others:
+    for component in rest:
         ranks = _component_ranks(component)
         n_ranks = count_codes(ranks)
         pairs = joined * n_ranks + ranks

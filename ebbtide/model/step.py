@@ -1,7 +1,6 @@
-"""Where a pipeline stands after each of its steps: its clock, watermark, floor and the offsets it has read. Pure.
+"""The frontier of a pipeline after each step: its clock, watermark, floor and the offsets it has read. Pure.
 
-The next frontier follows from the last one, the clock and what a batch's records are in sum. Spark's steps and
-`ebbtide.testing.MemoryPipeline` go by the same functions.
+The next frontier is a function of the last one, the clock and the totals of a batch. All drivers call the same functions.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class TableVersion(BaseModel):
 
 
 class ViewPosition(BaseModel):
-    """What a materialized view was computed from."""
+    """The versions that a materialized view was computed from."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -66,8 +65,8 @@ class ViewPosition(BaseModel):
         """Read what was stored.
 
         Args:
-            document: That.
-            location: Where it was.
+            document: The stored document.
+            location: Its location, for errors.
 
         Raises:
             StoredFormatError, DamagedFileError: see `ebbtide.model.stored.read`.
@@ -77,13 +76,13 @@ class ViewPosition(BaseModel):
 
 @dataclass(frozen=True)
 class BatchSummary:
-    """What the records of a batch are, in sum: known before the decision.
+    """Totals over the records of a batch, known before the decision.
 
     Args:
         records: All records of the pipeline.
         other_tables: Records of other tables beside them.
-        bytes: Of the values that were read, those of other pipelines too.
-        bad: Those that go to the quarantine.
+        bytes: Bytes of the values that were read, records of other pipelines included.
+        bad: Records that go to the quarantine.
         changes: Rows with a row kind.
         key_changes: Changes of a key for which another key's row is needed: values may have to be looked for there.
         max_event_ms: Greatest event time, epoch ms.
@@ -94,8 +93,8 @@ class BatchSummary:
         offsets: Offsets of all records, those that change nothing too, as intervals by `source/partition`. Only in
             arrival mode, where a redelivered record is known by its offset.
         truncates: The TRUNCATEs' orders by (`source/partition`, offset), with `offsets`; of one delivered twice the first.
-        view: Of a materialized view: what it was computed from.
-        recomputed: The same: why it was computed whole; empty if it was not.
+        view: The versions that a materialized view was computed from; None for other pipelines.
+        recomputed: Why the view was computed from scratch; empty if it was not.
     """
 
     records: int = 0
@@ -163,7 +162,7 @@ def _first_truncates(parts: Sequence[BatchSummary]) -> dict[RecordOffset, Order]
 
 
 class Frontier(BaseModel):
-    """Where a pipeline stands after a step. Stored with the step, and what the next one follows from."""
+    """The position of a pipeline after a step. Stored with the step; the next step starts from it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -198,7 +197,7 @@ class Frontier(BaseModel):
         """Return what an operator may know of the step.
 
         Args:
-            number: The step's.
+            number: Number of the step.
         """
         return Step(
             number,
@@ -210,7 +209,7 @@ class Frontier(BaseModel):
 
 
 class StepRecords(BaseModel):
-    """What the records of one step were, in sum."""
+    """Totals over the records of one step."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -237,7 +236,7 @@ def clock_after(
 
     Args:
         last: Where the pipeline stands; None before the first step.
-        rules: The pipeline's.
+        rules: Settings of the pipeline.
         wall_ms: The wall clock, epoch ms.
         started_ms: When the run of that step began, epoch ms.
         paused_ms: How long the pipeline was paused up to then, in sum.
@@ -264,7 +263,7 @@ def next_frontier(
     Args:
         last: Where it stands; None before the first step.
         clock: Of the step.
-        rules: The pipeline's.
+        rules: Settings of the pipeline.
         batch: The records that it reads; None where it reads none.
 
     Example:
@@ -341,7 +340,7 @@ def watermark_after(last: Frontier | None, rules: StepRules) -> int | None:
 
     Args:
         last: Where the pipeline stands; None before the first step.
-        rules: The pipeline's.
+        rules: Settings of the pipeline.
     """
     if last is None:
         return None

@@ -34,11 +34,11 @@ class _Named(StrEnum):
 
 
 _FIRST_VERSION = {"ON_WRITE": "ON_CREATE_AND_WRITE", "ON_READ_WRITE": "ON_READ_AND_WRITE"}
-"""What FLIP-25's first version called OnWrite and OnReadWrite; its OnCreate and OnRead keep their names."""
+"""Names of FLIP-25's first version for two update types: OnWrite and OnReadWrite. Its other names are unchanged."""
 
 
 class UpdateType(_Named):
-    """What sets or renews an entry's time.
+    """The accesses that set or renew an entry's time.
 
     | | created | overwritten | read |
     |---|---|---|---|
@@ -57,17 +57,17 @@ class UpdateType(_Named):
 
     @property
     def renews_on_read(self) -> bool:
-        """Whether a read that returns an entry renews it."""
+        """Return whether a read that returns an entry renews it."""
         return self in (UpdateType.ON_READ, UpdateType.ON_READ_AND_WRITE)
 
     @property
     def renews_on_write(self) -> bool:
-        """Whether an overwrite of a live entry renews it."""
+        """Return whether an overwrite of a live entry renews it."""
         return self in (UpdateType.ON_CREATE_AND_WRITE, UpdateType.ON_READ_AND_WRITE)
 
 
 class StateVisibility(_Named):
-    """Whether an entry past its time may still be read."""
+    """Visibility of expired entries that are still stored."""
 
     NEVER_RETURN_EXPIRED = "NEVER_RETURN_EXPIRED"
     RETURN_EXPIRED_IF_NOT_CLEANED_UP = "RETURN_EXPIRED_IF_NOT_CLEANED_UP"
@@ -81,7 +81,7 @@ class TimeCharacteristic(_Named):
 
 
 class ExpiryClock(_Named):
-    """What an event time is compared with."""
+    """The clock that an event time is compared with."""
 
     WATERMARK = "WATERMARK"
     PROCESSING_TIME = "PROCESSING_TIME"
@@ -115,7 +115,7 @@ class CompactionFilter(_Config):
 
 
 class CleanupConfig(_Config):
-    """What deletes expired entries beyond those that are met by an access."""
+    """Ways to delete expired entries that no access meets."""
 
     full_snapshot: bool = Field(
         default=False, description="Leave expired entries out of full snapshots (heap, rocksdb). Default: false."
@@ -137,7 +137,7 @@ class CleanupConfig(_Config):
 
 
 class StateTtlConfig(_Config):
-    """How long an entry of state lives.
+    """Time to live of an entry of state.
 
     Source: FLIP-25, "TTL configuration".
 
@@ -193,7 +193,7 @@ class StateTtlConfig(_Config):
 
     @property
     def state_contract(self) -> dict[str, Any]:
-        """What stored entries mean by; plain JSON values."""
+        """The settings that give stored stamps their meaning, as plain JSON values."""
         contract = {
             "ttl_ms": self.ttl_ms,
             "update_type": str(self.update_type),
@@ -207,12 +207,12 @@ class StateTtlConfig(_Config):
 
     @property
     def by_event_time(self) -> bool:
-        """Whether entries are stamped with the event time of the record that touched them."""
+        """Return whether entries are stamped with the event time of the record that touched them."""
         return self.time_characteristic is TimeCharacteristic.EVENT_TIME
 
     @property
     def enabled(self) -> bool:
-        """Whether anything expires."""
+        """Return whether anything expires."""
         return self.update_type is not UpdateType.DISABLED
 
 

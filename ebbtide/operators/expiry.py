@@ -1,4 +1,4 @@
-"""Which entries of an operator expire, and when: as data, so that SQL over a state table and Arrow ask one rule."""
+"""Expiry of an operator's entries as data: SQL over a state table and Arrow evaluate the same rules."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from ebbtide.model.ttl import LONG_MAX, StateTtlConfig, TimeCharacteristic
 
 @dataclass(frozen=True)
 class ExpiryRules:
-    """When the entries of an operator expire.
+    """Rules by which the entries of an operator expire.
 
     Args:
-        ttls: Name of a state to the time to live of its entries; under None that of all entries whose state has none of
-            its own. Empty: nothing expires.
+        ttls: State name to the time to live of its entries; None stands for entries whose state has no own one. Empty: nothing
+            expires.
         ttl_selector: Column with the name of an entry's state.
-        any_set: Columns of which one is set, true or not null, in each entry that may expire; empty: all may.
-        needs_tick: (column, value) each: a tick has to act on the expiry of an entry that has one of these values, and until
-            it has, the entry must not be deleted.
+        any_set: An entry may expire only if one of these columns is true or not null; empty: every entry may.
+        needs_tick: (column, value) pairs. A tick must act on the expiry of entries with such a value before they are deleted.
     """
 
     ttls: Mapping[str | None, StateTtlConfig] = field(default_factory=dict)

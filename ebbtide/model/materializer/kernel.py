@@ -16,15 +16,15 @@ from ebbtide.model import compiled
 from ebbtide.model.codes import Codes, Mask, count_codes
 
 NOTHING, INSERT, UPDATE, DELETE, UNMATCHED, CANCELLED = range(6)
-"""What a record did: emitted nothing, +I, +U or -D; found no row to retract; was cancelled by a retraction that came before it."""
+"""Outcomes of a record: it emits nothing, +I, +U or -D, finds no row to retract, or is cancelled by an earlier retraction."""
 NONE = -1
 
 
 class Result(NamedTuple):
-    """What became of n events; an element is named by the event that created it.
+    """The outcome of n events; an element is named by the event that created it.
 
     Args:
-        outcome: (n,) what each event did.
+        outcome: (n,) one of the constants above.
         source: (n,) for an event that emitted: the event whose row is emitted.
         alive: (n,) the event created an element that is in its history at the end, or is a retraction still waiting for its row.
         content: (n,) of an element: the event that wrote its row last.
@@ -92,7 +92,7 @@ def materialize(
 
 
 _TYPES = {"outcome": np.int8, "alive": np.bool_, "size": np.int64}
-"""Arrays that start as zeros; all others hold indices, of 64 bits, and start as `NONE`."""
+"""Arrays that start as zeros; all other arrays hold 64-bit indices and start as `NONE`."""
 
 
 def _empty_arrays(n_events: int, n_keys: int, n_matches: int) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def _loop(
         joins_queue = False
         if adds[t]:
             if e >= 0 and not adds[e]:
-                # A retraction waits for this row: both are gone.
+                # A retraction waits for this row: both leave.
                 oldest[m] = following[e]
                 alive[e] = False
                 outcome[t] = CANCELLED

@@ -71,7 +71,7 @@ class Nodes:
     The newest node stands in the head: it is never read from, or written to, `nodes`.
 
     Args:
-        store: Where they are.
+        store: Where the raw states are.
     """
 
     def __init__(self, store: Store) -> None:
@@ -133,7 +133,7 @@ class LinkedForm:
 
     Args:
         store: Where the raw states are.
-        identify: What two rows have in common exactly if they are the same for a retraction.
+        identify: Returns a row's equality key: a retraction matches the rows with an equal one.
         replaces: An added row takes the place of one with its equality key.
         ttl_ms: Time to live of each row; None: it never expires.
         counts: Keep the length.

@@ -17,7 +17,7 @@ class ListForm:
 
     Args:
         history: The raw state.
-        identify: What two rows have in common exactly if they are the same for a retraction.
+        identify: Returns a row's equality key: a retraction matches the rows with an equal one.
         replaces: An added row takes the place of one with its equality key.
         ttl_ms: Time to live; None: it never expires.
         one_clock: The list expires as a whole, by its last write.

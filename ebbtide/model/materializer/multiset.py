@@ -30,7 +30,7 @@ _Form = ListForm | LinkedForm
 
 
 class Strategy(StrEnum):
-    """How a key's rows are stored; names of FLIP-544."""
+    """Storage of a key's rows; the names are FLIP-544's."""
 
     LEGACY = "LEGACY"
     VALUE = "VALUE"
@@ -42,9 +42,9 @@ class OrderedMultiset:
     """The rows of many keys.
 
     Args:
-        store: Where they are.
-        strategy: How they are stored.
-        identify: What two rows have in common exactly if they are the same for a retraction.
+        store: Where the rows are stored.
+        strategy: The form in which they are stored.
+        identify: Returns a row's equality key: a retraction matches the rows with an equal one.
         replaces: An added row takes the place of one with its equality key, as with an upsert key.
         ttl_ms: Time to live, from when a row was written; None: it never expires.
         high: `threshold_high` of ADAPTIVE. Default: the store's.

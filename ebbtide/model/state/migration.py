@@ -1,4 +1,4 @@
-"""What becomes of stored entries when a state's TTL is switched on, off, or changed.
+"""Migration of stored entries when a state's TTL is switched on, off, or changed.
 
 | from | to | entries |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""What a store must offer: entries by key and sub-key. Stores know nothing of time.
+"""The contract of a store: entries by key and sub-key. Stores know nothing of time.
 
 | state | sub-key |
 |---|---|

@@ -25,7 +25,7 @@ from ebbtide.model.ttl import (
 
 
 class KeyedState:
-    """What the three kinds share: one state of the current key, and the rules of time.
+    """Base of the three kinds: one state of the current key, and the rules of time.
 
     Args:
         raw: Where its entries are.
@@ -247,7 +247,7 @@ class ListState(KeyedState):
         return self._elements(key, entries)
 
     def _renew_all(self, entries: list[tuple[Any, Entry]]) -> None:
-        """Renew the live ones of the current key's elements and remove the others; if none is live, all stay."""
+        """Renew the live ones of the current key's elements and remove the expired ones; if none is live, all stay."""
         live = [(sub, entry) for sub, entry in entries if not self.has_expired(entry)]
         if not live:
             return
@@ -401,7 +401,7 @@ class MapIterator(Iterator[tuple[Any, Any]]):
         self._current = None
         while self._user_keys:
             user_key = self._user_keys.pop()
-            # An entry may be gone since the pass began.
+            # An entry may have been removed since the pass began.
             stored = self._raw.get(self._key, user_key)
             entry = self._state.seen(user_key, stored)
             if entry is not None:

@@ -92,7 +92,7 @@ class Ranked:
     Args:
         entries: One per key, none below the floor.
         changes: The rows that lost a tie, and the changes.
-        rules: The pipeline's.
+        rules: Settings of the pipeline.
         key: (n,) code of each event's key.
         sequence: (n,) rank of its sequence.
         operation: (n,) rank of its operation.
@@ -207,8 +207,8 @@ def rank(
     Args:
         changes: Of some keys.
         entries: Those of these keys that may be read, one per key.
-        rules: The pipeline's.
-        step: The step.
+        rules: Settings of the pipeline.
+        step: Number, clocks and floor of the step.
     """
     orders = order_struct(changes)
     by_arrival = np.lexsort(orders.T[::-1])

@@ -130,7 +130,7 @@ class SequenceRules:
 
     @property
     def in_log(self) -> bool:
-        """Whether a source's log orders changes, not a column of the user's."""
+        """Return whether a source's log orders changes, not a column of the user's."""
         return is_log_position(self.sequence)
 
     @property
@@ -150,7 +150,7 @@ class SequenceRules:
 
     @property
     def expires_live(self) -> bool:
-        """Whether rows expire too, not only tombstones and waiting."""
+        """Return whether rows expire too, not only tombstones and waiting."""
         return self.ttl is not None and self.ttl.expire_live
 
     @property

@@ -24,7 +24,7 @@ def stamps(
         ranked: The step's events.
         rows: Those that count.
         winner: (m,) the event that shows each of these keys' row.
-        step: The step.
+        step: Number, clocks and floor of the step.
     """
     ttl = ranked.rules.ttl
     key = ranked.key[winner]

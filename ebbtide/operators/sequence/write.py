@@ -43,7 +43,7 @@ def write(
         ranked: The step's events.
         rows: Those that count.
         filled: Each key's row.
-        step: The step.
+        step: Number, clocks and floor of the step.
     """
     is_change = filled.winner >= ranked.n_entries
     shows = is_change | filled.is_filled

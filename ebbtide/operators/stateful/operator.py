@@ -318,7 +318,7 @@ class _Call:
         """Refuse a row with unknown columns, another key, or a null in the sink's key.
 
         Args:
-            key: The function's.
+            key: The key that the function ran on.
             given: As the function yielded it.
             row: With the key's columns.
         """

@@ -23,7 +23,7 @@ class StateSpec:
     Args:
         kind: Value, list or map.
         value: Type of the value, the element, the map's value.
-        key: Type of the map's keys; None of the others.
+        key: Type of a map's keys; None for values and lists.
         ttl: Time to live, not DISABLED; None: it never expires.
     """
 
