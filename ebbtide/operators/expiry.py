@@ -37,7 +37,11 @@ class ExpiryRules:
         """Columns that `expired` reads, as far as an operator's entries have them."""
         return {"_stamp_ms", "_ttl_ms", self.ttl_selector, *self.any_set}
 
-    def expired(self, entries: pa.Table, step: Step) -> Mask:
+    def expired(
+        self,
+        entries: pa.Table,
+        step: Step,
+    ) -> Mask:
         """Mark the entries that have expired.
 
         Args:
@@ -65,7 +69,11 @@ class ExpiryRules:
             marked &= np.logical_or.reduce(is_set)
         return marked
 
-    def deletable(self, entries: pa.Table, step: Step) -> Mask:
+    def deletable(
+        self,
+        entries: pa.Table,
+        step: Step,
+    ) -> Mask:
         """Mark the entries that may be deleted: they have expired, and no tick has to act on that.
 
         Args:
@@ -74,11 +82,18 @@ class ExpiryRules:
         """
         marked = self.expired(entries, step)
         for name, value in self.needs_tick:
-            has_value = equals(entries, name, value) if isinstance(value, str) else flags(entries, name) == value
+            if isinstance(value, str):
+                has_value = equals(entries, name, value)
+            else:
+                has_value = flags(entries, name) == value
             marked &= ~has_value
         return marked
 
-    def is_of_state(self, entries: pa.Table, state: str | None) -> Mask:
+    def is_of_state(
+        self,
+        entries: pa.Table,
+        state: str | None,
+    ) -> Mask:
         """Mark the entries that have the TTL of a state; for None: those whose state has none of its own."""
         if state is not None:
             return equals(entries, self.ttl_selector, state)

@@ -52,5 +52,9 @@ class Operator(Protocol):
     ) -> Reconciled:
         """Decide a step."""
 
-    def expire(self, state: pa.Table, step: Step) -> Reconciled:
+    def expire(
+        self,
+        state: pa.Table,
+        step: Step,
+    ) -> Reconciled:
         """Decide a tick."""

@@ -46,7 +46,11 @@ class Selected:
     fails: Mask
 
     @classmethod
-    def of(cls, results: pa.ChunkedArray, columns: pa.Schema) -> Self:
+    def of(
+        cls,
+        results: pa.ChunkedArray,
+        columns: pa.Schema,
+    ) -> Self:
         """Read the results of the evaluation.
 
         Args:
@@ -99,8 +103,10 @@ def with_selected(
     fits[asked] = selected.fits
     fails[asked] = selected.fails
     is_deleted = equals(entries, "_change", DELETE)
-    # A row whose expression failed leaves in the sink what it showed; one that was not asked about stays, unless it is deleted.
-    is_shown = np.where(asked, fits | (fails & was_shown), was_shown & ~is_deleted)
+    # A row whose expression failed leaves the sink as it was. An entry that was not evaluated stays shown unless it is deleted.
+    if_evaluated = fits | (fails & was_shown)
+    if_not = was_shown & ~is_deleted
+    is_shown = np.where(asked, if_evaluated, if_not)
     enters = is_shown & ~was_shown
     stays = is_shown & was_shown
     leaves = was_shown & ~is_shown
@@ -132,7 +138,11 @@ def with_selected(
     return with_column(shown, "_out", out), counts
 
 
-def _rows(entries: pa.Table, selected: Selected, key: KeyNames) -> pa.ChunkedArray:
+def _rows(
+    entries: pa.Table,
+    selected: Selected,
+    key: KeyNames,
+) -> pa.ChunkedArray:
     """Return the rows of the entries as they were, those that were selected, and rows of the entries' keys alone."""
     type_ = entries.schema.field("_out").type
     source_of = dict(key)

@@ -51,7 +51,11 @@ class Shown(NamedTuple):
     last_emitting: Codes
 
 
-def entries_of(rows: Rows, shown: Shown, history: History) -> pa.Table:
+def entries_of(
+    rows: Rows,
+    shown: Shown,
+    history: History,
+) -> pa.Table:
     """Build the entries of the rows that differ from what is stored, and of those that carry a change for the sink."""
     has_row = shown.after >= 0
     shown_rows = shown.after[has_row]

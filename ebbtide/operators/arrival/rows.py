@@ -130,7 +130,11 @@ class Rows:
         """Keys of the changes."""
         return self.key[self.n_state :]
 
-    def are_equal(self, left: Codes, right: Codes) -> Mask:
+    def are_equal(
+        self,
+        left: Codes,
+        right: Codes,
+    ) -> Mask:
         """Compare the user's columns of rows, one by one."""
         # Coded together, so that equal rows have equal codes on both sides.
         sides = np.concatenate([left, right])
@@ -242,8 +246,9 @@ def above_floor(orders: Codes, floor: tuple[int, ...] | None) -> Mask:
         return np.ones(len(orders), dtype=bool)
     # Compared as tuples are: from the last part on, each decides where all before it are equal.
     is_above = np.zeros(len(orders), dtype=bool)
-    last_part_first = zip(orders.T[::-1], floor[::-1], strict=True)
-    for part, limit in last_part_first:
+    parts = orders.T[::-1]
+    limits = floor[::-1]
+    for part, limit in zip(parts, limits, strict=True):
         is_greater = part > limit
         is_equal = part == limit
         is_above = is_greater | (is_equal & is_above)

@@ -45,7 +45,9 @@ def altered_entries(
             continue
         values = entries[name].to_pylist()
         converted = [None if value is None else convert(value) for value in values]
-        altered = with_column(altered, name, pa.array(converted, schema.field(name).type))
+        type_ = schema.field(name).type
+        array = pa.array(converted, type_)
+        altered = with_column(altered, name, array)
     return altered
 
 

@@ -335,7 +335,14 @@ class _Log:
             is_below_log = rank < self.ranked.scale.snapshot_ranks
             is_snapshot = is_below_log and not key_changes
             own_key = _key_at(rank, key, key_changes)
-            yield Event(rank, OP_UPSERT, own_key, index=index, columns=tuple(names), is_snapshot=is_snapshot)
+            yield Event(
+                rank,
+                OP_UPSERT,
+                own_key,
+                index=index,
+                columns=tuple(names),
+                is_snapshot=is_snapshot,
+            )
 
     def _change(self, change: int) -> Event:
         """Return one of the step's own events."""

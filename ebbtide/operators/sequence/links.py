@@ -181,10 +181,12 @@ class StoredLinks:
     def _kept_of(self, entry: int) -> list[int]:
         """Return the places in `kept` of an entry's rows, the oldest first."""
         n_entries = len(self.kept_before)
+        own_items = _items_of(self.kept_before, entry)
         # `kept` begins with one place per entry for its newest kept row, or null; all earlier rows follow.
-        earlier = [n_entries + item for item in _items_of(self.kept_before, entry)]
-        newest = [entry] if self.kept[entry].is_valid else []
-        return [*earlier, *newest]
+        places = [n_entries + item for item in own_items]
+        if self.kept[entry].is_valid:
+            places.append(entry)
+        return places
 
     def _known(
         self,

@@ -236,7 +236,9 @@ def _beside_each_other(
 ) -> dict[int, list[int]]:
     """Map each event in a conflict to the events of its group; the events of a group share one list."""
     is_in_conflict = has_conflict[groups]
-    pairs = zip(groups[is_in_conflict].tolist(), events[is_in_conflict].tolist(), strict=True)
+    conflict_groups = groups[is_in_conflict].tolist()
+    conflict_events = events[is_in_conflict].tolist()
+    pairs = zip(conflict_groups, conflict_events, strict=True)
     of_group: dict[int, list[int]] = {}
     of_event: dict[int, list[int]] = {}
     for group, event in pairs:
