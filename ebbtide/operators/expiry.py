@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.model.codes import Mask
-from ebbtide.model.entries import LONG_MIN, Step, equals, flags, ints
+from ebbtide.model.entries import LONG_MIN, Step, equals, ints
 from ebbtide.model.state.timers import TIMERS
 from ebbtide.model.ttl import LONG_MAX, StateTtlConfig, TimeCharacteristic
 
@@ -82,11 +82,7 @@ class ExpiryRules:
         """
         marked = self.expired(entries, step)
         for name, value in self.needs_tick:
-            if isinstance(value, str):
-                has_value = equals(entries, name, value)
-            else:
-                has_value = flags(entries, name) == value
-            marked &= ~has_value
+            marked &= ~_has_value(value, entries[name])
         return marked
 
     def is_of_state(
@@ -102,6 +98,12 @@ class ExpiryRules:
             if name is not None:
                 marked &= ~equals(entries, self.ttl_selector, name)
         return marked
+
+
+def _has_value(value: str | bool, column: pa.ChunkedArray) -> Mask:  # noqa: FBT001
+    # A null flag counts as false; a null text equals no text.
+    has_value = pc.equal(column, value).fill_null(value is False)
+    return np.asarray(has_value.to_numpy(), dtype=bool)
 
 
 def _is_set(column: pa.ChunkedArray) -> Mask:

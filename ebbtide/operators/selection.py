@@ -111,7 +111,11 @@ def with_selected(
     stays = is_shown & was_shown
     leaves = was_shown & ~is_shown
     is_decided = is_set(entries, "_change")
-    change = np.select([enters, stays, leaves], [INSERT, UPDATE, DELETE], "")
+    change = np.select(
+        [enters, stays, leaves],
+        [INSERT, UPDATE, DELETE],
+        "",
+    )
     has_change = is_decided & (change != "")
 
     # The sink's rows come from one array of three parts: the previous rows, the selected rows, and rows with the key alone.
@@ -126,7 +130,11 @@ def with_selected(
     rows = _rows(entries, selected, key)
     out = rows.take(pa.array(source, mask=~has_row))
 
-    changed = with_column(entries, "_change", pa.array(change, mask=~has_change))
+    changed = with_column(
+        entries,
+        "_change",
+        pa.array(change, mask=~has_change),
+    )
     shown = with_column(changed, "_shown", pa.array(is_shown))
     counts = Counter(
         inserted=int((has_change & enters).sum()),

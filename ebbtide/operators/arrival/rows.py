@@ -186,7 +186,11 @@ class Rows:
         keys = self.change_keys
         stored = ints(self.state, "_position")
         next_position = np.zeros(self.n_keys, np.int64)
-        np.maximum.at(next_position, self.entry_keys, stored + 1)
+        np.maximum.at(
+            next_position,
+            self.entry_keys,
+            stored + 1,
+        )
         # Numbers within each key, by one sort; stable, so that the changes of a key keep their order.
         by_key = np.argsort(keys, kind="stable")
         sorted_keys = keys[by_key]

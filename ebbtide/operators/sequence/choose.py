@@ -72,8 +72,20 @@ def choose(ranked: Ranked) -> Rows:
         winner=counting[last_of_group(ranked.key[counting])],
         ties=ties,
         retracted=retracted,
-        base=_greatest(ranked, counting, ranked.stored.base, is_removal, at_least=ranked.scale.floor),
-        since=_greatest(ranked, counting, ranked.stored.since, ranked.starts_row, at_least=UNKNOWN),
+        base=_greatest(
+            ranked,
+            counting,
+            ranked.stored.base,
+            is_removal,
+            at_least=ranked.scale.floor,
+        ),
+        since=_greatest(
+            ranked,
+            counting,
+            ranked.stored.since,
+            ranked.starts_row,
+            at_least=UNKNOWN,
+        ),
         counts=counts,
     )
 

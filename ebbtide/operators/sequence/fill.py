@@ -147,7 +147,11 @@ def _newest_value(
     newest_of[ranked.key[candidates]] = candidates  # the last one of a key stays
     # 3. From keys to winners.
     source = newest_of[ranked.key[rows.winner]]
-    rank = np.where(source >= 0, since[source], UNKNOWN)
+    rank = np.where(
+        source >= 0,
+        since[source],
+        UNKNOWN,
+    )
     return source, rank
 
 

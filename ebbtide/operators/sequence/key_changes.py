@@ -284,7 +284,13 @@ class _Log:
             yield from _key_change_events(key, row.key_changes)
             # A row without a known value is an event too: the index behind all events stands for it.
             index = max(row.carriers.values(), default=len(self.ranked))
-            yield from self._stored_row(key, index, row.sequence, row.since, row.key_changes)
+            yield from self._stored_row(
+                key,
+                index,
+                row.sequence,
+                row.since,
+                row.key_changes,
+            )
             # At the sequence of its end the row leaves first; then the delete or the next row applies.
             if row.has_left:
                 yield Event(row.until, OP_DELETE, key, is_delete=True, new_key=UNKNOWN)
@@ -379,7 +385,14 @@ def _key_change_events(key: int, key_changes: KeyChanges) -> Iterator[Event]:
     """Yield the changes of the key that a row went through, the newest first."""
     for changed_at, old_key in key_changes:
         is_cut = old_key == UNKNOWN
-        yield Event(changed_at, OP_UPSERT, key, old_key=old_key, is_other_row=True, is_cut=is_cut)
+        yield Event(
+            changed_at,
+            OP_UPSERT,
+            key,
+            old_key=old_key,
+            is_other_row=True,
+            is_cut=is_cut,
+        )
         key = old_key
 
 

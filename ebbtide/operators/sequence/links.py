@@ -107,7 +107,11 @@ class StoredLinks:
         moved = [in_one_piece(rows["_moved_from"]) for rows in (entries, changes)]
         kept_before = in_one_piece(entries["_kept_before"])
         kept = [in_one_piece(entries["_kept"]), kept_before.values]
-        return cls(pa.concat_arrays(moved), pa.concat_arrays(kept), kept_before)
+        return cls(
+            pa.concat_arrays(moved),
+            pa.concat_arrays(kept),
+            kept_before,
+        )
 
     @property
     def sequences(self) -> list[pa.StructArray]:
