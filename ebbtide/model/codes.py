@@ -124,7 +124,13 @@ def _words_from_each_byte(raw: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], .
     return tuple(words)
 
 
-def _equal_texts(ends: Any, raw: Any, words: Any, first: Any, codes: Any) -> bool:
+def _equal_texts(
+    ends: Any,
+    raw: Any,
+    words: Any,
+    first: Any,
+    codes: Any,
+) -> bool:
     """Compare each text with the first of its code, eight bytes at a time.
 
     Args:

@@ -73,7 +73,12 @@ def spread_minute(text: str, name: str) -> str:
     return f"{first}-59/{step} {rest}"
 
 
-def _values(field: str, first: int, last: int, names: Sequence[str] = ()) -> set[int]:
+def _values(
+    field: str,
+    first: int,
+    last: int,
+    names: Sequence[str] = (),
+) -> set[int]:
     """Return what a field stands for; the first of `names` is `first`."""
     values: set[int] = set()
     for part in field.split(","):

@@ -167,7 +167,9 @@ class Decision(BaseModel):
         default_factory=dict, description="Name of a table to its action, in the order in which they are performed."
     )
     source: Source = Field(default=Source.KEEP, description="Effect on the position in the source.")
-    counts: dict[str, int] = Field(default_factory=dict, description="Counts of the decision by name; those that are not 0.")
+    counts: dict[str, int] = Field(
+        default_factory=dict, description="Counts of the decision by name; those that are not 0."
+    )
     accepts_sink: int | None = Field(
         default=None, description="Version of the sink that is accepted as it is, with what other clients have written."
     )

@@ -52,7 +52,8 @@ class Step:
 
     def clock_ms(self, ttl: StateTtlConfig) -> int:
         """The clock that `ttl` ages entries by."""
-        expires_by_watermark = ttl.by_event_time and ttl.expiry_clock is ExpiryClock.WATERMARK
+        compares_with_watermark = ttl.expiry_clock is ExpiryClock.WATERMARK
+        expires_by_watermark = ttl.by_event_time and compares_with_watermark
         if not expires_by_watermark:
             return self.now_ms
         if self.watermark_ms is None:
@@ -174,7 +175,8 @@ def with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) 
     """Return a table with other values in a column, which keeps its place and type."""
     index = table.schema.get_field_index(name)
     column = table.schema.field(index)
-    return table.set_column(index, column, values.cast(column.type))
+    typed_values = values.cast(column.type)
+    return table.set_column(index, column, typed_values)
 
 
 def entry_table(schema: pa.Schema, columns: dict[str, object], n: int) -> pa.Table:

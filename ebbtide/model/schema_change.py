@@ -34,7 +34,12 @@ class SchemaChange(BaseModel):
         has_values = any(value is not None for value in self.added.values())
         return bool(self.renamed or self.widened or self.dropped or has_values)
 
-    def rows(self, rows: pa.Table, columns: pa.Schema, fills: Mapping[str, pa.Scalar]) -> pa.Table:
+    def rows(
+        self,
+        rows: pa.Table,
+        columns: pa.Schema,
+        fills: Mapping[str, pa.Scalar],
+    ) -> pa.Table:
         """Return rows under their new columns.
 
         Args:

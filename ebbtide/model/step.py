@@ -27,9 +27,9 @@ class StepRules:
     """The settings of a pipeline that decide its frontier.
 
     Args:
-        max_clock_jump_ms: The most that processing time goes on from one step to the next.
-        allowed_delay_ms: How far the watermark stays behind the greatest event time.
-        ignore_downtime_over_ms: A longer pause between two runs is downtime; None: none is.
+        max_clock_jump_ms: Largest advance of processing time in one step.
+        allowed_delay_ms: Distance of the watermark behind the greatest event time.
+        ignore_downtime_over_ms: A longer pause between two runs is downtime; None: no pause is.
         leaves_orphans: The sink may keep rows that the state forgets.
     """
 
@@ -194,7 +194,7 @@ class Frontier(BaseModel):
         return self.clock.now_ms
 
     def operator_step(self, number: int) -> Step:
-        """Return what an operator may know of the step.
+        """Return the step as an operator sees it.
 
         Args:
             number: Number of the step.
@@ -235,11 +235,11 @@ def clock_after(
     """Read the clock of a step that follows the last one.
 
     Args:
-        last: Where the pipeline stands; None before the first step.
+        last: The last frontier; None before the first step.
         rules: Settings of the pipeline.
         wall_ms: The wall clock, epoch ms.
-        started_ms: When the run of that step began, epoch ms.
-        paused_ms: How long the pipeline was paused up to then, in sum.
+        started_ms: Start of the run of that step, epoch ms.
+        paused_ms: Total time for which the pipeline was paused up to then.
     """
     last_clock = None if last is None else last.clock
     return next_clock(
@@ -258,13 +258,13 @@ def next_frontier(
     rules: StepRules,
     batch: BatchSummary | None = None,
 ) -> Frontier:
-    """Work out where a pipeline stands after its next step.
+    """Return the frontier of a pipeline after its next step.
 
     Args:
-        last: Where it stands; None before the first step.
-        clock: Of the step.
+        last: The frontier before; None before the first step.
+        clock: The clock of the step.
         rules: Settings of the pipeline.
-        batch: The records that it reads; None where it reads none.
+        batch: Totals over the records that it reads; None if it reads none.
 
     Example:
         >>> rules = StepRules(max_clock_jump_ms=1000)
@@ -275,6 +275,7 @@ def next_frontier(
     """
     read = batch or BatchSummary()
     had_orphans = last is not None and last.orphans
+    last_view = None if last is None else last.view
     offsets = _offsets_read(last).with_ranges(read.offsets)
     return Frontier(
         clock=clock,
@@ -285,21 +286,21 @@ def next_frontier(
         offsets=dict(offsets.read),
         total_records=_total(last, "records", read.records),
         total_quarantined=_total(last, "quarantined", read.bad),
-        view=read.view or (last.view if last else None),
+        view=read.view or last_view,
     )
 
 
 def reset_frontier(clock: Reading) -> Frontier:
-    """Return where a pipeline stands after it was emptied: its clock goes on, all else begins."""
+    """Return the frontier of a pipeline that was emptied: its clock goes on, all else begins again."""
     return Frontier(clock=clock, total_records=0, total_quarantined=0)
 
 
 def records_of(last: Frontier | None, batch: BatchSummary) -> StepRecords:
-    """Return what a step's facts keep of its records.
+    """Return the totals over a step's records that its facts store.
 
     Args:
-        last: Where the pipeline stood before; None before the first step.
-        batch: The records.
+        last: The frontier before; None before the first step.
+        batch: Totals over the records.
     """
     return StepRecords(
         records=batch.records,
@@ -312,11 +313,13 @@ def records_of(last: Frontier | None, batch: BatchSummary) -> StepRecords:
 
 
 def _total(last: Frontier | None, name: str, own: int) -> int | None:
-    """Return a count of a step and all earlier ones; None where an earlier one did not sum up."""
+    """Return a count of a step and all earlier ones; None if an earlier step did not count."""
     if last is None:
         return own
     before: int | None = getattr(last, f"total_{name}")
-    return None if before is None else before + own
+    if before is None:
+        return None
+    return before + own
 
 
 def _offsets_read(last: Frontier | None) -> OffsetRanges:
@@ -339,11 +342,12 @@ def watermark_after(last: Frontier | None, rules: StepRules) -> int | None:
     """Return the watermark of the step after `last`: it follows from the events of earlier steps, and only rises.
 
     Args:
-        last: Where the pipeline stands; None before the first step.
+        last: The last frontier; None before the first step.
         rules: Settings of the pipeline.
     """
     if last is None:
         return None
+    # Events of the step itself do not count: its result would depend on which of them are read together.
     candidates = []
     if last.watermark_ms is not None:
         candidates.append(last.watermark_ms)
@@ -359,15 +363,25 @@ def _floor_after(last: Frontier | None, batch: BatchSummary) -> tuple[int, ...] 
 
 
 def _raised_floor(last: Frontier | None, batch: BatchSummary) -> tuple[int, ...] | None:
-    """Return the floor that a batch raises; None if it raises none."""
-    floor = last.floor if last else None
+    """Return the floor that a batch raises; None if it raises none.
+
+    The floor only rises: everything below it was deleted by a TRUNCATE, and an older TRUNCATE that arrives late deletes nothing
+    more.
+    """
     truncate = _new_truncate(last, batch)
-    is_above = truncate is not None and (floor is None or truncate > floor)
-    return truncate if is_above else None
+    if truncate is None:
+        return None
+    floor = last.floor if last else None
+    if floor is not None and truncate <= floor:
+        return None
+    return truncate
 
 
 def _new_truncate(last: Frontier | None, batch: BatchSummary) -> tuple[int, ...] | None:
-    """Return the newest TRUNCATE of a batch; where records are known by their offsets, of those not read before."""
+    """Return the newest TRUNCATE of a batch; None if there is none.
+
+    If records are known by their offsets, a TRUNCATE that was read before and is delivered again does not count.
+    """
     if not batch.truncates:
         return batch.truncate
     read_before = _offsets_read(last)
