@@ -70,6 +70,7 @@ def next_clock(
     if is_between_runs and is_too_long:
         downtime_ms += pause_ms
     else:
+        # A requested pause is downtime, but never more than the time that has passed since the last step.
         paused_since_ms = max(paused_ms - last.paused_ms, 0)
         downtime_ms += min(paused_since_ms, max(pause_ms, 0))
     # Two caps on the advance: the configured one, and real time plus one day of catching up. What exceeds them is reported

@@ -40,7 +40,7 @@ def row_codes(table: pa.Table, columns: Sequence[str]) -> Codes:
         if codes is None:
             codes = _column_codes(column)
             continue
-        # A column that all codes determine would split none of them.
+        # Functional dependency: if equal codes imply equal values, the column splits no code and need not be numbered.
         if not _is_determined_by(column, codes):
             column_codes = _column_codes(column)
             codes = _joined(codes, column_codes)
@@ -73,6 +73,7 @@ def _is_determined_by(column: pa.Array, codes: Codes) -> bool:
     type_ = column.type
     is_fixed = pa.types.is_integer(type_) or pa.types.is_temporal(type_)
     if is_fixed:
+        # O(n) comparisons with the first row of each code, where numbering the column would need a hash table.
         values = column.to_numpy(zero_copy_only=False)
         first_row = _first_of_code(codes)[codes]
         is_equal = values == values[first_row]
@@ -174,6 +175,7 @@ def _column_codes(column: pa.Array) -> Codes:
         column = _equality_texts(column)
     elif pa.types.is_floating(type_):
         column = _float_bits(column)
+    # The dictionary gives each distinct value a code, null included.
     encoded = column.dictionary_encode(null_encoding="encode")
     return _indices(encoded)
 
@@ -213,6 +215,7 @@ def _dense(values: Codes) -> Codes:
     least = int(values.min())
     greatest = int(values.max())
     span = greatest - least
+    # Beyond that span the array of places would cost more than hashing.
     if span > 4 * len(values):
         encoded = pa.array(values).dictionary_encode()
         return _indices(encoded)

@@ -197,14 +197,20 @@ class Decision(BaseModel):
     @property
     def is_repair(self) -> bool:
         """Return whether the sink is rebuilt from the state, which does not change."""
-        action = self.tables.get("sink")
-        return isinstance(action, RestoreAndApply) or (isinstance(action, Rewrite) and not action.alters)
+        match self.tables.get("sink"):
+            case RestoreAndApply() | Rewrite(alters=False):
+                return True
+            case _:
+                return False
 
     @property
     def swapped(self) -> str | None:
         """The incarnation whose tables take the place of these; None if none do."""
-        incarnations = [action.incarnation for action in self.tables.values() if isinstance(action, Replace)]
-        return incarnations[0] if incarnations else None
+        # All tables are replaced by the tables of one pipeline: the first action names it.
+        for action in self.tables.values():
+            if isinstance(action, Replace):
+                return action.incarnation
+        return None
 
     @property
     def bad_rows(self) -> tuple[dict[str, Any], ...]:
@@ -239,6 +245,7 @@ def _changes_columns(action: Action) -> bool:
         case Alter() | Rewrite(alters=True):
             return True
         case Restore():
+            # A restore that keeps the rows undoes a change of how they are stored, columns included.
             return not action.changes_rows
         case _:
             return False

@@ -117,6 +117,7 @@ def live_entries(
 
 def newest_versions(versions: pa.Table, entry_key: Sequence[str]) -> pa.Table:
     """Return the newest version of each entry; arguments as `live_entries`."""
+    # Steps only append: an entry has one version for each step that changed it, and the greatest step counts.
     codes = row_codes(versions, entry_key)
     steps = ints(versions, "_step")
     return versions.take(newest(codes, steps))

@@ -42,6 +42,7 @@ def key_hashes(rows: pa.Table, key: Sequence[str]) -> Hashes:
         >>> first == same, first == other
         (True, False)
     """
+    # Sums and products wrap around at 64 bits, which is meant: numpy's unsigned arrays do so without a warning.
     hashes = np.zeros(len(rows), np.uint64)
     for name in key:
         values = _column_hashes(rows[name].combine_chunks())
@@ -104,6 +105,7 @@ def _decimal_hashes(column: pa.Array) -> Hashes:
     _, words_buffer = values.buffers()
     words = np.frombuffer(words_buffer, np.uint64).reshape(-1, 2)
     start = values.offset
+    # A decimal of 128 bits is two words, the low one first; a slice of a column begins at its offset.
     own = words[start : start + len(values)]
     low, high = own.T
     mixed_low = _mixed(low + _STEP)
@@ -144,6 +146,7 @@ def _texts(column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64], Hash
     if data_buffer is not None:
         all_bytes = np.frombuffer(data_buffer, np.uint8)
         data[:n_bytes] = all_bytes[first : first + n_bytes]
+    # Strides of one byte: a view that reads eight bytes from every byte on, without a copy.
     words: Hashes = np.ndarray(
         shape=n_bytes + 1,
         dtype="<u8",

@@ -79,6 +79,7 @@ class OffsetRanges:
         Rows of one record have one `_order`: they count together. O(n log n) in the rows, O(log ranges) a row, and one pass over
         the rows for each partition.
         """
+        # Two kinds of repeats: an offset in the ranges of earlier steps, or one that occurs earlier in this table.
         names, partitions = _partitions(changes)
         offsets = ints(changes, "_origin.position")
         orders = order_struct(changes)
@@ -172,6 +173,7 @@ def _without(ranges: Intervals, taken: Intervals) -> Intervals:
     """Subtract ranges from ranges, both ascending; O(n m)."""
     left: Intervals = []
     for low, high in ranges:
+        # `start` is the first offset of the range that no subtracted range has covered so far.
         start = low
         for first, last in taken:
             is_apart = last < start or first > high
@@ -187,6 +189,7 @@ def _without(ranges: Intervals, taken: Intervals) -> Intervals:
 
 def _merge(ranges: Intervals) -> Intervals:
     """Join ranges that overlap or touch; O(n log n)."""
+    # In ascending order a range can only touch the last merged one.
     ascending = sorted((int(low), int(high)) for low, high in ranges)
     merged: Intervals = []
     for low, high in ascending:

@@ -53,6 +53,7 @@ class SchemaChange(BaseModel):
             >>> change.rows(pa.table({"a": [1]}), new, {"c": pa.scalar(7)}).to_pylist()
             [{'b': 1, 'c': 7}]
         """
+        # Three origins of a column: the old one under its old name, the value that the migration gives, or null.
         arrays = []
         for column in columns:
             old_name = self.renamed.get(column.name, column.name)
@@ -91,12 +92,17 @@ def widens(old: pa.DataType, new: pa.DataType) -> bool:
         return True
     if pa.types.is_nested(old):
         return _widens_nested(old, new)
-    if _are_both(pa.types.is_integer, old, new) or _are_both(pa.types.is_floating, old, new):
+    are_integers = _are_both(pa.types.is_integer, old, new)
+    are_floating = _are_both(pa.types.is_floating, old, new)
+    if are_integers or are_floating:
         return bool(old.bit_width <= new.bit_width)
+    # What is left are changes of kind: integers to decimals or doubles, dates to timestamps without a zone.
     if pa.types.is_integer(old):
         return _takes_integers(new, old.bit_width)
     if _are_both(pa.types.is_decimal, old, new):
-        return old.scale <= new.scale and _whole_digits(old) <= _whole_digits(new)
+        has_scale = old.scale <= new.scale
+        has_digits = _whole_digits(old) <= _whole_digits(new)
+        return has_scale and has_digits
     return bool(pa.types.is_date(old) and pa.types.is_timestamp(new) and new.tz is None)
 
 
@@ -121,6 +127,7 @@ def _takes_integers(new: pa.DataType, bits: int) -> bool:
     if pa.types.is_decimal(new):
         needed = DIGITS_OF_LONG if is_long else DIGITS_OF_INT
         return _whole_digits(new) >= needed
+    # A double holds every integer of 32 bits exactly, but not every one of 64.
     return bool(pa.types.is_float64(new)) and not is_long
 
 

@@ -154,6 +154,7 @@ def _total_offsets(parts: Sequence[BatchSummary]) -> dict[str, Intervals]:
 def _first_truncates(parts: Sequence[BatchSummary]) -> dict[RecordOffset, Order]:
     """Return the order of each TRUNCATE by its offset; of one delivered twice the first."""
     first: dict[RecordOffset, Order] = {}
+    # The first delivery counts: a later one of the same record must not raise the floor again.
     for part in parts:
         for offset, order in part.truncates.items():
             known = first.get(offset, order)

@@ -28,6 +28,7 @@ class _Named(StrEnum):
     def _missing_(cls, value: object) -> Self | None:
         if not isinstance(value, str):
             return None
+        # An underscore goes between a small and a capital letter: OnCreateAndWrite becomes ON_CREATE_AND_WRITE.
         name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", value).upper()
         name = _FIRST_VERSION.get(name, name)
         return cls.__members__.get(name)
@@ -246,8 +247,10 @@ def expired(stamp_ms: NDArray[np.int64], ttl_ms: int, now_ms: int) -> NDArray[np
 
     Source: Flink 2.3, `TtlUtils.expired`.
     """
-    # The sum could overflow: the time to live is cut to what is left up to the largest long.
-    longest_ttl_ms = LONG_MAX - np.maximum(stamp_ms, 0)
+    # The sum could overflow for a stamp above 0: the time to live is cut to what is left up to the largest long.
+    from_epoch_ms = np.maximum(stamp_ms, 0)
+    longest_ttl_ms = LONG_MAX - from_epoch_ms
     capped_ttl_ms = np.minimum(ttl_ms, longest_ttl_ms)
     ends_ms = stamp_ms + capped_ttl_ms
+    # Inclusive: an entry whose end is exactly now has expired, as in Flink.
     return np.asarray(ends_ms <= now_ms)

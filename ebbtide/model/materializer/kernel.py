@@ -152,6 +152,7 @@ def _loop(
     or with `first` to the one after. Dead ones stay linked and are stepped over when the visible row meets them, once each. So the
     whole pass takes time with the number of events.
     """
+    # Short names, since they stand in index expressions: t an event, k its key, m its match code, e an element.
     for t in range(len(key)):
         k = key[t]
         m = match_code[t]
@@ -184,6 +185,7 @@ def _loop(
                 tail[k] = t
                 size[k] += 1
         elif e < 0 or not adds[e]:
+            # No row matches: the queue is empty, or holds only retractions that wait themselves.
             outcome[t] = UNMATCHED
             joins_queue = keep_unmatched
         else:
@@ -199,6 +201,7 @@ def _loop(
                     shown[k] = -1
                     last_emitting_event[k] = t
             elif visible_row[k] == e:
+                # The visible row left: step over dead elements to the next one that is alive. Each is passed once.
                 while not alive[e]:
                     e = link[e]
                 visible_row[k] = e
@@ -213,6 +216,7 @@ def _loop(
             alive[t] = True
         if emitted >= 0:
             source[t] = content[emitted]
+            # Stored rows are replayed without emitting: only changes of this step decide what the sink shows.
             if t >= n_stored:
                 shown[k] = emitted
                 last_emitting_event[k] = t

@@ -243,6 +243,7 @@ class LinkedForm:
         head, chain = self._without_expired_oldest(key, head, equality, now_ms)
         if chain is None:
             return None, self._store(key, head, stored)
+        # Equal rows leave oldest first: the retraction removes the newest row only if it is its chain's oldest.
         was_last = chain.oldest == head.number
         rest = self._unlinked(key, head, chain.oldest, chain)
         rest = self._without_expired_newest(key, rest, now_ms)
@@ -257,6 +258,7 @@ class LinkedForm:
         now_ms: int,
     ) -> None:
         """Write the nodes of a history that has none."""
+        # Appended one by one, in order: the links follow from the order of insertion.
         head: Head | None = None
         for element in elements:
             equality = self._identify(element.row)

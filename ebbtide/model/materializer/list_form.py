@@ -48,6 +48,7 @@ class ListForm:
         if entry is None:
             return []
         elements = [Element(row, stamp_ms) for row, stamp_ms in entry.value]
+        # LEGACY: the whole list lives from its last write, as in Flink. Else each element has its own stamp.
         if not self._one_clock:
             return [element for element in elements if lives(element.stamp_ms, self._ttl_ms, now_ms)]
         last_write_ms = entry.stamp_ms or 0

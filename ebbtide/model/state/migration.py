@@ -35,6 +35,7 @@ def migrated(entry: Entry, to: StateTtlConfig | None, now_ms: int) -> Entry:
     """
     if not has_ttl(to):
         return Entry(entry.value)
+    # A stamp is absolute and stays: the new time to live counts from the last access.
     if entry.stamp_ms is not None:
         return entry
     return entry._replace(stamp_ms=now_ms)
