@@ -20,7 +20,7 @@ class Judge:
     """Judges the changes of one batch. Of several rules that a record breaks, the first one tried is named.
 
     Args:
-        settings: The pipeline's.
+        settings: Settings of the pipeline.
         contents: The changes and their records, which are marked where they break a rule.
     """
 
@@ -145,7 +145,7 @@ def ahead_of(settings: DecodingSettings, event_ms: pa.Array, wall_ms: int | None
     """Return the changes whose event time is further ahead than may be.
 
     Args:
-        settings: The pipeline's.
+        settings: Settings of the pipeline.
         event_ms: (n,) event times, epoch ms.
         wall_ms: Wall time of the step, epoch ms; None: none is ahead of it.
     """

@@ -24,7 +24,7 @@ class ColumnTyper:
     """Types the changes of one batch, a column at a time.
 
     Args:
-        settings: The pipeline's.
+        settings: Settings of the pipeline.
         contents: The changes and their records, which are marked where a value does not fit.
     """
 
@@ -269,7 +269,7 @@ def event_times(
 
     Args:
         settings: The pipeline's: they name the user's column, if it is one.
-        columns: The user's.
+        columns: The user's columns.
         of_source: (n,) times that the source gives.
     """
     if settings.event_time is None:

@@ -124,7 +124,7 @@ def _clock_ms(tables: Plan, at: Step) -> Column:
         if name is None:
             clock_ms = own_ms
         else:
-            state_name = F.col(rules.state_column)
+            state_name = F.col(rules.ttl_selector)
             is_own = state_name == name
             clock_ms = F.when(is_own, own_ms).otherwise(clock_ms)
     return clock_ms
