@@ -1,4 +1,4 @@
-"""Does the same to several things: here, one after the other, or each in a task of a Spark job; and what stands for a session without Spark."""
+"""Runs a function over several items, in this process or in the tasks of a Spark job; and a session for runs without Spark."""
 
 from __future__ import annotations
 
@@ -18,30 +18,31 @@ Result = TypeVar("Result")
 
 
 class LocalSession:
-    """Stands for a Spark session where there is no JVM: tasks run in this process, and what only Spark can do is refused by name.
+    """Replaces a Spark session in runs without a JVM: tasks run in this process; other uses are refused by name.
 
     Attributes:
-        conf: Settings that a step asks for. A large step is decided in as many shares as a task of Spark's takes rows.
-        sparkContext: How many tasks of a batch are read at a time: one.
+        conf: Settings that a step reads.
+        sparkContext: The parallelism that a step reads: one task at a time.
     """
 
     conf: ClassVar[dict[str, str]] = {"spark.sql.shuffle.partitions": "1"}
     sparkContext: ClassVar[SimpleNamespace] = SimpleNamespace(defaultParallelism=1)  # noqa: N815 - Spark's name
 
     def range(self, n: int) -> SimpleNamespace:
-        """Return what stands for a frame without rows of use: the tasks read by themselves."""
+        """Return a placeholder for a frame: only its session is used."""
         return SimpleNamespace(sparkSession=self)
 
     def __getattr__(self, name: str) -> Any:
-        """Refuse what only Spark has.
+        """Refuse every other member of a session.
 
         Raises:
             ConfigError: always.
         """
+        # Dunder names are looked up by Python itself, for instance by `copy`: they must just be absent.
         if name.startswith("__"):
             raise AttributeError(name)
         raise ConfigError.of(
-            "This needs Spark, and no session was started.",
+            "This needs Spark, and no Spark session was started.",
             got=f"a use of its '{name}' in a local run",
             next_step="Run it with --engine spark.",
         )
@@ -54,13 +55,13 @@ def run_tasks(
     *,
     in_driver: bool,
 ) -> list[Result]:
-    """Do the same to several things; a Spark job costs more than a little work.
+    """Run a function over several items. A Spark job costs more than little work: that is done in the driver.
 
     Args:
         spark: The session.
-        work: What to do. Workers import its module, so that it had better need no pyspark.
-        items: What to do it to; picklable.
-        in_driver: Do it here. What it prints goes to standard error: standard output is that of the command.
+        work: The function. Workers import its module, which should not import pyspark.
+        items: The items; picklable.
+        in_driver: Run it in this process, its output redirected to stderr: stdout belongs to the command.
 
     Returns:
         The results, in order.

@@ -78,12 +78,13 @@ BESIDE = {
 GUEST_OF = {
     "views": {
         *("errors", "redaction", "storage.paths", "spec", "runtime.plan", "runtime.guests"),
-        *("model", "formats.settings", "sources.source", "tables.defined", "delta", "tables.state"),
+        *("model", "formats.settings", "sources.source", "tables.sink_definition", "tables.spark_columns", "delta"),
+        "tables.state",
     },
     "sql": {
         *("errors", "redaction", "storage.paths", "storage.columnar", "amounts", "spec", "runtime.plan"),
         *("delta", "ledger.lease", "ledger.process", "runtime.row_functions", "runtime.session"),
-        *("tables.state.columns", "runtime.guests"),
+        *("tables.spark_columns", "runtime.guests"),
     },
 }
 """Rooms that only the command line and Dagster import, and which take the package's own names and these modules; those of the second

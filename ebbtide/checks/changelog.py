@@ -15,7 +15,7 @@ from ebbtide.checks.rule import Batch, Judged, rule
 from ebbtide.checks.version_range import VersionRange
 from ebbtide.model.changelog import TRUNCATE
 from ebbtide.runtime.plan import Plan
-from ebbtide.tables.state.columns import columns
+from ebbtide.tables.spark_columns import columns
 
 
 def emitted(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:

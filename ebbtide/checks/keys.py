@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from ebbtide.checks.rule import Batch, Judged, rule
 from ebbtide.checks.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
-from ebbtide.tables.state.columns import columns
+from ebbtide.tables.spark_columns import columns
 
 
 def sink_keys(

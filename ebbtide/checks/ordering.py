@@ -18,7 +18,7 @@ from ebbtide.checks.version_range import VersionRange
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import DELETE
 from ebbtide.runtime.plan import Plan
-from ebbtide.tables.state.columns import columns, json_text, spark_schema
+from ebbtide.tables.spark_columns import columns, json_text, spark_schema
 
 
 def sink_changes(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:

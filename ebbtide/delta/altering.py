@@ -50,7 +50,6 @@ class FileUnderNewColumns:
             self.table,
             altered,
             self.bounded,
-            rows_per_file=max(len(altered), 1),
             data_change=False,
             tags=file.tags,
         )

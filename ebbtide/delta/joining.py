@@ -100,7 +100,7 @@ def write_files(
     rows: pa.Table,
     bounded: Sequence[str],
     *,
-    rows_per_file: int,
+    rows_per_file: int | None = None,
     data_change: bool,
     on_written: OnWritten = lambda file, rows: None,
     tags: Mapping[str, str] | None = None,
@@ -111,14 +111,15 @@ def write_files(
         table: Its location.
         rows: All columns.
         bounded: Columns to keep statistics of.
-        rows_per_file: The most of them in one file.
+        rows_per_file: The most of them in one file; None: all are in one.
         data_change: The rows are new to the table.
         on_written: See `OnWritten`.
         tags: What the log is to say of the files.
     """
     actions = []
-    for start in range(0, len(rows), rows_per_file):
-        part = rows.slice(start, rows_per_file).combine_chunks()
+    n_rows = rows_per_file or max(len(rows), 1)
+    for start in range(0, len(rows), n_rows):
+        part = rows.slice(start, n_rows).combine_chunks()
         name = f"part-{uuid.uuid4()}.parquet"
         action = add_file(table, name, part, bounded=bounded, data_change=data_change)
         add = action["add"]

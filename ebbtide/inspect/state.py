@@ -26,8 +26,8 @@ from ebbtide.model.entries import Step
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.stateful import StatefulPipeline
+from ebbtide.tables.spark_columns import column, columns, json_text
 from ebbtide.tables.state import expiry
-from ebbtide.tables.state.columns import column, columns, json_text
 
 LAST_MS = 7_258_118_400_000
 """The year 2200: an entry that expires later is shown as one that never does."""

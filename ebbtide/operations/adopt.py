@@ -37,9 +37,8 @@ from ebbtide.runtime.stage import Staged
 from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.storage.paths import delete, join
-from ebbtide.tables.state.columns import columns, numbered, spark_schema
-from ebbtide.tables.state.staged import Stager
-from ebbtide.tables.state.staging import to_json
+from ebbtide.tables.spark_columns import columns, numbered, spark_schema
+from ebbtide.tables.state.staging import Stager, to_json
 
 CAUSE = Cause(what="adopt")
 ROWS_PER_STEP = 1_000_000

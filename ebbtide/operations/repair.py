@@ -45,8 +45,8 @@ from ebbtide.runtime.step import Stepper
 from ebbtide.runtime.way_back import OwnVersions, is_kept, may_forget, way_back
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.storage.paths import aside_of, copy_file, join, move_aside, walk
-from ebbtide.tables.state.columns import columns
-from ebbtide.tables.state.others import change_of_others
+from ebbtide.tables.spark_columns import columns
+from ebbtide.tables.state.foreign_changes import change_of_others
 
 FORGOTTEN = "rows that the state has forgotten stood there alone: what is missing of them is lost"
 """Note on a sink that is written from a state which forgets rows."""

@@ -14,7 +14,7 @@ from ebbtide.errors import HistoryGoneError, LeaseLostError, RepairError
 from ebbtide.ledger.puts import puts_of
 from ebbtide.operations.rewind import can_go_back
 from ebbtide.runtime.step import Stepper
-from ebbtide.tables.state.others import change_of_others
+from ebbtide.tables.state.foreign_changes import change_of_others
 
 
 def decided_version(stepper: Stepper) -> int:

@@ -13,7 +13,7 @@ from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.entries import DELETE
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.way_back import OwnVersions, may_forget, net_changes, way_back
-from ebbtide.tables.state.columns import arrow_frame, column, columns, json_text, spark_schema
+from ebbtide.tables.spark_columns import arrow_frame, column, columns, json_text, spark_schema
 
 DECIDED = "_decided"
 """The row that the state shows, as JSON; null: it shows none."""

@@ -27,10 +27,8 @@ from ebbtide.runtime.stage import Staged
 from ebbtide.sources.source import Part
 from ebbtide.storage.paths import join
 from ebbtide.tables.state.deciding import Decided, Deciding, Work, packed
-from ebbtide.tables.state.due import due_keys
-from ebbtide.tables.state.shares import Share, balanced
-from ebbtide.tables.state.staged import SLICES
-from ebbtide.tables.state.stored import Stored, distinct_keys
+from ebbtide.tables.state.lookup import Stored, distinct_keys, due_keys
+from ebbtide.tables.state.staging import SLICES, Share, balanced
 from ebbtide.tables.state.table import LINKS, StateWork
 from ebbtide.tasks import run_tasks
 

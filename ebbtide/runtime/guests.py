@@ -17,7 +17,7 @@ from ebbtide.errors import ConfigError
 from ebbtide.model.step import ViewPosition
 from ebbtide.sources.source import Source
 from ebbtide.spec.view import MaterializedView
-from ebbtide.tables.state.staged import Stager
+from ebbtide.tables.state.staging import Stager
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

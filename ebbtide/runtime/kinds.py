@@ -170,8 +170,8 @@ def view_operator(spec: Pipeline) -> Operator:
 
 def delta_sink(spec: Pipeline, location: str) -> Sink:
     """Make the sink of a Delta table."""
-    from ebbtide.tables.by_spark import MergeSink, SparkMadeSink
     from ebbtide.tables.delta_sink import SinkTable
+    from ebbtide.tables.spark_sink import MergeSink, SparkMadeSink
 
     given = cast("parts.DeltaSink", spec.sink)
     kind = SparkMadeSink if given.is_spark_s else SinkTable

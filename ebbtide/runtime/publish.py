@@ -52,7 +52,7 @@ def publish(spark: SparkSession, plan: Plan, head: Head, *, leave: Collection[st
 
 @dataclass(frozen=True)
 class PlannedWork:
-    """What a table may ask for; see `ebbtide.tables.sink.Work`.
+    """What a table may ask for; see `ebbtide.tables.table.Work`.
 
     Args:
         spark: The session to write in.

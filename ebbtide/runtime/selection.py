@@ -24,9 +24,8 @@ from ebbtide.runtime.stage import Find, Staged
 from ebbtide.storage.columnar import ParquetFile
 from ebbtide.storage.paths import delete, join
 from ebbtide.tables.state.deciding import Decided, Work
-from ebbtide.tables.state.selecting import DraftFinish, DraftInputs, Failed, Results, StagedFinish, StagedInputs
-from ebbtide.tables.state.shares import Share, balanced
-from ebbtide.tables.state.staged import BAD_ROWS, StagedFile, Stager
+from ebbtide.tables.state.staging import BAD_ROWS, Share, StagedFile, Stager, balanced
+from ebbtide.tables.state.transform import DraftFinish, DraftInputs, Failed, Results, StagedFinish, StagedInputs
 
 if TYPE_CHECKING:
     from ebbtide.spec.transform import Transform

@@ -25,8 +25,8 @@ from ebbtide.runtime.publish import publish
 from ebbtide.runtime.session import code_version
 from ebbtide.sources.source import Position, beginning_of
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.tables.state.foreign_changes import change_of_others
 from ebbtide.tables.state.layout import FileSizes
-from ebbtide.tables.state.others import change_of_others
 from ebbtide.tables.state.table import StateWork
 
 

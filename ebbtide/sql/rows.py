@@ -25,7 +25,7 @@ from ebbtide.sql.listing import steps
 from ebbtide.sql.references import Pin, PinKind, Reference
 from ebbtide.sql.results import ResultColumn, Row
 from ebbtide.storage.columnar import open_parquet
-from ebbtide.tables.state.columns import spark_schema
+from ebbtide.tables.spark_columns import spark_schema
 
 FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 

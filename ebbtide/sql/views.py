@@ -176,7 +176,7 @@ def _refuse_cycle(entries: Mapping[str, Entry], name: str, inputs: list[str]) ->
 
 
 def _analysed(spark: SparkSession, query: Statement, tables: Mapping[str, Filled]) -> ViewLineage:
-    from ebbtide.tables.state.columns import spark_schema
+    from ebbtide.tables.spark_columns import spark_schema
 
     schemas = {name: spark_schema(entry.spec.sink_table.columns, nullable=True) for name, entry in tables.items()}
     keys = {name: entry.spec.sink_key for name, entry in tables.items()}

@@ -21,7 +21,7 @@ from ebbtide.delta import log
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import read_file
 from ebbtide.spec.ddl import is_exact
-from ebbtide.tables.defined import RESERVED
+from ebbtide.tables.sink_definition import RESERVED
 from ebbtide.views.lineage import Cut
 
 FEED_BYTES = 2**30

@@ -21,8 +21,8 @@ from pyspark.sql import functions as F
 
 from ebbtide.delta import log
 from ebbtide.model.step import ViewPosition
-from ebbtide.tables.state.columns import arrow_frame, columns, quoted
-from ebbtide.tables.state.staged import Stager
+from ebbtide.tables.spark_columns import arrow_frame, columns, quoted
+from ebbtide.tables.state.staging import Stager
 from ebbtide.views import cutting
 from ebbtide.views.cutting import PinnedTable
 from ebbtide.views.inputs import ViewTables, why_whole

@@ -20,9 +20,8 @@ from ebbtide.formats.settings import STAGED_COLUMNS
 from ebbtide.model.sequences import STEP
 from ebbtide.model.step import BatchSummary
 from ebbtide.redaction import MASK
-from ebbtide.tables.state.columns import quoted
-from ebbtide.tables.state.staged import Stager
-from ebbtide.tables.state.staging import to_json
+from ebbtide.tables.spark_columns import quoted
+from ebbtide.tables.state.staging import Stager, to_json
 
 COPIES = "_copies"
 

@@ -22,7 +22,7 @@ from ebbtide.operations.backfill_swap import _report
 from ebbtide.runtime.plan import Plan
 from ebbtide.sources.span import Span
 from ebbtide.storage.paths import delete, exists
-from ebbtide.tables import appended, stage
+from ebbtide.tables import append_table, step_commits
 
 
 def with_steps(make, **fields):
@@ -437,7 +437,7 @@ def test_swap_that_reached_some_tables_goes_on_with_the_others(make, monkeypatch
     pipeline.do("backfill")
     for name in ("changelog", "quarantine"):
         with monkeypatch.context() as patch:
-            patch.setattr(appended, "commit_stage", killed_at(name))
+            patch.setattr(append_table, "commit_stage", killed_at(name))
             with pytest.raises(InterruptedError):
                 pipeline.do("swap")
         versions = pipeline.versions()
@@ -454,7 +454,7 @@ def killed_at(table):
     def commit_stage(location, made, facts, name):
         if name == table:
             raise InterruptedError
-        return stage.commit_stage(location, made, facts, name)
+        return step_commits.commit_stage(location, made, facts, name)
 
     return commit_stage
 

@@ -12,7 +12,7 @@ from ebbtide.operations.job import stepping
 from ebbtide.runtime import reading
 from ebbtide.runtime.drift import refuse_drift
 from ebbtide.runtime.plan import Plan
-from ebbtide.tables.state.staged import BAD_ROWS
+from ebbtide.tables.state.staging import BAD_ROWS
 
 EVOLVE = {"schema_evolution_mode": "evolve"}
 

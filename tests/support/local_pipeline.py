@@ -30,7 +30,7 @@ from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.stateful import StatefulPipeline
 from ebbtide.tables.delta_sink import SinkTable
-from ebbtide.tables.stage import commit_stage
+from ebbtide.tables.step_commits import commit_stage
 
 BY_SEQ = {"order": {"sequence": ["n"]}}
 TABLES = ("state", "sink", "changelog", "quarantine")

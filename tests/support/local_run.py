@@ -122,7 +122,7 @@ def adopt_without_spark() -> None:
     def extend(sink: SinkTable, _: Any) -> None:
         found = Snapshot.read(sink.path)
         assert found is not None
-        actions = redefined(found, sink._stored_schema, sink._stored_properties)
+        actions = redefined(found, sink.stored_schema, sink.stored_properties)
         commit_after(LOCAL, found, actions, {"operation": "SET TBLPROPERTIES"})
 
     adopting: Any = adopt

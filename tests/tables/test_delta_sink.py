@@ -16,10 +16,10 @@ from ebbtide.delta.table import commit_after, read_rows
 from ebbtide.errors import DeltaFeatureError, LeaseLostError, MigrationError
 from ebbtide.model.decision import Restore
 from ebbtide.model.schema_change import SchemaChange
-from ebbtide.tables import stage
-from ebbtide.tables.by_spark import MergeSink
+from ebbtide.tables import step_commits
 from ebbtide.tables.changelog import ChangelogTable
 from ebbtide.tables.delta_sink import RowFiles, SinkTable
+from ebbtide.tables.spark_sink import MergeSink
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int32()), ("seq", pa.int64())])
 PUTS = LocalPuts()
@@ -228,7 +228,7 @@ def test_columns_of_others_and_features_of_others_cannot_be_altered(sink):
 def test_altered_sink_has_its_rows_under_the_other_columns(sink, monkeypatch):
     apply(sink, 1, k1=("I", 1), k2=("I", 2))
     n_bytes = sum(file.size for file in Snapshot.read(sink.path).files.values())
-    monkeypatch.setattr(stage, "BYTES_IN_DRIVER", n_bytes)  # as much is written again without tasks
+    monkeypatch.setattr(step_commits, "BYTES_IN_DRIVER", n_bytes)  # as much is written again without tasks
     wider = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.int32())]))
     change = SchemaChange(added={"more": 7})
     step = facts(2, "migration")
@@ -253,7 +253,7 @@ def test_small_table_is_altered_without_tasks(sink, monkeypatch):
     for number in (1, 2):
         apply(sink, number, **{f"k{number}": ("I", number)})
     n_bytes = sum(file.size for file in Snapshot.read(sink.path).files.values())
-    monkeypatch.setattr(stage, "BYTES_IN_DRIVER", n_bytes)
+    monkeypatch.setattr(step_commits, "BYTES_IN_DRIVER", n_bytes)
     wider = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.int32())]))
     wider.alter(SPARK, COLUMNS, SchemaChange(added={"more": 7}), facts(3, "migration"))
     rows = read_rows(Snapshot.read(sink.path), wider.columns).to_pylist()

@@ -19,7 +19,7 @@ from ebbtide.delta.features import with_feature
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import create, read_file, read_rows
 from ebbtide.errors import EbbtideError, TableMismatchError
-from ebbtide.tables.old_rows import Upsert
+from ebbtide.tables.replaced_rows import Upsert
 from ebbtide.tables.upsert import Upserter
 
 PUTS = LocalPuts()

@@ -9,7 +9,7 @@ from ebbtide.delta.commit import LocalPuts
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
 from ebbtide.tables.quarantine import COLUMNS, QuarantineTable
-from ebbtide.tables.state.staged import BAD_ROWS
+from ebbtide.tables.state.staging import BAD_ROWS
 
 PUTS = LocalPuts()
 

@@ -14,9 +14,9 @@ from ebbtide.errors import LeaseLostError
 from ebbtide.model.decision import Restore
 from ebbtide.model.offsets import OffsetRanges
 from ebbtide.tables.quarantine import COLUMNS, QuarantineTable, Selection, oldest_first
-from ebbtide.tables.removal import ORDERS, rebased, removal
-from ebbtide.tables.stage import commit_and_join, commit_stage, restore_stage
-from ebbtide.tables.state.staged import BAD_ROWS
+from ebbtide.tables.quarantine_removal import ORDERS, rebased, removal
+from ebbtide.tables.state.staging import BAD_ROWS
+from ebbtide.tables.step_commits import commit_and_join, commit_stage, restore_stage
 
 PUTS = LocalPuts()
 ONE = pa.schema([("order", ORDERS.field("order").type)])

@@ -15,9 +15,9 @@ from ebbtide.delta.commit import LocalPuts, Transaction, commit
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import add_file, create, read_rows
 from ebbtide.errors import DeltaFeatureError, TableMismatchError
-from ebbtide.tables import old_rows
+from ebbtide.tables import replaced_rows
 from ebbtide.tables import upsert as upserts
-from ebbtide.tables.old_rows import Upsert
+from ebbtide.tables.replaced_rows import Upsert
 from ebbtide.tables.upsert import Upserter
 
 COLUMNS = pa.schema(
@@ -291,9 +291,9 @@ def test_only_files_that_may_hold_a_key_are_looked_at(least, greatest, may_hold)
     bounds = {"minValues": {"a": least} if least else {}, "maxValues": {"a": greatest} if greatest else {}}
     file = DataFile({"path": "f", "size": 1, "stats": json.dumps(bounds)})
     wanted = keys_of((5, "x"), (9, "x"))
-    assert old_rows._may_hold(file, wanted, "a") is may_hold
-    assert old_rows._may_hold(file, wanted, "b"), "texts are cut in statistics"
-    assert not old_rows._may_hold(file, wanted.slice(2), "a")
+    assert replaced_rows._may_hold(file, wanted, "a") is may_hold
+    assert replaced_rows._may_hold(file, wanted, "b"), "texts are cut in statistics"
+    assert not replaced_rows._may_hold(file, wanted.slice(2), "a")
 
 
 def test_large_file_of_dead_rows_and_small_files_are_written_again_together(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from great_expectations.expectations.registry import get_expectation_impl
 from ebbtide.checks.rule import Batch, Judged
 from ebbtide.errors import ConfigError
 from ebbtide.spec.parts import ExpectationConfig
-from ebbtide.tables.state.columns import columns
+from ebbtide.tables.spark_columns import columns
 
 
 def judge(judged: Judged) -> Iterator[Batch]:

@@ -30,8 +30,8 @@ from ebbtide.model.entries import INSERT, Step
 from ebbtide.model.ttl import StateTtlConfig
 from ebbtide.operators.expiry import ExpiryRules
 from ebbtide.tables.state.change_set import StepChanges
+from ebbtide.tables.state.foreign_changes import change_of_others
 from ebbtide.tables.state.layout import DOMAIN, may_hold_expired, newest_step, rows_of
-from ebbtide.tables.state.others import change_of_others
 from ebbtide.tables.state.table import StateWork
 
 OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
@@ -117,7 +117,7 @@ def test_step_that_was_committed_before_is_another_runs(disk):
 def test_files_that_were_joined_are_not_replaced_any_more(disk):
     [file, *_] = newest(disk).files.values()
     joined(disk)
-    with pytest.raises(FilesMovedError, match="was taken away"):
+    with pytest.raises(FilesMovedError, match="was removed by another client"):
         next_step(disk, [file.removed(0, data_change=False)])
 
 

@@ -1,7 +1,7 @@
-"""Records that leave the quarantine, known by their `order`: they go by deletion vectors, a file without any left whole.
+"""Deletes records from the quarantine, known by their `order`: by deletion vectors, or with a file that has no record left.
 
-A step's actions are written down in its facts and committed after its decision. Another client may have joined files in between:
-then the same records are looked for in the files there are.
+A step's actions are part of its decision, and are committed to the quarantine after it. Another client may have joined files in
+between: then the same records are looked up in the files of the newest version.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ebbtide.model.changelog import ORDER
 from ebbtide.model.codes import Mask, row_codes
 
 ORDERS = pa.schema([("order", ORDER)])
-"""What a record is known by: no two of a quarantine have the same."""
+"""The key of a record: no two of a quarantine have the same `order`."""
 
 
 def removal(snapshot: Snapshot, gone: pa.Table) -> list[Action]:
-    """Return the actions that take records out of a version; a record that is not there needs none.
+    """Return the actions that delete records from a version; a record that it does not have needs none.
 
     Args:
         snapshot: A version of the quarantine.
@@ -46,6 +46,7 @@ def removal(snapshot: Snapshot, gone: pa.Table) -> list[Action]:
         known = BitMap64()
         if file.vector is not None:
             known = vectors.read(table, file.vector)
+        # A new vector has the old positions too. Equal: this file loses nothing, and another commit would conflict for nothing.
         dead = known | BitMap64(positions.tolist())
         if dead == known:
             continue
@@ -61,24 +62,28 @@ def removal(snapshot: Snapshot, gone: pa.Table) -> list[Action]:
 
 
 def rebased(actions: Sequence[Action], found: Snapshot) -> list[Action]:
-    """Return a step's actions as they are in a version that may be newer than the one they were made for.
+    """Return a step's actions for a version that may be newer than the one they were made for.
 
     Args:
-        actions: The step's: `removal` and files that it adds.
-        found: The version.
+        actions: Actions of the step: those of `removal`, and files that it adds.
+        found: The newer version.
     """
+    # Files that are all there have not changed: an update of a vector gives a file another id.
     removed = _files(actions, "remove")
     if all(file.id in found.files for file in removed):
         return list(actions)
+    # New records keep their file. A file under a removed one's path only has a new vector, for a file that is gone: it is made again.
     old_paths = {file.path for file in removed}
     added = _files(actions, "add")
-    own: list[Action] = [{"add": file.add} for file in added if file.path not in old_paths]
+    new_files = [file for file in added if file.path not in old_paths]
+    own: list[Action] = [{"add": file.add} for file in new_files]
     gone = _gone(found.table, actions)
-    return [*own, *removal(found, gone)]
+    removed_again = removal(found, gone)
+    return [*own, *removed_again]
 
 
 def _gone(table: str, actions: Sequence[Action]) -> pa.Table:
-    """Read the `ORDERS` of the records that actions take out."""
+    """Read the `ORDERS` of the records that actions delete: those of a removed file without those that it keeps."""
     after = {file.path: file for file in _files(actions, "add")}
     parts = [ORDERS.empty_table()]
     for before in _files(actions, "remove"):
@@ -96,9 +101,9 @@ def _files(actions: Sequence[Action], kind: str) -> list[DataFile]:
     return [DataFile(action[kind]) for action in actions if kind in action]
 
 
-def _is_in(rows: pa.Table, others: pa.Table) -> Mask:
-    """Mark the rows whose `order` some row of another table has."""
+def _is_in(rows: pa.Table, wanted: pa.Table) -> Mask:
+    """Mark the rows whose `order` is among the wanted ones."""
     n_rows = len(rows)
-    both = pa.concat_tables([rows, others])
+    both = pa.concat_tables([rows, wanted])
     codes = row_codes(both, ["order"])
     return np.isin(codes[:n_rows], codes[n_rows:])
