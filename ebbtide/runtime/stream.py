@@ -73,8 +73,7 @@ class Stream:
         found = plan.source.discover(files_read, self.clock(), since)
         if since is None and found.position is not None:
             plan.checkpoint.note_start(found.position, plan.start_asked)
-        last_batch = stepper.last.source.batch_id if stepper.last else None
-        plan.checkpoint.forget_undecided(last_batch)
+        plan.checkpoint.forget_undecided(stepper.last.source.batch_id)
         return found
 
     def accept_loss(self) -> None:

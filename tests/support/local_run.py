@@ -293,6 +293,6 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
 
 def killed_behind_a_decision(_spark: Any, _plan: Any, head: Head) -> dict[str, int]:
     """Stands for `publish` in a run that is killed as soon as a step is decided; before the first one there is nothing to publish."""
-    if head.facts is not None:
+    if head.facts.step:
         raise InterruptedError
     return {}
