@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -17,8 +18,12 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+@dataclass(frozen=True)
 class LocalSession:
     """Stands for a Spark session where there is no JVM: tasks run in this process, and what only Spark can do is refused by name.
+
+    Args:
+        batch_time: Returns when a batch is planned, epoch ms, by its number; None: the clock of the run does.
 
     Attributes:
         conf: Settings that a step asks for. A large step is decided in as many shares as a task of Spark's takes rows.
@@ -27,6 +32,7 @@ class LocalSession:
 
     conf: ClassVar[dict[str, str]] = {"spark.sql.shuffle.partitions": "1"}
     sparkContext: ClassVar[SimpleNamespace] = SimpleNamespace(defaultParallelism=1)  # noqa: N815 - Spark's name
+    batch_time: Callable[[int], int] | None = None
 
     def range(self, n: int) -> SimpleNamespace:
         """Return what stands for a frame without rows of use: the tasks read by themselves."""
