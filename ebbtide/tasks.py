@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -17,8 +18,12 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+@dataclass(frozen=True)
 class LocalSession:
     """Replaces a Spark session in runs without a JVM: tasks run in this process; other uses are refused by name.
+
+    Args:
+        batch_time: Returns when a batch is planned, epoch ms, by its number; None: the clock of the run does.
 
     Attributes:
         conf: Settings that a step reads.
@@ -27,6 +32,7 @@ class LocalSession:
 
     conf: ClassVar[dict[str, str]] = {"spark.sql.shuffle.partitions": "1"}
     sparkContext: ClassVar[SimpleNamespace] = SimpleNamespace(defaultParallelism=1)  # noqa: N815 - Spark's name
+    batch_time: Callable[[int], int] | None = None
 
     def range(self, n: int) -> SimpleNamespace:
         """Return a placeholder for a frame: only its session is used."""

@@ -7,8 +7,8 @@ such facts is the pipeline's last step. Commits of the ledger hold `LedgerFacts`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -287,16 +287,32 @@ def step_number(facts: Mapping[str, Any], location: str) -> int:
 
 
 @dataclass(frozen=True)
+class NoStep:
+    """The facts of a pipeline that has made no step: it has read nothing, decided nothing, and no table belongs to it.
+
+    It has those attributes of `StepFacts` that mean something then. What has no meaning before the first step, its time for
+    one, is missing or None, so that a type checker finds who takes it for granted.
+    """
+
+    step: ClassVar[int] = 0
+    frontier: ClassVar[None] = None
+    cause: ClassVar[Cause] = Cause(what="none")
+    decision: ClassVar[Decision] = Decision()
+    source: ClassVar[SourceFacts] = SourceFacts()
+    state: ClassVar[StateFacts] = StateFacts(version=-1, spec={})
+
+
+@dataclass(frozen=True)
 class Head:
     """The newest step of a pipeline.
 
     Args:
-        version: Version of the state that has its decision; before the first step the newest version.
-        facts: Its facts; None before the first step.
+        version: Version of the state that holds its decision; before the first step the newest one.
+        facts: Its facts.
     """
 
     version: int
-    facts: StepFacts | None
+    facts: StepFacts | NoStep = field(default_factory=NoStep)
 
     @classmethod
     def at_rest(cls, commit: tuple[int, StepFacts] | None) -> Self:
@@ -305,6 +321,4 @@ class Head:
         Args:
             commit: Version and facts of the newest step; None before the first, whose version is unknown.
         """
-        if commit is None:
-            return cls(-1, None)
-        return cls(*commit)
+        return cls(-1) if commit is None else cls(*commit)

@@ -112,7 +112,7 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Repo
             some = _unadopted(spark, tables).limit(ROWS_PER_STEP)
             n_left = max(0, n_left - ROWS_PER_STEP)
             steps.append(_adopt(spark, stepper, some, n_left, clock_ms))
-        if stepper.last is not None and stepper.last.state.unadopted:
+        if stepper.last.state.unadopted:
             # Another client has deleted the rows that were left: a step says that none is.
             stepper.commit(_leaving(stepper.facts(CAUSE), 0), [])
             steps.append(stepper.number)

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from ebbtide.amounts import amount
 from ebbtide.delta import log
 from ebbtide.errors import BackfillError
-from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.facts import NoStep, StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Replace
 from ebbtide.operations.backfill_asked import asked_of, beside_of, is_swapped, refuse_other_columns, refuse_unfit
@@ -90,7 +90,7 @@ def swap_in(
     with stepping(spark, tables) as stepper:
         last = stepper.last
         asked = asked_of(tables)
-        if last is not None and is_swapped(tables, last, asked):
+        if not isinstance(last, NoStep) and is_swapped(tables, last, asked):
             stepper.publish(spark)
             return _report(spec.name, last.frontier.total_records or 0, {}, step=last.step)
         if asked is None:
@@ -125,7 +125,7 @@ def _refuse_behind(own: Stepper, taken: Stepper) -> None:
 
 
 def _missing(own: Stepper, taken: Stepper) -> Iterator[str]:
-    if taken.last is None:
+    if not taken.number:
         yield "every record"
         return
     if own.position is None:
@@ -149,7 +149,8 @@ def _compared(
     changes = swap.net_changes(spark, tables, taken.plan.delta_sink.version())
     is_personal = not tables.spec.personal.isdisjoint(tables.sink.key)
     keys = [] if is_personal else changes.keys(SAMPLE)
-    records = taken.last.frontier.total_records if taken.last else None
+    frontier = taken.last.frontier
+    records = frontier.total_records if frontier else None
     return records or 0, changes.counts(), keys
 
 
@@ -161,9 +162,7 @@ def _facts(stepper: Stepper, taken: Stepper, wall_ms: int) -> StepFacts:
         taken: Of the backfill, which has made a step.
         wall_ms: The wall clock, epoch ms.
     """
-    last = taken.last
-    if last is None:
-        raise LookupError("the backfill has made no step")
+    last = taken.made
     versions = _versions(taken.plan)
     incarnation = taken.lease.facts.incarnation
     replaces = {name: Replace(incarnation, versions.get(name)) for name in BESIDE_STATE}

@@ -110,7 +110,7 @@ def maintained(
         refuse_lost_state(plan, OwnTables(plan))
         return _report(spec.name, job)
     with stepping(spark, plan) as stepper:
-        if stepper.last is None:
+        if not stepper.number:
             return _report(spec.name, job)
         refuse_changed_spec(plan, stepper)
         stepper.publish(spark)

@@ -22,7 +22,7 @@ from ebbtide.delta.restoring import restoring
 from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.delta.table import replacing
 from ebbtide.errors import HistoryGoneError, MigrationError
-from ebbtide.ledger.facts import Cause, StepFacts, step_number
+from ebbtide.ledger.facts import Cause, NoStep, StepFacts, step_number
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model import decision as does
 from ebbtide.model.decision import Alter, Decision, Restore, Rewrite
@@ -124,7 +124,7 @@ def apply(
     if tables.state.last() is None:
         return _report(spec.name)
     with stepping(spark, tables, clock_ms) as stepper:
-        if stepper.last is None:
+        if isinstance(stepper.last, NoStep):
             return _report(spec.name)
         migration = _worked_out(spark, tables, stepper.last)
         publish(spark, migration.before, stepper.head)  # the open step was decided under the columns as they were
@@ -265,7 +265,7 @@ def _state_actions(
         return definition
     last = stepper.last
     keep: Keep = KeepEntries(is_whole=True)
-    if migration.changes_states and last is not None:
+    if migration.changes_states and not isinstance(last, NoStep):
         keep = migrated_entries(tables, last, facts.operator_step)
     if columns.change is not None:
         keep = altered(WithoutSelected(keep), tables.spec, columns.change)
@@ -301,11 +301,10 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> Report:
     with stepping(spark, tables) as stepper:
         last = stepper.last
         before = _step_before_migration(tables, last)
-        if last is None or before is None:
-            what = last.cause.what if last else "none"
+        if isinstance(last, NoStep) or before is None:
             raise MigrationError.of(
                 f"There is no migration of '{spec.name}' to undo.",
-                got=f"step {stepper.number}, {what}",
+                got=f"step {stepper.number}, {last.cause.what}",
                 allowed="a migration as the last step, which has undone none itself",
                 next_step=_CHANGE_BACK,
             )
@@ -368,9 +367,9 @@ def _refuse_changed_since(table: str, version: int) -> None:
             )
 
 
-def _step_before_migration(tables: Plan, last: StepFacts | None) -> StepFacts | None:
+def _step_before_migration(tables: Plan, last: StepFacts | NoStep) -> StepFacts | None:
     """Return the step that the last one migrated from; None if that is no migration, did not change the spec, or has undone one."""
-    if last is None or last.decision.begins:
+    if isinstance(last, NoStep) or last.decision.begins:
         return None
     for _, facts in tables.state.steps():
         if facts.step < last.step:

@@ -28,7 +28,7 @@ from ebbtide.delta.log import LOG
 from ebbtide.delta.restoring import WholeFiles
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.errors import ConfigError, RepairError
-from ebbtide.ledger.facts import Cause, Head, StepFacts, TableFacts
+from ebbtide.ledger.facts import Cause, Head, TableFacts
 from ebbtide.ledger.foreign_writes import MOST_NAMED
 from ebbtide.model.decision import Action, Decision, RestoreAndApply, Rewrite
 from ebbtide.operations.job import stepping
@@ -71,7 +71,7 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
     with stepping(spark, tables, refuse=_refuse_nothing) as stepper:
         unreadable = stepper.tables.leave_out_unreadable()
         refuse_older_state(tables, stepper.tables, stepper.head)
-        if stepper.last is None:
+        if not stepper.number:
             return RepairReport(spec.name)
         refuse_damaged_state(stepper)
         appended = tuple(_appended(stepper, unreadable))
@@ -94,7 +94,7 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
     with stepping(spark, tables, refuse=_refuse_nothing) as stepper:
         unreadable = stepper.tables.leave_out_unreadable()
         refuse_older_state(tables, stepper.tables, stepper.head)
-        if stepper.last is None:
+        if not stepper.number:
             return RepairReport(spec.name)
         refuse_changed_spec(tables, stepper)
         refuse_damaged_state(stepper)
@@ -145,7 +145,7 @@ def acknowledge(
     tables = Plan.under(root, spec)
     refuse_action(tables, Rewrite(), "acknowledgement")
     with stepping(spark, tables) as stepper:
-        if stepper.last is None:
+        if not stepper.number:
             return RepairReport(spec.name)
         refuse_changed_spec(tables, stepper)
         stepper.publish(spark)
@@ -166,12 +166,6 @@ def acknowledge(
 
 def _refuse_nothing(_: Plan, __: OwnTables, ___: Head) -> None:
     """Let tables through that cannot be read: what a repair refuses is looked for without them."""
-
-
-def _last(stepper: Stepper) -> StepFacts:
-    if stepper.last is None:
-        raise LookupError("no step was made")
-    return stepper.last
 
 
 @dataclass(frozen=True)
@@ -198,7 +192,7 @@ class _Sink:
         found = stepper.tables.facts().get("sink")
         if found is None:
             return cls("gone", is_there=False, is_aside=False, damaged=())
-        last = _last(stepper)
+        last = stepper.made
         known = last.state.tables.get("sink")
         sink = stepper.plan.sink.path
         snapshot = Snapshot.read(sink, any_features=True)
@@ -229,12 +223,12 @@ def _sink(spark: SparkSession, stepper: Stepper, sink: _Sink) -> tuple[RestoreAn
     is_readable = not sink.is_aside and sink.became != "gone"
     if is_readable and not _lacks_columns(stepper):
         tables.sink.refuse_altered()
-    way = way_back(tables, _last(stepper), own)
+    way = way_back(tables, stepper.made, own)
     if way is not None:
         finding = Finding("sink", found, _text(way), is_aside=sink.is_aside)
         return way, RepairReport(name, (finding,))
     has_foreign = own is not None and bool(own.foreign)
-    forgets = may_forget(tables, _last(stepper))
+    forgets = may_forget(tables, stepper.made)
     if not is_kept(tables) or (forgets and has_foreign):
         way_out = _way_out(can_be_accepted=has_foreign and not sink.damaged)
         finding = Finding("sink", found, way_out, is_refused=True)
@@ -317,7 +311,7 @@ def _what_became(known: TableFacts | None, found: TableFacts | None) -> str:
 
 def _appended(stepper: Stepper, unreadable: Collection[str]) -> Iterator[Finding]:
     """Yield what became of changelog and quarantine, if something did."""
-    known = _last(stepper).state.tables
+    known = stepper.made.state.tables
     found = stepper.tables.facts()
     for name in ("changelog", "quarantine"):
         is_unreadable = name in unreadable
@@ -384,7 +378,7 @@ def _set_log_aside(folder: str) -> None:
 
 def _lacks_columns(stepper: Stepper) -> bool:
     """Return whether the sink has not taken the columns yet that the last step gives it."""
-    last = _last(stepper)
+    last = stepper.made
     return last.decision.changes_columns and stepper.plan.sink.last_step() < last.step
 
 
@@ -392,7 +386,7 @@ def _differing(spark: SparkSession, stepper: Stepper) -> DataFrame:
     return differences(
         spark,
         stepper.plan,
-        _last(stepper),
+        stepper.made,
         state_version=decided_version(stepper),
         sink_version=stepper.plan.delta_sink.version(),
     )

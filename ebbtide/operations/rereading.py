@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from ebbtide.amounts import amount
 from ebbtide.errors import BackfillError, ConfigError
-from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.facts import NoStep, StepFacts
 from ebbtide.operations.backfill_asked import Asked
 from ebbtide.operations.job import stepping
 from ebbtide.operations.operation import Report
@@ -178,9 +178,9 @@ def _left(stepper: Stepper, begin: str | SourceStart, reason: str) -> Span:
     return left if left.size else whole
 
 
-def _behind(last: StepFacts | None, reason: str, whole: Span) -> Span:
+def _behind(last: StepFacts | NoStep, reason: str, whole: Span) -> Span:
     """Return what the last step has left of some places, if it has read of them for the same reason."""
-    if last is None or last.source.reread is None or last.cause.why != reason:
+    if last.source.reread is None or last.cause.why != reason:
         return whole
     read = Span.from_json(last.source.reread)
     return whole.after(read.end)

@@ -95,7 +95,7 @@ def _finish_open(spark: SparkSession, stepper: Stepper, to_step: int) -> None:
         HistoryGoneError: one of them lacks it, and it is the step to go back to.
     """
     last = stepper.last
-    if last is None or stepper.last_number == stepper.number:
+    if stepper.last_number == stepper.number:
         stepper.publish(spark)
         return
     lacking = stepper.tables.lacking(last.decision, last.step)
@@ -103,7 +103,7 @@ def _finish_open(spark: SparkSession, stepper: Stepper, to_step: int) -> None:
         return
     before = last.step - 1
     raise HistoryGoneError.of(
-        f"'{last.pipeline}' cannot go back to step {to_step}: not all tables have its rows, and others are of a later step.",
+        f"'{stepper.spec.name}' cannot go back to step {to_step}: not all tables have its rows, and others are of a later step.",
         got=f"no step {to_step} in {', '.join(lacking)}",
         allowed="an earlier step" if before else "no step: this is the first one",
         next_step=f"Run 'ebbtide rewind --to-step {before} --apply', which reads the records of step {to_step} again; or 'ebbtide refresh' to rebuild all tables from the source."

@@ -11,7 +11,7 @@ from ebbtide.amounts import amount
 from ebbtide.delta.log import file_location
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import CheckpointMismatchError, DamagedFileError, DeltaLogError, TableMismatchError
-from ebbtide.ledger.facts import Head, LedgerFacts, StepFacts, TableFacts
+from ebbtide.ledger.facts import Head, LedgerFacts, NoStep, StepFacts, TableFacts
 from ebbtide.ledger.tables import BESIDE_STATE, REPAIR, gone
 from ebbtide.model.decision import Decision
 from ebbtide.runtime.plan import Plan
@@ -109,9 +109,8 @@ def refuse_misfits_at_rest(plan: Plan, tables: OwnTables, head: Head, state: Sna
         else:
             refuse_misfits(plan, tables, head, state)
     except (TableMismatchError, CheckpointMismatchError):
-        newest = plan.state.last()
-        facts = None if newest is None else newest[1]
-        if facts == head.facts:
+        newest = Head.at_rest(plan.state.last())
+        if newest.facts == head.facts:
             raise
 
 
@@ -126,10 +125,10 @@ def refuse_older_state(plan: Plan, tables: OwnTables, head: Head) -> None:
     Raises:
         TableMismatchError: it was lost, or put back to an older version.
     """
-    if head.facts is None:
+    step = head.facts.step
+    if not step:
         refuse_lost_state(plan, tables)
         return
-    step = head.facts.step
     for name, table in tables.facts().items():
         if table.step > step:
             rewind = f"Restore the state table; or run 'ebbtide rewind --to-step {step} --apply' to bring the other tables back to it, and read again what was read since; or 'ebbtide refresh' to rebuild all tables from the source."
@@ -161,7 +160,7 @@ def refuse_other_tables(plan: Plan, tables: OwnTables, head: Head) -> None:
     Raises:
         TableMismatchError: one was lost, replaced or put back to an older version; or there is no state.
     """
-    if head.facts is None:
+    if isinstance(head.facts, NoStep):
         refuse_lost_state(plan, tables)
         return
     unadopted = head.facts.state.unadopted
@@ -294,7 +293,7 @@ def refuse_changed(plan: Plan, head: Head, state: Snapshot) -> None:
     Raises:
         TableMismatchError: they have.
     """
-    if head.facts is not None:
+    if head.facts.step:
         plan.state.refuse_changed(state, head.version)
 
 
@@ -310,9 +309,9 @@ def refuse_other_checkpoint(plan: Plan, head: Head) -> None:
     """
     last = head.facts
     checkpoint = plan.checkpoint
-    if last is None or _is_to_discard(plan, last):
+    if isinstance(last, NoStep) or _is_to_discard(plan, last):
         return
-    way_out = without_its_checkpoint(plan, last)
+    way_out = without_its_checkpoint(plan, last.step)
     stands_at = f"The state at '{plan.state.path}' stands at step {last.step}"
     committed = checkpoint.last_committed()
     decided = last.source.batch_id
@@ -357,16 +356,16 @@ def _is_to_discard(plan: Plan, last: StepFacts) -> bool:
     return last.decision.begins and plan.checkpoint.id_to_discard == last.source.query_id
 
 
-def without_its_checkpoint(plan: Plan, last: StepFacts | None) -> str:
+def without_its_checkpoint(plan: Plan, last_step: int) -> str:
     """Return what to do where the checkpoint is gone, or not the state's: a rewind to the last step undoes nothing, and discards what is there.
 
     Args:
         plan: The pipeline.
-        last: Facts of its last step; None before the first.
+        last_step: Number of its last step; 0 before the first.
     """
     path = plan.checkpoint.path
     refresh = "or run 'ebbtide refresh' to rebuild the sink from the source."
-    if last is None:
+    if not last_step:
         return f"Restore '{path}', {refresh}"
-    rewind = f"Run 'ebbtide rewind --to-step {last.step} --apply' to begin a new one where the state stands, with no record read again"
+    rewind = f"Run 'ebbtide rewind --to-step {last_step} --apply' to begin a new one where the state stands, with no record read again"
     return f"{rewind}; or restore '{path}', {refresh}"

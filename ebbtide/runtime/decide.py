@@ -176,7 +176,7 @@ def _work(plan: Plan, head: Head, facts: StepFacts, snapshot: Snapshot) -> Work:
 
 def _sink_rows(plan: Plan, head: Head) -> Stored | None:
     """Return the sink's rows, where they stand in for entries that have expired."""
-    if not plan.spec.expires_live or head.facts is None or head.facts.decision.is_reset:
+    if not plan.spec.expires_live or head.facts.decision.is_reset:
         return None
     sink = Snapshot.read(plan.sink.path)
     if sink is None:
@@ -237,7 +237,8 @@ def read_before(plan: Plan, head: Head) -> OffsetRanges | None:
     """Return the offsets that earlier steps read; None where the operator knows redelivered records by itself."""
     if not plan.tracks_offsets:
         return None
-    return OffsetRanges(head.facts.frontier.offsets if head.facts else {})
+    frontier = head.facts.frontier
+    return OffsetRanges(frontier.offsets if frontier else {})
 
 
 def _linked(plan: Plan, staged: Staged, snapshot: Snapshot) -> pa.Table | None:

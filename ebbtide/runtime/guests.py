@@ -93,9 +93,6 @@ class ViewSource(Source, Protocol):
             ViewQueryError: it is not usable as a view.
         """
 
-    def pinned(self) -> ViewPosition:
-        """Return the versions that the tables have now."""
-
     def stage(self, spark: SparkSession, sink: str, stager: Stager, staging: ViewStaging) -> tuple[list[str], str]:
         """Compute what has changed, and stage it.
 

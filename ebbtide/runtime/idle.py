@@ -89,7 +89,7 @@ def _idle_before_first_step(plan: Plan, turn: LedgerFacts | None, state: Snapsho
         state: The newest version of its state.
         clock_ms: The time, epoch ms.
     """
-    refuse_misfits_at_rest(plan, OwnTables(plan), Head(state.version, None), state)
+    refuse_misfits_at_rest(plan, OwnTables(plan), Head(state.version), state)
     spec = plan.spec
     asks_spark = spec.has_transform or spec.is_view
     is_at_rest = _is_free(plan) and not plan.checkpoint.is_open and has_unused_of_spec(plan)

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import LeaseLostError, SpecChangedError
-from ebbtide.ledger.facts import Head, StepFacts
+from ebbtide.ledger.facts import Head, NoStep, StepFacts
 from ebbtide.model.decision import Action, Alter, Append, Replace, RestoreAndApply, Rewrite
 from ebbtide.runtime import swap
 from ebbtide.runtime.completeness import Difference, difference_of, rows_to_show
@@ -36,7 +36,7 @@ def publish(spark: SparkSession, plan: Plan, head: Head, *, leave: Collection[st
         The step's counts; none of a step that decides nothing for the sink.
     """
     facts = head.facts
-    if facts is None:
+    if isinstance(facts, NoStep):
         return Counter()
     decision = facts.decision
     for name, action in decision.tables.items():

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.errors import CheckpointMismatchError, QuarantineThresholdError
 from ebbtide.ledger.checkpoint import BatchOffsets
-from ebbtide.ledger.facts import Cause, SourceFacts, StepFacts
+from ebbtide.ledger.facts import Cause, NoStep, SourceFacts, StepFacts
 from ebbtide.ledger.pauses import refuse_paused
 from ebbtide.model.clock import Reading
 from ebbtide.model.decision import Alter, Append, Decision, Source
@@ -160,7 +160,7 @@ class SourceSteps:
         That is where the source is now, and, where downtime is left out, when the run ended.
         """
         last = self.stepper.last
-        if last is None:
+        if isinstance(last, NoStep):
             return None
         has_moved = self.stepper.source_path != last.source.path
         operator = self.plan.operator
@@ -183,7 +183,7 @@ class SourceSteps:
             The step; None before the first one, when nothing was read.
         """
         stepper = self.stepper
-        if stepper.last is None:
+        if isinstance(stepper.last, NoStep):
             known = stepper.lost_before
             all_lost = lost if known is None else f"{known} {lost}"
             self.plan.checkpoint.note_start(position, self.plan.start_asked, all_lost)
@@ -365,7 +365,8 @@ def _stage(stepper: Stepper, reading: _Reading, clock: Reading) -> Staged:
     offsets = reading.offsets
     folder = join(plan.at("staged"), str(number))
     if plan.spec.is_view:
-        last = stepper.last.frontier.view if stepper.last else None
+        frontier = stepper.last.frontier
+        last = frontier.view if frontier else None
         to = ViewPosition.read(offsets.source, plan.checkpoint.path)
         return stage_view(plan, spark, ViewStaging(last, to, folder, number, clock.wall_ms))
     decoding = plan.decoding
@@ -389,11 +390,11 @@ def _stage(stepper: Stepper, reading: _Reading, clock: Reading) -> Staged:
 def decided_batch(stepper: Stepper, batch_id: int, offsets: BatchOffsets) -> StepFacts | None:
     """Return the facts of a batch whose decision stands; refuse one that does not follow the last."""
     last = stepper.last
-    last_id = last.source.batch_id if last else None
+    last_id = last.source.batch_id
     next_id = 0 if last_id is None else last_id + 1
     if batch_id == next_id:
         return None
-    if last is None or batch_id != last_id:
+    if batch_id != last_id:
         stands_at = "none" if last_id is None else last_id
         raise _mismatch(stepper, f"The checkpoint is at batch {batch_id}, the state at {stands_at}.")
     if last.source.offsets_hash != offsets.hash:
@@ -405,5 +406,5 @@ def _mismatch(stepper: Stepper, what: str) -> CheckpointMismatchError:
     return CheckpointMismatchError.of(
         what,
         allowed="the checkpoint that wrote this state",
-        next_step=without_its_checkpoint(stepper.plan, stepper.last),
+        next_step=without_its_checkpoint(stepper.plan, stepper.number),
     )

@@ -12,7 +12,7 @@ from ebbtide.errors import (
     SourceLostError,
     SpecChangedError,
 )
-from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.facts import NoStep, StepFacts
 from ebbtide.ledger.pauses import refuse_paused
 from ebbtide.model.decision import Clear
 from ebbtide.runtime.abilities import refuse_action, refuse_unfit_sink
@@ -101,7 +101,7 @@ def lost_by_refresh(plan: Plan, stepper: Stepper, *, accepts: bool) -> str | Non
     """
     last = stepper.last
     source = plan.spec.identity.get("source")
-    is_same_source = last is not None and last.state.spec.get("source") == source
+    is_same_source = last.state.spec.get("source") == source
     span = stepper.source_span if is_same_source else None
     has_parts = is_same_source and span is None and not plan.spec.is_view
     read: FileSizes = {}
@@ -112,7 +112,7 @@ def lost_by_refresh(plan: Plan, stepper: Stepper, *, accepts: bool) -> str | Non
         except (DamagedFileError, DeltaLogError):
             unknown = UNKNOWN
     lost = plan.source.gone(read, span) or unknown
-    if lost is None and last is not None and last.decision.is_reset:
+    if lost is None and last.decision.is_reset:
         return last.source.lost  # of a refresh that is made once more
     if lost is None or accepts:
         return lost
@@ -143,12 +143,12 @@ def refuse_changed_spec(plan: Plan, stepper: Stepper) -> None:
     Raises:
         SpecChangedError: source, format, key, order, columns or ttl are not those of the last step.
     """
-    if stepper.last is not None:
+    if stepper.number:
         refuse_misfit(plan, stepper.last)
 
 
-def refuse_misfit(plan: Plan, last: StepFacts) -> None:
-    """Refuse a spec that does not fit the last step; see `refuse_changed_spec`."""
+def refuse_misfit(plan: Plan, last: StepFacts | NoStep) -> None:
+    """Refuse a spec that does not fit a step; see `refuse_changed_spec`."""
     given = plan.spec.identity
     stored = last.state.spec
     changed = plan.spec.misfits(stored)

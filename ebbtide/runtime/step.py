@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Action, Snapshot
-from ebbtide.ledger.facts import Cause, Head, SourceFacts, StateFacts, StepFacts
+from ebbtide.ledger.facts import Cause, Head, NoStep, SourceFacts, StateFacts, StepFacts
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.transaction import settle_newest
 from ebbtide.model.clock import Reading
@@ -53,8 +53,8 @@ class Stepper:
         last = plan.state.last(older=fresh)
         if plan.spec.spark_makes_sink:
             settle_newest(plan.at("sink"))
-        self.head = Head(log.versions(plan.state.path)[-1], None) if last is None else Head(*last)
-        self.source_path = self.last.source.path if self.last else None
+        self.head = Head(log.versions(plan.state.path)[-1]) if last is None else Head(*last)
+        self.source_path = self.last.source.path
         self.tables = OwnTables(plan)
         self._snapshot = plan.state.snapshot()
         self._unchanged = (
@@ -67,9 +67,20 @@ class Stepper:
         return self.plan.spec
 
     @property
-    def last(self) -> StepFacts | None:
-        """Facts of the last step; None before the first."""
+    def last(self) -> StepFacts | NoStep:
+        """Facts of the last step."""
         return self.head.facts
+
+    @property
+    def made(self) -> StepFacts:
+        """Facts of the last step of a pipeline that has made one.
+
+        Raises:
+            LookupError: it has made none.
+        """
+        if isinstance(self.last, StepFacts):
+            return self.last
+        raise LookupError(f"'{self.spec.name}' has made no step")
 
     @property
     def version(self) -> int:
@@ -79,7 +90,7 @@ class Stepper:
     @property
     def number(self) -> int:
         """Number of the last step, 0 before the first."""
-        return self.last.step if self.last else 0
+        return self.last.step
 
     @property
     def last_number(self) -> int:
@@ -89,7 +100,7 @@ class Stepper:
     @property
     def position(self) -> Position | None:
         """Up to where the source is read, of one that is read by position; None before the first step."""
-        return self.last.source.position if self.last else None
+        return self.last.source.position
 
     @property
     def source_start(self) -> Position | None:
@@ -98,7 +109,7 @@ class Stepper:
         Steps of an older version do not say: then what the checkpoint has noted counts, or else what the last batch began with.
         """
         position = self.position
-        if self.last is None or position is None:
+        if position is None:
             return None
         return self.last.source.start or self.plan.noted_start or beginning_of(position)
 
@@ -116,9 +127,8 @@ class Stepper:
         Args:
             wall_ms: The wall clock, epoch ms.
         """
-        last = self.last.frontier if self.last else None
         paused_ms = self.lease.seen.paused_until(wall_ms)
-        return clock_after(last, self.plan.rules, wall_ms, self.started_ms, paused_ms)
+        return clock_after(self.last.frontier, self.plan.rules, wall_ms, self.started_ms, paused_ms)
 
     def facts(
         self,
@@ -140,7 +150,7 @@ class Stepper:
             source: Up to where the source is read then. Default: as after the last step.
             frontier: Where the pipeline then stands. Default: what follows from the last step, the clock and the records.
         """
-        last = self.last.frontier if self.last else None
+        last = self.last.frontier
         if frontier is None:
             now = clock or (last.clock if last else Reading(0, 0))
             frontier = next_frontier(last, now, self.plan.rules, batch)
@@ -160,7 +170,7 @@ class Stepper:
 
     def source_kept(self) -> SourceFacts:
         """Return what a step says of the source that reads nothing of it: it is read up to where the last step left it."""
-        last = self.last.source if self.last else SourceFacts()
+        last = self.last.source
         return SourceFacts(
             path=self.source_path,
             batch_id=last.batch_id,
@@ -168,7 +178,7 @@ class Stepper:
             query_id=self.plan.checkpoint.query_id,
             position=last.position,
             start=self.source_start,
-            lost=None if self.last else self.lost_before,
+            lost=None if self.number else self.lost_before,
         )
 
     def source_begun(self, position: Position | None, start: Position | None) -> SourceFacts:
@@ -193,7 +203,7 @@ class Stepper:
             spec=self.spec.identity,
             evolved=dict(self.plan.evolved),
             tables=self.tables.facts(),
-            pending_key_changes=self.last is not None and self.last.state.pending_key_changes,
+            pending_key_changes=self.last.state.pending_key_changes,
         )
 
     def commit(self, facts: StepFacts, actions: Sequence[Action]) -> None:
@@ -220,16 +230,14 @@ class Stepper:
     def publish(self, spark: SparkSession) -> dict[str, int]:
         """Bring the other tables to the last decision; return the step's counts."""
         counts = publish(spark, self.plan, self.head)
-        if self.last is not None and "quarantine" in self.last.decision.tables:
+        if "quarantine" in self.last.decision.tables:
             self.tables.facts()  # its first bad records made the quarantine: from now on it is missed
         return dict(counts)
 
     def fold(self, spark: SparkSession) -> None:
         """Join small files of the tables, now that the last step is published."""
-        if self.last is None:
-            return
         self.lease.check()
-        self._snapshot = fold_state(spark, self.plan, self.last, self.newest())
+        self._snapshot = fold_state(spark, self.plan, self.number, self.newest())
         self.plan.sink.fold()
 
     def newest(self) -> Snapshot:

@@ -1,4 +1,4 @@
-"""Reads what a run has found: Spark's micro-batches, each a step; a materialized view's one step; and, if it is asked to, what comes."""
+"""Reads what a run has found, in batches, each a step; and, if it is asked to, what comes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.amounts import amount
 from ebbtide.errors import SourceLostError, SourceStartError, Transient
-from ebbtide.ledger.puts import puts_of
 from ebbtide.runtime import batches, local
 from ebbtide.runtime.batches import Query
 from ebbtide.runtime.clock import Clock
 from ebbtide.runtime.engines import Engine, OutgrownError
 from ebbtide.runtime.following import GoingOn, Watcher
-from ebbtide.runtime.guests import ViewSource
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import StepProgress
 from ebbtide.runtime.reading import SourceSteps
@@ -79,8 +77,7 @@ class Stream:
         found = plan.source.discover(files_read, self.clock(), since)
         if since is None and found.position is not None:
             plan.checkpoint.note_start(found.position, plan.start_asked)
-        last_batch = stepper.last.source.batch_id if stepper.last else None
-        plan.checkpoint.forget_undecided(last_batch)
+        plan.checkpoint.forget_undecided(stepper.last.source.batch_id)
         return found
 
     def accept_loss(self) -> None:
@@ -102,12 +99,8 @@ class Stream:
 
     def read(self, found: Discovery) -> None:
         """Read what was found, and no more."""
-        plan = self.plan
-        has_something = found.streams or plan.checkpoint.is_open
+        has_something = found.streams or self.plan.checkpoint.is_open
         if not has_something:
-            return
-        if isinstance(plan.source, ViewSource):
-            self.report(self._view_step(plan.source))
             return
         self.engine = self.engine.for_found(found)
         self.begin("starting the stream")
@@ -137,13 +130,13 @@ class Stream:
         stop = self.stop
         is_again = False
         while not stop.is_set():
-            self.engine = self.engine.for_found(found)
-            watcher = Watcher(self.spark, self.steps, how, faults, self.clock, self.report)
             begun = threading.Event()
             try:
                 if is_again:
                     self.stepper.publish(self.spark)
                     found = self.discover()
+                self.engine = self.engine.for_found(found)
+                watcher = Watcher(self.spark, self.steps, how, faults, self.clock, self.report)
                 query = self._query(found, report_success, begun)
                 attempt = partial(drive, self.spark, replace(query, following=how, between=look_around))
                 start_patiently(attempt, begun, stop)
@@ -161,28 +154,10 @@ class Stream:
 
         return Query(self.plan, found, step, begun, self.stop, self.clock)
 
-    def _view_step(self, tables: ViewSource) -> StepProgress:
-        """Make the one step of a materialized view's run: up to the versions that its tables have now.
-
-        A step that was decided, and not finished, is finished instead.
-        """
-        checkpoint = self.plan.checkpoint
-        puts = puts_of(checkpoint.path)
-        checkpoint.begin(puts)
-        if not checkpoint.is_open:
-            last = checkpoint.last_committed()
-            batch_id = 0 if last is None else last + 1
-            checkpoint.plan(puts, batch_id, self.clock(), tables.pinned().model_dump_json())
-        batch_id = checkpoint.last_planned() or 0
-        nothing = self.spark.range(0)
-        progress = self.steps.batch(nothing, batch_id)
-        checkpoint.commit(puts, batch_id)
-        return progress
-
 
 def drive(spark: SparkSession | LocalSession, query: Query) -> None:
-    """Drive batches: on Spark, or in this process if that is what the session stands for."""
-    if isinstance(spark, LocalSession):
+    """Drive batches: as Spark plans them, or as this process does where there is no stream of Spark's."""
+    if isinstance(spark, LocalSession) or query.plan.spec.is_view:
         local.drive(spark, query)
     else:
         batches.drive(spark, query)

@@ -1,13 +1,13 @@
 """Options of WITH: where each belongs in a pipeline's spec.
 
 An option is a field of the spec by its dotted name (`quarantine.max_rate`). Fields of the source stand without `source.`
-(`path`, `topic`, `start.timestamp`; `properties.sasl.username` is the property `sasl.username`), `format` is the format's type, `sequence` the columns that order changes; without it they apply in order of
-arrival. A value is what YAML has there, as text; lists and objects as `[a, b]`, `{a: b}`.
+(`path`, `topic`, `start.timestamp`; `properties.sasl.username` is the property `sasl.username`), those of a source that another package
+brings along too. `format` is the format's type, `sequence` the columns that order changes; without it they apply in order of arrival. A value is what YAML has there, as text; lists and objects as `[a, b]`, `{a: b}`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from ebbtide import MaterializedView, UpsertPipeline
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.redaction import REFERENCE, is_credential
+from ebbtide.spec.extensions import source_option_names
 from ebbtide.spec.kafka import KafkaSource
 from ebbtide.spec.parts import FileSource
 from ebbtide.spec.reading import field_path
@@ -40,8 +41,12 @@ OPTIONS = {
 """First words of the options that each kind of declaration takes: fields of its spec that its statement does not say by itself."""
 
 
-def spec_field(option: str) -> tuple[str, ...]:
+def spec_field(option: str, of_source: Collection[str] = OF_SOURCE) -> tuple[str, ...]:
     """Return the path in the spec of what an option sets.
+
+    Args:
+        option: Its name.
+        of_source: First words of the options that are fields of the spec's `source`.
 
     Example:
         >>> spec_field("topic"), spec_field("format"), spec_field("checks.expiry_grace")
@@ -50,11 +55,11 @@ def spec_field(option: str) -> tuple[str, ...]:
         (('source', 'properties', 'sasl.username'), ('source', 'start', 'timestamp'))
     """
     first, dot, rest = option.partition(".")
-    if first in OF_SOURCE and not dot:
+    if first in of_source and not dot:
         return "source", option
     if first == PROPERTIES:
         return "source", PROPERTIES, rest
-    if first in OF_SOURCE:
+    if first in of_source:
         return "source", *option.split(".")
     if option == "format":
         return "format", "type"
@@ -70,13 +75,14 @@ def attributes_of(*options: Mapping[str, str]) -> dict[str, Any]:
         *options: Those of the source, those of the table.
 
     Raises:
-        SqlError: one is set by both, or contradicts another.
+        SqlError: one is set by both, or contradicts another; or no package has a source of this type.
     """
+    of_source = _of_source({name: value for given in options for name, value in given.items()})
     attributes: dict[str, Any] = {}
     known: set[tuple[str, ...]] = set()
     for given in options:
         for option, value in given.items():
-            field = spec_field(option)
+            field = spec_field(option, of_source)
             if field in known:
                 raise SqlError.of(
                     f"The option '{option}' is set twice.",
@@ -107,6 +113,9 @@ def refuse_unfit(given: Options, of: str) -> None:
     Raises:
         SqlError: with the option's place.
     """
+    allowed = OPTIONS[of]
+    if of == "source":
+        allowed = sorted({*allowed, *_of_source(texts(given))})
     for name, option in given.items():
         is_reference = of == "source" and name.startswith(OF_CLIENTS) and REFERENCE.fullmatch(option.value)
         if is_credential(name) and not is_reference:
@@ -115,7 +124,6 @@ def refuse_unfit(given: Options, of: str) -> None:
                 allowed="options without secrets",
                 next_step="Give it to Spark by its environment (docs/security.md).",
             )
-        allowed = OPTIONS[of]
         first, dot, _ = name.partition(".")
         is_known = first in allowed and not (dot and first == SEQUENCE)
         if not is_known:
@@ -154,6 +162,19 @@ def flattened(attributes: Mapping[str, Any], prefix: str = "") -> Iterator[tuple
             yield _option_name(path), value if is_text else _one_line(value)
 
 
+def _of_source(options: Mapping[str, str]) -> frozenset[str]:
+    """Return the first words of options that are fields of the spec's `source`: the package of another source names its own.
+
+    Raises:
+        SqlError: no package has a source of the type that the options name.
+    """
+    type_ = options.get("type", FileSource.model_fields["type"].default)
+    try:
+        return OF_SOURCE | source_option_names(type_)
+    except ValueError as error:
+        raise SqlError(f"There is no such source. {error}") from error
+
+
 def _put(attributes: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     *outer, last = path
     inner = attributes
@@ -186,8 +207,9 @@ def _value(option: str, text: str) -> Any:
 
 
 def _place_of(path: tuple[str, ...], given: Options) -> str:
+    of_source = _of_source(texts(given))
     for name, option in given.items():
-        field = spec_field(name)
+        field = spec_field(name, of_source)
         n_shared = min(len(field), len(path))
         if path and field[:n_shared] == path[:n_shared]:
             return f" at {option.place}"

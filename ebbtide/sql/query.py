@@ -246,8 +246,12 @@ class Queries:
         return key_of(columns, spec.sink_key)
 
     def _newest(self, referring: Referring) -> dict[str, int]:
-        """Return the versions of the tables that are read, as they are now."""
-        tables = {reference.table for reference in referring.references}
+        """Return the versions of the sinks that are read, as they are now; a sink that is no Delta table has none."""
+        tables = set()
+        for reference in referring.references:
+            spec = self.names.filled(reference.table).spec
+            if reference.part is None or spec.sink.type == "delta":
+                tables.add(reference.table)
         return {table: sink_version(self.names, table) for table in tables}
 
     def _analysed(self, referring: Referring, versions: Versions) -> DataFrame:

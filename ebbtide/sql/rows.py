@@ -81,7 +81,7 @@ def frame(spark: SparkSession, names: Names, reference: Reference, versions: Map
             schema = ", ".join(f"`{column.name}` {column.type}" for column in columns)
             return spark.createDataFrame([tuple(row) for row in rows], schema=schema)
         case Part.CHANGES:
-            return _shown(entry, _feed(spark, plan.at("sink"), reference), *FEED_COLUMNS)
+            return _shown(entry, _feed(spark, _existing(plan, reference), reference), *FEED_COLUMNS)
         case Part.QUARANTINE if not log.versions(plan.quarantine.path):
             nothing = spark_schema(plan.quarantine.schema)
             return spark.createDataFrame([], nothing)  # made with its first bad record
@@ -101,7 +101,15 @@ def sink_version(names: Names, name: str) -> int:
 
 
 def _existing(plan: Plan, reference: Reference) -> str:
-    location = plan.at("sink" if reference.part is None else reference.part)
+    is_sink = reference.part is None or reference.part is Part.CHANGES
+    if is_sink and plan.sink_log is None:
+        raise SqlError.of(
+            f"SQL cannot read the sink of '{reference.table}', which is no Delta table.",
+            got=f"sink.type: {plan.spec.sink.type}",
+            allowed="delta",
+            next_step=f"Query {reference.table}$state or {reference.table}$steps, or read the sink by its own means.",
+        )
+    location = plan.at("sink" if is_sink else str(reference.part))
     if not log.versions(location):
         raise SqlError.of(
             f"There is no table '{reference.view}' yet.",

@@ -65,12 +65,16 @@ class ViewTables(Source):
     ) -> Discovery:
         """See `Source`: the parts are the tables whose rows are others than at the last step; all of them after another query."""
         self.refuse_absent()
-        parts: list[Part] = [(name, None) for name in self._changed(self._last())]
+        parts: list[Part] = [(name, None) for name in self.changed_between(self._last(), self.pinned())]
         return Discovery(tuple(parts), streams=bool(parts))
 
-    def _changed(self, last: ViewPosition | None) -> list[str]:
-        """Return the inputs whose rows are others than at the last step; all of them where the view is computed whole."""
-        now = self.pinned()
+    def changed_between(self, last: ViewPosition | None, now: ViewPosition) -> list[str]:
+        """Return the inputs whose rows are others at a moment than at an earlier one; all of them where the view is computed whole.
+
+        Args:
+            last: The earlier one; None before the first step.
+            now: The moment.
+        """
         if last is None or why_whole(last, now, self):
             return list(now.inputs)
         changed = []
@@ -86,12 +90,41 @@ class ViewTables(Source):
         return None if newest is None else newest[1].frontier.view
 
     def stream(self, spark: SparkSession, found: Discovery, location: str) -> DataFrame:
-        """See `Source`: a view has none, its steps are begun by the run itself."""
+        """See `Source`: a view has none, its batches are planned by the run itself."""
         raise NotImplementedError("a view is no stream")
+
+    def planner(self, found: Discovery, location: str) -> OneMoment:
+        """See `Source`."""
+        return OneMoment(self, self.pinned())
 
     def records(self, frame: DataFrame, offset: Any, max_record_bytes: int) -> Records:
         """See `Source`: a view has none."""
         raise NotImplementedError("a view reads no records")
+
+
+@dataclass(frozen=True)
+class OneMoment:
+    """Plans the batch of a run: up to the versions that the tables have as the run begins. The names are Spark's, see `BatchPlanner`.
+
+    Args:
+        tables: The tables.
+        to: Their versions.
+    """
+
+    tables: ViewTables
+    to: ViewPosition
+
+    def initialOffset(self) -> Position:  # noqa: N802 - Spark's name
+        """Return the offset before the first batch: no table has been read."""
+        return {}
+
+    def getDefaultReadLimit(self) -> None:  # noqa: N802
+        """Limit nothing: a step reads all that has changed."""
+
+    def latestOffset(self, start: Position, limit: Any) -> Position:  # noqa: N802
+        """Return the versions; `start` if no row is another one since."""
+        last = ViewPosition.model_validate(start) if start else None
+        return self.to.model_dump() if self.tables.changed_between(last, self.to) else start
 
 
 def why_whole(last: ViewPosition | None, to: ViewPosition, tables: ViewTables) -> str:

@@ -112,7 +112,7 @@ def test_open_step_of_an_adoption_is_finished_by_the_next_and_its_rows_are_not_a
 
 
 def killed_behind_a_decision(_, __, head):
-    if head.facts is not None:
+    if head.facts.step:
         raise InterruptedError
     return {}
 

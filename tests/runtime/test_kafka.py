@@ -26,7 +26,7 @@ from kafka_broker import PASSWORD, USER, free_port
 from kafka_support import TopicPipeline, over_topic, plainly, records_of
 from killing import PLACES
 from local_pipeline import LATER, up
-from local_run import SPARK, batch_time, kept_apart
+from local_run import SPARK, kept_apart
 from shop_truth import same_as_truth
 from support import SHOP, envelope, evenly, lines_of, shop
 
@@ -45,7 +45,7 @@ from ebbtide.errors import (
 )
 from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.inspect.backlog import lag
-from ebbtide.runtime import decide, driver, local, reading
+from ebbtide.runtime import decide, driver, reading
 from ebbtide.runtime.finding import RecordsOfBatch
 from ebbtide.runtime.following import Faults, Following
 from ebbtide.runtime.plan import Plan
@@ -80,7 +80,6 @@ def _apart(monkeypatch):
     monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 20_000)  # tests on Spark set it for their process
     monkeypatch.setattr(positioned, "RECORDS_IN_DRIVER", 20_000)
     with kept_apart():
-        monkeypatch.setattr(local, "batch_time", batch_time)  # as in the runs that are killed
         yield
 
 

@@ -2,9 +2,11 @@
 
 import re
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
+from installing import install
 
 from ebbtide.errors import ConfigError, EbbtideError, SqlError
 from ebbtide.spec.load import load
@@ -206,3 +208,47 @@ def test_module_of_the_standard_library_is_not_imported(do):
     with pytest.raises(SqlError, match="standard library"):
         do("CREATE FUNCTION f AS 'antigravity:fly'")
     assert "antigravity" not in sys.modules
+
+
+def test_source_format_and_sink_of_other_packages_take_their_own_options(do, catalog, tmp_path, monkeypatch):
+    install(tmp_path / "site-1", monkeypatch, "logbook")
+    install(tmp_path / "site-2", monkeypatch, "documents")
+    folder = tmp_path / "logs"
+    options = f"type = 'logbook', folder = '{folder}', max_records_per_step = 7, format = puts, format.put = 'set', sequence = n"
+    do(f"CREATE SOURCE logged (id BIGINT NOT NULL, n BIGINT, PRIMARY KEY (id)) WITH ({options})")
+    before = catalog.entries()["logged"]
+    [[statement]] = do("SHOW CREATE SOURCE logged")
+    do("DROP SOURCE logged")
+    do(statement)
+    assert catalog.entries()["logged"] == before
+    do(
+        "CREATE TABLE written (id BIGINT NOT NULL, n BIGINT, PRIMARY KEY (id)) WITH (sink.type = documents, sink.indent = 2)"
+    )
+    asked = parse_text("INSERT INTO written SELECT id, n FROM logged")
+    spec = load(Path(write_filling(catalog, plan_insert(catalog, asked))) / "defs.yaml")
+    assert (spec.source.options.folder, spec.source.max_records_per_step) == (str(folder), 7)
+    assert (spec.format.options.put, spec.sink.options.indent) == ("set", 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (
+            "type = 'logbook', path = '/x', format = puts",
+            r"at line 1, column \d+: source.folder: Field required; source.path: Extra inputs",
+        ),
+        (
+            "type = 'logbook', folder = '/x', file = '/y', format = puts",
+            "There is no option 'file' of a source, at line",
+        ),
+        (
+            "type = 'nowhere', folder = '/x', format = puts",
+            "There is no such source.*got nowhere; allowed: .*'ebbtide.sources'",
+        ),
+        ("path = '/x', folder = '/y', format = plain", "There is no option 'folder' of a source"),
+    ],
+)
+def test_option_that_no_package_models_is_refused(do, tmp_path, monkeypatch, options, why):
+    install(tmp_path / "site", monkeypatch, "logbook")
+    with pytest.raises(SqlError, match=why):
+        do(f"CREATE SOURCE logged (id BIGINT NOT NULL, PRIMARY KEY (id)) WITH ({options})")
