@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 import click
 from pydantic.fields import FieldInfo
@@ -20,8 +20,10 @@ from ebbtide.cli.reporting import Reporter, load_specs
 from ebbtide.cli.stopping import stop_on_signal
 from ebbtide.operations.operation import Context, Operation, Report
 from ebbtide.operations.registry import operations
-from ebbtide.spec.pipeline import Pipeline
 from ebbtide.users import user_name
+
+if TYPE_CHECKING:
+    from ebbtide.spec.pipeline import Pipeline
 
 GROUPS = (
     quarantine,

@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ebbtide.cli.live import Live
-from ebbtide.storage.paths import is_local, is_ours, make_private
 from ebbtide.users import user_name
 
 if TYPE_CHECKING:
@@ -112,6 +111,8 @@ def new_log(root: str) -> Path:
 
 def _log_under(root: str, name: str) -> Path | None:
     """Make a log file under the root; None where that is a URI or may not be written to."""
+    from ebbtide.storage.paths import is_local
+
     if not is_local(root):
         return None
     try:
@@ -121,6 +122,8 @@ def _log_under(root: str, name: str) -> Path | None:
 
 
 def _temporary_log(name: str) -> Path:
+    from ebbtide.storage.paths import is_ours
+
     folder = Path(tempfile.gettempdir()) / f"ebbtide-logs-{user_name()}"
     if folder.exists() and not is_ours(folder):  # another user would read what is logged
         folder = Path(tempfile.mkdtemp(prefix="ebbtide-logs-"))
@@ -128,6 +131,8 @@ def _temporary_log(name: str) -> Path:
 
 
 def _touched(log: Path) -> Path:
+    from ebbtide.storage.paths import make_private
+
     make_private(str(log.parent))
     log.touch(mode=0o600)
     return log

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -18,9 +18,10 @@ from ebbtide.cli.reporting import Located, Reporter, load_specs
 from ebbtide.cli.stopping import begin_anew, stop_on_signal
 from ebbtide.errors import ConfigError, PausedError
 from ebbtide.runtime.clock import system_clock
-from ebbtide.runtime.progress import RunSummary
-from ebbtide.runtime.remarks import remarks
-from ebbtide.spec.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from ebbtide.runtime.progress import RunSummary
+    from ebbtide.spec.pipeline import Pipeline
 
 UNMATCHED = (
     "{}: {} matched no row. Where a Postgres table has no REPLICA IDENTITY FULL, its deletes tell the key "
@@ -29,7 +30,7 @@ UNMATCHED = (
 COUNTS = ("steps", "records", "inserted", "updated", "deleted", "quarantined", "unmatched", "expired")
 """What a run's summary counts, where it is not 0."""
 Engine = Literal["spark", "local"]
-Operate = Callable[..., RunSummary]
+Operate = Callable[..., "RunSummary"]
 """Runs one pipeline in a session: (session, spec, root, on_progress, on_phase, stop)."""
 
 
@@ -93,15 +94,18 @@ def refresh(
     engine: Engine,
 ) -> None:
     """Drop state, sink rows, quarantine and checkpoint, and rebuild them from the source."""
-    from ebbtide.runtime.driver import refresh as refresh_pipeline
-
     located = load_specs(specs)
     if not yes:
         names = ", ".join(spec.name for _, spec in located)
         question = f"Rebuild {names} under '{root}' from the source?"
         click.confirm(question, abort=True, err=True)
     reporter = Reporter(root, as_json)
-    operate = partial(refresh_pipeline, accept_loss=accept_loss)
+
+    def operate(*arguments: Any, **options: Any) -> RunSummary:
+        from ebbtide.runtime.driver import refresh as refresh_pipeline
+
+        return refresh_pipeline(*arguments, **options, accept_loss=accept_loss)
+
     _run_each(located, reporter, operate, engine)
 
 
@@ -210,6 +214,8 @@ def _run_in_session(
 
 
 def _summary_text(summary: RunSummary) -> str:
+    from ebbtide.runtime.remarks import remarks
+
     totals = summary.totals
     counts = [_count_text(name, totals[name]) for name in COUNTS if totals[name]]
     lines = [f"{summary.pipeline}: {', '.join(counts) or 'nothing new'}. Sink: {summary.root}/sink", *remarks(summary)]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pydantic import Field
 
 from ebbtide.operations.operation import Context, Operation, Report
-from ebbtide.spec.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from ebbtide.spec.pipeline import Pipeline
 
 BEGIN = "Where to begin to read: earliest, or of a topic a time, 2026-01-31T12:00:00, or offsets, 0=12,1=40."
 RATE = "Records a second at most. Default: as the spec says."

@@ -25,10 +25,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ebbtide.errors import ConfigError
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.progress import OnPhase, OnProgress
-from ebbtide.spec.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from ebbtide.spec.pipeline import Pipeline
 
 
 @dataclass(frozen=True)
