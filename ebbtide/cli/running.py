@@ -196,7 +196,7 @@ def _run_in_session(
 
         session = local_session()
     else:
-        session = spark.session
+        session = spark.lazy_session
     view = RunView(spark.live, as_json=reporter.as_json)
     summary = operate(
         session,

@@ -11,12 +11,11 @@ from datetime import UTC, datetime
 
 from pyspark.sql import SparkSession
 
-from ebbtide.delta import log
 from ebbtide.errors import ConfigError
 from ebbtide.ledger.facts import Cause, StepFacts
 from ebbtide.model.clock import Reading
 from ebbtide.model.step import next_frontier, watermark_after
-from ebbtide.operations.job import stepping
+from ebbtide.operations.job import has_state, stepping
 from ebbtide.operations.operation import Report
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.refusals import refuse_changed_spec
@@ -40,10 +39,11 @@ def plan(
         to_watermark_ms: Watermark to go on from, epoch ms. Default: it is left.
 
     Raises:
+        TableMismatchError: the state is gone.
         ConfigError: the clock would be ahead of the wall clock, or the watermark ahead of itself.
     """
     tables = Plan.under(root, spec)
-    if not log.versions(tables.state.path):
+    if not has_state(tables):
         return _report(spec.name)
     newest = tables.state.last()
     last = None if newest is None else newest[1]
@@ -81,7 +81,7 @@ def apply(
             allowed="a text, kept with the step",
         )
     tables = Plan.under(root, spec)
-    if not log.versions(tables.state.path):
+    if not has_state(tables):
         return _report(spec.name)
     with stepping(spark, tables) as stepper:
         report = _planned(tables, stepper.last, clock_ms, to_ms, to_watermark_ms)

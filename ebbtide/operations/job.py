@@ -44,6 +44,18 @@ MEASURED: dict[str, int | None] = {
 """What a maintenance job measures, where it measures nothing."""
 
 
+def has_state(plan: Plan) -> bool:
+    """Return whether a pipeline has a state table; it has none before its first run.
+
+    Raises:
+        TableMismatchError: the state is gone, as its other tables have steps.
+    """
+    if log.versions(plan.state.path):
+        return True
+    refuse_lost_state(plan, OwnTables(plan))
+    return False
+
+
 @contextmanager
 def stepping(
     spark: SparkSession,
@@ -65,8 +77,7 @@ def stepping(
         TableMismatchError: see `ebbtide.runtime.belonging`.
         ConfigError: it has no tables yet.
     """
-    if not log.versions(plan.state.path):
-        refuse_lost_state(plan, OwnTables(plan))
+    if not has_state(plan):
         raise ConfigError.of(
             f"'{plan.spec.name}' has made no step yet.",
             got=f"no state at '{plan.state.path}'",
@@ -106,8 +117,7 @@ def maintained(
         SpecChangedError: the spec no longer fits the stored state.
     """
     plan = Plan.under(root, spec)
-    if not log.versions(plan.state.path):
-        refuse_lost_state(plan, OwnTables(plan))
+    if not has_state(plan):
         return _report(spec.name, job)
     with stepping(spark, plan) as stepper:
         if stepper.last is None:

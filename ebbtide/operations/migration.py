@@ -28,7 +28,7 @@ from ebbtide.model import decision as does
 from ebbtide.model.decision import Alter, Decision, Restore, Rewrite
 from ebbtide.model.schema_change import SchemaChange
 from ebbtide.operations.column_migration import ColumnMigration, altered, column_migration, has_same_format
-from ebbtide.operations.job import stepping
+from ebbtide.operations.job import has_state, stepping
 from ebbtide.operations.operation import Report
 from ebbtide.operations.state_migration import function_changes, migrated_entries, state_migration
 from ebbtide.operations.transform_migration import (
@@ -87,9 +87,10 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> Report:
 
     Raises:
         MigrationError: a migration cannot make the change.
+        TableMismatchError: the state is gone.
     """
     tables = Plan.under(root, spec)
-    commit = tables.state.last()
+    commit = tables.state.last() if has_state(tables) else None
     if commit is None:
         return _report(spec.name)
     _, last = commit
@@ -121,7 +122,7 @@ def apply(
         LeaseHeldError: the pipeline is being run.
     """
     tables = Plan.under(root, spec)
-    if tables.state.last() is None:
+    if not has_state(tables):
         return _report(spec.name)
     with stepping(spark, tables, clock_ms) as stepper:
         if stepper.last is None:
