@@ -15,8 +15,8 @@ from ebbtide.errors import ConfigError
 from ebbtide.ledger.facts import Cause, StepFacts
 from ebbtide.model.clock import Reading
 from ebbtide.model.step import next_frontier, watermark_after
-from ebbtide.operations.job import has_state, stepping
 from ebbtide.operations.operation import Report
+from ebbtide.operations.stepping import has_state, stepping
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.refusals import refuse_changed_spec
 from ebbtide.spec.pipeline import Pipeline

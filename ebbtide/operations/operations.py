@@ -21,7 +21,7 @@ class Acknowledge(Operation):
 
     def apply(self, ctx: Context, params: Params) -> Report:
         """Accept it, in one step."""
-        from ebbtide.operations import repair
+        from ebbtide.operations.repair import repair
 
         return repair.acknowledge(ctx.spark, ctx.spec, ctx.root, params.reason).as_report()
 
@@ -95,21 +95,21 @@ class Migrate(Operation):
 
     def plan(self, ctx: Context, params: Operation.Params) -> Report:
         """Tell what would change."""
-        from ebbtide.operations import migration
+        from ebbtide.operations.migration import migrate
 
-        return migration.plan(ctx.spark, ctx.spec, ctx.root)
+        return migrate.plan(ctx.spark, ctx.spec, ctx.root)
 
     def apply(self, ctx: Context, params: Operation.Params) -> Report:
         """Migrate, in one step."""
-        from ebbtide.operations import migration
+        from ebbtide.operations.migration import migrate
 
-        return migration.apply(ctx.spark, ctx.spec, ctx.root, ctx.now_ms)
+        return migrate.apply(ctx.spark, ctx.spec, ctx.root, ctx.now_ms)
 
     def undo(self, ctx: Context, params: Operation.Params) -> Report:
         """Put the tables back to what they were before a migration that was the last step."""
-        from ebbtide.operations import migration
+        from ebbtide.operations.migration.undo import undo
 
-        return migration.undo(ctx.spark, ctx.spec, ctx.root)
+        return undo(ctx.spark, ctx.spec, ctx.root)
 
 
 class Pause(Operation):
@@ -151,13 +151,13 @@ class Repair(Operation):
 
     def plan(self, ctx: Context, params: Operation.Params) -> Report:
         """Tell what differs."""
-        from ebbtide.operations import repair
+        from ebbtide.operations.repair import repair
 
         return repair.plan(ctx.spark, ctx.spec, ctx.root).as_report()
 
     def apply(self, ctx: Context, params: Operation.Params) -> Report:
         """Repair it, in one step."""
-        from ebbtide.operations import repair
+        from ebbtide.operations.repair import repair
 
         return repair.repair(ctx.spark, ctx.spec, ctx.root).as_report()
 

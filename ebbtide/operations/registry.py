@@ -17,9 +17,11 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from ebbtide.errors import ConfigError
-from ebbtide.operations import backfill_operations, jobs, quarantine_operations
 from ebbtide.operations import operations as ours
+from ebbtide.operations.backfill import operations as backfill_operations
+from ebbtide.operations.maintenance import jobs
 from ebbtide.operations.operation import Context, Operation, Report
+from ebbtide.operations.quarantine import operations as quarantine_operations
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

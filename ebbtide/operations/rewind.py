@@ -21,8 +21,8 @@ from ebbtide.errors import HistoryGoneError, SpecChangedError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Restore
-from ebbtide.operations.job import stepping
 from ebbtide.operations.operation import Report
+from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.abilities import refuse_action
 from ebbtide.runtime.beginning import begun_elsewhere
 from ebbtide.runtime.belonging import refuse_other_tables

@@ -11,7 +11,7 @@ from disk import DiskPipeline
 from quarantine_support import raws, replay
 
 from ebbtide.cli import main
-from ebbtide.operations.redecoding import read_mended
+from ebbtide.operations.quarantine.redecoding import read_mended
 from ebbtide.spec.load import load
 
 SPEC = """

@@ -12,7 +12,9 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after
 from ebbtide.errors import DeltaLogError, TableMismatchError
 from ebbtide.ledger.puts import LOCAL
-from ebbtide.operations import pausing, quarantine_drop, repair
+from ebbtide.operations import pausing
+from ebbtide.operations.quarantine import drop as quarantine_drop
+from ebbtide.operations.repair import repair
 from ebbtide.tables.quarantine import COLUMNS, Selection
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}

@@ -18,13 +18,13 @@ from ebbtide.delta.table import read_rows
 from ebbtide.errors import ConfigError, SpecChangedError
 from ebbtide.inspect.quarantine import place_text
 from ebbtide.ledger.puts import puts_of
-from ebbtide.operations import quarantine_replay
-from ebbtide.operations.job import stepping
 from ebbtide.operations.operation import Context
-from ebbtide.operations.quarantine_operations import Replay
-from ebbtide.operations.quarantine_replay import Found
-from ebbtide.operations.redecoding import read_mended, redecoded
+from ebbtide.operations.quarantine import replay as quarantine_replay
+from ebbtide.operations.quarantine.operations import Replay
+from ebbtide.operations.quarantine.redecoding import read_mended, redecoded
+from ebbtide.operations.quarantine.replay import Found
 from ebbtide.operations.registry import maintain
+from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.plan import Plan
 from ebbtide.tables.quarantine import COLUMNS, QuarantineTable, Selection
 from ebbtide.testing import MemoryPipeline

@@ -9,7 +9,8 @@ from local_run import SPARK
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
 from ebbtide.errors import HistoryGoneError, RepairError, SpecChangedError
-from ebbtide.operations import repair, rewind
+from ebbtide.operations import rewind
+from ebbtide.operations.repair import repair
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from disk import DiskPipeline
 from support import spec
 
 from ebbtide.delta import log
-from ebbtide.operations import quarantine_replay
 from ebbtide.operations.operation import Report
-from ebbtide.operations.redecoding import Mended, origin_of
+from ebbtide.operations.quarantine import replay as quarantine_replay
+from ebbtide.operations.quarantine.redecoding import Mended, origin_of
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.tables.quarantine import Selection
 

@@ -31,9 +31,9 @@ from ebbtide.errors import ConfigError, RepairError
 from ebbtide.ledger.facts import Cause, Head, StepFacts, TableFacts
 from ebbtide.ledger.foreign_writes import MOST_NAMED
 from ebbtide.model.decision import Action, Decision, RestoreAndApply, Rewrite
-from ebbtide.operations.job import stepping
-from ebbtide.operations.repair_report import Finding, RepairReport
-from ebbtide.operations.state_repair import decided_version, refuse_damaged_state, restore_state
+from ebbtide.operations.repair.report import Finding, RepairReport
+from ebbtide.operations.repair.state import decided_version, refuse_damaged_state, restore_state
+from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.abilities import refuse_action
 from ebbtide.runtime.belonging import OwnTables, refuse_older_state
 from ebbtide.runtime.completeness import DECIDED, ROWS, SHOWN, differences

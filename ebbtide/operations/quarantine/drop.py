@@ -16,8 +16,8 @@ from ebbtide.ledger.facts import Cause, StepFacts
 from ebbtide.model.codes import Mask
 from ebbtide.model.decision import Append, Decision
 from ebbtide.model.durations import to_ms
-from ebbtide.operations.job import stepping
 from ebbtide.operations.operation import Report
+from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline

@@ -24,9 +24,8 @@ from ebbtide.ledger.facts import Cause, StepFacts
 from ebbtide.model.decision import Append, Decision
 from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import order_struct
-from ebbtide.operations.job import stepping
 from ebbtide.operations.operation import Report
-from ebbtide.operations.redecoding import (
+from ebbtide.operations.quarantine.redecoding import (
     TOO_LARGE,
     TRANSFORM_FAILED,
     Mended,
@@ -35,6 +34,7 @@ from ebbtide.operations.redecoding import (
     redecoded,
     with_origins,
 )
+from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.reading import apply_staged
 from ebbtide.runtime.refusals import refuse_changed_spec, refuse_misfit

@@ -19,7 +19,7 @@ from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.puts import puts_of
 from ebbtide.model.decision import Decision, Replace, Source
 from ebbtide.model.durations import to_ms
-from ebbtide.operations.backfill_asked import (
+from ebbtide.operations.backfill.asked import (
     ASKED,
     Asked,
     asked_of,
@@ -29,9 +29,9 @@ from ebbtide.operations.backfill_asked import (
     of_topic,
     refuse_unfit,
 )
-from ebbtide.operations.backfill_status import status
-from ebbtide.operations.job import stepping
+from ebbtide.operations.backfill.status import status
 from ebbtide.operations.operation import Report
+from ebbtide.operations.stepping import stepping
 from ebbtide.runtime import driver
 from ebbtide.runtime.abilities import refuse_action
 from ebbtide.runtime.clock import Clock, system_clock

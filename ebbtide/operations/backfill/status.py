@@ -8,7 +8,7 @@ from itertools import islice
 from ebbtide.amounts import amount
 from ebbtide.inspect.backlog import lag
 from ebbtide.ledger.facts import StepFacts
-from ebbtide.operations.backfill_asked import asked_of, beside_of, has_read_snapshot, of_topic
+from ebbtide.operations.backfill.asked import asked_of, beside_of, has_read_snapshot, of_topic
 from ebbtide.operations.operation import Report
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline

@@ -19,9 +19,9 @@ from ebbtide.errors import BackfillError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Replace
-from ebbtide.operations.backfill_asked import asked_of, beside_of, is_swapped, refuse_other_columns, refuse_unfit
-from ebbtide.operations.job import stepping
+from ebbtide.operations.backfill.asked import asked_of, beside_of, is_swapped, refuse_other_columns, refuse_unfit
 from ebbtide.operations.operation import Report
+from ebbtide.operations.stepping import stepping
 from ebbtide.runtime import driver, swap
 from ebbtide.runtime.beginning import begun_elsewhere
 from ebbtide.runtime.clock import Clock, system_clock

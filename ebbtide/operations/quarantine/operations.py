@@ -56,19 +56,19 @@ class Replay(Operation):
 
     def plan(self, ctx: Context, params: Params) -> Report:
         """Tell what is good by now, and why the rest is not."""
-        from ebbtide.operations import quarantine_replay
-        from ebbtide.operations.redecoding import read_mended
+        from ebbtide.operations.quarantine import replay
+        from ebbtide.operations.quarantine.redecoding import read_mended
 
         mended = None if params.records is None else read_mended(params.records)
-        return quarantine_replay.plan(ctx.spec, ctx.root, ctx.now_ms, params.selection(), mended)
+        return replay.plan(ctx.spec, ctx.root, ctx.now_ms, params.selection(), mended)
 
     def apply(self, ctx: Context, params: Params) -> Report:
         """Apply what is good, in one step."""
-        from ebbtide.operations import quarantine_replay
-        from ebbtide.operations.redecoding import read_mended
+        from ebbtide.operations.quarantine import replay
+        from ebbtide.operations.quarantine.redecoding import read_mended
 
         mended = None if params.records is None else read_mended(params.records)
-        return quarantine_replay.apply(
+        return replay.apply(
             ctx.spark,
             ctx.spec,
             ctx.root,
@@ -92,12 +92,12 @@ class Drop(Operation):
 
     def plan(self, ctx: Context, params: Params) -> Report:
         """Count them."""
-        from ebbtide.operations import quarantine_drop
+        from ebbtide.operations.quarantine import drop
 
-        return quarantine_drop.plan(ctx.spec, ctx.root, params.selection())
+        return drop.plan(ctx.spec, ctx.root, params.selection())
 
     def apply(self, ctx: Context, params: Params) -> Report:
         """Drop them, in one step."""
-        from ebbtide.operations import quarantine_drop
+        from ebbtide.operations.quarantine import drop
 
-        return quarantine_drop.apply(ctx.spark, ctx.spec, ctx.root, params.selection(), params.note)
+        return drop.apply(ctx.spark, ctx.spec, ctx.root, params.selection(), params.note)

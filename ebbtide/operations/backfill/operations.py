@@ -50,11 +50,11 @@ class Start(_Backfill):
 
     def apply(self, ctx: Context, params: Params) -> Report:
         """Build them up to what is there."""
-        from ebbtide.operations import backfill
-        from ebbtide.operations.backfill_asked import start_of
+        from ebbtide.operations.backfill import build
+        from ebbtide.operations.backfill.asked import start_of
 
         begin = None if params.begin is None else start_of(params.begin)
-        return backfill.start(
+        return build.start(
             ctx.spark,
             ctx.spec,
             ctx.root,
@@ -69,9 +69,9 @@ class Start(_Backfill):
 
     def watch(self, ctx: Context) -> Report:
         """Return how far it is."""
-        from ebbtide.operations import backfill_status
+        from ebbtide.operations.backfill.status import status
 
-        return backfill_status.status(ctx.spec, ctx.root, ctx.now_ms)
+        return status(ctx.spec, ctx.root, ctx.now_ms)
 
 
 class Into(_Backfill):
@@ -89,8 +89,8 @@ class Into(_Backfill):
 
     def apply(self, ctx: Context, params: Params) -> Report:
         """Read them, in steps."""
-        from ebbtide.operations import rereading
-        from ebbtide.operations.backfill_asked import start_of
+        from ebbtide.operations.backfill import rereading
+        from ebbtide.operations.backfill.asked import start_of
 
         begin = start_of(params.begin)
         return rereading.reread(
@@ -113,9 +113,9 @@ class Status(_Backfill):
 
     def plan(self, ctx: Context, params: Operation.Params) -> Report:
         """Look at its tables and at the source."""
-        from ebbtide.operations import backfill_status
+        from ebbtide.operations.backfill.status import status
 
-        return backfill_status.status(ctx.spec, ctx.root, ctx.now_ms)
+        return status(ctx.spec, ctx.root, ctx.now_ms)
 
 
 class Swap(_Backfill):
@@ -125,15 +125,15 @@ class Swap(_Backfill):
 
     def plan(self, ctx: Context, params: Operation.Params) -> Report:
         """Tell in what rows both differ."""
-        from ebbtide.operations import backfill_swap
+        from ebbtide.operations.backfill.swap import swap_in
 
-        return backfill_swap.swap_in(ctx.spark, ctx.spec, ctx.root, applies=False, clock=ctx.clock)
+        return swap_in(ctx.spark, ctx.spec, ctx.root, applies=False, clock=ctx.clock)
 
     def apply(self, ctx: Context, params: Operation.Params) -> Report:
         """Swap it in, in one step."""
-        from ebbtide.operations import backfill_swap
+        from ebbtide.operations.backfill.swap import swap_in
 
-        return backfill_swap.swap_in(ctx.spark, ctx.spec, ctx.root, applies=True, clock=ctx.clock)
+        return swap_in(ctx.spark, ctx.spec, ctx.root, applies=True, clock=ctx.clock)
 
 
 class Drop(_Backfill):
@@ -143,6 +143,6 @@ class Drop(_Backfill):
 
     def apply(self, ctx: Context, params: Operation.Params) -> Report:
         """Delete it."""
-        from ebbtide.operations import backfill
+        from ebbtide.operations.backfill import build
 
-        return backfill.drop(ctx.spec, ctx.root)
+        return build.drop(ctx.spec, ctx.root)
