@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from ebbtide.errors import ConfigError
 from ebbtide.operations import operations as ours
-from ebbtide.operations import rows
 from ebbtide.operations.backfill import operations as backfill_operations
 from ebbtide.operations.maintenance import jobs
 from ebbtide.operations.operation import Context, Operation, Report
@@ -49,7 +48,6 @@ BUILT_IN: tuple[Operation, ...] = (
     ours.Rewind(),
     quarantine_operations.Drop(),
     quarantine_operations.Replay(),
-    rows.Rows(),
 )
 TAKEN = frozenset({"action", "as_json", "root", "specs"})
 """Names that no field of `Params` can have: every command or job has them."""

@@ -98,12 +98,6 @@ CHECKS = (
         judge="ebbtide.checks.source_loss:judge",
         repair="Run 'ebbtide refresh' once the source has all records again (of deletes: docs/debezium.md); or 'ebbtide acknowledge', if the sink may do without them.",
     ),
-    Check(
-        "key_sign",
-        "No key is negative.",
-        judge="ebbtide.checks.key_sign:judge",
-        repair="Correct the source.",
-    ),
 )
 """The checks that every pipeline has."""
 OF_DELTA_SINK = frozenset({"ordering", "complete", "unique_key", "expectations"})
