@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.command()
 @of_pipelines
 def status(specs: tuple[str, ...], root: str, as_json: bool) -> None:
-    """Tell where pipelines stand, without starting Spark."""
+    """Show the status of pipelines, without starting Spark."""
     from ebbtide.inspect.status import status as status_of
 
     Reporter(root, as_json).each(load_specs(specs), lambda spec: status_of(spec, root))
@@ -34,7 +34,7 @@ def status(specs: tuple[str, ...], root: str, as_json: bool) -> None:
 @click.command()
 @of_pipelines
 def lag(specs: tuple[str, ...], root: str, as_json: bool) -> None:
-    """Tell what waits in the sources of pipelines, without starting Spark. One that is refused does not hide the others."""
+    """Show the backlog of pipelines' sources, without starting Spark. One that is refused does not hide the rest."""
     from ebbtide.inspect.backlog import Lag, UnreadTopics, unread_topics
     from ebbtide.inspect.backlog import lag as measure_lag
     from ebbtide.spec.load import all_several

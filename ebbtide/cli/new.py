@@ -44,7 +44,7 @@ from ebbtide.cli.options import json_option
 def new(name: str, **options: Any) -> None:
     """Write a spec and its test from real records.
 
-    The first records of the source tell format, columns, types, key and order. What they leave open stands as comments
+    Format, columns, types, key and order follow from the first records of the source. What they leave open stands as comments
     above the spec. Nothing is run but the sample, in memory: where the spec does not take all of it, the command fails.
     """
     from ebbtide.cli.proposing import Asked, write_proposal

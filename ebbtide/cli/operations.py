@@ -32,7 +32,7 @@ GROUPS = (
     ),
 )
 """The groups that operations are in, with the commands that are written by hand."""
-ONLY_PLANS = "Only tells what it would do, unless --apply."
+ONLY_PLANS = "Only shows the plan, unless --apply."
 
 
 def command_named(name: str) -> click.Command | None:

@@ -162,7 +162,7 @@ def _new_several(
 
 @dataclass(frozen=True)
 class _Report:
-    """What was written, and how far it goes."""
+    """The files that were written, and the result of the trial."""
 
     spec: str
     test: str
@@ -184,7 +184,7 @@ class _Report:
     @property
     def _next_step(self) -> str:
         if self.trial.n_bad:
-            return "mend the spec by these reasons: it does not take all records, and its test fails. Or take another --sample."
+            return "correct the spec by these reasons: it does not take all records, and its test fails. Or take another --sample."
         return f"ebbtide run {self.spec}"
 
     def text(self) -> str:
@@ -199,7 +199,7 @@ class _Report:
 
 
 def _fail_on_bad(reports: Sequence[_Report]) -> None:
-    """End the command as failed where a spec does not take all records that it was made of: it was written to be mended."""
+    """End the command as failed where a spec does not take all records of its sample: a user has to correct it."""
     if any(report.trial.n_bad for report in reports):
         raise click.exceptions.Exit(FAILED)
 

@@ -1,4 +1,4 @@
-"""What a command prints: results on standard output, errors as one sentence on standard error, then its exit code."""
+"""Output of commands: results on standard output, errors as one sentence on standard error, then the exit code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ebbtide.spec.pipeline import Pipeline
 
 Located = tuple[str, "Pipeline"]
-"""Where a spec is, and the spec."""
+"""Location of a spec, and the spec."""
 
 
 def load_specs(locations: tuple[str, ...]) -> list[Located]:

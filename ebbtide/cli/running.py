@@ -15,7 +15,7 @@ from ebbtide.cli.live import RunView
 from ebbtide.cli.options import engine_option, of_pipelines, rate_option
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
-from ebbtide.cli.stopping import begin_anew, stop_on_signal
+from ebbtide.cli.stopping import restart, stop_on_signal
 from ebbtide.errors import ConfigError, PausedError
 from ebbtide.runtime.clock import system_clock
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from ebbtide.spec.pipeline import Pipeline
 
 UNMATCHED = (
-    "{}: {} matched no row. Where a Postgres table has no REPLICA IDENTITY FULL, its deletes tell the key "
-    "alone, and the rows stay in the sink: ALTER TABLE ... REPLICA IDENTITY FULL, then a new snapshot."
+    "{}: {} matched no row. Where a Postgres table has no REPLICA IDENTITY FULL, its deletes carry the "
+    "key alone, and the rows stay in the sink: ALTER TABLE ... REPLICA IDENTITY FULL, then a new snapshot."
 )
 COUNTS = ("steps", "records", "inserted", "updated", "deleted", "quarantined", "unmatched", "expired")
-"""What a run's summary counts, where it is not 0."""
+"""The counts of a run's summary, shown where they are not 0."""
 Engine = Literal["spark", "local"]
 Operate = Callable[..., "RunSummary"]
 """Runs one pipeline in a session: (session, spec, root, on_progress, on_phase, stop)."""
@@ -125,15 +125,15 @@ def refuse_following_views(located: list[Located]) -> None:
 
 
 def refuse_waiting(located: list[Located]) -> None:
-    """Refuse pipelines that would wait for one that goes on for ever.
+    """Refuse pipelines that would wait for a continuous one.
 
     Raises:
-        ConfigError: there is one beside others.
+        ConfigError: a continuous pipeline is among several.
     """
     names = [spec.name for _, spec in located if spec.run == "continuous"]
     if names and len(located) > 1:
         raise ConfigError.of(
-            "A run that goes on for ever takes one pipeline, as the others would wait for its end.",
+            "A continuous run takes one pipeline: all after it would never begin.",
             got=", ".join(spec.name for _, spec in located),
             next_step=f"Run {names[0]} in a process of its own.",
         )
@@ -166,13 +166,13 @@ def _run_each(
                 except PausedError as error:
                     reporter.say(error, location, spark)
                     is_paused = True
-                    continue  # the others are not
+                    continue  # the rest may run
                 reporter.result(summary, _summary_text, location)
                 summaries.append(summary)
                 if summary.is_aged:
                     spark.live.say(f"{spec.name}: as old as max_run_age lets it get; a new process goes on.")
                     spark.end()
-                    begin_anew(stop)
+                    restart(stop)
             was_to_end = spec.run == "bounded"
             if stop.is_set() and was_to_end:
                 raise click.exceptions.Exit(FAILED)
@@ -223,7 +223,7 @@ def _summary_text(summary: RunSummary) -> str:
 
 
 def _count_text(name: str, n: int) -> str:
-    """Say a count of a summary."""
+    """Return a count of a summary in words."""
     if name in ("steps", "records"):
         return amount(n, name.removesuffix("s"))
     return f"{n:,} {name}"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PORT = 8083
 MOST_PORT = 65535
 STOPS_WITHIN_S = 1
-"""How long the end waits for a JVM that is just being started; it ends with this process anyway."""
+"""Seconds to wait at the end for a JVM that is being started; it ends with this process anyway."""
 
 
 def _seconds(context: click.Context, option: click.Parameter, text: str) -> float:

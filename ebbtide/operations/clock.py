@@ -63,12 +63,12 @@ def apply(
 
     Args:
         spark: A session with Delta.
-        spec: See `plan`.
-        root: The same.
-        clock_ms: The same.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+        clock_ms: The wall clock, epoch ms.
         reason: Kept with the step.
-        to_ms: See `plan`.
-        to_watermark_ms: The same.
+        to_ms: Processing time to go on from, epoch ms. Default: it is left.
+        to_watermark_ms: Watermark to go on from, epoch ms. Default: it is left.
 
     Raises:
         LeaseHeldError: the pipeline is being run.

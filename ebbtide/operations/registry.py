@@ -71,7 +71,7 @@ def operations(first: str | None = None) -> tuple[Operation, ...]:
         if first not in (None, first_word(point.name)):
             continue
         group = first_word(point.name)
-        is_hidden = group in found or point.name in map(first_word, found)  # a command is no group of others
+        is_hidden = group in found or point.name in map(first_word, found)  # a command is not a group of commands
         if is_hidden or point.name in found or group in TAKEN_NAMES:
             raise ConfigError.of(
                 f"Two operations or commands have the name '{point.name}'.",
@@ -152,7 +152,7 @@ def _loaded(point: EntryPoint) -> Operation:
         raise ConfigError.of(
             f"An operation of an installed package cannot be loaded: {type(error).__name__}: {error}.",
             got=where,
-            next_step=f"Mend the entry point '{GROUP}', or uninstall its package.",
+            next_step=f"Correct the entry point '{GROUP}', or uninstall its package.",
         ) from error
     if not (isinstance(kind, type) and issubclass(kind, Operation)):
         raise _refusal("An entry point names what is not an operation.", where, "a subclass of Operation")

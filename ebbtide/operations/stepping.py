@@ -43,7 +43,7 @@ def stepping(
         spark: A session with Delta.
         plan: The pipeline's.
         started_ms: The time, epoch ms; needed where a step moves the pipeline's clock on.
-        refuse: Refuses tables that do not fit each other. Default: all that a run refuses; what mends them lets some through.
+        refuse: Refuses tables that do not fit each other. Default: all that a run refuses; a repair refuses less.
 
     Raises:
         LeaseHeldError: the pipeline is being run.

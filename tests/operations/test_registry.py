@@ -69,7 +69,7 @@ def test_operation_of_another_package_has_its_command_and_its_help(pipeline, tmp
     assert "handover" in call("--help").output
     shown = call("handover", "--help").output
     assert "Write down how many rows a sink has" in shown
-    assert "Only tells what it would do, unless --apply." in " ".join(shown.split())
+    assert "Only shows the plan, unless --apply." in " ".join(shown.split())
     for option in ("--to FILE", "--note TEXT", "--root TEXT", "--json", "--apply"):
         assert option in shown
     written = tmp_path / "sink.json"

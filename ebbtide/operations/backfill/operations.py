@@ -33,7 +33,7 @@ class Start(_Backfill):
     can_stop = True
 
     class Params(Operation.Params):
-        """What is read."""
+        """Start and pace of the backfill."""
 
         begin: str | None = Field(
             default=None,
@@ -81,7 +81,7 @@ class Into(_Backfill):
     can_stop = True
 
     class Params(Operation.Params):
-        """What is read, and why."""
+        """Start and pace of the reading, and its reason."""
 
         begin: str = Field(alias="from", title="PLACE", description=BEGIN)
         reason: str = Field(description="Why; kept with the steps.")
@@ -107,7 +107,7 @@ class Into(_Backfill):
 
 
 class Status(_Backfill):
-    """Tell how far a backfill is. Starts no Spark."""
+    """Show the progress of a backfill. Starts no Spark."""
 
     name = "backfill.status"
 
@@ -124,7 +124,7 @@ class Swap(_Backfill):
     name = "backfill.swap"
 
     def plan(self, ctx: Context, params: Operation.Params) -> Report:
-        """Tell in what rows both differ."""
+        """Count the rows that differ."""
         from ebbtide.operations.backfill.swap import swap_in
 
         return swap_in(ctx.spark, ctx.spec, ctx.root, applies=False, clock=ctx.clock)

@@ -93,7 +93,7 @@ def reread(
 
     Raises:
         ConfigError: there is no reason, or no record that was read from that place on.
-        BackfillError: the pipeline is not paused, or does not tell records that it has read from others.
+        BackfillError: the pipeline is not paused, or does not recognize records that it has read before.
         LeaseHeldError: the pipeline is being run.
     """
     stop = stop or threading.Event()

@@ -61,7 +61,7 @@ def delete_entries(
     Args:
         spark: The session.
         stepper: Makes the pipeline's steps.
-        facts: The step's.
+        facts: Facts of the step.
         is_doomed: Picks the entries.
 
     Returns:

@@ -35,7 +35,7 @@ MEASURED: dict[str, int | None] = {
     "quarantine_max_age": 0,  # records of the quarantine that went because they were older than that
     "quarantine_max_bytes": 0,  # those that went because newer ones filled that
 }
-"""What a maintenance job measures, where it measures nothing."""
+"""The counts of a maintenance job, with their values where there is nothing to measure."""
 
 
 def maintained(
@@ -94,7 +94,7 @@ def maintained(
 
 
 def _report(pipeline: str, job: str, step: int | None = None, **measured: int | None) -> Report:
-    """Write down what a maintenance job measured.
+    """Make the report of a maintenance job.
 
     Args:
         pipeline: Name of the pipeline.

@@ -44,7 +44,7 @@ from ebbtide.spec.pipeline import Pipeline
 
 
 def plan(spark: SparkSession, spec: Pipeline, root: str) -> Report:
-    """Return what a migration to a spec would do. Changes nothing.
+    """Return the plan of a migration to a spec. Changes nothing.
 
     Raises:
         MigrationError: a migration cannot make the change.
@@ -123,7 +123,7 @@ class _Migration:
     reselects: bool
 
     def report(self, step: int | None = None) -> Report:
-        """Write it down, as a plan or as what a step did."""
+        """Make the report, of a plan or of the step that did it."""
         return migration_report(self.before.spec.name, self.changes, step, **self.counts)
 
     def refuse_unalterable(self, tables: Plan) -> None:
@@ -191,7 +191,7 @@ def _stored_columns(tables: Plan) -> pa.Schema:
 
 
 def _n_rewritten(tables: Plan) -> int:
-    """Count the rows of sink and changelog, as far as their logs tell."""
+    """Count the rows of sink and changelog, as far as their logs record them."""
     n_rows = 0
     for location in (tables.sink.path, tables.changelog.path):
         snapshot = Snapshot.read(location, any_features=True)

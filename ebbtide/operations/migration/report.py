@@ -8,12 +8,12 @@ from ebbtide.amounts import amount
 from ebbtide.operations.operation import Report
 
 COUNTS = ("stamped", "unstamped", "revived", "dropped", "rewritten")
-"""What a report counts: entries that get a stamp, lose theirs, live again though expired, or are of states that are not in the spec; and
-rows of sink and changelog that are written again, under other columns."""
+"""The counts of a report: entries that get a stamp, that lose theirs, that had expired and live again, and that are of removed states;
+and rows of sink and changelog that are rewritten under other columns."""
 
 
 def migration_report(pipeline: str, changes: Sequence[str] = (), step: int | None = None, **counted: int) -> Report:
-    """Write down what a migration would do, or did.
+    """Make the report of a migration, planned or done.
 
     Args:
         pipeline: Name of the pipeline.

@@ -19,7 +19,7 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
 
 _CHANGE_BACK = "Change the spec back and migrate again: stamps and values that are gone do not come back by that."
-"""What to do where a migration cannot be undone."""
+"""The next step where a migration cannot be undone."""
 
 
 def undo(spark: SparkSession, spec: Pipeline, root: str) -> Report:
@@ -62,7 +62,7 @@ def _versions_before(tables: Plan, migration: StepFacts) -> dict[str, int]:
     """Return the versions of some tables from before a migration, of those that have taken it.
 
     Raises:
-        MigrationError: others have changed a table since, or files of that version are gone.
+        MigrationError: another client has changed a table since, or files of that version are gone.
     """
     versions = {}
     for name in BESIDE_STATE:
@@ -119,7 +119,7 @@ def _step_before_migration(tables: Plan, last: StepFacts | None) -> StepFacts | 
 def _has_undone(last: StepFacts, before: StepFacts) -> bool:
     """Return whether a step has put columns or a transform back.
 
-    It tells no change that sink and changelog could be given again: to undo it would bring back the state alone.
+    Such a step holds no change that sink and changelog could be given again: undoing it would restore the state alone.
     """
     stored, stored_before = last.state.spec, before.state.spec
     moves = any(stored.get(part) != stored_before.get(part) for part in ("columns", "transform"))

@@ -55,7 +55,7 @@ REFRESH = "run 'ebbtide refresh' to rebuild all tables from the source"
 
 
 def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
-    """Return what is wrong, and what a repair would do. Changes nothing.
+    """Return the findings, and the ways that a repair would take. Changes nothing.
 
     Args:
         spark: A session with Delta.
@@ -82,7 +82,7 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
 
 
 def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
-    """Do it; arguments and errors as `plan`.
+    """Repair the tables, in one step; arguments and errors as `plan`.
 
     Raises:
         LeaseHeldError: the pipeline is being run.
@@ -131,9 +131,9 @@ def acknowledge(
     """Leave the sink as it is, and let checks look at later commits alone; arguments and errors as `repair`.
 
     Args:
-        spark: See `plan`.
-        spec: The same.
-        root: The same.
+        spark: A session with Delta.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
         reason: Kept with the step.
     """
     if not reason.strip():
@@ -165,7 +165,7 @@ def acknowledge(
 
 
 def _refuse_nothing(_: Plan, __: OwnTables, ___: Head) -> None:
-    """Let tables through that cannot be read: what a repair refuses is looked for without them."""
+    """Refuse nothing: a repair also takes tables that cannot be read, and has checks of its own."""
 
 
 def _last(stepper: Stepper) -> StepFacts:
@@ -211,7 +211,7 @@ class _Sink:
 
     @property
     def is_usable(self) -> bool:
-        """Whether a step can be published to it."""
+        """Return whether a step can be published to it."""
         return not self.became and not self.damaged
 
 
@@ -247,7 +247,7 @@ def _sink(spark: SparkSession, stepper: Stepper, sink: _Sink) -> tuple[RestoreAn
 
 
 def _way_out(*, can_be_accepted: bool) -> str:
-    """Say what to do where a sink has no way back, and its state does not hold all rows."""
+    """Return the next steps for a sink that has no way back and whose state does not hold all rows."""
     instead = "Restore it from a copy"
     if can_be_accepted:
         instead = f"Put its rows right, or {ACKNOWLEDGE}"
