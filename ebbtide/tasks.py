@@ -18,6 +18,25 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+class LazySession:
+    """Stands for a Spark session that starts when a member of it is first used.
+
+    What takes a session begins with what it refuses, or plans, from the logs of tables alone; no JVM starts for that.
+
+    Args:
+        start: Starts the session, or returns the one that runs.
+    """
+
+    def __init__(self, start: Callable[[], SparkSession]) -> None:
+        self._start = start
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a member of the session."""
+        if name.startswith("__"):  # a probe for a protocol, as of copy or pickle, is no use of Spark
+            raise AttributeError(name)
+        return getattr(self._start(), name)
+
+
 @dataclass(frozen=True)
 class LocalSession:
     """Replaces a Spark session in runs without a JVM: tasks run in this process; other uses are refused by name.

@@ -1,7 +1,7 @@
 """The command line: `ebbtide --help` lists its commands.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or a spec that is not usable, 3 a source without a file that matches, 4 a pipeline that is
-paused, 5 refused: starting again does not mend it.
+paused, 5 refused: retrying does not help until someone acts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HOMES = {
     "state": "inspection",
     "status": "inspection",
 }
-"""The module of each command that is written by hand; the others are operations."""
+"""The module of each command that is written by hand; all other commands are operations."""
 
 
 class _Commands(click.Group):
@@ -50,5 +50,5 @@ def main() -> None:
     SPEC is a defs.yaml, the folder that holds one, or a folder of such folders.
 
     Exit codes: 0 done, also if nothing is new; 1 failed; 2 wrong usage or spec; 3 no file in a source's folder matches;
-    4 a pipeline is paused; 5 refused, which starting again does not mend.
+    4 a pipeline is paused; 5 refused: retrying does not help until you act.
     """

@@ -9,10 +9,11 @@ import click
 
 from ebbtide.cli.errors import ROOT
 from ebbtide.errors import ConfigError
-from ebbtide.storage.paths import refuse_unusable
 
 
 def _usable_root(context: click.Context, option: click.Parameter, root: str) -> str:
+    from ebbtide.storage.paths import refuse_unusable
+
     try:
         refuse_unusable("--root", root)
     except ConfigError as error:

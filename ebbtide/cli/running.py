@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -15,22 +15,22 @@ from ebbtide.cli.live import RunView
 from ebbtide.cli.options import engine_option, of_pipelines, rate_option
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
-from ebbtide.cli.stopping import begin_anew, stop_on_signal
+from ebbtide.cli.stopping import restart, stop_on_signal
 from ebbtide.errors import ConfigError, PausedError
 from ebbtide.runtime.clock import system_clock
-from ebbtide.runtime.engines import auto_session
-from ebbtide.runtime.progress import RunSummary
-from ebbtide.runtime.remarks import remarks
-from ebbtide.spec.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from ebbtide.runtime.progress import RunSummary
+    from ebbtide.spec.pipeline import Pipeline
 
 UNMATCHED = (
-    "{}: {} matched no row. Where a Postgres table has no REPLICA IDENTITY FULL, its deletes tell the key "
-    "alone, and the rows stay in the sink: ALTER TABLE ... REPLICA IDENTITY FULL, then a new snapshot."
+    "{}: {} matched no row. Where a Postgres table has no REPLICA IDENTITY FULL, its deletes carry the "
+    "key alone, and the rows stay in the sink: ALTER TABLE ... REPLICA IDENTITY FULL, then a new snapshot."
 )
 COUNTS = ("steps", "records", "inserted", "updated", "deleted", "quarantined", "unmatched", "expired")
-"""What a run's summary counts, where it is not 0."""
+"""The counts of a run's summary, shown where they are not 0."""
 Engine = Literal["auto", "spark", "local"]
-Operate = Callable[..., RunSummary]
+Operate = Callable[..., "RunSummary"]
 """Runs one pipeline in a session: (session, spec, root, on_progress, on_phase, stop)."""
 
 
@@ -94,15 +94,18 @@ def refresh(
     engine: Engine | None,
 ) -> None:
     """Drop state, sink rows, quarantine and checkpoint, and rebuild them from the source."""
-    from ebbtide.runtime.driver import refresh as refresh_pipeline
-
     located = [(location, spec.on_engine(engine)) for location, spec in load_specs(specs)]
     if not yes:
         names = ", ".join(spec.name for _, spec in located)
         question = f"Rebuild {names} under '{root}' from the source?"
         click.confirm(question, abort=True, err=True)
     reporter = Reporter(root, as_json)
-    operate = partial(refresh_pipeline, accept_loss=accept_loss)
+
+    def operate(*arguments: Any, **options: Any) -> RunSummary:
+        from ebbtide.runtime.driver import refresh as refresh_pipeline
+
+        return refresh_pipeline(*arguments, **options, accept_loss=accept_loss)
+
     _run_each(located, reporter, operate)
 
 
@@ -122,15 +125,15 @@ def refuse_following_views(located: list[Located]) -> None:
 
 
 def refuse_waiting(located: list[Located]) -> None:
-    """Refuse pipelines that would wait for one that goes on for ever.
+    """Refuse pipelines that would wait for a continuous one.
 
     Raises:
-        ConfigError: there is one beside others.
+        ConfigError: a continuous pipeline is among several.
     """
     names = [spec.name for _, spec in located if spec.run == "continuous"]
     if names and len(located) > 1:
         raise ConfigError.of(
-            "A run that goes on for ever takes one pipeline, as the others would wait for its end.",
+            "A continuous run takes one pipeline: all after it would never begin.",
             got=", ".join(spec.name for _, spec in located),
             next_step=f"Run {names[0]} in a process of its own.",
         )
@@ -161,13 +164,13 @@ def _run_each(
                 except PausedError as error:
                     reporter.say(error, location, spark)
                     is_paused = True
-                    continue  # the others are not
+                    continue  # the rest may run
                 reporter.result(summary, _summary_text, location)
                 summaries.append(summary)
                 if summary.is_aged:
                     spark.live.say(f"{spec.name}: as old as max_run_age lets it get; a new process goes on.")
                     spark.end()
-                    begin_anew(stop)
+                    restart(stop)
             was_to_end = spec.run == "bounded"
             if stop.is_set() and was_to_end:
                 raise click.exceptions.Exit(FAILED)
@@ -185,6 +188,8 @@ def _run_in_session(
     spec: Pipeline,
 ) -> RunSummary:
     """Run one pipeline, its progress on the live line."""
+    from ebbtide.runtime.engines import auto_session
+
     view = RunView(spark.live, as_json=reporter.as_json)
     summary = operate(
         auto_session(lambda: spark.session),
@@ -202,6 +207,8 @@ def _run_in_session(
 
 
 def _summary_text(summary: RunSummary) -> str:
+    from ebbtide.runtime.remarks import remarks
+
     totals = summary.totals
     counts = [_count_text(name, totals[name]) for name in COUNTS if totals[name]]
     lines = [f"{summary.pipeline}: {', '.join(counts) or 'nothing new'}. Sink: {summary.root}/sink", *remarks(summary)]
@@ -209,7 +216,7 @@ def _summary_text(summary: RunSummary) -> str:
 
 
 def _count_text(name: str, n: int) -> str:
-    """Say a count of a summary."""
+    """Return a count of a summary in words."""
     if name in ("steps", "records"):
         return amount(n, name.removesuffix("s"))
     return f"{n:,} {name}"

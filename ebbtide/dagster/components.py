@@ -65,7 +65,7 @@ VIEW_EXAMPLE: dict[str, Any] = {
 
 
 class ScaffoldParams(BaseModel):
-    """What `dg scaffold defs` takes besides the name.
+    """Parameters of `dg scaffold defs` beside the name.
 
     Args:
         source: Folder or URI of the changelog. Default: `data/NAME`.
@@ -95,13 +95,13 @@ class _Scaffolder(dg.Scaffolder[ScaffoldParams]):
 
 
 class UpsertScaffolder(_Scaffolder):
-    """Of an upsert pipeline."""
+    """Scaffolds an upsert pipeline."""
 
     example = UPSERT_EXAMPLE
 
 
 class SeveralScaffolder(_Scaffolder):
-    """Of several upsert pipelines."""
+    """Scaffolds several upsert pipelines."""
 
     has_source = False
 
@@ -109,13 +109,13 @@ class SeveralScaffolder(_Scaffolder):
 
 
 class StatefulScaffolder(_Scaffolder):
-    """Of a stateful pipeline."""
+    """Scaffolds a stateful pipeline."""
 
     example = STATEFUL_EXAMPLE
 
 
 class ViewScaffolder(_Scaffolder):
-    """Of a materialized view."""
+    """Scaffolds a materialized view."""
 
     example = VIEW_EXAMPLE
     has_source = False
@@ -154,7 +154,7 @@ class _Pipelines(dg.Component):
         return dg.Definitions.merge(definitions, dg.Definitions(resources=DEFAULT_RESOURCES))
 
     def definitions(self) -> dg.Definitions:
-        """Make what Dagster knows of them."""
+        """Make their definitions."""
         return dg.Definitions.merge(*map(pipeline_definitions, self.specs))
 
 
@@ -234,4 +234,4 @@ class Resources(dg.Component, dg.Model, dg.Resolvable):
 
 
 DEFAULT_RESOURCES = {"spark": SparkResource(), "storage": StorageResource(), "clock": ClockResource()}
-"""Of a project without `Resources`. The same objects for all pipelines, or Dagster would take them for different ones."""
+"""Resources of a project without `Resources`: the same objects for all pipelines, as Dagster compares them by identity."""

@@ -1,4 +1,4 @@
-"""Keeps a run that goes on for ever going: the next one is launched when one has ended, of age or in a crash."""
+"""Keeps a continuous pipeline running: the next run is launched when one has ended, of age or by a crash."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVERY_S = 10
 """Least time between two looks, seconds."""
 FIRST_WAIT_S = 10.0
 LONGEST_WAIT_S = 1_800.0
-"""How long a run that has failed is left so, at first, and after many that failed in a row."""
+"""Wait before the next run after a failure: the first one, and the longest after many in a row."""
 MOST_FAILED = 10
 """Runs that are looked at."""
 
@@ -44,12 +44,12 @@ class Ended:
 
     @property
     def has_failed(self) -> bool:
-        """Whether it failed, and may be tried again."""
+        """Return whether it failed and may be tried again."""
         return self.status is not dg.DagsterRunStatus.SUCCESS
 
 
 def reason_to_wait(ended: Sequence[Ended], now_s: float) -> str | None:
-    """Say why no run is launched now; None if one is.
+    """Return the reason to launch no run now; None if one is launched.
 
     Args:
         ended: The last runs, the newest first.
@@ -65,7 +65,7 @@ def reason_to_wait(ended: Sequence[Ended], now_s: float) -> str | None:
     if newest.is_wanted:
         return "the last run was terminated; launch the next one by hand"
     if newest.is_lasting:
-        return "the last run failed by what does not pass by itself; mend it, and launch the next one by hand"
+        return "the last run failed with an error that does not pass by itself; correct the cause, and launch the next run by hand"
     n_failed = 0
     for run in ended:
         if not run.has_failed:

@@ -1,4 +1,4 @@
-"""What Dagster shows of a pipeline's tables."""
+"""Metadata of a pipeline's tables in Dagster."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ebbtide.model.durations import format_duration
 from ebbtide.spec.ddl import type_ddl
 
 KINDS = {"spark", "deltalake"}
-"""Which logos the UI draws; of a sink of another package that is no Delta table, the first."""
+"""Kinds of which the UI draws the logo."""
 
 VALID_IN_KEYS = re.compile(r"[A-Za-z0-9_.-]+")
-"""What Dagster takes in the key of an asset that another one reads."""
+"""Form of the key of an upstream asset that Dagster accepts."""
 
 
 def source_key(spec: Pipeline) -> dg.AssetKey:
@@ -64,7 +64,7 @@ def checks_name(spec: Pipeline) -> str:
 
 
 def freshness_policy(spec: Pipeline) -> dg.FreshnessPolicy | None:
-    """Say how old the last materialization may be; nothing where there is none, as a run that goes on has no end."""
+    """Return the freshness policy; None for a continuous run, whose materialization has no end."""
     if spec.run == "continuous" and spec.max_run_age is None:
         return None
     return dg.FreshnessPolicy.time_window(
@@ -142,7 +142,7 @@ def column_schema(spec: Pipeline) -> dg.TableSchema:
 
 
 def _lineage(spec: Pipeline, upstream: dg.AssetKey) -> dict[str, dg.TableColumnLineage]:
-    """Say of each column that comes from upstream which columns it comes from."""
+    """Map each column to the upstream columns that it comes from."""
     origins = {}
     for name, sources in spec.column_sources.items():
         origins[name] = [dg.TableColumnDep(upstream, source) for source in sources]

@@ -24,7 +24,7 @@ from ebbtide.operations.registry import operations
 OBSERVE_EVERY_S = 10.0
 """Least time between two observations of an operation under way; for each the source may be asked what waits."""
 BY = "Dagster"
-"""Who asks, where nobody says."""
+"""The default of who asks."""
 NAMED = re.compile(r"'(?:ebbtide )?([^']*)'")
 """A command, or the options that are added to one, in what a report names as the next step."""
 
@@ -76,8 +76,8 @@ def _config_schema(operation: Operation) -> Any:
     """Make the configuration of an operation's job: its `Params`, and which of its actions is meant if it has several."""
     fields: dict[str, Any] = {}
     if len(operation.actions) > 1:
-        told = {"plan": "tell what it would do", "apply": "do it", **operation.further}
-        described = "; ".join(f"{name}: {told[name]}" for name in operation.actions)
+        meanings = {"plan": "show what it would do", "apply": "do it", **operation.further}
+        described = "; ".join(f"{name}: {meanings[name]}" for name in operation.actions)
         first = operation.actions[0]
         action = Field(default=first, description=f"{described}. Default: {first}.")
         fields["action"] = (Literal[operation.actions], action)
@@ -176,10 +176,10 @@ def _shown(value: Any) -> Any:
 
 
 def _next_job(next_step: str, operation: Operation) -> str:
-    """Say which job does what a report names as the next step; empty if none does.
+    """Return a sentence on the job that does the next step of a report; empty if none does.
 
     Args:
-        next_step: See `Report`.
+        next_step: The report's.
         operation: What made the report.
     """
     named = NAMED.search(next_step)

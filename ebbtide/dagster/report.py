@@ -1,4 +1,4 @@
-"""What a run did, as a page of Markdown."""
+"""The result of a run as a page of Markdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline's source holds that no run has read, looked at every half minute: reported, plotted, and read by a run that ends."""
+"""Sensors of a pipeline's backlog: each half minute it is reported and plotted, and a bounded run is launched to read it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ebbtide.errors import PausedError, Transient
 if TYPE_CHECKING:
     from ebbtide.inspect.backlog import Lag
 
-# Dagster copies the sensors of components with all their parameters, and warns of one that nobody has given.
+# Dagster copies the sensors of components with all their parameters, and warns of each that was not given.
 warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefinition", BetaWarning)
 
 EVERY_S = 30
 """Least time between two looks, seconds."""
 TOPICS_EVERY_S = 300
-"""The same, for topics that nobody reads."""
+"""The same, for topics that no pipeline reads."""
 MOST_PARTITIONS = 32
 """Partitions up to which each is plotted; of more their sum is."""
 UNDER_WAY = [
@@ -110,7 +110,7 @@ def why_not(spec: Pipeline, root: str) -> str:
 
 
 def topics_sensor(several: UpsertPipelines) -> dg.SensorDefinition:
-    """Make the sensor that tells topics which none of several pipelines reads; switched off at first.
+    """Make the sensor that reports topics which no pipeline of a file reads; switched off at first.
 
     Args:
         several: The pipelines, with a pattern of topics.
@@ -119,7 +119,7 @@ def topics_sensor(several: UpsertPipelines) -> dg.SensorDefinition:
     @dg.sensor(
         name=f"{several.name}_topics",
         minimum_interval_seconds=TOPICS_EVERY_S,
-        description=f"Looks for topics like '{several.topics}' that no pipeline of '{several.name}' reads, and tells them.",
+        description=f"Looks for topics like '{several.topics}' that no pipeline of '{several.name}' reads, and reports them.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         from ebbtide.inspect.backlog import unread_topics

@@ -23,7 +23,7 @@ OBSERVE_FOLLOWING_EVERY_S = 60.0
 
 
 class StreamConfig(dg.Config):
-    """How a stream is launched."""
+    """Launch settings of a stream."""
 
     refresh: bool = Field(
         default=False, description="Drop state, sink rows, quarantine and checkpoint, and rebuild from the source."
@@ -43,7 +43,7 @@ def pool(spec: Pipeline) -> str:
 
 
 def maintenance_pool(spec: Pipeline) -> str:
-    """Name the pool of maintenance: its own where a run goes on for ever, which makes way by itself."""
+    """Name the pool of maintenance: its own for a continuous run, which yields between steps."""
     return pool(spec) if spec.run == "bounded" else f"maintenance_{spec.name}"
 
 
@@ -64,8 +64,8 @@ def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:
             accept_source_path=config.accept_source_path,
             accept_loss=config.accept_loss,
         )
-        anew = partial(ebbtide.refresh, accept_loss=config.accept_loss)
-        operate = anew if config.refresh else again
+        refresh = partial(ebbtide.refresh, accept_loss=config.accept_loss)
+        operate = refresh if config.refresh else again
 
         def work(report: Any, stop: Any) -> RunSummary:
             return operate(
@@ -123,7 +123,7 @@ class Observer:
         seconds = sum(step.seconds for step in self._waiting)
         last = self._waiting[-1]
         tables = {}
-        if self._goes_on:  # of one that ends its materialization tells
+        if self._goes_on:  # a bounded run reports by its materialization
             self._context.log.info(last.line())
             status = ebbtide.status(self._spec, self._root)
             tables = {"state_rows": status.state_rows or 0}

@@ -1,4 +1,4 @@
-"""How far a pipeline is behind its source, asked of the source and the tables' logs alone: no JVM."""
+"""Backlog of a pipeline: records in its source that no step has read, by the source and the tables' logs. Needs no JVM."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from ebbtide.tables.state.layout import files_noted
 
 @dataclass(frozen=True)
 class Lag:
-    """What waits in a pipeline's source.
+    """The backlog of a pipeline.
 
     Args:
         pipeline: Its name.
-        backlog: What waits.
-        behind_ms_of: Partition to how long its oldest record has waited, or was held, ms: 0 if none is; without those of which it is not known.
-        fingerprint: Another one where other records wait; the same while nothing comes and nothing is read.
+        backlog: Files, bytes and records that wait.
+        behind_ms_of: Partition to the age of its oldest waiting or held record, ms; 0 if none waits. Partitions of unknown age are left out.
+        fingerprint: Changes whenever records arrive or are read.
     """
 
     pipeline: str
@@ -38,12 +38,12 @@ class Lag:
 
     @property
     def behind_ms(self) -> int | None:
-        """How long the oldest record has waited, or was held, ms; None if there is none, or if that is not known."""
+        """Age of the oldest waiting record, ms; None if none waits or its age is unknown."""
         waits = [ms for partition, ms in self.behind_ms_of.items() if self.backlog.is_behind(partition)]
         return max(waits, default=None)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values; None of what the source has not."""
+        """Return the backlog as plain values; None for what the source does not have."""
         return {
             "pipeline": self.pipeline,
             "files": self.backlog.files,
@@ -110,12 +110,12 @@ def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
 
 @dataclass(frozen=True)
 class UnreadTopics:
-    """Topics that several pipelines are to read, and none of them does.
+    """Topics that match the pattern of several pipelines, and that none of them reads.
 
     Args:
         several: Their name.
-        pattern: What is to be read.
-        topics: Those that are not.
+        pattern: Pattern of the topics to read.
+        topics: The topics that no pipeline reads.
     """
 
     several: str
@@ -123,7 +123,7 @@ class UnreadTopics:
     topics: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the topics as plain values."""
         return {"pipelines": self.several, "topics": self.pattern, "unread_topics": list(self.topics)}
 
     def text(self) -> str:
@@ -139,7 +139,7 @@ class UnreadTopics:
 
 
 def unread_topics(several: UpsertPipelines) -> UnreadTopics | None:
-    """Look which topics none of several pipelines reads; None if they name no pattern.
+    """Return the topics that none of several pipelines reads; None if they name no pattern.
 
     Args:
         several: The pipelines.

@@ -1,4 +1,4 @@
-"""What a pipeline's quarantine holds, read without a JVM."""
+"""Content of a pipeline's quarantine, read without a JVM."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ReasonCount:
 
 @dataclass(frozen=True)
 class QuarantineSummary:
-    """What a quarantine holds.
+    """Content of a quarantine.
 
     Args:
         pipeline: The pipeline's name.

@@ -178,7 +178,7 @@ def _commit(tables: Plan, step: int | None) -> tuple[int, StepFacts]:
 
 
 def _map_key(spec: Pipeline) -> Column:
-    """Of each row of a map its key, as text; bytes in hexadecimal."""
+    """Return the key of each map row as text; bytes in hexadecimal."""
     key_text = F.lit(None).cast("string")
     if not isinstance(spec, StatefulPipeline):
         return key_text
@@ -195,7 +195,7 @@ def _map_key(spec: Pipeline) -> Column:
 
 
 def _json(names: list[str]) -> Column:
-    """Of each row the value of its own state, as JSON."""
+    """Return the value of each row's own state, as JSON."""
     value_text = F.lit(None).cast("string")
     for name in names:
         value = column(f"_value_{name}")

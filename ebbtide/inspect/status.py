@@ -1,4 +1,4 @@
-"""Where a pipeline stands, read from its tables' logs alone: no JVM."""
+"""Status of a pipeline, read from its tables' logs alone. Needs no JVM."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Status:
         return "no step yet. Run 'ebbtide run'." if is_free else "no step yet."
 
     def _warnings(self) -> Iterator[str]:
-        """Say who keeps the next run from beginning, and what is wrong with the tables."""
+        """Yield what keeps the next run from beginning: a misfit of the tables, a pause, a lease; and foreign writes."""
         if self.misfit:
             yield f"  {self.misfit}"
         if self.paused_by is not None:

@@ -48,7 +48,7 @@ SNAPSHOT = "r"
 
 
 def _report(pipeline: str, n_rows: int, steps: Sequence[int] = ()) -> Report:
-    """Write down what an adoption would do, or did.
+    """Make the report of an adoption, planned or done.
 
     Args:
         pipeline: Name of the pipeline.
@@ -67,7 +67,7 @@ def _report(pipeline: str, n_rows: int, steps: Sequence[int] = ()) -> Report:
 
 
 def plan(spark: SparkSession, spec: Pipeline, root: str) -> Report:
-    """Return what an adoption would do. Changes nothing.
+    """Return the plan of an adoption. Changes nothing.
 
     Args:
         spark: A session with Delta.
@@ -87,9 +87,9 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Repo
     """Adopt the rows; arguments and errors as `plan`.
 
     Args:
-        spark: See `plan`.
-        spec: The same.
-        root: The same.
+        spark: A session with Delta.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables; the table is at `ROOT/NAME/sink`.
         clock_ms: The time, epoch ms.
 
     Raises:
@@ -232,7 +232,7 @@ def _adoptable(spark: SparkSession, tables: Plan) -> DataFrame:
         )
     if spec.has_transform:
         raise AdoptionError.of(
-            f"The sink of '{spec.name}' is what a transform selects: its rows do not tell the source's.",
+            f"The sink of '{spec.name}' is what a transform selects: the source's rows do not follow from it.",
             allowed="an upsert pipeline without a transform",
             next_step="Let the pipeline make a sink of its own from the source.",
         )

@@ -1,4 +1,4 @@
-"""Pause and resume: a pipeline reads nothing new until it is resumed; what is stored may be looked after meanwhile."""
+"""Pause and resume: a paused pipeline reads nothing new; maintenance of its tables still runs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ebbtide.spec.pipeline import Pipeline
 
 
 def pause(spec: Pipeline, root: str, by: str, reason: str, clock_ms: int) -> Report:
-    """Pause a pipeline: runs end after their step, those that go on wait, until it is resumed. Starts no Spark.
+    """Pause a pipeline: runs end after their step, and continuous ones wait until it is resumed. Starts no Spark.
 
     Args:
         spec: The pipeline.
         root: Folder of all pipelines' tables.
         by: Who asks.
-        reason: Why; runs, schedules and `ebbtide status` tell it.
+        reason: Why; shown by runs, schedules and `ebbtide status`.
         clock_ms: The time, epoch ms.
 
     Raises:
@@ -43,7 +43,7 @@ def pause(spec: Pipeline, root: str, by: str, reason: str, clock_ms: int) -> Rep
 
 
 def resume(spec: Pipeline, root: str, clock_ms: int) -> Report:
-    """Let a pipeline read again. Starts no Spark.
+    """Resume a pipeline. Starts no Spark.
 
     Args:
         spec: The pipeline.

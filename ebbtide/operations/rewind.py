@@ -21,8 +21,8 @@ from ebbtide.errors import HistoryGoneError, SpecChangedError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Restore
-from ebbtide.operations.job import stepping
 from ebbtide.operations.operation import Report
+from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.abilities import refuse_action
 from ebbtide.runtime.beginning import begun_elsewhere
 from ebbtide.runtime.belonging import refuse_other_tables
@@ -32,7 +32,7 @@ from ebbtide.spec.pipeline import Pipeline
 
 
 def plan(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Report:
-    """Return what a rewind would do. Changes nothing.
+    """Return the plan of a rewind. Changes nothing.
 
     Args:
         spark: A session with Delta.
@@ -103,7 +103,7 @@ def _finish_open(spark: SparkSession, stepper: Stepper, to_step: int) -> None:
         return
     before = last.step - 1
     raise HistoryGoneError.of(
-        f"'{stepper.spec.name}' cannot go back to step {to_step}: not all tables have its rows, and others are of a later step.",
+        f"'{stepper.spec.name}' cannot go back to step {to_step}: some tables lack its rows, and some are of a later step.",
         got=f"no step {to_step} in {', '.join(lacking)}",
         allowed="an earlier step" if before else "no step: this is the first one",
         next_step=f"Run 'ebbtide rewind --to-step {before} --apply', which reads the records of step {to_step} again; or 'ebbtide refresh' to rebuild all tables from the source."
@@ -134,7 +134,7 @@ class _Target:
 
     @classmethod
     def find(cls, tables: Plan, stepper: Stepper, to_step: int) -> _Target:
-        """Find it, and refuse one that cannot be gone back to."""
+        """Find the step; refuse one that a rewind cannot restore."""
         undone: list[StepFacts] = []
         for version, facts in tables.state.steps():
             if facts.step == to_step:
@@ -161,7 +161,7 @@ class _Target:
         )
 
     def report(self, now: int, step: int | None = None) -> Report:
-        """Write down what going there means.
+        """Make the report of a rewind to the step.
 
         Args:
             now: The last step before.
@@ -214,7 +214,7 @@ def _versions_at(tables: Plan, facts: StepFacts, undone: Sequence[StepFacts]) ->
 
     Args:
         tables: The pipeline's.
-        facts: The step's.
+        facts: Facts of the step.
         undone: Facts of the steps since, the newest first.
     """
     versions = {}
@@ -241,7 +241,7 @@ def _sink_steps(facts: StepFacts, undone: Sequence[StepFacts]) -> tuple[int, int
     A repair that follows directly leaves the state as it is: the sink shows it after the repair, whatever had become of it.
 
     Args:
-        facts: The step's.
+        facts: Facts of the step.
         undone: Facts of the steps since, the newest first.
     """
     since = list(reversed(undone))
@@ -268,7 +268,7 @@ def _newer_sink(tables: Plan, step: int) -> HistoryGoneError:
     later = [facts["step"] for _, facts in log.own_commits(tables.sink.path) if facts["step"] > step]
     first = min(later, default=step + 1)  # the repair that followed
     return HistoryGoneError.of(
-        f"'{tables.spec.name}' cannot go back to step {step}: its sink was made anew or put back since.",
+        f"'{tables.spec.name}' cannot go back to step {step}: its sink was recreated or restored since.",
         got=f"step {step}",
         allowed=f"step {first - 1}, whose rows the sink was given again, or a later one",
         next_step="Name one of these, or run 'ebbtide refresh' to rebuild all tables from the source.",

@@ -146,8 +146,8 @@ def kept_differences(
 ) -> DataFrame:
     """Compare the sink with the rows that the state keeps; arguments and result as `differences`."""
     key = list(plan.sink.key)
-    row_text = as_text(plan.sink.columns.names)
     shown = decided_rows(spark, plan, facts, state_version)
+    row_text = as_text(plan.sink.columns.names)
     decided = shown.select(*columns(key), row_text.alias(DECIDED), "_step")
     sink = plan.sink.read(spark, sink_version).select(*columns(key), row_text.alias(SHOWN))
     differing = unlike(decided, sink, key)

@@ -206,7 +206,7 @@ class _Run:
         plan = self.plan
         shown = _Phases(self.spec.name, self.on_phase)
         shown.begin("opening the tables")
-        engine = Engine.for_spec(self.spark, self.spec)
+        engine = Engine.for_spec(self.spark, self.spec, self.root)
         self.spark = engine.spark
         refuse_unfit(self.spark, plan, fresh=self.is_fresh)
         with Lease(

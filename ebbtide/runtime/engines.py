@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from ebbtide.amounts import amount
 from ebbtide.sources.source import Discovery, n_places
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.tasks import LocalSession
+from ebbtide.storage.paths import needs_jvm
+from ebbtide.tasks import LazySession, LocalSession
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +25,7 @@ class OutgrownError(Exception):
     """More waits than a local run reads: it goes on, on Spark."""
 
 
+@dataclass(frozen=True)
 class AutoSession(LocalSession):
     """Stands for a Spark session until Spark is needed, which is opened then.
 
@@ -31,8 +33,7 @@ class AutoSession(LocalSession):
         open_spark: Returns the Spark session, the same each time.
     """
 
-    def __init__(self, open_spark: Callable[[], SparkSession]) -> None:
-        self.open_spark = open_spark
+    open_spark: Callable[[], SparkSession] = field(kw_only=True)
 
     def __getattr__(self, name: str) -> Any:
         """Return what only Spark has: a sink of another package may use it."""
@@ -51,7 +52,7 @@ def auto_session(open_spark: Callable[[], SparkSession] | None = None) -> SparkS
         from ebbtide.runtime.session import build_session
 
         open_spark = build_session
-    return cast("SparkSession", AutoSession(open_spark))
+    return cast("SparkSession", AutoSession(open_spark=open_spark))
 
 
 @dataclass(frozen=True)
@@ -67,22 +68,26 @@ class Engine:
     reason: str
 
     @classmethod
-    def for_spec(cls, session: SparkSession | LocalSession, spec: Pipeline) -> Self:
-        """Choose for a pipeline whose backlog is not known yet.
+    def for_spec(cls, session: SparkSession | LocalSession, spec: Pipeline, root: str) -> Self:
+        """Choose for a pipeline whose backlog is not known yet. Spark starts when it is used first.
 
         Args:
             session: What the caller of the run gave: only an automatic session leaves a choice.
             spec: The pipeline.
+            root: Folder of all pipelines' tables.
         """
         if not isinstance(session, AutoSession):
             return cls(session, "as the caller asked")
         if spec.engine == "local":
             return cls(LocalSession(), "engine: local")
+        if needs_jvm(root):
+            return cls(session.open_spark(), f"its root is '{root}'")
+        lazy_spark = cast("SparkSession", LazySession(session.open_spark))
         if spec.engine == "spark":
-            return cls(session.open_spark(), "engine: spark")
+            return cls(lazy_spark, "engine: spark")
         needs = spark_needed_for(spec)
         if needs:
-            return cls(session.open_spark(), f"it has {needs[0]}")
+            return cls(lazy_spark, f"it has {needs[0]}")
         return cls(session, "nothing to read")
 
     @property

@@ -8,7 +8,7 @@ from quarantine_support import by_seq, raws
 
 from ebbtide.dagster.operations import operation_job
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
-from ebbtide.operations.quarantine_operations import Replay
+from ebbtide.operations.quarantine.operations import Replay
 
 MENDED = by_seq("id BIGINT NOT NULL, n INT DEFAULT 7, seq INT")
 
@@ -47,9 +47,9 @@ def test_job_plans_by_default_and_replays_when_told_to(tmp_path):
     one = launch(disk, tmp_path, action="apply", reasons=["missing_column"], steps=[1], limit=1)
     assert (one["replayed"], one["inserted"], one["step"]) == (1, 1, 3)
     assert "next" not in one
-    mended = tmp_path / "mended.jsonl"
+    corrected = tmp_path / "corrected.jsonl"
     origin = {"source": "step-1", "partition": 0, "position": 1}
-    mended.write_text(json.dumps({"origin": origin, "raw": '{"kind": "+I", "row": {"id": 2, "n": 9, "seq": 2}}'}))
-    assert launch(disk, tmp_path, action="apply", records=str(mended))["replayed"] == 1
+    corrected.write_text(json.dumps({"origin": origin, "raw": '{"kind": "+I", "row": {"id": 2, "n": 9, "seq": 2}}'}))
+    assert launch(disk, tmp_path, action="apply", records=str(corrected))["replayed"] == 1
     assert disk.rows() == [{"id": 1, "n": 7, "seq": 1}, {"id": 2, "n": 9, "seq": 2}]
     assert raws(disk) == [b"{"]

@@ -16,9 +16,13 @@ from ebbtide.delta.commit import commit
 from ebbtide.errors import BackfillError, ConfigError, LeaseHeldError, PausedError
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.puts import LOCAL
-from ebbtide.operations import backfill, backfill_asked, backfill_status, backfill_swap, pausing
-from ebbtide.operations.backfill_asked import Asked
-from ebbtide.operations.backfill_swap import _report
+from ebbtide.operations import pausing
+from ebbtide.operations.backfill import asked as backfill_asked
+from ebbtide.operations.backfill import build as backfill
+from ebbtide.operations.backfill import status as backfill_status
+from ebbtide.operations.backfill import swap as backfill_swap
+from ebbtide.operations.backfill.asked import Asked
+from ebbtide.operations.backfill.swap import _report
 from ebbtide.runtime.plan import Plan
 from ebbtide.sources.span import Span
 from ebbtide.storage.paths import delete, exists

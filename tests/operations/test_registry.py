@@ -20,12 +20,12 @@ from ebbtide.dagster.operations import operation_job, report_metadata
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.errors import ConfigError
 from ebbtide.operations import registry
-from ebbtide.operations.backfill_operations import Start
+from ebbtide.operations.backfill.operations import Start
 from ebbtide.operations.operation import Context, Operation, Report
 from ebbtide.operations.operation_page import section_of
 from ebbtide.operations.operations import Clock, Repair
 from ebbtide.operations.registry import BUILT_IN, GROUP, TAKEN_NAMES, operations
-from ebbtide.operations.repair_report import Finding, RepairReport
+from ebbtide.operations.repair.report import Finding, RepairReport
 from ebbtide.runtime.progress import Phase, StepProgress
 
 SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "handover"
@@ -69,7 +69,7 @@ def test_operation_of_another_package_has_its_command_and_its_help(pipeline, tmp
     assert "handover" in call("--help").output
     shown = call("handover", "--help").output
     assert "Write down how many rows a sink has" in shown
-    assert "Only tells what it would do, unless --apply." in " ".join(shown.split())
+    assert "Only shows the plan, unless --apply." in " ".join(shown.split())
     for option in ("--to FILE", "--note TEXT", "--root TEXT", "--json", "--apply"):
         assert option in shown
     written = tmp_path / "sink.json"

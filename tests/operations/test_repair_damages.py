@@ -25,7 +25,7 @@ from ebbtide.errors import HistoryGoneError, RepairError, TableMismatchError
 from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Decision, RestoreAndApply, Rewrite
-from ebbtide.operations import repair
+from ebbtide.operations.repair import repair
 from ebbtide.runtime import publish, way_back
 from ebbtide.tables.delta_sink import SinkTable
 

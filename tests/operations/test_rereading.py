@@ -7,8 +7,9 @@ from support import plain
 
 from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger.facts import Cause
-from ebbtide.operations import pausing, rereading
-from ebbtide.operations.rereading import _report
+from ebbtide.operations import pausing
+from ebbtide.operations.backfill import rereading
+from ebbtide.operations.backfill.rereading import _report
 from ebbtide.sources.span import Span
 
 TOPIC = {"source": {"type": "kafka", "bootstrap_servers": "127.0.0.1:1", "topic": "t"}}

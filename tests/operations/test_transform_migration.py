@@ -6,7 +6,7 @@ from local_pipeline import up
 from support import spec
 
 from ebbtide.ledger.facts import StateFacts
-from ebbtide.operations.transform_migration import (
+from ebbtide.operations.migration.transforms import (
     KnownRecords,
     Unselected,
     WithoutSelected,

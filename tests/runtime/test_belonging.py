@@ -17,8 +17,8 @@ from ebbtide.errors import RepairError, TableMismatchError
 from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.model.decision import Append
-from ebbtide.operations.job import stepping
-from ebbtide.operations.state_repair import decided_version, refuse_damaged_state, restore_state
+from ebbtide.operations.repair.state import decided_version, refuse_damaged_state, restore_state
+from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_older_state, refuse_others_sink
 from ebbtide.tables.quarantine import COLUMNS
 from ebbtide.tables.state.table import StateWork

@@ -8,7 +8,7 @@ from support import plain
 from ebbtide import auto_session, run
 from ebbtide.runtime.engines import AutoSession, Engine, OutgrownError
 from ebbtide.sources.source import Discovery
-from ebbtide.tasks import LocalSession
+from ebbtide.tasks import LazySession, LocalSession
 
 OPENED = object()
 TRANSFORM = {"schema": "id BIGINT, m INT", "key": ["id"], "select": {"id": "id", "m": "n + 1"}}
@@ -24,19 +24,25 @@ def no_spark():
     [
         ({}, AutoSession, "nothing to read"),
         ({"engine": "local"}, LocalSession, "engine: local"),
-        ({"engine": "spark"}, object, "engine: spark"),
-        ({"transform": TRANSFORM}, object, "it has a transform, which Spark evaluates"),
-        ({"sink": {"write": "merge"}}, object, "it has a sink that Spark writes"),
+        ({"engine": "spark"}, LazySession, "engine: spark"),
+        ({"transform": TRANSFORM}, LazySession, "it has a transform, which Spark evaluates"),
+        ({"sink": {"write": "merge"}}, LazySession, "it has a sink that Spark writes"),
     ],
 )
 def test_engine_follows_the_spec(fields, session, reason):
-    chosen = Engine.for_spec(AutoSession(lambda: OPENED), plain(**fields))
+    chosen = Engine.for_spec(AutoSession(open_spark=lambda: OPENED), plain(**fields), "root")
     assert type(chosen.session) is session
     assert chosen.reason.startswith(reason)
 
 
+def test_root_whose_files_the_jvm_writes_needs_spark():
+    chosen = Engine.for_spec(AutoSession(open_spark=lambda: OPENED), plain(), "hdfs://host/tables")
+    assert chosen.session is OPENED
+    assert chosen.text() == "on Spark: its root is 'hdfs://host/tables'"
+
+
 def test_session_that_a_caller_made_is_used_whatever_the_spec_says():
-    chosen = Engine.for_spec(SPARK, plain(engine="spark"))
+    chosen = Engine.for_spec(SPARK, plain(engine="spark"), "root")
     assert chosen.session is SPARK
     assert chosen.for_found(TOPIC_OF_200_000) is chosen
 
@@ -55,18 +61,20 @@ def test_session_that_a_caller_made_is_used_whatever_the_spec_says():
     ],
 )
 def test_engine_follows_what_there_is_to_read(found, text):
-    chosen = Engine.for_spec(AutoSession(lambda: OPENED), plain()).for_found(found)
+    chosen = Engine.for_spec(AutoSession(open_spark=lambda: OPENED), plain(), "root").for_found(found)
     assert chosen.text() == text
 
 
 def test_local_engine_of_the_spec_reads_whatever_there_is():
-    chosen = Engine.for_spec(AutoSession(no_spark), plain(engine="local")).for_found(TOPIC_OF_200_000)
+    chosen = Engine.for_spec(AutoSession(open_spark=no_spark), plain(engine="local"), "root").for_found(
+        TOPIC_OF_200_000
+    )
     assert chosen.text() == "in this process: engine: local"
     chosen.refuse_outgrown(TOPIC_OF_200_000)
 
 
 def test_run_that_goes_on_refuses_more_than_it_reads_here():
-    chosen = Engine.for_spec(AutoSession(no_spark), plain())
+    chosen = Engine.for_spec(AutoSession(open_spark=no_spark), plain(), "root")
     chosen.refuse_outgrown(None)
     chosen.refuse_outgrown(Discovery())
     with pytest.raises(OutgrownError, match="200,000 records"):
@@ -78,7 +86,7 @@ def test_what_only_spark_has_opens_it():
         def sql(self, query):
             return query
 
-    session = AutoSession(Opened)
+    session = AutoSession(open_spark=Opened)
     assert session.sql("SELECT 1") == "SELECT 1"
     with pytest.raises(AttributeError):
         session.__len__  # noqa: B018

@@ -21,8 +21,8 @@ from ebbtide.checks.rule import Batch
 from ebbtide.checks.version_range import VersionRange
 from ebbtide.delta.joining import commit_joined
 from ebbtide.ledger.puts import puts_of
-from ebbtide.operations.job import stepping
 from ebbtide.operations.registry import maintain
+from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.driver import run, system_clock
 from ebbtide.runtime.fold import KeepEntries, rewritten
 from ebbtide.runtime.plan import Plan

@@ -35,7 +35,7 @@ class Maintenance(Operation):
 
     def apply(self, ctx: Context, params: Any) -> Report:
         """Do the work, and measure the tables before and after."""
-        from ebbtide.operations.job import maintained
+        from ebbtide.operations.maintenance.measuring import maintained
 
         return maintained(ctx.spark, ctx.spec, ctx.root, self.job_name, self.step)
 
@@ -46,8 +46,8 @@ class Cleanup(Maintenance):
     name = "cleanup"
 
     def step(self, spark: SparkSession, stepper: Stepper) -> bool:
-        """See `ebbtide.operations.cleanup`."""
-        from ebbtide.operations.cleanup import cleanup
+        """See `ebbtide.operations.maintenance.cleanup`."""
+        from ebbtide.operations.maintenance.cleanup import cleanup
 
         return cleanup(spark, stepper)
 
@@ -59,8 +59,8 @@ class Compact(Maintenance):
     job = "compaction"
 
     def step(self, spark: SparkSession, stepper: Stepper) -> bool:
-        """See `ebbtide.operations.compaction`."""
-        from ebbtide.operations.compaction import compaction
+        """See `ebbtide.operations.maintenance.compaction`."""
+        from ebbtide.operations.maintenance.compaction import compaction
 
         return compaction(spark, stepper)
 
@@ -71,7 +71,7 @@ class Vacuum(Maintenance):
     name = "vacuum"
 
     def step(self, spark: SparkSession, stepper: Stepper) -> bool:
-        """See `ebbtide.operations.vacuum`."""
-        from ebbtide.operations.vacuum import vacuum
+        """See `ebbtide.operations.maintenance.vacuum`."""
+        from ebbtide.operations.maintenance.vacuum import vacuum
 
         return vacuum(spark, stepper)

@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 from ebbtide.amounts import amount
 from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger.facts import NoStep, StepFacts
-from ebbtide.operations.backfill_asked import Asked
-from ebbtide.operations.job import stepping
+from ebbtide.operations.backfill.asked import Asked
 from ebbtide.operations.operation import Report
+from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.driver import ignore
 from ebbtide.runtime.kinds import positioned_source
@@ -93,7 +93,7 @@ def reread(
 
     Raises:
         ConfigError: there is no reason, or no record that was read from that place on.
-        BackfillError: the pipeline is not paused, or does not tell records that it has read from others.
+        BackfillError: the pipeline is not paused, or does not recognize records that it has read before.
         LeaseHeldError: the pipeline is being run.
     """
     stop = stop or threading.Event()

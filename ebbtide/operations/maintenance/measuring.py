@@ -1,21 +1,15 @@
-"""What all maintenance jobs share: the lease, the open step finished first, a report at the end."""
+"""The frame of a maintenance job: it makes one step and measures the tables before and after."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
 from ebbtide.amounts import amount
-from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.errors import ConfigError
-from ebbtide.ledger.facts import Head
-from ebbtide.ledger.lease import Lease
-from ebbtide.model.durations import to_ms
 from ebbtide.operations.operation import Report
-from ebbtide.runtime.belonging import OwnTables, refuse_lost_ledger, refuse_lost_state, refuse_misfits
+from ebbtide.operations.stepping import has_state, stepping
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.refusals import refuse_changed_spec
 from ebbtide.runtime.step import Stepper
@@ -41,48 +35,7 @@ MEASURED: dict[str, int | None] = {
     "quarantine_max_age": 0,  # records of the quarantine that went because they were older than that
     "quarantine_max_bytes": 0,  # those that went because newer ones filled that
 }
-"""What a maintenance job measures, where it measures nothing."""
-
-
-@contextmanager
-def stepping(
-    spark: SparkSession,
-    plan: Plan,
-    started_ms: int = 0,
-    *,
-    refuse: Callable[[Plan, OwnTables, Head], None] | None = None,
-) -> Iterator[Stepper]:
-    """Hold a pipeline's lease, and yield what makes its steps.
-
-    Args:
-        spark: A session with Delta.
-        plan: The pipeline's.
-        started_ms: The time, epoch ms; needed where a step moves the pipeline's clock on.
-        refuse: Refuses tables that do not fit each other. Default: all that a run refuses; what mends them lets some through.
-
-    Raises:
-        LeaseHeldError: the pipeline is being run.
-        TableMismatchError: see `ebbtide.runtime.belonging`.
-        ConfigError: it has no tables yet.
-    """
-    if not log.versions(plan.state.path):
-        refuse_lost_state(plan, OwnTables(plan))
-        raise ConfigError.of(
-            f"'{plan.spec.name}' has made no step yet.",
-            got=f"no state at '{plan.state.path}'",
-            next_step="Run 'ebbtide run' first.",
-        )
-    refuse_lost_ledger(plan, plan.turn)
-    spec = plan.spec
-    ledger = plan.at("ledger")
-    lease_ttl_s = to_ms(spec.lease_ttl) / 1000
-    with Lease(ledger, spec.name, lease_ttl_s, asks=True) as lease:
-        stepper = Stepper(plan, lease, started_ms)
-        if refuse is None:
-            refuse_misfits(plan, stepper.tables, stepper.head, stepper.found())
-        else:
-            refuse(plan, stepper.tables, stepper.head)
-        yield stepper
+"""The counts of a maintenance job, with their values where there is nothing to measure."""
 
 
 def maintained(
@@ -106,8 +59,7 @@ def maintained(
         SpecChangedError: the spec no longer fits the stored state.
     """
     plan = Plan.under(root, spec)
-    if not log.versions(plan.state.path):
-        refuse_lost_state(plan, OwnTables(plan))
+    if not has_state(plan):
         return _report(spec.name, job)
     with stepping(spark, plan) as stepper:
         if not stepper.number:
@@ -142,7 +94,7 @@ def maintained(
 
 
 def _report(pipeline: str, job: str, step: int | None = None, **measured: int | None) -> Report:
-    """Write down what a maintenance job measured.
+    """Make the report of a maintenance job.
 
     Args:
         pipeline: Name of the pipeline.

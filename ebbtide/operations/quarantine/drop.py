@@ -1,4 +1,4 @@
-"""Quarantined records that are given up: by hand, with a note that the step's facts keep, or as the spec's limits say."""
+"""Drops quarantined records: by hand, with a note in the step's facts, or by the spec's limits."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ebbtide.ledger.facts import Cause, NoStep, StepFacts
 from ebbtide.model.codes import Mask
 from ebbtide.model.decision import Append, Decision
 from ebbtide.model.durations import to_ms
-from ebbtide.operations.job import stepping
 from ebbtide.operations.operation import Report
+from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
@@ -161,7 +161,7 @@ def _reasons(records: pa.Table) -> dict[str, int]:
 
 
 def _report(pipeline: str, reasons: Mapping[str, int] = MappingProxyType({}), step: int | None = None) -> Report:
-    """Write down what dropping records would do, or did.
+    """Make the report of a drop, planned or done.
 
     Args:
         pipeline: Name of the pipeline.

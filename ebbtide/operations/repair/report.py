@@ -1,4 +1,4 @@
-"""What a repair finds, and what it does about that."""
+"""The findings of a repair, and the ways it takes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class RepairReport:
         other: Keys of which it has another row.
         extra: Keys that it should not have.
         repeated: Keys of which it has several rows, counted among those above or not.
-        state_version: Version of the state that its rows are brought back to; None: nobody changed them.
+        state_version: Version of the state that its rows are brought back to; None: no other client has changed them.
         action: What was done: `repair`, `acknowledged: TEXT`; empty: nothing, this is the plan.
         step: The step that did it; None of a plan.
     """
@@ -68,12 +68,12 @@ class RepairReport:
 
     @property
     def has_other_rows(self) -> bool:
-        """Whether the comparison found keys of which sink and state differ."""
+        """Return whether sink and state differ for some key."""
         return bool(self.missing or self.other or self.extra or self.repeated)
 
     @property
     def differs(self) -> bool:
-        """Whether there is anything to do."""
+        """Return whether there is anything to repair."""
         return bool(self.findings) or self.has_other_rows or self.state_version is not None
 
     @property

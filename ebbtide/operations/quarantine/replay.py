@@ -24,17 +24,17 @@ from ebbtide.ledger.facts import Cause, NoStep, StepFacts
 from ebbtide.model.decision import Append, Decision
 from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import order_struct
-from ebbtide.operations.job import stepping
 from ebbtide.operations.operation import Report
-from ebbtide.operations.redecoding import (
+from ebbtide.operations.quarantine.redecoding import (
     TOO_LARGE,
     TRANSFORM_FAILED,
-    Mended,
+    Corrected,
     Redecoded,
     origin_of,
     redecoded,
     with_origins,
 )
+from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.reading import apply_staged
 from ebbtide.runtime.refusals import refuse_changed_spec, refuse_misfit
@@ -46,25 +46,25 @@ from ebbtide.storage.paths import delete, join
 from ebbtide.tables.quarantine import Selection
 
 WHY_NOT = {
-    TOO_LARGE: "only its head was kept; it needs a mended record",
-    TRANSFORM_FAILED: "the transform fails on its row; it needs a mended record, or a changed transform",
+    TOO_LARGE: "only its head was kept; it needs a corrected record",
+    TRANSFORM_FAILED: "the transform fails on its row; it needs a corrected record, or a changed transform",
 }
 """Why a record is not decoded again, by its reason."""
 SHOWN = 20
 """Records that stay, which a terminal shows one by one."""
 COUNTS = ("inserted", "updated", "deleted", "redelivered")
-"""What the text says of a step's counts, where it is not 0."""
+"""The counts of a step that the text shows where they are not 0."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What becomes of records that were decoded again.
+    """The outcome of a replay.
 
     Args:
         replayed: Records that are good now.
         kept: Each record that stays: step, origin, reason, detail.
         late: Of the replayed ones those that do not count as if they had come in time: by arrival only.
-        not_found: Mended records whose origin no selected record has.
+        not_found: Corrected records whose origin no selected record has.
     """
 
     replayed: int = 0
@@ -75,7 +75,7 @@ class Found:
     def report(
         self, pipeline: str, step: int | None = None, changed: Mapping[str, int] = MappingProxyType({})
     ) -> Report:
-        """Write it down, as a plan or as what a step did.
+        """Make the report of a replay, planned or done.
 
         Args:
             pipeline: Name of the pipeline.
@@ -104,14 +104,14 @@ class Found:
         if n_kept > SHOWN:
             yield f"... and {n_kept - SHOWN} more (--json has them all)"
         if self.not_found:
-            mended = amount(self.not_found, "mended record")
-            yield f"Left out, with an origin that no selected record has: {mended}."
+            corrected = amount(self.not_found, "corrected record")
+            yield f"Left out, with an origin that no selected record has: {corrected}."
         if self.late:
             yield _late_text(self.late)
 
 
 def _late_text(n_late: int) -> str:
-    """Say what it means that records are late."""
+    """Explain the effect of late records."""
     return (
         f"Late: {amount(n_late, 'record')}. By order of arrival such apply now, after all that came since, and the sink may not become "
         "what it would be, had they been good. That is promised only within materializer.retraction_grace, and where no TRUNCATE came since."
@@ -131,7 +131,7 @@ def plan(
     root: str,
     clock_ms: int,
     selection: Selection,
-    mended: Mended | None = None,
+    corrected: Corrected | None = None,
 ) -> Report:
     """Return what a replay would do. Changes nothing, and needs no Spark.
 
@@ -140,7 +140,7 @@ def plan(
         root: Folder of all pipelines' tables.
         clock_ms: The time, epoch ms.
         selection: Which records.
-        mended: Only those records, in this form. Default: the records as they are.
+        corrected: Only those records, in this form. Default: the records as they are.
 
     Raises:
         SpecChangedError: the spec no longer fits the stored state.
@@ -151,8 +151,8 @@ def plan(
         return Found().report(spec.name)
     _, last = commit
     refuse_misfit(tables, last)
-    attempt = _attempt(tables, last, clock_ms, selection, mended)
-    return _found(attempt, last, clock_ms, mended).report(spec.name)
+    attempt = _attempt(tables, last, clock_ms, selection, corrected)
+    return _found(attempt, last, clock_ms, corrected).report(spec.name)
 
 
 def apply(
@@ -161,7 +161,7 @@ def apply(
     root: str,
     clock_ms: int,
     selection: Selection,
-    mended: Mended | None = None,
+    corrected: Corrected | None = None,
     *,
     accept_late: bool = False,
 ) -> Report:
@@ -173,7 +173,7 @@ def apply(
         root: Folder of all pipelines' tables.
         clock_ms: The time, epoch ms.
         selection: Which records.
-        mended: Only those records, in this form. Default: the records as they are.
+        corrected: Only those records, in this form. Default: the records as they are.
         accept_late: By arrival, replay late ones too.
 
     Raises:
@@ -190,13 +190,13 @@ def apply(
             return Found().report(spec.name)
         refuse_changed_spec(tables, stepper)
         stepper.publish(spark)
-        attempt = _attempt(tables, last, clock_ms, selection, mended)
-        found = _found(attempt, last, clock_ms, mended)
+        attempt = _attempt(tables, last, clock_ms, selection, corrected)
+        found = _found(attempt, last, clock_ms, corrected)
         if found.late and not accept_late:
             raise ConfigError.of(
                 _late_text(found.late),
                 allowed="--accept-late, in Dagster accept_late: true",
-                next_step="Or mend the source, and run 'ebbtide refresh' to rebuild the sink from it.",
+                next_step="Or correct the source, and run 'ebbtide refresh' to rebuild the sink from it.",
             )
         if not decide(spark, stepper, attempt, clock_ms):
             return found.report(spec.name)
@@ -249,7 +249,7 @@ def _attempt(
     last: StepFacts,
     clock_ms: int,
     selection: Selection,
-    mended: Mended | None,
+    corrected: Corrected | None,
 ) -> Redecoded:
     if tables.spec.is_view:
         raise ConfigError.of(
@@ -258,12 +258,12 @@ def _attempt(
         )
     clock = tables.clock_after(last.frontier, clock_ms)
     records = tables.quarantine.records(selection)
-    if mended is not None:
-        records = with_origins(records, mended)
+    if corrected is not None:
+        records = with_origins(records, corrected)
     return redecoded(
         tables,
         records,
-        mended or {},
+        corrected or {},
         step=last.step + 1,
         wall_ms=clock.wall_ms,
     )
@@ -273,7 +273,7 @@ def _found(
     attempt: Redecoded,
     last: StepFacts,
     clock_ms: int,
-    mended: Mended | None,
+    corrected: Corrected | None,
 ) -> Found:
     cut_off = [record | {"detail": WHY_NOT[record["reason"]]} for record in _rows(attempt.cut_off)]
     still_bad = _rows(attempt.still_bad)
@@ -284,7 +284,7 @@ def _found(
         replayed=len(attempt.replayed),
         kept=[*cut_off, *still_bad],
         late=_n_late(attempt, clock.now_ms, last.frontier.floor),
-        not_found=len(set(mended or {}) - origins),
+        not_found=len(set(corrected or {}) - origins),
     )
 
 

@@ -15,7 +15,7 @@ from ebbtide.delta.table import replacing
 from ebbtide.ledger.facts import Cause, StepFacts
 from ebbtide.model.codes import Mask
 from ebbtide.model.entries import Step, flags
-from ebbtide.operations.quarantine_drop import trim
+from ebbtide.operations.quarantine.drop import trim
 from ebbtide.operators.operator import Operator
 from ebbtide.runtime.step import Stepper
 from ebbtide.tables.state.deciding import packed
@@ -61,7 +61,7 @@ def delete_entries(
     Args:
         spark: The session.
         stepper: Makes the pipeline's steps.
-        facts: The step's.
+        facts: Facts of the step.
         is_doomed: Picks the entries.
 
     Returns:

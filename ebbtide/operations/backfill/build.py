@@ -1,8 +1,8 @@
-"""Backfill: a pipeline's tables are built once more, from the source's beginning or another place, beside those in use, and swapped in.
+"""Builds a backfill: a pipeline's tables are built again beside those in use, from the source's beginning or another offset, and swapped in.
 
-What is built is a pipeline of its own under `ROOT/NAME/backfill`, made by runs like any other, so that one that dies is gone on with. The
-pipeline itself goes on meanwhile. A swap holds its lease, lets the backfill read the rest, and is a step: its decision is the backfill's
-state, its redo gives the sink the rows that differ, in one commit (`ebbtide.runtime.swap`).
+A backfill is a pipeline of its own under `ROOT/NAME/backfill`. Ordinary runs build it, so an interrupted build is resumed, and the pipeline
+itself runs meanwhile. The swap holds the pipeline's lease, lets the backfill read the rest, and is one step: its decision is the backfill's
+state; publishing it gives the sink the rows that differ, in one commit (`ebbtide.runtime.swap`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.puts import puts_of
 from ebbtide.model.decision import Decision, Replace, Source
 from ebbtide.model.durations import to_ms
-from ebbtide.operations.backfill_asked import (
+from ebbtide.operations.backfill.asked import (
     ASKED,
     Asked,
     asked_of,
@@ -29,9 +29,9 @@ from ebbtide.operations.backfill_asked import (
     of_topic,
     refuse_unfit,
 )
-from ebbtide.operations.backfill_status import status
-from ebbtide.operations.job import stepping
+from ebbtide.operations.backfill.status import status
 from ebbtide.operations.operation import Report
+from ebbtide.operations.stepping import stepping
 from ebbtide.runtime import driver
 from ebbtide.runtime.abilities import refuse_action
 from ebbtide.runtime.clock import Clock, system_clock
@@ -56,14 +56,14 @@ def start(
     stop: threading.Event | None = None,
     clock: Clock = system_clock,
 ) -> Report:
-    """Build a pipeline's tables once more, beside those in use, up to what is there; go on with one that was begun.
+    """Build a pipeline's tables beside those in use, up to the newest record; resume a build that was begun.
 
     Args:
         spark: A session with Delta.
         spec: The pipeline, as its tables are to be.
         root: Folder of all pipelines' tables.
-        begin: Where to begin to read; None: where the one begun does, or at the earliest record.
-        snapshot: A topic of the same cluster that is read before, whole: by sequence, rows of the same form. None: as begun, or none.
+        begin: Where to begin to read. None: as the begun backfill does, else at the earliest record.
+        snapshot: Topic of the same cluster with rows of the same form, read whole before the source. None: as begun, or none.
         max_records_per_second: Its pace. Default: as the spec says.
         on_progress: Called after each of its steps.
         on_phase: Called as each phase begins.
@@ -108,7 +108,7 @@ def start(
 
 
 def _turn_to(spark: SparkSession, tables: Plan, beside: Pipeline, now_ms: int) -> None:
-    """Have a backfill that has read its snapshot go on to the pipeline's own source."""
+    """Make the step by which a backfill that has read its snapshot goes on to the pipeline's own source."""
     plan = Plan.under(tables.backfills, beside)
     there = plan.source.discover({}, now_ms).position or {}
     if not log.versions(plan.state.path) or plan.state.last() is None:
@@ -146,14 +146,14 @@ def drop(spec: Pipeline, root: str) -> Report:
         )
     if tables.backfill.turn is not None:
         with Lease(tables.backfill.at("ledger"), spec.name, to_ms(spec.lease_ttl) / 1000):
-            pass  # nobody builds it
+            pass  # holding the lease shows that no run builds it
     delete(tables.backfills)
     line = "there was no backfill." if asked is None else "backfill dropped."
     return Report(spec.name, [line], details={"dropped": asked is not None})
 
 
 def _refuse_nothing(tables: Plan, wanted: Asked, now_ms: int) -> None:
-    """Refuse a place of a topic that is not there, or behind which there is no record: before it is noted, so that another one can be named."""
+    """Refuse a start without a record behind it, before the request is stored: another one can then be named."""
     if wanted.start == "earliest":
         return
     there = Plan.under(tables.backfills, beside_of(tables.spec, wanted)).source.discover({}, now_ms)
@@ -167,7 +167,7 @@ def _refuse_nothing(tables: Plan, wanted: Asked, now_ms: int) -> None:
 
 
 def _begun(tables: Plan, begin: str | SourceStart | None, snapshot: str | None, now_ms: int) -> Asked:
-    """Note what the backfill is asked to be, if none was begun; refuse another one than that."""
+    """Store the request if no backfill was begun; refuse a request that differs from the stored one."""
     wanted = Asked(start="earliest" if begin is None else begin, snapshot=snapshot)
     by_position = tables.spec.source.by_position
     has_topic = tables.spec.source.topic is not None

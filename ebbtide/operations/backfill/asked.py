@@ -1,4 +1,4 @@
-"""What a backfill is: what it was asked to be, the spec that builds it, and which pipelines can have one."""
+"""The request for a backfill, the spec that builds it, and the conditions under which a pipeline can have one."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ebbtide.spec.positioned import SourceStart
 from ebbtide.storage.paths import join, read_bytes
 
 ASKED = "asked.json"
-"""What the backfill was asked to be, beside its tables."""
+"""Name of the file that holds the request, beside the backfill's tables."""
 MAY_CHANGE = frozenset({"format", "ttl", "transform", "states", "columns"})
 """Parts of a spec's identity in which a backfill may differ from what is stored, as long as the sink's columns stay."""
 
 
 class Asked(BaseModel):
-    """What a backfill was asked to be."""
+    """The request for a backfill."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -34,7 +34,7 @@ class Asked(BaseModel):
 
     @property
     def text(self) -> str:
-        """Say it."""
+        """The request in words."""
         return f"topic {self.snapshot}, then {self._place}" if self.snapshot else self._place
 
     @property
@@ -76,7 +76,7 @@ def start_of(text: str) -> str | SourceStart:
 
 
 def asked_of(tables: Plan) -> Asked | None:
-    """Return what a pipeline's backfill was asked to be; None if there is none.
+    """Return the request for a pipeline's backfill; None if there is no backfill.
 
     Args:
         tables: The pipeline.
@@ -85,7 +85,7 @@ def asked_of(tables: Plan) -> Asked | None:
     raw = read_bytes(location)
     if raw is None:
         return None
-    what = "What the backfill was asked to be"
+    what = "The request for the backfill"
     return stored.read(Asked, stored.parsed(raw, what=what, where=location), what=what, where=location)
 
 
@@ -120,7 +120,7 @@ def is_swapped(tables: Plan, last: StepFacts, asked: Asked | None) -> bool:
 
 
 def refuse_unfit(tables: Plan) -> None:
-    """Refuse what cannot be built beside itself."""
+    """Refuse a pipeline that cannot be built beside its tables."""
     spec = tables.spec
     if spec.is_view:
         raise BackfillError.of(
@@ -145,7 +145,7 @@ def refuse_unfit(tables: Plan) -> None:
 
 
 def refuse_other_columns(tables: Plan, taken: Plan) -> None:
-    """Refuse a backfill whose sink has other columns than the pipeline's: one of the two has taken some in that the other has not met.
+    """Refuse a backfill whose sink has other columns than the pipeline's: one of the two has met new columns in its records.
 
     Args:
         tables: The pipeline.

@@ -1,6 +1,6 @@
 """Migration of transforms: the sink takes what a changed projection or filter selects from the state, without the source.
 
-Only by sequence, where the state keeps whole rows; in order of arrival it keeps what was selected. All rows are evaluated anew: one
+Only by sequence, where the state keeps whole rows; in order of arrival it keeps what was selected. All rows are evaluated again: one
 that fails leaves the sink and is quarantined, and what the quarantine held of failing rows goes.
 """
 
@@ -132,13 +132,13 @@ def reselected(
     actions: Sequence[Action],
     facts: StepFacts,
 ) -> tuple[list[Action], StepFacts]:
-    """Select anew from all rows of the state.
+    """Evaluate a transform over all rows of the state.
 
     Args:
         spark: The session.
         plan: The pipeline as it is to be.
         actions: What gives the state its new files, with nothing selected in them.
-        facts: The step's.
+        facts: Facts of the step.
 
     Returns:
         The actions with files in which rows are selected, and the facts, with the rows that fail.
@@ -149,7 +149,7 @@ def reselected(
     expressions = expressions_of(spark, plan)
     expressions.refuse_unfit()
     adds = [action for action in actions if "add" in action]
-    others = [action for action in actions if "add" not in action]
+    beside = [action for action in actions if "add" not in action]
     state = plan.state
     names = tuple(expressions.inputs.names)
     inputs = StoredInputs(names, state.path, state.schema)
@@ -176,7 +176,7 @@ def reselected(
         facts = facts.model_copy(update=gone)
     staged = Staged((), BatchSummary(), find=KnownRecords(known))
     failed = [failed for _, failed in done]
-    return [*others, *written], with_failed(plan, expressions, failed, staged, facts)
+    return [*beside, *written], with_failed(plan, expressions, failed, staged, facts)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def restore_state(stepper: Stepper) -> int | None:
     """Bring back the rows of the last step where another client changed them, by a commit that is no step.
 
     Returns:
-        The version that they are taken from; None if nobody changed them.
+        The version that they are taken from; None if no other client has changed them.
 
     Raises:
         HistoryGoneError: files of that version are gone.

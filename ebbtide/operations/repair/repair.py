@@ -31,9 +31,9 @@ from ebbtide.errors import ConfigError, RepairError
 from ebbtide.ledger.facts import Cause, Head, TableFacts
 from ebbtide.ledger.foreign_writes import MOST_NAMED
 from ebbtide.model.decision import Action, Decision, RestoreAndApply, Rewrite
-from ebbtide.operations.job import stepping
-from ebbtide.operations.repair_report import Finding, RepairReport
-from ebbtide.operations.state_repair import decided_version, refuse_damaged_state, restore_state
+from ebbtide.operations.repair.report import Finding, RepairReport
+from ebbtide.operations.repair.state import decided_version, refuse_damaged_state, restore_state
+from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.abilities import refuse_action
 from ebbtide.runtime.belonging import OwnTables, refuse_older_state
 from ebbtide.runtime.completeness import DECIDED, ROWS, SHOWN, differences
@@ -55,7 +55,7 @@ REFRESH = "run 'ebbtide refresh' to rebuild all tables from the source"
 
 
 def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
-    """Return what is wrong, and what a repair would do. Changes nothing.
+    """Return the findings, and the ways that a repair would take. Changes nothing.
 
     Args:
         spark: A session with Delta.
@@ -82,7 +82,7 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
 
 
 def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
-    """Do it; arguments and errors as `plan`.
+    """Repair the tables, in one step; arguments and errors as `plan`.
 
     Raises:
         LeaseHeldError: the pipeline is being run.
@@ -131,9 +131,9 @@ def acknowledge(
     """Leave the sink as it is, and let checks look at later commits alone; arguments and errors as `repair`.
 
     Args:
-        spark: See `plan`.
-        spec: The same.
-        root: The same.
+        spark: A session with Delta.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
         reason: Kept with the step.
     """
     if not reason.strip():
@@ -165,7 +165,7 @@ def acknowledge(
 
 
 def _refuse_nothing(_: Plan, __: OwnTables, ___: Head) -> None:
-    """Let tables through that cannot be read: what a repair refuses is looked for without them."""
+    """Refuse nothing: a repair also takes tables that cannot be read, and has checks of its own."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class _Sink:
 
     @property
     def is_usable(self) -> bool:
-        """Whether a step can be published to it."""
+        """Return whether a step can be published to it."""
         return not self.became and not self.damaged
 
 
@@ -241,7 +241,7 @@ def _sink(spark: SparkSession, stepper: Stepper, sink: _Sink) -> tuple[RestoreAn
 
 
 def _way_out(*, can_be_accepted: bool) -> str:
-    """Say what to do where a sink has no way back, and its state does not hold all rows."""
+    """Return the next steps for a sink that has no way back and whose state does not hold all rows."""
     instead = "Restore it from a copy"
     if can_be_accepted:
         instead = f"Put its rows right, or {ACKNOWLEDGE}"

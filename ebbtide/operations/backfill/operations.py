@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pydantic import Field
 
 from ebbtide.operations.operation import Context, Operation, Report
-from ebbtide.spec.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from ebbtide.spec.pipeline import Pipeline
 
 BEGIN = "Where to begin to read: earliest, or of a topic a time, 2026-01-31T12:00:00, or offsets, 0=12,1=40."
 RATE = "Records a second at most. Default: as the spec says."
@@ -29,7 +33,7 @@ class Start(_Backfill):
     can_stop = True
 
     class Params(Operation.Params):
-        """What is read."""
+        """Start and pace of the backfill."""
 
         begin: str | None = Field(
             default=None,
@@ -46,11 +50,11 @@ class Start(_Backfill):
 
     def apply(self, ctx: Context, params: Params) -> Report:
         """Build them up to what is there."""
-        from ebbtide.operations import backfill
-        from ebbtide.operations.backfill_asked import start_of
+        from ebbtide.operations.backfill import build
+        from ebbtide.operations.backfill.asked import start_of
 
         begin = None if params.begin is None else start_of(params.begin)
-        return backfill.start(
+        return build.start(
             ctx.spark,
             ctx.spec,
             ctx.root,
@@ -65,9 +69,9 @@ class Start(_Backfill):
 
     def watch(self, ctx: Context) -> Report:
         """Return how far it is."""
-        from ebbtide.operations import backfill_status
+        from ebbtide.operations.backfill.status import status
 
-        return backfill_status.status(ctx.spec, ctx.root, ctx.now_ms)
+        return status(ctx.spec, ctx.root, ctx.now_ms)
 
 
 class Into(_Backfill):
@@ -77,7 +81,7 @@ class Into(_Backfill):
     can_stop = True
 
     class Params(Operation.Params):
-        """What is read, and why."""
+        """Start and pace of the reading, and its reason."""
 
         begin: str = Field(alias="from", title="PLACE", description=BEGIN)
         reason: str = Field(description="Why; kept with the steps.")
@@ -85,8 +89,8 @@ class Into(_Backfill):
 
     def apply(self, ctx: Context, params: Params) -> Report:
         """Read them, in steps."""
-        from ebbtide.operations import rereading
-        from ebbtide.operations.backfill_asked import start_of
+        from ebbtide.operations.backfill import rereading
+        from ebbtide.operations.backfill.asked import start_of
 
         begin = start_of(params.begin)
         return rereading.reread(
@@ -103,15 +107,15 @@ class Into(_Backfill):
 
 
 class Status(_Backfill):
-    """Tell how far a backfill is. Starts no Spark."""
+    """Show the progress of a backfill. Starts no Spark."""
 
     name = "backfill.status"
 
     def plan(self, ctx: Context, params: Operation.Params) -> Report:
         """Look at its tables and at the source."""
-        from ebbtide.operations import backfill_status
+        from ebbtide.operations.backfill.status import status
 
-        return backfill_status.status(ctx.spec, ctx.root, ctx.now_ms)
+        return status(ctx.spec, ctx.root, ctx.now_ms)
 
 
 class Swap(_Backfill):
@@ -120,16 +124,16 @@ class Swap(_Backfill):
     name = "backfill.swap"
 
     def plan(self, ctx: Context, params: Operation.Params) -> Report:
-        """Tell in what rows both differ."""
-        from ebbtide.operations import backfill_swap
+        """Count the rows that differ."""
+        from ebbtide.operations.backfill.swap import swap_in
 
-        return backfill_swap.swap_in(ctx.spark, ctx.spec, ctx.root, applies=False, clock=ctx.clock)
+        return swap_in(ctx.spark, ctx.spec, ctx.root, applies=False, clock=ctx.clock)
 
     def apply(self, ctx: Context, params: Operation.Params) -> Report:
         """Swap it in, in one step."""
-        from ebbtide.operations import backfill_swap
+        from ebbtide.operations.backfill.swap import swap_in
 
-        return backfill_swap.swap_in(ctx.spark, ctx.spec, ctx.root, applies=True, clock=ctx.clock)
+        return swap_in(ctx.spark, ctx.spec, ctx.root, applies=True, clock=ctx.clock)
 
 
 class Drop(_Backfill):
@@ -139,6 +143,6 @@ class Drop(_Backfill):
 
     def apply(self, ctx: Context, params: Operation.Params) -> Report:
         """Delete it."""
-        from ebbtide.operations import backfill
+        from ebbtide.operations.backfill import build
 
-        return backfill.drop(ctx.spec, ctx.root)
+        return build.drop(ctx.spec, ctx.root)

@@ -1,4 +1,4 @@
-"""The operations on the quarantine: bad records are replayed, or given up."""
+"""The operations on the quarantine: bad records are replayed, or dropped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Selecting(Operation.Params):
-    """Which records are meant."""
+    """The selection of records."""
 
     reasons: list[str] = Field(
         default=[],
@@ -39,13 +39,13 @@ class Replay(Operation):
     of_one = frozenset({"records"})
 
     class Params(Selecting):
-        """Which records, and how."""
+        """The selection of records, and how they are replayed."""
 
         records: str | None = Field(
             default=None,
             title="FILE",
             description=(
-                "Replay mended records: JSON lines with origin and raw, as show --json prints them; only those."
+                "Replay corrected records: JSON lines with origin and raw, as show --json prints them; only those."
                 " Default: the records as they are."
             ),
         )
@@ -55,49 +55,49 @@ class Replay(Operation):
         )
 
     def plan(self, ctx: Context, params: Params) -> Report:
-        """Tell what is good by now, and why the rest is not."""
-        from ebbtide.operations import quarantine_replay
-        from ebbtide.operations.redecoding import read_mended
+        """Count the records that are good now, and show why the rest is not."""
+        from ebbtide.operations.quarantine import replay
+        from ebbtide.operations.quarantine.redecoding import read_corrected
 
-        mended = None if params.records is None else read_mended(params.records)
-        return quarantine_replay.plan(ctx.spec, ctx.root, ctx.now_ms, params.selection(), mended)
+        corrected = None if params.records is None else read_corrected(params.records)
+        return replay.plan(ctx.spec, ctx.root, ctx.now_ms, params.selection(), corrected)
 
     def apply(self, ctx: Context, params: Params) -> Report:
         """Apply what is good, in one step."""
-        from ebbtide.operations import quarantine_replay
-        from ebbtide.operations.redecoding import read_mended
+        from ebbtide.operations.quarantine import replay
+        from ebbtide.operations.quarantine.redecoding import read_corrected
 
-        mended = None if params.records is None else read_mended(params.records)
-        return quarantine_replay.apply(
+        corrected = None if params.records is None else read_corrected(params.records)
+        return replay.apply(
             ctx.spark,
             ctx.spec,
             ctx.root,
             ctx.now_ms,
             params.selection(),
-            mended,
+            corrected,
             accept_late=params.accept_late,
         )
 
 
 class Drop(Operation):
-    """Give quarantined records up."""
+    """Drop quarantined records."""
 
     name = "quarantine.drop"
     needed = ("note",)
 
     class Params(Selecting):
-        """Which records, and why."""
+        """The selection of records, and the reason."""
 
         note: str = Field(default="", description="Why, kept with the step; needed to apply it.")
 
     def plan(self, ctx: Context, params: Params) -> Report:
         """Count them."""
-        from ebbtide.operations import quarantine_drop
+        from ebbtide.operations.quarantine import drop
 
-        return quarantine_drop.plan(ctx.spec, ctx.root, params.selection())
+        return drop.plan(ctx.spec, ctx.root, params.selection())
 
     def apply(self, ctx: Context, params: Params) -> Report:
         """Drop them, in one step."""
-        from ebbtide.operations import quarantine_drop
+        from ebbtide.operations.quarantine import drop
 
-        return quarantine_drop.apply(ctx.spark, ctx.spec, ctx.root, params.selection(), params.note)
+        return drop.apply(ctx.spark, ctx.spec, ctx.root, params.selection(), params.note)

@@ -1,4 +1,4 @@
-"""Quarantined records, decoded again by the spec as it is now, or in the form in which a user mended them."""
+"""Quarantined records, decoded again by the spec as it is now, or in the form in which a user corrected them."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ RECORDS_PER_BATCH = 1_000
 """Records that are decoded together."""
 
 Origin = tuple[str, int, int]
-"""Where a record stands in its source: source, partition, position."""
-Mended = Mapping[Origin, bytes]
-"""Mended records by the origins of those that they stand for."""
+"""Position of a record in its source: source, partition, position."""
+Corrected = Mapping[Origin, bytes]
+"""Corrected records by the origins of those that they stand for."""
 
 
 @dataclass(frozen=True)
 class Redecoded:
-    """What has become of quarantined records.
+    """The result of decoding quarantined records again.
 
     Args:
         plan: The pipeline.
         tried: (n,) those that were decoded, the quarantine's columns, the oldest first.
-        is_mended: (n,) whether another record was decoded in its place.
+        is_corrected: (n,) whether another record was decoded in its place.
         good: Staged rows of those that are good now; `_order.part` is the record's index in `tried`.
-        bad: `BAD_ROWS` of the others, likewise.
+        bad: `BAD_ROWS` of those that are still bad, likewise.
         cut_off: Those of which only the head was kept, or whose rows a transform fails on: not decoded.
     """
 
     plan: Plan
     tried: pa.Table
-    is_mended: Mask
+    is_corrected: Mask
     good: pa.Table
     bad: pa.Table
     cut_off: pa.Table
@@ -76,15 +76,15 @@ class Redecoded:
 
     @property
     def rewritten(self) -> pa.Table:
-        """Of the records that are still bad those whose reason, or its detail, in the quarantine is out of date."""
+        """The records that are still bad, but for another reason or detail than the quarantine holds."""
         indices = self._bad_indices
         before = self.tried.take(pa.array(indices))
         now = self.still_bad
         other_reason = pc.not_equal(before["reason"], now["reason"])
         other_detail = pc.not_equal(before["detail"], now["detail"])
         is_changed = pc.or_(other_reason, other_detail)
-        # Reason and bytes belong together: those of a mended record are not stored, and `too_large` says that the bytes are a head.
-        is_own = pa.array(~self.is_mended[indices])
+        # Reason and bytes belong together: those of a corrected record are not stored, and `too_large` says that the bytes are a head.
+        is_own = pa.array(~self.is_corrected[indices])
         is_whole = pc.not_equal(now["reason"], TOO_LARGE)
         can_be_stored = pc.and_(is_own, is_whole)
         is_out_of_date = pc.and_(is_changed, can_be_stored)
@@ -92,7 +92,7 @@ class Redecoded:
 
     @property
     def summary(self) -> BatchSummary:
-        """What is to be applied, in sum; the records themselves were counted by the step that met them."""
+        """The totals of what is applied; the records were counted by the step that met them."""
         summary = summarize(
             self.good,
             self.plan.decoding,
@@ -136,7 +136,7 @@ class Redecoded:
 def redecoded(
     plan: Plan,
     records: pa.Table,
-    mended: Mended,
+    corrected: Corrected,
     *,
     step: int,
     wall_ms: int | None,
@@ -146,18 +146,18 @@ def redecoded(
     Args:
         plan: The pipeline.
         records: With the quarantine's columns, the oldest first.
-        mended: Takes their places; empty: the records are decoded as they are.
+        corrected: Takes their places; empty: the records are decoded as they are.
         step: Number of the step that replays them.
         wall_ms: Its wall time, epoch ms.
     """
     before = records["raw"]
-    now = _mended(records, mended)
-    is_mended = pc.not_equal(before, now)
+    now = _corrected(records, corrected)
+    is_corrected = pc.not_equal(before, now)
     is_head = pc.is_in(records["reason"], pa.array([TOO_LARGE, TRANSFORM_FAILED]))
-    is_cut_off = pc.and_(is_head, pc.invert(is_mended))
+    is_cut_off = pc.and_(is_head, pc.invert(is_corrected))
     is_tried = pc.invert(is_cut_off)
     tried = _with_column(records, "raw", now).filter(is_tried)
-    was_mended = is_mended.filter(is_tried)
+    was_corrected = is_corrected.filter(is_tried)
     decoding = _decoding(plan)
     batches = decoding.decode(_batches(tried), step=step, wall_ms=wall_ms)
     rows = pa.Table.from_batches(batches, decoding.schema)
@@ -166,7 +166,7 @@ def redecoded(
     return Redecoded(
         plan,
         tried=tried,
-        is_mended=np.asarray(was_mended.to_numpy(), dtype=bool),
+        is_corrected=np.asarray(was_corrected.to_numpy(), dtype=bool),
         good=rows.filter(pc.invert(is_bad)),
         bad=bad,
         cut_off=records.filter(is_cut_off),
@@ -187,13 +187,13 @@ def _decoding(plan: Plan) -> Decoding:
     return replace(decoding, truncates=False)
 
 
-def _mended(records: pa.Table, mended: Mended) -> pa.ChunkedArray:
-    """Return the records' bytes, of mended ones the new ones."""
+def _corrected(records: pa.Table, corrected: Corrected) -> pa.ChunkedArray:
+    """Return the records' bytes, of corrected ones the new ones."""
     origins = records["origin"].to_pylist()
     raws = records["raw"].to_pylist()
     for index, origin in enumerate(origins):
         own = raws[index]
-        raws[index] = mended.get(origin_of(origin), own)
+        raws[index] = corrected.get(origin_of(origin), own)
     return pa.chunked_array([raws], pa.binary())
 
 
@@ -216,15 +216,15 @@ def origin_of(origin: Mapping[str, Any]) -> Origin:
     return origin["source"], origin["partition"], origin["position"]
 
 
-def with_origins(records: pa.Table, origins: Mended) -> pa.Table:
+def with_origins(records: pa.Table, origins: Corrected) -> pa.Table:
     """Pick the records that stand at some origins."""
     own = records["origin"].to_pylist()
     is_meant = [origin_of(origin) in origins for origin in own]
     return records.filter(pa.array(is_meant, pa.bool_()))
 
 
-def read_mended(location: str) -> dict[Origin, bytes]:
-    """Read mended records: JSON lines with `origin` and `raw`, as `ebbtide quarantine show --json` writes them.
+def read_corrected(location: str) -> dict[Origin, bytes]:
+    """Read corrected records: JSON lines with `origin` and `raw`, as `ebbtide quarantine show --json` writes them.
 
     Args:
         location: Of the file.
@@ -237,26 +237,26 @@ def read_mended(location: str) -> dict[Origin, bytes]:
     """
     content = read_bytes(location)
     if content is None:
-        raise ConfigError.of("There is no file of mended records.", got=location)
-    mended: dict[Origin, bytes] = {}
+        raise ConfigError.of("There is no file of corrected records.", got=location)
+    corrected: dict[Origin, bytes] = {}
     for number, line in enumerate(content.splitlines(), 1):
         if not line.strip():
             continue
-        origin, raw = _mended_line(line, f"Line {number} of '{location}'")
-        if origin in mended:
+        origin, raw = _corrected_line(line, f"Line {number} of '{location}'")
+        if origin in corrected:
             raise ConfigError.of(f"Line {number} of '{location}' has the origin of an earlier one.", got=origin)
-        mended[origin] = raw
-    return mended
+        corrected[origin] = raw
+    return corrected
 
 
-def _mended_line(line: bytes, where: str) -> tuple[Origin, bytes]:
+def _corrected_line(line: bytes, where: str) -> tuple[Origin, bytes]:
     try:
         given = json.loads(line)
         source, partition, position = origin_of(given["origin"])
         raw = given["raw"]
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError.of(
-            f"{where} is not a mended record.",
+            f"{where} is not a corrected record.",
             got=f"{type(error).__name__}: {error}",
             allowed='{"origin": {"source": ..., "partition": ..., "position": ...}, "raw": "the record"}',
         ) from error
@@ -264,6 +264,6 @@ def _mended_line(line: bytes, where: str) -> tuple[Origin, bytes]:
         raise ConfigError.of(
             f"{where} has no record.",
             got=f"raw: {raw!r}",
-            allowed="the mended record as text",
+            allowed="the corrected record as text",
         )
     return (source, partition, position), raw.encode()

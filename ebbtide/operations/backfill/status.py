@@ -1,4 +1,4 @@
-"""How far a backfill is: its records, its pace, the time left. Read from its tables and the source, without a JVM."""
+"""Progress of a backfill: its records, its pace, the time left. Read from its tables and the source, without a JVM."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import islice
 from ebbtide.amounts import amount
 from ebbtide.inspect.backlog import lag
 from ebbtide.ledger.facts import StepFacts
-from ebbtide.operations.backfill_asked import asked_of, beside_of, has_read_snapshot, of_topic
+from ebbtide.operations.backfill.asked import asked_of, beside_of, has_read_snapshot, of_topic
 from ebbtide.operations.operation import Report
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
@@ -21,15 +21,15 @@ COUNTS: dict[str, float | None] = {
     "records": 0,  # that it has read
     "quarantined": 0,  # bad ones among them
     "waiting": 0,  # records that it has still to read, of files about
-    "percent": 0.0,  # how much it has read of what is there
+    "percent": 0.0,  # share read of all records, or files, there are
     "records_per_second": None,  # its pace over its last steps
-    "seconds_left": None,  # how long it will take at that pace if nothing new comes
+    "seconds_left": None,  # time to read what waits at that pace, if nothing new arrives
 }
-"""What a report counts, of a backfill that has made no step. None: it is unknown."""
+"""The counts of a report, with their values before the first step. None: unknown."""
 
 
 def _report(pipeline: str, start: str = "", step: int = 0, **counted: float | None) -> Report:
-    """Write down how far a backfill is.
+    """Make the report of a backfill's progress.
 
     Args:
         pipeline: Name of the pipeline.
@@ -57,7 +57,7 @@ def _report(pipeline: str, start: str = "", step: int = 0, **counted: float | No
 
 
 def status(spec: Pipeline, root: str, clock_ms: int) -> Report:
-    """Tell how far a backfill is. Loads no Spark.
+    """Return the progress of a backfill. Loads no Spark.
 
     Args:
         spec: The pipeline.
@@ -96,7 +96,7 @@ def status(spec: Pipeline, root: str, clock_ms: int) -> Report:
 
 
 def _done_and_left(plan: Plan, last: StepFacts, waiting: int | None, files: int | None) -> tuple[int, int]:
-    """Return how many records of a topic, or files, were read, and how many were not."""
+    """Return the number of records (of a topic) or files that were read, and that were not."""
     if last.source.position is not None:
         return last.frontier.total_records or 0, waiting or 0
     snapshot = plan.state.snapshot()
@@ -105,7 +105,7 @@ def _done_and_left(plan: Plan, last: StepFacts, waiting: int | None, files: int 
 
 
 def _pace(plan: Plan) -> float | None:
-    """Return how many records a second the last steps have read; None of fewer than two."""
+    """Return the records per second of the last steps; None of fewer than two."""
     steps = list(islice(_batches(plan), LAST_STEPS))
     if len(steps) < 2:
         return None

@@ -47,7 +47,7 @@ Ttls = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class StateMigration:
-    """What a migration does to the entries of states.
+    """The effect of a migration on the entries of states.
 
     Args:
         changes: Each in words; none where the entries stay as they are.
@@ -308,8 +308,8 @@ def migrated_entries(tables: Plan, last: StepFacts, at: Step) -> Migrated:
     return Migrated(states, clocks_ms, tuple(switched_off))
 
 
-def _names_only_in(these: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:
-    return [name for name in these if name not in others]
+def _names_only_in(names: Mapping[str, Any], beside: Mapping[str, Any]) -> list[str]:
+    return [name for name in names if name not in beside]
 
 
 def _ttls(identity: Mapping[str, Any]) -> Ttls:

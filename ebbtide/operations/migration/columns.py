@@ -42,7 +42,7 @@ BY_COLUMN = ("time_units", "encodings")
 
 @dataclass(frozen=True)
 class ColumnMigration:
-    """What becomes of a pipeline's columns.
+    """The effect of a migration on a pipeline's columns.
 
     Args:
         before: The spec, with the columns that the tables have.
@@ -56,7 +56,7 @@ class ColumnMigration:
 
     @property
     def rewrites(self) -> bool:
-        """Whether data files must be written again."""
+        """Return whether data files must be rewritten."""
         return self.change is not None and self.change.rewrites
 
 

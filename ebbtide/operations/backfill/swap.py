@@ -19,9 +19,9 @@ from ebbtide.errors import BackfillError
 from ebbtide.ledger.facts import NoStep, StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Replace
-from ebbtide.operations.backfill_asked import asked_of, beside_of, is_swapped, refuse_other_columns, refuse_unfit
-from ebbtide.operations.job import stepping
+from ebbtide.operations.backfill.asked import asked_of, beside_of, is_swapped, refuse_other_columns, refuse_unfit
 from ebbtide.operations.operation import Report
+from ebbtide.operations.stepping import stepping
 from ebbtide.runtime import driver, swap
 from ebbtide.runtime.beginning import begun_elsewhere
 from ebbtide.runtime.clock import Clock, system_clock
@@ -41,7 +41,7 @@ def _report(
     keys: Sequence[dict[str, Any]] = (),
     step: int | None = None,
 ) -> Report:
-    """Write down what a swap would change in the sink, or did.
+    """Make the report of a swap, planned or done.
 
     Args:
         pipeline: Name of the pipeline.
@@ -73,13 +73,13 @@ def swap_in(
 ) -> Report:
     """Compare a backfill with the pipeline, both at the same place of the source; put it in its place if that is asked.
 
-    A run that goes on for ever makes way meanwhile.
+    A continuous run yields the lease meanwhile.
 
     Args:
         spark: A session with Delta.
         spec: The pipeline.
         root: Folder of all pipelines' tables.
-        applies: Do it; else only tell what it would change.
+        applies: Swap it in; otherwise only compare.
         clock: Returns the time, epoch ms.
 
     Raises:
@@ -108,7 +108,7 @@ def swap_in(
             actions = swap.state_actions(tables, stepper.newest(), taken.newest())
             facts = _facts(stepper, taken, clock())
             stepper.commit(facts, actions)
-        # The backfill's lease is given back by now, since its folder goes.
+        # The backfill's lease is released by now, since publishing deletes its folder.
         stepper.publish(spark)
         return compared(step=facts.step)
 
