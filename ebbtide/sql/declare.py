@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -27,8 +27,6 @@ from ebbtide.sql.catalog import (
     DeclaredKind,
     Filled,
     existing_kind,
-    kind_in_words,
-    kind_of,
     remove_definition,
     write_declared,
 )
@@ -178,11 +176,9 @@ def drop(catalog: Catalog, asked: ast.Drop) -> str:
     name = asked.name.lower()
     what = asked.kind.lower()
     entries = catalog.entries()
-    entry = entries.get(name)
-    if entry is None and asked.if_exists:
+    if asked.if_exists and name not in entries:
         return f"There is no {what} '{name}'."
-    if entry is None or kind_of(entry) is not asked.kind:
-        raise SqlError.of(f"There is no {what} '{name}'.", got=kind_in_words(entry))
+    entry = catalog.entry(asked.kind, name)
     users = users_of(entries, name)
     if users:
         what = f"'{name}' is read by materialized views."
@@ -194,6 +190,15 @@ def drop(catalog: Catalog, asked: ast.Drop) -> str:
     else:
         _drop_pipeline(catalog, entry)
     return f"Dropped {what} '{name}'."
+
+
+DECLARING: Mapping[type, Callable[[Catalog, Any], str]] = {
+    ast.CreateSource: create_source,
+    ast.CreateTable: create_table,
+    ast.CreateFunction: create_function,
+    ast.Drop: drop,
+}
+"""Kinds of statements that only change files of the catalog, each with the function that does so."""
 
 
 def pipeline_of_source(source: Declared) -> dict[str, Any]:

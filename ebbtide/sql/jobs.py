@@ -30,13 +30,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ebbtide.errors import SqlError
 from ebbtide.ledger.process import host_and_pid, is_gone, is_here, this_process
 
 if TYPE_CHECKING:  # the process of a job stays small: it loads neither Arrow nor what reads definitions
-    from ebbtide import Pipeline
+    from ebbtide import MaterializedView, Pipeline
     from ebbtide.sql.catalog import Filled
 
 FOLDER = ".sql/jobs"
@@ -156,6 +156,11 @@ class Jobs:
         allowed = ", ".join(running) or "none: no job is running"
         raise SqlError.of("There is no such job.", got=id_, allowed=allowed)
 
+    def is_running(self, pipeline: str) -> bool:
+        """Return whether a job runs a pipeline."""
+        of_pipeline = [job for job in self.all() if pipeline in job.pipelines]
+        return any(job.status is JobStatus.RUNNING for job in of_pipeline)
+
     def start(self, pipelines: Sequence[Filled], *, once: bool = False, by: str = "") -> Job:
         """Begin a job that runs pipelines one after the other; a view again and again, as its `refresh` says.
 
@@ -204,9 +209,8 @@ class Jobs:
 
 def repeats(spec: Pipeline) -> bool:
     """Return whether a pipeline is run again and again by its job."""
-    from ebbtide import MaterializedView
-
-    return isinstance(spec, MaterializedView) and spec.refresh != "manual"
+    view = cast("MaterializedView", spec)
+    return spec.is_view and view.refresh != "manual"
 
 
 def _await_start(folder: Path, process: subprocess.Popen[bytes]) -> None:
@@ -265,12 +269,11 @@ def _due(location: str, root: str, started: float) -> Callable[[], bool]:
         root: Folder of all pipelines' tables.
         started: When it was run last, by the monotonic clock.
     """
-    from ebbtide import MaterializedView, load
+    from ebbtide import load
     from ebbtide.runtime.plan import Plan
-    from ebbtide.spec.view import RefreshEvery
 
-    view = load(location)
-    if isinstance(view, MaterializedView) and isinstance(view.refresh, RefreshEvery):
+    view = cast("MaterializedView", load(location))
+    if not isinstance(view.refresh, str):
         interval_s = view.refresh.every.total_seconds()
         return lambda: time.monotonic() - started >= interval_s
     source = Plan.under(root, view).source

@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 from ebbtide.amounts import amount
 from ebbtide.errors import SqlError
 from ebbtide.sql.operations import Batch, Changes, Listed, Output, Whole, as_ours
-from ebbtide.sql.reference import Settings
 from ebbtide.sql.references import Referring, find_references
 from ebbtide.sql.results import Result, ResultColumn, ResultKind
 from ebbtide.sql.rows import Names, WrittenRows, frame, result_columns, sink_version, write_rows
+from ebbtide.sql.settings import Settings
 from ebbtide.sql.statements import Select, SparkStatement
 
 Versions = Mapping[str, int]

@@ -11,10 +11,9 @@ from ebbtide.sql import statements
 from ebbtide.sql.catalog import Catalog
 from ebbtide.sql.gateway.clients import LEAST_ROLES, OF_SPARK, Role, refuse_writing
 from ebbtide.sql.gateway.guard import read_clients
-from ebbtide.sql.judging.reading import Rights
-from ebbtide.sql.reference import SETTINGS
 from ebbtide.sql.remote import RemoteSession
 from ebbtide.sql.session import EmbeddedSession
+from ebbtide.sql.settings import SETTINGS, Rights
 
 TOKENS = {name: f"token-of-{name}-for-tests" for name in ("rita", "rolf", "walt", "wilma", "olga")}
 ROLES = {"rita": "reader", "rolf": "reader", "walt": "writer", "wilma": "writer", "olga": "owner"}

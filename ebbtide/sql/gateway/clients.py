@@ -21,7 +21,7 @@ from ebbtide.sql.gateway.requests import LOG, Refusal, on_thread
 from ebbtide.sql.judging.plans import names_in
 from ebbtide.sql.masking import masked
 from ebbtide.sql.parsing import parse
-from ebbtide.sql.reference import SETTINGS, SPARK
+from ebbtide.sql.settings import SETTINGS, SPARK
 from ebbtide.sql.statements import Parsed
 from ebbtide.sql.tokens import keyword, split
 

@@ -27,7 +27,6 @@ from ebbtide.sql.judging.reading import (
     Fault,
     Owned,
     Reading,
-    Rights,
     calls_in,
     function_fault,
     in_words,
@@ -35,6 +34,7 @@ from ebbtide.sql.judging.reading import (
     readable_functions,
     table_of,
 )
+from ebbtide.sql.settings import Rights
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
