@@ -48,10 +48,19 @@ def parse(statement: Statement) -> Parsed:
 
 
 def parse_text(text: str) -> Parsed:
-    """Read the one statement of a text.
+    """Read the single statement of a text.
 
     Raises:
-        SqlSyntaxError: it cannot be read, or is none or several.
+        SqlSyntaxError: the text cannot be read, or is not one statement.
+    """
+    return parse(single(text))
+
+
+def single(text: str) -> Statement:
+    """Return the single statement of a text.
+
+    Raises:
+        SqlSyntaxError: the text cannot be split, or is not one statement.
     """
     found = split(text)
     if len(found) != 1:
@@ -60,7 +69,7 @@ def parse_text(text: str) -> Parsed:
             got=f"{len(found)} statements",
             allowed="one",
         )
-    return parse(found[0])
+    return found[0]
 
 
 def _create(cursor: Cursor) -> Parsed | None:
