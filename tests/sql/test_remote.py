@@ -189,7 +189,7 @@ def test_token_is_sent_and_a_wrong_one_is_refused_without_being_shown():
     with serving(token=TOKEN) as gateway:
         RemoteSession(gateway.url, TOKEN).close()
         for token in (None, "x" * 20):
-            with pytest.raises(GatewayError, match="does not know who asks") as caught:
+            with pytest.raises(GatewayError, match="does not know the client") as caught:
                 RemoteSession(gateway.url, token)
             assert "x" * 20 not in str(caught.value)
 
