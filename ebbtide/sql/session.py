@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 
 class EmbeddedSession:
-    """What the statements of a session work on: catalogs, settings, jobs, and Spark, which is started when first needed.
+    """A session in this process. Spark is started when it is first needed.
 
     Args:
-        catalogs: Catalogs by name; the first is in use, USE changes that.
-        settings: What it begins with.
-        start_spark: Gives a Spark session of its own. Default: one of this process's JVM, started if there is none.
-        client: Name of the gateway's client that has it: jobs that it begins are recorded as that client's.
-        rights: What its statements may do. Default: all but to change what pipelines own.
+        catalogs: Catalogs by name; the first is in use until USE names another.
+        settings: Initial settings.
+        start_spark: Returns a new Spark session. Default: one of this process's JVM, started if there is none.
+        client: Name of the gateway's client; its jobs are recorded under the name.
+        rights: Rights of the statements. Default: all; tables of pipelines are never changed.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class EmbeddedSession:
         self._analysing = threading.Lock()
         self.folder = Path(tempfile.mkdtemp(prefix="ebbtide-sql-"))
         self.operations: dict[str, RunningOperation] = {}
-        """Statements that are executed and not closed, by id."""
+        """Operations that are not closed, by id."""
 
     @property
     def catalog(self) -> Catalog:
@@ -74,7 +74,7 @@ class EmbeddedSession:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Its settings, credentials masked."""
+        """Settings of the session, credentials masked."""
         return self._settings.shown()
 
     def execute(self, statement: str) -> RunningOperation:
@@ -85,11 +85,11 @@ class EmbeddedSession:
         return operation
 
     def complete(self, text: str, offset: int) -> list[Completion]:
-        """Return what the word before an offset may become."""
+        """Return the completions of the word before an offset."""
         return completions(self.catalog, text, offset)
 
     def close(self) -> None:
-        """End it: its queries are cancelled, its jobs go on."""
+        """End the session: its queries are cancelled, its jobs go on."""
         for operation in list(self.operations.values()):
             operation.close()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -99,7 +99,7 @@ class EmbeddedSession:
         shutil.rmtree(self.folder / operation, ignore_errors=True)
 
     def spark(self) -> SparkSession:
-        """Return its Spark session; started now if it was not."""
+        """Return the Spark session, started if necessary."""
         from ebbtide.sql.judging.judge import Judge  # only once Spark is needed
 
         with self._starting:
@@ -112,13 +112,13 @@ class EmbeddedSession:
             return self._spark
 
     def judge(self) -> Judge:
-        """Return what judges the statements that its Spark session is to execute."""
+        """Return the judge of the statements for the Spark session."""
         self.spark()
         assert self._judge is not None  # noqa: S101 - made with the session
         return self._judge
 
     def interrupt(self, operation: str) -> None:
-        """End what Spark does for an operation."""
+        """Cancel the jobs of Spark for an operation."""
         if self._spark is not None:
             self._spark.sparkContext.cancelJobsWithTag(operation)
 
@@ -128,7 +128,7 @@ class EmbeddedSession:
         return Jobs(self.catalog.root)
 
     def set(self, key: str, value: str) -> None:
-        """Change a setting; Spark's also where Spark was started.
+        """Change a setting; a setting of Spark also in the Spark session.
 
         Raises:
             SqlError: there is none of that name, or it does not take the value.
@@ -138,7 +138,7 @@ class EmbeddedSession:
             self._spark.conf.set(key, value)
 
     def reset(self, key: str | None) -> None:
-        """Bring a setting, or all, back to what the session began with.
+        """Set a setting, or all, back to the initial value.
 
         Raises:
             SqlError: there is none of that name.
@@ -155,17 +155,17 @@ class EmbeddedSession:
                 self._spark.conf.set(name, value)
 
     def query(self, asked: ast.Select | ast.SparkStatement, operation: str) -> Output:
-        """Execute what Spark executes.
+        """Execute a statement of Spark.
 
         Args:
             asked: The statement.
-            operation: Id of what executes it.
+            operation: Id of the operation.
         """
         from ebbtide.sql.query import Queries  # only once Spark is needed
         from ebbtide.sql.rows import Names
 
         spark = self.spark()
-        spark.sparkContext.addJobTag(operation)  # the tags of Spark sessions are known to their threads alone
+        spark.sparkContext.addJobTag(operation)  # tags of Spark sessions are known in their thread only
         # Each session has a pool: a large query of one does not delay the other sessions.
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.id)
         names = Names(self.catalog.root, self.catalog.entries())
@@ -174,11 +174,11 @@ class EmbeddedSession:
         return queries.execute(asked)
 
     def _admit(self, statement: Statement, text: str) -> None:
-        """Let a statement come to Spark, with the functions that it calls; these are imported only then.
+        """Judge a statement for Spark, then import and register the functions that it calls.
 
         Args:
-            statement: As it was written.
-            text: As Spark is to execute it.
+            statement: Statement as it was written.
+            text: Text for Spark.
         """
         from ebbtide.sql.declare import register
 
@@ -211,10 +211,10 @@ def refuse_shared_tables(names: Collection[str], catalog: Catalog, further: Mapp
 
 
 def new_spark_session(log_file: Path | None = None) -> SparkSession:
-    """Return a Spark session of its own in this process's JVM; for queries of any kind, not for steps.
+    """Return a new Spark session in this process's JVM, with settings for queries of any size instead of small steps.
 
     Args:
-        log_file: Takes what the JVM writes, if it is started here. Default: this process's output.
+        log_file: File for the output of the JVM, if it is started here. Default: this process's output.
     """
     from ebbtide import build_session
     from ebbtide.runtime.session import sigint_kept
@@ -230,14 +230,17 @@ def new_spark_session(log_file: Path | None = None) -> SparkSession:
 
 @singledispatch
 def answer(asked: Any, session: EmbeddedSession, operation: str) -> Output:
-    """Do what a statement asks for.
+    """Execute a statement.
 
     Args:
         asked: The statement.
-        session: What it works on.
-        operation: Id of what executes it.
+        session: Session that executes it.
+        operation: Id of the operation.
+
+    Raises:
+        EbbtideError: the statement is refused or fails.
     """
-    raise SqlError.of("This is the client's to do, not the session's.", got=str(asked))
+    raise SqlError.of("This statement is executed by the client, not by the session.", got=str(asked))
 
 
 @answer.register(ast.CreateSource)
@@ -341,13 +344,13 @@ def _(asked: ast.Use, session: EmbeddedSession, operation: str) -> Output:
     wanted = session.catalogs[asked.catalog]
     refuse_shared_tables(wanted.pipelines(), wanted, earlier)
     session.catalog_name = asked.catalog
-    return _done(f"Names now stand for those of '{asked.catalog}'.")
+    return _done(f"The catalog in use is '{asked.catalog}'.")
 
 
 @answer.register(ast.Insert)
 @answer.register(ast.StatementSet)
 def _(asked: ast.Insert | ast.StatementSet, session: EmbeddedSession, operation: str) -> Output:
-    """Make pipelines of statements, and begin a job that runs them; all are checked before any is written."""
+    """Make pipelines of statements, and begin a job that runs them. All are checked before any is written."""
     from ebbtide.sql.fill import plan_insert, write_filling
 
     inserts = (asked,) if isinstance(asked, ast.Insert) else asked.inserts
@@ -357,7 +360,7 @@ def _(asked: ast.Insert | ast.StatementSet, session: EmbeddedSession, operation:
     del further[session.catalog_name]
     refuse_shared_tables(names_filled, session.catalog, further)
     expressions = [text for filling in fillings for text in filling.expressions]
-    if expressions and not session.rights.programs:  # else a JVM is not started to judge them
+    if expressions and not session.rights.programs:  # with all rights no JVM is started to judge them
         session.judge().judge_expressions(expressions)
     for filling in fillings:
         write_filling(session.catalog, filling)
@@ -391,11 +394,11 @@ def _(asked: ast.CreateView, session: EmbeddedSession, operation: str) -> Output
         return _done(f"There is a materialized view '{asked.name}' already.")
     folder = write_view(session.catalog, planned)
     entry = Filled(folder, load(folder))
-    said = f"Created materialized view '{entry.name}'."
+    message = f"Created materialized view '{entry.name}'."
     if session.jobs.is_running(entry.name):
-        return _done(said)
+        return _done(message)
     job = session.jobs.start([entry], by=session.client)
-    return _done(f"{said} Job '{job.id}' fills it; SHOW JOBS lists its state.")
+    return _done(f"{message} Job '{job.id}' fills it; SHOW JOBS lists its state.")
 
 
 @answer.register

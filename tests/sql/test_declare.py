@@ -92,7 +92,7 @@ def test_function_is_declared_and_dropped(do):
             "CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH (pth = x)",
             "no option 'pth' of a source, at line 1, column 53",
         ),
-        ("CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH (path = '[x')", "no list or object"),
+        ("CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH (path = '[x')", "not a list or object"),
         ("CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH (name = x)", "no option 'name'"),
         (
             "CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH (format = debezium, format.type = plain)",
@@ -104,8 +104,8 @@ def test_function_is_declared_and_dropped(do):
         ("CREATE TABLE t (nonsense, PRIMARY KEY (id))", "schema"),
         ("CREATE TABLE `a b` (id BIGINT, PRIMARY KEY (id))", "no name of a table"),
         ("CREATE TABLE `../x` (id BIGINT, PRIMARY KEY (id))", "no name of a table"),
-        ("CREATE FUNCTION f AS 'os.system'", "stands for no function"),
-        ("CREATE FUNCTION f AS '../x:y'", "stands for no function"),
+        ("CREATE FUNCTION f AS 'os.system'", "is not declared by a function"),
+        ("CREATE FUNCTION f AS '../x:y'", "is not declared by a function"),
         ("CREATE FUNCTION f AS 'no_such_module:f'", "No module named 'no_such_module'; allowed: 'module:name'"),
         ("CREATE FUNCTION f AS 'row_rules:nope'", "has no attribute 'nope'"),
         ("CREATE FUNCTION f AS 'os:system'", "standard library cannot be declared"),
@@ -128,7 +128,7 @@ def test_function_is_declared_and_dropped(do):
         ("RESET nope", "no such setting"),
         ("USE elsewhere", "no such catalog. Got: elsewhere. Allowed: default"),
         ("CREATE MATERIALIZED VIEW v AS SELECT 1", "reads no table of a pipeline"),
-        ("QUIT", "client's to do"),
+        ("QUIT", "executed by the client"),
     ],
 )
 def test_what_is_not_usable_is_refused_before_a_file_is_written(do, catalog, statement, says):
