@@ -1,4 +1,4 @@
-"""What SHOW and DESCRIBE list, and what a word may become, by the catalog's files and logs alone: no JVM."""
+"""SHOW, DESCRIBE and completions, from the catalog's files and the logs of tables alone: no JVM."""
 
 from __future__ import annotations
 
@@ -7,27 +7,30 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
-import pyarrow as pa
 from sqlglot import exp
 
-from ebbtide import MaterializedView, status
 from ebbtide.errors import EbbtideError, SqlError
-from ebbtide.runtime.plan import Plan
-from ebbtide.spec.ddl import ddl_of, parse_ddl, type_ddl
 from ebbtide.spec.reading import read_document
-from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Entry, Filled, Part
-from ebbtide.sql.options import flattened
-from ebbtide.sql.reference import KEYWORDS, SETTINGS
+from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Entry, Filled, Part, Summary
+from ebbtide.sql.reference import KEYWORDS
 from ebbtide.sql.results import Completion, CompletionKind, ResultColumn, Row
-from ebbtide.sql.statements import Show, Shown
+from ebbtide.sql.settings import SETTINGS
+from ebbtide.sql.statements import ObjectKind, Show, Shown
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ebbtide import MaterializedView
+    from ebbtide.runtime.plan import Plan
 
 MOST_STEPS = 1_000
-"""Steps that SHOW STEPS lists, the newest first."""
-Named = TypeVar("Named", Filled, Declared, Entry)
+"""Maximum number of steps that SHOW STEPS lists, the newest first."""
+Named = TypeVar("Named", Filled, Declared, Summary)
 _OF_VIEW = ("name", "description", "query", "inputs", "schema", "key", "refresh")
 """Fields of a view's spec that stand in its statement outside of WITH."""
+_TABLES = (ObjectKind.TABLE, ObjectKind.MATERIALIZED_VIEW)
 Listed = tuple[tuple[ResultColumn, ...], list[Row]]
 """Columns and rows."""
 
@@ -56,7 +59,7 @@ def show(catalog: Catalog, asked: Show) -> Listed:
             rows = [_pipeline_row(entry, catalog.root) for entry in _fitting(catalog.pipelines(), asked)]
         case Shown.TABLES:
             names = columns("name", "kind", "comment")
-            rows = [row for entry in _fitting(catalog.entries(), asked) for row in _table_row(entry)]
+            rows = [_table_row(table) for table in _fitting(catalog.summaries(), asked) if table.kind in _TABLES]
         case Shown.SOURCES:
             sources = catalog.declared(DeclaredKind.SOURCE)
             rows = [[source.name, source.comment] for source in _fitting(sources, asked)]
@@ -70,7 +73,7 @@ def show(catalog: Catalog, asked: Show) -> Listed:
 
 
 def catalogs(known: Mapping[str, Catalog], in_use: str, pattern: str | None) -> Listed:
-    """List what USE takes."""
+    """List the catalogs that USE takes."""
     rows: list[Row] = [
         [name, str(catalog.folder), catalog.root, name == in_use]
         for name, catalog in known.items()
@@ -83,16 +86,14 @@ def _fitting(entries: Mapping[str, Named], asked: Show) -> list[Named]:
     return [entry for name, entry in entries.items() if fits(name, asked.pattern)]
 
 
-def _table_row(entry: Entry) -> list[Row]:
-    """Return the row of a table or a view; none of what is neither."""
-    if isinstance(entry, Filled):
-        kind = "materialized view" if isinstance(entry.spec, MaterializedView) else "table"
-        return [[entry.name, kind, entry.spec.description]]
-    is_table = entry.kind is DeclaredKind.TABLE
-    return [[entry.name, "table, not filled yet", entry.comment]] if is_table else []
+def _table_row(table: Summary) -> Row:
+    kind = table.kind.lower()
+    return [table.name, kind if table.is_filled else f"{kind}, not filled yet", table.comment]
 
 
 def _pipeline_row(entry: Filled, root: str) -> Row:
+    from ebbtide import status
+
     last = status(entry.spec, root)
     return [
         entry.name,
@@ -108,6 +109,8 @@ def _pipeline_row(entry: Filled, root: str) -> Row:
 def _steps(catalog: Catalog, asked: Show) -> Listed:
     if asked.of is None:
         raise SqlError.of("SHOW STEPS lists the steps of one pipeline.", next_step="SHOW STEPS FROM name")
+    from ebbtide.runtime.plan import Plan
+
     entry = catalog.pipeline(asked.of)
     plan = Plan.under(catalog.root, entry.spec)
     return steps(plan)
@@ -125,11 +128,13 @@ def steps(plan: Plan) -> Listed:
 
 
 def describe(entries: Mapping[str, Entry], name: str) -> Listed | None:
-    """Return the columns of a source, a table or a view; None of a part of one (`NAME$steps`) and of all else: that takes Spark.
+    """Return the columns of a source, a table or a view; None for names that Spark describes, such as `NAME$steps`.
 
     Raises:
-        SqlError: it is a function.
+        SqlError: the name is a function's.
     """
+    from ebbtide.spec.ddl import type_ddl
+
     entry = entries.get(name)
     if entry is None:
         return None
@@ -147,16 +152,20 @@ def _fields(entry: Entry) -> tuple[Iterable[pa.Field], Sequence[str], dict[str, 
         return table.columns, entry.spec.sink_key, table.comments
     if entry.kind is DeclaredKind.FUNCTION:
         raise SqlError.of(f"'{entry.name}' is a function.", got=entry.target, allowed="a source, a table, a view")
-    table = parse_ddl(entry.columns)
-    return table.columns, entry.key, table.comments
+    from ebbtide.spec.ddl import parse_ddl
+
+    declared = parse_ddl(entry.columns)
+    return declared.columns, entry.key, declared.comments
 
 
 def show_create(entry: Entry) -> str:
-    """Write the statement that declares something."""
+    """Return the statement that declares an entry."""
     if isinstance(entry, Filled):
+        from ebbtide.spec.ddl import ddl_of
+
         spec = entry.spec
-        if isinstance(spec, MaterializedView):
-            return _create_view(entry, spec)
+        if spec.is_view:
+            return _create_view(entry, cast("MaterializedView", spec))
         body = ddl_of(spec.sink_table.columns)
         return _create("TABLE", spec.name, body, spec.sink_key, spec.description, {})
     if entry.kind is DeclaredKind.FUNCTION:
@@ -166,6 +175,8 @@ def show_create(entry: Entry) -> str:
 
 
 def _create_view(entry: Filled, view: MaterializedView) -> str:
+    from ebbtide.sql.options import flattened
+
     _, document = read_document(entry.location)
     attributes = document["attributes"]
     further = {name: value for name, value in attributes.items() if name not in _OF_VIEW}
@@ -206,7 +217,7 @@ def _comment_and_options(comment: str, options: Mapping[str, str]) -> list[str]:
 
 
 def fits(name: str, pattern: str | None) -> bool:
-    """Return whether a name fits what stands after LIKE: `%` any characters, `_` one; `*` as Spark has it."""
+    """Return whether a name fits a pattern of LIKE: `%` and `*` are any characters, `_` is one; None fits all names."""
     if pattern is None:
         return True
     glob = pattern.replace("%", "*").replace("_", "?")
@@ -214,14 +225,14 @@ def fits(name: str, pattern: str | None) -> bool:
 
 
 def quoted(name: str) -> str:
-    """Write a name."""
+    """Return a name as SQL, quoted if necessary."""
     is_plain = name.isidentifier() and name.islower()
     escaped = name.replace("`", "``")
     return name if is_plain else f"`{escaped}`"
 
 
 def text(value: str) -> str:
-    """Write a text."""
+    """Return a text as a literal of SQL."""
     doubled = value.replace("\\", "\\\\")
     escaped = doubled.replace("'", "\\'")
     return f"'{escaped}'"
@@ -238,12 +249,12 @@ _NAMED = re.compile(r"\b(?:FROM|JOIN)\s+([\w$]+)", re.IGNORECASE)
 
 
 def completions(catalog: Catalog, text: str, offset: int) -> list[Completion]:
-    """Return what the word before an offset may become, each once, the likeliest first.
+    """Return the completions of the word before an offset, each once, the likeliest first.
 
     Args:
-        catalog: What names stand for; where it cannot be read, only keywords and functions are offered.
-        text: What was typed.
-        offset: Where the cursor is.
+        catalog: Catalog in use; if it cannot be read, only keywords and functions are offered.
+        text: Text that was typed.
+        offset: Offset of the cursor.
     """
     before = text[:offset]
     found = _LAST_WORD.search(before)

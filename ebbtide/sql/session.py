@@ -1,4 +1,7 @@
-"""A session in this process: catalogs, settings, jobs and Spark, and what each statement does with them."""
+"""A session in this process: its catalogs, settings, jobs and Spark, and the execution of each kind of statement.
+
+Modules that only some statements need are loaded by these: `ebbtide sql -e "SHOW TABLES"` loads neither Arrow nor the models of specs.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +9,22 @@ import secrets
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial, singledispatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ebbtide import load
 from ebbtide.errors import SqlError
 from ebbtide.sql import statements as ast
-from ebbtide.sql.catalog import Catalog, Filled, kind_of, refuse_shared_tables, written
-from ebbtide.sql.declare import create_function, create_source, create_table, drop, register
-from ebbtide.sql.fill import plan_insert, write_filling
-from ebbtide.sql.jobs import Jobs, JobStatus
-from ebbtide.sql.judging.reading import Rights
+from ebbtide.sql.catalog import Catalog, Filled, written
+from ebbtide.sql.jobs import Jobs
 from ebbtide.sql.listing import catalogs, columns, completions, describe, fits, show, show_create
 from ebbtide.sql.operations import Listed, Output, RunningOperation, Whole
 from ebbtide.sql.parsing import parse, parse_text
-from ebbtide.sql.reference import SPARK, Settings
 from ebbtide.sql.results import Completion, Result, ResultColumn, ResultKind, Row
+from ebbtide.sql.settings import SPARK, Rights, Settings
 from ebbtide.sql.statements import ObjectKind
 from ebbtide.sql.tokens import Statement
-from ebbtide.sql.views import plan_view, write_view
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,14 +33,14 @@ if TYPE_CHECKING:
 
 
 class EmbeddedSession:
-    """What the statements of a session work on: catalogs, settings, jobs, and Spark, which is started when first needed.
+    """A session in this process. Spark is started when it is first needed.
 
     Args:
-        catalogs: Catalogs by name; the first is in use, USE changes that.
-        settings: What it begins with.
-        start_spark: Gives a Spark session of its own. Default: one of this process's JVM, started if there is none.
-        client: Name of the gateway's client that has it: jobs that it begins are recorded as that client's.
-        rights: What its statements may do. Default: all but to change what pipelines own.
+        catalogs: Catalogs by name; the first is in use until USE names another.
+        settings: Initial settings.
+        start_spark: Returns a new Spark session. Default: one of this process's JVM, started if there is none.
+        client: Name of the gateway's client; its jobs are recorded under the name.
+        rights: Rights of the statements. Default: all; tables of pipelines are never changed.
     """
 
     def __init__(
@@ -67,7 +65,7 @@ class EmbeddedSession:
         self._analysing = threading.Lock()
         self.folder = Path(tempfile.mkdtemp(prefix="ebbtide-sql-"))
         self.operations: dict[str, RunningOperation] = {}
-        """Statements that are executed and not closed, by id."""
+        """Operations that are not closed, by id."""
 
     @property
     def catalog(self) -> Catalog:
@@ -76,7 +74,7 @@ class EmbeddedSession:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Its settings, credentials masked."""
+        """Settings of the session, credentials masked."""
         return self._settings.shown()
 
     def execute(self, statement: str) -> RunningOperation:
@@ -87,11 +85,11 @@ class EmbeddedSession:
         return operation
 
     def complete(self, text: str, offset: int) -> list[Completion]:
-        """Return what the word before an offset may become."""
+        """Return the completions of the word before an offset."""
         return completions(self.catalog, text, offset)
 
     def close(self) -> None:
-        """End it: its queries are cancelled, its jobs go on."""
+        """End the session: its queries are cancelled, its jobs go on."""
         for operation in list(self.operations.values()):
             operation.close()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -101,7 +99,7 @@ class EmbeddedSession:
         shutil.rmtree(self.folder / operation, ignore_errors=True)
 
     def spark(self) -> SparkSession:
-        """Return its Spark session; started now if it was not."""
+        """Return the Spark session, started if necessary."""
         from ebbtide.sql.judging.judge import Judge  # only once Spark is needed
 
         with self._starting:
@@ -114,13 +112,13 @@ class EmbeddedSession:
             return self._spark
 
     def judge(self) -> Judge:
-        """Return what judges the statements that its Spark session is to execute."""
+        """Return the judge of the statements for the Spark session."""
         self.spark()
         assert self._judge is not None  # noqa: S101 - made with the session
         return self._judge
 
     def interrupt(self, operation: str) -> None:
-        """End what Spark does for an operation."""
+        """Cancel the jobs of Spark for an operation."""
         if self._spark is not None:
             self._spark.sparkContext.cancelJobsWithTag(operation)
 
@@ -130,7 +128,7 @@ class EmbeddedSession:
         return Jobs(self.catalog.root)
 
     def set(self, key: str, value: str) -> None:
-        """Change a setting; Spark's also where Spark was started.
+        """Change a setting; a setting of Spark also in the Spark session.
 
         Raises:
             SqlError: there is none of that name, or it does not take the value.
@@ -140,7 +138,7 @@ class EmbeddedSession:
             self._spark.conf.set(key, value)
 
     def reset(self, key: str | None) -> None:
-        """Bring a setting, or all, back to what the session began with.
+        """Set a setting, or all, back to the initial value.
 
         Raises:
             SqlError: there is none of that name.
@@ -157,18 +155,18 @@ class EmbeddedSession:
                 self._spark.conf.set(name, value)
 
     def query(self, asked: ast.Select | ast.SparkStatement, operation: str) -> Output:
-        """Execute what Spark executes.
+        """Execute a statement of Spark.
 
         Args:
             asked: The statement.
-            operation: Id of what executes it.
+            operation: Id of the operation.
         """
         from ebbtide.sql.query import Queries  # only once Spark is needed
         from ebbtide.sql.rows import Names
 
         spark = self.spark()
-        spark.sparkContext.addJobTag(operation)  # the tags of Spark sessions are known to their threads alone
-        # Each session has a pool: a large query of one does not hold up the others.
+        spark.sparkContext.addJobTag(operation)  # tags of Spark sessions are known in their thread only
+        # Each session has a pool: a large query of one does not delay the other sessions.
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.id)
         names = Names(self.catalog.root, self.catalog.entries())
         admit = partial(self._admit, asked.statement)
@@ -176,21 +174,47 @@ class EmbeddedSession:
         return queries.execute(asked)
 
     def _admit(self, statement: Statement, text: str) -> None:
-        """Let a statement come to Spark, with the functions that it calls; these are imported only then.
+        """Judge a statement for Spark, then import and register the functions that it calls.
 
         Args:
-            statement: As it was written.
-            text: As Spark is to execute it.
+            statement: Statement as it was written.
+            text: Text for Spark.
         """
+        from ebbtide.sql.declare import register
+
         self.judge().judge(text)
         register(self.spark(), self.catalog, statement)
 
 
-def new_spark_session(log_file: Path | None = None) -> SparkSession:
-    """Return a Spark session of its own in this process's JVM; for queries of any kind, not for steps.
+def refuse_shared_tables(names: Collection[str], catalog: Catalog, further: Mapping[str, Catalog]) -> None:
+    """Refuse pipelines that would share tables with a pipeline of the same name and root in another catalog.
 
     Args:
-        log_file: Takes what the JVM writes, if it is started here. Default: this process's output.
+        names: Names of the pipelines.
+        catalog: Catalog of the pipelines.
+        further: Further catalogs, by name.
+
+    Raises:
+        SqlError: there is such a pipeline.
+    """
+    for other_name, other in further.items():
+        if other.root != catalog.root:
+            continue
+        shared = other.pipelines().keys() & set(names)
+        if shared:
+            raise SqlError.of(
+                f"The catalog '{other_name}' has a pipeline of one name, and the same root.",
+                got=", ".join(sorted(shared)),
+                allowed="each pipeline in one of them",
+                next_step="Give one of the catalogs a root of its own in the environment's file.",
+            )
+
+
+def new_spark_session(log_file: Path | None = None) -> SparkSession:
+    """Return a new Spark session in this process's JVM, with settings for queries of any size instead of small steps.
+
+    Args:
+        log_file: File for the output of the JVM, if it is started here. Default: this process's output.
     """
     from ebbtide import build_session
     from ebbtide.runtime.session import sigint_kept
@@ -204,27 +228,29 @@ def new_spark_session(log_file: Path | None = None) -> SparkSession:
         return build_session("ebbtide-sql", settings, log_file).newSession()
 
 
-_DECLARING: Mapping[type, Callable[[Catalog, Any], str]] = {
-    ast.CreateSource: create_source,
-    ast.CreateTable: create_table,
-    ast.CreateFunction: create_function,
-    ast.Drop: drop,
-}
-"""What is done at once to the catalog's files, and says what was done."""
-
-
 @singledispatch
 def answer(asked: Any, session: EmbeddedSession, operation: str) -> Output:
-    """Do what a statement asks for.
+    """Execute a statement.
 
     Args:
         asked: The statement.
-        session: What it works on.
-        operation: Id of what executes it.
+        session: Session that executes it.
+        operation: Id of the operation.
+
+    Raises:
+        EbbtideError: the statement is refused or fails.
     """
-    declare = _DECLARING.get(type(asked))
-    if declare is None:
-        raise SqlError.of("This is the client's to do, not the session's.", got=str(asked))
+    raise SqlError.of("This statement is executed by the client, not by the session.", got=str(asked))
+
+
+@answer.register(ast.CreateSource)
+@answer.register(ast.CreateTable)
+@answer.register(ast.CreateFunction)
+@answer.register(ast.Drop)
+def _(asked: Any, session: EmbeddedSession, operation: str) -> Output:
+    from ebbtide.sql.declare import DECLARING
+
+    declare = DECLARING[type(asked)]
     return _done(declare(session.catalog, asked))
 
 
@@ -246,10 +272,14 @@ def _(asked: ast.Describe, session: EmbeddedSession, operation: str) -> Output:
 def _(asked: ast.Explain, session: EmbeddedSession, operation: str) -> Output:
     explained = parse(asked.statement)
     if isinstance(explained, ast.Insert):
+        from ebbtide.sql.fill import plan_insert
+
         filling = plan_insert(session.catalog, explained)
         text = written(filling.attributes)
         return _listed(columns("plan"), [[text.rstrip()]])
     if isinstance(explained, ast.CreateView):
+        from ebbtide.sql.views import plan_view
+
         planned = plan_view(session.catalog, explained, session.spark)
         rows: list[Row] = [[planned.text()]] if planned else []
         return _listed(columns("plan"), rows)
@@ -276,12 +306,7 @@ def _(asked: ast.Show, session: EmbeddedSession, operation: str) -> Output:
 
 @answer.register
 def _(asked: ast.ShowCreate, session: EmbeddedSession, operation: str) -> Output:
-    entry = session.catalog.entries().get(asked.name.lower())
-    if entry is None or kind_of(entry) is not asked.kind:
-        raise SqlError.of(
-            f"There is no {asked.kind.lower()} '{asked.name}'.",
-            next_step="SHOW TABLES and SHOW SOURCES list them.",
-        )
+    entry = session.catalog.entry(asked.kind, asked.name)
     statement = show_create(entry)
     return _listed(columns("statement"), [[statement]])
 
@@ -319,28 +344,30 @@ def _(asked: ast.Use, session: EmbeddedSession, operation: str) -> Output:
     wanted = session.catalogs[asked.catalog]
     refuse_shared_tables(wanted.pipelines(), wanted, earlier)
     session.catalog_name = asked.catalog
-    return _done(f"Names now stand for those of '{asked.catalog}'.")
+    return _done(f"The catalog in use is '{asked.catalog}'.")
 
 
 @answer.register(ast.Insert)
 @answer.register(ast.StatementSet)
 def _(asked: ast.Insert | ast.StatementSet, session: EmbeddedSession, operation: str) -> Output:
-    """Make pipelines of statements, and begin a job that runs them; all are checked before any is written."""
+    """Make pipelines of statements, and begin a job that runs them. All are checked before any is written."""
+    from ebbtide.sql.fill import plan_insert, write_filling
+
     inserts = (asked,) if isinstance(asked, ast.Insert) else asked.inserts
     fillings = [plan_insert(session.catalog, insert) for insert in inserts]
     names_filled = [filling.name for filling in fillings]
-    others = dict(session.catalogs)
-    del others[session.catalog_name]
-    refuse_shared_tables(names_filled, session.catalog, others)
+    further = dict(session.catalogs)
+    del further[session.catalog_name]
+    refuse_shared_tables(names_filled, session.catalog, further)
     expressions = [text for filling in fillings for text in filling.expressions]
-    if expressions and not session.rights.programs:  # else a JVM is not started to judge them
+    if expressions and not session.rights.programs:  # with all rights no JVM is started to judge them
         session.judge().judge_expressions(expressions)
     for filling in fillings:
         write_filling(session.catalog, filling)
     pipelines = [session.catalog.pipeline(name) for name in names_filled]
     job = session.jobs.start(pipelines, by=session.client)
     names = ", ".join(job.pipelines)
-    return _done(f"Job '{job.id}' fills {names}. SHOW JOBS tells how it goes, STOP JOB '{job.id}' ends it.")
+    return _done(f"Job '{job.id}' fills {names}. SHOW JOBS lists its state, STOP JOB '{job.id}' ends it.")
 
 
 @answer.register
@@ -359,35 +386,27 @@ def _(asked: ast.StopJob, session: EmbeddedSession, operation: str) -> Output:
 
 @answer.register
 def _(asked: ast.CreateView, session: EmbeddedSession, operation: str) -> Output:
+    from ebbtide import load
+    from ebbtide.sql.views import plan_view, write_view
+
     planned = plan_view(session.catalog, asked, partial(_spark_for, session, asked.query))
     if planned is None:
         return _done(f"There is a materialized view '{asked.name}' already.")
     folder = write_view(session.catalog, planned)
     entry = Filled(folder, load(folder))
-    said = f"Created materialized view '{entry.name}'."
-    if _is_running(session.jobs, entry.name):
-        return _done(said)
+    message = f"Created materialized view '{entry.name}'."
+    if session.jobs.is_running(entry.name):
+        return _done(message)
     job = session.jobs.start([entry], by=session.client)
-    return _done(f"{said} Job '{job.id}' fills it; SHOW JOBS tells how it goes.")
+    return _done(f"{message} Job '{job.id}' fills it; SHOW JOBS lists its state.")
 
 
 @answer.register
 def _(asked: ast.RefreshView, session: EmbeddedSession, operation: str) -> Output:
-    entry = session.catalog.pipeline(asked.name.lower())
-    if kind_of(entry) is not ObjectKind.MATERIALIZED_VIEW:
-        raise SqlError.of(
-            f"There is no materialized view '{asked.name}'.",
-            got="a table",
-            next_step="SHOW TABLES lists both.",
-        )
+    view = session.catalog.entry(ObjectKind.MATERIALIZED_VIEW, asked.name)
+    entry = session.catalog.pipeline(view.name)
     job = session.jobs.start([entry], once=True, by=session.client)
-    return _done(f"Job '{job.id}' brings '{entry.name}' up to date; SHOW JOBS tells how it goes.")
-
-
-def _is_running(jobs: Jobs, pipeline: str) -> bool:
-    """Return whether a job runs a pipeline."""
-    of_pipeline = [job for job in jobs.all() if pipeline in job.pipelines]
-    return any(job.status is JobStatus.RUNNING for job in of_pipeline)
+    return _done(f"Job '{job.id}' brings '{entry.name}' up to date; SHOW JOBS lists its state.")
 
 
 def _spark_for(session: EmbeddedSession, query: Statement) -> SparkSession:

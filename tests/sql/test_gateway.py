@@ -254,7 +254,7 @@ def test_no_more_operations_of_a_session_than_allowed():
         gateway.execute(session, "SELECT * FROM never")
         refused = gateway.call("POST", f"{session}/statements", {"statement": "SHOW TABLES"})
         assert (refused.status, refused.error["class"]) == (429, "GatewayBusyError")
-        assert "Got: 2 that are not closed. Allowed: 2. Close those" in refused.error["message"]
+        assert "Got: 2 that are not closed. Allowed: 2. Close finished" in refused.error["message"]
         gateway.call("DELETE", first)
         gateway.execute(session, "SHOW TABLES")
 

@@ -87,7 +87,7 @@ def test_line_that_is_not_usable_is_refused_without_what_stands_in_it(tmp_path, 
 
 @pytest.mark.parametrize("text", ["", "\n# none\n"])
 def test_file_without_clients_is_refused(tmp_path, text):
-    with pytest.raises(ConfigError, match="names none"):
+    with pytest.raises(ConfigError, match="is empty"):
         read_clients(written(tmp_path, text))
 
 

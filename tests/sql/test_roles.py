@@ -11,10 +11,9 @@ from ebbtide.sql import statements
 from ebbtide.sql.catalog import Catalog
 from ebbtide.sql.gateway.clients import LEAST_ROLES, OF_SPARK, Role, refuse_writing
 from ebbtide.sql.gateway.guard import read_clients
-from ebbtide.sql.judging.reading import Rights
-from ebbtide.sql.reference import SETTINGS
 from ebbtide.sql.remote import RemoteSession
 from ebbtide.sql.session import EmbeddedSession
+from ebbtide.sql.settings import SETTINGS, Rights
 
 TOKENS = {name: f"token-of-{name}-for-tests" for name in ("rita", "rolf", "walt", "wilma", "olga")}
 ROLES = {"rita": "reader", "rolf": "reader", "walt": "writer", "wilma": "writer", "olga": "owner"}
@@ -220,16 +219,14 @@ def test_clients_of_a_process_have_their_roles(tmp_path, clients_file):
     with running(tmp_path, "--clients", str(clients_file)) as (_, url):
         for name in ("rita", "walt", "olga"):
             session = RemoteSession(url, TOKENS[name])
-            create = session.execute(
-                "CREATE SOURCE clicks (id BIGINT, PRIMARY KEY (id)) WITH ('path' = 'in', 'format' = 'plain')"
-            )
+            create = "CREATE SOURCE clicks (id BIGINT, PRIMARY KEY (id)) WITH ('path' = 'in', 'format' = 'plain')"
             if name == "olga":
-                assert create.result(60).message
+                assert session.execute(create).result(60).message
             else:
                 with pytest.raises(GatewayError, match=f"The role {ROLES[name]} may not"):
-                    create.result(60)
+                    session.execute(create)
             session.close()
-        with pytest.raises(GatewayError, match="does not know who asks"):
+        with pytest.raises(GatewayError, match="does not know the client"):
             RemoteSession(url, TOKENS["rita"] + "x")
 
 
