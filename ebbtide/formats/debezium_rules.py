@@ -10,8 +10,7 @@ from ebbtide.formats.format import BadRecordError, Json, shortened
 from ebbtide.formats.forms import LogPosition
 from ebbtide.model.entries import LONG_MIN
 from ebbtide.model.sequences import LOG_POSITIONS
-
-LONG_MAX = 2**63 - 1
+from ebbtide.model.ttl import LONG_MAX
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,12 @@ def _without_cycle_collection() -> Iterator[None]:
 class _Stager:
     """Makes the staged rows of one batch."""
 
-    def __init__(self, settings: DecodingSettings, batch: pa.RecordBatch, step: int) -> None:
+    def __init__(
+        self,
+        settings: DecodingSettings,
+        batch: pa.RecordBatch,
+        step: int,
+    ) -> None:
         self._settings = settings
         self._batch = batch
         self._step = step

@@ -111,7 +111,12 @@ class QuickDecoder:
         form: The common form of a record.
     """
 
-    def __init__(self, settings: DecodingSettings, row: RowForm, form: TypedForm) -> None:
+    def __init__(
+        self,
+        settings: DecodingSettings,
+        row: RowForm,
+        form: TypedForm,
+    ) -> None:
         self._settings = settings
         self._row = row
         self._form = form

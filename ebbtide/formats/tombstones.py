@@ -41,7 +41,12 @@ _RECORDS = pa.schema(
 )
 
 
-def in_doubt(settings: DecodingSettings, batch: pa.RecordBatch, staged: Sequence[pa.Table], step: int) -> pa.Table:
+def in_doubt(
+    settings: DecodingSettings,
+    batch: pa.RecordBatch,
+    staged: Sequence[pa.Table],
+    step: int,
+) -> pa.Table:
     """Return the tombstones of a batch whose delete may be lost.
 
     Args:

@@ -35,6 +35,7 @@ class RowKind(StrEnum):
     DELETE = "-D"
 
 
+ROW_KINDS = tuple(RowKind)
 ADDS = frozenset({RowKind.INSERT, RowKind.UPDATE_AFTER})
 """Kinds that add a row; the other two retract one."""
 TRUNCATE = "T"
