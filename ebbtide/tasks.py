@@ -14,6 +14,8 @@ from ebbtide.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+BYTES_IN_DRIVER = 8 * 2**20
+"""Bytes of data files up to which the driver reads or rewrites them itself: a Spark job costs more."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 

@@ -32,7 +32,7 @@ def entries(spark: SparkSession, tables: Plan, window: VersionRange, clock_ms: i
     clock = tables.clock_after(None if facts is None else facts.frontier, clock_ms)
     at = Step(0, clock.now_ms, watermark_ms)
     overdue_ms = expiry.overdue_ms(tables.operator, at)
-    latest_versions = tables.state.current(spark, window.state_until)
+    latest_versions = tables.state.latest_versions(spark, window.state_until)
     timed = latest_versions.withColumn("_overdue_ms", overdue_ms)
     may_expire = F.col("_overdue_ms").isNotNull()
     return timed.where(may_expire)

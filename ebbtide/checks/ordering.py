@@ -152,7 +152,7 @@ def sequenced(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFr
         for whose value it `_waits`.
     """
     last_step_before = window.step_since(tables)
-    entries = tables.state.current(spark, window.state_until, last_step_before)
+    entries = tables.state.latest_versions(spark, window.state_until, last_step_before)
     judged = entries.where("NOT _removed AND (_conflict OR NOT _tombstone)")
     # A column whose value was not sent has no sequence at which it was last known.
     unknown = F.map_filter(

@@ -65,7 +65,7 @@ def state(
             got=state,
             allowed=allowed,
         )
-    entries = tables.state.kept(spark, version)
+    entries = tables.state.live_entries(spark, version)
     if now_ms is None:
         now_ms = facts.now_ms
     at = Step(facts.step, now_ms, facts.frontier.watermark_ms)

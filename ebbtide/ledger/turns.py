@@ -86,7 +86,13 @@ def next_epoch(pipeline: str, seen: LedgerFacts, holder: str, *, makes_way: bool
 
 def first_turn(pipeline: str) -> LedgerFacts:
     """Return the turn before the first, of a pipeline that no run has held."""
-    return LedgerFacts(pipeline=pipeline, incarnation=uuid.uuid4().hex, epoch=0, holder=FREE, heartbeat=0)
+    return LedgerFacts(
+        pipeline=pipeline,
+        incarnation=uuid.uuid4().hex,
+        epoch=0,
+        holder=FREE,
+        heartbeat=0,
+    )
 
 
 def commit_turn(

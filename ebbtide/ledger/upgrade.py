@@ -102,7 +102,12 @@ _STATE = {
 
 
 def _renamed(facts: Stored, names: Stored) -> dict[str, Any]:
-    return {new: facts[old] for new, old in names.items() if old in facts}
+    """Return the fields that `names` lists, under their new names."""
+    renamed = {}
+    for new, old in names.items():
+        if old in facts:
+            renamed[new] = facts[old]
+    return renamed
 
 
 def _cause(facts: Stored) -> dict[str, Any]:

@@ -181,7 +181,7 @@ def delta_sink(spec: Pipeline, location: str) -> Sink:
         columns=spec.sink_table.columns,
         key=tuple(spec.sink_key),
         sequence=spec.sequence,
-        how="vectors" if given.write == "vectors" else "rewrite",
+        deletes_by="vectors" if given.write == "vectors" else "rewrite",
         with_images=given.change_feed == "images",
         properties=given.table_properties,
         sequence_columns=spec.table.columns if spec.selects_rows else None,

@@ -25,7 +25,7 @@ from ebbtide.runtime.publish import publish
 from ebbtide.runtime.session import code_version
 from ebbtide.sources.source import Position, beginning_of
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.tables.state.foreign_changes import change_of_others
+from ebbtide.tables.state.foreign_changes import foreign_change
 from ebbtide.tables.state.layout import FileSizes
 from ebbtide.tables.state.table import StateWork
 
@@ -269,7 +269,7 @@ class Stepper:
             DeltaLogError: the version of the last step is gone.
         """
         state = self.found()
-        _, versions = change_of_others(self.version, state)
+        _, versions = foreign_change(self.version, state)
         if versions[-1] != state.version:
             state = self.plan.state.snapshot(versions[-1])
         return self.plan.state.files(state.files.values())

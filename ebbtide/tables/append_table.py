@@ -56,11 +56,11 @@ class AppendTable(ABC):
         """Write the rows of the same table under another root as files of this one; return the actions that add them."""
 
     def create(self) -> None:
-        """Create the table if it is not there."""
+        """Create the table if it does not exist."""
         create_if_absent(puts_of(self.path), self.path, self.schema, {}, name=self.STAGE)
 
     def facts(self) -> TableFacts | None:
-        """Return its id and the last step that wrote it; None if there is no table."""
+        """Return its id and the last step that wrote it; None without a table."""
         return OwnTable(self.path, self.STAGE).facts()
 
     def last_step(self) -> int:
@@ -72,7 +72,7 @@ class AppendTable(ABC):
         return read_delta(spark, self.path, version)
 
     def can(self, action: Action) -> bool:
-        """Return whether it performs an action: all but those on single rows of a key."""
+        """Return whether it performs an action: not those that change rows by their keys."""
         return isinstance(action, Append | Restore | Clear | Replace | Rewrite)
 
     def perform(self, action: Action, work: Work) -> None:
@@ -93,7 +93,7 @@ class AppendTable(ABC):
                 raise cannot_perform(self.path, action)
 
     def empty(self, facts: StepFacts) -> None:
-        """Replace the table by an empty one with the spec's columns, if it is there; its history stays."""
+        """Replace the table by an empty one with the spec's columns, if it exists; its history stays."""
 
         def actions_of(found: Snapshot) -> Sequence[LogAction]:
             properties = self.properties_after(found)
@@ -106,7 +106,7 @@ class AppendTable(ABC):
         return {}
 
     def take_rows(self, action: Replace, work: Work) -> None:
-        """Put all rows of the same table under another root in the place of those that are there."""
+        """Replace all rows by those of the same table under another root."""
         if action.version is None and self.facts() is None:
             return  # neither root has the table
         taken = work.taken(action)
@@ -122,7 +122,7 @@ class AppendTable(ABC):
         """Perform the actions of earlier steps that the table lacks, as far as the state's commits still hold them."""
         if self.facts() is None:
             return
-        # The oldest first, each under the mark of its own step: after a crash this goes on behind the last one committed.
+        # The oldest first, each under the mark of its own step: after a crash this continues after the last one committed.
         for action, earlier in work.missed():
             self.perform(action, earlier)
         # An empty commit with this step's mark: nothing is missing any more.

@@ -110,7 +110,8 @@ class ChangelogTable(AppendTable):
 
     def _truncate(self, floor: tuple[int, ...]) -> pa.Table:
         """Make the row of a TRUNCATE; its order is the floor that it raised."""
-        row = {"_kind": TRUNCATE, "_order": dict(zip(ORDER.names, floor, strict=True))}
+        order = dict(zip(ORDER.names, floor, strict=True))
+        row = {"_kind": TRUNCATE, "_order": order}
         return pa.Table.from_pylist([row], self.schema)
 
     def files_of(self, taken: Snapshot) -> list[LogAction]:

@@ -43,7 +43,7 @@ class SinkTable(SinkDefinition):
             self.schema,
             self.key,
             puts_of(self.path),
-            by_vectors=self.how == "vectors",
+            by_vectors=self.deletes_by == "vectors",
             with_images=self.with_images,
         )
 
@@ -158,12 +158,7 @@ class SinkTable(SinkDefinition):
         if action.version is None:  # the other root has no sink
             return
         rows = work.difference(action)
-        self.replace(
-            work.spark,
-            rows.present,
-            rows.coming,
-            work.facts,
-        )
+        self.replace(work.spark, rows.present, rows.coming, work.facts)
 
     def rewrite(self, action: does.Rewrite, work: Work) -> None:
         """Bring the rows to what the state shows."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from ebbtide.delta import vectors
-from ebbtide.delta.commit import now_ms
+from ebbtide.delta.deleting import LostRows, deleting
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
 from ebbtide.delta.table import read_file
 from ebbtide.model.changelog import ORDER
@@ -31,10 +31,7 @@ def removal(snapshot: Snapshot, gone: pa.Table) -> list[Action]:
         gone: Their `ORDERS`.
     """
     table = snapshot.table
-    at_ms = now_ms()
-    actions: list[Action] = []
-    shortened: list[DataFile] = []
-    dead_rows: list[BitMap64] = []
+    losses = []
     for file in snapshot.files.values():
         stored = read_file(
             table,
@@ -46,19 +43,12 @@ def removal(snapshot: Snapshot, gone: pa.Table) -> list[Action]:
         known = BitMap64()
         if file.vector is not None:
             known = vectors.read(table, file.vector)
-        # A new vector has the old positions too. Equal: this file loses nothing, and another commit would conflict for nothing.
+        # A new vector has the old positions too. Equal: the file loses nothing, and its removal could only conflict.
         dead = known | BitMap64(positions.tolist())
-        if dead == known:
-            continue
-        actions.append(file.removed(at_ms, data_change=True))
-        if len(dead) < len(stored):
-            shortened.append(file)
-            dead_rows.append(dead)
-    descriptors = vectors.write(table, dead_rows)
-    for file, descriptor in zip(shortened, descriptors, strict=True):
-        add = file.with_vector(descriptor, data_change=True)
-        actions.append(add)
-    return actions
+        if dead != known:
+            is_whole = len(dead) == len(stored)
+            losses.append(LostRows(file, dead, is_whole))
+    return deleting(table, losses)
 
 
 def rebased(actions: Sequence[Action], found: Snapshot) -> list[Action]:
@@ -98,7 +88,8 @@ def _gone(table: str, actions: Sequence[Action]) -> pa.Table:
 
 def _files(actions: Sequence[Action], kind: str) -> list[DataFile]:
     """Return the data files that actions of one kind name."""
-    return [DataFile(action[kind]) for action in actions if kind in action]
+    named = [action[kind] for action in actions if kind in action]
+    return [DataFile(file) for file in named]
 
 
 def _is_in(rows: pa.Table, wanted: pa.Table) -> Mask:

@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from ebbtide.delta import vectors
-from ebbtide.delta.key_index import IndexCache
+from ebbtide.delta.key_index import IndexCache, in_hash_order
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import read_file
 from ebbtide.model.codes import Mask
-from ebbtide.model.hashing import key_hashes
 
 IsBelow = Callable[[pa.Table], Mask]
 """Marks the rows that a TRUNCATE deletes."""
@@ -107,11 +106,8 @@ class ReplacedRows:
 
     def losses(self, snapshot: Snapshot, upsert: Upsert) -> Iterator[FileLoss]:
         """Yield the files of a version that lose rows to an upsert."""
-        hashes = key_hashes(upsert.keys, self._key)
-        order = np.argsort(hashes, kind="stable")
         keys = upsert.keys.select(self._key)
-        keys_in_order = keys.take(pa.array(order)).combine_chunks()
-        hashes_in_order = hashes[order]
+        keys_in_order, hashes_in_order, _ = in_hash_order(keys, self._key)
         # Hashes are sorted once for all files: each index has its rows in that order too, and is searched by bisection.
         for file in snapshot.files.values():
             found = np.zeros(0, np.int64)

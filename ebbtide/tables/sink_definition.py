@@ -45,7 +45,7 @@ class SinkDefinition(Sink):
         columns: The user's columns.
         key: Names of the key's columns.
         sequence: Columns that order the changes; rows then carry `_sequence`. Empty in arrival mode.
-        how: Old rows of a step's keys are deleted by deletion vectors, or by rewriting their files.
+        deletes_by: Old rows of a step's keys are deleted by deletion vectors, or by rewriting their files.
         with_images: The change feed shows each row before and after its change, from files of its own.
         properties: Delta table properties, set when the table is made.
         sequence_columns: The columns that `sequence` may name, if they are not the table's.
@@ -56,7 +56,7 @@ class SinkDefinition(Sink):
     columns: pa.Schema
     key: tuple[str, ...]
     sequence: tuple[str, ...]
-    how: Literal["vectors", "rewrite"] = "vectors"
+    deletes_by: Literal["vectors", "rewrite"] = "vectors"
     with_images: bool = True
     properties: Mapping[str, str] = field(default_factory=dict)
     sequence_columns: pa.Schema | None = None
@@ -88,7 +88,7 @@ class SinkDefinition(Sink):
     def stored_properties(self) -> dict[str, str]:
         """The user's properties, and those that every sink has."""
         return {
-            "delta.enableDeletionVectors": str(self.how == "vectors").lower(),
+            "delta.enableDeletionVectors": str(self.deletes_by == "vectors").lower(),
             **self.properties,
             "delta.enableChangeDataFeed": "true",
         }
@@ -98,7 +98,7 @@ class SinkDefinition(Sink):
         return OwnTable(self.path, "sink")
 
     def create(self, spark: SparkSession) -> None:
-        """Create the table if it is not there."""
+        """Create the table if it does not exist."""
         create_if_absent(puts_of(self.path), self.path, self.stored_schema, self.stored_properties, name="sink")
 
     def last_step(self) -> int:
@@ -115,7 +115,7 @@ class SinkDefinition(Sink):
         return self._own.facts()
 
     def snapshot(self) -> Snapshot | None:
-        """Return its newest version; None if it is not there."""
+        """Return its newest version; None if it does not exist."""
         return self._own.snapshot()
 
     def version(self) -> int:

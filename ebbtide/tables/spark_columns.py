@@ -39,7 +39,7 @@ def read_delta(spark: SparkSession, location: str, version: int) -> DataFrame:
 
     Args:
         spark: A session with Delta.
-        location: The table's.
+        location: Location of the table.
         version: The version.
     """
     return spark.read.format("delta").option("versionAsOf", version).load(location)

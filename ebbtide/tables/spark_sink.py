@@ -35,7 +35,7 @@ class SparkMadeSink(SinkTable):
     """A sink that Spark makes and empties, and Ebbtide writes."""
 
     def create(self, spark: SparkSession) -> None:
-        """Create the table if it is not there."""
+        """Create the table if it does not exist."""
         if not log.versions(self.path):
             self._define(DeltaTable.createIfNotExists(spark))
 
@@ -65,7 +65,7 @@ class SparkMadeSink(SinkTable):
 class MergeSink(SparkMadeSink):
     """A sink that Spark writes: by MERGE, which knows every feature of Delta."""
 
-    how: Literal["vectors", "rewrite"] = "rewrite"
+    deletes_by: Literal["vectors", "rewrite"] = "rewrite"
 
     def can(self, action: Action) -> bool:
         """Return whether it performs an action: to restore and apply would be two commits."""

@@ -8,7 +8,7 @@ from typing import Protocol
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from ebbtide.delta.altering import BYTES_IN_DRIVER, FileUnderNewColumns, under_columns
+from ebbtide.delta.altering import FileUnderNewColumns, under_columns
 from ebbtide.delta.fitting import refuse_nulls, refuse_other_columns
 from ebbtide.delta.joining import commit_joined, small_files, write_files
 from ebbtide.delta.restoring import restoring
@@ -18,7 +18,7 @@ from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.model.decision import Restore
 from ebbtide.model.schema_change import SchemaChange
-from ebbtide.tasks import run_tasks
+from ebbtide.tasks import BYTES_IN_DRIVER, run_tasks
 
 
 def commit_stage(

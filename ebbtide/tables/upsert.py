@@ -12,18 +12,26 @@ import numpy as np
 import pyarrow as pa
 
 from ebbtide.delta import vectors
-from ebbtide.delta.commit import Puts, Transaction, now_ms
+from ebbtide.delta.commit import Puts, Transaction
+from ebbtide.delta.deleting import LostRows, deleting
 from ebbtide.delta.features import refuse_unwritable, with_vectors
 from ebbtide.delta.fitting import refuse_nulls, refuse_other_columns
-from ebbtide.delta.joining import SMALL_BYTES, commit_joined, emptied_files, in_batches, small_files, write_files
+from ebbtide.delta.joining import (
+    ROWS_PER_FILE,
+    SMALL_BYTES,
+    commit_joined,
+    emptied_files,
+    in_batches,
+    small_files,
+    write_files,
+)
 from ebbtide.delta.restoring import becoming
 from ebbtide.delta.snapshot import Action, Snapshot
-from ebbtide.delta.table import add_file, commit_on, read_file, read_files
+from ebbtide.delta.table import add_file, commit_on, read_file, read_files, replacing
 from ebbtide.ledger.tables import gone
 from ebbtide.model.codes import row_codes
 from ebbtide.tables.replaced_rows import FileLoss, ReplacedRows, Upsert
 
-ROWS_PER_FILE = 1_000_000
 STATISTICS_COLUMNS = 32
 """Statistics are kept of the first columns, as many as Spark keeps by default."""
 Back = Callable[[Snapshot], list[Action]]
@@ -213,16 +221,12 @@ class Upserter:
 
     def _removals(self, losses: Sequence[FileLoss]) -> list[Action]:
         """Return the actions that delete rows from their files."""
-        at_ms = now_ms()
-        actions = [loss.file.removed(at_ms, data_change=True) for loss in losses]
+        if self._by_vectors:
+            lost = [LostRows(loss.file, loss.dead, loss.is_whole) for loss in losses]
+            return deleting(self._table, lost)
+        files = [loss.file for loss in losses]
         partly = [loss for loss in losses if not loss.is_whole]
-        if not self._by_vectors:
-            return actions + self._rewritten(partly)
-        descriptors = vectors.write(self._table, [loss.dead for loss in partly])
-        for loss, descriptor in zip(partly, descriptors, strict=True):
-            add = loss.file.with_vector(descriptor, data_change=True)
-            actions.append(add)
-        return actions
+        return replacing(files, self._rewritten(partly))
 
     def _rewritten(self, partly: Sequence[FileLoss]) -> list[Action]:
         """Write the remaining rows of some files to a new file."""

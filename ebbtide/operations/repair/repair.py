@@ -46,7 +46,7 @@ from ebbtide.runtime.way_back import OwnVersions, is_kept, may_forget, way_back
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.storage.paths import aside_of, copy_file, join, move_aside, walk
 from ebbtide.tables.spark_columns import columns
-from ebbtide.tables.state.foreign_changes import change_of_others
+from ebbtide.tables.state.foreign_changes import foreign_change
 
 FORGOTTEN = "rows that the state has forgotten stood there alone: what is missing of them is lost"
 """Note on a sink that is written from a state which forgets rows."""
@@ -76,7 +76,7 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         refuse_damaged_state(stepper)
         appended = tuple(_appended(stepper, unreadable))
         _, report = _sink(spark, stepper, _Sink.of(stepper, unreadable))
-        changed_by, versions = change_of_others(stepper.version, stepper.found())
+        changed_by, versions = foreign_change(stepper.version, stepper.found())
         state_version = versions[-1] if changed_by else None
         return replace(report, findings=(*report.findings, *appended), state_version=state_version)
 

@@ -69,7 +69,8 @@ class StepChanges:
 
     def _read(self, add: log.Action, names: list[str] | None = None) -> pa.Table:
         location = log.file_location(self.table, add["path"])
-        return read_parquet(location, names, footer=log.footer_of(add))
+        footer = log.footer_of(add)
+        return read_parquet(location, names, footer=footer)
 
     def emitted(self, columns: pa.Schema) -> pa.Table:
         """Read the emissions of the step record by record: `_kind`, the user's columns, `_order`, `_number`.

@@ -34,8 +34,8 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Work:
-    """The inputs of a step's decision.
+class Decider:
+    """Decides changes and expiry of some keys of a step, and writes the result as files of the state table.
 
     Args:
         operator: Returns the operator, with the user's code that it needs.
@@ -184,7 +184,13 @@ class Work:
         """Write rows of the state table as a file of it; return the action that adds it, none without rows."""
         # Indexed from memory: the next step looks keys up in it without reading it back.
         copies = self.state.copies(operator.key)
-        return write_files(self.state.table, rows, self.bounded, data_change=True, on_written=copies.keep)
+        return write_files(
+            self.state.table,
+            rows,
+            self.bounded,
+            data_change=True,
+            on_written=copies.keep,
+        )
 
     def _emitted_rows(self, emitted: pa.Table) -> pa.Table:
         n_rows = len(emitted)
@@ -234,17 +240,17 @@ class Decided:
 
 
 @dataclass(frozen=True)
-class Deciding:
+class DecideShare:
     """Decides a share of a step's changes; runs in workers.
 
     Args:
-        work: The inputs of the decision.
+        work: Decides.
         columns: Columns of a change.
         key: Names of the key's columns.
         read_before: Offsets that earlier steps read; None if the operator detects redelivered records itself.
     """
 
-    work: Work
+    work: Decider
     columns: pa.Schema
     key: tuple[str, ...]
     read_before: OffsetRanges | None

@@ -26,7 +26,7 @@ def overdue_ms(
     """
     rules = operator.expiry
     overdue = F.lit(None).cast("bigint")
-    # One CASE over the states. None is the first of them, if it is there: the default, for states without a TTL of their own.
+    # One CASE over the states. None is the first of them, if present: the default, for states without a TTL of their own.
     for state, ttl in rules.ttls.items():
         clock_ms = at.clock_ms(ttl)
         if clock_ms == LONG_MIN:  # no watermark yet: nothing expires by event time

@@ -6,7 +6,7 @@ from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
 
 
-def change_of_others(version: int, state: Snapshot) -> tuple[str, list[int]]:
+def foreign_change(version: int, state: Snapshot) -> tuple[str, list[int]]:
     """Return the newest foreign change of a state since a step, and the versions that have the rows of that step.
 
     Args:

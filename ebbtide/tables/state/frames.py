@@ -45,7 +45,7 @@ class StateFrames:
         is_of_kind = F.col("_entry") == entry
         return rows.where(is_of_kind)
 
-    def current(self, spark: SparkSession, version: int, since: int = 0) -> DataFrame:
+    def latest_versions(self, spark: SparkSession, version: int, since: int = 0) -> DataFrame:
         """Read the newest version of each entry written after step `since`, dropped ones included (`_removed`)."""
         entries = self.read(spark, version)
         if since:
@@ -62,7 +62,7 @@ class StateFrames:
 
     def shown(self, spark: SparkSession, version: int) -> DataFrame:
         """Read the entries whose rows the sink must have, as of a version. An operator with named states keeps none."""
-        entries = self.kept(spark, version)
+        entries = self.live_entries(spark, version)
         names = self.operator.schema.names
         condition = "_shown" if "_shown" in names else "NOT _tombstone"
         shown = entries.where(condition)
@@ -77,10 +77,10 @@ class StateFrames:
         last_step = F.max("_step").alias("_step")
         return rows.groupBy(*key).agg(last_step)
 
-    def kept(self, spark: SparkSession, version: int) -> DataFrame:
+    def live_entries(self, spark: SparkSession, version: int) -> DataFrame:
         """Read the newest version of each entry that is not dropped."""
-        entries = self.current(spark, version)
         is_live = ~F.col("_removed")
+        entries = self.latest_versions(spark, version)
         return entries.where(is_live)
 
     def change_set(self, spark: SparkSession, version: int) -> DataFrame:

@@ -150,7 +150,7 @@ def with_kind(entries: pa.Table, schema: pa.Schema) -> pa.Table:
 
     Args:
         entries: All columns of an entry.
-        schema: The table's.
+        schema: Columns of the table.
     """
     n_rows = len(entries)
     columns = columns_by_name(entries)

@@ -14,12 +14,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ebbtide.delta import vectors
-from ebbtide.delta.key_index import IndexCache, KeyIndex
+from ebbtide.delta.key_index import IndexCache, KeyIndex, in_hash_order
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import read_file
 from ebbtide.model.codes import row_codes
 from ebbtide.model.entries import Step, equals, flags
-from ebbtide.model.hashing import Hashes, key_hashes
+from ebbtide.model.hashing import Hashes
 from ebbtide.operators.expiry import due_timers
 from ebbtide.operators.operator import Operator
 from ebbtide.tables.state.layout import ROW, may_hold_expired
@@ -85,7 +85,7 @@ class FoundRows:
     """Some rows of a data file.
 
     Args:
-        index: The file's.
+        index: Index of the file.
         numbers: Numbers of rows of the index; at least one.
     """
 
@@ -139,10 +139,8 @@ def distinct_keys(rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Hashes]
     _, first_of_code = np.unique(codes, return_index=True)
     first = pa.array(first_of_code)
     distinct = keys.take(first)
-    hashes = key_hashes(distinct, key)
-    order = np.argsort(hashes, kind="stable")
-    in_order = distinct.take(pa.array(order))
-    return in_order.combine_chunks(), hashes[order]
+    in_order, hashes, _ = in_hash_order(distinct, key)
+    return in_order, hashes
 
 
 def due_keys(state: Stored, operator: Operator, step: Step) -> pa.Table:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from ebbtide.delta import vectors
-from ebbtide.delta.joining import write_files
+from ebbtide.delta.joining import ROWS_PER_FILE, write_files
 from ebbtide.delta.key_index import KeyIndex
 from ebbtide.delta.snapshot import Action, DataFile
 from ebbtide.delta.table import read_file
@@ -26,14 +26,12 @@ from ebbtide.model.entries import flags, ints, newest, newest_versions
 from ebbtide.operators.operator import Operator
 from ebbtide.tables.state.layout import with_kind
 from ebbtide.tables.state.lookup import Stored
+from ebbtide.tasks import BYTES_IN_DRIVER
 
 FileRows = tuple[int, NDArray[np.int64], pa.Table]
 """The number of a data file, the numbers of some of its rows, and these."""
 PART_BYTES = 64 * 2**20
 """Bytes of data files that one task reads."""
-BYTES_IN_DRIVER = 8 * 2**20
-"""Bytes of data files up to which the driver does it: a Spark job costs more."""
-ROWS_PER_FILE = 1_000_000
 BASE = {"ebbtide": "base"}
 """The tag of files from a fold of the whole state: among them no entry has two versions."""
 

@@ -32,7 +32,7 @@ from ebbtide.model.decision import Action as Performed
 from ebbtide.model.decision import Append
 from ebbtide.model.entries import entry_table
 from ebbtide.tables.spark_columns import quoted
-from ebbtide.tables.state.foreign_changes import change_of_others
+from ebbtide.tables.state.foreign_changes import foreign_change
 from ebbtide.tables.state.frames import StateFrames
 from ebbtide.tables.state.layout import (
     ACKNOWLEDGED,
@@ -83,7 +83,7 @@ class StateTable(StateFrames):
         return tuple(names)
 
     def create(self) -> None:
-        """Create the table if it is not there."""
+        """Create the table if it does not exist."""
         create_if_absent(
             puts_of(self.path),
             self.path,
@@ -192,7 +192,7 @@ class StateTable(StateFrames):
         Raises:
             TableMismatchError: another client has changed rows.
         """
-        changed_by, versions = change_of_others(version, found)
+        changed_by, versions = foreign_change(version, found)
         if not changed_by:
             return
         bring_back = ""

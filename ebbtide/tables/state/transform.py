@@ -19,7 +19,7 @@ from ebbtide.model.changelog import CHANGELOG_COLUMNS, ORDER
 from ebbtide.model.codes import Mask
 from ebbtide.model.entries import entry_table, equals, flags
 from ebbtide.operators.selection import KeyNames, Selected, to_select, with_selected
-from ebbtide.tables.state.deciding import Decided, Work, read_draft
+from ebbtide.tables.state.deciding import Decided, Decider, read_draft
 from ebbtide.tables.state.layout import ROW, with_kind
 from ebbtide.tables.state.staging import BAD_ROWS, Share, StagedFile, Stager
 
@@ -99,7 +99,7 @@ class DraftFinish:
         results: Reads the results.
     """
 
-    work: Work
+    work: Decider
     key: KeyNames
     results: Results
 

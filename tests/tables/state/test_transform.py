@@ -1,4 +1,4 @@
-"""What workers do about a transform: they evaluate what a sink could show, write it again whole, and report what fails."""
+"""The worker's part of a transform: it reads the rows to evaluate, writes the selected ones, and reports those that fail."""
 
 import pyarrow as pa
 import pytest
