@@ -36,7 +36,7 @@ from ebbtide.runtime.refusals import (
 from ebbtide.runtime.step import Stepper
 from ebbtide.runtime.stream import Stream
 from ebbtide.runtime.unused import drop_unused_of_another_spec
-from ebbtide.sources.source import Discovery, n_places
+from ebbtide.sources.source import Discovery
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.storage.paths import delete, move_aside
 
@@ -151,7 +151,7 @@ def reset(stepper: Stepper, clock_ms: int, lost: str | None) -> None:
         lost: What cannot be read again, where a user accepted that.
     """
     frontier = reset_frontier(stepper.next_clock(clock_ms))
-    source = stepper.source_begun(position=None, start=None).model_copy(update={"lost": lost})
+    source = stepper.source_begun(read=None, start=None).model_copy(update={"lost": lost})
     cleared = {name: Clear() for name in BESIDE_STATE}
     facts = begun_elsewhere(stepper, "reset", cleared, source, frontier, {"pending_key_changes": False})
     stepper.commit(facts, stepper.plan.state.emptied(stepper.found()))
@@ -370,6 +370,6 @@ class _Phases:
         files_read = making.parts_read if making else 0
         places_read = making.places_read if making else 0
         n_files = len(self.found.parts)
-        places = n_places(self.found.position)
+        places = self.found.span.size if self.found.span else 0
         phase = Phase(self.pipeline, name, step, files_read, n_files, places_read, places)
         self.on_phase(phase)

@@ -206,7 +206,7 @@ class Watcher:
     def _discover(self) -> Discovery:
         stepper = self._steps.stepper
         plan = stepper.plan
-        since = plan.follows_on(stepper.position)
+        since = plan.follows_on(stepper.last_read)
         found = plan.source.discover(stepper.files_read(), self._clock(), since)
         if found != self._found:
             plan.source.note(found, plan.at("plan.json"))

@@ -22,7 +22,8 @@ from ebbtide.model.step import Frontier, StepRules, clock_after
 from ebbtide.operators.operator import Operator
 from ebbtide.runtime.guests import view_source
 from ebbtide.runtime.kinds import FORMATS, OPERATORS, SINKS, SOURCES, of_kind
-from ebbtide.sources.source import Position, Source, beginning_of
+from ebbtide.sources.source import Source
+from ebbtide.sources.span import Span
 from ebbtide.spec import parts
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.view import MaterializedView
@@ -193,27 +194,27 @@ class Plan:
         is_by_arrival = not self.spec.sequence
         return is_by_arrival and self.spec.may_repeat_offsets
 
-    def follows_on(self, position: Position | None) -> Position | None:
+    def follows_on(self, read: Span | None) -> Span | None:
         """Return what the source's next batch follows on: the last one, else where the first run began; None before that.
 
         A spec that has another start since is taken at its word: nothing has been read.
 
         Args:
-            position: Of the last step.
+            read: The span of the last step.
         """
         noted = self.checkpoint.start
-        if position is not None or noted is None:
-            return position
+        if read is not None or noted is None:
+            return read
         is_as_asked = noted.asked in (None, self.start_asked)
         return self.noted_start if is_as_asked else None
 
     @property
-    def noted_start(self) -> Position | None:
-        """Where the source's first batch was to begin, as the checkpoint has it; None if it does not tell."""
+    def noted_start(self) -> Span | None:
+        """Where the source's first batch was to begin, as the checkpoint has it; None if it is not noted there."""
         noted = self.checkpoint.start
         if noted is None:
             return None
-        return beginning_of(noted.position)  # nothing of what the first run found has been read then
+        return Span.from_json(noted.position).beginning  # nothing of what the first run found has been read then
 
     @property
     def start_asked(self) -> Any:

@@ -106,7 +106,7 @@ def lost_by_refresh(plan: Plan, stepper: Stepper, *, accepts: bool) -> str | Non
     last = stepper.last
     source = plan.spec.identity.get("source")
     is_same_source = last.state.spec.get("source") == source
-    span = stepper.source_span if is_same_source else None
+    span = stepper.all_read if is_same_source else None
     has_parts = is_same_source and span is None and not plan.spec.is_view
     read: FileSizes = {}
     unknown = None
