@@ -229,18 +229,10 @@ def _actions(plan: Plan, facts: StepFacts, counts: Mapping[str, int]) -> dict[st
 
 def _repeats_of(plan: Plan, head: Head, staged: Staged) -> OffsetRanges | None:
     """Return the offsets whose records repeat what was read; those that are replayed were read, but not applied."""
-    known = read_before(plan, head)
+    known = plan.offsets_read(head)
     if known is None or not staged.replayed:
         return known
     return known.without_ranges(staged.replayed)
-
-
-def read_before(plan: Plan, head: Head) -> OffsetRanges | None:
-    """Return the offsets that earlier steps read; None where the operator knows redelivered records by itself."""
-    if not plan.tracks_offsets:
-        return None
-    frontier = head.facts.frontier
-    return OffsetRanges(frontier.offsets if frontier else {})
 
 
 def _linked(plan: Plan, staged: Staged, snapshot: Snapshot) -> pa.Table | None:

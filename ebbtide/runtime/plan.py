@@ -11,13 +11,14 @@ from ebbtide.errors import ConfigError
 from ebbtide.formats.decoding import Decoding
 from ebbtide.formats.settings import UnknownColumns
 from ebbtide.ledger.checkpoint import Checkpoint
-from ebbtide.ledger.facts import LedgerFacts
+from ebbtide.ledger.facts import Head, LedgerFacts
 from ebbtide.ledger.foreign_writes import Look, look_for_foreign_writes
 from ebbtide.ledger.tables import OwnTable
 from ebbtide.ledger.turns import newest_turn
 from ebbtide.model.changelog import TRUNCATE, changelog_schema
 from ebbtide.model.clock import Reading
 from ebbtide.model.durations import to_ms
+from ebbtide.model.offsets import OffsetRanges
 from ebbtide.model.step import Frontier, StepRules, clock_after
 from ebbtide.operators.operator import Operator
 from ebbtide.runtime.guests import view_source
@@ -193,6 +194,17 @@ class Plan:
         """Whether a redelivered record is known by its offset: by sequence the operator knows it by itself."""
         is_by_arrival = not self.spec.sequence
         return is_by_arrival and self.spec.may_repeat_offsets
+
+    def offsets_read(self, head: Head) -> OffsetRanges | None:
+        """Return the offsets that earlier steps read; None where the operator knows redelivered records by itself.
+
+        Args:
+            head: The last step.
+        """
+        if not self.tracks_offsets:
+            return None
+        frontier = head.facts.frontier
+        return OffsetRanges(frontier.offsets if frontier else {})
 
     def follows_on(self, read: Span | None) -> Span | None:
         """Return what the source's next batch follows on: the last one, else where the first run began; None before that.

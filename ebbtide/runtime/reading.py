@@ -16,13 +16,13 @@ from ebbtide.ledger.checkpoint import BatchOffsets
 from ebbtide.ledger.facts import Cause, NoStep, SourceFacts, StepFacts
 from ebbtide.ledger.pauses import refuse_paused
 from ebbtide.model.clock import Reading
-from ebbtide.model.decision import Alter, Append, Decision, Source
+from ebbtide.model.decision import Alter, Decision, Source
 from ebbtide.model.schema_change import SchemaChange
 from ebbtide.model.step import ViewPosition
-from ebbtide.runtime.bad_rows import refuse_too_many
+from ebbtide.runtime.bad_rows import BadRows
 from ebbtide.runtime.belonging import without_its_checkpoint
-from ebbtide.runtime.decide import decide, expire, read_before, selected_changes
-from ebbtide.runtime.drift import columns_taken_in, refuse_drift
+from ebbtide.runtime.decide import decide, expire, selected_changes
+from ebbtide.runtime.drift import columns_taken_in
 from ebbtide.runtime.finding import RecordsOfBatch
 from ebbtide.runtime.guests import ViewStaging
 from ebbtide.runtime.pace import Pace, no_pace
@@ -234,22 +234,16 @@ class SourceSteps:
             _add_columns(spark, stepper, new_columns, clock)
             self.on_phase("reading", stepper.number + 1)
             staged = _stage(stepper, reading, clock)
-        plan = self.plan
-        bad = staged.bad()
-        new_bad = plan.quarantine.new(bad, read_before(plan, stepper.head))
-        refuse_drift(plan.spec, new_bad)
-        summary = replace(staged.summary, bad=len(new_bad))
-        refuse_too_many(plan, summary.bad, summary.records)
+        bad = BadRows.of(self.plan, stepper.head, staged)
         self.on_phase("deciding", stepper.number + 1)
+        summary = replace(staged.summary, bad=len(bad.new))
         decision = Decision(source=Source.ADVANCE if reading.advances else Source.KEEP)
         source = stepper.source_kept().model_copy(update=dict(reading.noted))
         facts = stepper.facts(reading.cause, clock, summary, decision=decision, source=source)
-        bad_rows = plan.quarantine.write(new_bad, facts)
-        if bad_rows:
-            facts = facts.with_tables({"quarantine": Append(tuple(bad_rows))})
+        facts = bad.laid_ready(self.plan, facts)
         facts = apply_staged(spark, stepper, staged, facts, reading.batch.parts)
         self.pace.passed(facts.read.records)
-        return facts, len(bad) - len(new_bad)
+        return facts, bad.n_known
 
     @contextmanager
     def _staged_files_deleted_on_failure(self) -> Iterator[None]:

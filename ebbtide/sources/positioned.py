@@ -19,7 +19,7 @@ from ebbtide.model.options import NoOptions
 from ebbtide.sources.available import Available, Start
 from ebbtide.sources.records import ReadRecords
 from ebbtide.sources.sizing import note_most, offsets_within
-from ebbtide.sources.source import Backlog, BatchPlanner, Discovery, Records, Source, SourceBatch, Work
+from ebbtide.sources.source import Backlog, BatchPlanner, Discovery, Source, SourceBatch, Work
 from ebbtide.sources.span import Offsets, Span, stored_form_of
 from ebbtide.storage.paths import replace_bytes
 
