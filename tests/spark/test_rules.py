@@ -7,8 +7,6 @@ from types import SimpleNamespace
 
 import great_expectations as gx
 import pytest
-from ebbtide.operations.job import stepping
-from ebbtide.operations.registry import maintain
 from folding import FoldedAtRandom, spec_at_random, steps_at_random, told
 from judging import verdict_of
 from pyspark.sql import functions as F
@@ -23,6 +21,8 @@ from ebbtide.checks.rule import Batch
 from ebbtide.checks.version_range import VersionRange
 from ebbtide.delta.joining import commit_joined
 from ebbtide.ledger.puts import puts_of
+from ebbtide.operations.job import stepping
+from ebbtide.operations.registry import maintain
 from ebbtide.runtime.driver import run, system_clock
 from ebbtide.runtime.fold import KeepEntries, rewritten
 from ebbtide.runtime.plan import Plan
