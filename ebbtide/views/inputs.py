@@ -13,7 +13,6 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import SourceReadError
 from ebbtide.model.step import TableVersion, ViewPosition
 from ebbtide.sources.source import Discovery, Part, Source, SourceBatch, Work
-from ebbtide.sources.span import Span
 from ebbtide.storage.paths import join
 from ebbtide.tables.state.layout import newest_step
 
@@ -62,7 +61,7 @@ class ViewTables(Source):
         self,
         read: Mapping[str, int | None],
         now_ms: int,
-        since: Span | None = None,
+        since: object = None,
     ) -> Discovery:
         """See `Source`: the parts are the tables whose rows are others than at the last step; all of them after another query."""
         self.refuse_absent()
@@ -98,7 +97,7 @@ class ViewTables(Source):
         """See `Source`."""
         return OneMoment(self, self.pinned())
 
-    def batch(self, frame: DataFrame, offset: Any, max_record_bytes: int, since: Span | None) -> SourceBatch:
+    def batch(self, frame: DataFrame, offset: Any, max_record_bytes: int, since: object) -> SourceBatch:
         """See `Source`: a view has no records."""
         return SourceBatch(_NoRecords())
 
