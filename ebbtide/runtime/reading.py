@@ -1,4 +1,21 @@
-"""The steps of a run that reads its source: batches, records read again, the tick at the end, losses that are accepted."""
+"""The steps of a run that reads its source: batches, records read again, the tick at the end, losses that are accepted.
+
+A batch goes through these phases, one after the other:
+
+| phase | result | module |
+|---|---|---|
+| begin | whether the lease is held, the pipeline is not paused, and the batch is not decided already | `ledger` |
+| read | `SourceBatch`: the records, not read yet, and where they stand | `sources` |
+| stage | `Staged`: decoded records in files of the step's own | `runtime.stage`; in tasks `sources`, `formats` |
+| take in | columns that the records bring, as a step of its own before this one | `runtime.drift` |
+| judge | `BadRows`: new bad records, refused or laid ready | `runtime.bad_rows` |
+| decide | the state's next version, which holds the decision: from here on the step is made | `runtime.decide`; in tasks `operators` |
+| publish | sink, changelog and quarantine have performed their actions | `runtime.publish`, `tables` |
+| fold | small files are joined | `runtime.fold` |
+
+A run that died before the decision leaves nothing, and the batch is made again. One that died after it is finished by the next run,
+which reads no record for that.
+"""
 
 from __future__ import annotations
 
@@ -225,15 +242,12 @@ class SourceSteps:
     def _decide(self, reading: _Reading) -> tuple[StepFacts, int]:
         """Stage records and commit the decision; return its facts, and how many bad records were known already."""
         stepper = self.stepper
-        spark = reading.spark
         clock = stepper.next_clock(reading.offsets.timestamp_ms)
-        self.on_phase("reading", stepper.number + 1)
-        staged = _stage(stepper, reading, clock)
+        staged = self._staged(reading, clock)
         new_columns = columns_taken_in(self.plan.spec, staged.summary)
         if new_columns:
-            _add_columns(spark, stepper, new_columns, clock)
-            self.on_phase("reading", stepper.number + 1)
-            staged = _stage(stepper, reading, clock)
+            _add_columns(reading.spark, stepper, new_columns, clock)
+            staged = self._staged(reading, clock)  # by the plan that has them
         bad = BadRows.of(self.plan, stepper.head, staged)
         self.on_phase("deciding", stepper.number + 1)
         summary = replace(staged.summary, bad=len(bad.new))
@@ -241,9 +255,13 @@ class SourceSteps:
         source = stepper.source_kept().model_copy(update=dict(reading.noted))
         facts = stepper.facts(reading.cause, clock, summary, decision=decision, source=source)
         facts = bad.laid_ready(self.plan, facts)
-        facts = apply_staged(spark, stepper, staged, facts, reading.batch.parts)
+        facts = apply_staged(reading.spark, stepper, staged, facts, reading.batch.parts)
         self.pace.passed(facts.read.records)
         return facts, bad.n_known
+
+    def _staged(self, reading: _Reading, clock: Reading) -> Staged:
+        self.on_phase("reading", self.stepper.number + 1)
+        return _stage(self.stepper, reading, clock)
 
     @contextmanager
     def _staged_files_deleted_on_failure(self) -> Iterator[None]:
