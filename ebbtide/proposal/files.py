@@ -55,7 +55,7 @@ class Trial:
 
     @property
     def notes(self) -> list[str]:
-        """What is to be mended first."""
+        """Problems to be solved before the first run."""
         return [printable(f"NOT TAKEN: {reason}: {detail}") for reason, detail in self.bad.items()]
 
 

@@ -183,7 +183,7 @@ def _key_of(sample: Sample, columns: Sequence[ProposedColumn]) -> tuple[str, ...
             return tuple(row)
     names = [column.name for column in columns]
     raise ConfigError.of(
-        "The records have no key that tells the table's primary key.",
+        "The records have no key, so the table's primary key is unknown.",
         allowed=f"--key with some of {_printable(names)}",
     )
 

@@ -8,7 +8,7 @@ from ebbtide.model.decision import Action, Apply, Clear, Restore
 from ebbtide.runtime.plan import Plan
 
 PERFORMABLE = (Apply, Clear, Restore)
-"""The actions that a sink may perform that is no Delta table; the others compare it with the state, or rewrite its files."""
+"""The actions that a sink may perform that is no Delta table; all further actions compare it with the state, or rewrite its files."""
 
 
 def refuse_unable(plan: Plan, facts: StepFacts) -> None:

@@ -25,7 +25,7 @@ class BadRows:
 
     Args:
         new: Those that no earlier step has put into the quarantine.
-        n_known: How many others there are: a source may deliver a record twice.
+        n_known: Number of bad records that are in the quarantine already: a source may deliver a record twice.
     """
 
     new: pa.Table

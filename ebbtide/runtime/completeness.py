@@ -162,7 +162,7 @@ def without_accepted(spark: SparkSession, plan: Plan, rows: DataFrame, state_ver
     Args:
         spark: A session with Delta.
         plan: The pipeline.
-        rows: The key's columns, `_step`, and others.
+        rows: The key's columns, `_step`, and further ones.
         state_version: Version of the state to read.
     """
     acknowledged = plan.state.acknowledged(spark, state_version)
@@ -208,7 +208,7 @@ def unlike(decided: DataFrame, sink: DataFrame, key: Sequence[str]) -> DataFrame
     """Pick the keys whose row is not the one that was decided, or that have several.
 
     Args:
-        decided: Key columns, once each, `_decided`, and others.
+        decided: Key columns, once each, `_decided`, and further ones.
         sink: Key columns and `_shown`.
         key: Names of the key's columns.
 

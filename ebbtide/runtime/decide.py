@@ -137,7 +137,7 @@ def expire(
         head: Its last step.
         facts: The step's.
         snapshot: The state after the last step.
-        must_commit: Commit though nothing is due: the facts tell something new.
+        must_commit: Commit though nothing is due: the facts have something new.
 
     Returns:
         As `decide`; None if nothing is due.

@@ -19,7 +19,7 @@ from ebbtide.model.decision import Clear
 from ebbtide.model.durations import to_ms
 from ebbtide.model.step import reset_frontier
 from ebbtide.runtime.beginning import begun_elsewhere
-from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_misfits, refuse_others_sink
+from ebbtide.runtime.belonging import OwnTables, refuse_foreign_sink, refuse_lost_state, refuse_misfits
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.following import Faults, Following, GoingOn
 from ebbtide.runtime.missing_files import refuse_missing_files
@@ -97,11 +97,11 @@ def run(
     except LeaseHeldError:
         # Maintenance has an end, and is waited for: so a run can take the place of one that made way for it.
         newest = asked.plan.turn
-        is_held_for_ever = newest is not None and newest.makes_way
-        if is_held_for_ever:
+        is_held_by_a_run = newest is not None and newest.makes_way
+        if is_held_by_a_run:
             raise
     if not has_ended:
-        asked.go_on_after_others(going_on)
+        asked.go_on_after_maintenance(going_on)
     asked.summary.is_aged = going_on.age.is_reached
     return asked.summary
 
@@ -135,7 +135,7 @@ def _clear_the_way(plan: Plan) -> None:
 
 
 def _set_unreadable_aside(plan: Plan, stepper: Stepper) -> None:
-    """Move the folders of tables aside whose log cannot be read: a refresh makes them anew."""
+    """Move the folders of tables aside whose log cannot be read: a refresh makes them again."""
     for name, reason in stepper.tables.leave_out_unreadable().items():
         aside = move_aside(plan.at(name))
         _log.warning("The %s could not be read, and is now at '%s'. %s", name, aside, reason)
@@ -167,7 +167,7 @@ def following_of(spec: Pipeline) -> Following | None:
 
 @dataclass
 class _Run:
-    """What is asked for, and what came of it. Each turn has the lease and opens everything anew.
+    """A run, and its summary. Each turn takes the lease and opens all tables again.
 
     Args:
         spark, spec, root, on_progress, on_phase, stop, clock: See `run`.
@@ -192,7 +192,7 @@ class _Run:
 
     @property
     def plan(self) -> Plan:
-        """The pipeline's tables and source, opened anew."""
+        """The pipeline's tables and source, opened again."""
         return Plan.under(self.root, self.spec)
 
     def turn(self, *, accepts_path: bool = False, accepts_loss: bool = False) -> None:
@@ -239,11 +239,11 @@ class _Run:
             lease.note(look.looked)
         self.summary.foreign_writes = look.writes
 
-    def go_on_after_others(self, going_on: GoingOn) -> None:
-        """Let those who ask have the lease, and take the next turn, until the run is stopped.
+    def go_on_after_maintenance(self, going_on: GoingOn) -> None:
+        """Give the lease to processes that ask for it, and take the next turn, until the run is stopped.
 
-        Everything is opened anew: what they did may have changed the tables, the checkpoint, even the columns. Brokers and stores
-        that are away just then are waited for, too.
+        Everything is opened again: maintenance may have changed the tables, the checkpoint, even the columns. Brokers and stores
+        that are unreachable at that moment are waited for, too.
 
         Args:
             going_on: Its faults.
@@ -252,7 +252,7 @@ class _Run:
         end_s = time.monotonic() + patience_s
         while not self.stop.is_set():
             try:
-                self._wait_for_others(going_on.faults)
+                self._wait_for_the_lease(going_on.faults)
                 if self.stop.is_set():
                     return
                 self.turn()
@@ -281,7 +281,7 @@ class _Run:
         lost: str | None = None
         if self.is_fresh:
             _set_unreadable_aside(plan, stepper)
-            refuse_others_sink(plan, stepper.tables)
+            refuse_foreign_sink(plan, stepper.tables)
             lost = lost_by_refresh(plan, stepper, accepts=accepts_loss)
             self._rehearse(plan)
         else:
@@ -333,8 +333,8 @@ class _Run:
         self.summary.add(progress)
         self.on_progress(progress)
 
-    def _wait_for_others(self, faults: Faults) -> None:
-        """Wait until nobody asks for the lease, and the pipeline is not paused; a look that finds it paused ends faults."""
+    def _wait_for_the_lease(self, faults: Faults) -> None:
+        """Wait until no process asks for the lease, and the pipeline is not paused; a look that finds it paused ends faults."""
         plan = self.plan
         name = self.spec.name
         ledger = plan.at("ledger")
@@ -352,7 +352,7 @@ class _Run:
 
 @dataclass
 class _Phases:
-    """Tells the phases of a turn, and in steps how much of what was found is read.
+    """Reports the phases of a turn, and in steps how much of what was found is read.
 
     Args:
         pipeline: Its name.
@@ -365,7 +365,7 @@ class _Phases:
     found: Discovery = field(default_factory=Discovery)
 
     def begin(self, name: str, step: int | None = None) -> None:
-        """Tell a phase as it begins."""
+        """Report a phase as it begins."""
         making = self.steps if step else None
         files_read = making.parts_read if making else 0
         places_read = making.places_read if making else 0

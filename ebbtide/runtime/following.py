@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Following:
-    """How a run goes on for ever.
+    """The settings of a run that does not end by itself.
 
     Args:
         interval_ms: Least time from one batch to the next, and from one look at the source to the next.
@@ -66,7 +66,7 @@ class Age:
         self._end_s = math.inf if max_age_s is None else now_s() + max_age_s
 
     def look(self) -> None:
-        """Stop the run if it is that old, and nobody else has stopped it."""
+        """Stop the run if it is that old and was not stopped before."""
         is_old = self._now_s() >= self._end_s
         if is_old and not self._stop.is_set():
             self.is_reached = True
@@ -74,7 +74,7 @@ class Age:
 
 
 class Faults:
-    """Waits faults out: longer each time, and not for ever.
+    """Waits faults out: longer each time, up to a bound.
 
     Args:
         budget_s: How long, from the first on.

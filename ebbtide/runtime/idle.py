@@ -201,7 +201,7 @@ def _any_due(operator: Operator, rows: pa.Table, at: Step) -> bool:
     """Return whether an entry has expired, or a timer is due, among all stored versions of entries."""
     schema = _columns_asked(operator)
     if operator.has_named_states:
-        is_of_state = pc.is_valid(rows["_state"])  # the others are rows for the sink
+        is_of_state = pc.is_valid(rows["_state"])  # entries without a state are rows for the sink
         rows = rows.filter(is_of_state)
     entries = live_entries(rows, schema, operator.entry_key)
     is_due = operator.expiry.expired(entries, at)

@@ -255,7 +255,7 @@ class Plan:
 
     @property
     def turn(self) -> LedgerFacts | None:
-        """The newest turn of the lease; None if nobody has had it."""
+        """The newest turn of the lease; None before the first one."""
         _, newest = newest_turn(self.at("ledger"))
         return newest
 

@@ -64,7 +64,7 @@ class _Reading:
         offsets: Its offsets, and when it was planned.
         batch: Its records.
         advances: The next batch follows on its end. So no row of a tombstone's key is known that is newer.
-        noted: Fields of `SourceFacts` that are others than after the last step.
+        noted: Fields of `SourceFacts` that differ from those after the last step.
     """
 
     cause: Cause

@@ -72,7 +72,7 @@ def refuse_spark_only(spark: SparkSession | LocalSession, spec: Pipeline) -> Non
 
 
 def refuse_start_at_end(plan: Plan) -> None:
-    """Refuse to read a source anew from its end: all that is there would be left out.
+    """Refuse to read a source again from its end: all records that it has would be left out.
 
     Raises:
         ConfigError: the spec says to begin there.

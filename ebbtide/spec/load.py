@@ -1,4 +1,4 @@
-"""Loads a spec of any kind; its `type`, the component that Dagster makes of it, tells which."""
+"""Loads a spec of any kind; its `type` names the kind: the component that Dagster makes of it."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def _seen(text: str) -> str:
 
 
 Name = Annotated[str, AfterValidator(_seen)]
-"""A name that others have given: of a topic, a table, a field. Any text that can be seen."""
+"""A name from outside: of a topic, a table, a field. Any text of visible characters."""
 
 
 class SpecPart(BaseModel):
@@ -74,7 +74,7 @@ class SourcePart(SpecPart):
     max_records_per_second: int | None = Field(
         default=None,
         gt=0,
-        description="Records a second that a run reads at most, on average: its steps, a file at least, wait for each other, above 0. For a backfill beside others, or a source that is not to be strained. Default: as fast as it goes.",
+        description="Records a second that a run reads at most, on average: its steps, a file at least, wait for each other, above 0. For a backfill beside other runs, or a source that is not to be strained. Default: as fast as it goes.",
     )
 
     @field_validator("path")
@@ -215,7 +215,7 @@ class QuarantineConfig(SpecPart):
 
     max_age: PositiveDuration | None = Field(
         default=None,
-        description="How long the quarantine keeps a record, by the pipeline's clock; the job NAME_cleanup drops and counts older ones. Default: for ever.",
+        description="How long the quarantine keeps a record, by the pipeline's clock; the job NAME_cleanup drops and counts older ones. Default: no limit.",
     )
     max_bytes: int | None = Field(
         default=None,

@@ -127,8 +127,8 @@ def _without_none(annotation: Any) -> Any:
     if origin not in (typing.Union, types.UnionType):
         return annotation
     members = typing.get_args(annotation)
-    others = [member for member in members if member is not types.NoneType]
-    return others[0] if len(others) == 1 else annotation
+    types_given = [member for member in members if member is not types.NoneType]
+    return types_given[0] if len(types_given) == 1 else annotation
 
 
 def _spark_type(target: str, annotation: Any) -> str:
@@ -165,7 +165,7 @@ def make_importable(folder: Path) -> None:
 
 
 def digest(target: str) -> str:
-    """Return what tells a function's code from another: of its module, and of what that imports of its project, in turn.
+    """Return what identifies a function's code: of its module, and of what that imports of its project, in turn.
 
     Empty where there is no code to read: the module is gone, or was typed.
     """

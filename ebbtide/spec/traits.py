@@ -45,7 +45,7 @@ class Traits(SpecPart):
 
     @property
     def knows_keys(self) -> bool:
-        """Whether the state tells which keys of the source have a row."""
+        """Whether the state knows which keys of the source have a row."""
         return False
 
     @property

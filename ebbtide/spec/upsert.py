@@ -40,10 +40,10 @@ class SequenceOrder(SpecPart):
     record, as is a TRUNCATE.
 
     Changes of one key, sequence, operation and content are one change (`duplicates`). Where several contents are left that
-    were not taken back, the sequence does not tell which came later: they are counted (`conflicts`), the one with the
+    were not taken back, the sequence does not show which came later: they are counted (`conflicts`), the one with the
     greatest digest counts (BLAKE2b of the values that all of them carry), and the check `ordering` fails until all
-    but one are taken back or a change with a greater sequence comes. The others are kept beside it: where it is taken back,
-    the next one is the row. Where several were taken back and none is left, the sequence does not tell whether one came once
+    but one are taken back or a change with a greater sequence comes. The rows that lost are kept beside it: where it is taken back,
+    the next one is the row. Where several were taken back and none is left, the sequence does not show whether one came once
     more: the key has no row, is counted, and `ordering` fails until another content or a greater sequence comes. A single
     content that is taken back and added again at its sequence is the same change delivered again: the key has no row. Nor
     has one whose row is inserted again at the sequence of its delete: the delete is the last change of a sequence.
@@ -103,7 +103,7 @@ class UpsertPipeline(Pipeline):
     )
     ttl: Ttl | None = Field(
         default=None,
-        description="Time to live of state: '30d', or the fields of StateTtlConfig. Sequence mode: of tombstones, by event time from the latest of their key's changes on; arrival mode: of each row of a history. Default: for ever.",
+        description="Time to live of state: '30d', or the fields of StateTtlConfig. Sequence mode: of tombstones, by event time from the latest of their key's changes on; arrival mode: of each row of a history. Default: entries never expire.",
     )
 
     materializer: MaterializerConfig = Field(
@@ -132,7 +132,7 @@ class UpsertPipeline(Pipeline):
         refuse(
             "ttl.expire_live",
             [True] if self.expires_live else [],
-            "false with a transform: a row of the sink does not tell the source's row",
+            "false with a transform: a row of the sink does not determine the source's row",
         )
         return self
 
@@ -181,7 +181,7 @@ class UpsertPipeline(Pipeline):
         refuse(
             "ttl.update_type",
             [ttl.update_type] if ttl.update_type not in writes else [],
-            f"{', '.join(writes)}; no ttl: for ever",
+            f"{', '.join(writes)}; no ttl: never",
         )
         hidden = ttl.state_visibility is StateVisibility.NEVER_RETURN_EXPIRED
         refuse("ttl.state_visibility", [] if hidden else [ttl.state_visibility], "NEVER_RETURN_EXPIRED")
@@ -222,7 +222,7 @@ class UpsertPipeline(Pipeline):
 
     @property
     def knows_keys(self) -> bool:
-        """Whether the state tells which keys of the source have a row."""
+        """Whether the state knows which keys of the source have a row."""
         return not self.selects_changes
 
     @property

@@ -68,7 +68,7 @@ class ViewInputs(SpecPart):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What tells a view from a pipeline over records."""
+        """The traits by which a view differs from a pipeline over records."""
         return {"type": self.type}
 
 
@@ -109,7 +109,7 @@ class MaterializedView(Pipeline):
     )
     ttl: Ttl | None = Field(
         default=None,
-        description="Time to live of tombstones, by event time, which is the time of a step: '30d', or the fields of StateTtlConfig. No late changes come to a view, so any will do. Default: for ever.",
+        description="Time to live of tombstones, by event time, which is the time of a step: '30d', or the fields of StateTtlConfig. No late changes come to a view, so any will do. Default: tombstones never expire.",
     )
 
     @model_validator(mode="after")

@@ -120,8 +120,8 @@ class Asking:
         self.is_kept = True
         self.begin()
 
-    def telling(self) -> list[Any]:
-        """Return what was reported that waiting does not mend."""
+    def permanent(self) -> list[Any]:
+        """Return the reported errors that waiting does not cure."""
         return [error for error in self._reported if is_telling(error)]
 
     @property
@@ -130,7 +130,7 @@ class Asking:
         return time.monotonic() > self._end
 
     def answer(self, future: Any) -> Any:
-        """Wait for an answer; give up early on what waiting does not mend.
+        """Wait for an answer; give up early on errors that waiting does not cure.
 
         Raises:
             SourceReadError: the brokers refuse the client.
@@ -139,10 +139,10 @@ class Asking:
         while not future.done():
             wait([future], 0.05)
             self.admin.poll(0)  # takes in what the client reports
-            telling = self.telling()
+            permanent = self.permanent()
             is_over = self.is_late and not future.done()
-            if telling or is_over:
-                raise unreachable(self._client.servers, telling or self._reported)
+            if permanent or is_over:
+                raise unreachable(self._client.servers, permanent or self._reported)
         try:
             return future.result()
         except self._kafka.KafkaException as error:
@@ -205,7 +205,7 @@ def topic_names(client: Client) -> list[str]:
         return list(asking.admin.list_topics(timeout=ANSWER_S).topics)
     except library().KafkaException as error:
         asking.admin.poll(0.1)  # what the client has to report beside
-        raise unreachable(client.servers, [*asking.telling(), error.args[0]]) from error
+        raise unreachable(client.servers, [*asking.permanent(), error.args[0]]) from error
 
 
 def refused_properties(error: Exception) -> ConfigError:
@@ -222,7 +222,7 @@ def unreachable(servers: str, errors: list[Any]) -> EbbtideError:
 
     Args:
         servers: HOST:PORT, separated by commas.
-        errors: What the client reported, the most telling first.
+        errors: What the client reported, the most specific first.
     """
     name = errors[0].name() if errors else ""
     got = text_of(errors[0]) if errors else f"no answer within {ANSWER_S:g} s"

@@ -126,8 +126,8 @@ class Reading:
                 elif partition.n_bytes >= BATCH_BYTES:
                     yield from partition.batches()
             yield from _too_much(left.values())
-            if reported.telling is not None:
-                raise unreachable(self.settings["bootstrap.servers"], [reported.telling])
+            if reported.permanent is not None:
+                raise unreachable(self.settings["bootstrap.servers"], [reported.permanent])
             if time.monotonic() - heard > SILENCE_S:
                 raise _silence(left, reported)
 
@@ -238,14 +238,14 @@ class _Reported:
 
     def __init__(self) -> None:
         self.last: Any = None
-        self.telling: Any = None
+        self.permanent: Any = None
         """The last that does not pass by waiting."""
 
     def __call__(self, error: Any) -> None:
         """Take an error."""
         self.last = error
         if is_telling(error):
-            self.telling = error
+            self.permanent = error
 
 
 class _Ordered:

@@ -134,7 +134,7 @@ class OpenRegistry:
 
         Args:
             path: What is asked for.
-            may_be_denied: That we have no right to it says nothing of others.
+            may_be_denied: A refusal of this one subject is no refusal of all.
         """
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if self.credentials is not None:
