@@ -41,7 +41,7 @@ def test_the_sample_becomes_its_rows():
 
 @dataclass(frozen=True)
 class Trial:
-    """What a spec makes of the sample.
+    """Result of a spec that is tried on the sample.
 
     Args:
         rows: The sink's rows, as text.

@@ -25,7 +25,7 @@ TTL = "30d"
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a spec may say.
+    """Fields that a proposed spec may have.
 
     Args:
         attributes: Its format, schema, key, order and ttl, as they stand in a `defs.yaml`.
@@ -38,7 +38,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class _Reading:
-    """How records are read: the spec's format, and its decoder."""
+    """The form of records: the spec's format, and its decoder."""
 
     settings: dict[str, Any]
     decoder: Format

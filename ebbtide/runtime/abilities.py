@@ -1,4 +1,4 @@
-"""What a sink of a project's own cannot do is refused by name before a step is committed: nothing is decided that no one can perform."""
+"""Refuses, before a step is committed, the actions that a sink of another package cannot perform."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the tables of a pipeline belong together: what does not is refused, never made again in silence.
+"""Refuses tables of a pipeline that do not belong together: none is made again in silence.
 
 A step's facts hold the id of each table beside the state, the last step that wrote it, and the batch of the checkpoint that the step
 was made from. So a table or a checkpoint that was deleted, replaced by another, or put back to an older version is known, and so is a
@@ -60,7 +60,7 @@ class OwnTables:
         """Return the names of those that are there and have not performed a step's action.
 
         Args:
-            decision: The step's.
+            decision: Decision of the step.
             step: Its number.
         """
         present = self.facts()

@@ -20,12 +20,12 @@ DECIDED = "_decided"
 SHOWN = "_shown"
 """A row that the sink has, as JSON; null: it has none."""
 ROWS = "_rows"
-"""How many rows the sink has for the key."""
+"""Column: number of the sink's rows with the key."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What differs between the rows that a sink has and those that it must have.
+    """The difference between the rows that a sink has and those that it must have.
 
     Args:
         differing: A row for each key of which they differ: key columns, `_decided`, `_shown`, `_rows`.

@@ -63,7 +63,7 @@ def decide(
         plan: The pipeline.
         head: Its last step.
         staged: The batch's records.
-        facts: The step's.
+        facts: Facts of the step.
         snapshot: The state after the last step.
         parts: Parts of the source that the batch read, to be remembered.
 
@@ -110,7 +110,7 @@ def selected_changes(spark: SparkSession, plan: Plan, staged: Staged, folder: st
     Args:
         spark: The session.
         plan: The pipeline.
-        staged: The step's.
+        staged: Records of the step.
         folder: Where the staged files are.
     """
     if not plan.spec.selects_changes:
@@ -135,7 +135,7 @@ def expire(
         spark: The session.
         plan: The pipeline.
         head: Its last step.
-        facts: The step's.
+        facts: Facts of the step.
         snapshot: The state after the last step.
         must_commit: Commit though nothing is due: the facts have something new.
 

@@ -14,7 +14,7 @@ def columns_taken_in(spec: Pipeline, summary: BatchSummary) -> dict[str, str]:
 
     Args:
         spec: The pipeline.
-        summary: The batch's.
+        summary: Summary of the batch.
     """
     if spec.schema_evolution_mode != "evolve":
         return {}

@@ -41,9 +41,9 @@ from ebbtide.spec.pipeline import Pipeline
 from ebbtide.storage.paths import delete, move_aside
 
 MOST_HELD = 10
-"""How long a run that goes on waits for a lease that another process took without a request, in `lease_ttl`s."""
+"""Patience of a run that goes on with a lease that another process took without a request, in `lease_ttl`s."""
 HELD_POLL_S = 1.0
-"""How often it looks."""
+"""Seconds between two looks for it."""
 _log = logging.getLogger(__name__)
 
 

@@ -1,4 +1,4 @@
-"""What a run that never ends does between its batches: it looks what is new, ticks when nothing is, and waits faults out."""
+"""A run that does not end by itself: between batches it looks for new records, ticks when there are none, and waits faults out."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Faults:
 
     @property
     def are_over(self) -> bool:
-        """Whether none is waited out."""
+        """Return whether none is waited out."""
         return self._first_s is None
 
     def wait_after(self, error: Transient) -> float:
@@ -172,7 +172,7 @@ class Watcher:
         self._ticked_ms = clock()
         self._found: Discovery | None = None
         self._began_with_look = False
-        """Whether the faults that are waited out began with one of a look: then a good look ends them."""
+        """Return whether the faults that are waited out began with one of a look: then a good look ends them."""
 
     def look(self) -> bool:
         """Make way if another process asks; look what is new, and note it for the stream; where nothing is, tick. Each in its time.

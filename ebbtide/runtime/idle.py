@@ -1,4 +1,4 @@
-"""Whether a run would find nothing to do, judged from source, logs and checkpoint alone: no JVM, about a CPU second.
+"""Judges from source, logs and checkpoint alone that a run would find nothing to do: no JVM, about a CPU second.
 
 Whatever is not certain counts as something to do: the run then starts as ever, and refuses what does not fit.
 """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PARTITIONS = "spark.sql.shuffle.partitions"
 """The setting that Spark compares between the last two batches: it fails on one that has none (`OfflineStateRepartitionUtils`, 4.2)."""
 POLL_S = 1.0
-"""How often a run that goes on looks for the next batch, in seconds; more often if it is to be more often on Spark."""
+"""Seconds between two looks for the next batch, of a run that goes on; fewer where its trigger interval is shorter."""
 
 
 def local_session(batch_time: Callable[[int], int] | None = None) -> SparkSession:

@@ -46,7 +46,7 @@ _UNKNOWN_COLUMNS: dict[str, UnknownColumns] = {
     "quarantine": "refuse",
     "fail": "refuse",
 }
-"""What decoding does in each mode about columns that the schema has not."""
+"""Each mode to the decoder's treatment of columns that the schema lacks."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Plan:
 
     @cached_property
     def source(self) -> Source:
-        """Where the records come from; of a view its inputs' tables."""
+        """The source of the records; of a view its inputs' tables."""
         if isinstance(self.spec, MaterializedView):
             return view_source()(self.spec, self.all_pipelines)
         make = of_kind(SOURCES, self.spec.source, "source")
@@ -104,17 +104,17 @@ class Plan:
 
     @cached_property
     def operator(self) -> Operator:
-        """What decides."""
+        """The operator, which decides a step."""
         return operator_of(self.spec)
 
     @cached_property
     def decoding(self) -> Decoding:
-        """What turns raw records into changes."""
+        """The decoder of raw records into changes."""
         return decoding_of(self.spec)
 
     @property
     def rules(self) -> StepRules:
-        """What the pipeline's clock and watermark go by."""
+        """The rules of the pipeline's clock and watermark."""
         return rules_of(self.spec)
 
     @property
@@ -191,7 +191,7 @@ class Plan:
 
     @property
     def tracks_offsets(self) -> bool:
-        """Whether a redelivered record is known by its offset: by sequence the operator knows it by itself."""
+        """Return whether a redelivered record is known by its offset: by sequence the operator knows it by itself."""
         is_by_arrival = not self.spec.sequence
         return is_by_arrival and self.spec.may_repeat_offsets
 
@@ -222,7 +222,7 @@ class Plan:
 
     @property
     def noted_start(self) -> Span | None:
-        """Where the source's first batch was to begin, as the checkpoint has it; None if it is not noted there."""
+        """The planned beginning of the first batch, as the checkpoint has it; None if it is not noted there."""
         noted = self.checkpoint.start
         if noted is None:
             return None
@@ -230,7 +230,7 @@ class Plan:
 
     @property
     def start_asked(self) -> Any:
-        """Where the spec says that the first batch begins, as JSON has it; None of a source that always begins at its beginning."""
+        """The beginning of the first batch by the spec, as JSON has it; None of a source that always begins at its beginning."""
         return self.spec.source.model_dump(mode="json").get("start")
 
     @property

@@ -56,7 +56,7 @@ from ebbtide.tables.state.staging import Staging
 
 @dataclass(frozen=True)
 class _Reading:
-    """What a step reads, and what it notes of that.
+    """The input of a step, and the notes that the step keeps of it.
 
     Args:
         cause: Why it is made.
@@ -334,7 +334,7 @@ def apply_staged(
         spark: The session.
         stepper: Commits it.
         staged: The records.
-        facts: The step's.
+        facts: Facts of the step.
         parts: Parts of the source that are read with it.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What a run refuses before it reads: a spec, a source, a checkpoint or a transform that does not fit what is stored."""
+"""Refusals before a run reads: a spec, a source, a checkpoint or a transform that does not fit what is stored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 UNKNOWN = "perhaps files: which of them were read is not known, as the state is damaged"
-"""What a refresh over a damaged state may lose."""
+"""Stands for the files that a refresh over a damaged state may lose."""
 
 
 def refuse_unfit(spark: SparkSession, plan: Plan, *, fresh: bool) -> None:

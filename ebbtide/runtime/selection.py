@@ -70,7 +70,7 @@ def select_decided(
         work: What decided, which wrote drafts.
         decided: What was decided.
         staged: The step's records.
-        facts: The step's.
+        facts: Facts of the step.
         in_driver: There is no job.
 
     Returns:
@@ -156,7 +156,7 @@ def selected_replay(
         plan: The pipeline.
         staged: The records.
         folder: Where the staged files are.
-        facts: The step's.
+        facts: Facts of the step.
     """
     if not plan.spec.selects_changes:
         return staged, facts

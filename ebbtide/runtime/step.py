@@ -105,7 +105,7 @@ class Stepper:
 
     @property
     def source_start(self) -> Span | None:
-        """Where the first batch began, of a source that is read by position; None before it.
+        """The beginning of the first batch, of a source that is read by position; None before it.
 
         Steps of an older version do not say: then what the checkpoint has noted counts, or else what the last batch began with.
         """
@@ -197,7 +197,7 @@ class Stepper:
 
     @property
     def lost_before(self) -> str | None:
-        """Which records were lost before the first step, as far as that was accepted."""
+        """Records, in words, that were lost before the first step, where that was accepted."""
         noted = self.plan.checkpoint.start
         return None if noted is None else noted.lost
 
@@ -214,7 +214,7 @@ class Stepper:
         """Commit a step: the decision.
 
         Args:
-            facts: The step's.
+            facts: Facts of the step.
             actions: What it changes in the newest version of the state.
 
         Raises:

@@ -28,7 +28,7 @@ START_WAITS_S = (2.0, 10.0, 30.0, *[60.0] * 20)
 setting changes that; the process needs 0.4 CPU s until then, which a busy host may not give it for long. A Python that is
 broken does not get here: Spark has run it before, to plan the source."""
 SLOW_START = "failed to connect back"
-"""What Spark says when that process did not come up in time (`PythonWorkerFactory.createSimpleWorker`)."""
+"""Part of Spark's message when that process did not come up in time (`PythonWorkerFactory.createSimpleWorker`)."""
 _log = logging.getLogger(__name__)
 
 
@@ -54,7 +54,7 @@ class Stream:
 
     @property
     def stepper(self) -> Stepper:
-        """What commits the steps."""
+        """The stepper, which commits the steps."""
         return self.steps.stepper
 
     @property

@@ -1,4 +1,4 @@
-"""Which files of a folder a run reads: those that match, were not read before, and are old enough.
+"""Lists the files of a folder that a run reads: those that match, were not read before, and are old enough.
 
 A file is known by its name below the folder (`partition=0/0001.json`) and its size. Its modification time decides
 nothing but its age: a clone or a copy has new ones. Files are read in the order of their whole names.

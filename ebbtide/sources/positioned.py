@@ -36,7 +36,7 @@ ReadSpan = Callable[[Span], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True)
 class SourceSettings:
-    """What a spec says of any source that is read by position.
+    """Settings that a spec has for any source that is read by position.
 
     Args:
         pipeline: Name of the pipeline.

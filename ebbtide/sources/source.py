@@ -1,4 +1,4 @@
-"""What a run needs of a source.
+"""The contract of a source.
 
 A source that is read by position, as a topic, derives from `ebbtide.sources.positioned.PositionedSource`, which has most of it. A folder of
 files (`file_source`) is read in parts, each as a whole.
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Work = Callable[[Iterable[pa.RecordBatch]], str | None]
-"""What a task does with its records, batches of `ebbtide.formats.records.RECORDS`; it returns text, or None for nothing."""
+"""The work of a task on its records, batches of `ebbtide.formats.records.RECORDS`; it returns text, or None for nothing."""
 Part = tuple[str, int | None]
 """A part of the source that is read as a whole, a file: its name and its size in bytes, None if that is not known."""
 
 
 @dataclass(frozen=True)
 class Discovery:
-    """What a run reads, and what it leaves.
+    """The input that a run has found, and what it leaves.
 
     Args:
         parts: New parts to read, in order; none of a source that is read by position.
@@ -47,7 +47,7 @@ class Discovery:
 
 @dataclass(frozen=True)
 class Backlog:
-    """How much of a source no step has read yet.
+    """The part of a source that no step has read yet.
 
     Args:
         files: Files that wait; None of a source that has none.
@@ -75,7 +75,7 @@ class Backlog:
 
     @property
     def is_empty(self) -> bool:
-        """Whether a run would find nothing to read."""
+        """Return whether a run would find nothing to read."""
         return not self.files and not self.total_records
 
 
@@ -105,7 +105,7 @@ class Records(Protocol):
 
 @dataclass(frozen=True)
 class SourceBatch:
-    """What a micro-batch reads.
+    """The input of a micro-batch.
 
     Args:
         records: The records; nothing is read before they are asked for.
@@ -119,7 +119,7 @@ class SourceBatch:
 
 
 class Source(Protocol):
-    """Where a pipeline's records come from. A method with a body here fits a source that loses nothing, and remembers parts by their names."""
+    """The source of a pipeline's records. A method with a body here fits a source that loses nothing, and remembers parts by their names."""
 
     def refuse_absent(self) -> None:
         """Refuse a source whose first batch cannot be read, before anything is made or thrown away: later that is refused, too.

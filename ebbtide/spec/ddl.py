@@ -227,7 +227,7 @@ def is_exact(type_: pa.DataType) -> bool:
 
 
 def has_map(type_: pa.DataType) -> bool:
-    """Whether a type is a MAP, or has one in it."""
+    """Return whether a type is a MAP, or has one in it."""
     if pa.types.is_map(type_):
         return True
     inner = [type_.field(number) for number in range(type_.num_fields)]

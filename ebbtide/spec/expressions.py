@@ -39,7 +39,7 @@ FORBIDDEN: dict[str, tuple[Any, ...]] = {
     "a star": (exp.Star,),
     "a parameter": (exp.Placeholder, exp.Parameter),
 }
-"""What is no expression over one row, in words."""
+"""Kinds of SQL that are no expression over one row, in words."""
 
 
 CHANGES = "which does not follow from the row"

@@ -1,4 +1,4 @@
-"""Whether the fields of a pipeline fit together; each function refuses those of one group."""
+"""Refuses fields of a pipeline that do not fit together; each function refuses those of one group."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ RESERVED_COLUMNS = frozenset(CHANGELOG_COLUMNS | ENTRY_COLUMNS | ARRIVAL_COLUMNS
     "_change_type",
     *("_n", "_rows", "_new", "_before", "_truncates", "_emptied", "_decided", "_waits", "_overdue_ms"),
 }
-"""What stands beside the user's columns: in the tables, in staged rows, in what checks compute."""
+"""Columns beside the user's: in the tables, in staged rows, in what checks compute."""
 OWNER = re.compile(r"team:.+|[A-Za-z0-9_][A-Za-z0-9._%+-]*@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
-"""What Dagster takes for an owner."""
+"""Pattern of an owner in Dagster."""
 LARGEST_UNSIGNED = 2**64 - 1
 
 

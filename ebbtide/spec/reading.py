@@ -18,7 +18,7 @@ _CHOSEN = {
     for part, group in (("source", SOURCES), ("format", FORMATS), ("sink", SINKS))
     for tag in (*BUILT_IN[group], OTHER)
 }
-"""How the location of an error begins in a part whose model was chosen by its tag."""
+"""Beginning of the location of an error in a part whose model was chosen by its tag."""
 
 
 def read_document(location: str | Path) -> tuple[Path, dict[str, Any]]:

@@ -212,7 +212,7 @@ class StatefulPipeline(Pipeline):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What stored state depends on; a change of it needs a refresh, of what `migrates` names a migration."""
+        """Fields that stored state depends on; a change of it needs a refresh, of what `migrates` names a migration."""
         states = self.states
         options = {name: value for name, value in self.options.items() if not is_credential(name)}
         return {

@@ -56,7 +56,7 @@ class SequenceOrder(SpecPart):
 
 
 class MaterializerConfig(SpecPart):
-    """How the histories of `order: arrival` are kept. Source: FLIP-544."""
+    """Settings of the histories of `order: arrival`. Source: FLIP-544."""
 
     upsert_key: list[str] = Field(
         default_factory=list,
@@ -201,38 +201,38 @@ class UpsertPipeline(Pipeline):
 
     @property
     def retracts(self) -> bool:
-        """Whether an update must come as a retraction and an addition: in arrival mode."""
+        """Return whether an update must come as a retraction and an addition: in arrival mode."""
         return not self.sequence
 
     @property
     def expires_live(self) -> bool:
-        """Whether the sink's row stands in for an entry that has expired."""
+        """Return whether the sink's row stands in for an entry that has expired."""
         return self.ttl is not None and self.ttl.expire_live
 
     @property
     def emits_every(self) -> bool:
-        """Whether what each record emits is appended to a changelog table."""
+        """Return whether what each record emits is appended to a changelog table."""
         return self.materializer.emission is Emission.EVERY
 
     @property
     def leaves_orphans(self) -> bool:
-        """Whether rows may stay in the sink that the state forgets."""
+        """Return whether rows may stay in the sink that the state forgets."""
         keeps = self.materializer.on_expire is OnExpire.KEEP
         return not self.sequence and self.ttl is not None and keeps
 
     @property
     def knows_keys(self) -> bool:
-        """Whether the state knows which keys of the source have a row."""
+        """Return whether the state knows which keys of the source have a row."""
         return not self.selects_changes
 
     @property
     def selects_changes(self) -> bool:
-        """Whether a transform applies to each change, before it is decided on."""
+        """Return whether a transform applies to each change, before it is decided on."""
         return self.transform is not None and not self.sequence
 
     @property
     def selects_rows(self) -> bool:
-        """Whether a transform applies to each row that was decided."""
+        """Return whether a transform applies to each row that was decided."""
         return self.transform is not None and bool(self.sequence)
 
     @cached_property
@@ -306,7 +306,7 @@ class UpsertPipeline(Pipeline):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What stored state depends on; a change of it needs a refresh, of `ttl` and `columns` a migration."""
+        """Fields that stored state depends on; a change of it needs a refresh, of `ttl` and `columns` a migration."""
         columns = [f"{f.name} {f.type}" for f in self.state_columns]
         histories = {"upsert_key": self.materializer.upsert_key, "keep": str(self.materializer.keep)}
         histories["emission"] = str(self.materializer.emission)

@@ -55,7 +55,7 @@ Refresh = Literal["on_change", "manual"] | RefreshEvery
 
 
 class ViewInputs(SpecPart):
-    """What stands in a view for the source that other pipelines have: it reads tables, not records."""
+    """The source of a view, in the place of that of other pipelines: it reads tables, not records."""
 
     by_position: ClassVar[bool] = False
 
@@ -157,7 +157,7 @@ class MaterializedView(Pipeline):
 
     @property
     def stream_cron(self) -> str | None:
-        """When Dagster's schedule runs it: at the interval of `refresh`."""
+        """Cron expression of Dagster's schedule: the interval of `refresh`."""
         return self.refresh.cron if isinstance(self.refresh, RefreshEvery) else None
 
     @property
@@ -167,7 +167,7 @@ class MaterializedView(Pipeline):
 
     @property
     def query_hash(self) -> str:
-        """What a change of the query is known by."""
+        """Hash by which a change of the query is known."""
         text = " ".join([*self.inputs, self.query.strip()])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -178,7 +178,7 @@ class MaterializedView(Pipeline):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What stored state depends on; another query is applied by the next run."""
+        """Fields that stored state depends on; another query is applied by the next run."""
         columns = [f"{field.name} {field.type}" for field in self.table.columns]
         ttl = {} if self.ttl is None else {"": self.ttl.state_contract}
         own = {

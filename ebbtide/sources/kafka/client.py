@@ -1,4 +1,4 @@
-"""How the brokers are reached, and what their errors mean. The library is loaded where it is needed."""
+"""The client of the brokers, and the meaning of its errors. The library is loaded where it is needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ebbtide.errors import ConfigError, EbbtideError, MissingExtraError, SourceR
 from ebbtide.redaction import REFERENCE, hide
 
 ANSWER_S = 8.0
-"""How long the brokers have to answer a question: what is wrong with them is named within 10 s."""
+"""Seconds that the brokers have to answer a question, so that an error is named within 10 s."""
 TELLING = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED")
 """Errors that say why a client gets no connection, and that do not pass by waiting."""
 Answer = TypeVar("Answer")
@@ -25,7 +25,7 @@ Report = Callable[[Any], None]
 
 @dataclass(frozen=True)
 class Client:
-    """How the brokers are reached; holds no credentials, only the names of variables.
+    """The settings of a client of the brokers; holds no credentials, only the names of variables.
 
     Args:
         servers: HOST:PORT, separated by commas.
@@ -102,7 +102,7 @@ class Asking:
         self._reported: list[Any] = []
         self.settings = client.settings()
         self.is_kept = False
-        """Whether it has asked before: what it knows of the brokers may be old."""
+        """Return whether it has asked before: what it knows of the brokers may be old."""
         try:
             self.admin = self._kafka.admin.AdminClient({**self.settings, "error_cb": self._reported.append})
         except self._kafka.KafkaException as error:
@@ -126,7 +126,7 @@ class Asking:
 
     @property
     def is_late(self) -> bool:
-        """Whether the brokers have had the time that they have to answer."""
+        """Return whether the brokers have had the time that they have to answer."""
         return time.monotonic() > self._end
 
     def answer(self, future: Any) -> Any:

@@ -34,15 +34,15 @@ FIRST_BYTES = 20 * 2**10
 """Bytes of a partition that are asked for to see a first record: a batch as producers make them by default. At less an answer has those
 of one partition; a larger one comes all the same."""
 FIRST_S = 8.0
-"""How long first records are waited for, as long as for an answer."""
+"""Seconds that first records are waited for, as many as for an answer."""
 FULL_MS = 2
-"""How long the client asks for no more of a partition once it has enough of it; its default of a second is longer than that lasts, and
+"""Time in which the client asks for no more of a partition once it has enough of it; its default of a second is longer than that lasts, and
 at less it does little else."""
 WAIT_MS = 20
-"""How long the brokers may hold an answer back where there is nothing more: the end of a partition is known by an empty one. Their
+"""Time that the brokers may hold an answer back where there is nothing more: the end of a partition is known by an empty one. Their
 default is half a second, and each range ends so whose last places hold no record, as behind a transaction."""
 SILENCE_S = 60.0
-"""How long nothing may come although there is more."""
+"""Seconds in which nothing may come although there is more."""
 PLACES_PER_PARTITION = 2**40
 """`line` of a record in order: its partition times this, and its place in the range."""
 
