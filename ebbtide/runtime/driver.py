@@ -151,10 +151,13 @@ def reset(stepper: Stepper, clock_ms: int, lost: str | None) -> None:
         lost: What cannot be read again, where a user accepted that.
     """
     frontier = reset_frontier(stepper.next_clock(clock_ms))
-    source = stepper.source_begun(read=None, start=None).model_copy(update={"lost": lost})
+    begun = stepper.source_begun(read=None, start=None)
+    source = begun.model_copy(update={"lost": lost})
     cleared = {name: Clear() for name in BESIDE_STATE}
-    facts = begun_elsewhere(stepper, "reset", cleared, source, frontier, {"pending_key_changes": False})
-    stepper.commit(facts, stepper.plan.state.emptied(stepper.found()))
+    forgotten = {"pending_key_changes": False}
+    facts = begun_elsewhere(stepper, "reset", cleared, source, frontier, forgotten)
+    emptied = stepper.plan.state.emptied(stepper.found())
+    stepper.commit(facts, emptied)
 
 
 def following_of(spec: Pipeline) -> Following | None:

@@ -223,7 +223,9 @@ class Stepper:
         """
         refuse_unable(self.plan, facts)
         self.lease.check()
-        self.advance_to(facts, self.plan.state.perform(Append(tuple(actions)), StateWork(facts, self._snapshot)))
+        work = StateWork(facts, self._snapshot)
+        made = self.plan.state.perform(Append(tuple(actions)), work)
+        self.advance_to(facts, made)
 
     def advance_to(self, facts: StepFacts, made: Snapshot) -> None:
         """Go on from a step that was committed as a version of the state."""

@@ -284,8 +284,8 @@ class DeltaSink(SpecPart):
         given = {name.lower(): text.lower() for name, text in self.table_properties.items()}
         stopping = [name for name, text in NOT_WRITTEN.items() if given.get(name, text) != text]
         if self.write != "merge":
-            ours = WRITTEN_BY_MERGE
-            stopping += [name for name, text in given.items() if name.startswith(ours) and text != "none"]
+            switched_on = [name for name, text in given.items() if text != "none"]
+            stopping += [name for name in switched_on if name.startswith(WRITTEN_BY_MERGE)]
         refuse("sink.table_properties", stopping, "none that keep the pipeline from writing; some need write: merge")
         return self
 

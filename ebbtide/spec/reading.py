@@ -82,5 +82,8 @@ def field_path(location: tuple[int | str, ...]) -> tuple[str, ...]:
         ('source', 'topic')
     """
     names = tuple(map(str, location))
-    chosen = names[:2]
-    return (names[0], *names[2:]) if chosen in _CHOSEN else names
+    has_tag = names[:2] in _CHOSEN
+    if not has_tag:
+        return names
+    part, _, *fields = names
+    return (part, *fields)

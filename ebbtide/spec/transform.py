@@ -137,8 +137,8 @@ class Transform(SpecPart):
         names = source.columns.names
         columns = [single_column(self.select[name], names) for name in self.key]
         way_out = f"by sequence, the columns that the key ({', '.join(key)}) is selected as, by name alone; another key needs order: arrival"
-        is_same = None not in columns and set(columns) == set(key) and len(columns) == len(key)
-        refuse("transform.key", [] if is_same else [self._key_text()], way_out)
+        is_renamed_at_most = set(columns) == set(key) and len(columns) == len(key)
+        refuse("transform.key", [] if is_renamed_at_most else [self._key_text()], way_out)
         retyped = []
         for name, column in zip(self.key, columns, strict=True):
             own = self.table.columns.field(name).type

@@ -116,10 +116,11 @@ class MaterializedView(Pipeline):
     def _is_a_view(self) -> Self:
         repeated = [name for name in self.inputs if self.inputs.count(name) > 1]
         refuse("inputs", repeated, "each once")
-        refuse("inputs", [name for name in self.inputs if name == self.name], "other pipelines than the view itself")
+        own = [name for name in self.inputs if name == self.name]
+        refuse("inputs", own, "other pipelines than the view itself")
         refuse("schema", list(self.table.defaults), "columns without DEFAULT: the query gives all of them")
-        given = [f"{field.name} NOT NULL" for field in self.table.columns if not field.nullable]
-        strict = [text for text in given if text.removesuffix(" NOT NULL") not in self.key]
+        required = [field.name for field in self.table.columns if not field.nullable]
+        strict = [f"{name} NOT NULL" for name in required if name not in self.key]
         refuse("schema", strict, "NOT NULL in columns of the key alone")
         maps = [field.name for field in self.table.columns if has_map(field.type)]
         refuse("schema", maps, "columns without MAP, which cannot be compared: map_entries makes an array of one")
