@@ -15,6 +15,7 @@ from ebbtide.runtime.kinds import positioned_source
 from ebbtide.runtime.plan import Plan
 from ebbtide.sources.positioned import matching
 from ebbtide.sources.source import Backlog
+from ebbtide.sources.span import span_of, stored_form_of
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.several import UpsertPipelines
 from ebbtide.tables.state.layout import files_noted
@@ -93,18 +94,18 @@ def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
     """
     plan = Plan.under(root, spec)
     commit = plan.state.last()
-    position = None if commit is None else commit[1].source.position
+    head = Head.at_rest(commit)
     snapshot = Snapshot.read(plan.at("state"))
-    refuse_misfits_at_rest(plan, OwnTables(plan), Head.at_rest(commit), snapshot)
+    refuse_misfits_at_rest(plan, OwnTables(plan), head, snapshot)
     files = snapshot.files.values() if snapshot else ()
     files_read = files_noted(plan.at("state"), files)
-    since = plan.follows_on(position)
+    since = plan.follows_on(span_of(head.facts.source.position))
     found = plan.source.discover(files_read, clock_ms, since)
     backlog = plan.source.backlog(found)
     behind_ms_of = {partition: 0 for partition in backlog.records if not backlog.is_behind(partition)}
     for partition, oldest_ms in backlog.oldest_ms.items():
         behind_ms_of[partition] = max(clock_ms - oldest_ms, 0)
-    found_text = repr((found.parts, found.position))
+    found_text = repr((found.parts, stored_form_of(found.span)))
     return Lag(spec.name, backlog, behind_ms_of, sha256(found_text.encode()).hexdigest()[:16])
 
 

@@ -28,6 +28,7 @@ from ebbtide.runtime.beginning import begun_elsewhere
 from ebbtide.runtime.belonging import refuse_other_tables
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
+from ebbtide.sources.span import span_of
 from ebbtide.spec.pipeline import Pipeline
 
 
@@ -69,7 +70,7 @@ def _facts(stepper: Stepper, target: _Target) -> StepFacts:
     """Make the facts of the step that goes back; it mints a new incarnation."""
     earlier = target.facts
     restores = {name: Restore(version, changes_rows=True) for name, version in target.versions.items()}
-    source = stepper.source_begun(earlier.source.position, earlier.source.start)
+    source = stepper.source_begun(span_of(earlier.source.position), span_of(earlier.source.start))
     is_pending = {"pending_key_changes": earlier.state.pending_key_changes}
     return begun_elsewhere(stepper, "rewind", restores, source, earlier.frontier, is_pending)
 

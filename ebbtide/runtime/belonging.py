@@ -1,4 +1,4 @@
-"""Whether the tables of a pipeline belong together: what does not is refused, never made again in silence.
+"""Refuses tables of a pipeline that do not belong together: none is made again in silence.
 
 A step's facts hold the id of each table beside the state, the last step that wrote it, and the batch of the checkpoint that the step
 was made from. So a table or a checkpoint that was deleted, replaced by another, or put back to an older version is known, and so is a
@@ -60,7 +60,7 @@ class OwnTables:
         """Return the names of those that are there and have not performed a step's action.
 
         Args:
-            decision: The step's.
+            decision: Decision of the step.
             step: Its number.
         """
         present = self.facts()
@@ -196,7 +196,7 @@ def _refuse_lost_bad_records(quarantine: str, facts: StepFacts) -> None:
 def refuse_lost_ledger(plan: Plan, turn: LedgerFacts | None) -> None:
     """Refuse a ledger that does not know of the state's last step: the pipeline may have been paused.
 
-    To be asked before the lease is taken, which would make the ledger anew.
+    Call it before the lease is taken, which would make a new ledger.
 
     Args:
         plan: The pipeline.
@@ -213,11 +213,11 @@ def refuse_lost_ledger(plan: Plan, turn: LedgerFacts | None) -> None:
         f"The ledger at '{plan.at('ledger')}' was deleted or put back: it does not say whether '{plan.spec.name}' is paused.",
         got=f"epoch {epoch}",
         allowed=f"epoch {last[1].epoch}, which made step {last[1].step}, or a later one",
-        next_step="Restore it; or run 'ebbtide pause', which makes it anew, and 'ebbtide resume' once records may be read. Time before that pause counts for what expires, unless 'ebbtide clock' sets it back.",
+        next_step="Restore it; or run 'ebbtide pause', which makes a new one, and 'ebbtide resume' once records may be read. Time before that pause counts for what expires, unless 'ebbtide clock' sets it back.",
     )
 
 
-def refuse_others_sink(plan: Plan, tables: OwnTables) -> None:
+def refuse_foreign_sink(plan: Plan, tables: OwnTables) -> None:
     """Refuse a table with rows in the sink's place that no pipeline has written.
 
     Raises:
@@ -259,7 +259,7 @@ def refuse_lost_state(plan: Plan, tables: OwnTables) -> None:
             f"The checkpoint '{plan.checkpoint.path}' has committed batches, but the state at '{plan.state.path}' has no steps.",
             next_step="Restore the state table, or run 'ebbtide refresh' to rebuild both.",
         )
-    refuse_others_sink(plan, tables)
+    refuse_foreign_sink(plan, tables)
 
 
 def _refuse_other(location: str, known: TableFacts, found: TableFacts | None) -> None:
@@ -283,7 +283,7 @@ def _refuse_other(location: str, known: TableFacts, found: TableFacts | None) ->
 
 
 def refuse_changed(plan: Plan, head: Head, state: Snapshot) -> None:
-    """Refuse a state whose rows others have changed since the last step; who changes them back is let through.
+    """Refuse a state whose rows another client has changed since the last step; a change that was taken back is let through.
 
     Args:
         plan: The pipeline.
@@ -291,7 +291,7 @@ def refuse_changed(plan: Plan, head: Head, state: Snapshot) -> None:
         state: The newest version of the state.
 
     Raises:
-        TableMismatchError: they have.
+        TableMismatchError: another client has.
     """
     if head.facts.step:
         plan.state.refuse_changed(state, head.version)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from ebbtide.amounts import amount
-from ebbtide.sources.source import Discovery, n_places
+from ebbtide.sources.source import Discovery
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.storage.paths import needs_jvm
 from ebbtide.tasks import LazySession, LocalSession
@@ -149,5 +149,5 @@ def _measured(found: Discovery) -> tuple[str, str | None]:
     if found.parts:
         n_bytes = sum(size or 0 for _, size in found.parts)
         return amount(n_bytes, "byte"), amount(MOST_BYTES, "byte") if n_bytes > MOST_BYTES else None
-    n_records = n_places(found.position)
+    n_records = found.span.size if found.span else 0
     return amount(n_records, "record"), amount(MOST_RECORDS, "record") if n_records > MOST_RECORDS else None

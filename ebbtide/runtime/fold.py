@@ -50,7 +50,7 @@ class KeepEntries:
             return entries
         stays = ~flags(entries, "_removed")
         if operator.has_named_states:
-            stays &= is_set(entries, "_state")  # the others are rows for the sink
+            stays &= is_set(entries, "_state")  # entries without a state are rows for the sink
         if self.at is not None:
             stays &= ~operator.expiry.deletable(entries, self.at)
         return entries.filter(pa.array(stays))

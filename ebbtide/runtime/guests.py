@@ -1,4 +1,4 @@
-"""What the runtime asks of materialized views, which are a guest: it knows them by an entry point alone.
+"""The contract between the runtime and materialized views, a guest that it knows by an entry point alone.
 
 The entry point is `tables` of the group `ebbtide.sources`, a class that is a `ViewSource`.
 """
@@ -47,7 +47,7 @@ class ViewStaging:
 
 
 class ViewLineage(Protocol):
-    """What a query is, as `ViewSource.analyse` finds it."""
+    """An analysed query; see `ViewSource.analyse`."""
 
     tables: frozenset[str]
     """The tables that it reads."""

@@ -10,13 +10,13 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ebbtide.delta.commit import Puts
 from ebbtide.ledger.checkpoint import Checkpoint
 from ebbtide.ledger.puts import puts_of
 from ebbtide.runtime.batches import Query
-from ebbtide.sources.source import BatchPlanner, Position
+from ebbtide.sources.source import BatchPlanner
 from ebbtide.tasks import LocalSession
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PARTITIONS = "spark.sql.shuffle.partitions"
 """The setting that Spark compares between the last two batches: it fails on one that has none (`OfflineStateRepartitionUtils`, 4.2)."""
 POLL_S = 1.0
-"""How often a run that goes on looks for the next batch, in seconds; more often if it is to be more often on Spark."""
+"""Seconds between two looks for the next batch, of a run that goes on; fewer where its trigger interval is shorter."""
 
 
 def local_session(batch_time: Callable[[int], int] | None = None) -> SparkSession:
@@ -66,10 +66,10 @@ class _Batches:
         end = self._end_behind(before.source)
         return None if end == before.source else self._plan(last + 1, end, before.conf)
 
-    def _end_behind(self, start: Position) -> Position:
+    def _end_behind(self, start: dict[str, Any]) -> dict[str, Any]:
         return self.planner.latestOffset(start, self.planner.getDefaultReadLimit())
 
-    def _plan(self, batch_id: int, end: Position, conf: Mapping[str, str]) -> int:
+    def _plan(self, batch_id: int, end: dict[str, Any], conf: Mapping[str, str]) -> int:
         """Note what a batch is made of; with the settings of the batch before, which Spark takes for the rest of the stream."""
         self.checkpoint.plan(self.puts, batch_id, self.batch_time(batch_id), json.dumps(end), conf)
         return batch_id

@@ -1,4 +1,4 @@
-"""What a run reports while it goes and when it ends."""
+"""Reports of a run: phases and steps while it goes, a summary at its end."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class StepProgress:
 
 @dataclass(frozen=True)
 class Phase:
-    """What a run does from now on.
+    """A phase of a run, as it begins.
 
     Args:
         pipeline: Its name.
@@ -127,7 +127,7 @@ OnPhase = Callable[[Phase], None]
 
 @dataclass
 class RunSummary:
-    """What a run did.
+    """Summary of a run.
 
     Args:
         pipeline: Its name.
@@ -155,7 +155,7 @@ class RunSummary:
     seconds: float = field(init=False, default=0.0)
     """Wall time of all steps."""
     held_ms: int = field(init=False, default=0)
-    """How far the clock of a step ran ahead of what is allowed, at most."""
+    """The largest amount by which the clock of a step was held back, ms."""
 
     def __post_init__(self) -> None:
         """Sum up the steps that are given."""
@@ -189,7 +189,7 @@ class RunSummary:
 
     @property
     def is_of_other_tables(self) -> bool:
-        """Whether all that was read was of other tables than the source's, as where its name is not right."""
+        """Return whether all that was read was of other tables than the source's, as where its name is not right."""
         totals = self.totals
         is_any_own = totals["changes"] or totals["quarantined"] or totals["redelivered"]
         return totals["other_tables"] > 0 and not is_any_own

@@ -1,4 +1,4 @@
-"""What a run refuses before it reads: a spec, a source, a checkpoint or a transform that does not fit what is stored."""
+"""Refusals before a run reads: a spec, a source, a checkpoint or a transform that does not fit what is stored."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 UNKNOWN = "perhaps files: which of them were read is not known, as the state is damaged"
-"""What a refresh over a damaged state may lose."""
+"""Stands for the files that a refresh over a damaged state may lose."""
 
 
 def refuse_unfit(spark: SparkSession, plan: Plan, *, fresh: bool) -> None:
@@ -68,7 +68,7 @@ def refuse_spark_only(spark: SparkSession | LocalSession, spec: Pipeline) -> Non
 
 
 def refuse_start_at_end(plan: Plan) -> None:
-    """Refuse to read a source anew from its end: all that is there would be left out.
+    """Refuse to read a source again from its end: all records that it has would be left out.
 
     Raises:
         ConfigError: the spec says to begin there.
@@ -102,7 +102,7 @@ def lost_by_refresh(plan: Plan, stepper: Stepper, *, accepts: bool) -> str | Non
     last = stepper.last
     source = plan.spec.identity.get("source")
     is_same_source = last.state.spec.get("source") == source
-    span = stepper.source_span if is_same_source else None
+    span = stepper.all_read if is_same_source else None
     has_parts = is_same_source and span is None and not plan.spec.is_view
     read: FileSizes = {}
     unknown = None

@@ -6,6 +6,7 @@ A crash before the state's commit leaves nothing; after it the step is finished 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
@@ -23,7 +24,7 @@ from ebbtide.runtime.fold import fold_state
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.publish import publish
 from ebbtide.runtime.session import code_version
-from ebbtide.sources.source import Position, beginning_of
+from ebbtide.sources.span import Span, span_of, stored_form_of
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.tables.state.foreign_changes import foreign_change
 from ebbtide.tables.state.layout import FileSizes
@@ -98,28 +99,27 @@ class Stepper:
         return max(self.number, self.tables.last_step())
 
     @property
-    def position(self) -> Position | None:
-        """Up to where the source is read, of one that is read by position; None before the first step."""
-        return self.last.source.position
+    def last_read(self) -> Span | None:
+        """The last batch of a source that is read by position: up to its end the source is read. None before the first step."""
+        return span_of(self.last.source.position)
 
     @property
-    def source_start(self) -> Position | None:
-        """Where the first batch began, of a source that is read by position; None before it.
+    def source_start(self) -> Span | None:
+        """The beginning of the first batch, of a source that is read by position; None before it.
 
         Steps of an older version do not say: then what the checkpoint has noted counts, or else what the last batch began with.
         """
-        position = self.position
-        if position is None:
+        last = self.last_read
+        if last is None:
             return None
-        return self.last.source.start or self.plan.noted_start or beginning_of(position)
+        return span_of(self.last.source.start) or self.plan.noted_start or last.beginning
 
     @property
-    def source_span(self) -> Position | None:
+    def all_read(self) -> Span | None:
         """From where to where a source that is read by position was read; None before the first step."""
+        last = self.last_read
         start = self.source_start
-        if start is None or self.position is None:
-            return None
-        return start | {"to": self.position["to"]}
+        return None if start is None or last is None else replace(start, end=last.end)
 
     def next_clock(self, wall_ms: int) -> Reading:
         """Read the clock for the next step.
@@ -177,23 +177,27 @@ class Stepper:
             offsets_hash=last.offsets_hash,
             query_id=self.plan.checkpoint.query_id,
             position=last.position,
-            start=self.source_start,
+            start=stored_form_of(self.source_start),
             lost=None if self.number else self.lost_before,
         )
 
-    def source_begun(self, position: Position | None, start: Position | None) -> SourceFacts:
+    def source_begun(self, read: Span | None, start: Span | None) -> SourceFacts:
         """Return what a step says of a source that is read from elsewhere, by a checkpoint that is still to be made.
 
         Args:
-            position: Ends where it is read from then; None: at its beginning, or it is not read by position.
+            read: Ends where it is read from then; None: at its beginning, or it is not read by position.
             start: Where its first batch began.
         """
-        to_discard = self.plan.checkpoint.id_to_discard
-        return SourceFacts(path=self.source_path, query_id=to_discard, position=position, start=start)
+        return SourceFacts(
+            path=self.source_path,
+            query_id=self.plan.checkpoint.id_to_discard,
+            position=stored_form_of(read),
+            start=stored_form_of(start),
+        )
 
     @property
     def lost_before(self) -> str | None:
-        """Which records were lost before the first step, as far as that was accepted."""
+        """Records, in words, that were lost before the first step, where that was accepted."""
         noted = self.plan.checkpoint.start
         return None if noted is None else noted.lost
 
@@ -210,7 +214,7 @@ class Stepper:
         """Commit a step: the decision.
 
         Args:
-            facts: The step's.
+            facts: Facts of the step.
             actions: What it changes in the newest version of the state.
 
         Raises:
@@ -219,7 +223,9 @@ class Stepper:
         """
         refuse_unable(self.plan, facts)
         self.lease.check()
-        self.advance_to(facts, self.plan.state.perform(Append(tuple(actions)), StateWork(facts, self._snapshot)))
+        work = StateWork(facts, self._snapshot)
+        made = self.plan.state.perform(Append(tuple(actions)), work)
+        self.advance_to(facts, made)
 
     def advance_to(self, facts: StepFacts, made: Snapshot) -> None:
         """Go on from a step that was committed as a version of the state."""

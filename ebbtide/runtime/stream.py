@@ -21,7 +21,7 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import StepProgress
 from ebbtide.runtime.reading import SourceSteps
 from ebbtide.runtime.step import Stepper
-from ebbtide.sources.source import Discovery, beginning_of
+from ebbtide.sources.source import Discovery
 from ebbtide.tasks import LocalSession
 
 START_WAITS_S = (2.0, 10.0, 30.0, *[60.0] * 20)
@@ -29,7 +29,7 @@ START_WAITS_S = (2.0, 10.0, 30.0, *[60.0] * 20)
 setting changes that; the process needs 0.4 CPU s until then, which a busy host may not give it for long. A Python that is
 broken does not get here: Spark has run it before, to plan the source."""
 SLOW_START = "failed to connect back"
-"""What Spark says when that process did not come up in time (`PythonWorkerFactory.createSimpleWorker`)."""
+"""Part of Spark's message when that process did not come up in time (`PythonWorkerFactory.createSimpleWorker`)."""
 _log = logging.getLogger(__name__)
 
 
@@ -60,7 +60,7 @@ class Stream:
 
     @property
     def stepper(self) -> Stepper:
-        """What commits the steps."""
+        """The stepper, which commits the steps."""
         return self.steps.stepper
 
     @property
@@ -73,10 +73,10 @@ class Stream:
         plan = self.plan
         stepper = self.stepper
         files_read = stepper.files_read()
-        since = plan.follows_on(stepper.position)
+        since = plan.follows_on(stepper.last_read)
         found = plan.source.discover(files_read, self.clock(), since)
-        if since is None and found.position is not None:
-            plan.checkpoint.note_start(found.position, plan.start_asked)
+        if since is None and found.span is not None:
+            plan.checkpoint.note_start(found.span.to_json(), plan.start_asked)
         plan.checkpoint.forget_undecided(stepper.last.source.batch_id)
         return found
 
@@ -84,17 +84,17 @@ class Stream:
         """Note which records of the source are lost, if any are, and go on behind them."""
         source = self.plan.source
         stepper = self.stepper
-        since = self.plan.follows_on(stepper.position)
+        since = self.plan.follows_on(stepper.last_read)
         if since is None:
             return
         now_ms = self.clock()
         try:
             source.discover(stepper.files_read(), now_ms, since)
         except SourceLostError as error:
-            left = source.discover_left(since).position
+            left = source.discover_left(since).span
             if left is None:
                 raise
-            noted = self.steps.accept_loss(self.spark, beginning_of(left), str(error), now_ms)
+            noted = self.steps.accept_loss(self.spark, left.beginning, str(error), now_ms)
             self.report(noted)
 
     def read(self, found: Discovery) -> None:

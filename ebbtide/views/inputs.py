@@ -12,7 +12,7 @@ from ebbtide.delta.feed import commit_hash, gap, has_changes
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import SourceReadError
 from ebbtide.model.step import TableVersion, ViewPosition
-from ebbtide.sources.source import Discovery, Part, Position, Records, Source
+from ebbtide.sources.source import Discovery, Part, Source, SourceBatch, Work
 from ebbtide.storage.paths import join
 from ebbtide.tables.state.layout import newest_step
 
@@ -61,7 +61,7 @@ class ViewTables(Source):
         self,
         read: Mapping[str, int | None],
         now_ms: int,
-        since: Position | None = None,
+        since: object = None,
     ) -> Discovery:
         """See `Source`: the parts are the tables whose rows are others than at the last step; all of them after another query."""
         self.refuse_absent()
@@ -97,8 +97,16 @@ class ViewTables(Source):
         """See `Source`."""
         return OneMoment(self, self.pinned())
 
-    def records(self, frame: DataFrame, offset: Any, max_record_bytes: int) -> Records:
-        """See `Source`: a view has none."""
+    def batch(self, frame: DataFrame, offset: Any, max_record_bytes: int, since: object) -> SourceBatch:
+        """See `Source`: a view has no records."""
+        return SourceBatch(_NoRecords())
+
+
+class _NoRecords:
+    """What a view has in the place of records."""
+
+    def run(self, work: Work) -> list[str]:
+        """See `Records`: a view computes its rows from its tables."""
         raise NotImplementedError("a view reads no records")
 
 
@@ -114,14 +122,14 @@ class OneMoment:
     tables: ViewTables
     to: ViewPosition
 
-    def initialOffset(self) -> Position:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the offset before the first batch: no table has been read."""
         return {}
 
     def getDefaultReadLimit(self) -> None:  # noqa: N802
         """Limit nothing: a step reads all that has changed."""
 
-    def latestOffset(self, start: Position, limit: Any) -> Position:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802
         """Return the versions; `start` if no row is another one since."""
         last = ViewPosition.model_validate(start) if start else None
         return self.to.model_dump() if self.tables.changed_between(last, self.to) else start

@@ -559,8 +559,8 @@ WHOLE = Span({"cluster_id": "c", "topic": "t", "topic_id": "i"}, {0: 0, 1: 5}, {
     ],
 )
 def test_what_a_backfill_of_a_topic_lacks_is_told_by_its_offsets(reached, missing):
-    own = SimpleNamespace(position=WHOLE.to_json())
-    taken = SimpleNamespace(last=None) if reached is None else SimpleNamespace(last="", position=reached.to_json())
+    own = SimpleNamespace(last_read=WHOLE)
+    taken = SimpleNamespace(number=0 if reached is None else 1, last_read=reached)
     assert list(backfill_swap._missing(own, taken)) == missing
 
 

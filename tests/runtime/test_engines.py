@@ -8,11 +8,12 @@ from support import plain
 from ebbtide import auto_session, run
 from ebbtide.runtime.engines import AutoSession, Engine, OutgrownError
 from ebbtide.sources.source import Discovery
+from ebbtide.sources.span import Span
 from ebbtide.tasks import LazySession, LocalSession
 
 OPENED = object()
 TRANSFORM = {"schema": "id BIGINT, m INT", "key": ["id"], "select": {"id": "id", "m": "n + 1"}}
-TOPIC_OF_200_000 = Discovery(streams=True, position={"from": {"0": 0}, "to": {"0": 200_000}})
+TOPIC_OF_200_000 = Discovery(streams=True, span=Span({}, {0: 0}, {0: 200_000}))
 
 
 def no_spark():

@@ -121,7 +121,7 @@ class DiskPipeline:
 
     def _with_bad_rows(self, staged: StagedFile, summary: BatchSummary, now_ms: int) -> tuple[BatchSummary, StepFacts]:
         bad = Staged((staged,), summary).bad()
-        new = self.plan.quarantine.new(bad, deciding.read_before(self.plan, self.head))
+        new = self.plan.quarantine.new(bad, self.plan.offsets_read(self.head))
         summary = replace(summary, bad=len(new))
         facts = self._facts("batch", now_ms, summary)
         bad_rows = self.plan.quarantine.write(new, facts)

@@ -112,7 +112,7 @@ def reread(
         while left.size and not stop.is_set():
             on_phase(Phase(spec.name, "reading", stepper.number + 1, places_read=reading.places_read, places=n_places))
             some = left.first(source.records_per_step)
-            done = reading.reread(spark, some.to_json(), reason, clock())
+            done = reading.reread(spark, some, reason, clock())
             left = left.after(some.end)
             on_progress(done)
             steps.append(done.step)
@@ -149,13 +149,13 @@ def _refuse_unpaused(stepper: Stepper) -> None:
             f"'{name}' is not paused.",
             next_step="Run 'ebbtide pause --reason TEXT' first, and 'ebbtide resume' behind it.",
         )
-    if stepper.position is None:
+    if stepper.last_read is None:
         raise BackfillError.of(f"'{name}' has read nothing yet.", next_step="Set source.start in the spec, and run it.")
 
 
 def _left(stepper: Stepper, begin: str | SourceStart, reason: str) -> Span:
     """Return the places that are to be read: up to where the pipeline stands, behind what was read for the same reason."""
-    stands = Span.from_json(stepper.position or {})
+    stands = stepper.last_read or Span({}, {}, {})
     source = positioned_source(stepper.spec.with_source(start=begin))
     wanted = source.beginning()
     if wanted.identity != stands.identity:

@@ -27,7 +27,7 @@ from ebbtide.runtime.beginning import begun_elsewhere
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
-from ebbtide.sources.span import Span, described
+from ebbtide.sources.span import described
 from ebbtide.spec.pipeline import Pipeline
 
 SAMPLE = 20
@@ -128,12 +128,12 @@ def _missing(own: Stepper, taken: Stepper) -> Iterator[str]:
     if not taken.number:
         yield "every record"
         return
-    if own.position is None:
+    stands = own.last_read
+    if stands is None:
         yield from sorted(own.files_read().keys() - taken.files_read().keys())
         return
-    stands = Span.from_json(own.position)
-    reached = Span.from_json(taken.position or {})
-    if stands.identity != reached.identity:
+    reached = taken.last_read
+    if reached is None or stands.identity != reached.identity:
         yield f"all of {described(stands.identity)}"
         return
     for partition, offset in stands.end.items():
@@ -168,7 +168,7 @@ def _facts(stepper: Stepper, taken: Stepper, wall_ms: int) -> StepFacts:
     replaces = {name: Replace(incarnation, versions.get(name)) for name in BESIDE_STATE}
     paused_ms = stepper.lease.seen.paused_until(wall_ms)
     clock = replace(last.frontier.clock, paused_ms=paused_ms)
-    source = stepper.source_begun(taken.position, taken.source_start).model_copy(update={"path": taken.source_path})
+    source = stepper.source_begun(taken.last_read, taken.source_start).model_copy(update={"path": taken.source_path})
     frontier = last.frontier.model_copy(update={"clock": clock})
     as_taken = {"pending_key_changes": last.state.pending_key_changes, "evolved": dict(taken.plan.evolved)}
     return begun_elsewhere(stepper, "swap", replaces, source, frontier, as_taken, after=taken.last_number)
