@@ -70,7 +70,7 @@ def failing(error):
     ("error", "said"),
     [
         (SourceUnavailableError("away"), "1 runs have failed in a row"),
-        (SourceLostError("gone"), "the last run failed by what does not pass by itself"),
+        (SourceLostError("gone"), "the last run failed with an error that does not pass by itself"),
         (ConnectionError("the JVM is gone"), "1 runs have failed in a row"),
     ],
 )

@@ -173,7 +173,7 @@ def test_what_cannot_be_adopted_is_refused_with_the_way_out(make, tmp_path):
     pipeline.do("table")
     pipeline.spec = pipeline.with_fields(transform=TRANSFORM)
     assert refused(pipeline) == (
-        "The sink of 't' is what a transform selects: its rows do not tell the source's. Allowed: an upsert pipeline without a"
+        "The sink of 't' is what a transform selects: the source's rows do not follow from it. Allowed: an upsert pipeline without a"
         " transform. Let the pipeline make a sink of its own from the source."
     )
     pipeline.spec = VIEW

@@ -185,7 +185,7 @@ class Counted(Operation):
 
 def test_what_an_operation_is_asked_for_is_checked():
     assert Counted().asked({}) == Counted.Params(up_to=3)
-    with pytest.raises(ConfigError, match=r"What 'counted' was asked for is not usable: up_to: .*Got: many"):
+    with pytest.raises(ConfigError, match=r"A parameter of 'counted' is not usable: up_to: .*Got: many"):
         Counted().asked({"up_to": "many"})
     with pytest.raises(ConfigError, match="not usable: down_to"):
         Counted().asked({"down_to": 3})

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from ebbtide.amounts import amount
 from ebbtide.errors import ConfigError
-from ebbtide.inspect.quarantine import place_text, printable
+from ebbtide.inspect.quarantine import place_text
 from ebbtide.ledger.facts import Cause, StepFacts
 from ebbtide.model.decision import Append, Decision
 from ebbtide.model.durations import to_ms
@@ -35,6 +35,7 @@ from ebbtide.operations.quarantine.redecoding import (
     with_origins,
 )
 from ebbtide.operations.stepping import stepping
+from ebbtide.redaction import printable
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.reading import apply_staged
 from ebbtide.runtime.refusals import refuse_changed_spec, refuse_misfit
