@@ -25,7 +25,6 @@ from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.entries import Step
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.spec.stateful import StatefulPipeline
 from ebbtide.tables.state import expiry
 from ebbtide.tables.state.columns import column, columns, json_text
 
@@ -87,7 +86,7 @@ def state(
     state_name = F.col("_state")
     is_shown = state_name.isin(shown_states)
     shown = entries.where(is_shown)
-    map_key = _map_key(spec)
+    map_key = _map_key(tables)
     position = F.col("_position")
     return shown.select(
         *key,
@@ -186,17 +185,18 @@ def _commit(tables: Plan, step: int | None) -> tuple[int, StepFacts]:
     )
 
 
-def _map_key(spec: Pipeline) -> Column:
+def _map_key(tables: Plan) -> Column:
     """Return the key of each map row as text; bytes in hexadecimal."""
     key_text = F.lit(None).cast("string")
-    if not isinstance(spec, StatefulPipeline):
-        return key_text
-    for name, state in spec.states.items():
-        if state.key is None:
+    schema = tables.operator.schema
+    for name in tables.spec.identity["states"]:
+        key_name = f"_key_{name}"
+        is_map = key_name in schema.names
+        if not is_map:
             continue
-        key = column(f"_key_{name}")
+        key = column(key_name)
         own_text = key.cast("string")
-        if pa.types.is_binary(state.key):
+        if pa.types.is_binary(schema.field(key_name).type):
             own_text = F.lower(F.hex(key))
         is_own = F.col("_state") == name
         key_text = F.when(is_own, own_text).otherwise(key_text)

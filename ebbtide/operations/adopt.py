@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructType
 
 from ebbtide.amounts import amount
 from ebbtide.delta.snapshot import Snapshot
@@ -57,9 +58,11 @@ def _report(pipeline: str, n_rows: int, steps: Sequence[int] = ()) -> Report:
         steps: Steps that gave them one; empty of a plan.
     """
     rows = amount(n_rows, "row")
-    counts, details = {"rows": n_rows}, {"steps": list(steps)}
+    counts = {"rows": n_rows}
+    details = {"steps": list(steps)}
     if steps:
-        adopted = f"{rows} adopted in {amount(len(steps), 'step')}. The next run reads the source."
+        in_steps = amount(len(steps), "step")
+        adopted = f"{rows} adopted in {in_steps}. The next run reads the source."
         return Report(pipeline, [adopted], counts, details, steps[-1])
     if not n_rows:
         return Report(pipeline, ["no row to adopt."], counts, details)
@@ -257,23 +260,30 @@ def _refuse_steps(tables: Plan) -> None:
 
 
 def _refuse_other_columns(tables: Plan, stored: DataFrame) -> None:
-    wanted = {field.name: field.dataType for field in spark_schema(tables.spec.sink_table.columns).fields}
-    found = {field.name: field.dataType for field in stored.schema.fields}
-    misfits = [
-        f"{name} {found[name].simpleString() if name in found else 'is missing'}"
-        for name, type_ in wanted.items()
-        if found.get(name) != type_
-    ]
-    reserved = {field.name for field in spark_schema(tables.sink.schema).fields} - wanted.keys()
-    misfits += [f"{name} is not in the spec" for name in found.keys() - wanted.keys() - reserved]
+    wanted = _types(spark_schema(tables.spec.sink_table.columns))
+    reserved = _types(spark_schema(tables.sink.schema))
+    found = _types(stored.schema)
+    misfits = []
+    for name, type_ in wanted.items():
+        if name not in found:
+            misfits.append(f"{name} is missing")
+        elif found[name] != type_:
+            misfits.append(f"{name} {found[name].simpleString()}")
+    unknown = found.keys() - wanted.keys() - reserved.keys()
+    misfits += [f"{name} is not in the spec" for name in unknown]
     if misfits:
-        columns_wanted = ", ".join(f"{name} {type_.simpleString()}" for name, type_ in wanted.items())
+        columns_wanted = [f"{name} {type_.simpleString()}" for name, type_ in wanted.items()]
         raise AdoptionError.of(
             f"The table at '{tables.sink.path}' has not the columns of '{tables.spec.name}'.",
             got="; ".join(sorted(misfits)),
-            allowed=columns_wanted,
+            allowed=", ".join(columns_wanted),
             next_step="Change the spec's schema, or the table.",
         )
+
+
+def _types(schema: StructType) -> dict[str, DataType]:
+    """Return the types of columns by name."""
+    return {field.name: field.dataType for field in schema.fields}
 
 
 def _refuse_keys(tables: Plan, rows: DataFrame) -> None:

@@ -206,7 +206,11 @@ class Operation:
             ('apply',)
         """
         kind = type(self)
-        own = [name for name in ("plan", "apply") if getattr(kind, name) is not getattr(Operation, name)]
+        own = []
+        for name in ("plan", "apply"):
+            is_own = getattr(kind, name) is not getattr(Operation, name)
+            if is_own:
+                own.append(name)
         return (*own, *self.further)
 
     @property

@@ -68,8 +68,11 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Repor
 def _facts(stepper: Stepper, target: _Target) -> StepFacts:
     """Make the facts of the step that goes back; it mints a new incarnation."""
     earlier = target.facts
-    restores = {name: Restore(version, changes_rows=True) for name, version in target.versions.items()}
-    source = stepper.source_begun(earlier.source.position, earlier.source.start)
+    restores = {}
+    for name, version in target.versions.items():
+        restores[name] = Restore(version, changes_rows=True)
+    position = earlier.source.position
+    source = stepper.source_begun(position, earlier.source.start)
     is_pending = {"pending_key_changes": earlier.state.pending_key_changes}
     return begun_elsewhere(stepper, "rewind", restores, source, earlier.frontier, is_pending)
 
@@ -102,13 +105,17 @@ def _finish_open(spark: SparkSession, stepper: Stepper, to_step: int) -> None:
     if not lacking or to_step != last.step:
         return
     before = last.step - 1
+    allowed = "no step: this is the first one"
+    next_step = "Run 'ebbtide refresh' to rebuild all tables from the source."
+    if before:
+        allowed = "an earlier step"
+        rewind = f"Run 'ebbtide rewind --to-step {before} --apply', which reads the records of step {to_step} again"
+        next_step = f"{rewind}; or 'ebbtide refresh' to rebuild all tables from the source."
     raise HistoryGoneError.of(
         f"'{last.pipeline}' cannot go back to step {to_step}: some tables lack its rows, and some are of a later step.",
         got=f"no step {to_step} in {', '.join(lacking)}",
-        allowed="an earlier step" if before else "no step: this is the first one",
-        next_step=f"Run 'ebbtide rewind --to-step {before} --apply', which reads the records of step {to_step} again; or 'ebbtide refresh' to rebuild all tables from the source."
-        if before
-        else "Run 'ebbtide refresh' to rebuild all tables from the source.",
+        allowed=allowed,
+        next_step=next_step,
     )
 
 
@@ -168,22 +175,22 @@ class _Target:
             step: The step that did it; None of a plan.
         """
         to_step = self.facts.step
-        counts = {"to_step": to_step, "steps": now - to_step, "records": _records_to_read(self.undone)}
+        kind = self.facts.cause.what
+        n_steps = now - to_step
+        n_records = _records_to_read(self.undone)
         versions = {"state": self.version, **self.versions}
-        undone = f"{amount(counts['steps'], 'step')} undone, {amount(counts['records'], 'record')} to be read again"
-        return Report(
-            self.pipeline,
-            [
-                f"back to step {to_step} ({self.facts.cause.what}): {undone}.",
-                ", ".join(f"{name} to version {version}" for name, version in versions.items()),
-            ],
-            counts,
-            {"kind": self.facts.cause.what, "versions": versions},
-            step,
-            f"To do it: 'ebbtide rewind --to-step {to_step} --apply'."
-            if step is None
-            else f"Done in step {step}. The next run reads on from there.",
-        )
+        steps = amount(n_steps, "step")
+        records = amount(n_records, "record")
+        lines = [
+            f"back to step {to_step} ({kind}): {steps} undone, {records} to be read again.",
+            ", ".join(f"{name} to version {version}" for name, version in versions.items()),
+        ]
+        counts = {"to_step": to_step, "steps": n_steps, "records": n_records}
+        details = {"kind": kind, "versions": versions}
+        next_step = f"To do it: 'ebbtide rewind --to-step {to_step} --apply'."
+        if step is not None:
+            next_step = f"Done in step {step}. The next run reads on from there."
+        return Report(self.pipeline, lines, counts, details, step, next_step)
 
 
 def _records_to_read(undone: Sequence[StepFacts]) -> int:
@@ -247,12 +254,15 @@ def _sink_steps(facts: StepFacts, undone: Sequence[StepFacts]) -> tuple[int, int
     since = list(reversed(undone))
     repairs = list(takewhile(lambda later: later.decision.is_repair, since))
     n_repairs = len(repairs)
-    last = repairs[-1].step if repairs else facts.step
-    # A step notes which steps the tables had before it: so does the first one behind the repairs.
-    noting = [facts, *since[n_repairs : n_repairs + 1]]
-    noted = [each.state.tables.get("sink") for each in noting]
-    known = [sink.step for sink in noted if sink is not None]
-    return last, max(known, default=0)
+    last = repairs[-1] if repairs else facts
+    # A step records the steps that the tables had before it: so does the first step behind the repairs.
+    first_behind = since[n_repairs : n_repairs + 1]
+    known = 0
+    for recording in (facts, *first_behind):
+        sink = recording.state.tables.get("sink")
+        if sink is not None:
+            known = max(known, sink.step)
+    return last.step, known
 
 
 def _version_at(table: str, step: int) -> tuple[int, int]:

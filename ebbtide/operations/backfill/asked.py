@@ -176,5 +176,6 @@ def _has_columns_of_sink(tables: Plan) -> bool:
     stored = Snapshot.read(tables.sink.path, any_features=True)
     if stored is None:
         return True
-    [wanted] = [action["metaData"] for action in tables.delta_sink.definition(stored) if "metaData" in action]
-    return columns_of(stored.metadata) == columns_of(wanted)
+    definition = tables.delta_sink.definition(stored)
+    [metadata] = [action["metaData"] for action in definition if "metaData" in action]
+    return columns_of(stored.metadata) == columns_of(metadata)

@@ -128,9 +128,12 @@ class _Migration:
 
     def refuse_unalterable(self, tables: Plan) -> None:
         """Refuse a sink that cannot be given other columns, if it must be; see `Sink`."""
-        if self.columns.change is not None or self.reselects:
-            refuse_action(tables, Alter(SchemaChange(), ""), "migration")
-            tables.sink.refuse_unalterable(self.before.sink.columns)
+        alters = self.columns.change is not None or self.reselects
+        if not alters:
+            return
+        anything = Alter(SchemaChange(), "")
+        refuse_action(tables, anything, "migration")
+        tables.sink.refuse_unalterable(self.before.sink.columns)
 
 
 def _worked_out(spark: SparkSession, tables: Plan, last: StepFacts) -> _Migration:

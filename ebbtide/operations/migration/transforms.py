@@ -105,7 +105,9 @@ class WithoutSelected:
         """See `ebbtide.runtime.fold.Keep`."""
         kept = self.keep(entries, operator)
         had_transform = "_out" in kept.column_names
-        return kept.drop_columns(list(SELECTED_COLUMNS)) if had_transform else kept
+        if not had_transform:
+            return kept
+        return kept.drop_columns(list(SELECTED_COLUMNS))
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,8 @@ class KnownRecords:
     def __call__(self, orders: Sequence[Order]) -> Found:
         """See `ebbtide.runtime.stage.Find`."""
         found: Found = {}
-        for record in self.known.select(["order", "origin", "raw"]).to_pylist():
-            found[tuple(record["order"].values())] = record["origin"], record["raw"]
+        known = self.known.select(["order", "origin", "raw"])
+        for record in known.to_pylist():
+            order = tuple(record["order"].values())
+            found[order] = record["origin"], record["raw"]
         return found

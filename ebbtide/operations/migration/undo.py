@@ -121,7 +121,7 @@ def _has_undone(last: StepFacts, before: StepFacts) -> bool:
 
     Such a step holds no change that sink and changelog could be given again: undoing it would restore the state alone.
     """
-    stored, stored_before = last.state.spec, before.state.spec
-    moves = any(stored.get(part) != stored_before.get(part) for part in ("columns", "transform"))
-    gives_columns = any(isinstance(action, Alter | Rewrite) for action in last.decision.tables.values())
-    return moves and not gives_columns
+    is_changed = [last.state.spec.get(part) != before.state.spec.get(part) for part in ("columns", "transform")]
+    actions = last.decision.tables.values()
+    gives_columns = any(isinstance(action, Alter | Rewrite) for action in actions)
+    return any(is_changed) and not gives_columns

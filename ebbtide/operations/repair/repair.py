@@ -192,7 +192,7 @@ class _Sink:
 
     @classmethod
     def of(cls, stepper: Stepper, unreadable: Collection[str]) -> _Sink:
-        """Look at it."""
+        """Inspect the sink of a pipeline, by its log and the presence of its files."""
         if "sink" in unreadable:
             return cls("its log cannot be read", is_there=False, is_aside=True, damaged=())
         found = stepper.tables.facts().get("sink")
@@ -200,12 +200,15 @@ class _Sink:
             return cls("gone", is_there=False, is_aside=False, damaged=())
         last = _last(stepper)
         known = last.state.tables.get("sink")
-        sink = stepper.plan.sink.path
-        snapshot = Snapshot.read(sink, any_features=True)
-        damaged = () if snapshot is None else tuple(WholeFiles(sink).damaged(snapshot))
+        path = stepper.plan.sink.path
+        snapshot = Snapshot.read(path, any_features=True)
+        damaged: tuple[DataFile, ...] = ()
+        if snapshot is not None:
+            damaged = tuple(WholeFiles(path).damaged(snapshot))
         is_own = known is None or known.id == found.id
         became = _what_became(known, found)
-        if not became and last.decision.is_repair and found.step < last.step:
+        is_unfinished = last.decision.is_repair and found.step < last.step
+        if not became and is_unfinished:
             became = f"the repair of step {last.step} is unfinished"
         return cls(became, is_there=is_own, is_aside=False, damaged=damaged)
 
@@ -229,10 +232,12 @@ def _sink(spark: SparkSession, stepper: Stepper, sink: _Sink) -> tuple[RestoreAn
     is_readable = not sink.is_aside and sink.became != "gone"
     if is_readable and not _lacks_columns(stepper):
         tables.sink.refuse_altered()
+    # First choice: an own whole version, and the change sets since. It also brings back rows that the state has forgotten.
     way = way_back(tables, _last(stepper), own)
     if way is not None:
         finding = Finding("sink", found, _text(way), is_aside=sink.is_aside)
         return way, RepairReport(name, (finding,))
+    # Second choice: the state. It does not show whether a row that it has forgotten was inserted by another client.
     has_foreign = own is not None and bool(own.foreign)
     forgets = may_forget(tables, _last(stepper))
     if not is_kept(tables) or (forgets and has_foreign):
