@@ -108,14 +108,16 @@ class QuarantinedRecord:
     def text(self) -> str:
         """Return the record as text for a terminal, with the beginning of its bytes."""
         place = place_text(self.origin)
-        head = self.raw[:SHOWN_BYTES]
         n_bytes = len(self.raw)
+        head = self.raw[:SHOWN_BYTES]
         shown = head.decode(errors="backslashreplace")
-        if n_bytes > SHOWN_BYTES:
+        is_cut = n_bytes > SHOWN_BYTES
+        if is_cut:
             shown += f"... ({n_bytes} bytes)"
         first = f"{self.pipeline}: step {self.step}, {place}: {self.reason}"
         lines = [first, self.detail, shown]
-        return "\n  ".join(map(printable, lines))
+        escaped = map(printable, lines)
+        return "\n  ".join(escaped)
 
 
 SHOWN_BYTES = 500

@@ -243,7 +243,8 @@ def _version_and_rows(snapshot: Snapshot | None) -> tuple[int | None, int | None
     """Return version and rows of a table; None of one that is gone, or whose rows are not known."""
     if snapshot is None:
         return None, None
-    return snapshot.version, snapshot.live_rows
+    rows = snapshot.live_rows
+    return snapshot.version, rows
 
 
 def _first_known(total: int | None, counted: int) -> int:

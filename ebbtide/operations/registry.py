@@ -84,9 +84,9 @@ def operations(first: str | None = None) -> tuple[Operation, ...]:
 
 def first_words() -> set[str]:
     """Return the words that commands of operations begin with; loads no other package."""
-    names = [operation.name for operation in BUILT_IN]
-    names += [point.name for point in _entry_points()]
-    return set(map(first_word, names))
+    own = [operation.name for operation in BUILT_IN]
+    added = [point.name for point in _entry_points()]
+    return {first_word(name) for name in (*own, *added)}
 
 
 def first_word(name: str) -> str:

@@ -266,16 +266,18 @@ def _sink_steps(facts: StepFacts, undone: Sequence[StepFacts]) -> tuple[int, int
 
 
 def _version_at(table: str, step: int) -> tuple[int, int]:
-    """Return the version that a table had after a step, that of its newest commit of this or an earlier one, and that commit's step; 0 before the first."""
+    """Return the version that a table had after a step, and the step of that version's commit; 0 before the first."""
     for version, facts in log.own_commits(table):
-        if facts["step"] <= step:
-            return version, facts["step"]
+        own_step = facts["step"]
+        if own_step <= step:
+            return version, own_step
     return 0, 0
 
 
 def _newer_sink(tables: Plan, step: int) -> HistoryGoneError:
     """Return the error of a sink whose history has not the rows of a step."""
-    later = [facts["step"] for _, facts in log.own_commits(tables.sink.path) if facts["step"] > step]
+    steps = [facts["step"] for _, facts in log.own_commits(tables.sink.path)]
+    later = [each for each in steps if each > step]
     first = min(later, default=step + 1)  # the repair that followed
     return HistoryGoneError.of(
         f"'{tables.spec.name}' cannot go back to step {step}: its sink was recreated or restored since.",

@@ -35,7 +35,9 @@ class Gone:
 
     def __call__(self, entries: pa.Table, operator: Operator) -> Mask:
         """See `Pick`."""
-        return flags(entries, "_removed") | operator.expiry.deletable(entries, self.at)
+        is_dropped = flags(entries, "_removed")
+        has_expired = operator.expiry.deletable(entries, self.at)
+        return is_dropped | has_expired
 
 
 def cleanup(spark: SparkSession, stepper: Stepper) -> bool:

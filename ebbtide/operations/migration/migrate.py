@@ -189,7 +189,10 @@ def _stored_columns(tables: Plan) -> pa.Schema:
     snapshot = tables.state.snapshot()
     text = snapshot.metadata["schemaString"]
     schema = StructType.fromJson(json.loads(text))
-    fields = [pa.field(each.name, to_arrow_type(each.dataType, timezone="UTC")) for each in schema]
+    fields = []
+    for field in schema:
+        type_ = to_arrow_type(field.dataType, timezone="UTC")
+        fields.append(pa.field(field.name, type_))
     return pa.schema(fields)
 
 
@@ -198,8 +201,10 @@ def _n_rewritten(tables: Plan) -> int:
     n_rows = 0
     for location in (tables.sink.path, tables.changelog.path):
         snapshot = Snapshot.read(location, any_features=True)
-        files = snapshot.files.values() if snapshot else ()
-        n_rows += sum(file.live_rows or 0 for file in files)
+        if snapshot is None:
+            continue
+        for file in snapshot.files.values():
+            n_rows += file.live_rows or 0
     return n_rows
 
 

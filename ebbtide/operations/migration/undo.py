@@ -96,7 +96,10 @@ def _earlier(table: str, version: int, *, data_change: bool) -> list[Action]:
 
 def _refuse_changed_since(table: str, version: int) -> None:
     for later in log.versions(table):
-        if later > version and log.changed_files(log.actions(table, later)):
+        if later <= version:
+            continue
+        actions = log.actions(table, later)
+        if log.changed_files(actions):
             raise MigrationError.of(
                 f"The migration cannot be undone: '{table}' was changed by another client since.",
                 got=f"version {later}",
@@ -106,13 +109,16 @@ def _refuse_changed_since(table: str, version: int) -> None:
 
 
 def _step_before_migration(tables: Plan, last: StepFacts | None) -> StepFacts | None:
-    """Return the step that the last one migrated from; None if that is no migration, did not change the spec, or has undone one."""
+    """Return the step that the last one migrated from; None if the last step is not a migration that can be undone."""
     if last is None or last.decision.begins:
         return None
     for _, facts in tables.state.steps():
-        if facts.step < last.step:
-            is_changed = facts.state.spec != last.state.spec and not _has_undone(last, facts)
-            return facts if is_changed else None
+        if facts.step >= last.step:
+            continue
+        has_migrated = facts.state.spec != last.state.spec
+        if has_migrated and not _has_undone(last, facts):
+            return facts
+        return None
     return None
 
 
@@ -121,7 +127,11 @@ def _has_undone(last: StepFacts, before: StepFacts) -> bool:
 
     Such a step holds no change that sink and changelog could be given again: undoing it would restore the state alone.
     """
-    is_changed = [last.state.spec.get(part) != before.state.spec.get(part) for part in ("columns", "transform")]
-    actions = last.decision.tables.values()
-    gives_columns = any(isinstance(action, Alter | Rewrite) for action in actions)
-    return any(is_changed) and not gives_columns
+    gives_columns = (Alter, Rewrite)
+    for action in last.decision.tables.values():
+        if isinstance(action, gives_columns):
+            return False
+    now, then = last.state.spec, before.state.spec
+    has_other_columns = now.get("columns") != then.get("columns")
+    has_other_transform = now.get("transform") != then.get("transform")
+    return has_other_columns or has_other_transform

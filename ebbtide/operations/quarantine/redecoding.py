@@ -61,9 +61,11 @@ class Redecoded:
     @property
     def replayed(self) -> pa.Table:
         """The records that are good now, or change nothing."""
-        is_good = np.ones(len(self.tried), dtype=bool)
+        n_tried = len(self.tried)
+        is_good = np.ones(n_tried, dtype=bool)
         is_good[self._bad_indices] = False
-        return self.tried.filter(pa.array(is_good))
+        mask = pa.array(is_good)
+        return self.tried.filter(mask)
 
     @property
     def still_bad(self) -> pa.Table:
@@ -186,8 +188,8 @@ def _corrected(records: pa.Table, corrected: Corrected) -> pa.ChunkedArray:
     origins = records["origin"].to_pylist()
     raws = records["raw"].to_pylist()
     for index, origin in enumerate(origins):
-        own = raws[index]
-        raws[index] = corrected.get(origin_of(origin), own)
+        key = origin_of(origin)
+        raws[index] = corrected.get(key, raws[index])
     return pa.chunked_array([raws], pa.binary())
 
 

@@ -11,10 +11,18 @@ from ebbtide.delta.restoring import WholeFiles, restoring
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after
 from ebbtide.errors import HistoryGoneError, LeaseLostError, RepairError
+from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.operations.rewind import can_go_back
 from ebbtide.runtime.step import Stepper
 from ebbtide.tables.state.others import change_of_others
+
+
+def last_of(stepper: Stepper) -> StepFacts:
+    """Return the facts of the last step of a pipeline that has made one."""
+    if stepper.last is None:
+        raise LookupError("no step was made")
+    return stepper.last
 
 
 def decided_version(stepper: Stepper) -> int:
