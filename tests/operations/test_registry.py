@@ -158,7 +158,7 @@ def test_entry_point_that_is_no_operation_is_refused_by_name(tmp_path, monkeypat
         operations()
     shown = call(*(word for name in entry for word in name.split(".")), "--help")
     assert (shown.exit_code, said in shown.output) == ((0, False) if "run" in entry else (2, True))
-    assert call("rewind", "--help").exit_code == 0, "the others work all the same"
+    assert call("rewind", "--help").exit_code == 0, "all other commands still work"
 
 
 def test_built_in_operations_have_names_jobs_and_commands_of_their_own():
