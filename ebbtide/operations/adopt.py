@@ -110,6 +110,7 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Repo
         stepper.publish(spark)
         tables.delta_sink.extend(spark)
         n_rows = _unadopted(spark, tables).count()  # an open step of an earlier try has adopted its own just now
+        # Counted once: rows that are adopted have `_changed_by`, so each step reads the next of those without it.
         n_left = n_rows
         steps = []
         while n_left:
@@ -204,6 +205,7 @@ class AdoptedRows:
     def _sequences(self, rows: pa.Table, type_: pa.StructType) -> pa.StructArray:
         components = []
         for field in type_:
+            # The row has no position in the database's log: 0 is before all positions.
             if field.name in LOG_POSITIONS:
                 component = pa.repeat(0, len(rows)).cast(field.type)
             else:
@@ -291,6 +293,7 @@ def _refuse_keys(tables: Plan, rows: DataFrame) -> None:
     spec = tables.spec
     own_sequence = [name for name in spec.sequence if name not in LOG_POSITIONS]
     needed = columns([*spec.sink_key, *own_sequence])
+    # The greatest of several booleans is their OR.
     has_null = F.greatest(*[column.isNull() for column in needed], F.lit(False))
     n_null = rows.where(has_null).count()
     by_key = rows.groupBy(*columns(spec.sink_key)).agg(F.count("*").alias("_n"))

@@ -161,6 +161,7 @@ def _loaded(point: EntryPoint) -> Operation:
         raise _refusal("An entry point has another name than its operation.", where, f"{kind.__name__}.name")
     if not operation.actions:
         raise _refusal(f"The operation '{operation.name}' does nothing.", where, "a class with plan, apply or both")
+    # A field would hide the option of an action, or one that all commands have.
     taken = TAKEN.union(operation.actions).intersection(kind.Params.model_fields)
     if taken:
         raise _refusal(

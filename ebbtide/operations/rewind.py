@@ -101,6 +101,7 @@ def _finish_open(spark: SparkSession, stepper: Stepper, to_step: int) -> None:
     if last is None or stepper.last_number == stepper.number:
         stepper.publish(spark)
         return
+    # The state was restored to before the newest step of the other tables: this step was published long ago, or is lost.
     lacking = stepper.tables.lacking(last.decision, last.step)
     if not lacking or to_step != last.step:
         return
@@ -203,6 +204,8 @@ def _records_to_read(undone: Sequence[StepFacts]) -> int:
     """
     n_records = 0
     total_then: int | None = None
+    # A rewind among the undone steps has given records back already: those of the steps that it undid do not count twice.
+    # A step was undone by it if its total is beyond the total that the rewind went back to.
     for facts in undone:
         total = facts.frontier.total_records or 0
         is_undone_already = total_then is not None and total > total_then

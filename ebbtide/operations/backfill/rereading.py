@@ -117,6 +117,7 @@ def reread(
         counts: Counter[str] = Counter()
         while left.size and not stop.is_set():
             on_phase(Phase(spec.name, "reading", stepper.number + 1, places_read=reading.places_read, places=n_places))
+            # Each step records its range in its facts, from which `_behind` resumes after a kill.
             some = left.first(source.records_per_step)
             done = reading.reread(spark, some.to_json(), reason, clock())
             left = left.after(some.end)
@@ -183,6 +184,7 @@ def _left(stepper: Stepper, begin: str | SourceStart, reason: str) -> Span:
             allowed=f"a place before offsets {', '.join(map(str, stands.end.values()))}, where the pipeline stands",
             next_step="Begin earlier.",
         )
+    # All of the range was read before: it is read again, as the same command was given again.
     left = _behind(stepper.last, reason, whole)
     return left if left.size else whole
 

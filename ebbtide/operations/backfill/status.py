@@ -128,6 +128,7 @@ def _pace(plan: Plan) -> float | None:
     steps = list(islice(_batches(plan), LAST_STEPS))
     if len(steps) < 2:
         return None
+    # The newest first. A step's clock is read as it begins, so the time between two steps was spent on the earlier one.
     newest, *earlier = steps
     took_ms = newest.frontier.clock.wall_ms - earlier[-1].frontier.clock.wall_ms
     if took_ms <= 0:

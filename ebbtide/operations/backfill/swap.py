@@ -99,6 +99,7 @@ def swap_in(
             raise _none(tables)
         refuse_unfit(tables)
         beside = beside_of(spec, asked)
+        # The pipeline stands still, as its lease is held: the backfill reaches its position.
         driver.run(spark, beside, tables.backfills, clock=clock)
         with stepping(spark, Plan.under(tables.backfills, beside)) as taken:
             _refuse_behind(stepper, taken)
@@ -130,11 +131,13 @@ def _missing(own: Stepper, taken: Stepper) -> Iterator[str]:
     if taken.last is None:
         yield "every record"
         return
+    # A source of files has no position: the files themselves are compared.
     if own.position is None:
         yield from sorted(own.files_read().keys() - taken.files_read().keys())
         return
     stands = Span.from_json(own.position)
     reached = Span.from_json(taken.position or {})
+    # A topic that was recreated has other records at the same offsets.
     if stands.identity != reached.identity:
         yield f"all of {described(stands.identity)}"
         return

@@ -80,6 +80,7 @@ def delete_entries(
         entries.parts(),
         in_driver=entries.is_small,
     )
+    # By data file: only files that hold a deleted entry are rewritten.
     losses = []
     for number, rows in merged(found).items():
         loss = files[number], rows.serialize()

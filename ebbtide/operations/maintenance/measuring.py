@@ -68,6 +68,7 @@ def maintained(
         if stepper.last is None:
             return _report(spec.name, job)
         refuse_changed_spec(plan, stepper)
+        # The open step belongs to the run that died: it is finished before anything is measured.
         stepper.publish(spark)
         before = stepper.newest()
         stored_before = usage(plan.root)

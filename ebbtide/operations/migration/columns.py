@@ -95,6 +95,7 @@ def column_migration(spec: Pipeline, last: StepFacts, stored: pa.Schema) -> Colu
             before_ddl = type_ddl(old_type)
             after_ddl = type_ddl(column.type)
             changes.append(f"column {column.name}: {before_ddl} -> {after_ddl}")
+    # A stored column that neither stays nor is renamed is dropped.
     taken = {*new.names, *renamed.values()}
     dropped = [name for name in old.names if name not in taken]
     changes += [f"column {name}: dropped, with its values" for name in dropped]
@@ -186,6 +187,7 @@ def _value_text(value: Any) -> str:
 
 def _refuse_other_type(spec: Pipeline, column: pa.Field, old: pa.DataType) -> None:
     """Refuse a type that not every stored value has a place in."""
+    # By arrival a row is found by its content: FLOAT 0.1 as DOUBLE is not the DOUBLE 0.1 that a retraction would carry.
     is_inexact = pa.types.is_float32(old) and pa.types.is_float64(column.type)
     is_by_content = not spec.sequence
     if widens(old, column.type) and not (is_inexact and is_by_content):

@@ -95,6 +95,8 @@ def apply(
         migration.refuse_unalterable(tables)
         facts = _facts(stepper, migration, clock_ms)
         actions = _state_actions(spark, stepper, migration, facts)
+        # The new files hold rows without what the transform selects. It is evaluated over them before the commit, so that
+        # rows that fail are part of the decision.
         if migration.reselects and tables.spec.selects_rows:
             actions, facts = reselected(spark, tables, actions, facts)
         stepper.commit(facts, actions)
@@ -231,12 +233,14 @@ def _state_actions(
     snapshot = stepper.newest()
     definition = tables.state.redefined(snapshot)
     columns = migration.columns
+    # A new column that is null everywhere changes the table's definition alone: data files stay.
     if not (migration.changes_states or columns.rewrites or migration.reselects):
         return definition
     last = stepper.last
     keep: Keep = KeepEntries(is_whole=True)
     if migration.changes_states and last is not None:
         keep = migrated_entries(tables, last, facts.operator_step)
+    # Selected columns are dropped first: they are computed again from the altered rows.
     if columns.change is not None:
         keep = altered(WithoutSelected(keep), tables.spec, columns.change)
     elif migration.reselects:

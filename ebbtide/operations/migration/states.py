@@ -144,6 +144,7 @@ class Affected:
         is_dropped = self._is_of(live, dropped)
         had_expired = rules_before.expired(live, self.at)
         expires = rules_after.expired(live, self.at)
+        # An entry that is dropped does not live again, whatever its time to live.
         masks = (
             self._is_of(live, stamped),
             self._is_of(live, unstamped),
@@ -291,6 +292,7 @@ def migrated_entries(tables: Plan, last: StepFacts, at: Step) -> Migrated:
     for name in _names_only_in(after, before):
         state = name or None
         ttl = operator.expiry.ttls[state]
+        # By event time the clock is the watermark, which a pipeline without events does not have yet.
         clock_ms = at.clock_ms(ttl)
         has_watermark = clock_ms != LONG_MIN
         clocks_ms[state] = clock_ms if has_watermark else at.now_ms

@@ -150,6 +150,7 @@ def reselected(
     """
     expressions = expressions_of(spark, plan)
     expressions.refuse_unfit()
+    # The files just written are read, evaluated and written again with the selected columns; the first ones are deleted.
     adds = [action for action in actions if "add" in action]
     beside = [action for action in actions if "add" not in action]
     state = plan.state
@@ -169,6 +170,7 @@ def reselected(
     for add in adds:
         delete(DataFile(add["add"]).location(state.path))
     written = [action for each, _ in done for action in each]
+    # All failing rows are evaluated again: what the quarantine held of them is replaced by what fails now.
     known = plan.quarantine.records(Selection(reasons=(TRANSFORM_FAILED,)))
     gone = {
         "bad_rows": plan.quarantine.replace(known, COLUMNS.empty_table()),

@@ -71,9 +71,11 @@ def _versions_before(tables: Plan, migration: StepFacts) -> dict[str, int]:
         if newest is None:
             continue
         version, facts = newest
+        # A table that has not taken the step yet is as it was before the migration.
         if step_number(facts, location) != migration.step:
             continue
         _refuse_changed_since(location, version)
+        # Only to refuse missing files now: the table is restored when the step is published.
         _earlier(location, version - 1, data_change=False)
         versions[name] = version - 1
     return versions

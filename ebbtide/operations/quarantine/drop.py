@@ -85,6 +85,7 @@ def trim(spark: SparkSession, stepper: Stepper) -> bool:
     has_limits = limits.max_age is not None or limits.max_bytes is not None
     if not has_limits or stepper.last is None:
         return False
+    # All records are read, once a cleanup: a quarantine is small, or its limits make it so.
     held = stepper.plan.quarantine.values("order", "at", "raw")
     records = oldest_first(held)
     none = np.zeros(len(records), dtype=bool)

@@ -161,6 +161,7 @@ def redecoded(
     tried = with_column(records, "raw", now).filter(is_tried)
     was_corrected = is_corrected.filter(is_tried)
     decoding = _decoding(plan)
+    # Records are decoded as a batch of a source whose parts are their indices, so that each row leads back to its record.
     batches = decoding.decode(_batches(tried), step=step, wall_ms=wall_ms)
     rows = pa.Table.from_batches(batches, decoding.schema)
     is_bad = pc.is_valid(rows["_reason"])

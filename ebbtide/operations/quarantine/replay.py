@@ -229,6 +229,7 @@ def decide(
     tables = stepper.plan
     replayed = attempt.replayed
     rewritten = attempt.rewritten
+    # Records that are still bad for another reason than before are replaced by themselves with that reason.
     gone = pa.concat_tables([replayed, rewritten])
     if not len(gone):
         return False
@@ -313,6 +314,7 @@ def _n_late(attempt: Redecoded, now_ms: int, floor: tuple[int, ...] | None) -> i
     replayed = attempt.replayed
     met_us = replayed["at"].cast(pa.int64())
     met_ms = np.asarray(met_us.to_numpy()) // 1000
+    # By arrival a record may come late by the grace of retractions, and no TRUNCATE may have come after it.
     is_late = met_ms + _grace_ms(attempt.plan) <= now_ms
     if floor is not None:
         orders = order_struct(replayed, "order").tolist()

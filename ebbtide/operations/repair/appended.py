@@ -62,6 +62,7 @@ def _appended_finding(
     """
     is_own = found is not None and not became.startswith("another")
     since = found.step if found is not None and is_own else 0
+    # The rows of the steps after the last one that the table has.
     missing = missing_rows(stepper.plan, name, since)
     if not became:
         what = "gone" if found is None else "put back to before the last step"

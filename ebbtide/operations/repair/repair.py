@@ -93,6 +93,7 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         refuse_changed_spec(tables, stepper)
         refuse_damaged_state(stepper)
         appended = tuple(appended_findings(stepper, unreadable))
+        # The open step is published first, to the tables that can take it; a damaged one gets it by the repair.
         leave = {finding.table for finding in appended}
         sink = _Sink.of(stepper, unreadable)
         if not sink.is_usable:
@@ -104,6 +105,7 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         report = replace(report, findings=findings)
         _refuse(report)
         set_aside(stepper, [finding.table for finding in report.findings if finding.is_aside])
+        # The state first: what the other tables are given again is read from its newest version.
         state_version = restore_state(stepper)
         tables.sink.create(spark)
         if spec.emits_every:
