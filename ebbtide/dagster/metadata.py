@@ -20,7 +20,7 @@ VALID_IN_KEYS = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 def source_key(spec: Pipeline) -> dg.AssetKey:
-    """Name what a pipeline reads: its topic, else its table, else its folder; of a source without these the pipeline's own name."""
+    """Return the key of a pipeline's source, named by its topic, table or folder; without these by the pipeline."""
     source = spec.source
     path = source.path or ""
     folder = path.rstrip("/").rpartition("/")[2]
@@ -29,7 +29,7 @@ def source_key(spec: Pipeline) -> dg.AssetKey:
 
 
 def upstream_keys(spec: Pipeline) -> list[dg.AssetKey]:
-    """Name what a pipeline reads: its source; of a materialized view the sinks of its inputs."""
+    """Return the keys that a pipeline reads: its source; of a materialized view the sinks of its inputs."""
     view = _as_view(spec)
     if view is not None:
         return [dg.AssetKey(name) for name in view.inputs]
@@ -56,17 +56,17 @@ def valid_in_keys(name: str) -> str:
 
 
 def state_key(spec: Pipeline) -> dg.AssetKey:
-    """Name a pipeline's state."""
+    """Return the key of a pipeline's state."""
     return dg.AssetKey(f"{spec.name}_state")
 
 
 def stream_name(spec: Pipeline) -> str:
-    """Name the job that brings a pipeline's sink up to date."""
+    """Return the name of the job that brings a pipeline's sink up to date."""
     return f"{spec.name}_stream"
 
 
 def checks_name(spec: Pipeline) -> str:
-    """Name the job that judges the sink beside a run that goes on."""
+    """Return the name of the job that checks the sink beside a continuous run."""
     return f"{spec.name}_check"
 
 
