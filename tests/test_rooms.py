@@ -95,6 +95,9 @@ DEAR = {"pyspark", "py4j", "delta", "pandas", "numba", "confluent_kafka", "obsto
 LOADS = {
     "ebbtide": set(),
     "ebbtide.cli.main": set(),
+    "ebbtide.cli.inspection": set(),
+    "ebbtide.cli.operations": set(),
+    "ebbtide.cli.running": set(),
     "ebbtide.extend": set(),
     "ebbtide.inspect.backlog": set(),
     "ebbtide.inspect.status": set(),

@@ -80,13 +80,13 @@ def state(
     now: datetime | None,
     limit: int,
 ) -> None:
-    """Show the stored state of a pipeline, one STATE of it or all; entries whose time is over too."""
+    """Show the stored state of a pipeline, one STATE of it or all; expired entries too."""
     from ebbtide.inspect.state import state as state_of
 
     location, pipeline = _only_spec(spec)
     now_ms = None if now is None else int(now.replace(tzinfo=UTC).timestamp() * 1000)
     with quiet_spark(root) as spark, Reporter(root).errors(location, spark):
-        rows = state_of(spark.session, pipeline, root, state=name, as_of_step=as_of_step, now_ms=now_ms)
+        rows = state_of(spark.lazy_session, pipeline, root, state=name, as_of_step=as_of_step, now_ms=now_ms)
         if where:
             rows = _those_where(rows, where)
         table = rows.limit(limit).toArrow()

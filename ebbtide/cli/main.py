@@ -33,6 +33,7 @@ class _Commands(click.Group):
         return sorted({*_HOMES, *first_words()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        # Modules are loaded by name, so that one command does not load the libraries of all.
         if cmd_name in _HOMES:
             function = cmd_name.replace("-", "_")
             command: click.Command = resolve_name(f"ebbtide.cli.{_HOMES[cmd_name]}:{function}")

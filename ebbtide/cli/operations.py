@@ -66,6 +66,7 @@ def operation_command(operation: Operation) -> click.Command:
         located = load_specs(specs)
         if len(located) > 1:
             _refuse_several(operation, asked, len(located))
+        # All parameters are checked before the first pipeline is touched.
         with reporter.errors():
             params = operation.asked(asked)
         with quiet_spark(root) as spark:
@@ -164,6 +165,7 @@ def _option(name: str, info: FieldInfo) -> click.Option:
 def _kind(annotation: Any) -> tuple[Any, bool]:
     """Return the type of one value, and whether an option may be given several times."""
     if get_origin(annotation) in (Union, UnionType):
+        # `str | None` is an option that may be left out: its type is the other one.
         [annotation] = [each for each in get_args(annotation) if each is not NoneType]
     if get_origin(annotation) is list:
         [inner] = get_args(annotation)

@@ -69,6 +69,7 @@ class QuietSpark:
         """Return the end of what was logged since the start, or, if that failed, of it, and where all is; empty without Spark."""
         if self._log is None:
             return ""
+        # What Spark prints while it starts is noise, unless the start itself fails.
         raw = self._log.read_bytes()[self._started_bytes :]
         logged = raw.decode(errors="replace").splitlines()
         lines = []

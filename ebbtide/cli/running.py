@@ -160,6 +160,7 @@ def _run_each(
         for location, spec in located:
             with reporter.errors(location, spark):
                 try:
+                    # A run that finds nothing to do needs no session.
                     summary = run_idle(spec) or run_here(spec)
                 except PausedError as error:
                     reporter.say(error, location, spark)

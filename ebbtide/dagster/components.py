@@ -167,7 +167,7 @@ class UpsertPipeline(_Pipelines):
 
 @dg.scaffold_with(SeveralScaffolder)
 class UpsertPipelines(_Pipelines):
-    """Several such pipelines, with what they share said once. Its attributes are those of `ebbtide.UpsertPipelines`."""
+    """Several upsert pipelines, with their shared fields said once. Its attributes are those of `ebbtide.UpsertPipelines`."""
 
     model = several.UpsertPipelines
 
@@ -177,7 +177,7 @@ class UpsertPipelines(_Pipelines):
         return list(self.given.pipelines)
 
     def definitions(self) -> dg.Definitions:
-        """Make what Dagster knows of them, and the sensor on topics that none of them reads."""
+        """Make their definitions, and the sensor on topics that none of them reads."""
         of_pipelines = super().definitions()
         if self.given.topics is None:
             return of_pipelines

@@ -187,11 +187,14 @@ class Operation:
         Raises:
             ConfigError: it needs a text that was not given.
         """
-        blank = [name for name in self.needed if action == "apply" and not getattr(params, name).strip()]
-        if blank:
-            raise ConfigError.of(
-                f"To apply '{self.command}' takes a {blank[0]}.", got="none", allowed="a text, kept with the step"
-            )
+        needed = self.needed if action == "apply" else ()
+        for name in needed:
+            if not getattr(params, name).strip():
+                raise ConfigError.of(
+                    f"To apply '{self.command}' takes a {name}.",
+                    got="none",
+                    allowed="a text, kept with the step",
+                )
         report: Report = getattr(self, action)(ctx, params)
         return report
 
@@ -206,7 +209,11 @@ class Operation:
             ('apply',)
         """
         kind = type(self)
-        own = [name for name in ("plan", "apply") if getattr(kind, name) is not getattr(Operation, name)]
+        own = []
+        for name in ("plan", "apply"):
+            is_own = getattr(kind, name) is not getattr(Operation, name)
+            if is_own:
+                own.append(name)
         return (*own, *self.further)
 
     @property

@@ -55,10 +55,12 @@ def resume(spec: Pipeline, root: str, clock_ms: int) -> Report:
     if ended is None:
         nothing = {"paused": False, "by": "", "since": None, "reason": "", "is_at_rest": True}
         return Report(spec.name, ["it was not paused."], {"seconds": 0.0}, nothing)
-    seconds = max(clock_ms - ended.since_ms, 0) / 1000
+    took_ms = max(clock_ms - ended.since_ms, 0)
+    seconds = took_ms / 1000
+    reason = _reason(ended)
     return Report(
         spec.name,
-        [f"resumed after {seconds:,.0f} s; it was paused by {ended.by}: {_reason(ended)}."],
+        [f"resumed after {seconds:,.0f} s; it was paused by {ended.by}: {reason}."],
         {"seconds": seconds},
         {"paused": False, **_details(ended), "is_at_rest": True},
     )

@@ -84,9 +84,9 @@ def operations(first: str | None = None) -> tuple[Operation, ...]:
 
 def first_words() -> set[str]:
     """Return the words that commands of operations begin with; loads no other package."""
-    names = [operation.name for operation in BUILT_IN]
-    names += [point.name for point in _entry_points()]
-    return set(map(first_word, names))
+    own = [operation.name for operation in BUILT_IN]
+    added = [point.name for point in _entry_points()]
+    return {first_word(name) for name in (*own, *added)}
 
 
 def first_word(name: str) -> str:
@@ -161,6 +161,7 @@ def _loaded(point: EntryPoint) -> Operation:
         raise _refusal("An entry point has another name than its operation.", where, f"{kind.__name__}.name")
     if not operation.actions:
         raise _refusal(f"The operation '{operation.name}' does nothing.", where, "a class with plan, apply or both")
+    # A field would hide the option of an action, or one that all commands have.
     taken = TAKEN.union(operation.actions).intersection(kind.Params.model_fields)
     if taken:
         raise _refusal(

@@ -60,6 +60,7 @@ def stepping(
     spec = plan.spec
     ledger = plan.at("ledger")
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
+    # asks: a continuous run yields the lease between two steps.
     with Lease(ledger, spec.name, lease_ttl_s, asks=True) as lease:
         stepper = Stepper(plan, lease, started_ms)
         if refuse is None:

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -134,6 +136,14 @@ def test_run_with_records_to_read_starts_spark(project):
     project.made.put(up(3, 4))
     with pytest.raises(AssertionError, match="a JVM was started"):
         project.call("run")
+
+
+def test_help_of_all_commands_loads_no_library_of_tables():
+    code = "import sys; from ebbtide.cli import main; main(['--help'], standalone_mode=False); print(*sys.modules, file=sys.stderr)"
+    shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "Commands:" in shown.stdout
+    loaded = {name.partition(".")[0] for name in shown.stderr.split()}
+    assert loaded.isdisjoint({"numpy", "pandas", "pyarrow", "pyspark", "sqlglot", "yaml"})
 
 
 def test_session_starts_at_once_where_the_jvm_puts_commits():

@@ -107,8 +107,12 @@ def test_what_show_prints_is_mended_and_replayed(tmp_path):
     shown = call("replay", folder, "--root", tmp_path / "root", "--records", corrected)
     assert shown.output.splitlines()[0] == "t: 1 record to replay, 1 left."
     assert raws(disk) == before
-    told = json.loads(call("replay", folder, "--root", tmp_path / "root", "--records", corrected, "--json").output)
-    assert (told["replayed"], told["step"], [kept["reason"] for kept in told["kept"]]) == (1, None, ["bad_json"])
+    printed = json.loads(call("replay", folder, "--root", tmp_path / "root", "--records", corrected, "--json").output)
+    assert (printed["replayed"], printed["step"], [kept["reason"] for kept in printed["kept"]]) == (
+        1,
+        None,
+        ["bad_json"],
+    )
     replay(disk, corrected=read_corrected(str(corrected)))
     assert disk.rows() == [{"id": 1, "n": 5}]
 

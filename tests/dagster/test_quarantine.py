@@ -1,4 +1,4 @@
-"""The job that replays quarantined records: launched with nothing it tells a plan."""
+"""The job that replays quarantined records: launched without settings it reports a plan."""
 
 import json
 
@@ -39,10 +39,10 @@ def test_job_plans_by_default_and_replays_when_told_to(tmp_path):
     disk = DiskPipeline(by_seq(), tmp_path)
     disk.step([json.dumps({"kind": "+I", "row": {"id": n, "seq": n}}) for n in (1, 2)])
     disk.step(["{"])
-    told = launch(disk, tmp_path)
-    assert told.pop("report").startswith("t: 2 records to replay, 1 left.\n\n- stays: step 2, ")
-    assert told.pop("next") == "launch quarantine_replay with action: apply"
-    assert told == {"job": "quarantine_replay: plan", "replayed": 2, "kept": 1, "late": 0, "not_found": 0}
+    metadata = launch(disk, tmp_path)
+    assert metadata.pop("report").startswith("t: 2 records to replay, 1 left.\n\n- stays: step 2, ")
+    assert metadata.pop("next") == "launch quarantine_replay with action: apply"
+    assert metadata == {"job": "quarantine_replay: plan", "replayed": 2, "kept": 1, "late": 0, "not_found": 0}
     assert len(raws(disk)) == 3
     one = launch(disk, tmp_path, action="apply", reasons=["missing_column"], steps=[1], limit=1)
     assert (one["replayed"], one["inserted"], one["step"]) == (1, 1, 3)

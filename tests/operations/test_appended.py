@@ -156,7 +156,7 @@ def test_records_that_have_left_do_not_come_back(five_steps):
 @pytest.mark.parametrize("with_files", [False, True])
 @pytest.mark.parametrize("joined", [False, True])
 def test_records_stay_where_it_is_not_told_any_more_which_of_a_file_have_left(make, monkeypatch, joined, with_files):
-    """Of the vector that told it the older copy has nothing."""
+    """The older copy lacks the vector that deleted the row."""
     monkeypatch.setattr(joining, "WIDTH", 2 if joined else 9)
     pipeline = make()
     pipeline.read(up(1, 1), "{", "{2")

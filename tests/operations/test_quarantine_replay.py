@@ -273,7 +273,7 @@ def test_replay_that_was_decided_is_finished_once(tmp_path):
 
 
 def join_files(disk):
-    """What somebody's OPTIMIZE does to the quarantine."""
+    """The effect of another client's OPTIMIZE on the quarantine."""
     path = disk.plan.quarantine.path
     snapshot = Snapshot.read(path)
     files = list(snapshot.files.values())

@@ -158,7 +158,7 @@ def test_entry_point_that_is_no_operation_is_refused_by_name(tmp_path, monkeypat
         operations()
     shown = call(*(word for name in entry for word in name.split(".")), "--help")
     assert (shown.exit_code, said in shown.output) == ((0, False) if "run" in entry else (2, True))
-    assert call("rewind", "--help").exit_code == 0, "the others work all the same"
+    assert call("rewind", "--help").exit_code == 0, "all other commands still work"
 
 
 def test_built_in_operations_have_names_jobs_and_commands_of_their_own():
@@ -185,7 +185,7 @@ class Counted(Operation):
 
 def test_what_an_operation_is_asked_for_is_checked():
     assert Counted().asked({}) == Counted.Params(up_to=3)
-    with pytest.raises(ConfigError, match=r"What 'counted' was asked for is not usable: up_to: .*Got: many"):
+    with pytest.raises(ConfigError, match=r"A parameter of 'counted' is not usable: up_to: .*Got: many"):
         Counted().asked({"up_to": "many"})
     with pytest.raises(ConfigError, match="not usable: down_to"):
         Counted().asked({"down_to": 3})

@@ -1,4 +1,4 @@
-"""What repairs say and refuse, without Spark; how they compare and mend is in `tests/spark/test_repair.py`."""
+"""Messages and refusals of repairs, without Spark; comparison and repair of rows are in `tests/spark/test_repair.py`."""
 
 import shutil
 from pathlib import Path

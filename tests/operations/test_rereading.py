@@ -1,4 +1,4 @@
-"""Records that are read again into a sink, as far as it needs no broker: what is refused, what is left, what is told."""
+"""Records that are read again into a sink, as far as it needs no broker: refusals, what is left, and the report."""
 
 import pytest
 from local_pipeline import up

@@ -1,4 +1,4 @@
-"""A state that others have changed, or that has lost files: what comes back, and what is said of the rest."""
+"""A state that another client has changed, or that has lost files: its restore, and the report of the rest."""
 
 from contextlib import contextmanager
 from pathlib import Path

@@ -113,6 +113,7 @@ def is_swapped(tables: Plan, last: StepFacts, asked: Asked | None) -> bool:
     swapped = last.decision.swapped
     if swapped is None:
         return False
+    # Publishing deletes the folder: a swap whose backfill is gone has been published.
     turn = tables.backfill.turn
     if turn is None:
         return asked is None
@@ -134,6 +135,7 @@ def refuse_unfit(tables: Plan) -> None:
             next_step="Run 'ebbtide run'.",
         )
     _, last = commit
+    # The sink's rows are compared by key and replaced in one commit: key, order and columns must stay.
     refused = [name for name in spec.misfits(last.state.spec) if name not in MAY_CHANGE]
     if refused or not _has_columns_of_sink(tables):
         raise BackfillError.of(
@@ -176,5 +178,6 @@ def _has_columns_of_sink(tables: Plan) -> bool:
     stored = Snapshot.read(tables.sink.path, any_features=True)
     if stored is None:
         return True
-    [wanted] = [action["metaData"] for action in tables.delta_sink.definition(stored) if "metaData" in action]
-    return columns_of(stored.metadata) == columns_of(wanted)
+    definition = tables.delta_sink.definition(stored)
+    [metadata] = [action["metaData"] for action in definition if "metaData" in action]
+    return columns_of(stored.metadata) == columns_of(metadata)

@@ -90,11 +90,14 @@ def start(
         stop=stop,
         clock=clock,
     )
+    # The snapshot is read by a pipeline over its own topic, under the backfill's name; then the source is changed by a step.
     if asked.snapshot is not None and not has_read_snapshot(tables, beside):
         run(spec=of_topic(beside, asked.snapshot))
         if stop.is_set():
             return status(spec, root, clock())
         _turn_to(spark, tables, beside, clock())
+    # Each run reads what has arrived meanwhile. The loop ends when a run needs one batch at most, or reads no less than the
+    # one before: then records arrive as fast as they are read, and the swap reads the rest.
     n_before = None
     while not stop.is_set():
         done = run(spec=beside)
@@ -139,6 +142,7 @@ def drop(spec: Pipeline, root: str) -> Report:
     tables = Plan.under(root, spec)
     commit = tables.state.last()
     asked = asked_of(tables)
+    # A swap deletes the folder itself when it is published; until then the decided step needs it.
     if commit is not None and asked is not None and is_swapped(tables, commit[1], asked):
         raise BackfillError.of(
             f"The backfill of '{spec.name}' is being swapped in, in step {commit[1].step}.",
@@ -185,6 +189,7 @@ def _begun(tables: Plan, begin: str | SourceStart | None, snapshot: str | None, 
     known = asked_of(tables)
     if known is None:
         _refuse_nothing(tables, wanted, now_ms)
+        # Put if absent: of two processes that begin a backfill, one stores its request and the other reads it.
         puts_of(tables.backfills).put_if_absent(join(tables.backfills, ASKED), wanted.model_dump_json().encode())
         return asked_of(tables) or wanted
     is_named = begin is not None or snapshot is not None

@@ -1,7 +1,7 @@
-"""Backfill into the sink: records of a topic that are before where a paused pipeline stands are read, again or for the first time.
+"""Backfill into the sink: records of a topic before a paused pipeline's position are read, again or for the first time.
 
-By sequence a record that was applied before changes nothing, so that the sink becomes what it would be had all been read from there.
-Each step applies a range of places, which its facts name; where the pipeline stands does not change.
+By sequence a record that was applied before changes nothing, so the sink becomes what reading all of them from there would have made it.
+Each step applies a range of offsets, which its facts name; the pipeline's position does not change.
 """
 
 from __future__ import annotations
@@ -41,18 +41,24 @@ def _report(
     steps: Sequence[int],
     counts: Mapping[str, int],
 ) -> Report:
-    """Write down what was read into a sink.
+    """Make the report of records read into a sink.
 
     Args:
         pipeline: Name of the pipeline.
         records: Records that were read.
-        waiting: Places that are left, of one that was stopped.
+        waiting: Offsets that are left, where it was stopped.
         steps: Numbers of the steps.
         counts: What they did, by name.
     """
-    named = [f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n]
+    named = []
+    for name, n_rows in counts.items():
+        if n_rows:
+            words = name.replace("_", " ")
+            named.append(f"{n_rows:,} {words}")
     did = ", ".join(named) or "nothing new"
-    lines = [f"{amount(records, 'record')} read in {amount(len(steps), 'step')}: {did}."]
+    read = amount(records, "record")
+    in_steps = amount(len(steps), "step")
+    lines = [f"{read} read in {in_steps}: {did}."]
     next_step = "To read on: 'ebbtide resume'."
     if waiting:
         next_step = f"Left: {waiting:,}; the same command goes on."
@@ -111,6 +117,7 @@ def reread(
         counts: Counter[str] = Counter()
         while left.size and not stop.is_set():
             on_phase(Phase(spec.name, "reading", stepper.number + 1, places_read=reading.places_read, places=n_places))
+            # Each step records its range in its facts, from which `_behind` resumes after a kill.
             some = left.first(source.records_per_step)
             done = reading.reread(spark, some, reason, clock())
             left = left.after(some.end)
@@ -164,8 +171,11 @@ def _left(stepper: Stepper, begin: str | SourceStart, reason: str) -> Span:
             got=described(wanted.identity),
             allowed=described(stands.identity),
         )
-    end = {partition: stands.end.get(partition, first) for partition, first in wanted.start.items()}
-    start = {partition: min(first, end[partition]) for partition, first in wanted.start.items()}
+    start = {}
+    end = {}
+    for partition, first in wanted.start.items():
+        end[partition] = stands.end.get(partition, first)
+        start[partition] = min(first, end[partition])
     whole = replace(wanted, start=start, end=end)
     if not whole.size:
         raise ConfigError.of(
@@ -174,6 +184,7 @@ def _left(stepper: Stepper, begin: str | SourceStart, reason: str) -> Span:
             allowed=f"a place before offsets {', '.join(map(str, stands.end.values()))}, where the pipeline stands",
             next_step="Begin earlier.",
         )
+    # All of the range was read before: it is read again, as the same command was given again.
     left = _behind(stepper.last, reason, whole)
     return left if left.size else whole
 

@@ -11,6 +11,7 @@ from ebbtide.ledger.facts import StepFacts
 from ebbtide.operations.backfill.asked import asked_of, beside_of, has_read_snapshot, of_topic
 from ebbtide.operations.operation import Report
 from ebbtide.runtime.plan import Plan
+from ebbtide.sources.source import Backlog
 from ebbtide.spec.pipeline import Pipeline
 
 LAST_STEPS = 20
@@ -38,22 +39,31 @@ def _report(pipeline: str, start: str = "", step: int = 0, **counted: float | No
         counted: See `COUNTS`.
     """
     counts = {**COUNTS, **counted}
-    pace, seconds_left = counts["records_per_second"], counts["seconds_left"]
-    waiting = int(counts["waiting"] or 0)
     details = {"start": start}
     if not start:
         begin = "To begin one: 'ebbtide backfill start'."
         return Report(pipeline, ["no backfill."], counts, details, step, begin)
-    parts = [f"step {step}", amount(int(counts["records"] or 0), "record"), f"{counts['percent']:.1f} %"]
+    n_records = int(counts["records"] or 0)
+    waiting = int(counts["waiting"] or 0)
+    percent = counts["percent"]
+    pace = counts["records_per_second"]
+    seconds_left = counts["seconds_left"]
+    parts = [
+        f"step {step}",
+        amount(n_records, "record"),
+        f"{percent:.1f} %",
+    ]
     if pace is not None:
         parts.append(f"{pace:,.0f} records/s")
     if waiting and seconds_left is not None:
         parts.append(f"about {seconds_left:,.0f} s left")
     progress = f"backfill from {start}: {', '.join(parts)}"
     if waiting:
-        lines = [f"{progress}; waiting: {amount(waiting, 'record')}."]
+        left = amount(waiting, "record")
+        lines = [f"{progress}; waiting: {left}."]
         return Report(pipeline, lines, counts, details, step, "To go on: 'ebbtide backfill start'.")
-    return Report(pipeline, [f"{progress}."], counts, details, step, "To compare it: 'ebbtide backfill swap'.")
+    lines = [f"{progress}."]
+    return Report(pipeline, lines, counts, details, step, "To compare it: 'ebbtide backfill swap'.")
 
 
 def status(spec: Pipeline, root: str, clock_ms: int) -> Report:
@@ -73,15 +83,21 @@ def status(spec: Pipeline, root: str, clock_ms: int) -> Report:
         beside = of_topic(beside, asked.snapshot)
     plan = Plan.under(tables.backfills, beside)
     commit = plan.state.last()
-    waits = lag(beside, tables.backfills, clock_ms).backlog
+    backlog = lag(beside, tables.backfills, clock_ms).backlog
     if commit is None:
-        return _report(spec.name, asked.text, waiting=waits.total_records or waits.files or 0)
+        return _report(spec.name, asked.text, waiting=backlog.total_records or backlog.files or 0)
     _, last = commit
     records = last.frontier.total_records or 0
-    done, left = _done_and_left(plan, last, waits.total_records, waits.files)
-    # Of files the records that are left are taken to be as many a file as those read.
-    waiting = left if waits.total_records is not None or not done else round(left * records / done)
+    done, left = _done_and_left(plan, last, backlog)
+    waiting = left
+    is_of_files = backlog.total_records is None
+    if is_of_files and done:
+        # The files that are left are taken to have as many records each as those that were read.
+        waiting = round(left * records / done)
+    n_all = done + left
+    percent = 100 * done / n_all if n_all else 100.0
     pace = _pace(plan)
+    seconds_left = waiting / pace if pace else None
     return _report(
         spec.name,
         asked.text,
@@ -89,19 +105,22 @@ def status(spec: Pipeline, root: str, clock_ms: int) -> Report:
         records=records,
         quarantined=last.frontier.total_quarantined or 0,
         waiting=waiting,
-        percent=round(100 * done / (done + left), 1) if done + left else 100.0,
+        percent=round(percent, 1),
         records_per_second=pace,
-        seconds_left=round(waiting / pace, 1) if pace else None,
+        seconds_left=None if seconds_left is None else round(seconds_left, 1),
     )
 
 
-def _done_and_left(plan: Plan, last: StepFacts, waiting: int | None, files: int | None) -> tuple[int, int]:
+def _done_and_left(plan: Plan, last: StepFacts, backlog: Backlog) -> tuple[int, int]:
     """Return the number of records (of a topic) or files that were read, and that were not."""
-    if last.source.position is not None:
-        return last.frontier.total_records or 0, waiting or 0
+    is_of_topic = last.source.position is not None
+    if is_of_topic:
+        done = last.frontier.total_records or 0
+        left = backlog.total_records or 0
+        return done, left
     snapshot = plan.state.snapshot()
     files_read = plan.state.files(snapshot.files.values())
-    return len(files_read), files or 0
+    return len(files_read), backlog.files or 0
 
 
 def _pace(plan: Plan) -> float | None:
@@ -109,6 +128,7 @@ def _pace(plan: Plan) -> float | None:
     steps = list(islice(_batches(plan), LAST_STEPS))
     if len(steps) < 2:
         return None
+    # The newest first. A step's clock is read as it begins, so the time between two steps was spent on the earlier one.
     newest, *earlier = steps
     took_ms = newest.frontier.clock.wall_ms - earlier[-1].frontier.clock.wall_ms
     if took_ms <= 0:

@@ -51,8 +51,10 @@ def _report(
         step: The step that did it; None of a plan.
     """
     counts = {"records": records, "added": 0, "changed": 0, "deleted": 0, **changes}
-    rows = f"{amount(counts['added'], 'row')} added, {counts['changed']:,} changed, {counts['deleted']:,} deleted"
-    lines = [f"backfill of {amount(records, 'record')}: {rows}."]
+    added = amount(counts["added"], "row")
+    changed, deleted = counts["changed"], counts["deleted"]
+    read = amount(records, "record")
+    lines = [f"backfill of {read}: {added} added, {changed:,} changed, {deleted:,} deleted."]
     for key in keys:
         named = ", ".join(f"{name}: {value}" for name, value in key.items())
         lines.append(f"  {named}")
@@ -97,6 +99,7 @@ def swap_in(
             raise _none(tables)
         refuse_unfit(tables)
         beside = beside_of(spec, asked)
+        # The pipeline stands still, as its lease is held: the backfill reaches its position.
         driver.run(spark, beside, tables.backfills, clock=clock)
         with stepping(spark, Plan.under(tables.backfills, beside)) as taken:
             _refuse_behind(stepper, taken)
@@ -129,10 +132,12 @@ def _missing(own: Stepper, taken: Stepper) -> Iterator[str]:
         yield "every record"
         return
     stands = own.last_read
+    # A source of files is read in parts: the files themselves are compared.
     if stands is None:
         yield from sorted(own.files_read().keys() - taken.files_read().keys())
         return
     reached = taken.last_read
+    # A topic that was recreated has other records at the same offsets.
     if reached is None or stands.identity != reached.identity:
         yield f"all of {described(stands.identity)}"
         return
@@ -146,12 +151,14 @@ def _compared(
     spark: SparkSession, tables: Plan, taken: Stepper
 ) -> tuple[int, dict[str, int], Sequence[dict[str, Any]]]:
     """Return the records that a backfill has read, how many rows of the sink differ, and some of their keys."""
-    changes = swap.net_changes(spark, tables, taken.plan.delta_sink.version())
+    version = taken.plan.delta_sink.version()
+    changes = swap.net_changes(spark, tables, version)
+    counts = changes.counts()
     is_personal = not tables.spec.personal.isdisjoint(tables.sink.key)
     keys = [] if is_personal else changes.keys(SAMPLE)
     frontier = taken.last.frontier
-    records = frontier.total_records if frontier else None
-    return records or 0, changes.counts(), keys
+    n_records = frontier.total_records if frontier else 0
+    return n_records or 0, counts, keys
 
 
 def _facts(stepper: Stepper, taken: Stepper, wall_ms: int) -> StepFacts:
@@ -165,11 +172,15 @@ def _facts(stepper: Stepper, taken: Stepper, wall_ms: int) -> StepFacts:
     last = taken.made
     versions = _versions(taken.plan)
     incarnation = taken.lease.facts.incarnation
-    replaces = {name: Replace(incarnation, versions.get(name)) for name in BESIDE_STATE}
+    replaces = {}
+    for name in BESIDE_STATE:
+        replaces[name] = Replace(incarnation, versions.get(name))
+    # Pauses are the pipeline's own: the backfill was built beside them.
     paused_ms = stepper.lease.seen.paused_until(wall_ms)
     clock = replace(last.frontier.clock, paused_ms=paused_ms)
-    source = stepper.source_begun(taken.last_read, taken.source_start).model_copy(update={"path": taken.source_path})
     frontier = last.frontier.model_copy(update={"clock": clock})
+    begun = stepper.source_begun(taken.last_read, taken.source_start)
+    source = begun.model_copy(update={"path": taken.source_path})
     as_taken = {"pending_key_changes": last.state.pending_key_changes, "evolved": dict(taken.plan.evolved)}
     return begun_elsewhere(stepper, "swap", replaces, source, frontier, as_taken, after=taken.last_number)
 

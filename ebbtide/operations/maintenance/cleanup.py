@@ -35,7 +35,9 @@ class Gone:
 
     def __call__(self, entries: pa.Table, operator: Operator) -> Mask:
         """See `Pick`."""
-        return flags(entries, "_removed") | operator.expiry.deletable(entries, self.at)
+        is_dropped = flags(entries, "_removed")
+        has_expired = operator.expiry.deletable(entries, self.at)
+        return is_dropped | has_expired
 
 
 def cleanup(spark: SparkSession, stepper: Stepper) -> bool:
@@ -78,6 +80,7 @@ def delete_entries(
         entries.parts(),
         in_driver=entries.is_small,
     )
+    # By data file: only files that hold a deleted entry are rewritten.
     losses = []
     for number, rows in merged(found).items():
         loss = files[number], rows.serialize()

@@ -36,6 +36,9 @@ MEASURED: dict[str, int | None] = {
     "quarantine_max_bytes": 0,  # those that went because newer ones filled that
 }
 """The counts of a maintenance job, with their values where there is nothing to measure."""
+ON_DISK = (
+    "on disk: files {stored_files_before} -> {stored_files_after}, bytes {stored_bytes_before} -> {stored_bytes_after}"
+)
 
 
 def maintained(
@@ -65,6 +68,7 @@ def maintained(
         if not stepper.number:
             return _report(spec.name, job)
         refuse_changed_spec(plan, stepper)
+        # The open step belongs to the run that died: it is finished before anything is measured.
         stepper.publish(spark)
         before = stepper.newest()
         stored_before = usage(plan.root)
@@ -103,14 +107,19 @@ def _report(pipeline: str, job: str, step: int | None = None, **measured: int | 
         measured: See `MEASURED`; what is not named is 0.
     """
     counts = {**MEASURED, **measured}
+    details = {"job": job}
     entries = amount(counts["entries"] or 0, "entry", "entries")
     if step is None:
-        has_freed = (counts["stored_files_after"] or 0) < (counts["stored_files_before"] or 0)
-        stored = "on disk: files {stored_files_before} -> {stored_files_after}, bytes {stored_bytes_before} -> {stored_bytes_after}"
-        done = stored.format(**counts) if has_freed else "found nothing to do"
-        return Report(pipeline, [f"{job}: {done}; {entries}."], counts, {"job": job})
+        # Vacuum makes no step: what it has freed shows on disk alone.
+        files_before = counts["stored_files_before"] or 0
+        files_after = counts["stored_files_after"] or 0
+        done = "found nothing to do"
+        if files_after < files_before:
+            done = ON_DISK.format(**counts)
+        return Report(pipeline, [f"{job}: {done}; {entries}."], counts, details)
+    removed = amount(counts["rows_removed"] or 0, "row")
     parts = [
-        f"{amount(counts['rows_removed'] or 0, 'row')} removed",
+        f"{removed} removed",
         f"{entries} kept",
         "files {files_before} -> {files_after}".format(**counts),
         "bytes {bytes_before} -> {bytes_after}".format(**counts),
@@ -118,8 +127,10 @@ def _report(pipeline: str, job: str, step: int | None = None, **measured: int | 
     for limit in ("max_age", "max_bytes"):
         n_dropped = counts[f"quarantine_{limit}"]
         if n_dropped:
-            parts.append(f"{amount(n_dropped, 'quarantined record')} dropped by {limit}")
-    return Report(pipeline, [f"{job}, step {step}: {', '.join(parts)}."], counts, {"job": job}, step)
+            records = amount(n_dropped, "quarantined record")
+            parts.append(f"{records} dropped by {limit}")
+    done = ", ".join(parts)
+    return Report(pipeline, [f"{job}, step {step}: {done}."], counts, details, step)
 
 
 def _rows(state: Snapshot) -> int:

@@ -40,6 +40,9 @@ def vacuum(spark: SparkSession, stepper: Stepper) -> bool:
 
 def delete_all_unfinished(plan: Plan, *, older_than_s: float = DAY_S) -> None:
     """Delete the files beside a pipeline's tables whose writers died before they named them; see `delete_unfinished`."""
-    logs = [join(plan.at(name), log.LOG) for name in ("state", *BESIDE_STATE, "ledger")]
-    for folder in (plan.root, plan.checkpoint.path, *logs):
+    folders = [plan.root, plan.checkpoint.path]
+    for name in ("state", *BESIDE_STATE, "ledger"):
+        table = plan.at(name)
+        folders.append(join(table, log.LOG))
+    for folder in folders:
         delete_unfinished(folder, older_than_s=older_than_s)

@@ -84,14 +84,18 @@ def column_migration(spec: Pipeline, last: StepFacts, stored: pa.Schema) -> Colu
         if old_name != column.name:
             changes.append(f"column {old_name}: renamed to {column.name}")
         if old_name not in old.names:
-            added[column.name] = _value_of_added(spec, column)
-            changes.append(f"column {column.name}: added, {_value_text(added[column.name])}")
+            value = _value_of_added(spec, column)
+            added[column.name] = value
+            changes.append(f"column {column.name}: added, {_value_text(value)}")
             continue
         old_type = old.field(old_name).type
         if old_type != column.type:
             _refuse_other_type(spec, column, old_type)
             widened.append(column.name)
-            changes.append(f"column {column.name}: {type_ddl(old_type)} -> {type_ddl(column.type)}")
+            before_ddl = type_ddl(old_type)
+            after_ddl = type_ddl(column.type)
+            changes.append(f"column {column.name}: {before_ddl} -> {after_ddl}")
+    # A stored column that neither stays nor is renamed is dropped.
     taken = {*new.names, *renamed.values()}
     dropped = [name for name in old.names if name not in taken]
     changes += [f"column {name}: dropped, with its values" for name in dropped]
@@ -119,7 +123,10 @@ def user_columns(stored: pa.Schema) -> pa.Schema:
 
 
 def has_same_format(spec: Pipeline, last: StepFacts, stored: pa.Schema) -> bool:
-    """Return whether a format that has changed reads the columns that stay as before: what it says of single columns may change with them."""
+    """Return whether a changed format reads the columns that stay as before.
+
+    Settings of single columns may differ where their columns do.
+    """
     given = dict(spec.format.identity)
     known = dict(last.state.spec["format"])
     old = user_columns(stored)
@@ -127,16 +134,21 @@ def has_same_format(spec: Pipeline, last: StepFacts, stored: pa.Schema) -> bool:
         by_new_name = given.pop(field, {})
         by_old_name = known.pop(field, {})
         for column in spec.table.columns:
-            is_same = column.name in old.names and old.field(column.name).type == column.type
-            if is_same and by_new_name.get(column.name) != by_old_name.get(column.name):
+            name = column.name
+            stays = name in old.names and old.field(name).type == column.type
+            if stays and by_new_name.get(name) != by_old_name.get(name):
                 return False
     return given == known
 
 
 def _renamed(spec: Pipeline, old: pa.Schema) -> dict[str, str]:
     """Return new names to old ones, of the columns that are not renamed yet."""
-    candidates = spec.renamed.items()
-    return {name: old_name for name, old_name in candidates if name not in old.names and old_name in old.names}
+    renamed = {}
+    for name, old_name in spec.renamed.items():
+        is_still_to_do = name not in old.names and old_name in old.names
+        if is_still_to_do:
+            renamed[name] = old_name
+    return renamed
 
 
 def _value_of_added(spec: Pipeline, column: pa.Field) -> Any:
@@ -175,6 +187,7 @@ def _value_text(value: Any) -> str:
 
 def _refuse_other_type(spec: Pipeline, column: pa.Field, old: pa.DataType) -> None:
     """Refuse a type that not every stored value has a place in."""
+    # By arrival a row is found by its content: FLOAT 0.1 as DOUBLE is not the DOUBLE 0.1 that a retraction would carry.
     is_inexact = pa.types.is_float32(old) and pa.types.is_float64(column.type)
     is_by_content = not spec.sequence
     if widens(old, column.type) and not (is_inexact and is_by_content):

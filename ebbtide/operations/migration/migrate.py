@@ -95,6 +95,8 @@ def apply(
         migration.refuse_unalterable(tables)
         facts = _facts(stepper, migration, clock_ms)
         actions = _state_actions(spark, stepper, migration, facts)
+        # The new files hold rows without what the transform selects. It is evaluated over them before the commit, so that
+        # rows that fail are part of the decision.
         if migration.reselects and tables.spec.selects_rows:
             actions, facts = reselected(spark, tables, actions, facts)
         stepper.commit(facts, actions)
@@ -128,9 +130,12 @@ class _Migration:
 
     def refuse_unalterable(self, tables: Plan) -> None:
         """Refuse a sink that cannot be given other columns, if it must be; see `Sink`."""
-        if self.columns.change is not None or self.reselects:
-            refuse_action(tables, Alter(SchemaChange(), ""), "migration")
-            tables.sink.refuse_unalterable(self.before.sink.columns)
+        alters = self.columns.change is not None or self.reselects
+        if not alters:
+            return
+        anything = Alter(SchemaChange(), "")
+        refuse_action(tables, anything, "migration")
+        tables.sink.refuse_unalterable(self.before.sink.columns)
 
 
 def _worked_out(spark: SparkSession, tables: Plan, last: StepFacts) -> _Migration:
@@ -186,7 +191,10 @@ def _stored_columns(tables: Plan) -> pa.Schema:
     snapshot = tables.state.snapshot()
     text = snapshot.metadata["schemaString"]
     schema = StructType.fromJson(json.loads(text))
-    fields = [pa.field(each.name, to_arrow_type(each.dataType, timezone="UTC")) for each in schema]
+    fields = []
+    for field in schema:
+        type_ = to_arrow_type(field.dataType, timezone="UTC")
+        fields.append(pa.field(field.name, type_))
     return pa.schema(fields)
 
 
@@ -195,8 +203,10 @@ def _n_rewritten(tables: Plan) -> int:
     n_rows = 0
     for location in (tables.sink.path, tables.changelog.path):
         snapshot = Snapshot.read(location, any_features=True)
-        files = snapshot.files.values() if snapshot else ()
-        n_rows += sum(file.live_rows or 0 for file in files)
+        if snapshot is None:
+            continue
+        for file in snapshot.files.values():
+            n_rows += file.live_rows or 0
     return n_rows
 
 
@@ -223,12 +233,14 @@ def _state_actions(
     snapshot = stepper.newest()
     definition = tables.state.redefined(snapshot)
     columns = migration.columns
+    # A new column that is null everywhere changes the table's definition alone: data files stay.
     if not (migration.changes_states or columns.rewrites or migration.reselects):
         return definition
     last = stepper.last
     keep: Keep = KeepEntries(is_whole=True)
     if migration.changes_states and not isinstance(last, NoStep):
         keep = migrated_entries(tables, last, facts.operator_step)
+    # Selected columns are dropped first: they are computed again from the altered rows.
     if columns.change is not None:
         keep = altered(WithoutSelected(keep), tables.spec, columns.change)
     elif migration.reselects:

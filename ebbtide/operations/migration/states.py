@@ -28,7 +28,7 @@ from ebbtide.errors import MigrationError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.codes import Ints, Mask
 from ebbtide.model.durations import format_duration, from_ms
-from ebbtide.model.entries import LONG_MIN, Step, equals, flags
+from ebbtide.model.entries import LONG_MIN, Step, equals, flags, with_column
 from ebbtide.model.schema_change import widens
 from ebbtide.model.state.timers import TIMERS
 from ebbtide.model.ttl import StateTtlConfig
@@ -144,6 +144,7 @@ class Affected:
         is_dropped = self._is_of(live, dropped)
         had_expired = rules_before.expired(live, self.at)
         expires = rules_after.expired(live, self.at)
+        # An entry that is dropped does not live again, whatever its time to live.
         masks = (
             self._is_of(live, stamped),
             self._is_of(live, unstamped),
@@ -270,8 +271,8 @@ class Migrated:
             no_time = pa.scalar(None, pa.int64())
             stamps = pc.if_else(has_no_ttl, no_time, stamps)
             own_ttl_ms = pc.if_else(has_no_ttl, no_time, entries["_ttl_ms"])
-            entries = _with_column(entries, "_ttl_ms", own_ttl_ms)
-        return _with_column(entries, "_stamp_ms", stamps)
+            entries = with_column(entries, "_ttl_ms", own_ttl_ms)
+        return with_column(entries, "_stamp_ms", stamps)
 
 
 def _is_in(entries: pa.Table, states: Sequence[str]) -> Mask:
@@ -280,12 +281,6 @@ def _is_in(entries: pa.Table, states: Sequence[str]) -> Mask:
     for state in states:
         is_in |= equals(entries, "_state", state)
     return is_in
-
-
-def _with_column(entries: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:
-    index = entries.schema.get_field_index(name)
-    column = entries.schema.field(index)
-    return entries.set_column(index, column, values)
 
 
 def migrated_entries(tables: Plan, last: StepFacts, at: Step) -> Migrated:
@@ -297,6 +292,7 @@ def migrated_entries(tables: Plan, last: StepFacts, at: Step) -> Migrated:
     for name in _names_only_in(after, before):
         state = name or None
         ttl = operator.expiry.ttls[state]
+        # By event time the clock is the watermark, which a pipeline without events does not have yet.
         clock_ms = at.clock_ms(ttl)
         has_watermark = clock_ms != LONG_MIN
         clocks_ms[state] = clock_ms if has_watermark else at.now_ms

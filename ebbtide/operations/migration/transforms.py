@@ -105,7 +105,9 @@ class WithoutSelected:
         """See `ebbtide.runtime.fold.Keep`."""
         kept = self.keep(entries, operator)
         had_transform = "_out" in kept.column_names
-        return kept.drop_columns(list(SELECTED_COLUMNS)) if had_transform else kept
+        if not had_transform:
+            return kept
+        return kept.drop_columns(list(SELECTED_COLUMNS))
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,7 @@ def reselected(
     """
     expressions = expressions_of(spark, plan)
     expressions.refuse_unfit()
+    # The files just written are read, evaluated and written again with the selected columns; the first ones are deleted.
     adds = [action for action in actions if "add" in action]
     beside = [action for action in actions if "add" not in action]
     state = plan.state
@@ -167,6 +170,7 @@ def reselected(
     for add in adds:
         delete(DataFile(add["add"]).location(state.path))
     written = [action for each, _ in done for action in each]
+    # All failing rows are evaluated again: what the quarantine held of them is replaced by what fails now.
     known = plan.quarantine.records(Selection(reasons=(TRANSFORM_FAILED,)))
     gone = {
         "bad_rows": plan.quarantine.replace(known, COLUMNS.empty_table()),
@@ -192,6 +196,8 @@ class KnownRecords:
     def __call__(self, orders: Sequence[Order]) -> Found:
         """See `ebbtide.runtime.stage.Find`."""
         found: Found = {}
-        for record in self.known.select(["order", "origin", "raw"]).to_pylist():
-            found[tuple(record["order"].values())] = record["origin"], record["raw"]
+        known = self.known.select(["order", "origin", "raw"])
+        for record in known.to_pylist():
+            order = tuple(record["order"].values())
+            found[order] = record["origin"], record["raw"]
         return found

@@ -71,9 +71,11 @@ def _versions_before(tables: Plan, migration: StepFacts) -> dict[str, int]:
         if newest is None:
             continue
         version, facts = newest
+        # A table that has not taken the step yet is as it was before the migration.
         if step_number(facts, location) != migration.step:
             continue
         _refuse_changed_since(location, version)
+        # Only to refuse missing files now: the table is restored when the step is published.
         _earlier(location, version - 1, data_change=False)
         versions[name] = version - 1
     return versions
@@ -96,7 +98,10 @@ def _earlier(table: str, version: int, *, data_change: bool) -> list[Action]:
 
 def _refuse_changed_since(table: str, version: int) -> None:
     for later in log.versions(table):
-        if later > version and log.changed_files(log.actions(table, later)):
+        if later <= version:
+            continue
+        actions = log.actions(table, later)
+        if log.changed_files(actions):
             raise MigrationError.of(
                 f"The migration cannot be undone: '{table}' was changed by another client since.",
                 got=f"version {later}",
@@ -106,13 +111,16 @@ def _refuse_changed_since(table: str, version: int) -> None:
 
 
 def _step_before_migration(tables: Plan, last: StepFacts | NoStep) -> StepFacts | None:
-    """Return the step that the last one migrated from; None if that is no migration, did not change the spec, or has undone one."""
+    """Return the step that the last one migrated from; None if the last step is not a migration that can be undone."""
     if isinstance(last, NoStep) or last.decision.begins:
         return None
     for _, facts in tables.state.steps():
-        if facts.step < last.step:
-            is_changed = facts.state.spec != last.state.spec and not _has_undone(last, facts)
-            return facts if is_changed else None
+        if facts.step >= last.step:
+            continue
+        has_migrated = facts.state.spec != last.state.spec
+        if has_migrated and not _has_undone(last, facts):
+            return facts
+        return None
     return None
 
 
@@ -121,7 +129,11 @@ def _has_undone(last: StepFacts, before: StepFacts) -> bool:
 
     Such a step holds no change that sink and changelog could be given again: undoing it would restore the state alone.
     """
-    stored, stored_before = last.state.spec, before.state.spec
-    moves = any(stored.get(part) != stored_before.get(part) for part in ("columns", "transform"))
-    gives_columns = any(isinstance(action, Alter | Rewrite) for action in last.decision.tables.values())
-    return moves and not gives_columns
+    gives_columns = (Alter, Rewrite)
+    for action in last.decision.tables.values():
+        if isinstance(action, gives_columns):
+            return False
+    now, then = last.state.spec, before.state.spec
+    has_other_columns = now.get("columns") != then.get("columns")
+    has_other_transform = now.get("transform") != then.get("transform")
+    return has_other_columns or has_other_transform

@@ -85,6 +85,7 @@ def trim(spark: SparkSession, stepper: Stepper) -> bool:
     has_limits = limits.max_age is not None or limits.max_bytes is not None
     if not has_limits or isinstance(stepper.last, NoStep):
         return False
+    # All records are read, once a cleanup: a quarantine is small, or its limits make it so.
     held = stepper.plan.quarantine.values("order", "at", "raw")
     records = oldest_first(held)
     none = np.zeros(len(records), dtype=bool)
@@ -109,9 +110,11 @@ def trim(spark: SparkSession, stepper: Stepper) -> bool:
 
 def _not_after(records: pa.Table, time_ms: int) -> Mask:
     """Mark the records that were met at a time or before it."""
+    time_us = time_ms * 1000
     met_us = records["at"].cast(pa.int64())
-    is_early = pc.less_equal(met_us, time_ms * 1000)
-    return np.asarray(is_early.to_numpy(), dtype=bool)
+    is_early = pc.less_equal(met_us, time_us)
+    mask = is_early.to_numpy()
+    return np.asarray(mask, dtype=bool)
 
 
 def _beyond(records: pa.Table, max_bytes: int) -> Mask:
@@ -123,6 +126,7 @@ def _beyond(records: pa.Table, max_bytes: int) -> Mask:
     """
     lengths = pc.binary_length(records["raw"])
     n_bytes = np.asarray(lengths.to_numpy(), dtype=np.int64)
+    # The sum over a record and all newer ones: summed from the newest on, then turned back.
     newest_first = n_bytes[::-1]
     with_newer = np.cumsum(newest_first)
     is_beyond = with_newer > max_bytes
@@ -169,12 +173,15 @@ def _report(pipeline: str, reasons: Mapping[str, int] = MappingProxyType({}), st
         step: The step that did it; None of a plan, and where there was nothing to do.
     """
     n_dropped = sum(reasons.values())
-    counts, details = {"dropped": n_dropped}, {"reasons": dict(reasons)}
+    counts = {"dropped": n_dropped}
+    details = {"reasons": dict(reasons)}
     if not n_dropped:
         return Report(pipeline, ["no quarantined record fits."], counts, details, step)
     records = amount(n_dropped, "record")
     by_reason = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
     if step is not None:
-        return Report(pipeline, [f"{records} dropped ({by_reason}) in step {step}."], counts, details, step)
+        done = f"{records} dropped ({by_reason}) in step {step}."
+        return Report(pipeline, [done], counts, details, step)
+    planned = f"{records} to drop ({by_reason})."
     next_step = "To do it: the same with '--apply --note TEXT'."
-    return Report(pipeline, [f"{records} to drop ({by_reason})."], counts, details, next_step=next_step)
+    return Report(pipeline, [planned], counts, details, next_step=next_step)

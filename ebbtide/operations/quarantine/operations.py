@@ -60,7 +60,8 @@ class Replay(Operation):
         from ebbtide.operations.quarantine.redecoding import read_corrected
 
         corrected = None if params.records is None else read_corrected(params.records)
-        return replay.plan(ctx.spec, ctx.root, ctx.now_ms, params.selection(), corrected)
+        selection = params.selection()
+        return replay.plan(ctx.spec, ctx.root, ctx.now_ms, selection, corrected)
 
     def apply(self, ctx: Context, params: Params) -> Report:
         """Apply what is good, in one step."""

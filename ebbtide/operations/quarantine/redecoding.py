@@ -16,7 +16,7 @@ from ebbtide.formats.decoding import Decoding
 from ebbtide.formats.records import RECORDS
 from ebbtide.formats.summary import summarize
 from ebbtide.model.codes import Ints, Mask
-from ebbtide.model.entries import ints
+from ebbtide.model.entries import ints, with_column
 from ebbtide.model.offsets import origin_offsets
 from ebbtide.model.step import BatchSummary
 from ebbtide.runtime.finding import Found, Order
@@ -61,9 +61,11 @@ class Redecoded:
     @property
     def replayed(self) -> pa.Table:
         """The records that are good now, or change nothing."""
-        is_good = np.ones(len(self.tried), dtype=bool)
+        n_tried = len(self.tried)
+        is_good = np.ones(n_tried, dtype=bool)
         is_good[self._bad_indices] = False
-        return self.tried.filter(pa.array(is_good))
+        mask = pa.array(is_good)
+        return self.tried.filter(mask)
 
     @property
     def still_bad(self) -> pa.Table:
@@ -71,7 +73,7 @@ class Redecoded:
         indices = pa.array(self._bad_indices)
         records = self.tried.take(indices)
         for name in ("reason", "detail"):
-            records = _with_column(records, name, self.bad[f"_{name}"])
+            records = with_column(records, name, self.bad[f"_{name}"])
         return records
 
     @property
@@ -156,9 +158,10 @@ def redecoded(
     is_head = pc.is_in(records["reason"], pa.array([TOO_LARGE, TRANSFORM_FAILED]))
     is_cut_off = pc.and_(is_head, pc.invert(is_corrected))
     is_tried = pc.invert(is_cut_off)
-    tried = _with_column(records, "raw", now).filter(is_tried)
+    tried = with_column(records, "raw", now).filter(is_tried)
     was_corrected = is_corrected.filter(is_tried)
     decoding = _decoding(plan)
+    # Records are decoded as a batch of a source whose parts are their indices, so that each row leads back to its record.
     batches = decoding.decode(_batches(tried), step=step, wall_ms=wall_ms)
     rows = pa.Table.from_batches(batches, decoding.schema)
     is_bad = pc.is_valid(rows["_reason"])
@@ -171,12 +174,6 @@ def redecoded(
         bad=bad,
         cut_off=records.filter(is_cut_off),
     )
-
-
-def _with_column(records: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:
-    index = records.schema.get_field_index(name)
-    column = records.schema.field(index)
-    return records.set_column(index, column, values)
 
 
 def _decoding(plan: Plan) -> Decoding:
@@ -192,8 +189,8 @@ def _corrected(records: pa.Table, corrected: Corrected) -> pa.ChunkedArray:
     origins = records["origin"].to_pylist()
     raws = records["raw"].to_pylist()
     for index, origin in enumerate(origins):
-        own = raws[index]
-        raws[index] = corrected.get(origin_of(origin), own)
+        key = origin_of(origin)
+        raws[index] = corrected.get(key, raws[index])
     return pa.chunked_array([raws], pa.binary())
 
 
@@ -220,7 +217,8 @@ def with_origins(records: pa.Table, origins: Corrected) -> pa.Table:
     """Pick the records that stand at some origins."""
     own = records["origin"].to_pylist()
     is_meant = [origin_of(origin) in origins for origin in own]
-    return records.filter(pa.array(is_meant, pa.bool_()))
+    mask = pa.array(is_meant, pa.bool_())
+    return records.filter(mask)
 
 
 def read_corrected(location: str) -> dict[Origin, bytes]:

@@ -19,10 +19,9 @@ from pyspark.sql import SparkSession
 
 from ebbtide.amounts import amount
 from ebbtide.errors import ConfigError
-from ebbtide.inspect.quarantine import place_text, printable
+from ebbtide.inspect.quarantine import place_text
 from ebbtide.ledger.facts import Cause, NoStep, StepFacts
 from ebbtide.model.decision import Append, Decision
-from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import order_struct
 from ebbtide.operations.operation import Report
 from ebbtide.operations.quarantine.redecoding import (
@@ -34,14 +33,15 @@ from ebbtide.operations.quarantine.redecoding import (
     redecoded,
     with_origins,
 )
-from ebbtide.operations.stepping import stepping
+from ebbtide.operations.stepping import has_state, stepping
+from ebbtide.operators.arrival.rules import WAITING
+from ebbtide.redaction import printable
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.reading import apply_staged
 from ebbtide.runtime.refusals import refuse_changed_spec, refuse_misfit
 from ebbtide.runtime.selection import selected_replay
 from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.storage.paths import delete, join
 from ebbtide.tables.quarantine import Selection
 
@@ -84,21 +84,28 @@ class Found:
         """
         counts = {"replayed": self.replayed, "late": self.late, "not_found": self.not_found}
         details = {"kept": list(self.kept), "counts": dict(changed)}
-        lines = list(self._lines("to replay" if step is None else "replayed"))
-        next_step = ""
-        if step is not None:
-            rows = ", ".join(f"{changed[name]} {name}" for name in COUNTS if changed.get(name))
-            lines.append(f"Done in step {step}: {rows or 'the tables do not change'}.")
-        elif self.replayed:
-            next_step = f"To do it: the same with '--apply{' --accept-late' if self.late else ''}'."
-        return Report(pipeline, lines, counts, details, step, next_step)
+        if step is None:
+            lines = list(self._lines("to replay"))
+            return Report(pipeline, lines, counts, details, next_step=self._next_step)
+        named = [f"{changed[name]} {name}" for name in COUNTS if changed.get(name)]
+        rows = ", ".join(named) or "the tables do not change"
+        lines = [*self._lines("replayed"), f"Done in step {step}: {rows}."]
+        return Report(pipeline, lines, counts, details, step)
+
+    @property
+    def _next_step(self) -> str:
+        if not self.replayed:
+            return ""
+        options = "--apply --accept-late" if self.late else "--apply"
+        return f"To do it: the same with '{options}'."
 
     def _lines(self, verb: str) -> Iterator[str]:
         n_kept = len(self.kept)
         if not self.replayed and not n_kept:
             yield "no quarantined record fits."
         else:
-            yield f"{amount(self.replayed, 'record')} {verb}, {n_kept:,} left."
+            records = amount(self.replayed, "record")
+            yield f"{records} {verb}, {n_kept:,} left."
         for record in self.kept[:SHOWN]:
             yield printable(_kept_text(record))
         if n_kept > SHOWN:
@@ -146,7 +153,7 @@ def plan(
         SpecChangedError: the spec no longer fits the stored state.
     """
     tables = Plan.under(root, spec)
-    commit = tables.state.last()
+    commit = tables.state.last() if has_state(tables) else None
     if commit is None:
         return Found().report(spec.name)
     _, last = commit
@@ -182,7 +189,7 @@ def apply(
         SpecChangedError: the spec no longer fits the stored state.
     """
     tables = Plan.under(root, spec)
-    if tables.state.last() is None:
+    if not has_state(tables):
         return Found().report(spec.name)
     with stepping(spark, tables, clock_ms) as stepper:
         last = stepper.last
@@ -222,6 +229,7 @@ def decide(
     tables = stepper.plan
     replayed = attempt.replayed
     rewritten = attempt.rewritten
+    # Records that are still bad for another reason than before are replaced by themselves with that reason.
     gone = pa.concat_tables([replayed, rewritten])
     if not len(gone):
         return False
@@ -275,16 +283,21 @@ def _found(
     clock_ms: int,
     corrected: Corrected | None,
 ) -> Found:
-    cut_off = [record | {"detail": WHY_NOT[record["reason"]]} for record in _rows(attempt.cut_off)]
+    cut_off = []
+    for record in _rows(attempt.cut_off):
+        why = WHY_NOT[record["reason"]]
+        cut_off.append(record | {"detail": why})
     still_bad = _rows(attempt.still_bad)
     selected = [*_rows(attempt.tried), *cut_off]
     origins = {origin_of(record["origin"]) for record in selected}
+    unmatched = set(corrected or {}) - origins
     clock = attempt.plan.clock_after(last.frontier, clock_ms)
+    n_late = _n_late(attempt, clock.now_ms, last.frontier.floor)
     return Found(
         replayed=len(attempt.replayed),
         kept=[*cut_off, *still_bad],
-        late=_n_late(attempt, clock.now_ms, last.frontier.floor),
-        not_found=len(set(corrected or {}) - origins),
+        late=n_late,
+        not_found=len(unmatched),
     )
 
 
@@ -301,7 +314,8 @@ def _n_late(attempt: Redecoded, now_ms: int, floor: tuple[int, ...] | None) -> i
     replayed = attempt.replayed
     met_us = replayed["at"].cast(pa.int64())
     met_ms = np.asarray(met_us.to_numpy()) // 1000
-    is_late = met_ms + _grace_ms(spec) <= now_ms
+    # By arrival a record may come late by the grace of retractions, and no TRUNCATE may have come after it.
+    is_late = met_ms + _grace_ms(attempt.plan) <= now_ms
     if floor is not None:
         orders = order_struct(replayed, "order").tolist()
         is_below = [tuple(order) < floor for order in orders]
@@ -309,8 +323,10 @@ def _n_late(attempt: Redecoded, now_ms: int, floor: tuple[int, ...] | None) -> i
     return int(is_late.sum())
 
 
-def _grace_ms(spec: Pipeline) -> int:
-    """Return how late a record may come."""
-    if isinstance(spec, UpsertPipeline):
-        return to_ms(spec.materializer.retraction_grace)
-    return 0
+def _grace_ms(plan: Plan) -> int:
+    """Return the time within which a retraction that comes late still finds its row, ms."""
+    operator = plan.operator
+    waits = operator.expiry.ttls.get(WAITING)
+    if operator.has_named_states or waits is None:
+        return 0
+    return waits.ttl_ms

@@ -16,35 +16,33 @@ again. Checks then look no further back than either step.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.amounts import named
-from ebbtide.delta.log import LOG
 from ebbtide.delta.restoring import WholeFiles
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.errors import ConfigError, RepairError
-from ebbtide.ledger.facts import Cause, Head, TableFacts
+from ebbtide.ledger.facts import Cause, Head
 from ebbtide.ledger.foreign_writes import MOST_NAMED
 from ebbtide.model.decision import Action, Decision, RestoreAndApply, Rewrite
+from ebbtide.operations.repair.appended import appended_findings, set_aside, what_became
 from ebbtide.operations.repair.report import Finding, RepairReport
 from ebbtide.operations.repair.state import decided_version, refuse_damaged_state, restore_state
 from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.abilities import refuse_action
 from ebbtide.runtime.belonging import OwnTables, refuse_older_state
 from ebbtide.runtime.completeness import DECIDED, ROWS, SHOWN, differences
-from ebbtide.runtime.missing_rows import missing_rows
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.publish import publish
 from ebbtide.runtime.refusals import refuse_changed_spec
 from ebbtide.runtime.step import Stepper
 from ebbtide.runtime.way_back import OwnVersions, is_kept, may_forget, way_back
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.storage.paths import aside_of, copy_file, join, move_aside, walk
 from ebbtide.tables.spark_columns import columns
 from ebbtide.tables.state.foreign_changes import foreign_change
 
@@ -67,18 +65,17 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         TableMismatchError: it is not the state that wrote the sink, or the sink has other columns than the pipeline has given it.
     """
     tables = Plan.under(root, spec)
-    refuse_action(tables, Rewrite(), "repair")
-    with stepping(spark, tables, refuse=_refuse_nothing) as stepper:
-        unreadable = stepper.tables.leave_out_unreadable()
-        refuse_older_state(tables, stepper.tables, stepper.head)
+    with _repairing(spark, tables) as (stepper, unreadable):
         if not stepper.number:
             return RepairReport(spec.name)
         refuse_damaged_state(stepper)
-        appended = tuple(_appended(stepper, unreadable))
-        _, report = _sink(spark, stepper, _Sink.of(stepper, unreadable))
+        appended = tuple(appended_findings(stepper, unreadable))
+        sink = _Sink.of(stepper, unreadable)
+        _, report = _sink(spark, stepper, sink)
         changed_by, versions = foreign_change(stepper.version, stepper.found())
         state_version = versions[-1] if changed_by else None
-        return replace(report, findings=(*report.findings, *appended), state_version=state_version)
+        findings = (*report.findings, *appended)
+        return replace(report, findings=findings, state_version=state_version)
 
 
 def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
@@ -90,15 +87,13 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         SpecChangedError: the spec no longer fits the stored state.
     """
     tables = Plan.under(root, spec)
-    refuse_action(tables, Rewrite(), "repair")
-    with stepping(spark, tables, refuse=_refuse_nothing) as stepper:
-        unreadable = stepper.tables.leave_out_unreadable()
-        refuse_older_state(tables, stepper.tables, stepper.head)
+    with _repairing(spark, tables) as (stepper, unreadable):
         if not stepper.number:
             return RepairReport(spec.name)
         refuse_changed_spec(tables, stepper)
         refuse_damaged_state(stepper)
-        appended = tuple(_appended(stepper, unreadable))
+        appended = tuple(appended_findings(stepper, unreadable))
+        # The open step is published first, to the tables that can take it; a damaged one gets it by the repair.
         leave = {finding.table for finding in appended}
         sink = _Sink.of(stepper, unreadable)
         if not sink.is_usable:
@@ -106,9 +101,11 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         publish(spark, tables, stepper.head, leave=leave)
         looked_at = tables.delta_sink.version() if sink.is_there else None
         way, report = _sink(spark, stepper, sink)
-        report = replace(report, findings=(*report.findings, *appended))
+        findings = (*report.findings, *appended)
+        report = replace(report, findings=findings)
         _refuse(report)
-        _set_aside(stepper, [finding.table for finding in report.findings if finding.is_aside])
+        set_aside(stepper, [finding.table for finding in report.findings if finding.is_aside])
+        # The state first: what the other tables are given again is read from its newest version.
         state_version = restore_state(stepper)
         tables.sink.create(spark)
         if spec.emits_every:
@@ -164,6 +161,20 @@ def acknowledge(
         return replace(report, action=f"acknowledged: {reason}", step=facts.step)
 
 
+@contextmanager
+def _repairing(spark: SparkSession, tables: Plan) -> Iterator[tuple[Stepper, Collection[str]]]:
+    """Hold a pipeline's lease, and yield what makes its steps and the names of tables whose log cannot be read.
+
+    Raises:
+        TableMismatchError: it is not the state that wrote the sink.
+    """
+    refuse_action(tables, Rewrite(), "repair")
+    with stepping(spark, tables, refuse=_refuse_nothing) as stepper:
+        unreadable = stepper.tables.leave_out_unreadable()
+        refuse_older_state(tables, stepper.tables, stepper.head)
+        yield stepper, unreadable
+
+
 def _refuse_nothing(_: Plan, __: OwnTables, ___: Head) -> None:
     """Refuse nothing: a repair also takes tables that cannot be read, and has checks of its own."""
 
@@ -186,7 +197,7 @@ class _Sink:
 
     @classmethod
     def of(cls, stepper: Stepper, unreadable: Collection[str]) -> _Sink:
-        """Look at it."""
+        """Inspect the sink of a pipeline, by its log and the presence of its files."""
         if "sink" in unreadable:
             return cls("its log cannot be read", is_there=False, is_aside=True, damaged=())
         found = stepper.tables.facts().get("sink")
@@ -194,12 +205,15 @@ class _Sink:
             return cls("gone", is_there=False, is_aside=False, damaged=())
         last = stepper.made
         known = last.state.tables.get("sink")
-        sink = stepper.plan.sink.path
-        snapshot = Snapshot.read(sink, any_features=True)
-        damaged = () if snapshot is None else tuple(WholeFiles(sink).damaged(snapshot))
+        path = stepper.plan.sink.path
+        snapshot = Snapshot.read(path, any_features=True)
+        damaged: tuple[DataFile, ...] = ()
+        if snapshot is not None:
+            damaged = tuple(WholeFiles(path).damaged(snapshot))
         is_own = known is None or known.id == found.id
-        became = _what_became(known, found)
-        if not became and last.decision.is_repair and found.step < last.step:
+        became = what_became(known, found)
+        is_unfinished = last.decision.is_repair and found.step < last.step
+        if not became and is_unfinished:
             became = f"the repair of step {last.step} is unfinished"
         return cls(became, is_there=is_own, is_aside=False, damaged=damaged)
 
@@ -213,28 +227,37 @@ def _sink(spark: SparkSession, stepper: Stepper, sink: _Sink) -> tuple[RestoreAn
     """Return the way of a sink to what its steps decided, None if it is there already; and what is wrong with it."""
     tables = stepper.plan
     name = stepper.spec.name
+    last = stepper.made
     own = None
     if sink.is_there:
-        own = OwnVersions.of(tables, decided_version(stepper), tables.delta_sink.version())
+        version = tables.delta_sink.version()
+        own = OwnVersions.of(tables, decided_version(stepper), version)
     found = _found(tables, sink, own)
     if not found:
+        # Neither log nor files show a damage: only the rows themselves can.
         compared = _compared(spark, stepper)
-        return Rewrite() if compared.has_other_rows else None, compared
+        if compared.has_other_rows:
+            return Rewrite(), compared
+        return None, compared
     is_readable = not sink.is_aside and sink.became != "gone"
     if is_readable and not _lacks_columns(stepper):
         tables.sink.refuse_altered()
-    way = way_back(tables, stepper.made, own)
+    # First choice: an own whole version, and the change sets since. It also brings back rows that the state has forgotten.
+    way = way_back(tables, last, own)
     if way is not None:
         finding = Finding("sink", found, _text(way), is_aside=sink.is_aside)
         return way, RepairReport(name, (finding,))
+    # Second choice: the state. It does not show whether a row that it has forgotten was inserted by another client.
     has_foreign = own is not None and bool(own.foreign)
-    forgets = may_forget(tables, stepper.made)
+    forgets = may_forget(tables, last)
     if not is_kept(tables) or (forgets and has_foreign):
-        way_out = _way_out(can_be_accepted=has_foreign and not sink.damaged)
+        can_be_accepted = has_foreign and not sink.damaged
+        way_out = _way_out(can_be_accepted=can_be_accepted)
         finding = Finding("sink", found, way_out, is_refused=True)
         return None, RepairReport(name, (finding,))
     overwrites = bool(sink.damaged)
-    written = "all rows are written from the state" if overwrites else "rows that differ are written from the state"
+    which = "all rows" if overwrites else "rows that differ"
+    written = f"{which} are written from the state"
     loss = FORGOTTEN if forgets else ""
     finding = Finding("sink", found, written, loss, is_aside=sink.is_aside)
     return Rewrite(overwrites=overwrites), RepairReport(name, (finding,))
@@ -254,7 +277,8 @@ def _found(tables: Plan, sink: _Sink, own: OwnVersions | None) -> str:
     if sink.became:
         parts.append(sink.became)
     if sink.damaged:
-        locations = [file.location(tables.sink.path) for file in sink.damaged]
+        folder = tables.sink.path
+        locations = [file.location(folder) for file in sink.damaged]
         damaged = named(locations, MOST_NAMED)
         parts.append(f"data files are gone or damaged: {damaged}")
     if own is not None and own.foreign:
@@ -268,7 +292,9 @@ def _found(tables: Plan, sink: _Sink, own: OwnVersions | None) -> str:
 
 
 def _text(way: RestoreAndApply) -> str:
-    begins = "begins empty" if way.version is None else f"back to its version {way.version}"
+    begins = f"back to its version {way.version}"
+    if way.version is None:
+        begins = "begins empty"
     if way.first_step > way.last_step:
         return begins
     if way.first_step == way.last_step:
@@ -296,86 +322,6 @@ def _refuse(report: RepairReport) -> None:
         )
 
 
-def _what_became(known: TableFacts | None, found: TableFacts | None) -> str:
-    """Name what became of a table that the last step knew; empty if it has all that it had then."""
-    if known is None:
-        return ""
-    if found is None:
-        return "gone"
-    if found.id != known.id:
-        return "another table is in its place"
-    if found.step < known.step:
-        return f"put back from step {known.step} to step {found.step}"
-    return ""
-
-
-def _appended(stepper: Stepper, unreadable: Collection[str]) -> Iterator[Finding]:
-    """Yield what became of changelog and quarantine, if something did."""
-    known = stepper.made.state.tables
-    found = stepper.tables.facts()
-    for name in ("changelog", "quarantine"):
-        is_unreadable = name in unreadable
-        became = "its log cannot be read" if is_unreadable else _what_became(known.get(name), found.get(name))
-        finding = _appended_finding(stepper, name, became, found.get(name), is_unreadable=is_unreadable)
-        if finding is not None:
-            yield finding
-
-
-def _appended_finding(
-    stepper: Stepper,
-    name: str,
-    became: str,
-    found: TableFacts | None,
-    *,
-    is_unreadable: bool,
-) -> Finding | None:
-    """Return what became of a changelog or a quarantine; None if nothing did.
-
-    Args:
-        stepper: Of the pipeline.
-        name: The table's.
-        became: What became of it, in words; empty: it has all steps that the last step knew of.
-        found: What is there; None if nothing is, or it cannot be read.
-        is_unreadable: It cannot.
-    """
-    is_own = found is not None and not became.startswith("another")
-    since = found.step if found is not None and is_own else 0
-    missing = missing_rows(stepper.plan, name, since)
-    if not became:
-        what = "gone" if found is None else "put back to before the last step"
-        is_unmade = name == "changelog" and stepper.spec.emits_every and found is None
-        return Finding(name, what, rows=missing.text()) if missing.lost or is_unmade else None
-    if is_own and not missing.unknown_until_step:
-        return Finding(name, became, rows=missing.text())
-    # Gone, another's, or without the steps before the first that can be appended: it begins again.
-    missing = missing_rows(stepper.plan, name, 0)
-    is_aside = is_unreadable or found is not None
-    return Finding(name, became, rows=missing.text(), is_aside=is_aside)
-
-
-def _set_aside(stepper: Stepper, names: list[str]) -> None:
-    """Rename the folders of tables that cannot be gone on with; nothing is deleted."""
-    for name in names:
-        folder = stepper.plan.at(name)
-        if name == "quarantine":
-            _set_log_aside(folder)
-        else:
-            move_aside(folder)
-    stepper.tables = OwnTables(stepper.plan)
-
-
-def _set_log_aside(folder: str) -> None:
-    """Set a table aside whose files stay, too, as steps name them: they are appended again.
-
-    The log goes last: killed before, nothing has become of the table, and after it is gone, with its files.
-    """
-    aside = aside_of(folder)
-    for file in walk(folder):
-        copy_file(join(folder, file.name), join(aside, file.name))
-    Path(aside).mkdir(exist_ok=True)
-    Path(folder, LOG).rename(Path(aside, LOG))
-
-
 def _lacks_columns(stepper: Stepper) -> bool:
     """Return whether the sink has not taken the columns yet that the last step gives it."""
     last = stepper.made
@@ -397,7 +343,8 @@ def _compared(spark: SparkSession, stepper: Stepper) -> RepairReport:
     if not is_kept(stepper.plan) or _lacks_columns(stepper):
         return RepairReport(stepper.spec.name)
     stepper.plan.sink.refuse_altered()
-    return _counted(stepper.spec.name, _differing(spark, stepper))
+    differing = _differing(spark, stepper)
+    return _counted(stepper.spec.name, differing)
 
 
 def _counted(pipeline: str, differing: DataFrame) -> RepairReport:

@@ -17,8 +17,8 @@ class Finding:
         table: Its name.
         found: What is wrong with it.
         way: What a repair does; of one that is refused what to do instead.
-        rows: Which rows it has lost, and which come back; empty: it has lost none.
-        is_aside: A repair moves it aside and makes it again.
+        rows: The rows that it has lost, and those that come back, in words; empty: it has lost none.
+        is_aside: A repair moves it aside and creates it again.
         is_refused: There is no way.
     """
 
@@ -30,7 +30,7 @@ class Finding:
     is_refused: bool = False
 
     def text(self) -> str:
-        """Write it in one line."""
+        """Return the finding in one line."""
         parts = [
             f"{self.table}: {self.found}",
             "to be moved aside and made again" if self.is_aside else "",
@@ -87,14 +87,20 @@ class RepairReport:
         return tuple(finding for finding in self.findings if finding.is_refused)
 
     def as_report(self) -> Report:
-        """Return it in the form of all operations' reports."""
-        counts = {"missing": self.missing, "other": self.other, "extra": self.extra, "repeated": self.repeated}
+        """Return the report in the form of all operations."""
+        counts = {
+            "missing": self.missing,
+            "other": self.other,
+            "extra": self.extra,
+            "repeated": self.repeated,
+        }
         details = {
             "findings": [asdict(finding) for finding in self.findings],
             "state_version": self.state_version,
             "action": self.action,
         }
-        return Report(self.pipeline, list(self._lines()), counts, details, self.step, self._next_step())
+        lines = list(self._lines())
+        return Report(self.pipeline, lines, counts, details, self.step, self._next_step())
 
     def _lines(self) -> Iterator[str]:
         if not self.differs and self.step is None:
@@ -105,8 +111,10 @@ class RepairReport:
             repeated = amount(self.repeated, "key")
             yield f"{missing} missing, {self.other:,} other, {self.extra:,} too many, {repeated} repeated."
         elif self.findings or self.state_version is not None:
-            damages = len(self.findings) + (self.state_version is not None)
-            yield f"{amount(damages, 'damage')} found."
+            is_state_changed = self.state_version is not None
+            n_damages = len(self.findings) + is_state_changed
+            damages = amount(n_damages, "damage")
+            yield f"{damages} found."
         for finding in self.findings:
             yield finding.text()
         if self.state_version is not None:

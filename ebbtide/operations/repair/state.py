@@ -75,6 +75,7 @@ def refuse_damaged_state(stepper: Stepper) -> None:
 def _last_whole_step(stepper: Stepper, whole: WholeFiles) -> int | None:
     """Return the newest step that can be gone back to: of this spec, since the last refresh, its files and the other tables' whole."""
     tables = stepper.plan
+    # From the newest step back: the first whose files are all there can be gone back to.
     for version, facts in tables.state.steps():
         if tables.spec.misfits(facts.state.spec):
             return None
