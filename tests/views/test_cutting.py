@@ -171,7 +171,7 @@ def test_table_that_was_put_back_and_went_on_is_not_followed_by_its_versions(tab
     shutil.copytree(older, sink)
     put_back = tables.pinned()
     name = table.spec.name
-    said = f"'{name}' has no version {read.inputs[name].version} as it was read: it was put back, or its log was cleaned up"
+    said = f"'{name}' has no version {read.inputs[name].version} as it was read: it was restored, or its log was cleaned up"
     assert why_whole(read, put_back, tables) == said
     assert tables._changed(read) == [name]
     table.repair(rows)
