@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from ebbtide import UpsertPipeline
-from ebbtide.delta import log
 from ebbtide.errors import ConfigError, SqlError
+from ebbtide.runtime.guests import kept_versions, register_function
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import parse_ddl
 from ebbtide.spec.reading import project_of
@@ -104,11 +104,9 @@ def register(spark: SparkSession, catalog: Catalog, statement: Statement) -> Non
     functions = called(statement, catalog.declared(DeclaredKind.FUNCTION))
     if not functions:
         return
-    from ebbtide.runtime.row_functions import session_function
-
     for declared in functions:
-        function = session_function(declared.name, imported(catalog, declared))
-        spark.udf.register(declared.name, function)
+        function = imported(catalog, declared)
+        register_function(spark, declared.name, function)
 
 
 def create_source(catalog: Catalog, asked: ast.CreateSource) -> str:
@@ -244,7 +242,7 @@ def _drop_declared(catalog: Catalog, entry: Declared) -> None:
 def _drop_pipeline(catalog: Catalog, entry: Filled) -> None:
     """Drop a pipeline that has not run; refuse one with tables, which only the user may delete."""
     home = Plan.under(catalog.root, entry.spec)
-    has_tables = log.versions(home.at("state")) or log.versions(home.at("sink"))
+    has_tables = kept_versions(home.at("state")) or kept_versions(home.at("sink"))
     if has_tables:
         raise SqlError.of(
             f"'{entry.name}' has tables.",

@@ -17,15 +17,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from ebbtide import state
-from ebbtide.delta import log
 from ebbtide.errors import SqlError
+from ebbtide.runtime.guests import kept_versions, spark_columns, step_of_version, version_at_step
 from ebbtide.runtime.plan import Plan
 from ebbtide.sql.catalog import Entry, Filled, Part, filled, queryable
 from ebbtide.sql.listing import steps
 from ebbtide.sql.references import Pin, PinKind, Reference
 from ebbtide.sql.results import ResultColumn, Row
-from ebbtide.storage.columnar import open_parquet
-from ebbtide.tables.state.columns import spark_schema
 
 FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
@@ -83,9 +81,9 @@ def frame(spark: SparkSession, names: Names, reference: Reference, versions: Map
             return spark.createDataFrame(rows, schema=schema)
         case Part.CHANGES:
             return _shown(entry, _feed(spark, plan.at("sink"), reference), *FEED_COLUMNS)
-        case Part.QUARANTINE if not log.versions(plan.quarantine.path):
-            schema = spark_schema(plan.quarantine.schema)
-            return spark.createDataFrame([], schema)  # the first bad record creates the table
+        case Part.QUARANTINE if not kept_versions(plan.quarantine.path):
+            of_bad_records = spark_columns(plan.quarantine.schema)
+            return spark.createDataFrame([], of_bad_records)  # the first bad record creates the table
         case _:
             location = _existing(plan, reference)
             return _at(spark, location, _newest(location))
@@ -103,7 +101,7 @@ def sink_version(names: Names, name: str) -> int:
 
 def _existing(plan: Plan, reference: Reference) -> str:
     location = plan.at("sink" if reference.part is None else reference.part)
-    if not log.versions(location):
+    if not kept_versions(location):
         raise SqlError.of(
             f"There is no table '{reference.view}' yet.",
             got=location,
@@ -113,7 +111,7 @@ def _existing(plan: Plan, reference: Reference) -> str:
 
 
 def _newest(location: str) -> int:
-    return log.versions(location)[-1]
+    return kept_versions(location)[-1]
 
 
 def _at(spark: SparkSession, location: str, version: int) -> DataFrame:
@@ -131,10 +129,7 @@ def _version(plan: Plan, reference: Reference, pin: Pin) -> int:
     location = _existing(plan, reference)
     if pin.kind is PinKind.VERSION:
         return pin.number
-    for version, facts in log.own_commits(location):
-        if int(facts["step"]) <= pin.number:
-            return version
-    return 0
+    return version_at_step(location, pin.number) or 0
 
 
 def _step(plan: Plan, reference: Reference) -> int | None:
@@ -143,10 +138,10 @@ def _step(plan: Plan, reference: Reference) -> int | None:
         return None
     if pin.kind is PinKind.STEP:
         return pin.number
-    facts = log.facts(plan.at("state"), pin.number)
-    if facts is None:
+    step = step_of_version(plan.at("state"), pin.number)
+    if step is None:
         raise SqlError.of(f"No step made version {pin.number} of the state of '{reference.table}'.")
-    return int(facts["step"])
+    return step
 
 
 def _feed(spark: SparkSession, location: str, reference: Reference) -> DataFrame:
@@ -156,7 +151,7 @@ def _feed(spark: SparkSession, location: str, reference: Reference) -> DataFrame
             f"'{reference.view}' cannot be read as of a version or step: it has the changes of all versions.",
             next_step="Filter by _commit_version.",
         )
-    options: dict[str, str | int] = {"readChangeFeed": "true", "startingVersion": log.versions(location)[0]}
+    options: dict[str, str | int] = {"readChangeFeed": "true", "startingVersion": kept_versions(location)[0]}
     return spark.read.format("delta").options(**options).load(location)
 
 
@@ -250,7 +245,8 @@ def _windows(sizes: Iterable[int], start: int, stop: int) -> Iterator[tuple[int,
 
 def _file_rows(path: Path, start: int, stop: int) -> Iterator[Row]:
     """Yield some rows of a file; reads only the row groups that hold them."""
-    file = open_parquet(path)
+    # Spark writes times as INT96; as nanoseconds, Arrow's default, they end in the year 2262.
+    file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
     numbers = range(file.num_row_groups)
     sizes = [file.metadata.row_group(number).num_rows for number in numbers]
     for number, begin, end in _windows(sizes, start, stop):

@@ -216,16 +216,14 @@ def new_spark_session(log_file: Path | None = None) -> SparkSession:
     Args:
         log_file: File for the output of the JVM, if it is started here. Default: this process's output.
     """
-    from ebbtide import build_session
-    from ebbtide.runtime.session import sigint_kept
+    from ebbtide.runtime.guests import new_session
 
     settings = {
         "spark.driver.extraJavaOptions": "",
         "spark.sql.adaptive.enabled": "true",
         "spark.scheduler.mode": "FAIR",
     }
-    with sigint_kept():
-        return build_session("ebbtide-sql", settings, log_file).newSession()
+    return new_session("ebbtide-sql", settings, log_file)
 
 
 @singledispatch

@@ -12,9 +12,9 @@ from ebbtide.delta.feed import commit_hash, gap, has_changes
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import SourceReadError
 from ebbtide.model.step import TableVersion, ViewPosition
+from ebbtide.runtime.guests import view_position
 from ebbtide.sources.source import Discovery, Part, Position, Records, Source
 from ebbtide.storage.paths import join
-from ebbtide.tables.state.layout import newest_step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,11 +83,7 @@ class ViewTables(Source):
     def _last(self) -> ViewPosition | None:
         """Return the position of the last step; None before the first."""
         state = join(self.root, self.view.name, "state")
-        newest = newest_step(state)
-        if newest is None:
-            return None
-        _, facts = newest
-        return facts.frontier.view
+        return view_position(state)
 
     def stream(self, spark: SparkSession, found: Discovery, location: str) -> DataFrame:
         """See `Source`: a view is not streamed, the run begins its steps."""
