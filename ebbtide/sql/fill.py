@@ -179,7 +179,13 @@ def _not_applicable(statement: Statement, got: str) -> SqlError:
     )
 
 
-def _again(entry: Filled, source: Declared, query: exp.Select, asked: Insert, functions: dict[str, str]) -> Filling:
+def _again(
+    entry: Filled,
+    source: Declared,
+    query: exp.Select,
+    asked: Insert,
+    functions: dict[str, str],
+) -> Filling:
     """Return the existing pipeline of a table, if it is that of the statement.
 
     Raises:
@@ -281,7 +287,9 @@ def _takes_columns_as_they_are(source: Declared, table: Declared, selected: dict
 def _ordering(source: Declared, attributes: dict[str, Any]) -> list[str]:
     """Return the source's columns that order its changes or hold their event time: a pipeline must read them."""
     order = attributes["order"]
-    names = [] if order == "arrival" else list(order["sequence"])
+    names: list[str] = []
+    if order != "arrival":
+        names += order["sequence"]
     if "event_time" in attributes:
         names.append(attributes["event_time"])
     known = parse_ddl(source.columns).columns.names
@@ -290,9 +298,10 @@ def _ordering(source: Declared, attributes: dict[str, Any]) -> list[str]:
 
 def _column(table: TableSchema, name: str) -> tuple[str, bool, Any]:
     """Return a column's type, whether it has a default for records that lack it, and the default."""
-    type_ = type_ddl(table.columns.field(name).type)
+    field = table.columns.field(name)
     has_default = name in table.defaults
-    return type_, has_default, table.defaults.get(name)
+    default = table.defaults.get(name)
+    return type_ddl(field.type), has_default, default
 
 
 _ORDER = ("name", "description", "source", "format", "schema", "transform", "key", "order", "ttl")

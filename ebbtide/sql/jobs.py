@@ -257,7 +257,13 @@ def main(folder: Path) -> int:
     return code
 
 
-def _await_next(asked: dict[str, Any], started: float, stop: threading.Event, *, has_failed: bool) -> bool:
+def _await_next(
+    asked: dict[str, Any],
+    started: float,
+    stop: threading.Event,
+    *,
+    has_failed: bool,
+) -> bool:
     """Wait until a view has to be run again; return False if the job is to stop."""
     is_due = _at_once if has_failed else _due(asked["locations"][0], asked["root"], started)
     while not stop.wait(LOOKS_EVERY_S):

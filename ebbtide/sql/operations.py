@@ -79,7 +79,8 @@ class Whole:
         stop = token + self.page_rows
         rows = self.rows.slice(token, stop)
         has_next = stop < self.rows.count
-        return Page(rows, stop if has_next else None)
+        following = stop if has_next else None
+        return Page(rows, following)
 
     def go_on(self, is_canceled: threading.Event) -> None:
         """Do nothing: the rows are complete."""

@@ -152,7 +152,8 @@ def flattened(attributes: Mapping[str, Any], prefix: str = "") -> Iterator[tuple
     """Yield attributes of a spec as options: the inverse of `attributes_of`."""
     for name, value in attributes.items():
         path = f"{prefix}{name}"
-        if isinstance(value, Mapping) and value:
+        is_outer = isinstance(value, Mapping) and bool(value)
+        if is_outer:
             yield from flattened(value, f"{path}.")
             continue
         text = value if isinstance(value, str) else _one_line(value)

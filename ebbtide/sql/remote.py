@@ -65,7 +65,13 @@ class GatewayClient:
             self._headers["Authorization"] = f"Bearer {token}"
         self._pool = urllib3.PoolManager(maxsize=CONNECTIONS, retries=False)
 
-    def call(self, method: str, path: str, body: object = None, waits_s: float = 0) -> dict[str, Any]:
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        waits_s: float = 0,
+    ) -> dict[str, Any]:
         """Send a request; return the JSON of its answer.
 
         Args:
@@ -254,7 +260,11 @@ class _RemoteOperation:
         self._client.call("DELETE", self._path)
 
     def _wait(
-        self, path: str, field: str, read: Callable[[dict[str, Any]], Answered], timeout_s: float | None
+        self,
+        path: str,
+        field: str,
+        read: Callable[[dict[str, Any]], Answered],
+        timeout_s: float | None,
     ) -> Answered | None:
         """Repeat a request until the answer has a field; None if the time is up."""
         ends_at = None if timeout_s is None else time.monotonic() + timeout_s

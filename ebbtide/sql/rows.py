@@ -53,7 +53,12 @@ class Names:
         return Plan.under(self.root, self.filled(name).spec)
 
 
-def frame(spark: SparkSession, names: Names, reference: Reference, versions: Mapping[str, int]) -> DataFrame:
+def frame(
+    spark: SparkSession,
+    names: Names,
+    reference: Reference,
+    versions: Mapping[str, int],
+) -> DataFrame:
     """Read a table, or a part of one, as of a moment.
 
     Args:
@@ -169,18 +174,21 @@ def result_columns(frame: DataFrame) -> tuple[ResultColumn, ...]:
 
 def write_rows(frame: DataFrame, folder: Path) -> None:
     """Write a query's rows to files in its order; several columns may have the same name."""
-    n_columns = len(frame.columns)
-    names = [f"c{number}" for number in range(n_columns)]
+    names = [f"c{number}" for number, _ in enumerate(frame.columns)]
     renamed = frame.toDF(*names)
-    storable = [_storable(field.name, field.dataType) for field in renamed.schema]
+    storable = []
+    for field in renamed.schema:
+        column = _storable(field.name, field.dataType)
+        storable.append(column)
     rows = renamed.select(*storable)
     writer = rows.write.option("parquet.block.size", GROUP_BYTES)
     writer.parquet(str(folder))
 
 
 def _storable(name: str, type_: DataType) -> Column:
+    column = F.col(name)
     is_text = type_.simpleString().startswith(_AS_TEXT)
-    return F.col(name).cast("string").alias(name) if is_text else F.col(name)
+    return column.cast("string").alias(name) if is_text else column
 
 
 @dataclass(frozen=True)
@@ -198,9 +206,11 @@ class WrittenRows:
     @classmethod
     def read(cls, folder: Path) -> WrittenRows:
         """Read the number of rows in each file of `write_rows`."""
-        paths = sorted(folder.glob("part-*.parquet"))
-        sizes = [pq.read_metadata(path).num_rows for path in paths]
-        return cls(tuple(zip(paths, sizes, strict=True)))
+        files = []
+        for path in sorted(folder.glob("part-*.parquet")):
+            n_rows = pq.read_metadata(path).num_rows
+            files.append((path, n_rows))
+        return cls(tuple(files))
 
     @property
     def count(self) -> int:
@@ -247,11 +257,13 @@ def _file_rows(path: Path, start: int, stop: int) -> Iterator[Row]:
     """Yield some rows of a file; reads only the row groups that hold them."""
     # Spark writes times as INT96; as nanoseconds, Arrow's default, they end in the year 2262.
     file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
-    numbers = range(file.num_row_groups)
-    sizes = [file.metadata.row_group(number).num_rows for number in numbers]
+    sizes = []
+    for number in range(file.num_row_groups):
+        group = file.metadata.row_group(number)
+        sizes.append(group.num_rows)
     for number, begin, end in _windows(sizes, start, stop):
-        group = file.read_row_group(number)
-        window = group.slice(begin, end - begin)
+        rows = file.read_row_group(number)
+        window = rows.slice(begin, end - begin)
         yield from json_rows(window)
 
 

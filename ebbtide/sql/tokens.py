@@ -85,14 +85,21 @@ class Statement:
         """Return consecutive tokens, at least one, as a statement."""
         start = tokens[0].start
         end = tokens[-1].end + 1
-        moved = tuple(_moved(token, -start) for token in tokens)
-        return Statement(self.text[start:end], moved, self.place_at(start))
+        text = self.text[start:end]
+        moved = [_moved(token, -start) for token in tokens]
+        place = self.place_at(start)
+        return Statement(text, tuple(moved), place)
 
 
 def _moved(token: Token, by: int) -> Token:
-    start = token.start + by
-    end = token.end + by
-    return Token(token.token_type, token.text, token.line, token.col, start, end)
+    return Token(
+        token.token_type,
+        token.text,
+        token.line,
+        token.col,
+        token.start + by,
+        token.end + by,
+    )
 
 
 def split(script: str, place: Place = BEGINNING) -> list[Statement]:
@@ -157,9 +164,14 @@ def _words(token: Token, text: str) -> Iterator[Token]:
         return
     written = text[token.start : token.end + 1]
     for word in re.finditer(r"\S+", written):
-        start = token.start + word.start()
-        end = token.start + word.end() - 1
-        yield Token(TokenType.VAR, word[0], token.line, token.col, start, end)
+        yield Token(
+            TokenType.VAR,
+            word[0],
+            token.line,
+            token.col,
+            token.start + word.start(),
+            token.start + word.end() - 1,
+        )
 
 
 @dataclass
@@ -188,15 +200,15 @@ def _parts(tokens: Sequence[Token]) -> list[list[Token]]:
     """Return the tokens of each statement."""
     parts: list[list[Token]] = [[]]
     blocks = _Blocks()
-    words = [keyword(token) for token in tokens]
-    neighbours = zip(["", *words], words, [*words[1:], ""], strict=False)
-    for token, (before, word, after) in zip(tokens, neighbours, strict=True):
-        if token.token_type is TokenType.SEMICOLON and blocks.are_closed:
+    words = ["", *map(keyword, tokens), ""]
+    for position, token in enumerate(tokens, start=1):
+        is_semicolon = token.token_type is TokenType.SEMICOLON
+        if is_semicolon and blocks.are_closed:
             parts.append([])
             blocks = _Blocks()
         else:
             parts[-1].append(token)
-            blocks.read(before, word, after)
+            blocks.read(*words[position - 1 : position + 2])
     return [part for part in parts if part]
 
 

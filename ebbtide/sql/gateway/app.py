@@ -76,7 +76,14 @@ class Gateway:
         audit: Records the beginning and the end of each statement.
     """
 
-    def __init__(self, sessions: Sessions, limits: Limits, *, read_only: bool, audit: Audit) -> None:
+    def __init__(
+        self,
+        sessions: Sessions,
+        limits: Limits,
+        *,
+        read_only: bool,
+        audit: Audit,
+    ) -> None:
         self._sessions = sessions
         self._limits = limits
         self._read_only = read_only

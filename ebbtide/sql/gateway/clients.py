@@ -263,7 +263,13 @@ class AuditEntry:
     """
 
     def __init__(
-        self, audit: Audit, client: Client, address: str, session: str, operation: str, statement: str
+        self,
+        audit: Audit,
+        client: Client,
+        address: str,
+        session: str,
+        operation: str,
+        statement: str,
     ) -> None:
         self.operation = operation
         self._audit = audit

@@ -141,7 +141,7 @@ def _known(fields: list[str], path: Path, number: int) -> Known:
     if len(fields) != 3:
         raise _unusable(path, number, f"{len(fields)} fields", "role name token")
     role, name, secret = fields
-    if role not in set(Role):
+    if role not in list(Role):
         raise _unusable(path, number, "another first field", ", ".join(Role))
     if not NAME.fullmatch(name) or name == DEFAULT.name:
         allowed = f"1 to 63 letters, digits and _ . @ -; not '{DEFAULT.name}', who has the single token"
@@ -167,7 +167,12 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
 
 
-def _unusable(path: Path, number: int, got: str, allowed: str) -> ConfigError:
+def _unusable(
+    path: Path,
+    number: int,
+    got: str,
+    allowed: str,
+) -> ConfigError:
     """Return the error of a line, without its fields: each may be a misplaced token."""
     what = f"Line {number} of the file of the gateway's clients is not usable."
     return ConfigError.of(what, got=f"{got}, {path}", allowed=allowed)

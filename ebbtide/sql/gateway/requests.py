@@ -80,7 +80,12 @@ class Refusal(Exception):  # noqa: N818 - carries an error
     """
 
     def __init__(
-        self, status: HTTPStatus, what: str, got: Any, allowed: Any = None, next_step: str | None = None
+        self,
+        status: HTTPStatus,
+        what: str,
+        got: Any,
+        allowed: Any = None,
+        next_step: str | None = None,
     ) -> None:
         self.status = status
         self.error: EbbtideError = GatewayError.of(what, got=got, allowed=allowed, next_step=next_step)

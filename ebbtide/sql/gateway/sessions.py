@@ -187,7 +187,13 @@ class HostedSession:
         clock: Clock in seconds.
     """
 
-    def __init__(self, session: LocalSession, client: Client, limits: Limits, clock: Clock) -> None:
+    def __init__(
+        self,
+        session: LocalSession,
+        client: Client,
+        limits: Limits,
+        clock: Clock,
+    ) -> None:
         self.id = secrets.token_urlsafe(ID_BYTES)
         self.session = session
         self.client = client
@@ -282,7 +288,11 @@ class Sessions:
     """
 
     def __init__(
-        self, open_session: OpenSession, limits: Limits, say: Callable[[str], None], clock: Clock = time.monotonic
+        self,
+        open_session: OpenSession,
+        limits: Limits,
+        say: Callable[[str], None],
+        clock: Clock = time.monotonic,
     ) -> None:
         self._open_session = open_session
         self._limits = limits
@@ -416,7 +426,14 @@ class Sessions:
 
 
 @contextmanager
-def _place(places: threading.Semaphore, owner: str, kind: str, got: str, most: int, next_step: str) -> Iterator[None]:
+def _place(
+    places: threading.Semaphore,
+    owner: str,
+    kind: str,
+    got: str,
+    most: int,
+    next_step: str,
+) -> Iterator[None]:
     """Take a place; give it back if the block fails.
 
     Args:

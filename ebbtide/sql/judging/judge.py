@@ -223,7 +223,13 @@ class Writing:
         if target.location is not None and self.owned.has(target.location):
             yield _owned_fault(last, command)
 
-    def _reaches(self, command: Node, holder: Node, field: str, text: str) -> bool:
+    def _reaches(
+        self,
+        command: Node,
+        holder: Node,
+        field: str,
+        text: str,
+    ) -> bool:
         """Return whether a text in a command means an owned folder."""
         is_value_of_row = holder.name == "Literal" and command.name in CHANGING_ROWS
         if is_value_of_row:
@@ -401,10 +407,11 @@ class Judge:
         )
 
     def _reading(self) -> Reading:
-        declared = frozenset(self._catalog().declared(DeclaredKind.FUNCTION))
-        functions = readable_functions(self._parser.function_groups, declared)
-        databases = Databases(self._parser.databases, self._parser.catalogs)
-        return Reading(self._parser, self._rights, databases, functions)
+        parser = self._parser
+        declared = self._catalog().declared(DeclaredKind.FUNCTION)
+        functions = readable_functions(parser.function_groups, frozenset(declared))
+        databases = Databases(parser.databases, parser.catalogs)
+        return Reading(parser, self._rights, databases, functions)
 
 
 def _refusal(what: str, fault: Fault, next_step: str) -> GatewayError:

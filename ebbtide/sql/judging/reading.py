@@ -67,9 +67,12 @@ def table_of(node: Node) -> list[str] | None:
 
 def _parts_of(identifier: Node, last: str) -> list[str]:
     """Return the parts of an identifier of Spark's catalog that are given."""
-    fields = ("catalog", "database", last)
-    parts = [identifier.fields[field] for field in fields]
-    return [part for part in parts if part is not None]
+    parts = []
+    for field in ("catalog", "database", last):
+        part = identifier.fields[field]
+        if part is not None:
+            parts.append(part)
+    return parts
 
 
 def tables_in(node: Node) -> Iterator[tuple[Node, list[str]]]:

@@ -141,7 +141,11 @@ class Client:
     """
 
     def __init__(
-        self, background: BackgroundSession, printer: Printer, waiting: Waiting, values: Mapping[str, str]
+        self,
+        background: BackgroundSession,
+        printer: Printer,
+        waiting: Waiting,
+        values: Mapping[str, str],
     ) -> None:
         self.has_quit = False
         self._background = background
@@ -278,6 +282,7 @@ class Client:
 
 def _placed(statement: Statement, text: str) -> str:
     """Return a statement's text behind empty lines and spaces, so that places in errors are those of its script."""
-    lines = "\n" * (statement.place.line - 1)
-    spaces = " " * (statement.place.column - 1)
+    place = statement.place
+    lines = "\n" * (place.line - 1)
+    spaces = " " * (place.column - 1)
     return lines + spaces + text

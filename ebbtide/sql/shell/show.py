@@ -86,9 +86,11 @@ def csv(columns: Columns, batches: Batches) -> Iterator[str]:
 
     Python's `csv` cannot distinguish these two before Python 3.12.
     """
-    yield ",".join(_quoted(column.name) for column in columns)
+    names = [_quoted(column.name) for column in columns]
+    yield ",".join(names)
     for row in chain.from_iterable(batches):
-        yield ",".join(map(_csv_cell, row))
+        cells = map(_csv_cell, row)
+        yield ",".join(cells)
 
 
 def json_lines(columns: Columns, batches: Batches) -> Iterator[str]:
@@ -144,7 +146,12 @@ def unique(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _laid_out(style: str, columns: Columns, batches: Batches, written: Callable[[Any], str]) -> Iterator[str]:
+def _laid_out(
+    style: str,
+    columns: Columns,
+    batches: Batches,
+    written: Callable[[Any], str],
+) -> Iterator[str]:
     """Yield the lines of a table batch by batch, each column as wide as the names and the first batch need.
 
     Args:
