@@ -426,14 +426,7 @@ class Sessions:
 
 
 @contextmanager
-def _place(
-    places: threading.Semaphore,
-    owner: str,
-    kind: str,
-    got: str,
-    most: int,
-    next_step: str,
-) -> Iterator[None]:
+def _place(places: threading.Semaphore, owner: str, kind: str, got: str, most: int, next_step: str) -> Iterator[None]:
     """Take a place; give it back if the block fails.
 
     Args:
