@@ -72,7 +72,7 @@ class PinnedTable:
         is_large = n_bytes > TABLE_BYTES or len(values) > MOST_ROWS
         if is_large or not are_exact(values.schema):
             return None
-        # The compared columns of a file are read first, the others only if a row fits.
+        # The compared columns of a file are read first, its other columns only if a row fits.
         columns = to_arrow_schema(self.schema, timezone="UTC")
         names = set().union(*cuts)
         looked_at = pa.schema([field for field in columns if field.name in names])

@@ -1,4 +1,4 @@
-"""Hundreds of statements and requests that nobody sends in good faith: each is answered, none with a traceback or as a failure of the gateway."""
+"""Hundreds of hostile statements and requests: each is answered, none with a traceback or as a failure of the gateway."""
 
 import http.client
 import itertools

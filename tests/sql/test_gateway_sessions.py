@@ -1,4 +1,4 @@
-"""What a gateway holds, under a clock that the test moves."""
+"""Sessions of a gateway, with a clock that the test moves."""
 
 import threading
 

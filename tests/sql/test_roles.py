@@ -1,4 +1,4 @@
-"""What a gateway's clients may execute and set, each role, of a gateway that writes and of one that only reads; and that sessions belong to the client that opened them."""
+"""Statements and settings of each role, in gateways that write and that only read; sessions belong to the client that opened them."""
 
 import json
 from typing import get_args

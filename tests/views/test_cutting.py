@@ -1,4 +1,4 @@
-"""Tables of real pipelines, cut down and followed without Spark; and what tells that a view has to be computed."""
+"""Tables of real pipelines, filtered and followed without Spark, and the changes after which a view is computed."""
 
 import json
 import shutil
@@ -203,8 +203,8 @@ def test_commit_that_is_gone_is_taken_for_another_one(table, view):
 
 def test_view_over_a_table_that_is_not_there_is_refused(table, view):
     ViewTables(view, table.root).refuse_absent()
-    strange = view.model_copy(update={"inputs": ["nobody"]})
-    with pytest.raises(SourceReadError, match=r"The view 'v' reads 'nobody', which has no table yet"):
+    strange = view.model_copy(update={"inputs": ["absent"]})
+    with pytest.raises(SourceReadError, match=r"The view 'v' reads 'absent', which has no table yet"):
         ViewTables(strange, table.root).refuse_absent()
 
 

@@ -274,7 +274,7 @@ class ClientSettings(Settings):
 
     @property
     def timing(self) -> bool:
-        """Whether the time of each statement is printed."""
+        """True if the time of each statement is printed."""
         return self[TIMING] == "on"
 
     def set(self, key: str, value: str) -> None:
