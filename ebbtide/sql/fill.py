@@ -271,7 +271,11 @@ def _selected(
     return dict(zip(names, expressions, strict=True))
 
 
-def _takes_columns_as_they_are(source: Declared, table: Declared, selected: dict[str, str]) -> bool:
+def _takes_columns_as_they_are(
+    source: Declared,
+    table: Declared,
+    selected: dict[str, str],
+) -> bool:
     """Return whether no column is computed, renamed or converted, and the key of the source is kept."""
     read = parse_ddl(source.columns)
     filled = parse_ddl(table.columns)
@@ -331,7 +335,11 @@ class Projection:
     where: str | None = None
 
 
-def read_projection(query: Statement, has_alias: Sequence[bool], qualifiers: Collection[str]) -> Projection:
+def read_projection(
+    query: Statement,
+    has_alias: Sequence[bool],
+    qualifiers: Collection[str],
+) -> Projection:
     """Read a query over one source that has no other clauses.
 
     Args:
@@ -388,7 +396,11 @@ def _outside_brackets(tokens: Sequence[Token]) -> list[int]:
     return found
 
 
-def _without_qualifiers(query: Statement, tokens: Sequence[Token], qualifiers: Collection[str]) -> str:
+def _without_qualifiers(
+    query: Statement,
+    tokens: Sequence[Token],
+    qualifiers: Collection[str],
+) -> str:
     """Return the text of some tokens, without qualifiers."""
     part = query.part(tokens)
     text = part.text

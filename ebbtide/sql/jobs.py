@@ -162,7 +162,13 @@ class Jobs:
         of_pipeline = [job for job in self.all() if pipeline in job.pipelines]
         return any(job.status is JobStatus.RUNNING for job in of_pipeline)
 
-    def start(self, pipelines: Sequence[Filled], *, once: bool = False, by: str = "") -> Job:
+    def start(
+        self,
+        pipelines: Sequence[Filled],
+        *,
+        once: bool = False,
+        by: str = "",
+    ) -> Job:
         """Begin a job that runs pipelines in order; the run of a view repeats by its `refresh`.
 
         Args:

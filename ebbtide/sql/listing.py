@@ -282,7 +282,11 @@ def completions(catalog: Catalog, text: str, offset: int) -> list[Completion]:
     return fitting
 
 
-def _candidates(catalog: Catalog, text: str, before: str) -> Iterator[tuple[str, CompletionKind]]:
+def _candidates(
+    catalog: Catalog,
+    text: str,
+    before: str,
+) -> Iterator[tuple[str, CompletionKind]]:
     if _SET.search(before):
         yield from ((name, CompletionKind.SETTING) for name in SETTINGS)
         return

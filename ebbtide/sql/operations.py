@@ -114,7 +114,12 @@ class Changes:
         page_rows: Maximum number of rows in a page.
     """
 
-    def __init__(self, result: Result, batches: Callable[[threading.Event], Iterator[Batch]], page_rows: int) -> None:
+    def __init__(
+        self,
+        result: Result,
+        batches: Callable[[threading.Event], Iterator[Batch]],
+        page_rows: int,
+    ) -> None:
         self.result = result
         self._batches = batches
         self._page_rows = page_rows

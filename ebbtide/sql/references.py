@@ -142,7 +142,11 @@ def find_references(statement: Statement, names: Collection[str]) -> Referring:
     return Referring(statement, frozenset(references), tuple(edits))
 
 
-def _named(statement: Statement, position: int, names: Collection[str]) -> tuple[str, Part | None, int] | None:
+def _named(
+    statement: Statement,
+    position: int,
+    names: Collection[str],
+) -> tuple[str, Part | None, int] | None:
     """Return the table, the part and the number of tokens of the name that begins at a token; None if there is none."""
     tokens = statement.tokens
     token = tokens[position]

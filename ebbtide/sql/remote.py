@@ -167,7 +167,12 @@ class RemoteSession:
         GatewayBusyError: there are as many sessions as the gateway allows.
     """
 
-    def __init__(self, url: str, token: str | None = None, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self._client = GatewayClient(url, token)
         body = {"settings": dict(settings or {})}
         opened = self._client.call("POST", "/sessions", body)
@@ -237,7 +242,12 @@ class RemoteSession:
 class _RemoteOperation:
     """A statement that a gateway executes."""
 
-    def __init__(self, client: GatewayClient, session_path: str, operation_id: str) -> None:
+    def __init__(
+        self,
+        client: GatewayClient,
+        session_path: str,
+        operation_id: str,
+    ) -> None:
         self.id = operation_id
         self._client = client
         self._path = f"{session_path}/operations/{quote(operation_id, safe='')}"

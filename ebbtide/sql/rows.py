@@ -233,7 +233,11 @@ class WrittenRows:
         return rows
 
 
-def _windows(sizes: Iterable[int], start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+def _windows(
+    sizes: Iterable[int],
+    start: int,
+    stop: int,
+) -> Iterator[tuple[int, int, int]]:
     """Yield the parts that hold the rows from `start` to below `stop`.
 
     Args:

@@ -188,7 +188,11 @@ class EmbeddedSession:
         register(self.spark(), self.catalog, statement)
 
 
-def refuse_shared_tables(names: Collection[str], catalog: Catalog, further: Mapping[str, Catalog]) -> None:
+def refuse_shared_tables(
+    names: Collection[str],
+    catalog: Catalog,
+    further: Mapping[str, Catalog],
+) -> None:
     """Refuse pipelines that would share tables with a pipeline of the same name and root in another catalog.
 
     Args:

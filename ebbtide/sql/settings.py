@@ -26,7 +26,13 @@ class Rights:
     stops_own_jobs_only: bool = False
 
     @classmethod
-    def of_gateway(cls, *, writes: bool, folders: bool = False, stops_own_jobs_only: bool = False) -> Rights:
+    def of_gateway(
+        cls,
+        *,
+        writes: bool,
+        folders: bool = False,
+        stops_own_jobs_only: bool = False,
+    ) -> Rights:
         """Return the rights of a gateway's client, which never include programs.
 
         Args:

@@ -70,7 +70,11 @@ class PlannedView:
         return written(self.attributes) + "\n".join(lines)
 
 
-def plan_view(catalog: Catalog, asked: CreateView, spark: Callable[[], SparkSession]) -> PlannedView | None:
+def plan_view(
+    catalog: Catalog,
+    asked: CreateView,
+    spark: Callable[[], SparkSession],
+) -> PlannedView | None:
     """Return the view of a statement; None if it exists and is kept. Writes nothing.
 
     Args:
@@ -174,7 +178,11 @@ def _refuse_cycle(entries: Mapping[str, Entry], name: str, inputs: list[str]) ->
         paths += [[*path, table] for table in following]
 
 
-def _analysed(spark: SparkSession, query: Statement, tables: Mapping[str, Filled]) -> ViewLineage:
+def _analysed(
+    spark: SparkSession,
+    query: Statement,
+    tables: Mapping[str, Filled],
+) -> ViewLineage:
     schemas = {}
     keys = {}
     for name, entry in tables.items():
@@ -252,7 +260,11 @@ def refresh_of(text: str) -> str | dict[str, str]:
     return text.lower().replace(" ", "_") if is_word else {"every": text}
 
 
-def _refuse_other_columns(catalog: Catalog, existing: Filled, view: MaterializedView) -> None:
+def _refuse_other_columns(
+    catalog: Catalog,
+    existing: Filled,
+    view: MaterializedView,
+) -> None:
     """Refuse to replace a view that has rows by a view with other columns or another key."""
     plan = Plan.under(catalog.root, existing.spec)
     if not kept_versions(plan.at("state")):

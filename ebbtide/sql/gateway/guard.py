@@ -202,7 +202,13 @@ class Guard:
         listens_on_loopback: Whether only this machine reaches the gateway.
     """
 
-    def __init__(self, app: ASGIApp, clients: Clients, *, listens_on_loopback: bool) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        clients: Clients,
+        *,
+        listens_on_loopback: bool,
+    ) -> None:
         self._app = app
         self._clients = clients
         self._listens_on_loopback = listens_on_loopback

@@ -296,7 +296,13 @@ class Printer:
         pages: Whether tables that do not fit the terminal go to the pager, since a user reads them.
     """
 
-    def __init__(self, console: Console, settings: ClientSettings, *, pages: bool = False) -> None:
+    def __init__(
+        self,
+        console: Console,
+        settings: ClientSettings,
+        *,
+        pages: bool = False,
+    ) -> None:
         self.console = console
         self.settings = settings
         self.pages = pages
