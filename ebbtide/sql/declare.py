@@ -150,10 +150,19 @@ def create_function(catalog: Catalog, asked: ast.CreateFunction) -> str:
         SqlError: the function cannot be imported, has no type, or the name is taken or Spark's own.
     """
     if not re.fullmatch(TARGET, asked.target):
-        raise SqlError.of(f"'{asked.name}' is not declared by a function.", got=asked.target, allowed="'module:name'")
+        raise SqlError.of(
+            f"'{asked.name}' is not declared by a function.",
+            got=asked.target,
+            allowed="'module:name'",
+        )
     refuse_standard_library(asked.target)
     name = asked.name.lower()
-    declared = Declared(DeclaredKind.FUNCTION, name, target=asked.target, deterministic=asked.is_deterministic)
+    declared = Declared(
+        DeclaredKind.FUNCTION,
+        name,
+        target=asked.target,
+        deterministic=asked.is_deterministic,
+    )
     existing_kind(catalog.entries(), declared.name, declared.kind.value, asked.if_there)
     function = imported(catalog, declared)  # runs the module, so it comes after all other checks
     if asked.is_deterministic and not function.is_deterministic:

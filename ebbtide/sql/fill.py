@@ -227,7 +227,10 @@ def _attributes(
     # Without a computation the pipeline needs no transform: decoding leaves out the columns that its schema lacks.
     if takes_all_rows and _takes_columns_as_they_are(source, table, selected):
         if attributes["order"] == "arrival" and table.key != source.key:
-            attributes.setdefault("materializer", {}).setdefault("upsert_key", list(source.key))
+            attributes.setdefault("materializer", {}).setdefault(
+                "upsert_key",
+                list(source.key),
+            )
         return _in_order({**named, **of_table, **attributes})
     transform = {**of_table, "select": selected, "where": projection.where, "functions": functions or None}
     own = {

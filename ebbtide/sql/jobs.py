@@ -77,7 +77,12 @@ class Job:
     def read(cls, folder: Path) -> Job:
         """Read a job from its folder."""
         asked = json.loads((folder / "job.json").read_text(encoding="utf-8"))
-        return cls(folder, tuple(asked["pipelines"]), asked["started"], asked.get("client", ""))
+        return cls(
+            folder,
+            tuple(asked["pipelines"]),
+            asked["started"],
+            asked.get("client", ""),
+        )
 
     @property
     def id(self) -> str:
@@ -229,7 +234,10 @@ def _await_start(folder: Path, process: subprocess.Popen[bytes]) -> None:
         if is_late or has_ended:
             log = folder / "log"
             printed = log.read_text(encoding="utf-8", errors="replace")
-            raise SqlError.of("The job's process did not begin.", got=printed[-500:] or "nothing printed")
+            raise SqlError.of(
+                "The job's process did not begin.",
+                got=printed[-500:] or "nothing printed",
+            )
         time.sleep(0.02)
 
 

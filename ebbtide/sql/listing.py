@@ -41,7 +41,14 @@ def columns(*names: str) -> tuple[ResultColumn, ...]:
     return tuple(ResultColumn(name, type_ or "string") for name, _, type_ in parts)
 
 
-STEP_COLUMNS = columns("step:bigint", "kind", "at", "records:bigint", "quarantined:bigint", "state_version:bigint")
+STEP_COLUMNS = columns(
+    "step:bigint",
+    "kind",
+    "at",
+    "records:bigint",
+    "quarantined:bigint",
+    "state_version:bigint",
+)
 PIPELINE_COLUMNS = columns(
     "name", "step:bigint", "kind", "at", "records:bigint", "quarantined:bigint", "in_quarantine:bigint"
 )
@@ -109,7 +116,10 @@ def _pipeline_row(entry: Filled, root: str) -> Row:
 
 def _steps(catalog: Catalog, asked: Show) -> Listed:
     if asked.of is None:
-        raise SqlError.of("SHOW STEPS lists the steps of one pipeline.", next_step="SHOW STEPS FROM name")
+        raise SqlError.of(
+            "SHOW STEPS lists the steps of one pipeline.",
+            next_step="SHOW STEPS FROM name",
+        )
     from ebbtide.runtime.plan import Plan
 
     entry = catalog.pipeline(asked.of)
@@ -155,7 +165,11 @@ def _fields(entry: Entry) -> tuple[Iterable[pa.Field], Sequence[str], dict[str, 
         table = entry.spec.sink_table
         return table.columns, entry.spec.sink_key, table.comments
     if entry.kind is DeclaredKind.FUNCTION:
-        raise SqlError.of(f"'{entry.name}' is a function.", got=entry.target, allowed="a source, a table, a view")
+        raise SqlError.of(
+            f"'{entry.name}' is a function.",
+            got=entry.target,
+            allowed="a source, a table, a view",
+        )
     from ebbtide.spec.ddl import parse_ddl
 
     declared = parse_ddl(entry.columns)
@@ -175,7 +189,14 @@ def show_create(entry: Entry) -> str:
     if entry.kind is DeclaredKind.FUNCTION:
         declared = " DETERMINISTIC" if entry.deterministic else ""
         return f"CREATE FUNCTION {quoted(entry.name)} AS {text(entry.target)}{declared};"
-    return _create(entry.kind.upper(), entry.name, entry.columns, entry.key, entry.comment, entry.options)
+    return _create(
+        entry.kind.upper(),
+        entry.name,
+        entry.columns,
+        entry.key,
+        entry.comment,
+        entry.options,
+    )
 
 
 def _create_view(entry: Filled, view: MaterializedView) -> str:
@@ -256,7 +277,10 @@ def _text(time: datetime) -> str:
 
 _LAST_WORD = re.compile(r"[\w$.-]*$")
 _SET = re.compile(r"^\s*(SET|RESET)\s+[\w.-]*$", re.IGNORECASE)
-_TABLE_COMES = re.compile(r"\b(FROM|JOIN|INTO|TABLE|DESCRIBE|DESC|STEPS\s+IN|VIEW|SOURCE)\s+[\w$]*$", re.IGNORECASE)
+_TABLE_COMES = re.compile(
+    r"\b(FROM|JOIN|INTO|TABLE|DESCRIBE|DESC|STEPS\s+IN|VIEW|SOURCE)\s+[\w$]*$",
+    re.IGNORECASE,
+)
 _NAMED = re.compile(r"\b(?:FROM|JOIN)\s+([\w$]+)", re.IGNORECASE)
 
 

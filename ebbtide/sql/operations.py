@@ -136,7 +136,10 @@ class Changes:
         """
         with self._changed:
             self._drop(token - KEPT_PAGES)
-            came = self._changed.wait_for(lambda: token < self._n_pages or self._is_over, timeout_s)
+            came = self._changed.wait_for(
+                lambda: token < self._n_pages or self._is_over,
+                timeout_s,
+            )
             if not came:
                 return None
             if token >= self._n_pages:

@@ -174,7 +174,11 @@ def _put(attributes: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 
 
 def _contradiction(path: tuple[str, ...], other: str, value: Any) -> SqlError:
-    return SqlError.of(f"The option '{'.'.join(path)}' contradicts '{other}'.", got=value, allowed="one of them")
+    return SqlError.of(
+        f"The option '{'.'.join(path)}' contradicts '{other}'.",
+        got=value,
+        allowed="one of them",
+    )
 
 
 def _value(option: str, text: str) -> Any:
@@ -183,7 +187,10 @@ def _value(option: str, text: str) -> Any:
         try:
             return yaml.safe_load(text)
         except yaml.YAMLError as error:
-            raise SqlError.of(f"The option '{option}' is not a list or object.", got=text) from error
+            raise SqlError.of(
+                f"The option '{option}' is not a list or object.",
+                got=text,
+            ) from error
     if text == "null":
         return None
     if option == SEQUENCE:

@@ -92,7 +92,14 @@ class GatewayClient:
             data = json.dumps(body).encode("ascii")
         url = f"{self._url}{VERSION}{path}"
         try:
-            response = self._pool.request(method, url, body=data, headers=headers, timeout=timeout, redirect=False)
+            response = self._pool.request(
+                method,
+                url,
+                body=data,
+                headers=headers,
+                timeout=timeout,
+                redirect=False,
+            )
         except urllib3.exceptions.HTTPError as error:
             raise self._gone(type(error).__name__) from error
         return self._read(response.status, response.data)
@@ -125,7 +132,11 @@ class GatewayClient:
         )
 
     def _gone(self, got: str) -> GatewayGoneError:
-        return GatewayGoneError.of(f"The gateway at {self._url} does not answer.", got=got, next_step=TO_DO)
+        return GatewayGoneError.of(
+            f"The gateway at {self._url} does not answer.",
+            got=got,
+            next_step=TO_DO,
+        )
 
 
 def _usable(url: str) -> str:
@@ -281,7 +292,11 @@ class _RemoteOperation:
         while True:
             left_s = POLL_S if ends_at is None else ends_at - time.monotonic()
             wait_s = min(max(left_s, 0), POLL_S)
-            answered = self._client.call("GET", f"{path}?timeout_s={wait_s:.3f}", waits_s=wait_s)
+            answered = self._client.call(
+                "GET",
+                f"{path}?timeout_s={wait_s:.3f}",
+                waits_s=wait_s,
+            )
             if field in answered:
                 return read(answered)
             if ends_at is not None and time.monotonic() >= ends_at:

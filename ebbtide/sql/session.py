@@ -172,7 +172,14 @@ class EmbeddedSession:
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.id)
         names = Names(self.catalog.root, self.catalog.entries())
         admit = partial(self._admit, asked.statement)
-        queries = Queries(spark, names, self._settings, self.folder / operation, admit, self._analysing)
+        queries = Queries(
+            spark,
+            names,
+            self._settings,
+            self.folder / operation,
+            admit,
+            self._analysing,
+        )
         return queries.execute(asked)
 
     def _admit(self, statement: Statement, text: str) -> None:
@@ -254,7 +261,10 @@ class Execution:
         Raises:
             EbbtideError: the statement is refused or fails.
         """
-        raise SqlError.of("This statement is executed by the client, not by the session.", got=str(asked))
+        raise SqlError.of(
+            "This statement is executed by the client, not by the session.",
+            got=str(asked),
+        )
 
     @answer.register(ast.CreateSource)
     @answer.register(ast.CreateTable)
@@ -404,7 +414,11 @@ class Execution:
         from ebbtide import load
         from ebbtide.sql.views import plan_view, write_view
 
-        spark = partial(_spark_for, self.session, asked.query)
+        def spark() -> SparkSession:
+            """Return the Spark session for a query that only reads."""
+            self.session.judge().judge_query(asked.query.text)
+            return self.session.spark()
+
         planned = plan_view(self.session.catalog, asked, spark)
         if planned is None:
             return _done(f"There is a materialized view '{asked.name}' already.")
@@ -422,16 +436,6 @@ class Execution:
         entry = self.session.catalog.pipeline(view.name)
         job = self.session.jobs.start([entry], once=True, by=self.session.client)
         return _done(f"Job '{job.id}' brings '{entry.name}' up to date; SHOW JOBS lists its state.")
-
-
-def _spark_for(session: EmbeddedSession, query: Statement) -> SparkSession:
-    """Return the Spark session for a view's query.
-
-    Raises:
-        GatewayError: the query does more than read.
-    """
-    session.judge().judge_query(query.text)
-    return session.spark()
 
 
 def _done(message: str) -> Output:

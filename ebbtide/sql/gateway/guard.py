@@ -70,7 +70,12 @@ def read_clients(path: Path) -> list[Known]:
         known = _known(fields, path, number)
         client = known.client
         if roles.setdefault(client.name, client.role) is not client.role:
-            raise _unusable(path, number, "the name of an earlier line with another role", "one role for a name")
+            raise _unusable(
+                path,
+                number,
+                "the name of an earlier line with another role",
+                "one role for a name",
+            )
         if any(known.digest == other.digest for other in found):
             raise _unusable(path, number, "a token of another line", "each token once")
         found.append(known)
@@ -153,7 +158,12 @@ def _digest_of(secret: str, path: Path, number: int) -> bytes:
     if secret.startswith(HASHED):
         hexadecimal = secret.removeprefix(HASHED).lower()
         if not HASH.fullmatch(hexadecimal):
-            raise _unusable(path, number, f"{len(hexadecimal)} characters behind {HASHED}", "64 hexadecimal digits")
+            raise _unusable(
+                path,
+                number,
+                f"{len(hexadecimal)} characters behind {HASHED}",
+                "64 hexadecimal digits",
+            )
         return bytes.fromhex(hexadecimal)
     hide(secret)
     if not is_token(secret):

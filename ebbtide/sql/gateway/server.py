@@ -172,7 +172,12 @@ class GatewayServer:
         if not clients:  # all requests are of the one client `default`
             self._limits = replace(self._limits, client_sessions=self._limits.sessions)
         self._sessions = Sessions(open_session, self._limits, say)
-        gateway = Gateway(self._sessions, self._limits, read_only=read_only, audit=Audit(audit))
+        gateway = Gateway(
+            self._sessions,
+            self._limits,
+            read_only=read_only,
+            audit=Audit(audit),
+        )
         self._socket = _listening(host, port)
         guard = Guard(gateway.app(), admitted, listens_on_loopback=listens_on_loopback)
         config = uvicorn.Config(

@@ -133,7 +133,10 @@ class Writing:
             if node.name == EXECUTE:
                 yield from self._faults_of_text(node, depth)
             elif node.name in SETTING and not is_allowed_setting:
-                yield Fault(f"{in_words(node)} in a statement of Spark", "SET and RESET as statements of their own")
+                yield Fault(
+                    f"{in_words(node)} in a statement of Spark",
+                    "SET and RESET as statements of their own",
+                )
             elif node.name in FUNCTIONS:
                 yield from self._faults_of_body(node, depth)
         yield from self._faults_of_targets(plan)
@@ -150,7 +153,10 @@ class Writing:
         for command, _, _, value in _held(plan):
             found = _JAVA_IN_TEXT.search(value) if isinstance(value, str) else None
             if found is not None:  # constraints and defaults are stored as texts, and evaluated later
-                yield Fault(f"{found[0]} in {in_words(command)}", "expressions without calls of Java")
+                yield Fault(
+                    f"{found[0]} in {in_words(command)}",
+                    "expressions without calls of Java",
+                )
 
     def _faults_of_folders(self, plan: Node) -> Iterator[Fault]:
         yield from self.reading.faults_of_reach(plan)
@@ -171,7 +177,10 @@ class Writing:
         text = node.fields["sqlStmtStr"]
         value = text.fields.get("value") if text.name == "Literal" else None
         if not isinstance(value, str):
-            yield Fault("EXECUTE IMMEDIATE of no literal", "EXECUTE IMMEDIATE 'statement', whose text can be judged")
+            yield Fault(
+                "EXECUTE IMMEDIATE of no literal",
+                "EXECUTE IMMEDIATE 'statement', whose text can be judged",
+            )
         elif depth >= MOST_NESTED:
             yield Fault("EXECUTE IMMEDIATE within EXECUTE IMMEDIATE", f"{MOST_NESTED} times")
         else:
@@ -201,7 +210,10 @@ class Writing:
 
     def _faults_of_node(self, command: Node, node: Node) -> Iterator[Fault | OwnedFault]:
         if node.name in IDENTIFIERS:
-            yield Fault(f"IDENTIFIER(..) in {in_words(command)}", "names as they are, or IDENTIFIER('name')")
+            yield Fault(
+                f"IDENTIFIER(..) in {in_words(command)}",
+                "names as they are, or IDENTIFIER('name')",
+            )
         parts = table_of(node)
         if parts is None:
             return
@@ -346,14 +358,21 @@ class Judge:
         try:
             plan = self._parser.plan(text)
         except RecursionError:
-            raise SqlError.of("The statement is nested too deeply.", next_step="Divide it.") from None
+            raise SqlError.of(
+                "The statement is nested too deeply.",
+                next_step="Divide it.",
+            ) from None
         reading = self._reading()
         fault = reading.fault(plan)
         if fault is None:
             self._keep(text)
             return
         if not self._rights.writes:
-            raise _refusal("This gateway only reads.", fault, "To write, use a gateway without --read-only.")
+            raise _refusal(
+                "This gateway only reads.",
+                fault,
+                "To write, use a gateway without --read-only.",
+            )
         self._judge_writing(reading, plan)
 
     def _keep(self, text: str) -> None:
@@ -387,7 +406,11 @@ class Judge:
         for text in texts:
             fault = reading.fault(self._parser.expression(text))
             if fault is not None:
-                raise _refusal("The session may not fill a table by this query.", fault, "Take that part out.")
+                raise _refusal(
+                    "The session may not fill a table by this query.",
+                    fault,
+                    "Take that part out.",
+                )
 
     def _judge_writing(self, reading: Reading, plan: Node) -> None:
         writing = Writing(reading, Owned.of(self._catalogs.values()), self._parser.target)

@@ -304,7 +304,10 @@ class Reading:
         """Yield the reasons to refuse the reads of any plan: files, and names that are known only when it is executed."""
         for node in plan.nodes():
             if node.name in IDENTIFIERS:
-                yield Fault("IDENTIFIER(..) of more than one literal", "names as they are, or IDENTIFIER('name')")
+                yield Fault(
+                    "IDENTIFIER(..) of more than one literal",
+                    "names as they are, or IDENTIFIER('name')",
+                )
             if node.name in BY_PATH and not self.rights.folders:
                 yield path_fault(str(node.fields["path"]))
             if node.name == "UnresolvedRelation":

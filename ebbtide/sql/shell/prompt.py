@@ -197,7 +197,11 @@ class SessionCompleter(Completer):
             return
         for completion in found:
             start = completion.start - offset
-            yield Completion(completion.text, start_position=start, display_meta=completion.kind.value)
+            yield Completion(
+                completion.text,
+                start_position=start,
+                display_meta=completion.kind.value,
+            )
 
 
 def _own(text: str) -> Iterator[Completion]:
@@ -211,7 +215,11 @@ def _own(text: str) -> Iterator[Completion]:
         return
     for choice in choices:
         if choice.startswith(typed.lower()):
-            yield Completion(choice, start_position=-len(typed), display_meta="setting of the client")
+            yield Completion(
+                choice,
+                start_position=-len(typed),
+                display_meta="setting of the client",
+            )
 
 
 class MaskedHistory(FileHistory):

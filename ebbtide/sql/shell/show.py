@@ -196,7 +196,13 @@ def _library() -> Callable[..., list[str]]:
     formatter = TabularOutputFormatter()
 
     def lay_out(rows: list[list[str]], names: list[str], style: str, **options: Any) -> list[str]:
-        blocks = formatter.format_output(rows, names, style, column_types=[str] * len(names), **options)
+        blocks = formatter.format_output(
+            rows,
+            names,
+            style,
+            column_types=[str] * len(names),
+            **options,
+        )
         return [line for block in blocks for line in block.split("\n")]
 
     return lay_out
