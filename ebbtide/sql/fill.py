@@ -191,6 +191,8 @@ def _again(
     Raises:
         SqlError: it is of another statement.
     """
+    # The pipeline's own table and comment are put in the place of a declaration. If the statement then makes other attributes than the
+    # file has, it is another statement; attributes that the user has added to the file are left as they are.
     entry.refuse_shared_file()
     _, document = read_document(entry.location)
     stored = dict(document["attributes"])
@@ -243,6 +245,7 @@ def _attributes(
 
 def _projection(query: exp.Select, statement: Statement) -> Projection:
     has_alias = [isinstance(each, exp.Alias) for each in query.expressions]
+    # A pipeline has one source, so qualifiers of columns mean nothing in its transform.
     [table] = query.find_all(exp.Table)
     qualifiers = {table.name.lower(), table.alias_or_name.lower()}
     return read_projection(statement, has_alias, qualifiers)

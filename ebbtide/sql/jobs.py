@@ -255,6 +255,8 @@ def main(folder: Path) -> int:
 
     signal.signal(signal.SIGTERM, end)
     _write(folder / "process", this_process())
+    # Each run is a process of its own, so that what a run loads is given back between two runs. The handler of SIGTERM passes the signal
+    # on, and the run ends after its step.
     code = n_failures = 0
     while not stop.is_set():
         started = time.monotonic()

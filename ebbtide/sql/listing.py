@@ -311,6 +311,8 @@ def _candidates(
     text: str,
     before: str,
 ) -> Iterator[tuple[str, CompletionKind]]:
+    # The order is that of likelihood: columns of the tables that the text names, tables, then keywords and functions, which cannot
+    # follow a word such as FROM.
     if _SET.search(before):
         yield from ((name, CompletionKind.SETTING) for name in SETTINGS)
         return

@@ -134,6 +134,7 @@ class Changes:
         Raises:
             SqlError: the page was dropped.
         """
+        # Asking for a page acknowledges those before the previous one: they are dropped, and files without further pages deleted.
         with self._changed:
             self._drop(token - KEPT_PAGES)
             came = self._changed.wait_for(
@@ -291,6 +292,8 @@ class RunningOperation:
             self._on_cancel(self.id)
 
     def _run(self, work: Callable[[], Output]) -> None:
+        # A waiter is woken twice: when the result is known, and when the operation has ended. The order matters: `_is_over` is set
+        # before the registered functions are called, so that each is called once, here or in `when_over`.
         try:
             self._output = work()
             self._has_result.set()

@@ -161,6 +161,8 @@ def flattened(attributes: Mapping[str, Any], prefix: str = "") -> Iterator[tuple
 
 
 def _put(attributes: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    # The path is followed from the outermost field, and objects are made on the way. A value in the place of an object, or an object
+    # in the place of a value, is a contradiction of two options.
     *outer, last = path
     inner = attributes
     for name in outer:

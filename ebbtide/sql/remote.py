@@ -288,6 +288,7 @@ class _RemoteOperation:
         timeout_s: float | None,
     ) -> Answered | None:
         """Repeat a request until the answer has a field; None if the time is up."""
+        # A proxy may end a long request, so a long wait is several of `POLL_S`; the last one has the time that is left.
         ends_at = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left_s = POLL_S if ends_at is None else ends_at - time.monotonic()

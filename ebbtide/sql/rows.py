@@ -248,6 +248,7 @@ def _windows(
     Yields:
         Number of a part, and the window of rows in it.
     """
+    # `first` is the number of a part's first row; the window is the overlap of the part with the rows asked for.
     first = 0
     for number, size in enumerate(sizes):
         begin = max(start - first, 0)

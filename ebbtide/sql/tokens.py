@@ -198,6 +198,8 @@ class _Blocks:
 
 def _parts(tokens: Sequence[Token]) -> list[list[Token]]:
     """Return the tokens of each statement."""
+    # A semicolon ends a statement unless a block is open. Whether BEGIN, CASE and END open or close one depends on their neighbours:
+    # BEGIN TRANSACTION opens none, END IF closes none, and the CASE of END CASE opens none.
     parts: list[list[Token]] = [[]]
     blocks = _Blocks()
     words = ["", *map(keyword, tokens), ""]
@@ -230,6 +232,8 @@ def _refuse_unclosed(text: str) -> None:
 
 def _left_open(text: str) -> tuple[int, str] | None:
     """Return the offset and the mark of a quote or comment that is not closed; None if all are. Comments nest in Spark."""
+    # One pass over the quotes and comments; everything between two pieces is skipped. The pattern has possessive quantifiers, so that
+    # a long text without an end takes linear time.
     at = 0
     while (piece := _PIECE.search(text, at)) is not None:
         at = piece.end()

@@ -102,6 +102,8 @@ def why_whole(last: ViewPosition | None, to: ViewPosition, tables: ViewTables) -
         to: Position of the next step.
         tables: Tables of the view.
     """
+    # Each input must be the same table, with the same commit at the version that was read, and an unbroken log since then: only then
+    # the commits in between are all the changes since the last step.
     if last is None:
         return "it is the first step"
     if last.query != to.query:

@@ -55,6 +55,7 @@ class Origins:
         self._made_of.setdefault(made, set()).update(of)
 
     def _read(self, plan: Any) -> None:
+        # Bottom up: the columns of the nodes below, and of subqueries, are known before those of a node.
         below = listed(plan.children())
         for inner in below + listed(plan.subqueries()):
             self._read(inner)

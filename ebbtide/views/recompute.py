@@ -125,6 +125,7 @@ class Recomputing:
     @cached_property
     def extent(self) -> Extent:
         """Extent of the computation."""
+        # Checks in the order of their cost: the logs of the inputs, the optimizer, the sizes of change files.
         reason = why_whole(self.last, self.to, self.tables)
         if reason:
             return Extent(reason)
@@ -177,6 +178,8 @@ class Recomputing:
 
     def touched(self) -> pa.Table:
         """Return the values of changed rows of the inputs, before and after, in the columns of the extent."""
+        # A feed has rows before and after each change, so both the old and the new values of a row are touched. Of an input with several
+        # readings each gives values, by its own columns.
         columns_of_view = self.tables.view.table.columns
         fields = [columns_of_view.field(name).with_nullable(True) for name in self.extent.columns]
         values = pa.schema(fields)

@@ -159,6 +159,7 @@ def _refuse_arbitrary(expression: Any, above: str = "") -> None:
 
 def _refuse_unsorted(limit: Any) -> None:
     """Refuse a LIMIT or an OFFSET over unsorted rows: the files would decide which rows are shown."""
+    # Down through nodes that keep the order of rows, to the Sort that decides which rows are shown, if there is one.
     below = limit
     while kind(below) in IN_ORDER:
         below = below.children().apply(0)

@@ -42,6 +42,8 @@ def difference(
         key: Names of the key's columns.
         is_unique: Whether `new` has each key once.
     """
+    # A full outer join of both sides by the key. Equal rows are dropped, and what is left is new, different or missing. Copies are
+    # counted before the join, unless the key of the query excludes them: the count costs a shuffle of all rows.
     keys = [quoted(name) for name in key]
     copies = "1" if is_unique else f"count(*) OVER (PARTITION BY {', '.join(keys)})"
     counted = new.selectExpr(f"{copies} AS {COPIES}", "struct(*) AS new", *keys)

@@ -270,7 +270,7 @@ class HostedSession:
         """
         hosted = self.operation(operation_id)
         if self.operations.pop(operation_id, None) is None:
-            return  # another request was faster
+            return  # another request has closed it
         try:
             hosted.operation.close()
         finally:

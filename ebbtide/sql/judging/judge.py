@@ -125,6 +125,7 @@ class Writing:
         return next(self._faults(plan, 0), None)
 
     def _faults(self, plan: Node, depth: int) -> Iterator[Fault | OwnedFault]:
+        # Programs and folders are searched in the whole plan, queries included; tables of pipelines only outside of queries.
         yield from self._faults_of_programs(plan)
         if not self.reading.rights.folders:
             yield from self._faults_of_folders(plan)
@@ -217,6 +218,8 @@ class Writing:
         parts = table_of(node)
         if parts is None:
             return
+        # A name may reach a pipeline's table in three ways: as the path of a table, as the name of the pipeline (of which `$part` and
+        # `@pin` are cut off), or as a table or view of Spark's catalog whose files lie in an owned folder.
         *qualifier, last = parts
         is_path = not self.reading.databases.has(qualifier)
         if is_path and self.owned.is_reached_from(last):
@@ -246,6 +249,8 @@ class Writing:
         is_value_of_row = holder.name == "Literal" and command.name in CHANGING_ROWS
         if is_value_of_row:
             return False
+        # Where a folder is meant, one above the owned folder reaches it too. Any other text counts only if it looks like a path into one:
+        # else a comment or a property with a `/` would be refused.
         names_folder = _is_location(field) or _is_path_option(holder)
         if names_folder or command.name in OF_FOLDERS:
             return self.owned.is_reached_from(text)

@@ -136,6 +136,7 @@ def unique(names: Sequence[str]) -> list[str]:
         >>> unique(["a", "a", "a_2"])
         ['a', 'a_3', 'a_2']
     """
+    # A number that another column has as its own name is passed over too.
     found: list[str] = []
     for name in names:
         own, number = name, 2
@@ -349,6 +350,8 @@ class Printer:
         if not (self.pages and is_static and self.settings.result_format is ResultFormat.TABLE):
             self._put(lay_out(result.columns, self._batches(pages)))
             return
+        # Whether a table fits the terminal shows once a screen of rows was read. What was read is printed at once if it fits; else it
+        # goes to the pager, which then reads the other pages as the user scrolls.
         first = _first_pages(execution, pages)
         lines = lay_out(result.columns, [page.rows for page in first]) if execution.is_whole else iter(())
         seen = list(lines)
