@@ -82,8 +82,8 @@ class EmbeddedSession:
         """Begin to execute one statement."""
         operation = RunningOperation(on_cancel=self.interrupt, on_close=self._forget)
         self.operations[operation.id] = operation
-        execution = Execution(self, operation.id)
-        operation.start(lambda: execution.answer(parse_text(statement)))
+        executor = Executor(self, operation.id)
+        operation.start(lambda: executor.execute(parse_text(statement)))
         return operation
 
     def complete(self, text: str, offset: int) -> list[Completion]:
@@ -240,7 +240,7 @@ def new_spark_session(log_file: Path | None = None) -> SparkSession:
 
 
 @dataclass(frozen=True)
-class Execution:
+class Executor:
     """Executes one statement of a session.
 
     Args:
@@ -252,7 +252,7 @@ class Execution:
     operation: str
 
     @singledispatchmethod
-    def answer(self, asked: Any) -> Output:
+    def execute(self, asked: Any) -> Output:
         """Execute a statement; there is a method for each kind.
 
         Args:
@@ -266,22 +266,22 @@ class Execution:
             got=str(asked),
         )
 
-    @answer.register(ast.CreateSource)
-    @answer.register(ast.CreateTable)
-    @answer.register(ast.CreateFunction)
-    @answer.register(ast.Drop)
+    @execute.register(ast.CreateSource)
+    @execute.register(ast.CreateTable)
+    @execute.register(ast.CreateFunction)
+    @execute.register(ast.Drop)
     def _(self, asked: Any) -> Output:
         from ebbtide.sql.declare import DECLARING
 
         declare = DECLARING[type(asked)]
         return _done(declare(self.session.catalog, asked))
 
-    @answer.register(ast.Select)
-    @answer.register(ast.SparkStatement)
+    @execute.register(ast.Select)
+    @execute.register(ast.SparkStatement)
     def _(self, asked: ast.Select | ast.SparkStatement) -> Output:
         return self.session.query(asked, self.operation)
 
-    @answer.register
+    @execute.register
     def _(self, asked: ast.Describe) -> Output:
         entries = self.session.catalog.entries()
         described = describe(entries, asked.name.lower())
@@ -290,7 +290,7 @@ class Execution:
             return self.session.query(statement, self.operation)
         return _listed(*described)
 
-    @answer.register
+    @execute.register
     def _(self, asked: ast.Explain) -> Output:
         explained = parse(asked.statement)
         if isinstance(explained, ast.Insert):
@@ -311,7 +311,7 @@ class Execution:
         whole = ast.SparkStatement(asked.whole)
         return self.session.query(whole, self.operation)
 
-    @answer.register
+    @execute.register
     def _(self, asked: ast.Show) -> Output:
         session = self.session
         if asked.what is ast.Shown.CATALOGS:
@@ -329,13 +329,13 @@ class Execution:
         shown = columns("id", "pipelines", "status", "started", "message")
         return _listed(shown, rows)
 
-    @answer.register
+    @execute.register
     def _(self, asked: ast.ShowCreate) -> Output:
         entry = self.session.catalog.entry(asked.kind, asked.name)
         statement = show_create(entry)
         return _listed(columns("statement"), [[statement]])
 
-    @answer.register
+    @execute.register
     def _(self, asked: ast.SetOption) -> Output:
         if asked.key is None or asked.value is None:
             rows: list[Row] = []
@@ -346,13 +346,13 @@ class Execution:
         self.session.set(asked.key, asked.value)
         return _done(f"Set '{asked.key}'.")
 
-    @answer.register
+    @execute.register
     def _(self, asked: ast.Reset) -> Output:
         self.session.reset(asked.key)
         is_all = asked.key is None
         return _done("Reset all settings." if is_all else f"Reset '{asked.key}'.")
 
-    @answer.register
+    @execute.register
     def _(self, asked: ast.Use) -> Output:
         if asked.catalog not in self.session.catalogs:
             raise SqlError.of(
@@ -369,8 +369,8 @@ class Execution:
         self.session.catalog_name = asked.catalog
         return _done(f"The catalog in use is '{asked.catalog}'.")
 
-    @answer.register(ast.Insert)
-    @answer.register(ast.StatementSet)
+    @execute.register(ast.Insert)
+    @execute.register(ast.StatementSet)
     def _(self, asked: ast.Insert | ast.StatementSet) -> Output:
         """Make pipelines of statements, and begin a job that runs them. All are checked before any is written."""
         from ebbtide.sql.fill import plan_insert, write_filling
@@ -394,7 +394,7 @@ class Execution:
         names = ", ".join(job.pipelines)
         return _done(f"Job '{job.id}' fills {names}. SHOW JOBS lists its state, STOP JOB '{job.id}' ends it.")
 
-    @answer.register
+    @execute.register
     def _(self, asked: ast.StopJob) -> Output:
         client = self.session.client
         job = self.session.jobs.get(asked.job)
@@ -409,7 +409,7 @@ class Execution:
         job.stop()
         return _done(f"Job '{job.id}' ends after its step.")
 
-    @answer.register
+    @execute.register
     def _(self, asked: ast.CreateView) -> Output:
         from ebbtide import load
         from ebbtide.sql.views import plan_view, write_view
@@ -430,7 +430,7 @@ class Execution:
         job = self.session.jobs.start([entry], by=self.session.client)
         return _done(f"{message} Job '{job.id}' fills it; SHOW JOBS lists its state.")
 
-    @answer.register
+    @execute.register
     def _(self, asked: ast.RefreshView) -> Output:
         view = self.session.catalog.entry(ObjectKind.MATERIALIZED_VIEW, asked.name)
         entry = self.session.catalog.pipeline(view.name)
