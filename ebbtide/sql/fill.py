@@ -244,7 +244,7 @@ def _attributes(
 
 
 def _projection(query: exp.Select, statement: Statement) -> Projection:
-    has_alias = [isinstance(each, exp.Alias) for each in query.expressions]
+    has_alias = [isinstance(expression, exp.Alias) for expression in query.expressions]
     # A pipeline has one source, so qualifiers of columns mean nothing in its transform.
     [table] = query.find_all(exp.Table)
     qualifiers = {table.name.lower(), table.alias_or_name.lower()}
@@ -357,9 +357,9 @@ def read_projection(
     # the commas, FROM and WHERE outside of brackets: printed by sqlglot it could differ from what was written.
     words = [keyword(token) for token in query.tokens]
     outer = _outside_brackets(query.tokens)
-    from_ = next(at for at in outer if _is_clause(words, at))
-    wheres = [at for at in outer if words[at] == "WHERE" and at > from_]
-    commas = [at for at in outer if words[at] == "," and at < from_]
+    from_ = next(position for position in outer if _is_clause(words, position))
+    wheres = [position for position in outer if words[position] == "WHERE" and position > from_]
+    commas = [position for position in outer if words[position] == "," and position < from_]
     ends = [*commas, from_]
     start = 1  # after SELECT
     texts = []

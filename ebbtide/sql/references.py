@@ -94,7 +94,7 @@ class Referring:
         # The offset in `text` is moved back over each edit before it; an offset inside an edit becomes the beginning of its part.
         lines = self.text.split("\n")
         before = lines[: line - 1]
-        line_start = sum(len(each) + 1 for each in before)
+        line_start = sum(len(earlier) + 1 for earlier in before)
         offset = line_start + position
         for edit in self.edits:
             if offset < edit.start:
@@ -159,7 +159,7 @@ def _named(
     if is_qualified:
         return None
     n_tokens = 1
-    after = [each.text for each in tokens[position + 1 : position + 3]]
+    after = [following.text for following in tokens[position + 1 : position + 3]]
     has_part_after = len(after) == 2 and after[0] == "$"
     if has_part_after and not dollar:
         part = after[1].lower()

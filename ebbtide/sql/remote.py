@@ -226,9 +226,9 @@ class RemoteSession:
         body = {"text": text, "offset": offset}
         answered = self._client.call("POST", f"{self._path}/complete", body)
         found = []
-        for each in answered["completions"]:
-            kind = CompletionKind(each["kind"])
-            found.append(Completion(each["text"], each["start"], kind))
+        for completion in answered["completions"]:
+            kind = CompletionKind(completion["kind"])
+            found.append(Completion(completion["text"], completion["start"], kind))
         return found
 
     def close(self) -> None:

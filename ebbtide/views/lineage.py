@@ -56,10 +56,10 @@ def empty_table(
         key: Columns that identify rows; empty: unknown.
     """
     named = StructType()
-    for each in schema:
+    for field_of_table in schema:
         named.add(
-            each.name,
-            each.dataType,
+            field_of_table.name,
+            field_of_table.dataType,
             nullable=True,
             metadata={TABLE: name},
         )

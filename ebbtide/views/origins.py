@@ -88,7 +88,7 @@ class Origins:
             for one, same in null_safe_pairs(plan):
                 for made in _sources(one):
                     self._add(made, _sources(same))
-        from_below = [each for child in below for each in output(child)]
+        from_below = [id_ for child in below for id_ in output(child)]
         new = set(output(plan)) - set(from_below)
         if not new:
             return

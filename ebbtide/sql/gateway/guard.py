@@ -265,7 +265,7 @@ def _refuse_foreign_host(host: str) -> None:
 
 def _refuse_foreign_origin(origins: list[str], host: str) -> None:
     parts = [_netloc(origin) for origin in origins]
-    is_foreign = [each is None or each.netloc != host for each in parts]
+    is_foreign = [origin is None or origin.netloc != host for origin in parts]
     if any(is_foreign):
         raise Refusal(
             HTTPStatus.FORBIDDEN,

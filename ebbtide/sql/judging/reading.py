@@ -77,10 +77,10 @@ def _parts_of(identifier: Node, last: str) -> list[str]:
 
 def tables_in(node: Node) -> Iterator[tuple[Node, list[str]]]:
     """Yield the nodes at and below a node that name tables, each with the name."""
-    for each in node.nodes():
-        parts = table_of(each)
+    for below in node.nodes():
+        parts = table_of(below)
         if parts is not None:
-            yield each, parts
+            yield below, parts
 
 
 CALLING_JAVA = frozenset({"reflect", "java_method", "try_reflect"})
@@ -115,10 +115,10 @@ BUILT_IN: tuple[list[str], ...] = (
 
 def calls_in(node: Node) -> Iterator[tuple[Node, list[str]]]:
     """Yield the nodes at and below a node that call a function, each with the parts of the function's name in lower case."""
-    for each in node.nodes():
-        parts = _called(each)
+    for below in node.nodes():
+        parts = _called(below)
         if parts is not None:
-            yield each, [part.lower() for part in parts]
+            yield below, [part.lower() for part in parts]
 
 
 def _called(node: Node) -> list[str] | None:
