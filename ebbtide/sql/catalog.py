@@ -30,13 +30,14 @@ PIPELINE = "defs.yaml"
 """Name of a pipeline's file."""
 UPSERT = "ebbtide.dagster.UpsertPipeline"
 """`type` in the file of a table."""
-_OF_TABLES = ("UpsertPipeline", "StatefulPipeline")
 _OF_SEVERAL = "UpsertPipelines"
 _OF_VIEWS = "MaterializedView"
-_PREFIXES = ("ebbtide.dagster.", "ebbtide.")
+_NAMES = ("UpsertPipeline", "StatefulPipeline", _OF_SEVERAL, _OF_VIEWS)
+_OLD_NAMES = ("UpsertPipelineComponent", "StatefulPipelineComponent")
 TYPES = frozenset(
-    {f"{prefix}{name}" for prefix in _PREFIXES for name in (*_OF_TABLES, _OF_SEVERAL, _OF_VIEWS)}
-    | {f"pipelines.components.{name}Component" for name in _OF_TABLES}
+    [f"ebbtide.dagster.{name}" for name in _NAMES]
+    + [f"ebbtide.{name}" for name in _NAMES]
+    + [f"pipelines.components.{name}" for name in _OLD_NAMES]
 )
 """Each `type` of a file with one or several pipelines: the keys of `ebbtide.spec.load`, known here without the models."""
 
@@ -99,7 +100,13 @@ class Declared:
     deterministic: bool = False
 
     @classmethod
-    def read(cls, kind: DeclaredKind, name: str, document: Any, where: str) -> Declared:
+    def read(
+        cls,
+        kind: DeclaredKind,
+        name: str,
+        document: Any,
+        where: str,
+    ) -> Declared:
         """Read a declaration from its file, or from its entry in an environment's file.
 
         Args:
@@ -113,10 +120,9 @@ class Declared:
         """
         allowed = FIELDS[kind]
         fields: dict[str, Any] = document if isinstance(document, dict) else {str(document): None}
-        strangers = [str(field) for field in fields if field not in allowed]
+        strangers = ", ".join(str(field) for field in fields if field not in allowed)
         if strangers:
-            listed = ", ".join(strangers)
-            raise ConfigError.of(f"{where} is not usable.", got=f"{name}: {listed}", allowed=", ".join(allowed))
+            raise ConfigError.of(f"{where} is not usable.", got=f"{name}: {strangers}", allowed=", ".join(allowed))
         given_options = fields.get("options") or {}
         options = {str(option): as_set(value) for option, value in given_options.items()}
         return cls(
@@ -286,9 +292,11 @@ class Catalog:
 
     def _files(self) -> Iterator[tuple[Path, DeclaredKind | None]]:
         """Yield the files of declarations with their kinds, and those of pipelines."""
+        kinds = {f"{kind}.yaml": kind for kind in DeclaredKind}
         for path in sorted(self.folder.rglob("*.yaml")):
-            if path.stem in list(DeclaredKind):
-                yield path, DeclaredKind(path.stem)
+            kind = kinds.get(path.name)
+            if kind is not None:
+                yield path, kind
             elif path.name == PIPELINE and _is_pipeline(path):
                 yield path, None
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from ebbtide import UpsertPipeline
-from ebbtide.delta import log
 from ebbtide.errors import ConfigError, SqlError
+from ebbtide.runtime.guests import kept_versions, register_function
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import parse_ddl
 from ebbtide.spec.reading import project_of
@@ -104,11 +104,9 @@ def register(spark: SparkSession, catalog: Catalog, statement: Statement) -> Non
     functions = called(statement, catalog.declared(DeclaredKind.FUNCTION))
     if not functions:
         return
-    from ebbtide.runtime.row_functions import session_function
-
     for declared in functions:
-        function = session_function(declared.name, imported(catalog, declared))
-        spark.udf.register(declared.name, function)
+        function = imported(catalog, declared)
+        register_function(spark, declared.name, function)
 
 
 def create_source(catalog: Catalog, asked: ast.CreateSource) -> str:
@@ -152,10 +150,19 @@ def create_function(catalog: Catalog, asked: ast.CreateFunction) -> str:
         SqlError: the function cannot be imported, has no type, or the name is taken or Spark's own.
     """
     if not re.fullmatch(TARGET, asked.target):
-        raise SqlError.of(f"'{asked.name}' is not declared by a function.", got=asked.target, allowed="'module:name'")
+        raise SqlError.of(
+            f"'{asked.name}' is not declared by a function.",
+            got=asked.target,
+            allowed="'module:name'",
+        )
     refuse_standard_library(asked.target)
     name = asked.name.lower()
-    declared = Declared(DeclaredKind.FUNCTION, name, target=asked.target, deterministic=asked.is_deterministic)
+    declared = Declared(
+        DeclaredKind.FUNCTION,
+        name,
+        target=asked.target,
+        deterministic=asked.is_deterministic,
+    )
     existing_kind(catalog.entries(), declared.name, declared.kind.value, asked.if_there)
     function = imported(catalog, declared)  # runs the module, so it comes after all other checks
     if asked.is_deterministic and not function.is_deterministic:
@@ -244,7 +251,7 @@ def _drop_declared(catalog: Catalog, entry: Declared) -> None:
 def _drop_pipeline(catalog: Catalog, entry: Filled) -> None:
     """Drop a pipeline that has not run; refuse one with tables, which only the user may delete."""
     home = Plan.under(catalog.root, entry.spec)
-    has_tables = log.versions(home.at("state")) or log.versions(home.at("sink"))
+    has_tables = kept_versions(home.at("state")) or kept_versions(home.at("sink"))
     if has_tables:
         raise SqlError.of(
             f"'{entry.name}' has tables.",

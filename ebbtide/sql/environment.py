@@ -68,7 +68,8 @@ class _Document(BaseModel):
     def _without_empty(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given or {}
-        return {name: section for name, section in given.items() if section is not None}
+        sections = given.items()
+        return {name: section for name, section in sections if section is not None}
 
 
 @dataclass(frozen=True)

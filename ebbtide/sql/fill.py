@@ -179,12 +179,20 @@ def _not_applicable(statement: Statement, got: str) -> SqlError:
     )
 
 
-def _again(entry: Filled, source: Declared, query: exp.Select, asked: Insert, functions: dict[str, str]) -> Filling:
+def _again(
+    entry: Filled,
+    source: Declared,
+    query: exp.Select,
+    asked: Insert,
+    functions: dict[str, str],
+) -> Filling:
     """Return the existing pipeline of a table, if it is that of the statement.
 
     Raises:
         SqlError: it is of another statement.
     """
+    # The pipeline's own table and comment are put in the place of a declaration. If the statement then makes other attributes than the
+    # file has, it is another statement; attributes that the user has added to the file are left as they are.
     entry.refuse_shared_file()
     _, document = read_document(entry.location)
     stored = dict(document["attributes"])
@@ -221,7 +229,10 @@ def _attributes(
     # Without a computation the pipeline needs no transform: decoding leaves out the columns that its schema lacks.
     if takes_all_rows and _takes_columns_as_they_are(source, table, selected):
         if attributes["order"] == "arrival" and table.key != source.key:
-            attributes.setdefault("materializer", {}).setdefault("upsert_key", list(source.key))
+            attributes.setdefault("materializer", {}).setdefault(
+                "upsert_key",
+                list(source.key),
+            )
         return _in_order({**named, **of_table, **attributes})
     transform = {**of_table, "select": selected, "where": projection.where, "functions": functions or None}
     own = {
@@ -233,7 +244,8 @@ def _attributes(
 
 
 def _projection(query: exp.Select, statement: Statement) -> Projection:
-    has_alias = [isinstance(each, exp.Alias) for each in query.expressions]
+    has_alias = [isinstance(expression, exp.Alias) for expression in query.expressions]
+    # A pipeline has one source, so qualifiers of columns mean nothing in its transform.
     [table] = query.find_all(exp.Table)
     qualifiers = {table.name.lower(), table.alias_or_name.lower()}
     return read_projection(statement, has_alias, qualifiers)
@@ -265,7 +277,11 @@ def _selected(
     return dict(zip(names, expressions, strict=True))
 
 
-def _takes_columns_as_they_are(source: Declared, table: Declared, selected: dict[str, str]) -> bool:
+def _takes_columns_as_they_are(
+    source: Declared,
+    table: Declared,
+    selected: dict[str, str],
+) -> bool:
     """Return whether no column is computed, renamed or converted, and the key of the source is kept."""
     read = parse_ddl(source.columns)
     filled = parse_ddl(table.columns)
@@ -281,7 +297,9 @@ def _takes_columns_as_they_are(source: Declared, table: Declared, selected: dict
 def _ordering(source: Declared, attributes: dict[str, Any]) -> list[str]:
     """Return the source's columns that order its changes or hold their event time: a pipeline must read them."""
     order = attributes["order"]
-    names = [] if order == "arrival" else list(order["sequence"])
+    names: list[str] = []
+    if order != "arrival":
+        names += order["sequence"]
     if "event_time" in attributes:
         names.append(attributes["event_time"])
     known = parse_ddl(source.columns).columns.names
@@ -290,9 +308,10 @@ def _ordering(source: Declared, attributes: dict[str, Any]) -> list[str]:
 
 def _column(table: TableSchema, name: str) -> tuple[str, bool, Any]:
     """Return a column's type, whether it has a default for records that lack it, and the default."""
-    type_ = type_ddl(table.columns.field(name).type)
+    field = table.columns.field(name)
     has_default = name in table.defaults
-    return type_, has_default, table.defaults.get(name)
+    default = table.defaults.get(name)
+    return type_ddl(field.type), has_default, default
 
 
 _ORDER = ("name", "description", "source", "format", "schema", "transform", "key", "order", "ttl")
@@ -322,7 +341,11 @@ class Projection:
     where: str | None = None
 
 
-def read_projection(query: Statement, has_alias: Sequence[bool], qualifiers: Collection[str]) -> Projection:
+def read_projection(
+    query: Statement,
+    has_alias: Sequence[bool],
+    qualifiers: Collection[str],
+) -> Projection:
     """Read a query over one source that has no other clauses.
 
     Args:
@@ -334,9 +357,9 @@ def read_projection(query: Statement, has_alias: Sequence[bool], qualifiers: Col
     # the commas, FROM and WHERE outside of brackets: printed by sqlglot it could differ from what was written.
     words = [keyword(token) for token in query.tokens]
     outer = _outside_brackets(query.tokens)
-    from_ = next(at for at in outer if _is_clause(words, at))
-    wheres = [at for at in outer if words[at] == "WHERE" and at > from_]
-    commas = [at for at in outer if words[at] == "," and at < from_]
+    from_ = next(position for position in outer if _is_clause(words, position))
+    wheres = [position for position in outer if words[position] == "WHERE" and position > from_]
+    commas = [position for position in outer if words[position] == "," and position < from_]
     ends = [*commas, from_]
     start = 1  # after SELECT
     texts = []
@@ -379,7 +402,11 @@ def _outside_brackets(tokens: Sequence[Token]) -> list[int]:
     return found
 
 
-def _without_qualifiers(query: Statement, tokens: Sequence[Token], qualifiers: Collection[str]) -> str:
+def _without_qualifiers(
+    query: Statement,
+    tokens: Sequence[Token],
+    qualifiers: Collection[str],
+) -> str:
     """Return the text of some tokens, without qualifiers."""
     part = query.part(tokens)
     text = part.text

@@ -77,7 +77,12 @@ class Job:
     def read(cls, folder: Path) -> Job:
         """Read a job from its folder."""
         asked = json.loads((folder / "job.json").read_text(encoding="utf-8"))
-        return cls(folder, tuple(asked["pipelines"]), asked["started"], asked.get("client", ""))
+        return cls(
+            folder,
+            tuple(asked["pipelines"]),
+            asked["started"],
+            asked.get("client", ""),
+        )
 
     @property
     def id(self) -> str:
@@ -162,7 +167,13 @@ class Jobs:
         of_pipeline = [job for job in self.all() if pipeline in job.pipelines]
         return any(job.status is JobStatus.RUNNING for job in of_pipeline)
 
-    def start(self, pipelines: Sequence[Filled], *, once: bool = False, by: str = "") -> Job:
+    def start(
+        self,
+        pipelines: Sequence[Filled],
+        *,
+        once: bool = False,
+        by: str = "",
+    ) -> Job:
         """Begin a job that runs pipelines in order; the run of a view repeats by its `refresh`.
 
         Args:
@@ -223,7 +234,10 @@ def _await_start(folder: Path, process: subprocess.Popen[bytes]) -> None:
         if is_late or has_ended:
             log = folder / "log"
             printed = log.read_text(encoding="utf-8", errors="replace")
-            raise SqlError.of("The job's process did not begin.", got=printed[-500:] or "nothing printed")
+            raise SqlError.of(
+                "The job's process did not begin.",
+                got=printed[-500:] or "nothing printed",
+            )
         time.sleep(0.02)
 
 
@@ -241,6 +255,8 @@ def main(folder: Path) -> int:
 
     signal.signal(signal.SIGTERM, end)
     _write(folder / "process", this_process())
+    # Each run is a process of its own, so that what a run loads is given back between two runs. The handler of SIGTERM passes the signal
+    # on, and the run ends after its step.
     code = n_failures = 0
     while not stop.is_set():
         started = time.monotonic()
@@ -257,7 +273,13 @@ def main(folder: Path) -> int:
     return code
 
 
-def _await_next(asked: dict[str, Any], started: float, stop: threading.Event, *, has_failed: bool) -> bool:
+def _await_next(
+    asked: dict[str, Any],
+    started: float,
+    stop: threading.Event,
+    *,
+    has_failed: bool,
+) -> bool:
     """Wait until a view has to be run again; return False if the job is to stop."""
     is_due = _at_once if has_failed else _due(asked["locations"][0], asked["root"], started)
     while not stop.wait(LOOKS_EVERY_S):

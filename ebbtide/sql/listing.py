@@ -41,7 +41,14 @@ def columns(*names: str) -> tuple[ResultColumn, ...]:
     return tuple(ResultColumn(name, type_ or "string") for name, _, type_ in parts)
 
 
-STEP_COLUMNS = columns("step:bigint", "kind", "at", "records:bigint", "quarantined:bigint", "state_version:bigint")
+STEP_COLUMNS = columns(
+    "step:bigint",
+    "kind",
+    "at",
+    "records:bigint",
+    "quarantined:bigint",
+    "state_version:bigint",
+)
 PIPELINE_COLUMNS = columns(
     "name", "step:bigint", "kind", "at", "records:bigint", "quarantined:bigint", "in_quarantine:bigint"
 )
@@ -74,12 +81,13 @@ def show(catalog: Catalog, asked: Show) -> Listed:
 
 def catalogs(known: Mapping[str, Catalog], in_use: str, pattern: str | None) -> Listed:
     """List the catalogs that USE takes."""
-    rows: list[Row] = [
-        [name, str(catalog.folder), catalog.root, name == in_use]
-        for name, catalog in known.items()
-        if fits(name, pattern)
-    ]
-    return columns("name", "definitions", "root", "in_use:boolean"), rows
+    names = columns("name", "definitions", "root", "in_use:boolean")
+    rows: list[Row] = []
+    for name, catalog in known.items():
+        if fits(name, pattern):
+            row = [name, str(catalog.folder), catalog.root, name == in_use]
+            rows.append(row)
+    return names, rows
 
 
 def _fitting(entries: Mapping[str, Named], asked: Show) -> list[Named]:
@@ -108,7 +116,10 @@ def _pipeline_row(entry: Filled, root: str) -> Row:
 
 def _steps(catalog: Catalog, asked: Show) -> Listed:
     if asked.of is None:
-        raise SqlError.of("SHOW STEPS lists the steps of one pipeline.", next_step="SHOW STEPS FROM name")
+        raise SqlError.of(
+            "SHOW STEPS lists the steps of one pipeline.",
+            next_step="SHOW STEPS FROM name",
+        )
     from ebbtide.runtime.plan import Plan
 
     entry = catalog.pipeline(asked.of)
@@ -119,10 +130,11 @@ def _steps(catalog: Catalog, asked: Show) -> Listed:
 def steps(plan: Plan) -> Listed:
     """List the newest steps of a pipeline, the newest first."""
     rows: list[Row] = []
-    for version, facts in islice(plan.state.steps(), MOST_STEPS):
+    newest = islice(plan.state.steps(), MOST_STEPS)
+    for version, facts in newest:
         at = datetime.fromtimestamp(facts.now_ms / 1000, UTC)
-        kind = facts.cause.what
-        row = [facts.step, kind, _text(at), facts.read.records, facts.read.quarantined, version]
+        read = facts.read
+        row = [facts.step, facts.cause.what, _text(at), read.records, read.quarantined, version]
         rows.append(row)
     return STEP_COLUMNS, rows
 
@@ -139,10 +151,12 @@ def describe(entries: Mapping[str, Entry], name: str) -> Listed | None:
     if entry is None:
         return None
     fields, key, comments = _fields(entry)
-    rows: list[Row] = [
-        [field.name, type_ddl(field.type), field.nullable, field.name in key, comments.get(field.name, "")]
-        for field in fields
-    ]
+    rows: list[Row] = []
+    for field in fields:
+        is_key = field.name in key
+        comment = comments.get(field.name, "")
+        row = [field.name, type_ddl(field.type), field.nullable, is_key, comment]
+        rows.append(row)
     return FIELD_COLUMNS, rows
 
 
@@ -151,7 +165,11 @@ def _fields(entry: Entry) -> tuple[Iterable[pa.Field], Sequence[str], dict[str, 
         table = entry.spec.sink_table
         return table.columns, entry.spec.sink_key, table.comments
     if entry.kind is DeclaredKind.FUNCTION:
-        raise SqlError.of(f"'{entry.name}' is a function.", got=entry.target, allowed="a source, a table, a view")
+        raise SqlError.of(
+            f"'{entry.name}' is a function.",
+            got=entry.target,
+            allowed="a source, a table, a view",
+        )
     from ebbtide.spec.ddl import parse_ddl
 
     declared = parse_ddl(entry.columns)
@@ -171,7 +189,14 @@ def show_create(entry: Entry) -> str:
     if entry.kind is DeclaredKind.FUNCTION:
         declared = " DETERMINISTIC" if entry.deterministic else ""
         return f"CREATE FUNCTION {quoted(entry.name)} AS {text(entry.target)}{declared};"
-    return _create(entry.kind.upper(), entry.name, entry.columns, entry.key, entry.comment, entry.options)
+    return _create(
+        entry.kind.upper(),
+        entry.name,
+        entry.columns,
+        entry.key,
+        entry.comment,
+        entry.options,
+    )
 
 
 def _create_view(entry: Filled, view: MaterializedView) -> str:
@@ -196,7 +221,14 @@ def _create_view(entry: Filled, view: MaterializedView) -> str:
     return "\n".join(lines)
 
 
-def _create(what: str, name: str, body: str, key: Sequence[str], comment: str, options: Mapping[str, str]) -> str:
+def _create(
+    what: str,
+    name: str,
+    body: str,
+    key: Sequence[str],
+    comment: str,
+    options: Mapping[str, str],
+) -> str:
     lines = [
         f"CREATE {what} {quoted(name)} (",
         f"  {body.strip()},",
@@ -208,11 +240,12 @@ def _create(what: str, name: str, body: str, key: Sequence[str], comment: str, o
 
 
 def _comment_and_options(comment: str, options: Mapping[str, str]) -> list[str]:
-    lines = [f"COMMENT {text(comment)}"] if comment else []
-    if options:
-        pairs = [f"  {text(option)} = {text(value)}" for option, value in options.items()]
-        listed = ",\n".join(pairs)
-        lines += ["WITH (", listed, ")"]
+    lines = []
+    if comment:
+        lines.append(f"COMMENT {text(comment)}")
+    pairs = [f"  {text(option)} = {text(value)}" for option, value in options.items()]
+    if pairs:
+        lines += ["WITH (", ",\n".join(pairs), ")"]
     return lines
 
 
@@ -244,7 +277,10 @@ def _text(time: datetime) -> str:
 
 _LAST_WORD = re.compile(r"[\w$.-]*$")
 _SET = re.compile(r"^\s*(SET|RESET)\s+[\w.-]*$", re.IGNORECASE)
-_TABLE_COMES = re.compile(r"\b(FROM|JOIN|INTO|TABLE|DESCRIBE|DESC|STEPS\s+IN|VIEW|SOURCE)\s+[\w$]*$", re.IGNORECASE)
+_TABLE_COMES = re.compile(
+    r"\b(FROM|JOIN|INTO|TABLE|DESCRIBE|DESC|STEPS\s+IN|VIEW|SOURCE)\s+[\w$]*$",
+    re.IGNORECASE,
+)
 _NAMED = re.compile(r"\b(?:FROM|JOIN)\s+([\w$]+)", re.IGNORECASE)
 
 
@@ -270,21 +306,38 @@ def completions(catalog: Catalog, text: str, offset: int) -> list[Completion]:
     return fitting
 
 
-def _candidates(catalog: Catalog, text: str, before: str) -> Iterator[tuple[str, CompletionKind]]:
+def _candidates(
+    catalog: Catalog,
+    text: str,
+    before: str,
+) -> Iterator[tuple[str, CompletionKind]]:
+    # The order is that of likelihood: columns of the tables that the text names, tables, then keywords and functions, which cannot
+    # follow a word such as FROM.
     if _SET.search(before):
         yield from ((name, CompletionKind.SETTING) for name in SETTINGS)
         return
     try:
         entries = catalog.entries()
-        named = [(entries, name.lower()) for name in _NAMED.findall(text)]
-        described = [describe(*each) or ((), []) for each in named]
-    except EbbtideError:
-        entries, described = {}, []
-    yield from ((str(row[0]), CompletionKind.COLUMN) for _, rows in described for row in rows)
+        columns_named = _columns_of(entries, _NAMED.findall(text))
+    except EbbtideError:  # the next statement raises it
+        entries, columns_named = {}, []
+    yield from ((name, CompletionKind.COLUMN) for name in columns_named)
     for name, entry in entries.items():
-        parts = [f"{name}${part}" for part in Part] if isinstance(entry, Filled) else []
-        yield from ((table, CompletionKind.TABLE) for table in (name, *parts))
+        yield name, CompletionKind.TABLE
+        if isinstance(entry, Filled):
+            yield from ((f"{name}${part}", CompletionKind.TABLE) for part in Part)
     if _TABLE_COMES.search(before):
         return
     yield from ((word, CompletionKind.KEYWORD) for word in KEYWORDS)
     yield from ((name, CompletionKind.FUNCTION) for name in sorted(exp.FUNCTION_BY_NAME))
+
+
+def _columns_of(entries: Mapping[str, Entry], names: Iterable[str]) -> list[str]:
+    """Return the columns of the tables that a text names."""
+    found: list[str] = []
+    for name in names:
+        described = describe(entries, name.lower())
+        if described is not None:
+            _, rows = described
+            found += [str(row[0]) for row in rows]
+    return found

@@ -41,6 +41,8 @@ def masked(text: str) -> str | None:
 
 def _secrets(statement: Statement) -> Iterator[tuple[int, int]]:
     """Yield the offsets of credentials' values: after the name of one and `=`, or right after it, as in OPTIONS."""
+    # Every token may end a name. The name includes all words and marks that adjoin it, as in `s3.secret.key`; of a name like that of a
+    # credential the value is masked, and its tokens are not read as names.
     tokens = statement.tokens
     is_setting = bool(tokens) and keyword(tokens[0]) == "SET"
     last = -1

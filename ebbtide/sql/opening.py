@@ -68,7 +68,10 @@ def private_text(path: Path, most_characters: int) -> str:
             mode = os.fstat(file.fileno()).st_mode
             text = file.read(most_characters)
     except OSError as error:
-        raise ConfigError.of("The file of the gateway's tokens cannot be read.", got=error) from error
+        raise ConfigError.of(
+            "The file of the gateway's tokens cannot be read.",
+            got=error,
+        ) from error
     if mode & OF_OTHER_USERS or not stat.S_ISREG(mode):
         raise ConfigError.of(
             "The file of the gateway's tokens is open to other users.",
@@ -150,5 +153,8 @@ def open_session(target: Target) -> Session:
     from ebbtide.sql.environment import read_environment
 
     environment = read_environment(target.environment)
-    session = EmbeddedSession(environment.catalogs(target.root, target.defs), environment.settings)
+    session = EmbeddedSession(
+        environment.catalogs(target.root, target.defs),
+        environment.settings,
+    )
     return session

@@ -79,7 +79,8 @@ class Whole:
         stop = token + self.page_rows
         rows = self.rows.slice(token, stop)
         has_next = stop < self.rows.count
-        return Page(rows, stop if has_next else None)
+        following = stop if has_next else None
+        return Page(rows, following)
 
     def go_on(self, is_canceled: threading.Event) -> None:
         """Do nothing: the rows are complete."""
@@ -113,7 +114,12 @@ class Changes:
         page_rows: Maximum number of rows in a page.
     """
 
-    def __init__(self, result: Result, batches: Callable[[threading.Event], Iterator[Batch]], page_rows: int) -> None:
+    def __init__(
+        self,
+        result: Result,
+        batches: Callable[[threading.Event], Iterator[Batch]],
+        page_rows: int,
+    ) -> None:
         self.result = result
         self._batches = batches
         self._page_rows = page_rows
@@ -128,9 +134,13 @@ class Changes:
         Raises:
             SqlError: the page was dropped.
         """
+        # Asking for a page acknowledges those before the previous one: they are dropped, and files without further pages deleted.
         with self._changed:
             self._drop(token - KEPT_PAGES)
-            came = self._changed.wait_for(lambda: token < self._n_pages or self._is_over, timeout_s)
+            came = self._changed.wait_for(
+                lambda: token < self._n_pages or self._is_over,
+                timeout_s,
+            )
             if not came:
                 return None
             if token >= self._n_pages:
@@ -282,6 +292,8 @@ class RunningOperation:
             self._on_cancel(self.id)
 
     def _run(self, work: Callable[[], Output]) -> None:
+        # A waiter is woken twice: when the result is known, and when the operation has ended. The order matters: `_is_over` is set
+        # before the registered functions are called, so that each is called once, here or in `when_over`.
         try:
             self._output = work()
             self._has_result.set()

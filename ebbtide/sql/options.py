@@ -160,7 +160,8 @@ def flattened(attributes: Mapping[str, Any], prefix: str = "") -> Iterator[tuple
     """Yield attributes of a spec as options: the inverse of `attributes_of`."""
     for name, value in attributes.items():
         path = f"{prefix}{name}"
-        if isinstance(value, Mapping) and value:
+        is_outer = isinstance(value, Mapping) and bool(value)
+        if is_outer:
             yield from flattened(value, f"{path}.")
             continue
         text = value if isinstance(value, str) else _one_line(value)
@@ -181,6 +182,8 @@ def _of_source(options: Mapping[str, str]) -> frozenset[str]:
 
 
 def _put(attributes: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    # The path is followed from the outermost field, and objects are made on the way. A value in the place of an object, or an object
+    # in the place of a value, is a contradiction of two options.
     *outer, last = path
     inner = attributes
     for name in outer:
@@ -194,7 +197,11 @@ def _put(attributes: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 
 
 def _contradiction(path: tuple[str, ...], other: str, value: Any) -> SqlError:
-    return SqlError.of(f"The option '{'.'.join(path)}' contradicts '{other}'.", got=value, allowed="one of them")
+    return SqlError.of(
+        f"The option '{'.'.join(path)}' contradicts '{other}'.",
+        got=value,
+        allowed="one of them",
+    )
 
 
 def _value(option: str, text: str) -> Any:
@@ -203,7 +210,10 @@ def _value(option: str, text: str) -> Any:
         try:
             return yaml.safe_load(text)
         except yaml.YAMLError as error:
-            raise SqlError.of(f"The option '{option}' is not a list or object.", got=text) from error
+            raise SqlError.of(
+                f"The option '{option}' is not a list or object.",
+                got=text,
+            ) from error
     if text == "null":
         return None
     if option == SEQUENCE:

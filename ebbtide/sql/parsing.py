@@ -177,7 +177,10 @@ def _options(cursor: Cursor) -> Options:
         place = cursor.place
         name = cursor.text("an option") if cursor.is_at_text() else cursor.name("an option")
         if name in options:
-            raise SqlSyntaxError.of(f"The option '{name}' is there twice at {place}.", allowed="each once")
+            raise SqlSyntaxError.of(
+                f"The option '{name}' is there twice at {place}.",
+                allowed="each once",
+            )
         cursor.expect("=")
         options[name] = Option(cursor.literal("a value"), place)
         if not cursor.take(",") and cursor.words(1) != (")",):

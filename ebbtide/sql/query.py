@@ -138,7 +138,10 @@ def _with_op(rows: DataFrame, op: Column, moment: Moment) -> DataFrame:
 
 
 def steps_since(
-    start: Moment, newest: Callable[[], Versions], at: Callable[[Versions], Moment], wait: Callable[[], bool]
+    start: Moment,
+    newest: Callable[[], Versions],
+    at: Callable[[Versions], Moment],
+    wait: Callable[[], bool],
 ) -> Iterator[tuple[Moment, Moment]]:
     """Yield each moment with the one before it, as they come.
 

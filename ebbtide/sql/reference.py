@@ -22,8 +22,14 @@ class Entry:
 
 STATEMENTS: Mapping[str, tuple[Entry, ...]] = {
     "Declare": (
-        Entry("CREATE SOURCE name (columns, PRIMARY KEY (..)) WITH (..)", "Where a changelog comes from."),
-        Entry("CREATE TABLE name (columns, PRIMARY KEY (..)) [WITH (..)]", "A table to be kept right."),
+        Entry(
+            "CREATE SOURCE name (columns, PRIMARY KEY (..)) WITH (..)",
+            "Where a changelog comes from.",
+        ),
+        Entry(
+            "CREATE TABLE name (columns, PRIMARY KEY (..)) [WITH (..)]",
+            "A table to be kept right.",
+        ),
         Entry(
             "CREATE MATERIALIZED VIEW name [(PRIMARY KEY (..))] [REFRESH ..] AS SELECT ..",
             "A query that is kept as a table.",
@@ -32,20 +38,41 @@ STATEMENTS: Mapping[str, tuple[Entry, ...]] = {
             "CREATE FUNCTION name AS 'module:name' [DETERMINISTIC]",
             "A Python function; for INSERT INTO with the word.",
         ),
-        Entry("DROP SOURCE | TABLE | MATERIALIZED VIEW | FUNCTION [IF EXISTS] name", "Removes a declaration."),
+        Entry(
+            "DROP SOURCE | TABLE | MATERIALIZED VIEW | FUNCTION [IF EXISTS] name",
+            "Removes a declaration.",
+        ),
     ),
     "Fill": (
-        Entry("INSERT INTO table SELECT .. FROM source", "Fills a table from a changelog, as a job."),
-        Entry("EXECUTE STATEMENT SET BEGIN INSERT ..; INSERT ..; END", "One job fills several tables."),
+        Entry(
+            "INSERT INTO table SELECT .. FROM source",
+            "Fills a table from a changelog, as a job.",
+        ),
+        Entry(
+            "EXECUTE STATEMENT SET BEGIN INSERT ..; INSERT ..; END",
+            "One job fills several tables.",
+        ),
         Entry("REFRESH MATERIALIZED VIEW name", "Brings a view up to date, as a job."),
         Entry("STOP JOB 'id'", "Asks a job to end after its step."),
     ),
     "Ask": (
-        Entry("SELECT ..", "The rows as of now. NAME$state, $changes, $changelog, $quarantine, $steps are tables too."),
-        Entry("SELECT .. EMIT CHANGES [FROM 'position']", "The rows, then what becomes of them, without end."),
-        Entry("SHOW TABLES | SOURCES | PIPELINES | JOBS | FUNCTIONS | CATALOGS [LIKE '..']", "Lists them."),
+        Entry(
+            "SELECT ..",
+            "The rows as of now. NAME$state, $changes, $changelog, $quarantine, $steps are tables too.",
+        ),
+        Entry(
+            "SELECT .. EMIT CHANGES [FROM 'position']",
+            "The rows, then what becomes of them, without end.",
+        ),
+        Entry(
+            "SHOW TABLES | SOURCES | PIPELINES | JOBS | FUNCTIONS | CATALOGS [LIKE '..']",
+            "Lists them.",
+        ),
         Entry("SHOW STEPS FROM name", "Lists the steps of a pipeline."),
-        Entry("SHOW CREATE SOURCE | TABLE | MATERIALIZED VIEW | FUNCTION name", "The statement that declares it."),
+        Entry(
+            "SHOW CREATE SOURCE | TABLE | MATERIALIZED VIEW | FUNCTION name",
+            "The statement that declares it.",
+        ),
         Entry("DESCRIBE name", "Columns and key of a table."),
         Entry("EXPLAIN statement", "What it would do; does nothing."),
     ),
@@ -71,7 +98,10 @@ CLIENT_SETTINGS: tuple[Entry, ...] = (
     ),
     Entry("SET result-format = tableau", "The same without a pager."),
     Entry("SET result-format = vertical", "A column a line."),
-    Entry("SET result-format = csv | json | markdown", "Whole cells; JSON is an object a line."),
+    Entry(
+        "SET result-format = csv | json | markdown",
+        "Whole cells; JSON is an object a line.",
+    ),
     Entry("SET timing = on | off", "How long each statement took. Default: off."),
 )
 """Settings of the client."""

@@ -94,7 +94,7 @@ class Referring:
         # The offset in `text` is moved back over each edit before it; an offset inside an edit becomes the beginning of its part.
         lines = self.text.split("\n")
         before = lines[: line - 1]
-        line_start = sum(len(each) + 1 for each in before)
+        line_start = sum(len(earlier) + 1 for earlier in before)
         offset = line_start + position
         for edit in self.edits:
             if offset < edit.start:
@@ -119,6 +119,8 @@ def find_references(statement: Statement, names: Collection[str]) -> Referring:
     Raises:
         SqlError: there is no such part of a table.
     """
+    # Each name is looked up by its first token. A plain name needs no edit, since the view has the name of the table; a part or a pin
+    # becomes the quoted name of its own view, with the table's name as the alias, so that `orders.id` still works.
     references = set()
     edits = []
     tokens = statement.tokens
@@ -142,7 +144,11 @@ def find_references(statement: Statement, names: Collection[str]) -> Referring:
     return Referring(statement, frozenset(references), tuple(edits))
 
 
-def _named(statement: Statement, position: int, names: Collection[str]) -> tuple[str, Part | None, int] | None:
+def _named(
+    statement: Statement,
+    position: int,
+    names: Collection[str],
+) -> tuple[str, Part | None, int] | None:
     """Return the table, the part and the number of tokens of the name that begins at a token; None if there is none."""
     tokens = statement.tokens
     token = tokens[position]
@@ -153,7 +159,7 @@ def _named(statement: Statement, position: int, names: Collection[str]) -> tuple
     if is_qualified:
         return None
     n_tokens = 1
-    after = [each.text for each in tokens[position + 1 : position + 3]]
+    after = [following.text for following in tokens[position + 1 : position + 3]]
     has_part_after = len(after) == 2 and after[0] == "$"
     if has_part_after and not dollar:
         part = after[1].lower()

@@ -65,7 +65,13 @@ class GatewayClient:
             self._headers["Authorization"] = f"Bearer {token}"
         self._pool = urllib3.PoolManager(maxsize=CONNECTIONS, retries=False)
 
-    def call(self, method: str, path: str, body: object = None, waits_s: float = 0) -> dict[str, Any]:
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        waits_s: float = 0,
+    ) -> dict[str, Any]:
         """Send a request; return the JSON of its answer.
 
         Args:
@@ -86,7 +92,14 @@ class GatewayClient:
             data = json.dumps(body).encode("ascii")
         url = f"{self._url}{VERSION}{path}"
         try:
-            response = self._pool.request(method, url, body=data, headers=headers, timeout=timeout, redirect=False)
+            response = self._pool.request(
+                method,
+                url,
+                body=data,
+                headers=headers,
+                timeout=timeout,
+                redirect=False,
+            )
         except urllib3.exceptions.HTTPError as error:
             raise self._gone(type(error).__name__) from error
         return self._read(response.status, response.data)
@@ -119,7 +132,11 @@ class GatewayClient:
         )
 
     def _gone(self, got: str) -> GatewayGoneError:
-        return GatewayGoneError.of(f"The gateway at {self._url} does not answer.", got=got, next_step=TO_DO)
+        return GatewayGoneError.of(
+            f"The gateway at {self._url} does not answer.",
+            got=got,
+            next_step=TO_DO,
+        )
 
 
 def _usable(url: str) -> str:
@@ -161,7 +178,12 @@ class RemoteSession:
         GatewayBusyError: there are as many sessions as the gateway allows.
     """
 
-    def __init__(self, url: str, token: str | None = None, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self._client = GatewayClient(url, token)
         body = {"settings": dict(settings or {})}
         opened = self._client.call("POST", "/sessions", body)
@@ -204,9 +226,9 @@ class RemoteSession:
         body = {"text": text, "offset": offset}
         answered = self._client.call("POST", f"{self._path}/complete", body)
         found = []
-        for each in answered["completions"]:
-            kind = CompletionKind(each["kind"])
-            found.append(Completion(each["text"], each["start"], kind))
+        for completion in answered["completions"]:
+            kind = CompletionKind(completion["kind"])
+            found.append(Completion(completion["text"], completion["start"], kind))
         return found
 
     def close(self) -> None:
@@ -231,7 +253,12 @@ class RemoteSession:
 class _RemoteOperation:
     """A statement that a gateway executes."""
 
-    def __init__(self, client: GatewayClient, session_path: str, operation_id: str) -> None:
+    def __init__(
+        self,
+        client: GatewayClient,
+        session_path: str,
+        operation_id: str,
+    ) -> None:
         self.id = operation_id
         self._client = client
         self._path = f"{session_path}/operations/{quote(operation_id, safe='')}"
@@ -254,14 +281,23 @@ class _RemoteOperation:
         self._client.call("DELETE", self._path)
 
     def _wait(
-        self, path: str, field: str, read: Callable[[dict[str, Any]], Answered], timeout_s: float | None
+        self,
+        path: str,
+        field: str,
+        read: Callable[[dict[str, Any]], Answered],
+        timeout_s: float | None,
     ) -> Answered | None:
         """Repeat a request until the answer has a field; None if the time is up."""
+        # A proxy may end a long request, so a long wait is several of `POLL_S`; the last one has the time that is left.
         ends_at = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left_s = POLL_S if ends_at is None else ends_at - time.monotonic()
             wait_s = min(max(left_s, 0), POLL_S)
-            answered = self._client.call("GET", f"{path}?timeout_s={wait_s:.3f}", waits_s=wait_s)
+            answered = self._client.call(
+                "GET",
+                f"{path}?timeout_s={wait_s:.3f}",
+                waits_s=wait_s,
+            )
             if field in answered:
                 return read(answered)
             if ends_at is not None and time.monotonic() >= ends_at:

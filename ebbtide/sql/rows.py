@@ -17,15 +17,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from ebbtide import state
-from ebbtide.delta import log
 from ebbtide.errors import SqlError
+from ebbtide.runtime.guests import kept_versions, spark_columns, step_of_version, version_at_step
 from ebbtide.runtime.plan import Plan
 from ebbtide.sql.catalog import Entry, Filled, Part, filled, queryable
 from ebbtide.sql.listing import steps
 from ebbtide.sql.references import Pin, PinKind, Reference
 from ebbtide.sql.results import ResultColumn, Row
-from ebbtide.storage.columnar import open_parquet
-from ebbtide.tables.spark_columns import spark_schema
 
 FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
@@ -55,7 +53,12 @@ class Names:
         return Plan.under(self.root, self.filled(name).spec)
 
 
-def frame(spark: SparkSession, names: Names, reference: Reference, versions: Mapping[str, int]) -> DataFrame:
+def frame(
+    spark: SparkSession,
+    names: Names,
+    reference: Reference,
+    versions: Mapping[str, int],
+) -> DataFrame:
     """Read a table, or a part of one, as of a moment.
 
     Args:
@@ -83,9 +86,9 @@ def frame(spark: SparkSession, names: Names, reference: Reference, versions: Map
             return spark.createDataFrame(rows, schema=schema)
         case Part.CHANGES:
             return _shown(entry, _feed(spark, _existing(plan, reference), reference), *FEED_COLUMNS)
-        case Part.QUARANTINE if not log.versions(plan.quarantine.path):
-            schema = spark_schema(plan.quarantine.schema)
-            return spark.createDataFrame([], schema)  # the first bad record creates the table
+        case Part.QUARANTINE if not kept_versions(plan.quarantine.path):
+            of_bad_records = spark_columns(plan.quarantine.schema)
+            return spark.createDataFrame([], of_bad_records)  # the first bad record creates the table
         case _:
             location = _existing(plan, reference)
             return _at(spark, location, _newest(location))
@@ -111,7 +114,7 @@ def _existing(plan: Plan, reference: Reference) -> str:
             next_step=f"Query {reference.table}$state or {reference.table}$steps, or read the sink by its own means.",
         )
     location = plan.at("sink" if is_sink else str(reference.part))
-    if not log.versions(location):
+    if not kept_versions(location):
         raise SqlError.of(
             f"There is no table '{reference.view}' yet.",
             got=location,
@@ -121,7 +124,7 @@ def _existing(plan: Plan, reference: Reference) -> str:
 
 
 def _newest(location: str) -> int:
-    return log.versions(location)[-1]
+    return kept_versions(location)[-1]
 
 
 def _at(spark: SparkSession, location: str, version: int) -> DataFrame:
@@ -139,10 +142,7 @@ def _version(plan: Plan, reference: Reference, pin: Pin) -> int:
     location = _existing(plan, reference)
     if pin.kind is PinKind.VERSION:
         return pin.number
-    for version, facts in log.own_commits(location):
-        if int(facts["step"]) <= pin.number:
-            return version
-    return 0
+    return version_at_step(location, pin.number) or 0
 
 
 def _step(plan: Plan, reference: Reference) -> int | None:
@@ -151,10 +151,10 @@ def _step(plan: Plan, reference: Reference) -> int | None:
         return None
     if pin.kind is PinKind.STEP:
         return pin.number
-    facts = log.facts(plan.at("state"), pin.number)
-    if facts is None:
+    step = step_of_version(plan.at("state"), pin.number)
+    if step is None:
         raise SqlError.of(f"No step made version {pin.number} of the state of '{reference.table}'.")
-    return int(facts["step"])
+    return step
 
 
 def _feed(spark: SparkSession, location: str, reference: Reference) -> DataFrame:
@@ -164,7 +164,7 @@ def _feed(spark: SparkSession, location: str, reference: Reference) -> DataFrame
             f"'{reference.view}' cannot be read as of a version or step: it has the changes of all versions.",
             next_step="Filter by _commit_version.",
         )
-    options: dict[str, str | int] = {"readChangeFeed": "true", "startingVersion": log.versions(location)[0]}
+    options: dict[str, str | int] = {"readChangeFeed": "true", "startingVersion": kept_versions(location)[0]}
     return spark.read.format("delta").options(**options).load(location)
 
 
@@ -182,18 +182,21 @@ def result_columns(frame: DataFrame) -> tuple[ResultColumn, ...]:
 
 def write_rows(frame: DataFrame, folder: Path) -> None:
     """Write a query's rows to files in its order; several columns may have the same name."""
-    n_columns = len(frame.columns)
-    names = [f"c{number}" for number in range(n_columns)]
+    names = [f"c{number}" for number, _ in enumerate(frame.columns)]
     renamed = frame.toDF(*names)
-    storable = [_storable(field.name, field.dataType) for field in renamed.schema]
+    storable = []
+    for field in renamed.schema:
+        column = _storable(field.name, field.dataType)
+        storable.append(column)
     rows = renamed.select(*storable)
     writer = rows.write.option("parquet.block.size", GROUP_BYTES)
     writer.parquet(str(folder))
 
 
 def _storable(name: str, type_: DataType) -> Column:
+    column = F.col(name)
     is_text = type_.simpleString().startswith(_AS_TEXT)
-    return F.col(name).cast("string").alias(name) if is_text else F.col(name)
+    return column.cast("string").alias(name) if is_text else column
 
 
 @dataclass(frozen=True)
@@ -211,9 +214,11 @@ class WrittenRows:
     @classmethod
     def read(cls, folder: Path) -> WrittenRows:
         """Read the number of rows in each file of `write_rows`."""
-        paths = sorted(folder.glob("part-*.parquet"))
-        sizes = [pq.read_metadata(path).num_rows for path in paths]
-        return cls(tuple(zip(paths, sizes, strict=True)))
+        files = []
+        for path in sorted(folder.glob("part-*.parquet")):
+            n_rows = pq.read_metadata(path).num_rows
+            files.append((path, n_rows))
+        return cls(tuple(files))
 
     @property
     def count(self) -> int:
@@ -236,7 +241,11 @@ class WrittenRows:
         return rows
 
 
-def _windows(sizes: Iterable[int], start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+def _windows(
+    sizes: Iterable[int],
+    start: int,
+    stop: int,
+) -> Iterator[tuple[int, int, int]]:
     """Yield the parts that hold the rows from `start` to below `stop`.
 
     Args:
@@ -247,6 +256,7 @@ def _windows(sizes: Iterable[int], start: int, stop: int) -> Iterator[tuple[int,
     Yields:
         Number of a part, and the window of rows in it.
     """
+    # `first` is the number of a part's first row; the window is the overlap of the part with the rows asked for.
     first = 0
     for number, size in enumerate(sizes):
         begin = max(start - first, 0)
@@ -258,12 +268,15 @@ def _windows(sizes: Iterable[int], start: int, stop: int) -> Iterator[tuple[int,
 
 def _file_rows(path: Path, start: int, stop: int) -> Iterator[Row]:
     """Yield some rows of a file; reads only the row groups that hold them."""
-    file = open_parquet(path)
-    numbers = range(file.num_row_groups)
-    sizes = [file.metadata.row_group(number).num_rows for number in numbers]
+    # Spark writes times as INT96; as nanoseconds, Arrow's default, they end in the year 2262.
+    file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+    sizes = []
+    for number in range(file.num_row_groups):
+        group = file.metadata.row_group(number)
+        sizes.append(group.num_rows)
     for number, begin, end in _windows(sizes, start, stop):
-        group = file.read_row_group(number)
-        window = group.slice(begin, end - begin)
+        rows = file.read_row_group(number)
+        window = rows.slice(begin, end - begin)
         yield from json_rows(window)
 
 

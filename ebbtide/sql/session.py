@@ -10,7 +10,8 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Collection, Mapping
-from functools import partial, singledispatch
+from dataclasses import dataclass
+from functools import partial, singledispatchmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +82,8 @@ class EmbeddedSession:
         """Begin to execute one statement."""
         operation = RunningOperation(on_cancel=self.interrupt, on_close=self._forget)
         self.operations[operation.id] = operation
-        operation.start(lambda: answer(parse_text(statement), self, operation.id))
+        executor = Executor(self, operation.id)
+        operation.start(lambda: executor.execute(parse_text(statement)))
         return operation
 
     def complete(self, text: str, offset: int) -> list[Completion]:
@@ -170,7 +172,14 @@ class EmbeddedSession:
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.id)
         names = Names(self.catalog.root, self.catalog.entries())
         admit = partial(self._admit, asked.statement)
-        queries = Queries(spark, names, self._settings, self.folder / operation, admit, self._analysing)
+        queries = Queries(
+            spark,
+            names,
+            self._settings,
+            self.folder / operation,
+            admit,
+            self._analysing,
+        )
         return queries.execute(asked)
 
     def _admit(self, statement: Statement, text: str) -> None:
@@ -186,7 +195,11 @@ class EmbeddedSession:
         register(self.spark(), self.catalog, statement)
 
 
-def refuse_shared_tables(names: Collection[str], catalog: Catalog, further: Mapping[str, Catalog]) -> None:
+def refuse_shared_tables(
+    names: Collection[str],
+    catalog: Catalog,
+    further: Mapping[str, Catalog],
+) -> None:
     """Refuse pipelines that would share tables with a pipeline of the same name and root in another catalog.
 
     Args:
@@ -216,212 +229,220 @@ def new_spark_session(log_file: Path | None = None) -> SparkSession:
     Args:
         log_file: File for the output of the JVM, if it is started here. Default: this process's output.
     """
-    from ebbtide import build_session
-    from ebbtide.runtime.session import sigint_kept
+    from ebbtide.runtime.guests import new_session
 
     settings = {
         "spark.driver.extraJavaOptions": "",
         "spark.sql.adaptive.enabled": "true",
         "spark.scheduler.mode": "FAIR",
     }
-    with sigint_kept():
-        return build_session("ebbtide-sql", settings, log_file).newSession()
+    return new_session("ebbtide-sql", settings, log_file)
 
 
-@singledispatch
-def answer(asked: Any, session: EmbeddedSession, operation: str) -> Output:
-    """Execute a statement.
+@dataclass(frozen=True)
+class Executor:
+    """Executes one statement of a session.
 
     Args:
-        asked: The statement.
         session: Session that executes it.
         operation: Id of the operation.
-
-    Raises:
-        EbbtideError: the statement is refused or fails.
     """
-    raise SqlError.of("This statement is executed by the client, not by the session.", got=str(asked))
 
+    session: EmbeddedSession
+    operation: str
 
-@answer.register(ast.CreateSource)
-@answer.register(ast.CreateTable)
-@answer.register(ast.CreateFunction)
-@answer.register(ast.Drop)
-def _(asked: Any, session: EmbeddedSession, operation: str) -> Output:
-    from ebbtide.sql.declare import DECLARING
+    @singledispatchmethod
+    def execute(self, asked: Any) -> Output:
+        """Execute a statement; there is a method for each kind.
 
-    declare = DECLARING[type(asked)]
-    return _done(declare(session.catalog, asked))
+        Args:
+            asked: The statement.
 
+        Raises:
+            EbbtideError: the statement is refused or fails.
+        """
+        raise SqlError.of(
+            "This statement is executed by the client, not by the session.",
+            got=str(asked),
+        )
 
-@answer.register(ast.Select)
-@answer.register(ast.SparkStatement)
-def _(asked: ast.Select | ast.SparkStatement, session: EmbeddedSession, operation: str) -> Output:
-    return session.query(asked, operation)
+    @execute.register(ast.CreateSource)
+    @execute.register(ast.CreateTable)
+    @execute.register(ast.CreateFunction)
+    @execute.register(ast.Drop)
+    def _(self, asked: Any) -> Output:
+        from ebbtide.sql.declare import DECLARING
 
+        declare = DECLARING[type(asked)]
+        return _done(declare(self.session.catalog, asked))
 
-@answer.register
-def _(asked: ast.Describe, session: EmbeddedSession, operation: str) -> Output:
-    described = describe(session.catalog.entries(), asked.name.lower())
-    if described is None:
-        return session.query(ast.SparkStatement(asked.statement), operation)
-    return _listed(*described)
+    @execute.register(ast.Select)
+    @execute.register(ast.SparkStatement)
+    def _(self, asked: ast.Select | ast.SparkStatement) -> Output:
+        return self.session.query(asked, self.operation)
 
+    @execute.register
+    def _(self, asked: ast.Describe) -> Output:
+        entries = self.session.catalog.entries()
+        described = describe(entries, asked.name.lower())
+        if described is None:
+            statement = ast.SparkStatement(asked.statement)
+            return self.session.query(statement, self.operation)
+        return _listed(*described)
 
-@answer.register
-def _(asked: ast.Explain, session: EmbeddedSession, operation: str) -> Output:
-    explained = parse(asked.statement)
-    if isinstance(explained, ast.Insert):
-        from ebbtide.sql.fill import plan_insert
+    @execute.register
+    def _(self, asked: ast.Explain) -> Output:
+        explained = parse(asked.statement)
+        if isinstance(explained, ast.Insert):
+            from ebbtide.sql.fill import plan_insert
 
-        filling = plan_insert(session.catalog, explained)
-        text = written(filling.attributes)
-        return _listed(columns("plan"), [[text.rstrip()]])
-    if isinstance(explained, ast.CreateView):
-        from ebbtide.sql.views import plan_view
+            filling = plan_insert(self.session.catalog, explained)
+            text = written(filling.attributes)
+            return _listed(columns("plan"), [[text.rstrip()]])
+        if isinstance(explained, ast.CreateView):
+            from ebbtide.sql.views import plan_view
 
-        planned = plan_view(session.catalog, explained, session.spark)
-        rows: list[Row] = [[planned.text()]] if planned else []
-        return _listed(columns("plan"), rows)
-    if not isinstance(explained, ast.Select | ast.SparkStatement):
-        return _done(f"{type(explained).__name__}: done at once, from files.")
-    return session.query(ast.SparkStatement(asked.whole), operation)
+            planned = plan_view(self.session.catalog, explained, self.session.spark)
+            rows: list[Row] = [[planned.text()]] if planned else []
+            return _listed(columns("plan"), rows)
+        if not isinstance(explained, ast.Select | ast.SparkStatement):
+            kind = type(explained).__name__
+            return _done(f"{kind}: done at once, from files.")
+        whole = ast.SparkStatement(asked.whole)
+        return self.session.query(whole, self.operation)
 
-
-@answer.register
-def _(asked: ast.Show, session: EmbeddedSession, operation: str) -> Output:
-    if asked.what is ast.Shown.CATALOGS:
-        return _listed(*catalogs(session.catalogs, session.catalog_name, asked.pattern))
-    if asked.what is not ast.Shown.JOBS:
-        return _listed(*show(session.catalog, asked))
-    rows: list[Row] = []
-    for job in session.jobs.all():
-        names = ", ".join(job.pipelines)
-        if fits(names, asked.pattern):
-            row = [job.id, names, job.status.value, job.started, job.message]
-            rows.append(row)
-    shown = columns("id", "pipelines", "status", "started", "message")
-    return _listed(shown, rows)
-
-
-@answer.register
-def _(asked: ast.ShowCreate, session: EmbeddedSession, operation: str) -> Output:
-    entry = session.catalog.entry(asked.kind, asked.name)
-    statement = show_create(entry)
-    return _listed(columns("statement"), [[statement]])
-
-
-@answer.register
-def _(asked: ast.SetOption, session: EmbeddedSession, operation: str) -> Output:
-    if asked.key is None or asked.value is None:
+    @execute.register
+    def _(self, asked: ast.Show) -> Output:
+        session = self.session
+        if asked.what is ast.Shown.CATALOGS:
+            listed = catalogs(session.catalogs, session.catalog_name, asked.pattern)
+            return _listed(*listed)
+        if asked.what is not ast.Shown.JOBS:
+            listed = show(session.catalog, asked)
+            return _listed(*listed)
         rows: list[Row] = []
-        for key, value in session.settings.items():
-            if asked.key in (None, key):
-                rows.append([key, value])
-        return _listed(columns("key", "value"), rows)
-    session.set(asked.key, asked.value)
-    return _done(f"Set '{asked.key}'.")
+        for job in session.jobs.all():
+            names = ", ".join(job.pipelines)
+            if fits(names, asked.pattern):
+                row = [job.id, names, job.status.value, job.started, job.message]
+                rows.append(row)
+        shown = columns("id", "pipelines", "status", "started", "message")
+        return _listed(shown, rows)
 
+    @execute.register
+    def _(self, asked: ast.ShowCreate) -> Output:
+        entry = self.session.catalog.entry(asked.kind, asked.name)
+        statement = show_create(entry)
+        return _listed(columns("statement"), [[statement]])
 
-@answer.register
-def _(asked: ast.Reset, session: EmbeddedSession, operation: str) -> Output:
-    session.reset(asked.key)
-    return _done("Reset all settings." if asked.key is None else f"Reset '{asked.key}'.")
+    @execute.register
+    def _(self, asked: ast.SetOption) -> Output:
+        if asked.key is None or asked.value is None:
+            rows: list[Row] = []
+            for key, value in self.session.settings.items():
+                if asked.key in (None, key):
+                    rows.append([key, value])
+            return _listed(columns("key", "value"), rows)
+        self.session.set(asked.key, asked.value)
+        return _done(f"Set '{asked.key}'.")
 
+    @execute.register
+    def _(self, asked: ast.Reset) -> Output:
+        self.session.reset(asked.key)
+        is_all = asked.key is None
+        return _done("Reset all settings." if is_all else f"Reset '{asked.key}'.")
 
-@answer.register
-def _(asked: ast.Use, session: EmbeddedSession, operation: str) -> Output:
-    if asked.catalog not in session.catalogs:
-        raise SqlError.of(
-            "There is no such catalog.",
-            got=asked.catalog,
-            allowed=", ".join(session.catalogs),
-            next_step="The environment's file names catalogs; DATABASE or SCHEMA before the name is Spark's.",
-        )
-    known = list(session.catalogs)
-    position = known.index(asked.catalog)
-    earlier = {name: session.catalogs[name] for name in known[:position]}
-    wanted = session.catalogs[asked.catalog]
-    refuse_shared_tables(wanted.pipelines(), wanted, earlier)
-    session.catalog_name = asked.catalog
-    return _done(f"The catalog in use is '{asked.catalog}'.")
+    @execute.register
+    def _(self, asked: ast.Use) -> Output:
+        if asked.catalog not in self.session.catalogs:
+            raise SqlError.of(
+                "There is no such catalog.",
+                got=asked.catalog,
+                allowed=", ".join(self.session.catalogs),
+                next_step="The environment's file names catalogs; DATABASE or SCHEMA before the name is Spark's.",
+            )
+        known = list(self.session.catalogs)
+        position = known.index(asked.catalog)
+        earlier = {name: self.session.catalogs[name] for name in known[:position]}
+        wanted = self.session.catalogs[asked.catalog]
+        refuse_shared_tables(wanted.pipelines(), wanted, earlier)
+        self.session.catalog_name = asked.catalog
+        return _done(f"The catalog in use is '{asked.catalog}'.")
 
+    @execute.register(ast.Insert)
+    @execute.register(ast.StatementSet)
+    def _(self, asked: ast.Insert | ast.StatementSet) -> Output:
+        """Make pipelines of statements, and begin a job that runs them. All are checked before any is written."""
+        from ebbtide.sql.fill import plan_insert, write_filling
 
-@answer.register(ast.Insert)
-@answer.register(ast.StatementSet)
-def _(asked: ast.Insert | ast.StatementSet, session: EmbeddedSession, operation: str) -> Output:
-    """Make pipelines of statements, and begin a job that runs them. All are checked before any is written."""
-    from ebbtide.sql.fill import plan_insert, write_filling
+        catalog = self.session.catalog
+        inserts = (asked,) if isinstance(asked, ast.Insert) else asked.inserts
+        fillings = [plan_insert(catalog, insert) for insert in inserts]
+        names_filled = [filling.name for filling in fillings]
+        further = dict(self.session.catalogs)
+        del further[self.session.catalog_name]
+        refuse_shared_tables(names_filled, catalog, further)
+        expressions: list[str] = []
+        for filling in fillings:
+            expressions += filling.expressions
+        if expressions and not self.session.rights.programs:  # with all rights no JVM is started to judge them
+            self.session.judge().judge_expressions(expressions)
+        for filling in fillings:
+            write_filling(catalog, filling)
+        pipelines = [catalog.pipeline(name) for name in names_filled]
+        job = self.session.jobs.start(pipelines, by=self.session.client)
+        names = ", ".join(job.pipelines)
+        return _done(f"Job '{job.id}' fills {names}. SHOW JOBS lists its state, STOP JOB '{job.id}' ends it.")
 
-    inserts = (asked,) if isinstance(asked, ast.Insert) else asked.inserts
-    fillings = [plan_insert(session.catalog, insert) for insert in inserts]
-    names_filled = [filling.name for filling in fillings]
-    further = dict(session.catalogs)
-    del further[session.catalog_name]
-    refuse_shared_tables(names_filled, session.catalog, further)
-    expressions = [text for filling in fillings for text in filling.expressions]
-    if expressions and not session.rights.programs:  # with all rights no JVM is started to judge them
-        session.judge().judge_expressions(expressions)
-    for filling in fillings:
-        write_filling(session.catalog, filling)
-    pipelines = [session.catalog.pipeline(name) for name in names_filled]
-    job = session.jobs.start(pipelines, by=session.client)
-    names = ", ".join(job.pipelines)
-    return _done(f"Job '{job.id}' fills {names}. SHOW JOBS lists its state, STOP JOB '{job.id}' ends it.")
+    @execute.register
+    def _(self, asked: ast.StopJob) -> Output:
+        client = self.session.client
+        job = self.session.jobs.get(asked.job)
+        is_own = job.started_by == client
+        if self.session.rights.stops_own_jobs_only and not is_own:
+            raise SqlError.of(
+                f"Job '{job.id}' is another client's.",
+                got=job.started_by or "a job that no client of a gateway began",
+                allowed=f"jobs that '{client}' began",
+                next_step="A client of the role owner can stop it.",
+            )
+        job.stop()
+        return _done(f"Job '{job.id}' ends after its step.")
 
+    @execute.register
+    def _(self, asked: ast.CreateView) -> Output:
+        from ebbtide import load
+        from ebbtide.sql.views import plan_view, write_view
 
-@answer.register
-def _(asked: ast.StopJob, session: EmbeddedSession, operation: str) -> Output:
-    job = session.jobs.get(asked.job)
-    if session.rights.stops_own_jobs_only and job.started_by != session.client:
-        raise SqlError.of(
-            f"Job '{job.id}' is another client's.",
-            got=job.started_by or "a job that no client of a gateway began",
-            allowed=f"jobs that '{session.client}' began",
-            next_step="A client of the role owner can stop it.",
-        )
-    job.stop()
-    return _done(f"Job '{job.id}' ends after its step.")
+        def spark() -> SparkSession:
+            """Return the Spark session for a query that only reads."""
+            self.session.judge().judge_query(asked.query.text)
+            return self.session.spark()
 
+        planned = plan_view(self.session.catalog, asked, spark)
+        if planned is None:
+            return _done(f"There is a materialized view '{asked.name}' already.")
+        folder = write_view(self.session.catalog, planned)
+        entry = Filled(folder, load(folder))
+        message = f"Created materialized view '{entry.name}'."
+        if self.session.jobs.is_running(entry.name):
+            return _done(message)
+        job = self.session.jobs.start([entry], by=self.session.client)
+        return _done(f"{message} Job '{job.id}' fills it; SHOW JOBS lists its state.")
 
-@answer.register
-def _(asked: ast.CreateView, session: EmbeddedSession, operation: str) -> Output:
-    from ebbtide import load
-    from ebbtide.sql.views import plan_view, write_view
-
-    planned = plan_view(session.catalog, asked, partial(_spark_for, session, asked.query))
-    if planned is None:
-        return _done(f"There is a materialized view '{asked.name}' already.")
-    folder = write_view(session.catalog, planned)
-    entry = Filled(folder, load(folder))
-    message = f"Created materialized view '{entry.name}'."
-    if session.jobs.is_running(entry.name):
-        return _done(message)
-    job = session.jobs.start([entry], by=session.client)
-    return _done(f"{message} Job '{job.id}' fills it; SHOW JOBS lists its state.")
-
-
-@answer.register
-def _(asked: ast.RefreshView, session: EmbeddedSession, operation: str) -> Output:
-    view = session.catalog.entry(ObjectKind.MATERIALIZED_VIEW, asked.name)
-    entry = session.catalog.pipeline(view.name)
-    job = session.jobs.start([entry], once=True, by=session.client)
-    return _done(f"Job '{job.id}' brings '{entry.name}' up to date; SHOW JOBS lists its state.")
-
-
-def _spark_for(session: EmbeddedSession, query: Statement) -> SparkSession:
-    """Return the Spark session for a view's query.
-
-    Raises:
-        GatewayError: the query does more than read.
-    """
-    session.judge().judge_query(query.text)
-    return session.spark()
+    @execute.register
+    def _(self, asked: ast.RefreshView) -> Output:
+        view = self.session.catalog.entry(ObjectKind.MATERIALIZED_VIEW, asked.name)
+        entry = self.session.catalog.pipeline(view.name)
+        job = self.session.jobs.start([entry], once=True, by=self.session.client)
+        return _done(f"Job '{job.id}' brings '{entry.name}' up to date; SHOW JOBS lists its state.")
 
 
 def _done(message: str) -> Output:
-    return Whole(Result.done(message), Listed([]))
+    result = Result.done(message)
+    return Whole(result, Listed([]))
 
 
 def _listed(shown: tuple[ResultColumn, ...], rows: list[Row]) -> Output:
-    return Whole(Result(ResultKind.ROWS, shown), Listed(rows))
+    result = Result(ResultKind.ROWS, shown)
+    return Whole(result, Listed(rows))

@@ -26,7 +26,13 @@ class Rights:
     stops_own_jobs_only: bool = False
 
     @classmethod
-    def of_gateway(cls, *, writes: bool, folders: bool = False, stops_own_jobs_only: bool = False) -> Rights:
+    def of_gateway(
+        cls,
+        *,
+        writes: bool,
+        folders: bool = False,
+        stops_own_jobs_only: bool = False,
+    ) -> Rights:
         """Return the rights of a gateway's client, which never include programs.
 
         Args:
@@ -55,7 +61,11 @@ class Setting:
     def number(cls, default: int, least: int) -> Setting:
         """Return a setting that takes whole numbers from `least` on."""
         allowed = f"a number from {least} on"
-        return cls(str(default), allowed, lambda value: value.isdecimal() and int(value) >= least)
+        return cls(
+            str(default),
+            allowed,
+            lambda value: value.isdecimal() and int(value) >= least,
+        )
 
     @classmethod
     def choice(cls, *choices: str) -> Setting:
@@ -128,7 +138,11 @@ class Settings:
             raise SqlError.of(f"The setting '{key}' is fixed.", got=value, allowed=allowed)
         setting = self._known.get(key)
         if setting is not None and not setting.takes(value):
-            raise SqlError.of(f"The setting '{key}' does not take this value.", got=value, allowed=setting.allowed)
+            raise SqlError.of(
+                f"The setting '{key}' does not take this value.",
+                got=value,
+                allowed=setting.allowed,
+            )
         self._now[key] = value
 
     def reset(self, key: str | None = None) -> None:

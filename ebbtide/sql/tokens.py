@@ -85,14 +85,21 @@ class Statement:
         """Return consecutive tokens, at least one, as a statement."""
         start = tokens[0].start
         end = tokens[-1].end + 1
-        moved = tuple(_moved(token, -start) for token in tokens)
-        return Statement(self.text[start:end], moved, self.place_at(start))
+        text = self.text[start:end]
+        moved = [_moved(token, -start) for token in tokens]
+        place = self.place_at(start)
+        return Statement(text, tuple(moved), place)
 
 
 def _moved(token: Token, by: int) -> Token:
-    start = token.start + by
-    end = token.end + by
-    return Token(token.token_type, token.text, token.line, token.col, start, end)
+    return Token(
+        token.token_type,
+        token.text,
+        token.line,
+        token.col,
+        token.start + by,
+        token.end + by,
+    )
 
 
 def split(script: str, place: Place = BEGINNING) -> list[Statement]:
@@ -157,9 +164,14 @@ def _words(token: Token, text: str) -> Iterator[Token]:
         return
     written = text[token.start : token.end + 1]
     for word in re.finditer(r"\S+", written):
-        start = token.start + word.start()
-        end = token.start + word.end() - 1
-        yield Token(TokenType.VAR, word[0], token.line, token.col, start, end)
+        yield Token(
+            TokenType.VAR,
+            word[0],
+            token.line,
+            token.col,
+            token.start + word.start(),
+            token.start + word.end() - 1,
+        )
 
 
 @dataclass
@@ -186,17 +198,19 @@ class _Blocks:
 
 def _parts(tokens: Sequence[Token]) -> list[list[Token]]:
     """Return the tokens of each statement."""
+    # A semicolon ends a statement unless a block is open. Whether BEGIN, CASE and END open or close one depends on their neighbours:
+    # BEGIN TRANSACTION opens none, END IF closes none, and the CASE of END CASE opens none.
     parts: list[list[Token]] = [[]]
     blocks = _Blocks()
-    words = [keyword(token) for token in tokens]
-    neighbours = zip(["", *words], words, [*words[1:], ""], strict=False)
-    for token, (before, word, after) in zip(tokens, neighbours, strict=True):
-        if token.token_type is TokenType.SEMICOLON and blocks.are_closed:
+    words = ["", *map(keyword, tokens), ""]
+    for position, token in enumerate(tokens, start=1):
+        is_semicolon = token.token_type is TokenType.SEMICOLON
+        if is_semicolon and blocks.are_closed:
             parts.append([])
             blocks = _Blocks()
         else:
             parts[-1].append(token)
-            blocks.read(before, word, after)
+            blocks.read(*words[position - 1 : position + 2])
     return [part for part in parts if part]
 
 
@@ -218,6 +232,8 @@ def _refuse_unclosed(text: str) -> None:
 
 def _left_open(text: str) -> tuple[int, str] | None:
     """Return the offset and the mark of a quote or comment that is not closed; None if all are. Comments nest in Spark."""
+    # One pass over the quotes and comments; everything between two pieces is skipped. The pattern has possessive quantifiers, so that
+    # a long text without an end takes linear time.
     at = 0
     while (piece := _PIECE.search(text, at)) is not None:
         at = piece.end()

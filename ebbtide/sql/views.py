@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import ValidationError
 
 from ebbtide import MaterializedView
-from ebbtide.delta import log
 from ebbtide.errors import ConfigError, SqlError, ViewQueryError
-from ebbtide.ledger.lease import Lease
-from ebbtide.runtime.guests import ViewLineage, view_source
+from ebbtide.runtime.guests import ViewLineage, delete_tables, kept_versions, spark_columns, view_source
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import ddl_of, is_exact
 from ebbtide.sql.catalog import (
@@ -32,7 +30,6 @@ from ebbtide.sql.options import explained, nested, refuse_unfit, texts
 from ebbtide.sql.references import find_references
 from ebbtide.sql.statements import CreateView, IfThere, ObjectKind
 from ebbtide.sql.tokens import Statement
-from ebbtide.storage.paths import delete
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,7 +70,11 @@ class PlannedView:
         return written(self.attributes) + "\n".join(lines)
 
 
-def plan_view(catalog: Catalog, asked: CreateView, spark: Callable[[], SparkSession]) -> PlannedView | None:
+def plan_view(
+    catalog: Catalog,
+    asked: CreateView,
+    spark: Callable[[], SparkSession],
+) -> PlannedView | None:
     """Return the view of a statement; None if it exists and is kept. Writes nothing.
 
     Args:
@@ -119,11 +120,7 @@ def drop_view(catalog: Catalog, entry: Filled) -> None:
         EbbtideError: the view is being run.
     """
     plan = Plan.under(catalog.root, entry.spec)
-    ledger = plan.at("ledger")
-    if log.versions(ledger):
-        with Lease(ledger, entry.name, DROP_WAITS_S):
-            pass  # raises if a run has the lease
-    delete(plan.root)
+    delete_tables(plan.root, entry.name, DROP_WAITS_S)
     remove_definition(entry.location / PIPELINE)
 
 
@@ -181,13 +178,15 @@ def _refuse_cycle(entries: Mapping[str, Entry], name: str, inputs: list[str]) ->
         paths += [[*path, table] for table in following]
 
 
-def _analysed(spark: SparkSession, query: Statement, tables: Mapping[str, Filled]) -> ViewLineage:
-    from ebbtide.tables.spark_columns import spark_schema
-
+def _analysed(
+    spark: SparkSession,
+    query: Statement,
+    tables: Mapping[str, Filled],
+) -> ViewLineage:
     schemas = {}
     keys = {}
     for name, entry in tables.items():
-        schemas[name] = spark_schema(entry.spec.sink_table.columns, nullable=True)
+        schemas[name] = spark_columns(entry.spec.sink_table.columns, nullable=True)
         keys[name] = entry.spec.sink_key
     try:
         return view_source().analyse(spark, query.text, schemas, keys)
@@ -261,10 +260,14 @@ def refresh_of(text: str) -> str | dict[str, str]:
     return text.lower().replace(" ", "_") if is_word else {"every": text}
 
 
-def _refuse_other_columns(catalog: Catalog, existing: Filled, view: MaterializedView) -> None:
+def _refuse_other_columns(
+    catalog: Catalog,
+    existing: Filled,
+    view: MaterializedView,
+) -> None:
     """Refuse to replace a view that has rows by a view with other columns or another key."""
     plan = Plan.under(catalog.root, existing.spec)
-    if not log.versions(plan.at("state")):
+    if not kept_versions(plan.at("state")):
         return
     stored = existing.spec.identity
     different = [name for name, value in view.identity.items() if stored.get(name) != value]

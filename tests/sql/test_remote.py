@@ -118,7 +118,7 @@ def test_result_and_page_are_none_when_the_time_is_up(session):
     operation.close()
 
 
-def test_who_waits_without_end_hears_of_a_cancel(gateway, session, monkeypatch):
+def test_cancel_ends_a_wait_without_end(gateway, session, monkeypatch):
     monkeypatch.setattr("ebbtide.sql.remote.POLL_S", 0.1)
     operation = session.execute("SELECT * FROM never")
     errors = []
@@ -215,7 +215,7 @@ def test_url_that_is_none_is_refused(url):
     assert "secret" not in str(caught.value)
 
 
-def test_nobody_listens():
+def test_url_without_a_gateway_is_a_transient_error():
     with pytest.raises(GatewayGoneError, match="does not answer"):
         RemoteSession("http://127.0.0.1:9")
 
@@ -256,7 +256,7 @@ class Strange(BaseHTTPRequestHandler):
         (400, b'{"error": {"class": "SqlError", "message": "x"}}', SqlError),
     ],
 )
-def test_answer_of_something_else_is_an_error_that_says_so(status, body, error):
+def test_answer_of_another_server_is_an_error(status, body, error):
     Strange.status, Strange.body, Strange.seen = status, body, []
     server = HTTPServer(("127.0.0.1", 0), Strange)
     thread = threading.Thread(target=server.serve_forever)

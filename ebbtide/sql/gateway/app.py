@@ -76,7 +76,14 @@ class Gateway:
         audit: Records the beginning and the end of each statement.
     """
 
-    def __init__(self, sessions: Sessions, limits: Limits, *, read_only: bool, audit: Audit) -> None:
+    def __init__(
+        self,
+        sessions: Sessions,
+        limits: Limits,
+        *,
+        read_only: bool,
+        audit: Audit,
+    ) -> None:
         self._sessions = sessions
         self._limits = limits
         self._read_only = read_only
@@ -164,7 +171,11 @@ class Gateway:
     async def _configure(self, request: Request) -> Response:
         """Execute SET, RESET or USE, and wait for the end."""
         body = await self._body(request, StatementBody)
-        async with self._begun(request, body.statement, _refuse_all_but_configuring) as (hosted, operation):
+        async with self._begun(
+            request,
+            body.statement,
+            _refuse_all_but_configuring,
+        ) as (hosted, operation):
             await self._rows_of(hosted, operation)
             return answer(await on_thread(self._described, hosted))
 
@@ -227,7 +238,13 @@ class Gateway:
         if not JOB.fullmatch(job):
             allowed = "1 to 255 letters, digits, _ . : -"
             next_step = "SHOW JOBS lists them."
-            raise Refusal(HTTPStatus.BAD_REQUEST, "The job's id is not usable.", job[:SHOWN], allowed, next_step)
+            raise Refusal(
+                HTTPStatus.BAD_REQUEST,
+                "The job's id is not usable.",
+                job[:SHOWN],
+                allowed,
+                next_step,
+            )
         async with self._begun(request, f"STOP JOB '{job}'") as (hosted, operation):
             return answer(await self._rows_of(hosted, operation))
 
@@ -253,7 +270,14 @@ class Gateway:
         address = request.client.host if request.client else ""
         session: str = request.path_params["session"]
         operation_id = secrets.token_hex(OPERATION_BYTES)
-        entry = AuditEntry(self._audit, _client(request), address, session, operation_id, statement)
+        entry = AuditEntry(
+            self._audit,
+            _client(request),
+            address,
+            session,
+            operation_id,
+            statement,
+        )
         async with entry.refusals():
             self._sessions.refuse_if_ending()
             refuse_long("statement", statement, self._limits.statement_bytes)
@@ -398,7 +422,12 @@ async def _no_such_endpoint(request: Request, error: Exception) -> Response:
         return failure(error)
     got = f"{request.method} {request.scope['path']}"[:SHOWN]
     status = HTTPStatus(error.status_code)
-    refusal = Refusal(status, "There is no such endpoint.", got, "those of docs/sql-gateway.md")
+    refusal = Refusal(
+        status,
+        "There is no such endpoint.",
+        got,
+        "those of docs/sql-gateway.md",
+    )
     made = failure(refusal)
     made.headers.update(error.headers or {})
     return made

@@ -233,7 +233,12 @@ class Audit:
             LOG.error("The audit's file cannot be written: %s", error)
             what = "The statement cannot be recorded, so it is not executed."
             next_step = "Ask the gateway's operator to check the audit's file."
-            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, what, error.strerror, next_step=next_step) from error
+            raise Refusal(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                what,
+                error.strerror,
+                next_step=next_step,
+            ) from error
 
     def _append(self, data: bytes) -> None:
         if self._file is None:
@@ -263,7 +268,13 @@ class AuditEntry:
     """
 
     def __init__(
-        self, audit: Audit, client: Client, address: str, session: str, operation: str, statement: str
+        self,
+        audit: Audit,
+        client: Client,
+        address: str,
+        session: str,
+        operation: str,
+        statement: str,
     ) -> None:
         self.operation = operation
         self._audit = audit
@@ -306,7 +317,11 @@ class AuditEntry:
         try:
             self._write(outcome, seconds=round(seconds, 3))
         except Refusal:
-            LOG.error("The end of operation %s is not in the audit: %s", self.operation, outcome)
+            LOG.error(
+                "The end of operation %s is not in the audit: %s",
+                self.operation,
+                outcome,
+            )
 
     def _write_statement(self, outcome: str) -> None:
         text = masked(self._statement)

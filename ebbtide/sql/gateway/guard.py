@@ -70,7 +70,12 @@ def read_clients(path: Path) -> list[Known]:
         known = _known(fields, path, number)
         client = known.client
         if roles.setdefault(client.name, client.role) is not client.role:
-            raise _unusable(path, number, "the name of an earlier line with another role", "one role for a name")
+            raise _unusable(
+                path,
+                number,
+                "the name of an earlier line with another role",
+                "one role for a name",
+            )
         if any(known.digest == other.digest for other in found):
             raise _unusable(path, number, "a token of another line", "each token once")
         found.append(known)
@@ -141,7 +146,7 @@ def _known(fields: list[str], path: Path, number: int) -> Known:
     if len(fields) != 3:
         raise _unusable(path, number, f"{len(fields)} fields", "role name token")
     role, name, secret = fields
-    if role not in set(Role):
+    if role not in list(Role):
         raise _unusable(path, number, "another first field", ", ".join(Role))
     if not NAME.fullmatch(name) or name == DEFAULT.name:
         allowed = f"1 to 63 letters, digits and _ . @ -; not '{DEFAULT.name}', who has the single token"
@@ -153,7 +158,12 @@ def _digest_of(secret: str, path: Path, number: int) -> bytes:
     if secret.startswith(HASHED):
         hexadecimal = secret.removeprefix(HASHED).lower()
         if not HASH.fullmatch(hexadecimal):
-            raise _unusable(path, number, f"{len(hexadecimal)} characters behind {HASHED}", "64 hexadecimal digits")
+            raise _unusable(
+                path,
+                number,
+                f"{len(hexadecimal)} characters behind {HASHED}",
+                "64 hexadecimal digits",
+            )
         return bytes.fromhex(hexadecimal)
     hide(secret)
     if not is_token(secret):
@@ -167,7 +177,12 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
 
 
-def _unusable(path: Path, number: int, got: str, allowed: str) -> ConfigError:
+def _unusable(
+    path: Path,
+    number: int,
+    got: str,
+    allowed: str,
+) -> ConfigError:
     """Return the error of a line, without its fields: each may be a misplaced token."""
     what = f"Line {number} of the file of the gateway's clients is not usable."
     return ConfigError.of(what, got=f"{got}, {path}", allowed=allowed)
@@ -197,7 +212,13 @@ class Guard:
         listens_on_loopback: Whether only this machine reaches the gateway.
     """
 
-    def __init__(self, app: ASGIApp, clients: Clients, *, listens_on_loopback: bool) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        clients: Clients,
+        *,
+        listens_on_loopback: bool,
+    ) -> None:
         self._app = app
         self._clients = clients
         self._listens_on_loopback = listens_on_loopback
@@ -244,7 +265,7 @@ def _refuse_foreign_host(host: str) -> None:
 
 def _refuse_foreign_origin(origins: list[str], host: str) -> None:
     parts = [_netloc(origin) for origin in origins]
-    is_foreign = [each is None or each.netloc != host for each in parts]
+    is_foreign = [origin is None or origin.netloc != host for origin in parts]
     if any(is_foreign):
         raise Refusal(
             HTTPStatus.FORBIDDEN,

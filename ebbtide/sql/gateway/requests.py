@@ -80,10 +80,20 @@ class Refusal(Exception):  # noqa: N818 - carries an error
     """
 
     def __init__(
-        self, status: HTTPStatus, what: str, got: Any, allowed: Any = None, next_step: str | None = None
+        self,
+        status: HTTPStatus,
+        what: str,
+        got: Any,
+        allowed: Any = None,
+        next_step: str | None = None,
     ) -> None:
         self.status = status
-        self.error: EbbtideError = GatewayError.of(what, got=got, allowed=allowed, next_step=next_step)
+        self.error: EbbtideError = GatewayError.of(
+            what,
+            got=got,
+            allowed=allowed,
+            next_step=next_step,
+        )
         super().__init__(str(self.error))
 
 
@@ -109,7 +119,12 @@ def failure(error: Exception) -> Answer:
         LOG.error("%s", shown("".join(traceback.format_exception(error))))
         next_step = "Its log says more: ask who runs it."
         status = HTTPStatus.INTERNAL_SERVER_ERROR
-        error = Refusal(status, "The gateway failed.", type(error).__name__, next_step=next_step)
+        error = Refusal(
+            status,
+            "The gateway failed.",
+            type(error).__name__,
+            next_step=next_step,
+        )
     return _failure(error.error, error.status)
 
 
@@ -203,7 +218,12 @@ def _unusable(error: ValidationError, kind: type[_Body]) -> Refusal:
     message = first["msg"]
     got = f"{place}: {message}" if place else message
     allowed = f"a JSON object of {', '.join(kind.model_fields)}"
-    return Refusal(HTTPStatus.BAD_REQUEST, "The body of the request is not usable.", got, allowed)
+    return Refusal(
+        HTTPStatus.BAD_REQUEST,
+        "The body of the request is not usable.",
+        got,
+        allowed,
+    )
 
 
 def refuse_long(name: str, text: str, most_bytes: int) -> None:
@@ -236,7 +256,12 @@ def seconds(request: Request, most_s: float) -> float:
         value = math.nan
     if not value >= 0:
         allowed = f"seconds, 0 to {most_s:g}"
-        raise Refusal(HTTPStatus.BAD_REQUEST, "timeout_s is not usable.", text[:SHOWN], allowed)
+        raise Refusal(
+            HTTPStatus.BAD_REQUEST,
+            "timeout_s is not usable.",
+            text[:SHOWN],
+            allowed,
+        )
     return min(value, most_s)
 
 
@@ -249,5 +274,10 @@ def page_token(request: Request) -> int:
     text: str = request.path_params["token"]
     if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
         allowed = "0, or 'next' of a page"
-        raise Refusal(HTTPStatus.BAD_REQUEST, "The page's token is not usable.", text[:SHOWN], allowed)
+        raise Refusal(
+            HTTPStatus.BAD_REQUEST,
+            "The page's token is not usable.",
+            text[:SHOWN],
+            allowed,
+        )
     return int(text)

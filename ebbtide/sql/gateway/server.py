@@ -84,6 +84,8 @@ class BoundedConnection(H11Protocol):
 
     def _make_room(self) -> None:
         """If there are too many connections, close the longest idle one of the busiest address; this one if none is idle."""
+        # An address with too many connections makes room among its own. If all together are too many, the busiest address does, so
+        # that a client with few connections is never shut out by one with many.
         open_ones = [known for known in self._known() if not known.transport.is_closing()]
         n_of_address = Counter(known.address for known in open_ones)
         if n_of_address[self.address] > MOST_OF_ADDRESS:
@@ -172,7 +174,12 @@ class GatewayServer:
         if not clients:  # all requests are of the one client `default`
             self._limits = replace(self._limits, client_sessions=self._limits.sessions)
         self._sessions = Sessions(open_session, self._limits, say)
-        gateway = Gateway(self._sessions, self._limits, read_only=read_only, audit=Audit(audit))
+        gateway = Gateway(
+            self._sessions,
+            self._limits,
+            read_only=read_only,
+            audit=Audit(audit),
+        )
         self._socket = _listening(host, port)
         guard = Guard(gateway.app(), admitted, listens_on_loopback=listens_on_loopback)
         config = uvicorn.Config(

@@ -187,7 +187,13 @@ class HostedSession:
         clock: Clock in seconds.
     """
 
-    def __init__(self, session: LocalSession, client: Client, limits: Limits, clock: Clock) -> None:
+    def __init__(
+        self,
+        session: LocalSession,
+        client: Client,
+        limits: Limits,
+        clock: Clock,
+    ) -> None:
         self.id = secrets.token_urlsafe(ID_BYTES)
         self.session = session
         self.client = client
@@ -264,7 +270,7 @@ class HostedSession:
         """
         hosted = self.operation(operation_id)
         if self.operations.pop(operation_id, None) is None:
-            return  # another request was faster
+            return  # another request has closed it
         try:
             hosted.operation.close()
         finally:
@@ -282,7 +288,11 @@ class Sessions:
     """
 
     def __init__(
-        self, open_session: OpenSession, limits: Limits, say: Callable[[str], None], clock: Clock = time.monotonic
+        self,
+        open_session: OpenSession,
+        limits: Limits,
+        say: Callable[[str], None],
+        clock: Clock = time.monotonic,
     ) -> None:
         self._open_session = open_session
         self._limits = limits

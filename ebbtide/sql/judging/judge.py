@@ -125,6 +125,7 @@ class Writing:
         return next(self._faults(plan, 0), None)
 
     def _faults(self, plan: Node, depth: int) -> Iterator[Fault | OwnedFault]:
+        # Programs and folders are searched in the whole plan, queries included; tables of pipelines only outside of queries.
         yield from self._faults_of_programs(plan)
         if not self.reading.rights.folders:
             yield from self._faults_of_folders(plan)
@@ -133,7 +134,10 @@ class Writing:
             if node.name == EXECUTE:
                 yield from self._faults_of_text(node, depth)
             elif node.name in SETTING and not is_allowed_setting:
-                yield Fault(f"{in_words(node)} in a statement of Spark", "SET and RESET as statements of their own")
+                yield Fault(
+                    f"{in_words(node)} in a statement of Spark",
+                    "SET and RESET as statements of their own",
+                )
             elif node.name in FUNCTIONS:
                 yield from self._faults_of_body(node, depth)
         yield from self._faults_of_targets(plan)
@@ -150,7 +154,10 @@ class Writing:
         for command, _, _, value in _held(plan):
             found = _JAVA_IN_TEXT.search(value) if isinstance(value, str) else None
             if found is not None:  # constraints and defaults are stored as texts, and evaluated later
-                yield Fault(f"{found[0]} in {in_words(command)}", "expressions without calls of Java")
+                yield Fault(
+                    f"{found[0]} in {in_words(command)}",
+                    "expressions without calls of Java",
+                )
 
     def _faults_of_folders(self, plan: Node) -> Iterator[Fault]:
         yield from self.reading.faults_of_reach(plan)
@@ -171,7 +178,10 @@ class Writing:
         text = node.fields["sqlStmtStr"]
         value = text.fields.get("value") if text.name == "Literal" else None
         if not isinstance(value, str):
-            yield Fault("EXECUTE IMMEDIATE of no literal", "EXECUTE IMMEDIATE 'statement', whose text can be judged")
+            yield Fault(
+                "EXECUTE IMMEDIATE of no literal",
+                "EXECUTE IMMEDIATE 'statement', whose text can be judged",
+            )
         elif depth >= MOST_NESTED:
             yield Fault("EXECUTE IMMEDIATE within EXECUTE IMMEDIATE", f"{MOST_NESTED} times")
         else:
@@ -201,10 +211,15 @@ class Writing:
 
     def _faults_of_node(self, command: Node, node: Node) -> Iterator[Fault | OwnedFault]:
         if node.name in IDENTIFIERS:
-            yield Fault(f"IDENTIFIER(..) in {in_words(command)}", "names as they are, or IDENTIFIER('name')")
+            yield Fault(
+                f"IDENTIFIER(..) in {in_words(command)}",
+                "names as they are, or IDENTIFIER('name')",
+            )
         parts = table_of(node)
         if parts is None:
             return
+        # A name may reach a pipeline's table in three ways: as the path of a table, as the name of the pipeline (of which `$part` and
+        # `@pin` are cut off), or as a table or view of Spark's catalog whose files lie in an owned folder.
         *qualifier, last = parts
         is_path = not self.reading.databases.has(qualifier)
         if is_path and self.owned.is_reached_from(last):
@@ -223,11 +238,19 @@ class Writing:
         if target.location is not None and self.owned.has(target.location):
             yield _owned_fault(last, command)
 
-    def _reaches(self, command: Node, holder: Node, field: str, text: str) -> bool:
+    def _reaches(
+        self,
+        command: Node,
+        holder: Node,
+        field: str,
+        text: str,
+    ) -> bool:
         """Return whether a text in a command means an owned folder."""
         is_value_of_row = holder.name == "Literal" and command.name in CHANGING_ROWS
         if is_value_of_row:
             return False
+        # Where a folder is meant, one above the owned folder reaches it too. Any other text counts only if it looks like a path into one:
+        # else a comment or a property with a `/` would be refused.
         names_folder = _is_location(field) or _is_path_option(holder)
         if names_folder or command.name in OF_FOLDERS:
             return self.owned.is_reached_from(text)
@@ -340,14 +363,21 @@ class Judge:
         try:
             plan = self._parser.plan(text)
         except RecursionError:
-            raise SqlError.of("The statement is nested too deeply.", next_step="Divide it.") from None
+            raise SqlError.of(
+                "The statement is nested too deeply.",
+                next_step="Divide it.",
+            ) from None
         reading = self._reading()
         fault = reading.fault(plan)
         if fault is None:
             self._keep(text)
             return
         if not self._rights.writes:
-            raise _refusal("This gateway only reads.", fault, "To write, use a gateway without --read-only.")
+            raise _refusal(
+                "This gateway only reads.",
+                fault,
+                "To write, use a gateway without --read-only.",
+            )
         self._judge_writing(reading, plan)
 
     def _keep(self, text: str) -> None:
@@ -381,7 +411,11 @@ class Judge:
         for text in texts:
             fault = reading.fault(self._parser.expression(text))
             if fault is not None:
-                raise _refusal("The session may not fill a table by this query.", fault, "Take that part out.")
+                raise _refusal(
+                    "The session may not fill a table by this query.",
+                    fault,
+                    "Take that part out.",
+                )
 
     def _judge_writing(self, reading: Reading, plan: Node) -> None:
         writing = Writing(reading, Owned.of(self._catalogs.values()), self._parser.target)
@@ -401,10 +435,11 @@ class Judge:
         )
 
     def _reading(self) -> Reading:
-        declared = frozenset(self._catalog().declared(DeclaredKind.FUNCTION))
-        functions = readable_functions(self._parser.function_groups, declared)
-        databases = Databases(self._parser.databases, self._parser.catalogs)
-        return Reading(self._parser, self._rights, databases, functions)
+        parser = self._parser
+        declared = self._catalog().declared(DeclaredKind.FUNCTION)
+        functions = readable_functions(parser.function_groups, frozenset(declared))
+        databases = Databases(parser.databases, parser.catalogs)
+        return Reading(parser, self._rights, databases, functions)
 
 
 def _refusal(what: str, fault: Fault, next_step: str) -> GatewayError:

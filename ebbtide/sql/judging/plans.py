@@ -55,8 +55,8 @@ class Node:
     def below(self) -> Iterator[tuple[str, Any]]:
         """Yield each value with the name of its field, the values of lists one by one."""
         for name, value in self.fields.items():
-            for each in _flat(value):
-                yield name, each
+            for item in _flat(value):
+                yield name, item
 
     def nodes(self) -> Iterator[Node]:
         """Yield this node and all below it, parents first."""
@@ -166,7 +166,7 @@ class Parser:
         """Built-in functions of Spark, each with its group."""
         registry = self._registry.builtin()
         groups = {}
-        for name in _each(registry.listFunction()):
+        for name in _items(registry.listFunction()):
             function = registry.lookupFunction(name).get()
             groups[str(name.funcName())] = str(function.getGroup())
         return groups
@@ -192,6 +192,8 @@ class Parser:
 
     def _value(self, found: Any) -> Any:
         """Return an object of the JVM as plain Python; values that py4j converts itself are returned as they are."""
+        # Recursion over the fields of case classes. Each call over py4j costs some 0.1 ms, so the shape of a class is read once, and a
+        # literal's type not at all.
         if not isinstance(found, JavaObject):
             return found
         type_ = str(found.getClass().getName())
@@ -201,7 +203,7 @@ class Parser:
         if shape is _Shape.OPTION:
             return self._value(found.get()) if found.isDefined() else None
         if shape is _Shape.ITERABLE:
-            return [self._value(each) for each in _each(found)]
+            return [self._value(item) for item in _items(found)]
         fields = {}
         for number, name in enumerate(names):
             if (type_, name) != _TYPE_OF_LITERAL:
@@ -261,20 +263,20 @@ _SIMPLE: dict[_Shape, Callable[[JavaObject, str], Any]] = {
 
 def _flat(value: Any) -> Iterator[Any]:
     if isinstance(value, list):
-        for each in value:
-            yield from _flat(each)
+        for item in value:
+            yield from _flat(item)
     else:
         yield value
 
 
-def _each(iterable: JavaObject) -> Iterator[Any]:
+def _items(iterable: JavaObject) -> Iterator[Any]:
     iterator = iterable.iterator()
     while iterator.hasNext():
         yield iterator.next()
 
 
 def _strings(sequence: JavaObject) -> Iterator[str]:
-    return (str(each) for each in _each(sequence))
+    return (str(item) for item in _items(sequence))
 
 
 def _strings_of(iterator: JavaObject) -> Iterator[str]:

@@ -67,17 +67,20 @@ def table_of(node: Node) -> list[str] | None:
 
 def _parts_of(identifier: Node, last: str) -> list[str]:
     """Return the parts of an identifier of Spark's catalog that are given."""
-    fields = ("catalog", "database", last)
-    parts = [identifier.fields[field] for field in fields]
-    return [part for part in parts if part is not None]
+    parts = []
+    for field in ("catalog", "database", last):
+        part = identifier.fields[field]
+        if part is not None:
+            parts.append(part)
+    return parts
 
 
 def tables_in(node: Node) -> Iterator[tuple[Node, list[str]]]:
     """Yield the nodes at and below a node that name tables, each with the name."""
-    for each in node.nodes():
-        parts = table_of(each)
+    for below in node.nodes():
+        parts = table_of(below)
         if parts is not None:
-            yield each, parts
+            yield below, parts
 
 
 CALLING_JAVA = frozenset({"reflect", "java_method", "try_reflect"})
@@ -112,10 +115,10 @@ BUILT_IN: tuple[list[str], ...] = (
 
 def calls_in(node: Node) -> Iterator[tuple[Node, list[str]]]:
     """Yield the nodes at and below a node that call a function, each with the parts of the function's name in lower case."""
-    for each in node.nodes():
-        parts = _called(each)
+    for below in node.nodes():
+        parts = _called(below)
         if parts is not None:
-            yield each, [part.lower() for part in parts]
+            yield below, [part.lower() for part in parts]
 
 
 def _called(node: Node) -> list[str] | None:
@@ -179,6 +182,8 @@ def resolved(path: str) -> set[str]:
 
 
 def _resolved(path: str) -> str:
+    # A pattern may match anything in its folder, so the folder before the first character of a pattern stands for it. Links and `..`
+    # are resolved before paths are compared, or a path could reach an owned folder under another name.
     scheme, rest = _split(path)
     *before, _ = [*_GLOB.split(rest, maxsplit=1), ""]
     has_pattern = len(before) > 1
@@ -301,7 +306,10 @@ class Reading:
         """Yield the reasons to refuse the reads of any plan: files, and names that are known only when it is executed."""
         for node in plan.nodes():
             if node.name in IDENTIFIERS:
-                yield Fault("IDENTIFIER(..) of more than one literal", "names as they are, or IDENTIFIER('name')")
+                yield Fault(
+                    "IDENTIFIER(..) of more than one literal",
+                    "names as they are, or IDENTIFIER('name')",
+                )
             if node.name in BY_PATH and not self.rights.folders:
                 yield path_fault(str(node.fields["path"]))
             if node.name == "UnresolvedRelation":

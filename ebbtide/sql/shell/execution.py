@@ -160,6 +160,8 @@ class Waiting:
         Raises:
             KeyboardInterrupt: Ctrl-C came.
         """
+        # Each question waits for `POLL_S` at most, then Ctrl-C is looked for: so it takes effect within that time, also where the answer
+        # comes over HTTP.
         began = time.monotonic()
         try:
             while True:

@@ -101,7 +101,12 @@ def is_ready(typed: str) -> bool:
     return line.upper() in BARE or line.startswith("\\") or is_complete(typed)
 
 
-def _execute(client: Client, typed: str, console: Console, error_text: Callable[[Exception], str]) -> bool:
+def _execute(
+    client: Client,
+    typed: str,
+    console: Console,
+    error_text: Callable[[Exception], str],
+) -> bool:
     """Execute the input and print its error; return whether the user leaves."""
     try:
         client.typed(typed)
@@ -164,7 +169,8 @@ class StatementLexer(SqlLexer):
 
     def get_tokens_unprocessed(self, text: str, stack: Any = ("root",)) -> Iterator[tuple[int, Any, str]]:
         """Yield offset, kind and text of each word."""
-        for offset, kind, word in super().get_tokens_unprocessed(text, stack):
+        words = super().get_tokens_unprocessed(text, stack)
+        for offset, kind, word in words:
             is_keyword = kind is Name and word.upper() in KEYWORDS
             own_kind = Keyword if is_keyword else kind
             yield offset, own_kind, word
@@ -191,7 +197,11 @@ class SessionCompleter(Completer):
             return
         for completion in found:
             start = completion.start - offset
-            yield Completion(completion.text, start_position=start, display_meta=completion.kind.value)
+            yield Completion(
+                completion.text,
+                start_position=start,
+                display_meta=completion.kind.value,
+            )
 
 
 def _own(text: str) -> Iterator[Completion]:
@@ -205,7 +215,11 @@ def _own(text: str) -> Iterator[Completion]:
         return
     for choice in choices:
         if choice.startswith(typed.lower()):
-            yield Completion(choice, start_position=-len(typed), display_meta="setting of the client")
+            yield Completion(
+                choice,
+                start_position=-len(typed),
+                display_meta="setting of the client",
+            )
 
 
 class MaskedHistory(FileHistory):

@@ -99,9 +99,16 @@ def variables(definitions: Iterable[str]) -> dict[str, str]:
     for definition in definitions:
         name, equals, value = definition.partition("=")
         if not equals or not _NAME.fullmatch(name):
-            raise ConfigError.of("-D defines no variable.", got=definition, allowed="name=value")
+            raise ConfigError.of(
+                "-D defines no variable.",
+                got=definition,
+                allowed="name=value",
+            )
         if name in found:
-            raise ConfigError.of(f"-D defines the variable '{name}' twice.", allowed="each once")
+            raise ConfigError.of(
+                f"-D defines the variable '{name}' twice.",
+                allowed="each once",
+            )
         found[name] = value
     return found
 
@@ -141,7 +148,11 @@ class Client:
     """
 
     def __init__(
-        self, background: BackgroundSession, printer: Printer, waiting: Waiting, values: Mapping[str, str]
+        self,
+        background: BackgroundSession,
+        printer: Printer,
+        waiting: Waiting,
+        values: Mapping[str, str],
     ) -> None:
         self.has_quit = False
         self._background = background
@@ -217,7 +228,10 @@ class Client:
         if command is None:
             raise SqlError.of("There is no such command.", got=line, allowed="\\watch SECONDS")
         if self._last_query is None:
-            raise SqlError.of("There is no query to watch.", allowed="\\watch after a SELECT that returned rows")
+            raise SqlError.of(
+                "There is no query to watch.",
+                allowed="\\watch after a SELECT that returned rows",
+            )
         seconds = float(command[1] or WATCH_S)
         printer = Printer(self._printer.console, self._printer.settings)
         while True:
@@ -278,6 +292,7 @@ class Client:
 
 def _placed(statement: Statement, text: str) -> str:
     """Return a statement's text behind empty lines and spaces, so that places in errors are those of its script."""
-    lines = "\n" * (statement.place.line - 1)
-    spaces = " " * (statement.place.column - 1)
+    place = statement.place
+    lines = "\n" * (place.line - 1)
+    spaces = " " * (place.column - 1)
     return lines + spaces + text

@@ -59,7 +59,7 @@ class Shell:
         return Client(self._background, self._printer, waiting, self._variables())
 
     def run(self, scripts: Iterable[Script]) -> bool:
-        """Execute scripts; return whether one of them said QUIT.
+        """Execute scripts; return whether a QUIT ended them.
 
         Raises:
             ScriptFailedError: a statement failed.

@@ -86,9 +86,11 @@ def csv(columns: Columns, batches: Batches) -> Iterator[str]:
 
     Python's `csv` cannot distinguish these two before Python 3.12.
     """
-    yield ",".join(_quoted(column.name) for column in columns)
+    names = [_quoted(column.name) for column in columns]
+    yield ",".join(names)
     for row in chain.from_iterable(batches):
-        yield ",".join(map(_csv_cell, row))
+        cells = map(_csv_cell, row)
+        yield ",".join(cells)
 
 
 def json_lines(columns: Columns, batches: Batches) -> Iterator[str]:
@@ -134,6 +136,7 @@ def unique(names: Sequence[str]) -> list[str]:
         >>> unique(["a", "a", "a_2"])
         ['a', 'a_3', 'a_2']
     """
+    # A number that another column has as its own name is passed over too.
     found: list[str] = []
     for name in names:
         own, number = name, 2
@@ -144,7 +147,12 @@ def unique(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _laid_out(style: str, columns: Columns, batches: Batches, written: Callable[[Any], str]) -> Iterator[str]:
+def _laid_out(
+    style: str,
+    columns: Columns,
+    batches: Batches,
+    written: Callable[[Any], str],
+) -> Iterator[str]:
     """Yield the lines of a table batch by batch, each column as wide as the names and the first batch need.
 
     Args:
@@ -189,7 +197,13 @@ def _library() -> Callable[..., list[str]]:
     formatter = TabularOutputFormatter()
 
     def lay_out(rows: list[list[str]], names: list[str], style: str, **options: Any) -> list[str]:
-        blocks = formatter.format_output(rows, names, style, column_types=[str] * len(names), **options)
+        blocks = formatter.format_output(
+            rows,
+            names,
+            style,
+            column_types=[str] * len(names),
+            **options,
+        )
         return [line for block in blocks for line in block.split("\n")]
 
     return lay_out
@@ -267,7 +281,7 @@ class ClientSettings(Settings):
 
     @property
     def timing(self) -> bool:
-        """Whether the time of each statement is printed."""
+        """True if the time of each statement is printed."""
         return self[TIMING] == "on"
 
     def set(self, key: str, value: str) -> None:
@@ -289,7 +303,13 @@ class Printer:
         pages: Whether tables that do not fit the terminal go to the pager, since a user reads them.
     """
 
-    def __init__(self, console: Console, settings: ClientSettings, *, pages: bool = False) -> None:
+    def __init__(
+        self,
+        console: Console,
+        settings: ClientSettings,
+        *,
+        pages: bool = False,
+    ) -> None:
         self.console = console
         self.settings = settings
         self.pages = pages
@@ -330,6 +350,8 @@ class Printer:
         if not (self.pages and is_static and self.settings.result_format is ResultFormat.TABLE):
             self._put(lay_out(result.columns, self._batches(pages)))
             return
+        # Whether a table fits the terminal shows once a screen of rows was read. What was read is printed at once if it fits; else it
+        # goes to the pager, which then reads the other pages as the user scrolls.
         first = _first_pages(execution, pages)
         lines = lay_out(result.columns, [page.rows for page in first]) if execution.is_whole else iter(())
         seen = list(lines)
