@@ -1,4 +1,4 @@
-"""The checks of a pipeline's sink, judged by Great Expectations in the session of the run."""
+"""The checks of a pipeline's sink, judged by Great Expectations; what they read decides whether the run's session is started."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +14,7 @@ from ebbtide.dagster.stream import maintenance_pool
 from ebbtide.dagster.supervise import supervised
 
 if TYPE_CHECKING:
+    from ebbtide.checks.engines import Engines
     from ebbtide.checks.version_range import Newest
 
 LOOK_BACK = 100
@@ -37,13 +38,16 @@ def sink_checks(spec: Pipeline) -> dg.AssetChecksDefinition:
         storage: StorageResource,
         clock: ClockResource,
     ) -> Iterator[dg.AssetCheckResult]:
+        from ebbtide.checks.engines import Engines
+
         newest = supervised(lambda report, stop: _newest(spec, storage.root))
+        engines = Engines(lambda: spark.session)
         for check in known:
             key = dg.AssetCheckKey(dg.AssetKey(spec.name), check.name)
             if key not in context.selected_asset_check_keys:
                 continue
             last_good = _last_good(context.instance, key)
-            yield supervised(_Judge(spec, check, key, last_good, newest, spark, storage, clock))
+            yield supervised(_Judge(spec, check, key, last_good, newest, engines, storage, clock))
 
     return checks
 
@@ -59,7 +63,7 @@ def _check_spec(spec: Pipeline, check: Check) -> dg.AssetCheckSpec:
 
 @dataclass(frozen=True)
 class _Judge:
-    """Judges one check in the session of the run.
+    """Judges one check, in this process or in the session of the run.
 
     Args:
         spec: The pipeline.
@@ -67,7 +71,7 @@ class _Judge:
         key: Its key in Dagster.
         last_good: Up to which versions it was judged good last.
         newest: Up to which versions it is judged now; None before the first step.
-        spark: The run's session.
+        engines: Where rules run: a session is started for what is large.
         storage: The roots.
         clock: The clock.
     """
@@ -77,7 +81,7 @@ class _Judge:
     key: dg.AssetCheckKey
     last_good: dict[str, Any] | None
     newest: "Newest | None"
-    spark: SparkResource
+    engines: "Engines"
     storage: StorageResource
     clock: ClockResource
 
@@ -93,7 +97,7 @@ class _Judge:
         tables = Plan.under(self.storage.root, self.spec)
         window = VersionRange.after(tables, self.last_good, self.newest)
         judge = self.check.load()
-        judged = Judged(self.spark.session, tables, window, self.clock.now_ms())
+        judged = Judged(self.engines, tables, window, self.clock.now_ms())
         name = self.check.name
         docs = self.storage.docs_of(self.spec.name) / name
         verdict = validate(name, judge(judged), docs, self.storage.keep_data_docs)

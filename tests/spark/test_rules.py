@@ -3,23 +3,25 @@
 import random
 import shutil
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import great_expectations as gx
+import pyarrow as pa
 import pytest
 from ebbtide.operations.job import stepping
 from ebbtide.operations.registry import maintain
 from folding import FoldedAtRandom, spec_at_random, steps_at_random, told
 from judging import verdict_of
-from pyspark.sql import functions as F
 from spark_support import LOCAL, change, plain_spec, write
 
+from ebbtide.checks.engines import InProcess, OnSpark, broken
 from ebbtide.checks.event_time import stale_events
 from ebbtide.checks.great_expectations import checks
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.checks.great_expectations.validate import ExpectationRaisedError, validate
 from ebbtide.checks.keys import duplicate_keys
-from ebbtide.checks.rule import Batch
+from ebbtide.checks.rule import Batch, Rows
 from ebbtide.checks.version_range import VersionRange
 from ebbtide.delta.joining import commit_joined
 from ebbtide.ledger.puts import puts_of
@@ -177,9 +179,10 @@ def test_newest_event_is_held_to_what_the_spec_allows(spark, tables):
     asked = Plan.under(tables.root.rpartition("/")[0], checked)
     found = judge(spark, asked, "event_time")
     assert found == {("expect_newest_event_to_be_recent", "critical"): 1}, "these records have no event time"
-    rows = [(1, None, None), (1, 0, 3_600_001), (1, 0, 3_600_000)]
-    newest = spark.createDataFrame(rows, "step BIGINT, newest_event_ms BIGINT, behind_ms BIGINT")
-    assert [row["behind_ms"] for row in stale_events(newest, 3_600_000).collect()] == [None, 3_600_001]
+    newest = Rows.given(pa.table({"behind_ms": pa.array([None, 3_600_001, 3_600_000], pa.int64())}))
+    for engine in (InProcess(), OnSpark(lambda: spark)):
+        [stale] = broken(engine, newest, [stale_events.expected(max_delay_ms=3_600_000)])
+        assert (stale.count, stale.sample) == (2, [{}, {"behind_ms": 3_600_001}])
 
 
 @pytest.mark.grid
@@ -194,26 +197,31 @@ def test_share_of_bad_records_is_judged_over_all_steps_and_expiry_needs_a_ttl(sp
 
 
 def test_expectation_that_raises_is_an_error_and_no_verdict(spark, tmp_path):
-    batch = Batch(spark.range(3), [duplicate_keys.expected(key=["no_such_column"])])
-    with pytest.raises(ExpectationRaisedError, match="expect_keys_to_be_unique could not be evaluated"):
-        validate("unique_key", [batch], tmp_path, keep=2)
+    raising = gx.expectations.ExpectColumnValuesToBeUnique(column="no_such_column")
+    with pytest.raises(ExpectationRaisedError, match="expect_column_values_to_be_unique could not be evaluated"):
+        validate("unique_key", [Batch(spark.range(3), [raising])], tmp_path, keep=2)
 
 
-@pytest.mark.grid
-def test_sample_is_bounded_and_old_data_docs_are_deleted(spark, tmp_path):
-    twice = spark.range(50).union(spark.range(50))
+def batch_of_keys(ids):
+    """A batch of the rule of keys over some ids, judged here."""
+    counted = "SELECT id, count(*) AS _rows FROM facts GROUP BY id"
+    rows = replace(Rows.given(pa.table({"id": pa.array(ids, pa.int64())})), query=lambda _: counted)
+    expected = [duplicate_keys.expected(key=["id"])]
+    return Batch(rows, expected, broken=broken(InProcess(), rows, expected))
+
+
+def test_sample_is_bounded_and_old_data_docs_are_deleted(tmp_path):
+    batch = batch_of_keys([*range(50), *range(50)])
     for _ in range(3):
-        verdict = validate("unique_key", [Batch(twice, [duplicate_keys.expected(key=["id"])])], tmp_path, keep=2)
+        verdict = validate("unique_key", [batch], tmp_path, keep=2)
     [finding] = verdict.findings
     assert (finding.broken, len(finding.sample)) == (50, 20)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["000002", "000003"]
     assert "unique_key_0" in verdict.docs.read_text()
 
 
-@pytest.mark.grid
-def test_null_in_a_key_breaks_unique_key(spark, tmp_path):
-    rows = spark.range(2).withColumn("id", F.when(F.col("id") > 0, F.col("id")))
-    verdict = validate("unique_key", [Batch(rows, [duplicate_keys.expected(key=["id"])])], tmp_path, keep=1)
+def test_null_in_a_key_breaks_unique_key(tmp_path):
+    verdict = validate("unique_key", [batch_of_keys([None, 1])], tmp_path, keep=1)
     assert [finding.broken for finding in verdict.findings] == [1]
 
 

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import great_expectations as gx
+import pandas as pd
 from great_expectations.core.expectation_validation_result import (
     ExpectationSuiteValidationResult,
     ExpectationValidationResult,
 )
 from great_expectations.expectations.metadata_types import FailureSeverity
 
-from ebbtide.checks.great_expectations.expectations import SAMPLE_ROWS, made
+from ebbtide.checks.engines import SAMPLE_ROWS
+from ebbtide.checks.great_expectations.expectations import batch_of, made
 from ebbtide.checks.great_expectations.masking import masked_result
 from ebbtide.checks.rule import Batch, Expected
 from ebbtide.redaction import MASK
@@ -90,18 +92,18 @@ def validate(check: str, found: Iterable[Batch], docs: Path | None, keep: int) -
     context = gx.get_context(mode="ephemeral")
     no_progress_bars: Any = {"globally": False}  # a dict is what is looked into, whatever the annotation says
     context.variables.progress_bars = no_progress_bars
-    source = context.data_sources.add_or_update_spark("ebbtide", persist=False)
     verdict = Verdict()
     for number, batch in enumerate(found):
         name = f"{check}_{number}"
-        whole = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("whole")
+        rows = batch.rows if batch.broken is None else batch_of(batch.expectations, batch.broken)
+        whole = _source_of(context, rows).add_dataframe_asset(name).add_batch_definition_whole_dataframe("whole")
         expectations = [made(each) if isinstance(each, Expected) else each for each in batch.expectations]
         suite = gx.ExpectationSuite(name, expectations=expectations)
         context.suites.add(suite)
         definition = gx.ValidationDefinition(name=name, data=whole, suite=suite)
         context.validation_definitions.add(definition)
         outcome = definition.run(
-            batch_parameters={"dataframe": batch.rows},
+            batch_parameters={"dataframe": rows},
             result_format=batch.result_format,
         )
         if batch.shown is not None:
@@ -111,6 +113,13 @@ def validate(check: str, found: Iterable[Batch], docs: Path | None, keep: int) -
     if docs is not None and verdict.findings:
         verdict.docs = _write_docs(context, docs, keep)
     return verdict
+
+
+def _source_of(context: Any, rows: Any) -> Any:
+    """Return what takes a batch: pandas' frames, or Spark's."""
+    if isinstance(rows, pd.DataFrame):
+        return context.data_sources.add_or_update_pandas("pandas")
+    return context.data_sources.add_or_update_spark("spark", persist=False)
 
 
 def _mask(outcome: ExpectationSuiteValidationResult, shown: frozenset[str]) -> None:
