@@ -74,7 +74,9 @@ class _Differences:
         decided = f"SELECT *, true AS _is_decided FROM ({shown}) AS _to_show"
         join = "LEFT" if only_decided else "FULL OUTER"
         both = compared(self.sql, decided, "SELECT * FROM sink_rows", self.key, self.columns, join=join)
-        beside = f"({both}) AS _both LEFT JOIN ({self.entries.acknowledged()}) AS _known USING ({self.sql.names(self.key)})"
+        beside = (
+            f"({both}) AS _both LEFT JOIN ({self.entries.acknowledged()}) AS _known USING ({self.sql.names(self.key)})"
+        )
         is_accepted = "coalesce(_accepted > coalesce(_step, 0), false)"
         return f"SELECT {self.result} FROM {beside} WHERE NOT {is_accepted}"
 

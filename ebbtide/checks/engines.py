@@ -73,15 +73,15 @@ class InProcess:
         """See `Engine`; `only`: the columns of inputs that queries see. Default: all."""
         import duckdb
 
-        # Neither files nor extensions: a query reads the tables that it is given, and nothing else.
-        settings = {"enable_external_access": "false", "threads": "1"}
+        # Neither files, extensions nor Python's variables: a query reads the tables that it is given, and nothing else.
+        settings = {"enable_external_access": "false", "python_enable_replacements": "false", "threads": "1"}
         with duckdb.connect(config=settings) as connection:
             connection.execute("SET TimeZone = 'UTC'")
             for name, source in inputs.items():
                 rows = self.rows(source)
                 connection.register(name, rows if only is None else rows.select(list(only)))
             for query in queries:
-                yield connection.execute(query).to_arrow_table()
+                yield connection.sql(query).to_arrow_table()
 
     def rows(self, source: Input) -> pa.Table:
         """Return the rows of an input, read once."""
@@ -164,7 +164,9 @@ def broken(engine: Engine, rows: Rows, expected: Sequence[Expected]) -> list[Bro
     dialect = engine.dialect
     query = rows.query(dialect)
     conditions = [each.rule.condition(dialect, **each.arguments) for each in expected]
-    counts = ", ".join(f"coalesce(count_if({condition}), 0) AS _{number}" for number, condition in enumerate(conditions))
+    counts = ", ".join(
+        f"coalesce(count_if({condition}), 0) AS _{number}" for number, condition in enumerate(conditions)
+    )
     order = ", ".join(f"{dialect.name(name)} NULLS FIRST" for name in rows.order)
     columns = dialect.names(rows.columns)
     n_broken: list[int] = []

@@ -43,7 +43,9 @@ class Entries:
         """Select the rows of the greatest step among those that are alike in some columns."""
         names = self.sql.names(self.names)
         rank = f"rank() OVER (PARTITION BY {self.sql.names(alike)} ORDER BY _step DESC)"
-        return f"SELECT {names} FROM (SELECT *, {rank} AS _rank FROM ({entries}) AS _versions) AS _ranked WHERE _rank = 1"
+        return (
+            f"SELECT {names} FROM (SELECT *, {rank} AS _rank FROM ({entries}) AS _versions) AS _ranked WHERE _rank = 1"
+        )
 
     @property
     def _shown(self) -> str:

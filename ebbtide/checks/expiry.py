@@ -50,7 +50,9 @@ def overdue_ms(sql: Dialect, operator: Operator, at: Step) -> str:
         if state is None:
             overdue = own_overdue
         else:
-            overdue = f"CASE WHEN {sql.name(rules.state_column)} = {sql.string(state)} THEN {own_overdue} ELSE {overdue} END"
+            overdue = (
+                f"CASE WHEN {sql.name(rules.state_column)} = {sql.string(state)} THEN {own_overdue} ELSE {overdue} END"
+            )
     are_set = _are_set(sql, rules, operator.schema)
     return f"CASE WHEN {are_set} THEN {overdue} END" if are_set else overdue
 

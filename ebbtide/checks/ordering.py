@@ -61,12 +61,12 @@ def decisions(judged: Judged) -> Rows:
     def query(sql: Dialect) -> str:
         entries = Entries(tables, sql)
         key = sql.names(judged.key)
-        changed = f"SELECT {key} FROM sink_feed UNION SELECT {key} FROM ({entries.decided_since(step_before)}) AS _later"
+        changed = (
+            f"SELECT {key} FROM sink_feed UNION SELECT {key} FROM ({entries.decided_since(step_before)}) AS _later"
+        )
         last = f"SELECT *, _change <> '{DELETE}' AS _is_decided FROM ({entries.decided(floor)}) AS _last"
         decided = f"SELECT * FROM ({last}) AS _decisions INNER JOIN ({changed}) AS _changed USING ({key})"
-        return compared(
-            sql, decided, "SELECT * FROM sink_rows", judged.key, compared_by, join="LEFT", each_row=True
-        )
+        return compared(sql, decided, "SELECT * FROM sink_rows", judged.key, compared_by, join="LEFT", each_row=True)
 
     inputs = {"sink_feed": judged.sink_feed, "sink_rows": judged.sink_rows, "state_rows": judged.state_rows}
     return Rows(inputs, query, [*judged.key, "_decided", "_shown"], judged.key)

@@ -16,10 +16,35 @@ BATCH = "_ebbtide_batch"
 Kind = Literal["number", "text", "flag", "date", "local time", "time"]
 """Types within which values are compared alike."""
 
-_PARTS: tuple[type[exp.Expression], ...] = (
-    *(exp.Select, exp.Star, exp.From, exp.Where, exp.Table, exp.Column, exp.Identifier, exp.Literal, exp.Boolean, exp.Null),
-    *(exp.And, exp.Or, exp.Not, exp.Paren, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Is, exp.In, exp.Between),
-    *(exp.Cast, exp.DataType),
+_PARTS: tuple[type[exp.Expr], ...] = (
+    *(
+        exp.Select,
+        exp.Star,
+        exp.From,
+        exp.Where,
+        exp.Table,
+        exp.Column,
+        exp.Identifier,
+        exp.Literal,
+        exp.Boolean,
+        exp.Null,
+    ),
+    *(
+        exp.And,
+        exp.Or,
+        exp.Not,
+        exp.Paren,
+        exp.EQ,
+        exp.NEQ,
+        exp.LT,
+        exp.LTE,
+        exp.GT,
+        exp.GTE,
+        exp.Is,
+        exp.In,
+        exp.Between,
+    ),
+    *(exp.Cast, exp.TryCast, exp.DataType),
 )
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.In, exp.Between)
 _CASTS: Mapping[tuple[Kind, exp.DType], Kind] = {
@@ -52,7 +77,7 @@ def for_duckdb(query: str, columns: pa.Schema) -> str | None:
     return parsed.sql(dialect="duckdb")
 
 
-def _is_known(node: exp.Expression, kinds: Mapping[str, Kind | None]) -> bool:
+def _is_known(node: exp.Expr, kinds: Mapping[str, Kind | None]) -> bool:
     """Return whether a part of a query means the same to both engines."""
     if type(node) not in _PARTS:
         return False
@@ -62,19 +87,19 @@ def _is_known(node: exp.Expression, kinds: Mapping[str, Kind | None]) -> bool:
     if isinstance(node, exp.Table):
         return node.name == BATCH and not node.alias
     if isinstance(node, exp.Column):
-        return node.name.lower() in kinds and not node.table or isinstance(node.this, exp.Star)
+        return (node.name.lower() in kinds and not node.table) or isinstance(node.this, exp.Star)
     if isinstance(node, exp.Cast):
         return _kind_of(node, kinds) is not None
     if isinstance(node, exp.Is):
         return isinstance(node.expression, exp.Null)
     if isinstance(node, _COMPARISONS):
-        sides = [each for each in node.iter_expressions() if isinstance(each, exp.Expression)]
+        sides = [each for each in node.iter_expressions() if isinstance(each, exp.Expr)]
         compared = {_kind_of(each, kinds) for each in sides}
         return len(compared) == 1 and None not in compared
     return True
 
 
-def _kind_of(node: exp.Expression, kinds: Mapping[str, Kind | None]) -> Kind | None:
+def _kind_of(node: exp.Expr, kinds: Mapping[str, Kind | None]) -> Kind | None:
     """Return the kind of what is compared; None if it is not on the list."""
     if isinstance(node, exp.Paren):
         return _kind_of(node.this, kinds)

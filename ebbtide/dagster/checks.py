@@ -86,8 +86,6 @@ class _Judge:
     clock: ClockResource
 
     def __call__(self, report: Callable[[object], None], stop: threading.Event) -> dg.AssetCheckResult:
-        from ebbtide.checks.great_expectations.validate import validate
-        from ebbtide.checks.rule import Judged
         from ebbtide.checks.version_range import VersionRange
         from ebbtide.dagster.check_results import not_judged, to_check_result
         from ebbtide.runtime.plan import Plan
@@ -96,29 +94,19 @@ class _Judge:
             return not_judged(self.key, "The pipeline has made no step yet.")
         tables = Plan.under(self.storage.root, self.spec)
         window = VersionRange.after(tables, self.last_good, self.newest)
-        judge = self.check.load()
-        judged = Judged(self.engines, tables, window, self.clock.now_ms())
-        name = self.check.name
-        docs = self.storage.docs_of(self.spec.name) / name
-        verdict = validate(name, judge(judged), docs, self.storage.keep_data_docs)
+        docs = self.storage.docs_of(self.spec.name) / self.check.name
+        verdict = self.check.verdict(
+            tables, window, self.engines, self.clock.now_ms(), docs, self.storage.keep_data_docs
+        )
         return to_check_result(self.key, verdict, window, self.check.repair)
 
 
 def _newest(spec: Pipeline, root: str) -> "Newest | None":
-    """Return what is judged: the tables as they are, beside a run that goes on as they are between two of its steps."""
+    """Return what is judged; None before the first step."""
     from ebbtide.checks.version_range import Newest
-    from ebbtide.ledger.lease import Lease
-    from ebbtide.model.durations import to_ms
     from ebbtide.runtime.plan import Plan
 
-    tables = Plan.under(root, spec)
-    if tables.state.last() is None:
-        return None
-    if spec.run == "bounded":
-        return Newest.of(tables)
-    lease_ttl_s = to_ms(spec.lease_ttl) / 1000
-    with Lease(tables.at("ledger"), spec.name, lease_ttl_s, asks=True):
-        return Newest.of(tables)
+    return Newest.between_steps(Plan.under(root, spec))
 
 
 def _last_good(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dict[str, Any] | None:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from ebbtide.operations.registry import maintain
 from judging import verdict_of
 from spark_support import LOCAL, change, plain_spec, sink, table, write
 
@@ -16,6 +15,7 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import ConfigError, DeltaLogError, RepairError, TableMismatchError
 from ebbtide.inspect.status import status
 from ebbtide.operations import repair as repairing
+from ebbtide.operations.registry import maintain
 from ebbtide.runtime import way_back
 from ebbtide.runtime.clock import system_clock
 from ebbtide.runtime.completeness import differences

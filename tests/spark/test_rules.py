@@ -9,8 +9,6 @@ from types import SimpleNamespace
 import great_expectations as gx
 import pyarrow as pa
 import pytest
-from ebbtide.operations.job import stepping
-from ebbtide.operations.registry import maintain
 from folding import FoldedAtRandom, spec_at_random, steps_at_random, told
 from judging import verdict_of
 from spark_support import LOCAL, change, plain_spec, write
@@ -25,6 +23,8 @@ from ebbtide.checks.rule import Batch, Rows
 from ebbtide.checks.version_range import VersionRange
 from ebbtide.delta.joining import commit_joined
 from ebbtide.ledger.puts import puts_of
+from ebbtide.operations.job import stepping
+from ebbtide.operations.registry import maintain
 from ebbtide.runtime.driver import run, system_clock
 from ebbtide.runtime.fold import KeepEntries, rewritten
 from ebbtide.runtime.plan import Plan
@@ -189,10 +189,10 @@ def test_newest_event_is_held_to_what_the_spec_allows(spark, tables):
 def test_share_of_bad_records_is_judged_over_all_steps_and_expiry_needs_a_ttl(spark, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), change("+I", 2, "b", 2), "not JSON"]))
     run(LOCAL, spec, str(tmp_path / "root"))
-    for rate, broken in [(0.25, 1), (0.5, 0)]:
+    for rate, n_broken in [(0.25, 1), (0.5, 0)]:
         allowing = spec.model_copy(update={"checks": ChecksConfig(max_quarantine_rate=rate)})
         tables = Plan.under(str(tmp_path / "root"), allowing)
-        assert list(judge(spark, tables, "quarantine_rate").values()) == [broken]
+        assert list(judge(spark, tables, "quarantine_rate").values()) == [n_broken]
     assert judge(spark, tables, "expiry") == {}
 
 

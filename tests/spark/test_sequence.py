@@ -5,10 +5,10 @@ import random
 from pathlib import Path
 
 import pytest
+from judging import sample_of, verdict_of
 from mariadb import CAPTURE, found, pipeline_of, truth
 from reference import differences
 from spark_support import change, plain_spec, sink, table, write
-from judging import sample_of, verdict_of
 from support import envelope, lines_of, record, spec
 
 from ebbtide.formats.format import UNAVAILABLE as KEPT

@@ -31,7 +31,11 @@ Arguments = Mapping[str, Any]
 def batch_of(expected: Sequence[Expected], broken: Sequence[Broken]) -> pd.DataFrame:
     """Return the batch that Great Expectations judges: what breaks each of some rules."""
     judged = [
-        {"rule": _identity(each.rule.expectation, each.arguments), "count": found.count, "sample": json.dumps(found.sample)}
+        {
+            "rule": _identity(each.rule.expectation, each.arguments),
+            "count": found.count,
+            "sample": json.dumps(found.sample),
+        }
         for each, found in zip(expected, broken, strict=True)
     ]
     return pd.DataFrame(judged)

@@ -23,6 +23,10 @@ from ebbtide.checks.engines import InProcess
 from ebbtide.checks.inputs import TableRows
 from ebbtide.checks.queries import BATCH, for_duckdb
 
+EXACT = 2**53
+"""Whole numbers below are exact as doubles."""
+EXACT_DIGITS = 15
+"""Decimals of so many digits differ as doubles if they differ."""
 Fits = Callable[[pa.DataType, Mapping[str, Any]], bool]
 """Returns whether an expectation with some arguments means the same on a column of a type."""
 
@@ -39,9 +43,12 @@ def _are_listed(type_: pa.DataType, arguments: Mapping[str, Any]) -> bool:
 
 
 def _are_bounded(type_: pa.DataType, arguments: Mapping[str, Any]) -> bool:
-    is_number = pa.types.is_integer(type_) or pa.types.is_decimal(type_)
-    bounds = [arguments.get("min_value"), arguments.get("max_value")]
-    return is_number and all(bound is None or type(bound) is int for bound in bounds)
+    """Return whether bounds are whole numbers: Spark compares with doubles, which next to a bound may round a decimal to it, but at 0."""
+    bounds = [arguments.get(name) or 0 for name in ("min_value", "max_value")]
+    are_whole = all(isinstance(bound, int | float) and abs(bound) < EXACT and bound == int(bound) for bound in bounds)
+    if pa.types.is_decimal(type_):
+        return are_whole and (type_.precision <= EXACT_DIGITS or not any(bounds))
+    return are_whole and pa.types.is_integer(type_)
 
 
 OF_COLUMNS: Mapping[str, Fits] = {
