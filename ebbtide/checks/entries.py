@@ -118,5 +118,4 @@ class Entries:
         names = self.tables.spec.state_key_of
         key = [f"{self.sql.name(name)} AS {self.sql.name(shown_as)}" for shown_as, name in names.items()]
         by_key = self.sql.names(names.values())
-        rows = f"SELECT {', '.join(key)}, max(_step) AS _accepted FROM state_rows WHERE _entry = '{ACKNOWLEDGED}' GROUP BY {by_key}"
-        return rows
+        return f"SELECT {', '.join(key)}, max(_step) AS _accepted FROM state_rows WHERE _entry = '{ACKNOWLEDGED}' GROUP BY {by_key}"
