@@ -62,6 +62,7 @@ ALONE = {
     "pandas": ("ebbtide/runtime/row_functions.py", "ebbtide/checks/great_expectations/"),
     "confluent_kafka": "ebbtide/sources/kafka/",
     "great_expectations": "ebbtide/checks/great_expectations/",
+    "jinja2": "ebbtide/checks/great_expectations/data_docs.py",
     "fastavro": ("ebbtide/formats/avro", "ebbtide/sources/kafka/registry.py"),
 }
 """Libraries that one place has to itself."""

@@ -74,7 +74,7 @@ class InProcess:
         import duckdb
 
         # Neither files, extensions nor Python's variables: a query reads the tables that it is given, and nothing else.
-        settings = {"enable_external_access": "false", "python_enable_replacements": "false", "threads": "1"}
+        settings: dict[str, Any] = {"enable_external_access": False, "python_enable_replacements": False, "threads": 1}
         with duckdb.connect(config=settings) as connection:
             connection.execute("SET TimeZone = 'UTC'")
             for name, source in inputs.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +16,11 @@ from great_expectations.core.expectation_validation_result import (
 from great_expectations.expectations.metadata_types import FailureSeverity
 
 from ebbtide.checks.engines import SAMPLE_ROWS
+from ebbtide.checks.great_expectations.data_docs import write_docs
 from ebbtide.checks.great_expectations.expectations import batch_of, made
 from ebbtide.checks.great_expectations.masking import masked_result
 from ebbtide.checks.rule import Batch, Expected
 from ebbtide.redaction import MASK
-from ebbtide.storage.paths import make_private
 
 
 class ExpectationRaisedError(Exception):
@@ -111,7 +110,7 @@ def validate(check: str, found: Iterable[Batch], docs: Path | None, keep: int) -
             _store_again(context.validation_results_store, name, outcome)
         verdict.findings += [_finding(result) for result in outcome.results]
     if docs is not None and verdict.findings:
-        verdict.docs = _write_docs(context, docs, keep)
+        verdict.docs = write_docs(context, docs, keep)
     return verdict
 
 
@@ -183,22 +182,3 @@ def _refuse_raised(expectation: str, info: dict[str, Any] | None, *, shows_messa
         if found.get("raised_exception"):
             message = found.get("exception_message") if shows_message else MASK
             raise ExpectationRaisedError(f"{expectation} could not be evaluated: {message}")
-
-
-def _write_docs(context: Any, docs: Path, keep: int) -> Path:
-    make_private(str(docs))
-    sites = sorted(docs.glob("[0-9]*"))
-    n_too_many = len(sites) + 1 - keep
-    for old in sites[: max(0, n_too_many)]:
-        shutil.rmtree(old)
-    newest = int(sites[-1].name) if sites else 0
-    site = docs / f"{newest + 1:06d}"
-    store = {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(site)}
-    builder = {
-        "class_name": "SiteBuilder",
-        "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
-        "store_backend": store,
-    }
-    context.add_data_docs_site("site", builder)
-    context.build_data_docs(site_names=["site"])
-    return site / "index.html"
