@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 
 from ebbtide.checks.dialects import Dialect
 from ebbtide.checks.inputs import TableRows
-from ebbtide.checks.rule import Batch, Judged, Rows, rule
+from ebbtide.checks.judged import Batch, Judged
+from ebbtide.checks.rule import Rows, rule
 from ebbtide.delta import log
 from ebbtide.model.changelog import ORDER, TRUNCATE
 

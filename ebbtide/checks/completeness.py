@@ -10,7 +10,8 @@ from ebbtide.checks.comparing import compared
 from ebbtide.checks.dialects import Dialect
 from ebbtide.checks.entries import Entries
 from ebbtide.checks.inputs import GivenRows, Input, TableRows
-from ebbtide.checks.rule import Batch, Judged, Rows, rule
+from ebbtide.checks.judged import Batch, Judged
+from ebbtide.checks.rule import Rows, rule
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.decision import RestoreAndApply
 from ebbtide.model.entries import DELETE

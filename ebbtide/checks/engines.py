@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from ebbtide.checks.dialects import Dialect, DuckDbSql, SparkSql
 from ebbtide.checks.inputs import Input
+from ebbtide.checks.rule import Expected, Rows
 from ebbtide.checks.samples import sample_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ebbtide.checks.rule import Expected, Rows
 
 MOST_ROWS = 2_000_000
 """Rows that the rules of one batch read in this process at most."""

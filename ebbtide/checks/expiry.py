@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from ebbtide.checks.dialects import Dialect
 from ebbtide.checks.entries import Entries
-from ebbtide.checks.rule import Batch, Judged, Rows, rule
+from ebbtide.checks.judged import Batch, Judged
+from ebbtide.checks.rule import Rows, rule
 from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import LONG_MIN, Step
 from ebbtide.model.ttl import LONG_MAX

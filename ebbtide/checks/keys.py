@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ebbtide.checks.dialects import Dialect
-from ebbtide.checks.rule import Batch, Judged, Rows, rule
+from ebbtide.checks.judged import Batch, Judged
+from ebbtide.checks.rule import Rows, rule
 
 
 def sink_keys(judged: Judged) -> Rows:

@@ -13,7 +13,8 @@ from ebbtide.checks import changelog
 from ebbtide.checks.comparing import compared
 from ebbtide.checks.dialects import Dialect
 from ebbtide.checks.entries import Entries
-from ebbtide.checks.rule import Batch, Judged, Rows, rule
+from ebbtide.checks.judged import Batch, Judged
+from ebbtide.checks.rule import Rows, rule
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import DELETE
 

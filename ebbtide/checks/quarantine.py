@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from ebbtide.checks.dialects import Dialect
-from ebbtide.checks.rule import Batch, Judged, Rows, rule
+from ebbtide.checks.judged import Batch, Judged
+from ebbtide.checks.rule import Rows, rule
 
 _COLUMNS = pa.schema([("step", pa.int64()), ("records", pa.int64()), ("quarantined", pa.int64())])
 

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from ebbtide.checks.dialects import Dialect
-from ebbtide.checks.rule import Batch, Judged, Rows, rule
+from ebbtide.checks.judged import Batch, Judged
+from ebbtide.checks.rule import Rows, rule
 from ebbtide.ledger.foreign_writes import DataCommit, data_commits
 
 _COLUMNS = pa.schema(

@@ -13,9 +13,9 @@ from local_pipeline import up
 from ebbtide.checks.engines import Engines
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.checks.inputs import ChangeFeed, Size, TableRows
+from ebbtide.checks.judged import Judged
 from ebbtide.checks.keys import duplicate_keys, sink_keys
 from ebbtide.checks.queries import for_duckdb
-from ebbtide.checks.rule import Judged
 from ebbtide.checks.version_range import VersionRange
 from ebbtide.delta import vectors
 from ebbtide.delta.snapshot import Snapshot

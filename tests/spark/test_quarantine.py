@@ -12,7 +12,7 @@ from spark_support import LOCAL, change, plain_spec, sink, table, write
 from ebbtide import status
 from ebbtide.checks import quarantine as rate
 from ebbtide.checks.engines import Engines
-from ebbtide.checks.rule import Judged
+from ebbtide.checks.judged import Judged
 from ebbtide.checks.version_range import VersionRange
 from ebbtide.inspect import quarantine
 from ebbtide.operations import quarantine_replay

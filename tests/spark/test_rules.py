@@ -18,8 +18,9 @@ from ebbtide.checks.event_time import stale_events
 from ebbtide.checks.great_expectations import checks
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.checks.great_expectations.validate import ExpectationRaisedError, validate
+from ebbtide.checks.judged import Batch
 from ebbtide.checks.keys import duplicate_keys
-from ebbtide.checks.rule import Batch, Rows
+from ebbtide.checks.rule import Rows
 from ebbtide.checks.version_range import VersionRange
 from ebbtide.delta.joining import commit_joined
 from ebbtide.ledger.puts import puts_of

@@ -16,8 +16,9 @@ from ebbtide.checks.engines import Engines, InProcess, OnSpark, broken
 from ebbtide.checks.great_expectations.spec_expectations import judge as judge_own
 from ebbtide.checks.great_expectations.validate import validate
 from ebbtide.checks.inputs import GivenRows
+from ebbtide.checks.judged import Judged
 from ebbtide.checks.keys import duplicate_keys
-from ebbtide.checks.rule import Judged, Rows
+from ebbtide.checks.rule import Rows
 from ebbtide.checks.version_range import VersionRange
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, commit_after, read_rows, replacing

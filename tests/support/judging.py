@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from ebbtide.checks.engines import Engines
 from ebbtide.checks.great_expectations.checks import checks_of
 from ebbtide.checks.great_expectations.validate import Verdict, validate
-from ebbtide.checks.rule import Judged
+from ebbtide.checks.judged import Judged
 from ebbtide.checks.version_range import VersionRange
 from ebbtide.runtime.clock import system_clock
 from ebbtide.runtime.plan import Plan

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ebbtide.checks.engines import Engines
     from ebbtide.checks.great_expectations.validate import Verdict
-    from ebbtide.checks.rule import Batch, Judged
+    from ebbtide.checks.judged import Batch, Judged
     from ebbtide.checks.version_range import VersionRange
     from ebbtide.runtime.plan import Plan
 
@@ -67,7 +67,7 @@ class Check:
             keep: Sites of them that are kept.
         """
         from ebbtide.checks.great_expectations.validate import validate
-        from ebbtide.checks.rule import Judged
+        from ebbtide.checks.judged import Judged
 
         judge = self.load()
         judged = Judged(engines, tables, window, clock_ms)

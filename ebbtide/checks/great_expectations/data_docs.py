@@ -35,7 +35,7 @@ class _Compiled(BytecodeCache):
 _COMPILED = _Compiled()
 
 
-class PageView(DefaultJinjaPageView):  # type: ignore[misc]
+class PageView(DefaultJinjaPageView):
     """Writes a page by templates that are compiled once."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -43,7 +43,7 @@ class PageView(DefaultJinjaPageView):  # type: ignore[misc]
         self.env.bytecode_cache = _COMPILED
 
 
-class IndexPageView(DefaultJinjaIndexPageView):  # type: ignore[misc]
+class IndexPageView(DefaultJinjaIndexPageView):
     """Writes the index by templates that are compiled once."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:

@@ -13,7 +13,7 @@ from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.registry import get_expectation_impl
 
 from ebbtide.checks.great_expectations.own_rules import answers_of, frame_of, runs_here
-from ebbtide.checks.rule import Batch, Judged
+from ebbtide.checks.judged import Batch, Judged
 from ebbtide.errors import ConfigError
 from ebbtide.spec.parts import ExpectationConfig
 from ebbtide.tables.state.columns import columns as names_of

@@ -19,7 +19,8 @@ from ebbtide.checks.engines import SAMPLE_ROWS
 from ebbtide.checks.great_expectations.data_docs import write_docs
 from ebbtide.checks.great_expectations.expectations import batch_of, made
 from ebbtide.checks.great_expectations.masking import masked_result
-from ebbtide.checks.rule import Batch, Expected
+from ebbtide.checks.judged import Batch
+from ebbtide.checks.rule import Expected
 from ebbtide.redaction import MASK
 
 
