@@ -63,10 +63,10 @@ class Dialect(ABC):
 
     def is_before(self, left: Sequence[str], right: Sequence[str]) -> str:
         """Return whether values come before others, the first that differs deciding: engines compare structs with nulls differently."""
-        *earlier, last = [f"{one} < {other}" for one, other in zip(left, right, strict=True)]
-        condition = last
-        for number in reversed(range(len(earlier))):
-            condition = f"({earlier[number]} OR ({left[number]} = {right[number]} AND {condition}))"
+        condition = "false"
+        # From the last value back: equal so far, the rest decides.
+        for one, other in zip(reversed(left), reversed(right), strict=True):
+            condition = f"({one} < {other} OR ({one} = {other} AND {condition}))"
         return condition
 
 

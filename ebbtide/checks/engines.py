@@ -141,11 +141,15 @@ class Engines:
 
     def fits(self, inputs: Mapping[str, Input]) -> bool:
         """Return whether some inputs are read in this process."""
-        sizes = [source.size() for source in inputs.values()]
-        known = [size for size in sizes if size is not None]
-        n_rows = sum(size.rows for size in known)
-        n_bytes = sum(size.n_bytes for size in known)
-        return len(known) == len(sizes) and n_rows <= self.most_rows and n_bytes <= self.most_bytes
+        n_rows = 0
+        n_bytes = 0
+        for source in inputs.values():
+            size = source.size()
+            if size is None:
+                return False
+            n_rows += size.rows
+            n_bytes += size.n_bytes
+        return n_rows <= self.most_rows and n_bytes <= self.most_bytes
 
     def broken(self, rows: Rows, expected: Sequence[Expected]) -> list[Broken]:
         """Return what breaks each of some rules."""

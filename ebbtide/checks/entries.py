@@ -34,10 +34,13 @@ class Entries:
 
     def current(self, since: int = 0) -> str:
         """Select the newest version of each entry written after a step, dropped ones included (`_removed`)."""
-        conditions = [f"_step > {since}"] if since else []
+        conditions = ["true"]
+        if since:
+            conditions.append(f"_step > {since}")
         if self.tables.operator.has_named_states:
             conditions.append("_state IS NOT NULL")  # the rest are rows for the sink
-        return self.newest(self.rows(" AND ".join(conditions) or "true"), self.tables.operator.entry_key)
+        versions = self.rows(" AND ".join(conditions))
+        return self.newest(versions, self.tables.operator.entry_key)
 
     def newest(self, entries: str, alike: Sequence[str]) -> str:
         """Select the rows of the greatest step among those that are alike in some columns."""
@@ -51,19 +54,30 @@ class Entries:
     def _shown(self) -> str:
         return "_shown" if "_shown" in self.names else "NOT _tombstone"
 
+    @property
+    def _output_key(self) -> dict[str, str]:
+        """The key of what a transform selects from the entries, to the entry's columns; empty without one."""
+        return dict(getattr(self.tables.operator, "output_key", ()))
+
     def column(self, name: str) -> str:
         """Return a column of the sink: what a transform selects stands in `_out`; the key is the entry's where that is known."""
-        output_key = dict(getattr(self.tables.operator, "output_key", ()))
+        output_key = self._output_key
         if name in output_key:
             return self.sql.name(output_key[name])
-        is_selected = "_out" in self.names and name in self.tables.operator.schema.field("_out").type.names
-        return self.sql.name(name, "_out") if is_selected else self.sql.name(name)
+        if "_out" in self.names:
+            selected = self.tables.operator.schema.field("_out").type
+            if name in selected.names:
+                return self.sql.name(name, "_out")
+        return self.sql.name(name)
 
-    def for_sink(self, entries: str, condition: str = "true", beside: Sequence[str] = ("_step", "_change")) -> str:
-        """Select entries under the sink's columns, and some of their own."""
-        sink = self.tables.delta_sink
-        columns = [f"{self.column(name)} AS {self.sql.name(name)}" for name in sink.schema.names]
-        return f"SELECT {', '.join([*beside, *columns])} FROM ({entries}) AS _entries WHERE {condition}"
+    def for_sink(self, entries: str, condition: str = "true") -> str:
+        """Select entries under the sink's columns, with their `_step` and `_change`."""
+        selected = ["_step", "_change"]
+        for name in self.tables.delta_sink.schema.names:
+            value = self.column(name)
+            selected.append(f"{value} AS {self.sql.name(name)}")
+        columns = ", ".join(selected)
+        return f"SELECT {columns} FROM ({entries}) AS _entries WHERE {condition}"
 
     def shown(self, floor: tuple[int, ...] | None) -> str:
         """Select the rows that the sink must have, with `_step`: those that no TRUNCATE left dead."""
@@ -89,11 +103,16 @@ class Entries:
         """
         key = self.tables.operator.key
         entries = self.newest(self.rows(), self.tables.operator.entry_key)
-        of_key = f"max(_step) OVER (PARTITION BY {self.sql.names(key)})"
-        others = [self.sql.name(name) for name in self.names if name != "_change"]
-        stated = f"SELECT {', '.join(others)}, {self._stated_change} AS _change, {of_key} AS _last_step FROM ({entries}) AS _newest"
-        made = f"SELECT * FROM ({stated}) AS _stated WHERE (NOT _removed OR _step = _last_step) AND _change IS NOT NULL"
-        return self.above(self.for_sink(self.newest(made, key)), floor)
+        others = [name for name in self.names if name != "_change"]
+        columns = self.sql.names(others)
+        last_step = f"max(_step) OVER (PARTITION BY {self.sql.names(key)})"
+        stated = f"""
+            SELECT {columns}, {self._stated_change} AS _change, {last_step} AS _last_step
+            FROM ({entries}) AS _newest"""
+        is_kept = "NOT _removed OR _step = _last_step"
+        made = f"SELECT * FROM ({stated}) AS _stated WHERE ({is_kept}) AND _change IS NOT NULL"
+        last = self.newest(made, key)
+        return self.above(self.for_sink(last), floor)
 
     @property
     def _stated_change(self) -> str:
@@ -101,7 +120,7 @@ class Entries:
 
         By sequence a key has one entry, and what that shows counts where a later step has noted something of it.
         """
-        if getattr(self.tables.operator, "output_key", ()):
+        if self._output_key:
             return f"CASE WHEN _shown THEN '{INSERT}' ELSE '{DELETE}' END"
         if "_tombstone" not in self.names:
             return "_change"
@@ -109,13 +128,19 @@ class Entries:
 
     def decided_since(self, step: int) -> str:
         """Select what steps after one wanted the sink to take, as far as the version still holds it."""
-        takes_all = bool(getattr(self.tables.operator, "output_key", ()))
-        condition = f"_step > {step}"
-        return self.for_sink(self.rows(condition if takes_all else f"{condition} AND _change IS NOT NULL"))
+        is_later = f"_step > {step}"
+        if self._output_key:
+            return self.for_sink(self.rows(is_later))
+        return self.for_sink(self.rows(f"{is_later} AND _change IS NOT NULL"))
 
     def acknowledged(self) -> str:
         """Select the keys of which the sink may differ until they change again, under the sink's names, and `_accepted`, the step."""
-        names = self.tables.spec.state_key_of
-        key = [f"{self.sql.name(name)} AS {self.sql.name(shown_as)}" for shown_as, name in names.items()]
-        by_key = self.sql.names(names.values())
-        return f"SELECT {', '.join(key)}, max(_step) AS _accepted FROM state_rows WHERE _entry = '{ACKNOWLEDGED}' GROUP BY {by_key}"
+        selected = []
+        by = []
+        for shown_as, name in self.tables.spec.state_key_of.items():
+            column = self.sql.name(name)
+            by.append(column)
+            selected.append(f"{column} AS {self.sql.name(shown_as)}")
+        return f"""
+            SELECT {", ".join(selected)}, max(_step) AS _accepted
+            FROM state_rows WHERE _entry = '{ACKNOWLEDGED}' GROUP BY {", ".join(by)}"""

@@ -1,85 +1,24 @@
 """Rules find the same in this process and on Spark: on random rows of any type, and on pipelines with random damage."""
 
-import math
 import random
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 from folding import FoldedAtRandom, spec_at_random, steps_at_random
 from judging import verdict_of
+from random_rows import KEY, compared_at_random
 
-from ebbtide.checks.comparing import compared
 from ebbtide.checks.completeness import differing_keys
 from ebbtide.checks.engines import Engines, InProcess, OnSpark, broken
 from ebbtide.checks.great_expectations.spec_expectations import judge as judge_own
 from ebbtide.checks.great_expectations.validate import validate
-from ebbtide.checks.inputs import GivenRows
 from ebbtide.checks.judged import Judged
 from ebbtide.checks.keys import duplicate_keys
-from ebbtide.checks.rule import Rows
 from ebbtide.checks.version_range import VersionRange
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, commit_after, read_rows, replacing
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.spec.parts import ChecksConfig
-
-AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-EARLY = datetime(1900, 1, 1, 0, 0, 0, 1, tzinfo=UTC).replace(tzinfo=None)
-VALUES = {
-    'k`e"y.': (pa.int64(), [None, 1, 2, 3]),
-    "text": (pa.string(), [None, "", "a", "é", "Z'\\", "null"]),
-    "double": (pa.float64(), [None, math.nan, 0.0, -0.0, 1e300, math.inf]),
-    "small": (pa.decimal128(38, 10), [None, Decimal("1.5"), Decimal("-0.0000000001")]),
-    "flag": (pa.bool_(), [None, True, False]),
-    "day": (pa.date32(), [None, date(1, 1, 1), date(2026, 1, 2)]),
-    "at": (pa.timestamp("us", tz="UTC"), [None, AT, AT + timedelta(microseconds=1), AT + timedelta(milliseconds=1)]),
-    "local": (pa.timestamp("us"), [None, AT.replace(tzinfo=None), EARLY]),
-    "raw": (pa.binary(), [None, b"", b"\x00\xff"]),
-    "list": (pa.list_(pa.int32()), [None, [], [1, None], [None, 1]]),
-    "map": (
-        pa.map_(pa.string(), pa.timestamp("us")),
-        [None, [], [("a", None)], [("a", EARLY)]],
-    ),
-    "struct": (pa.struct({"x": pa.float64(), "y": pa.string()}), [None, {"x": None, "y": None}, {"x": 1.0, "y": "b"}]),
-}
-KEY = [next(iter(VALUES))]
-
-
-def rows_at_random(rng, n):
-    columns = {name: pa.array(rng.choices(values, k=n), type_) for name, (type_, values) in VALUES.items()}
-    return pa.table(columns)
-
-
-def damaged(rng, rows):
-    """Rows of which some are gone, some there twice, some have another value in a column."""
-    found = rows.to_pylist()
-    for _ in range(rng.randint(0, 4)):
-        row = dict(rng.choice(found))
-        name = rng.choice(list(VALUES))
-        row[name] = rng.choice(VALUES[name][1])
-        found[rng.randrange(len(found))] = row
-    if rng.random() < 0.5:
-        found.append(rng.choice(found))
-    if rng.random() < 0.5:
-        found.pop(rng.randrange(len(found)))
-    return pa.Table.from_pylist(found, rows.schema)
-
-
-def compared_at_random(rng):
-    """A comparison of rows with damaged ones, whose keys are distinct at first."""
-    rows = rows_at_random(rng, 4).set_column(0, KEY[0], pa.array([1, 2, 3, 4], pa.int64()))
-    n = len(rows)
-    decided = rows.append_column("_step", pa.array([1] * n, pa.int64()))
-    decided = decided.append_column("_is_decided", pa.array(rng.choices([True, True, False], k=n)))
-
-    def query(sql):
-        names = "SELECT * FROM decided", "SELECT * FROM shown"
-        return compared(sql, *names, KEY, rows.schema, join="FULL OUTER")
-
-    inputs = {"decided": GivenRows(decided), "shown": GivenRows(damaged(rng, rows))}
-    return Rows(inputs, query, [*KEY, "_decided", "_shown", "_rows"], KEY)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -89,11 +28,6 @@ def test_rows_of_all_types_are_compared_alike(spark, seed):
     expected = [differing_keys.expected(), duplicate_keys.expected(key=KEY)]
     here, on_spark = [broken(engine, rows, expected) for engine in (InProcess(), OnSpark(lambda: spark))]
     assert here == on_spark
-    shown = rows.inputs["shown"].read().to_pylist()
-    decided = [row for row in rows.inputs["decided"].read().to_pylist() if row["_is_decided"]]
-    by_key = {row[KEY[0]]: [each for each in shown if each[KEY[0]] == row[KEY[0]]] for row in decided}
-    wrong = {key for key, found in by_key.items() if len(found) != 1}
-    assert wrong <= {row[KEY[0]] for row in here[0].sample}
 
 
 def spoil(rng, path, columns, schema):

@@ -37,18 +37,31 @@ def _has_plain_nulls(type_: pa.DataType, arguments: Mapping[str, Any]) -> bool:
 
 
 def _are_listed(type_: pa.DataType, arguments: Mapping[str, Any]) -> bool:
-    wanted = str if pa.types.is_string(type_) else int if pa.types.is_integer(type_) else None
+    """Return whether all values of a set are of the column's type, texts or integers."""
     values = arguments.get("value_set")
-    return wanted is not None and isinstance(values, list) and all(type(value) is wanted for value in values)
+    if not isinstance(values, list):
+        return False
+    types = {type(value) for value in values}
+    if pa.types.is_string(type_):
+        return types <= {str}
+    return pa.types.is_integer(type_) and types <= {int}
 
 
 def _are_bounded(type_: pa.DataType, arguments: Mapping[str, Any]) -> bool:
     """Return whether bounds are whole numbers: Spark compares with doubles, which next to a bound may round a decimal to it, but at 0."""
-    bounds = [arguments.get(name) or 0 for name in ("min_value", "max_value")]
-    are_whole = all(isinstance(bound, int | float) and abs(bound) < EXACT and bound == int(bound) for bound in bounds)
+    bounds = []
+    for name in ("min_value", "max_value"):
+        bound = arguments.get(name)
+        if bound is None:
+            continue
+        is_whole = isinstance(bound, int | float) and bound == int(bound)
+        if not is_whole or abs(bound) >= EXACT:
+            return False
+        bounds.append(bound)
     if pa.types.is_decimal(type_):
-        return are_whole and (type_.precision <= EXACT_DIGITS or not any(bounds))
-    return are_whole and pa.types.is_integer(type_)
+        is_exact = type_.precision <= EXACT_DIGITS
+        return is_exact or not any(bounds)
+    return pa.types.is_integer(type_)
 
 
 OF_COLUMNS: Mapping[str, Fits] = {
