@@ -22,7 +22,7 @@ def differences(judged: Judged) -> Rows | None:
     """Compare the newest versions, whole.
 
     Returns:
-        One row for each key, with `_decided`, `_shown`, `_rows` and `_is_same` as in `compared`; None where the state does not keep what the
+        One row for each key, with `_decided`, `_shown`, `_rows` and `_ebbtide_is_same` as in `compared`; None where the state does not keep what the
         sink must show, or the last step is not in the sink yet. Keys are left out that were acknowledged and have not changed since. Where
         the state forgets rows that stay in the sink, keys that it does not show are compared with the sink's way back
         (`ebbtide.runtime.way_back`), if other clients have changed rows and there is one.
@@ -67,18 +67,18 @@ class _Differences:
         self.entries = Entries(judged.tables, sql)
         self.columns: pa.Schema = judged.tables.delta_sink.columns
         self.key = judged.key
-        self.result = f"{sql.names(self.key)}, _decided, _shown, _rows, _is_same"
+        self.result = f"{sql.names(self.key)}, _decided, _shown, _rows, _ebbtide_is_same"
 
     def kept(self, *, only_decided: bool) -> str:
         """Compare the sink with the rows that the state keeps, but of keys that were acknowledged and have not changed since."""
         shown = self.entries.shown(self.floor)
-        decided = f"SELECT *, true AS _is_decided FROM ({shown}) AS _to_show"
+        decided = f"SELECT *, true AS _ebbtide_is_decided FROM ({shown}) AS _to_show"
         join = "LEFT" if only_decided else "FULL OUTER"
         both = compared(self.sql, decided, "SELECT * FROM sink_rows", self.key, self.columns, join=join)
         beside = (
             f"({both}) AS _both LEFT JOIN ({self.entries.acknowledged()}) AS _known USING ({self.sql.names(self.key)})"
         )
-        is_accepted = "coalesce(_accepted > coalesce(_step, 0), false)"
+        is_accepted = "coalesce(_ebbtide_accepted > coalesce(_step, 0), false)"
         return f"SELECT {self.result} FROM {beside} WHERE NOT {is_accepted}"
 
     def forgotten(self, *, has_base: bool) -> str:
@@ -91,20 +91,22 @@ class _Differences:
         rows = self.sql.names(self.entries.tables.delta_sink.schema.names)
         applied = f"SELECT {rows} FROM net_changes WHERE _change <> '{DELETE}'"
         if has_base:
-            changed = f"SELECT {names}, true AS _is_changed FROM net_changes"
+            changed = f"SELECT {names}, true AS _ebbtide_is_changed FROM net_changes"
             before = f"earlier_rows LEFT JOIN ({changed}) AS _changed USING ({names})"
-            applied = f"SELECT {rows} FROM {before} WHERE _is_changed IS NULL UNION ALL {applied}"
+            applied = f"SELECT {rows} FROM {before} WHERE _ebbtide_is_changed IS NULL UNION ALL {applied}"
         expected = self.entries.above(applied, self.floor)
-        decided = f"SELECT *, CAST(NULL AS BIGINT) AS _step, true AS _is_decided FROM ({expected}) AS _expected"
+        decided = f"SELECT *, CAST(NULL AS BIGINT) AS _step, true AS _ebbtide_is_decided FROM ({expected}) AS _expected"
         both = compared(self.sql, decided, "SELECT * FROM sink_rows", self.key, self.columns, join="FULL OUTER")
-        known = f"SELECT DISTINCT {names}, true AS _is_known FROM ({self.entries.shown(self.floor)}) AS _to_show"
-        return f"SELECT {self.result} FROM ({both}) AS _both LEFT JOIN ({known}) AS _known USING ({names}) WHERE _is_known IS NULL"
+        known = (
+            f"SELECT DISTINCT {names}, true AS _ebbtide_is_known FROM ({self.entries.shown(self.floor)}) AS _to_show"
+        )
+        return f"SELECT {self.result} FROM ({both}) AS _both LEFT JOIN ({known}) AS _known USING ({names}) WHERE _ebbtide_is_known IS NULL"
 
 
 @rule("expect_sink_to_be_complete", "The sink must have the rows that the state shows, and no others.")
 def differing_keys(sql: Dialect) -> str:
     """Pick the keys whose row is not the one that was decided, or that have several."""
-    return "NOT _is_same OR _rows > 1"
+    return "NOT _ebbtide_is_same OR _rows > 1"
 
 
 def judge(judged: Judged) -> Iterator[Batch]:

@@ -46,9 +46,7 @@ class Entries:
         """Select the rows of the greatest step among those that are alike in some columns."""
         names = self.sql.names(self.names)
         rank = f"rank() OVER (PARTITION BY {self.sql.names(alike)} ORDER BY _step DESC)"
-        return (
-            f"SELECT {names} FROM (SELECT *, {rank} AS _rank FROM ({entries}) AS _versions) AS _ranked WHERE _rank = 1"
-        )
+        return f"SELECT {names} FROM (SELECT *, {rank} AS _ebbtide_rank FROM ({entries}) AS _versions) AS _ranked WHERE _ebbtide_rank = 1"
 
     @property
     def _shown(self) -> str:
@@ -107,9 +105,9 @@ class Entries:
         columns = self.sql.names(others)
         last_step = f"max(_step) OVER (PARTITION BY {self.sql.names(key)})"
         stated = f"""
-            SELECT {columns}, {self._stated_change} AS _change, {last_step} AS _last_step
+            SELECT {columns}, {self._stated_change} AS _change, {last_step} AS _ebbtide_last_step
             FROM ({entries}) AS _newest"""
-        is_kept = "NOT _removed OR _step = _last_step"
+        is_kept = "NOT _removed OR _step = _ebbtide_last_step"
         made = f"SELECT * FROM ({stated}) AS _stated WHERE ({is_kept}) AND _change IS NOT NULL"
         last = self.newest(made, key)
         return self.above(self.for_sink(last), floor)
@@ -134,7 +132,7 @@ class Entries:
         return self.for_sink(self.rows(f"{is_later} AND _change IS NOT NULL"))
 
     def acknowledged(self) -> str:
-        """Select the keys of which the sink may differ until they change again, under the sink's names, and `_accepted`, the step."""
+        """Select the keys of which the sink may differ until they change again, under the sink's names, and `_ebbtide_accepted`, the step."""
         selected = []
         by = []
         for shown_as, name in self.tables.spec.state_key_of.items():
@@ -142,5 +140,5 @@ class Entries:
             by.append(column)
             selected.append(f"{column} AS {self.sql.name(shown_as)}")
         return f"""
-            SELECT {", ".join(selected)}, max(_step) AS _accepted
+            SELECT {", ".join(selected)}, max(_step) AS _ebbtide_accepted
             FROM state_rows WHERE _entry = '{ACKNOWLEDGED}' GROUP BY {", ".join(by)}"""

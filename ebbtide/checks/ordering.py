@@ -65,7 +65,7 @@ def decisions(judged: Judged) -> Rows:
         changed = (
             f"SELECT {key} FROM sink_feed UNION SELECT {key} FROM ({entries.decided_since(step_before)}) AS _later"
         )
-        last = f"SELECT *, _change <> '{DELETE}' AS _is_decided FROM ({entries.decided(floor)}) AS _last"
+        last = f"SELECT *, _change <> '{DELETE}' AS _ebbtide_is_decided FROM ({entries.decided(floor)}) AS _last"
         decided = f"SELECT * FROM ({last}) AS _decisions INNER JOIN ({changed}) AS _changed USING ({key})"
         return compared(sql, decided, "SELECT * FROM sink_rows", judged.key, compared_by, join="LEFT", each_row=True)
 
@@ -76,7 +76,7 @@ def decisions(judged: Judged) -> Rows:
 @rule("expect_sink_to_show_decisions", "The sink must show, per key, what the state decided last.")
 def decision_mismatches(sql: Dialect) -> str:
     """Pick the keys whose row in the sink is not the one that was decided; of several rows each counts that is another."""
-    return "NOT _is_same"
+    return "NOT _ebbtide_is_same"
 
 
 def sequenced(judged: Judged) -> Rows:

@@ -66,7 +66,7 @@ def compared_at_random(rng: random.Random) -> Rows:
     rows = rows_at_random(rng)
     n = len(rows)
     decided = rows.append_column("_step", pa.array([1] * n, pa.int64()))
-    decided = decided.append_column("_is_decided", pa.array(rng.choices([True, True, False], k=n)))
+    decided = decided.append_column("_ebbtide_is_decided", pa.array(rng.choices([True, True, False], k=n)))
 
     def query(sql: Dialect) -> str:
         return compared(sql, "SELECT * FROM decided", "SELECT * FROM shown", KEY, rows.schema, join="FULL OUTER")
