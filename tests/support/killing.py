@@ -77,7 +77,7 @@ UPKEEP: dict[str, dict[str, Place]] = {
     "alter": COMMITS
     | {
         "the entries are rewritten": ("ebbtide.operations.migration.migrate", "rewritten", "after", 1),
-        "the sink's rows are rewritten": ("ebbtide.tables.stage", "run_tasks", "after", 1),
+        "the sink's rows are rewritten": ("ebbtide.tables.step_commits", "run_tasks", "after", 1),
         "the sink has its columns": ("ebbtide.tables.delta_sink:SinkTable", "alter", "after", 1),
     },
     "rewind": COMMITS
