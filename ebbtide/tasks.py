@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -19,8 +20,31 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+class LazySession:
+    """Stands for a Spark session that starts when a member of it is first used.
+
+    What takes a session begins with what it refuses, or plans, from the logs of tables alone; no JVM starts for that.
+
+    Args:
+        start: Starts the session, or returns the one that runs.
+    """
+
+    def __init__(self, start: Callable[[], SparkSession]) -> None:
+        self._start = start
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a member of the session."""
+        if name.startswith("__"):  # a probe for a protocol, as of copy or pickle, is no use of Spark
+            raise AttributeError(name)
+        return getattr(self._start(), name)
+
+
+@dataclass(frozen=True)
 class LocalSession:
     """Replaces a Spark session in runs without a JVM: tasks run in this process; other uses are refused by name.
+
+    Args:
+        batch_time: Returns when a batch is planned, epoch ms, by its number; None: the clock of the run does.
 
     Attributes:
         conf: Settings that a step reads.
@@ -29,6 +53,7 @@ class LocalSession:
 
     conf: ClassVar[dict[str, str]] = {"spark.sql.shuffle.partitions": "1"}
     sparkContext: ClassVar[SimpleNamespace] = SimpleNamespace(defaultParallelism=1)  # noqa: N815 - Spark's name
+    batch_time: Callable[[int], int] | None = None
 
     def range(self, n: int) -> SimpleNamespace:
         """Return a placeholder for a frame: only its session is used."""

@@ -7,8 +7,8 @@ such facts is the pipeline's last step. Commits of the ledger hold `LedgerFacts`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -280,9 +280,26 @@ class StepFacts(BaseModel):
 
 
 def step_number(facts: Mapping[str, Any], location: str) -> int:
-    """Return the number of the step that made a commit; arguments and errors as `StepFacts.of_commit`, for any older format."""
-    is_older = facts[stored.FORMAT_KEY] < STATE_FORMAT
-    return int(facts["step"]) if is_older else StepFacts.of_commit(facts, location).step
+    """Return the number of the step that made a commit, in any older format; arguments and errors as `StepFacts.of_commit`."""
+    if facts[stored.FORMAT_KEY] < STATE_FORMAT:
+        return int(facts["step"])
+    return StepFacts.of_commit(facts, location).step
+
+
+@dataclass(frozen=True)
+class NoStep:
+    """The facts of a pipeline that has made no step: it has read nothing, decided nothing, and no table belongs to it.
+
+    It has those attributes of `StepFacts` that mean something then. What has no meaning before the first step, its time for
+    one, is missing or None, so that a type checker finds who takes it for granted.
+    """
+
+    step: ClassVar[int] = 0
+    frontier: ClassVar[None] = None
+    cause: ClassVar[Cause] = Cause(what="none")
+    decision: ClassVar[Decision] = Decision()
+    source: ClassVar[SourceFacts] = SourceFacts()
+    state: ClassVar[StateFacts] = StateFacts(version=-1, spec={})
 
 
 @dataclass(frozen=True)
@@ -291,17 +308,17 @@ class Head:
 
     Args:
         version: Version of the state that holds its decision; before the first step the newest one.
-        facts: Its facts; None before the first step.
+        facts: Its facts.
     """
 
     version: int
-    facts: StepFacts | None
+    facts: StepFacts | NoStep = field(default_factory=NoStep)
 
     @classmethod
     def at_rest(cls, commit: tuple[int, StepFacts] | None) -> Self:
-        """Return it as read without the lease.
+        """Return the newest step as read without the lease.
 
         Args:
-            commit: Version and facts of the newest step; None before the first, where the version is not known.
+            commit: Version and facts of the newest step; None before the first, whose version is unknown.
         """
-        return cls(-1, None) if commit is None else cls(*commit)
+        return cls(-1) if commit is None else cls(*commit)

@@ -61,7 +61,7 @@ def decide(
         plan: The pipeline.
         head: Its last step.
         staged: The batch's records.
-        facts: The step's.
+        facts: Facts of the step.
         snapshot: The state after the last step.
         parts: Parts of the source that the batch read, to be remembered.
 
@@ -108,7 +108,7 @@ def selected_changes(spark: SparkSession, plan: Plan, staged: Staged, folder: st
     Args:
         spark: The session.
         plan: The pipeline.
-        staged: The step's.
+        staged: Records of the step.
         folder: Where the staged files are.
     """
     if not plan.spec.selects_changes:
@@ -133,9 +133,9 @@ def expire(
         spark: The session.
         plan: The pipeline.
         head: Its last step.
-        facts: The step's.
+        facts: Facts of the step.
         snapshot: The state after the last step.
-        must_commit: Commit though nothing is due: the facts tell something new.
+        must_commit: Commit though nothing is due: the facts have something new.
 
     Returns:
         As `decide`; None if nothing is due.
@@ -176,7 +176,7 @@ def _work(plan: Plan, head: Head, facts: StepFacts, snapshot: Snapshot) -> Decid
 
 def _sink_rows(plan: Plan, head: Head) -> Stored | None:
     """Return the sink's rows, where they stand in for entries that have expired."""
-    if not plan.spec.expires_live or head.facts is None or head.facts.decision.is_reset:
+    if not plan.spec.expires_live or head.facts.decision.is_reset:
         return None
     sink = Snapshot.read(plan.sink.path)
     if sink is None:
@@ -227,17 +227,10 @@ def _actions(plan: Plan, facts: StepFacts, counts: Mapping[str, int]) -> dict[st
 
 def _repeats_of(plan: Plan, head: Head, staged: Staged) -> OffsetRanges | None:
     """Return the offsets whose records repeat what was read; those that are replayed were read, but not applied."""
-    known = read_before(plan, head)
+    known = plan.offsets_read(head)
     if known is None or not staged.replayed:
         return known
     return known.without_ranges(staged.replayed)
-
-
-def read_before(plan: Plan, head: Head) -> OffsetRanges | None:
-    """Return the offsets that earlier steps read; None where the operator knows redelivered records by itself."""
-    if not plan.tracks_offsets:
-        return None
-    return OffsetRanges(head.facts.frontier.offsets if head.facts else {})
 
 
 def _linked(plan: Plan, staged: Staged, snapshot: Snapshot) -> pa.Table | None:

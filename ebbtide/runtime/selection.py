@@ -69,7 +69,7 @@ def select_decided(
         work: What decided, which wrote drafts.
         decided: What was decided.
         staged: The step's records.
-        facts: The step's.
+        facts: Facts of the step.
         in_driver: There is no job.
 
     Returns:
@@ -155,7 +155,7 @@ def selected_replay(
         plan: The pipeline.
         staged: The records.
         folder: Where the staged files are.
-        facts: The step's.
+        facts: Facts of the step.
     """
     if not plan.spec.selects_changes:
         return staged, facts

@@ -78,7 +78,7 @@ def stage(records: Records, staging: Staging) -> Staged:
     """Decode a micro-batch into files.
 
     Args:
-        records: The batch's.
+        records: Records of the batch.
         staging: Decodes and writes them.
     """
     return Staged.of(records.run(staging))

@@ -54,6 +54,11 @@ def is_in_object_store(location: str) -> bool:
     return bool(is_uri) and scheme in OBJECT_STORES
 
 
+def needs_jvm(location: str) -> bool:
+    """Return whether files there are written by Spark's JVM alone, as in HDFS."""
+    return not (is_local(location) or is_in_object_store(location))
+
+
 def storage_options(location: str) -> dict[str, str]:
     """Return the options that another client of a location's store, such as deltalake, needs beside the environment."""
     if not is_in_object_store(location):

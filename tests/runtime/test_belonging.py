@@ -17,9 +17,9 @@ from ebbtide.errors import RepairError, TableMismatchError
 from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.model.decision import Append
-from ebbtide.operations.job import stepping
-from ebbtide.operations.state_repair import decided_version, refuse_damaged_state, restore_state
-from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_older_state, refuse_others_sink
+from ebbtide.operations.repair.state import decided_version, refuse_damaged_state, restore_state
+from ebbtide.operations.stepping import stepping
+from ebbtide.runtime.belonging import OwnTables, refuse_foreign_sink, refuse_lost_state, refuse_older_state
 from ebbtide.tables.quarantine import COLUMNS
 from ebbtide.tables.state.table import StateWork
 
@@ -135,7 +135,7 @@ def test_table_of_others_with_rows_is_never_taken_for_the_sink(make):
     )
     assert refused(pipeline) == message
     with pytest.raises(TableMismatchError) as raised:
-        refuse_others_sink(pipeline.plan, OwnTables(pipeline.plan))
+        refuse_foreign_sink(pipeline.plan, OwnTables(pipeline.plan))
     assert str(raised.value) == message
 
 

@@ -30,7 +30,7 @@ def head_of(pipeline):
 def test_nothing_is_published_before_the_first_step(make):
     pipeline = make()
     pipeline.plan.state.create()
-    assert publish(SPARK, pipeline.plan, Head(0, None)) == {}
+    assert publish(SPARK, pipeline.plan, Head(0)) == {}
     assert list(pipeline.versions()) == ["state"]
 
 

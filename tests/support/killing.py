@@ -62,9 +62,10 @@ UPKEEP: dict[str, dict[str, Place]] = {
     "compaction": COMMITS
     | {
         "the sink's files are joined": ("ebbtide.tables.delta_sink:SinkTable", "join_files", "after", 1),
-        "the entries are rewritten": ("ebbtide.operations.compaction", "rewritten", "after", 1),
+        "the entries are rewritten": ("ebbtide.operations.maintenance.compaction", "rewritten", "after", 1),
     },
-    "migrate": COMMITS | {"the entries are rewritten": ("ebbtide.operations.migration", "rewritten", "after", 1)},
+    "migrate": COMMITS
+    | {"the entries are rewritten": ("ebbtide.operations.migration.migrate", "rewritten", "after", 1)},
     "replay": COMMITS
     | {
         "the sink is committed": ("ebbtide.tables.delta_sink:SinkTable", "apply", "after", 1),
@@ -75,7 +76,7 @@ UPKEEP: dict[str, dict[str, Place]] = {
     | {"the quarantine is committed": ("ebbtide.tables.quarantine:QuarantineTable", "append", "after", 1)},
     "alter": COMMITS
     | {
-        "the entries are rewritten": ("ebbtide.operations.migration", "rewritten", "after", 1),
+        "the entries are rewritten": ("ebbtide.operations.migration.migrate", "rewritten", "after", 1),
         "the sink's rows are rewritten": ("ebbtide.tables.step_commits", "run_tasks", "after", 1),
         "the sink has its columns": ("ebbtide.tables.delta_sink:SinkTable", "alter", "after", 1),
     },
@@ -93,8 +94,8 @@ UPKEEP: dict[str, dict[str, Place]] = {
         "the checkpoint is discarded": ("ebbtide.ledger.checkpoint:Checkpoint", "discard", "after", 1),
     },
     "restore": {
-        "the state is not brought back": ("ebbtide.operations.state_repair", "commit_after", "before", 1),
-        "the state is brought back": ("ebbtide.operations.state_repair", "commit_after", "after", 1),
+        "the state is not brought back": ("ebbtide.operations.repair.state", "commit_after", "before", 1),
+        "the state is brought back": ("ebbtide.operations.repair.state", "commit_after", "after", 1),
     },
     "repair": COMMITS
     | {

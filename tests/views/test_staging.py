@@ -1,4 +1,4 @@
-"""What tasks make of the difference of a view's rows."""
+"""Staging of the difference of a view's rows by tasks."""
 
 import pyarrow as pa
 import pytest

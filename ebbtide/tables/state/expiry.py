@@ -45,8 +45,8 @@ def overdue_ms(
 
 
 def is_of_state(rules: ExpiryRules, state: str | None) -> Column:
-    """Return whether an entry has the TTL of a state; for None: whether its state has no TTL of its own."""
-    state_of_entry = F.col(rules.state_column)
+    """Return the condition that an entry has the TTL of a state; for None, that its state has no TTL of its own."""
+    state_of_entry = F.col(rules.ttl_selector)
     if state is not None:
         return state_of_entry == F.lit(state)
     with_own_ttl = [name for name in rules.ttls if name is not None]

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from ebbtide.formats import summary as summaries
 from ebbtide.formats.decoding import Decoding
 from ebbtide.formats.settings import IN_DOUBT
-from ebbtide.formats.summary import KINDS
-from ebbtide.model.changelog import ORDER, ORIGIN
+from ebbtide.model.changelog import ORDER, ORIGIN, ROW_KINDS
 from ebbtide.model.hashing import Hashes, key_hashes
 from ebbtide.model.step import BatchSummary
 from ebbtide.storage.columnar import ParquetFile, open_arrow, write_arrow
@@ -145,7 +144,7 @@ class Stager:
         )
 
     def _changes(self, table: pa.Table) -> pa.Table:
-        decided_kinds = pa.array([*KINDS, IN_DOUBT])
+        decided_kinds = pa.array([*ROW_KINDS, IN_DOUBT])
         is_decided_on = pc.is_in(table["_kind"], decided_kinds)
         changes = table.select(self.columns.names)
         return changes.filter(is_decided_on)

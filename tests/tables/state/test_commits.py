@@ -197,7 +197,7 @@ def test_file_is_due_by_the_shortest_ttl(now_ms, may):
     file = DataFile({"path": "x", "stats": json.dumps(STATS)})
     for names in ([None, "short"], ["short", None], ["a", "short", "b"]):
         ttls = {name: StateTtlConfig(ttl="50ms" if name == "short" else "200ms") for name in names}
-        assert may_hold_expired(file, ExpiryRules(ttls, state_column="_state"), Step(1, now_ms)) is may, names
+        assert may_hold_expired(file, ExpiryRules(ttls, ttl_selector="_state"), Step(1, now_ms)) is may, names
 
 
 def test_absent_version_is_refused(disk):

@@ -32,5 +32,6 @@ def test_state_folded_at_random_points_agrees_with_the_sink(tmp_path, kind, seed
         assert len(rows) == len(visible), "one row of a key is shown"
         without_cause = {key: {name: row[name] for name in ("id", "n", "w")} for key, row in shown.items()}
         assert rows.items() <= without_cause.items(), "as a repair reads it"
-        if folded.head.facts is not None and not folded.head.facts.frontier.orphans:
+        frontier = folded.head.facts.frontier
+        if frontier is not None and not frontier.orphans:
             assert rows == without_cause
