@@ -84,7 +84,7 @@ class StepChanges:
             is_emitted = equals(rows, "_entry", EMITTED)
             emitted = rows.filter(pa.array(is_emitted))
             values = columns_by_name(emitted)
-            # Emissions are rows of the state table, which has no columns for these three values: others hold them.
+            # Emissions are rows of the state table, which has no columns for these values: three other columns hold them.
             values["_kind"] = emitted["_note"]
             values["_order"] = emitted["_changed_by"]
             values["_number"] = emitted["_position"]
