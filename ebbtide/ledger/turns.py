@@ -52,6 +52,7 @@ def newest_turn(ledger: str) -> tuple[int, LedgerFacts | None]:
     version = max(log.versions(ledger), default=-1)
     commits = islice(log.own_commits(ledger), NEWEST)
     turns = [LedgerFacts.read(facts, ledger) for _, facts in commits]
+    # Not the last commit: a run that lost its lease may commit one heartbeat of its older epoch after the take-over.
     newest = max(
         turns,
         key=lambda turn: (turn.epoch, turn.heartbeat),
