@@ -214,7 +214,7 @@ class _Report:
     @property
     def _next_step(self) -> str:
         if self.trial.n_bad:
-            return "correct the spec by these reasons: it does not take all records, and its test fails. Or take another --sample."
+            return "mend the spec by these reasons: it does not take all records, and its test fails. Or take another --sample."
         return f"ebbtide run {self.spec}"
 
     def text(self) -> str:

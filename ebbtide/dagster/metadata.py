@@ -12,7 +12,7 @@ from ebbtide.model.durations import format_duration
 from ebbtide.spec.ddl import type_ddl
 
 KINDS = {"spark", "deltalake"}
-"""Which logos the UI draws; of a sink of another package that is no Delta table, the first."""
+"""Which logos the UI draws."""
 
 VALID_IN_KEYS = re.compile(r"[A-Za-z0-9_.-]+")
 """What Dagster takes in the key of an asset that another one reads."""
