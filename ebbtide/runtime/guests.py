@@ -1,4 +1,4 @@
-"""The contract between the runtime and materialized views, a guest that it knows by an entry point alone.
+"""What the runtime asks of materialized views, which are a guest: it knows them by an entry point alone.
 
 The entry point is `tables` of the group `ebbtide.sources`, a class that is a `ViewSource`.
 """

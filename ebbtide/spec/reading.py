@@ -18,7 +18,7 @@ _CHOSEN = {
     for part, group in (("source", SOURCES), ("format", FORMATS), ("sink", SINKS))
     for tag in (*BUILT_IN[group], OTHER)
 }
-"""Beginning of the location of an error in a part whose model was chosen by its tag."""
+"""How the location of an error begins in a part whose model was chosen by its tag."""
 
 
 def read_document(location: str | Path) -> tuple[Path, dict[str, Any]]:
@@ -82,8 +82,5 @@ def field_path(location: tuple[int | str, ...]) -> tuple[str, ...]:
         ('source', 'topic')
     """
     names = tuple(map(str, location))
-    has_tag = names[:2] in _CHOSEN
-    if not has_tag:
-        return names
-    part, _, *fields = names
-    return (part, *fields)
+    chosen = names[:2]
+    return (names[0], *names[2:]) if chosen in _CHOSEN else names
