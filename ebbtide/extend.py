@@ -11,7 +11,8 @@ from ebbtide.sources.available import Available
 from ebbtide.sources.positioned import PositionedSource, SourceSettings
 from ebbtide.sources.source import Backlog
 from ebbtide.sources.span import Span
-from ebbtide.tables.sink import ChangeSet, Sink, Work
+from ebbtide.tables.sink import Sink
+from ebbtide.tables.table import ChangeSet, Work
 
 __all__ = [
     "PLACED_RECORDS",

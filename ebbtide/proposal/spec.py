@@ -11,8 +11,8 @@ from ebbtide.formats.connect import key_row
 from ebbtide.formats.debezium import DebeziumDecoder
 from ebbtide.formats.debezium_rules import EventOrigin, origin_of
 from ebbtide.formats.format import BadRecordError, DecodedChange, Format
-from ebbtide.formats.plain import KINDS, PlainDecoder
-from ebbtide.model.changelog import RowKind
+from ebbtide.formats.plain import PlainDecoder
+from ebbtide.model.changelog import ROW_KINDS, RowKind
 from ebbtide.proposal.columns import ProposedColumn, propose_columns, quoted
 from ebbtide.proposal.sample import Sample
 from ebbtide.redaction import printable
@@ -118,7 +118,7 @@ def _reading_of(sample: Sample) -> _Reading:
     origin = origin_of(first)
     if origin is not None:
         return _debezium(origin)
-    kinds = [name for name, value in first.items() if value in KINDS]
+    kinds = [name for name, value in first.items() if value in ROW_KINDS]
     if not kinds:
         raise ConfigError.of(
             "The records are no changelog that is known.",

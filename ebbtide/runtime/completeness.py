@@ -13,7 +13,7 @@ from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.entries import DELETE
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.way_back import OwnVersions, may_forget, net_changes, way_back
-from ebbtide.tables.state.columns import arrow_frame, column, columns, json_text, spark_schema
+from ebbtide.tables.spark_columns import arrow_frame, column, columns, json_text, spark_schema
 
 DECIDED = "_decided"
 """The row that the state shows, as JSON; null: it shows none."""
@@ -146,8 +146,8 @@ def kept_differences(
 ) -> DataFrame:
     """Compare the sink with the rows that the state keeps; arguments and result as `differences`."""
     key = list(plan.sink.key)
-    row_text = as_text(plan.sink.columns.names)
     shown = decided_rows(spark, plan, facts, state_version)
+    row_text = as_text(plan.sink.columns.names)
     decided = shown.select(*columns(key), row_text.alias(DECIDED), "_step")
     sink = plan.sink.read(spark, sink_version).select(*columns(key), row_text.alias(SHOWN))
     differing = unlike(decided, sink, key)

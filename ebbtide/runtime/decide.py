@@ -26,11 +26,9 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
 from ebbtide.sources.source import Part
 from ebbtide.storage.paths import join
-from ebbtide.tables.state.deciding import Decided, Deciding, Work, packed
-from ebbtide.tables.state.due import due_keys
-from ebbtide.tables.state.shares import Share, balanced
-from ebbtide.tables.state.staged import SLICES
-from ebbtide.tables.state.stored import Stored, distinct_keys
+from ebbtide.tables.state.deciding import Decided, Decider, DecideShare, packed
+from ebbtide.tables.state.lookup import Stored, distinct_keys, due_keys
+from ebbtide.tables.state.staging import SLICES, Share, balanced
 from ebbtide.tables.state.table import LINKS, StateWork
 from ebbtide.tasks import run_tasks
 
@@ -78,7 +76,7 @@ def decide(
         work = replace(work, drafts=join(plan.at("staged"), str(facts.step)))
     linked = _linked(plan, staged, snapshot)
     shares = _shares(spark, staged, linked)
-    deciding = Deciding(
+    deciding = DecideShare(
         work,
         plan.operator.changes,
         tuple(plan.operator.key),
@@ -164,8 +162,8 @@ def partitions(spark: SparkSession, rows: int) -> int:
     return max(most, -(-rows // ROWS_PER_TASK))
 
 
-def _work(plan: Plan, head: Head, facts: StepFacts, snapshot: Snapshot) -> Work:
-    return Work(
+def _work(plan: Plan, head: Head, facts: StepFacts, snapshot: Snapshot) -> Decider:
+    return Decider(
         operator=packed(plan.operator),
         schema=plan.state.schema,
         step=facts.operator_step,

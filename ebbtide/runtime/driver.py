@@ -21,6 +21,7 @@ from ebbtide.model.step import reset_frontier
 from ebbtide.runtime.beginning import begun_elsewhere
 from ebbtide.runtime.belonging import OwnTables, refuse_foreign_sink, refuse_lost_state, refuse_misfits
 from ebbtide.runtime.clock import Clock, system_clock
+from ebbtide.runtime.engines import Engine
 from ebbtide.runtime.following import Faults, Following, GoingOn
 from ebbtide.runtime.missing_files import refuse_missing_files
 from ebbtide.runtime.pace import Pace
@@ -67,7 +68,7 @@ def run(
     """Read all that is there, bring the sink up to date, expire what is due, and end, or go on with what comes.
 
     Args:
-        spark: A session with Delta; `ebbtide.runtime.session.build_session` makes one.
+        spark: A session with Delta, as `ebbtide.build_session` makes one; or `ebbtide.auto_session()`, by which the run chooses its engine.
         spec: The pipeline.
         root: Folder of all pipelines' tables; this one's are in `root/name`.
         on_progress: Called after each step.
@@ -208,6 +209,8 @@ class _Run:
         plan = self.plan
         shown = _Phases(self.spec.name, self.on_phase)
         shown.begin("opening the tables")
+        engine = Engine.for_spec(self.spark, self.spec, self.root)
+        self.spark = engine.spark
         refuse_unfit(self.spark, plan, fresh=self.is_fresh)
         with Lease(
             plan.at("ledger"),
@@ -224,7 +227,7 @@ class _Run:
             steps = SourceSteps(stepper, shown.begin, pace)
             shown.steps = steps
             self._open(plan, stepper, accepts_path=accepts_path, accepts_loss=accepts_loss)
-            stream = Stream(self.spark, steps, self._report, shown.begin, self.stop, self.clock)
+            stream = Stream(engine, steps, self._report, shown.begin, self.stop, self.clock)
             shown.begin("listing the source")
             if accepts_loss and not self.is_fresh:
                 stream.accept_loss()
@@ -238,6 +241,7 @@ class _Run:
             if not self.stop.is_set():
                 tick = steps.tick(self.spark, self.clock())
                 self._report(tick)
+            self.summary.engine = stream.engine.text()
             look = plan.look_for_foreign_writes(lease.facts)
             lease.note(look.looked)
         self.summary.foreign_writes = look.writes

@@ -170,7 +170,8 @@ class Watcher:
         self._report = report
         self._looks_s = faults.now_s() + following.interval_ms / 1000
         self._ticked_ms = clock()
-        self._found: Discovery | None = None
+        self.found: Discovery | None = None
+        """What there is to read, as of the last look."""
         self._began_with_look = False
         """Return whether the faults that are waited out began with one of a look: then a good look ends them."""
 
@@ -208,9 +209,9 @@ class Watcher:
         plan = stepper.plan
         since = plan.follows_on(stepper.last_read)
         found = plan.source.discover(stepper.files_read(), self._clock(), since)
-        if found != self._found:
+        if found != self.found:
             plan.source.note(found, plan.at("plan.json"))
-            self._found = found
+            self.found = found
         return found
 
     def _tick(self) -> None:

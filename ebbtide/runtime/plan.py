@@ -30,14 +30,15 @@ from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.view import MaterializedView
 from ebbtide.storage.paths import join, refuse_links, refuse_unusable, resolve
 from ebbtide.tables.state.layout import newest_step
-from ebbtide.tables.state.staged import Stager
+from ebbtide.tables.state.staging import Stager
 
 if TYPE_CHECKING:
     from ebbtide.tables.changelog import ChangelogTable
     from ebbtide.tables.delta_sink import SinkTable
     from ebbtide.tables.quarantine import QuarantineTable
-    from ebbtide.tables.sink import Sink, Table
+    from ebbtide.tables.sink import Sink
     from ebbtide.tables.state.table import StateTable
+    from ebbtide.tables.table import Table
 
 
 _UNKNOWN_COLUMNS: dict[str, UnknownColumns] = {

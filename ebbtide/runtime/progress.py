@@ -137,6 +137,7 @@ class RunSummary:
         files_unmatched: Files that are not the source's, by its pattern.
         files_young: Files left for a later run, by the source's minimum age.
         is_aged: Whether it ended since it was as old as its spec lets it get: another run is to go on.
+        engine: Where the steps were made, and why there.
         foreign_writes: Commits of other clients to sink and state that are neither repaired nor acknowledged.
     """
 
@@ -147,6 +148,7 @@ class RunSummary:
     files_unmatched: int = 0
     files_young: int = 0
     is_aged: bool = False
+    engine: str = ""
     foreign_writes: tuple[DataCommit, ...] = ()
     totals: Counter[str] = field(init=False)
     """Sum of all counts, with `records`, `quarantined` and `steps`."""
@@ -212,6 +214,7 @@ class RunSummary:
             "files_unmatched": self.files_unmatched,
             "files_young": self.files_young,
             "is_aged": self.is_aged,
+            "engine": self.engine,
             "foreign_writes": [write.as_dict() for write in self.foreign_writes],
             "is_of_other_tables": self.is_of_other_tables,
             "ignored_columns": self.ignored_columns,

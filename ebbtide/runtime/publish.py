@@ -52,7 +52,7 @@ def publish(spark: SparkSession, plan: Plan, head: Head, *, leave: Collection[st
 
 @dataclass(frozen=True)
 class PlannedWork:
-    """What a table may ask for; see `ebbtide.tables.sink.Work`.
+    """Answers the questions of a table that performs its action; see `ebbtide.tables.table.Work`.
 
     Args:
         spark: The session to write in.

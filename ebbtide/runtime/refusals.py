@@ -17,6 +17,7 @@ from ebbtide.ledger.pauses import refuse_paused
 from ebbtide.model.decision import Clear
 from ebbtide.runtime.abilities import refuse_action, refuse_unfit_sink
 from ebbtide.runtime.belonging import refuse_lost_ledger
+from ebbtide.runtime.engines import spark_needed_for
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
@@ -56,12 +57,7 @@ def refuse_spark_only(spark: SparkSession | LocalSession, spec: Pipeline) -> Non
     """
     if not isinstance(spark, LocalSession):
         return
-    reasons = {
-        "a materialized view, whose query is Spark's": spec.is_view,
-        "a transform, which Spark evaluates": spec.has_transform,
-        "a sink that Spark writes or makes (sink.write: merge, sink.table_properties)": spec.spark_makes_sink,
-    }
-    found = [reason for reason, is_so in reasons.items() if is_so]
+    found = spark_needed_for(spec)
     if found:
         raise ConfigError.of(
             f"'{spec.name}' cannot run without Spark.",

@@ -13,7 +13,7 @@ from pyspark.sql.udf import UserDefinedFunction
 
 from ebbtide.redaction import printable
 from ebbtide.spec.row_functions import ARROW, PANDAS, RowFunction, plain_types
-from ebbtide.tables.state.shipping import Shipped, ship
+from ebbtide.tables.state.user_code import Shipped, ship
 
 VALUE, ERROR = "value", "error"
 """Fields of what a checked function gives."""

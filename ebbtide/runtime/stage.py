@@ -18,8 +18,7 @@ from ebbtide.runtime.finding import Found, Order, nothing_found
 from ebbtide.runtime.guests import ViewSource, ViewStaging
 from ebbtide.sources.source import Records
 from ebbtide.storage.columnar import read_parquet
-from ebbtide.tables.state.staged import BAD_ROWS, StagedFile
-from ebbtide.tables.state.staging import Staging, from_json
+from ebbtide.tables.state.staging import BAD_ROWS, StagedFile, Staging, from_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,8 +26,8 @@ from ebbtide.runtime.publish import publish
 from ebbtide.runtime.session import code_version
 from ebbtide.sources.span import Span, span_of, stored_form_of
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.tables.state.foreign_changes import foreign_change
 from ebbtide.tables.state.layout import FileSizes
-from ebbtide.tables.state.others import change_of_others
 from ebbtide.tables.state.table import StateWork
 
 
@@ -275,7 +275,7 @@ class Stepper:
             DeltaLogError: the version of the last step is gone.
         """
         state = self.found()
-        _, versions = change_of_others(self.version, state)
+        _, versions = foreign_change(self.version, state)
         if versions[-1] != state.version:
             state = self.plan.state.snapshot(versions[-1])
         return self.plan.state.files(state.files.values())

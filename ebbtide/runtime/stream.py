@@ -15,6 +15,7 @@ from ebbtide.errors import SourceLostError, SourceStartError, Transient
 from ebbtide.runtime import batches, local
 from ebbtide.runtime.batches import Query
 from ebbtide.runtime.clock import Clock
+from ebbtide.runtime.engines import Engine, OutgrownError
 from ebbtide.runtime.following import GoingOn, Watcher
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import StepProgress
@@ -32,12 +33,12 @@ SLOW_START = "failed to connect back"
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Stream:
     """The stream of a run that has the lease.
 
     Args:
-        spark: The session.
+        engine: Where steps are made; chosen again once it is known what there is to read.
         steps: Makes them.
         report: Takes each step's progress; None where a tick found nothing to do.
         begin: Called with the name of each phase as it begins.
@@ -45,12 +46,17 @@ class Stream:
         clock: Returns the time, epoch ms.
     """
 
-    spark: SparkSession
+    engine: Engine
     steps: SourceSteps
     report: Callable[[StepProgress | None], None]
     begin: Callable[[str], None]
     stop: threading.Event
     clock: Clock
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session of the engine."""
+        return self.engine.spark
 
     @property
     def stepper(self) -> Stepper:
@@ -96,6 +102,7 @@ class Stream:
         has_something = found.streams or self.plan.checkpoint.is_open
         if not has_something:
             return
+        self.engine = self.engine.for_found(found)
         self.begin("starting the stream")
         begun = threading.Event()
         attempt = partial(drive, self.spark, self._query(found, self.report, begun))
@@ -117,20 +124,24 @@ class Stream:
             is_idle = watcher.look()
             if is_idle:
                 age.look()
+            self.engine.refuse_outgrown(watcher.found)
 
         self.begin("starting the stream")
         stop = self.stop
         is_again = False
         while not stop.is_set():
-            watcher = Watcher(self.spark, self.steps, how, faults, self.clock, self.report)
             begun = threading.Event()
             try:
                 if is_again:
                     self.stepper.publish(self.spark)
                     found = self.discover()
+                self.engine = self.engine.for_found(found)
+                watcher = Watcher(self.spark, self.steps, how, faults, self.clock, self.report)
                 query = self._query(found, report_success, begun)
                 attempt = partial(drive, self.spark, replace(query, following=how, between=look_around))
                 start_patiently(attempt, begun, stop)
+            except OutgrownError:
+                is_again = True
             except Transient as error:
                 stop.wait(faults.wait_after(error))
                 is_again = True

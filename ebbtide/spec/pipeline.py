@@ -165,6 +165,10 @@ class Pipeline(PipelineFields):
             return self
         return self.with_source(max_records_per_second=max_records_per_second)
 
+    def on_engine(self, engine: str | None) -> Self:
+        """Return the spec with runs on an engine; None: as it says itself."""
+        return self if engine is None else self.model_copy(update={"engine": engine})
+
     @property
     def identity(self) -> dict[str, Any]:
         """Fields that stored state depends on: at least what is read."""

@@ -1,4 +1,4 @@
-"""What a run tells Dagster, with the session of the tests in the place of a run's own."""
+"""Reports of a run to Dagster; the session of the tests stands for the run's own."""
 
 import json
 from collections import Counter
@@ -175,7 +175,7 @@ def plant_disorder_and_overdue_entry(spark, home):
     planted = entry.withColumns(
         {name: F.lit(value).cast(entry.schema[name].dataType) for name, value in fields.items()}
     )
-    # Said to be no change: a state that others changed stops the run before anything is judged.
+    # Committed as no change of data: a state that another client changed stops the run before anything is judged.
     planted.write.format("delta").mode("append").option("dataChange", "false").save(f"{home}/state")
 
 

@@ -1,4 +1,4 @@
-"""Records that are read again into a sink, as far as it needs no broker: what is refused, what is left, what is told."""
+"""Records that are read again into a sink, as far as it needs no broker: refusals, what is left, and the report."""
 
 import pytest
 from local_pipeline import up
@@ -7,8 +7,9 @@ from support import plain
 
 from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger.facts import Cause, NoStep
-from ebbtide.operations import pausing, rereading
-from ebbtide.operations.rereading import _report
+from ebbtide.operations import pausing
+from ebbtide.operations.backfill import rereading
+from ebbtide.operations.backfill.rereading import _report
 from ebbtide.sources.span import Span
 
 TOPIC = {"source": {"type": "kafka", "bootstrap_servers": "127.0.0.1:1", "topic": "t"}}

@@ -246,7 +246,7 @@ def test_spec_that_does_not_take_its_sample_is_written_to_be_mended_and_fails(pr
     result = new("t", "--path", records(project, *events), "--key", "id")
     assert result.exit_code == 1
     assert "bad: 2." in result.stdout
-    assert "Next: mend the spec by these reasons" in result.stdout
+    assert "Next: correct the spec by these reasons" in result.stdout
     assert "# NOT TAKEN: missing_before: " in (project / "pipelines/defs/t/defs.yaml").read_text()
 
 

@@ -25,7 +25,7 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.tables.state.change_set import StepChanges
-from ebbtide.tables.state.staged import StagedFile, Stager
+from ebbtide.tables.state.staging import StagedFile, Stager
 
 Row = dict[str, Any]
 
@@ -46,7 +46,7 @@ class DiskPipeline:
         self.metrics: Counter[str] = Counter()
         self.plan.state.create()
         sink = self.plan.sink
-        create(puts_of(sink.path), sink.path, sink._stored_schema, sink._stored_properties, name="sink", info={})
+        create(puts_of(sink.path), sink.path, sink.stored_schema, sink.stored_properties, name="sink", info={})
         self.snapshot = self.plan.state.snapshot()
         self.head = Head(0)
 

@@ -18,9 +18,9 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, read_rows, replacing
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.lease import Lease
-from ebbtide.operations import repair
-from ebbtide.operations.job import stepping
-from ebbtide.operations.repair_report import RepairReport
+from ebbtide.operations.repair import repair
+from ebbtide.operations.repair.report import RepairReport
+from ebbtide.operations.stepping import stepping
 from ebbtide.runtime import driver
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.idle import idle_run
@@ -30,7 +30,7 @@ from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.stateful import StatefulPipeline
 from ebbtide.tables.delta_sink import SinkTable
-from ebbtide.tables.stage import commit_stage
+from ebbtide.tables.step_commits import commit_stage
 
 BY_SEQ = {"order": {"sequence": ["n"]}}
 TABLES = ("state", "sink", "changelog", "quarantine")

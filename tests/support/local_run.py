@@ -17,22 +17,18 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, commit_after, create, read_rows, redefined, replacing
 from ebbtide.ledger.facts import Head
 from ebbtide.ledger.puts import LOCAL
-from ebbtide.operations import (
-    adopt,
-    backfill,
-    backfill_swap,
-    clock,
-    migration,
-    quarantine_drop,
-    quarantine_replay,
-    repair,
-    rewind,
-)
-from ebbtide.operations.job import stepping
-from ebbtide.operations.redecoding import origin_of
+from ebbtide.operations import adopt, clock, rewind
+from ebbtide.operations.backfill import build as backfill
+from ebbtide.operations.backfill import swap as backfill_swap
+from ebbtide.operations.migration import migrate as migration
+from ebbtide.operations.quarantine import drop as quarantine_drop
+from ebbtide.operations.quarantine import replay as quarantine_replay
+from ebbtide.operations.quarantine.redecoding import origin_of
 from ebbtide.operations.registry import maintain
-from ebbtide.operations.repair_report import RepairReport
-from ebbtide.operations.state_repair import restore_state
+from ebbtide.operations.repair import repair
+from ebbtide.operations.repair.report import RepairReport
+from ebbtide.operations.repair.state import restore_state
+from ebbtide.operations.stepping import stepping
 from ebbtide.runtime import driver, local, swap
 from ebbtide.runtime.belonging import refuse_older_state
 from ebbtide.runtime.following import Following
@@ -116,7 +112,7 @@ def adopt_without_spark() -> None:
     def extend(sink: SinkTable, _: Any) -> None:
         found = Snapshot.read(sink.path)
         assert found is not None
-        actions = redefined(found, sink._stored_schema, sink._stored_properties)
+        actions = redefined(found, sink.stored_schema, sink.stored_properties)
         commit_after(LOCAL, found, actions, {"operation": "SET TBLPROPERTIES"})
 
     adopting: Any = adopt
