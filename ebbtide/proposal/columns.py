@@ -154,6 +154,7 @@ def _are_base64(values: Sequence[Any]) -> bool:
     if any(isinstance(value, dict) for value in values):
         return all(map(is_precise, values))
     are_encoded = all(isinstance(value, str) and _is_base64(value) for value in values)
+    # One value that no word could be is wanted: `door` and `time` decode as well.
     return are_encoded and any(map(_SHOWS_BASE64.fullmatch, values))
 
 

@@ -103,10 +103,10 @@ def try_spec(spec: Pipeline, sample: Sample) -> Trial:
 
 def write_test(folder: Path, spec_folder: Path, name: str, sample: Sample, trial: Trial) -> None:
     """Write the sample, the rows that it becomes, and the test that compares them."""
-    lines = [record.line + b"\n" for record in sample.records]
-    rows = [f"{row}\n" for row in trial.rows]
-    _write(folder / "sample.jsonl", b"".join(lines).decode())
-    _write(folder / "rows.jsonl", "".join(rows))
+    lines = b"".join(record.line + b"\n" for record in sample.records)
+    rows = "".join(f"{row}\n" for row in trial.rows)
+    _write(folder / "sample.jsonl", lines.decode())
+    _write(folder / "rows.jsonl", rows)
     here = folder.resolve()
     spec = os.path.relpath(spec_folder.resolve(), here)
     text = _TEST.format(name=name, spec=Path(spec).as_posix())

@@ -193,22 +193,29 @@ def _n_tasks(spark: SparkSession, staged: Staged) -> int:
 def _shares(spark: SparkSession, staged: Staged, linked: pa.Table | None) -> list[Share]:
     """Deal the batch out to tasks; linked keys are one share of their own."""
     n_tasks = _n_tasks(spark, staged)
-    shares = [Share(staged.files, slices, linked) for slices in balanced(staged.files, n_tasks)]
+    dealt = balanced(staged.files, n_tasks)
+    shares = [Share(staged.files, slices, linked) for slices in dealt]
     if linked is not None:
-        shares.append(Share(staged.files, tuple(range(SLICES)), linked, has_linked=True))
+        all_slices = tuple(range(SLICES))
+        shares.append(Share(staged.files, all_slices, linked, has_linked=True))
     return shares
 
 
 def _commit(plan: Plan, decided: Decided, facts: StepFacts, snapshot: Snapshot, parts: Sequence[Part]) -> Committed:
+    """Commit what tasks have decided: from here on the step is made, and all else follows from the commit."""
     counts = {name: count for name, count in decided.metrics.items() if count}
-    tables = {**_actions(plan, facts, counts), **facts.decision.tables}
+    own = _actions(plan, facts, counts)
+    tables = {**own, **facts.decision.tables}
     decision = facts.decision.model_copy(update={"counts": counts, "tables": tables})
     facts = facts.with_decision(decision)
     refuse_unable(plan, facts)
     adds = list(decided.adds)
     if parts:
-        adds.append(plan.state.note_file(parts, facts.step))
-    return plan.state.perform(Append(tuple(adds)), StateWork(facts, snapshot)), facts
+        # In the same commit as the decision, so that no crash lets a file be read twice, or never.
+        noted = plan.state.note_file(parts, facts.step)
+        adds.append(noted)
+    made = plan.state.perform(Append(tuple(adds)), StateWork(facts, snapshot))
+    return made, facts
 
 
 def _actions(plan: Plan, facts: StepFacts, counts: Mapping[str, int]) -> dict[str, Action]:
@@ -220,7 +227,8 @@ def _actions(plan: Plan, facts: StepFacts, counts: Mapping[str, int]) -> dict[st
         # Rows that were in the sink before the first step are adopted as if they came.
         is_adoption = facts.state.unadopted is not None
         actions["sink"] = Apply(only_inserts=not (overwrites or is_adoption))
-    if plan.spec.emits_every and (raises_floor or counts.get("emitted")):
+    has_emitted = raises_floor or bool(counts.get("emitted"))
+    if plan.spec.emits_every and has_emitted:
         actions["changelog"] = Append()
     return actions
 
@@ -242,15 +250,19 @@ def _linked(plan: Plan, staged: Staged, snapshot: Snapshot) -> pa.Table | None:
         return None
     key = tuple(plan.operator.key)
     columns = pa.schema([plan.operator.schema.field(name) for name in (*key, LINKS)])
+    # Every file of the state may hold such entries, but almost none does: the statistics of a file say so, and what was read of
+    # one is kept for the process. The cost is that of the files with links.
     moved = [columns.empty_table()]
     for data_file in snapshot.files.values():
         if not data_file.is_all_null(LINKS):
             add = json.dumps(data_file.add)
             moved.append(_links_in(plan.state.path, add, columns))
-    if not (staged.summary.key_changes or any(map(len, moved))):
+    has_moved = any(map(len, moved))
+    if not (staged.summary.key_changes or has_moved):
         return None
     names = [*key, "_sequence", LINKS]
-    changes = (pa.table(batch).select(names) for file in staged.files for batch in file.read(range(SLICES)))
+    batches = (batch for file in staged.files for batch in file.read(range(SLICES)))
+    changes = (pa.table(batch).select(names) for batch in batches)
     keys = linked_keys(changes, moved, key)
     return None if keys is None else distinct_keys(keys, key)[0]
 
@@ -266,4 +278,5 @@ def _links_in(table: str, add: str, columns: pa.Schema) -> pa.Table:
     """
     file = DataFile(json.loads(add))
     rows = read_file(table, file, columns, live=False)
-    return rows.filter(pc.is_valid(rows[LINKS]))
+    has_links = pc.is_valid(rows[LINKS])
+    return rows.filter(has_links)

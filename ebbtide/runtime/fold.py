@@ -94,6 +94,7 @@ def _grew(files: Sequence[DataFile]) -> bool:
             base_bytes += file.size
         else:
             added_bytes += file.size
+    # As much again as the base: so a whole fold writes at most twice what was added since the last one.
     needed_bytes = max(base_bytes, WHOLE_BYTES)
     return added_bytes >= needed_bytes
 

@@ -55,6 +55,7 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
     refuse_paused(spec.name, turn)
     spec = plan.spec
     state = plan.at("state")
+    # The step before the snapshot: a run that commits between the two leaves a newer snapshot, which the refusals below let through.
     last = newest_step(state)
     snapshot = _snapshot(state)
     if snapshot is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -191,9 +190,11 @@ def checked_type(function: RowFunction) -> StructType:
 
 
 def _worker(name: str, function: RowFunction) -> Worker:
-    module = sys.modules[function.call.__module__]
-    types = () if function.annotation is None else tuple(plain_types(function.annotation))
-    return Worker(name, ship(function.call, module.__name__), types)
+    types: tuple[type, ...] = ()
+    if function.annotation is not None:
+        types = tuple(plain_types(function.annotation))
+    shipped = ship(function.call, function.call.__module__)
+    return Worker(name, shipped, types)
 
 
 def _of_spark(name: str, function: RowFunction, call: Callable[..., Any], type_: DataType) -> UserDefinedFunction:

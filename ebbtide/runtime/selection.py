@@ -174,9 +174,11 @@ def _written(bad: pa.Table, location: str) -> list[StagedFile]:
 
 def results_of(plan: Plan, expressions: Expressions) -> Results:
     """Return what reads the results of a pipeline's expressions, and reports what is needed to say why a row fails."""
-    reported = dict.fromkeys([*plan.spec.key, *expressions.inputs.names])
+    names = [*plan.spec.key, *expressions.inputs.names]
+    reported = tuple(dict.fromkeys(names))
+    # One more than a step may have: by that the step knows that there are too many.
     most = plan.spec.quarantine.max_rows_per_step + 1
-    return Results(expressions.sink, tuple(reported), most)
+    return Results(expressions.sink, reported, most)
 
 
 def with_failed(

@@ -48,10 +48,14 @@ class Staged:
     @classmethod
     def of(cls, results: Iterable[str]) -> Self:
         """Put together what tasks returned; see `ebbtide.tables.state.staging.to_json`."""
-        parts = [from_json(text) for text in results]
-        files = [file for file, _ in parts]
-        summaries = [summary for _, summary in parts]
-        return cls(tuple(files), BatchSummary.total(summaries))
+        files = []
+        summaries = []
+        for text in results:
+            file, summary = from_json(text)
+            files.append(file)
+            summaries.append(summary)
+        total = BatchSummary.total(summaries)
+        return cls(tuple(files), total)
 
     def bad(self) -> pa.Table:
         """Read the bad rows."""
@@ -68,7 +72,8 @@ def stage_view(plan: Plan, spark: SparkSession, staging: ViewStaging) -> Staged:
         staging: What it is computed from, and into which files.
     """
     source = cast("ViewSource", plan.source)
-    results, reason = source.stage(spark, plan.sink.path, plan.stager(staging.folder), staging)
+    stager = plan.stager(staging.folder)
+    results, reason = source.stage(spark, plan.sink.path, stager, staging)
     staged = Staged.of(results)
     summary = replace(staged.summary, view=staging.to, recomputed=reason)
     return replace(staged, summary=summary)

@@ -157,7 +157,8 @@ class Stream:
 
 def drive(spark: SparkSession | LocalSession, query: Query) -> None:
     """Drive batches: as Spark plans them, or as this process does where there is no stream of Spark's."""
-    if isinstance(spark, LocalSession) or query.plan.spec.is_view:
+    is_one_moment = query.plan.spec.is_view and query.following is None  # a view does not go on with what comes
+    if isinstance(spark, LocalSession) or is_one_moment:
         local.drive(spark, query)
     else:
         batches.drive(spark, query)

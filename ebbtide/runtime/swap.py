@@ -34,6 +34,7 @@ def net_changes(spark: SparkSession, plan: Plan, sink_version: int) -> Differenc
         plan: The pipeline.
         sink_version: Version of the backfill's sink.
     """
+    # One text per row on either side: a single shuffle by the key compares any number of columns, of any type.
     key = plan.sink.key
     compared = [name for name in plan.sink.schema.names if name != "_changed_by"]
     text = as_text(compared)
@@ -54,7 +55,8 @@ def state_actions(plan: Plan, own: Snapshot, taken: Snapshot) -> list[Action]:
     """
     definition = plan.state.redefined(own)
     adds = copied(taken, plan.state.path)
-    return replacing(own.files.values(), [*definition, *adds])
+    actions = [*definition, *adds]
+    return replacing(own.files.values(), actions)
 
 
 def refuse_gone(plan: Plan, action: Replace) -> None:

@@ -234,7 +234,7 @@ def _refuse_moved(
 
 
 def _refuse_late(path: str, new: Sequence[FoundFile], read: Mapping[str, int | None]) -> None:
-    # In ascending order, the last name of a folder is its greatest.
+    # One pass over all that was read: in ascending order, the last name of a folder is its greatest.
     newest_read: dict[str, str] = {}
     for name in sorted(read):
         folder = _folder(name)

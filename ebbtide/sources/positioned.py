@@ -128,6 +128,7 @@ class PositionedSource(Source, ABC):
         Args:
             n: Records with a value to read, of each partition by its share of what is there.
         """
+        # The range doubles with each turn: behind a long stretch without values few turns are needed, and the first ones stay small.
         left = self.beginning()
         read = self.reader(MAX_RECORD_BYTES)
         n_left = most = n
@@ -293,6 +294,7 @@ def dealt_out(batch: Span, n_tasks: int, *, in_order: bool) -> list[Span]:
     ranges: list[Span] = []
     for whole in batch.parts:
         ranges += [whole] if in_order else _cut(whole, fair)
+    # Longest processing time first: each range goes to the task with the least so far, which is within a third of the best deal.
     largest_first = sorted(ranges, key=_size, reverse=True)
     tasks = [Span(batch.identity, {}, {})] * n_tasks
     for each in largest_first:

@@ -140,6 +140,7 @@ class Span:
         total = self.size
         if total <= most:
             return self
+        # Rounded down, so that the shares never exceed `most`; the offsets that are left go to the first partitions, one each.
         shares = {partition: size * most // total for partition, size in self.sizes.items()}
         left = most - sum(shares.values())
         for partition, size in self.sizes.items():
@@ -189,9 +190,13 @@ def begun_at(start: Span | None, read: Span | None) -> Span | None:
         >>> begun_at(Span({}, {0: 5}, {0: 5}), Span({}, {0: 9, 1: 2}, {0: 9, 1: 7}))
         Span(identity={}, start={0: 5, 1: 2}, end={0: 5, 1: 2})
     """
-    if start is None or read is None:
-        return start if read is None else read.beginning
-    return replace(start, start={**read.start, **start.start}).beginning
+    if read is None:
+        return start
+    if start is None:
+        return read.beginning
+    # A partition that was read before keeps its beginning; one that came later begins with this batch.
+    beginnings = {**read.start, **start.start}
+    return replace(start, start=beginnings).beginning
 
 
 def described(identity: Mapping[str, str]) -> str:

@@ -45,12 +45,17 @@ class SpanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Spark makes a first batch in any case: of a source without records it has none, and begins where they will.
         """
-        planned = self._planned()
-        left = planned.behind(Span.from_json(start)) if start else planned
+        left = self._planned()
+        if start:
+            last = Span.from_json(start)
+            left = left.behind(last)
         if isinstance(limit, ReadMaxRows):
-            most = min(limit.max_rows, noted_most(self.plan)) if self.limits_bytes else limit.max_rows
+            most = limit.max_rows
+            if self.limits_bytes:
+                most = min(most, noted_most(self.plan))
             left = left.first(most)
-        return left.to_json() if left.size or not start else start
+        is_nothing_new = bool(start) and not left.size
+        return start if is_nothing_new else left.to_json()
 
     def _planned(self) -> Span:
         raw = read_bytes(self.plan)

@@ -1,4 +1,4 @@
-"""Tables that do not belong together are refused with the way out, without Spark: what was deleted, replaced, put back, changed by others."""
+"""Tables that do not belong together are refused with the way out, without Spark: what was deleted, replaced, put back, changed by another client."""
 
 import json
 import shutil
@@ -174,8 +174,8 @@ def test_what_is_known_of_tables_is_what_wrote_them_last(two_steps):
     assert OwnTables(two_steps.plan).last_step("changelog") == 0
 
 
-def others(pipeline, *, data_change=True, removes=False, operation="DELETE"):
-    """Change the state as somebody else does: a file of rows comes twice, or goes."""
+def change_by_another_client(pipeline, *, data_change=True, removes=False, operation="DELETE"):
+    """Change the state as another client does: a file of rows comes twice, or goes."""
     state = pipeline.plan.state.snapshot()
     file = next(iter(state.files.values()))
     add = {**file.add, "path": f"copy-{state.version}.parquet", "dataChange": data_change}
@@ -188,7 +188,7 @@ def test_state_that_others_changed_is_refused_until_it_is_as_it_was(two_steps):
     state = two_steps.plan.state.path
     decided, _ = two_steps.plan.state.last()
     before = two_steps.plan.state.snapshot()
-    others(two_steps)
+    change_by_another_client(two_steps)
     changed = log.versions(state)[-1]
     message = (
         f"The state at '{state}' was changed by another client. Got: version {changed}, DELETE."
@@ -196,7 +196,7 @@ def test_state_that_others_changed_is_refused_until_it_is_as_it_was(two_steps):
         " or 'ebbtide refresh' to rebuild all tables from the source."
     )
     assert refused(two_steps) == message
-    others(two_steps, data_change=False, operation="OPTIMIZE")
+    change_by_another_client(two_steps, data_change=False, operation="OPTIMIZE")
     assert refused(two_steps) == message, "who joins files behind it does not make it right"
     now = two_steps.plan.state.snapshot()
     back = [file.removed(0, data_change=True) for id_, file in now.files.items() if id_ not in before.files]
@@ -207,10 +207,10 @@ def test_state_that_others_changed_is_refused_until_it_is_as_it_was(two_steps):
 @pytest.mark.parametrize("joined", [False, True])
 def test_state_that_others_changed_is_brought_back_to_the_rows_of_the_last_step(two_steps, joined):
     if joined:  # the files of the step itself are not needed then
-        others(two_steps, data_change=False, removes=True, operation="OPTIMIZE")
-        others(two_steps, data_change=False, operation="OPTIMIZE")
+        change_by_another_client(two_steps, data_change=False, removes=True, operation="OPTIMIZE")
+        change_by_another_client(two_steps, data_change=False, operation="OPTIMIZE")
     right = two_steps.plan.state.snapshot()
-    others(two_steps, removes=True)
+    change_by_another_client(two_steps, removes=True)
     with stepping(SPARK, two_steps.plan, refuse=refuse_older_state) as stepper:
         assert decided_version(stepper) == right.version
         assert restore_state(stepper) == right.version
@@ -252,8 +252,8 @@ def test_lost_file_of_the_state_is_named_with_the_step_that_can_be_gone_back_to(
 
 
 def test_files_of_the_state_may_be_joined_by_others(two_steps):
-    others(two_steps, data_change=False, removes=True, operation="OPTIMIZE")
-    others(two_steps, data_change=False, operation="OPTIMIZE")
+    change_by_another_client(two_steps, data_change=False, removes=True, operation="OPTIMIZE")
+    change_by_another_client(two_steps, data_change=False, operation="OPTIMIZE")
     with two_steps.stepper():
         pass
 
@@ -266,9 +266,9 @@ def test_change_of_somebody_who_does_not_say_what_it_was_is_refused_too(two_step
 
 
 def test_state_that_is_joined_and_changed_and_brought_back_to_the_joined_files_is_right(two_steps):
-    others(two_steps, data_change=False, operation="OPTIMIZE")
+    change_by_another_client(two_steps, data_change=False, operation="OPTIMIZE")
     joined = two_steps.plan.state.snapshot()
-    others(two_steps)
+    change_by_another_client(two_steps)
     assert "changed by another client" in refused(two_steps)
     now = two_steps.plan.state.snapshot()
     back = [file.removed(0, data_change=True) for id_, file in now.files.items() if id_ not in joined.files]
@@ -297,7 +297,7 @@ def behind_first_step(work):
 
 
 def test_state_that_others_change_during_a_run_is_refused_before_the_next_step(four_files):
-    changes = behind_first_step(lambda: others(four_files, removes=True))
+    changes = behind_first_step(lambda: change_by_another_client(four_files, removes=True))
     with pytest.raises(TableMismatchError) as raised:
         four_files.run(on_progress=changes)
     assert str(raised.value) == refused(four_files)
@@ -323,7 +323,7 @@ def test_files_of_the_state_may_be_joined_by_others_during_a_run(four_files):
 def test_state_that_others_change_while_a_step_is_decided_is_refused(two_steps):
     with two_steps.stepper() as stepper:
         stepper.newest()
-        others(two_steps, removes=True)
+        change_by_another_client(two_steps, removes=True)
         with pytest.raises(TableMismatchError, match="changed by another client"):
             stepper.commit(stepper.facts(Cause(what="cleanup")), [])
         with pytest.raises(TableMismatchError, match="changed by another client"):
@@ -384,7 +384,7 @@ def test_state_that_is_deleted_during_a_step_is_not_made_again(two_steps):
 
 
 def alters(table, **fields):
-    """Change the columns of a table as others do: give some other fields in the log, or take them away."""
+    """Change the columns of a table as another client does: give some other fields in the log, or take them away."""
     snapshot = Snapshot.read(table)
     schema = json.loads(snapshot.metadata["schemaString"])
     known = {field["name"]: field for field in schema["fields"]}

@@ -76,8 +76,8 @@ def test_fold_keeps_rows_files_read_and_keys_accepted_and_says_that_it_changes_n
     assert sorted(notes) == ["0000.jsonl", "0001.jsonl", "0002.jsonl"]
 
     def but_the_first(files):
-        first, *others = sorted(files, key=lambda file: file.add["modificationTime"])
-        return [first, *others] if is_whole else others
+        first, *later = sorted(files, key=lambda file: file.add["modificationTime"])
+        return [first, *later] if is_whole else later
 
     monkeypatch.setattr(fold, "small_files", but_the_first)
     actions = folded(pipeline)

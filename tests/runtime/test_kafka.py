@@ -299,8 +299,8 @@ def test_topic_made_anew_is_refused_with_fewer_or_more_records_and_refresh_reads
     assert pipeline.rows() == {10 + number: 1 for number in range(n_anew)}
 
 
-def made_anew_after_a_step(pipeline, *values):
-    """What makes the topic anew once a step was made, with other records."""
+def recreated_after_a_step(pipeline, *values):
+    """Return a listener that recreates the topic once a step was made, with other records."""
 
     def on_progress(step):
         if step.step == 1:
@@ -314,9 +314,9 @@ def made_anew_after_a_step(pipeline, *values):
 def test_topic_made_anew_between_two_steps_of_a_run_is_refused_before_the_second_is_decided(over):
     pipeline = over(source={"max_records_per_step": 2})
     pipeline.send(*(up(number, 1) for number in range(5)))
-    others = [up(10 + number, 1) for number in range(9)]
+    records_then = [up(10 + number, 1) for number in range(9)]
     with pytest.raises(SourceLostError, match=r"deleted and recreated.*topic id.*ebbtide refresh"):
-        pipeline.run(on_progress=made_anew_after_a_step(pipeline, *others))
+        pipeline.run(on_progress=recreated_after_a_step(pipeline, *records_then))
     assert pipeline.ranges() == ({"0": 0, "1": 0, "2": 0}, {"0": 2, "1": 0, "2": 0})
     assert pipeline.rows() == {0: 1, 1: 1}
     pipeline.run(accept_loss=True)
@@ -327,9 +327,9 @@ def test_topic_made_anew_between_two_steps_of_a_run_is_refused_before_the_second
 def test_topic_that_is_followed_and_made_anew_is_refused_before_a_record_of_it_counts(over, monkeypatch):
     pipeline = over(source={"max_records_per_step": 2})
     pipeline.send(*(up(number, 1) for number in range(5)))
-    others = [up(10 + number, 1) for number in range(9)]
+    records_then = [up(10 + number, 1) for number in range(9)]
     with pytest.raises(SourceLostError, match=r"deleted and recreated"):
-        pipeline.follow(Following(interval_ms=1), made_anew_after_a_step(pipeline, *others), threading.Event())
+        pipeline.follow(Following(interval_ms=1), recreated_after_a_step(pipeline, *records_then), threading.Event())
     assert pipeline.rows() == {0: 1, 1: 1}
 
 
@@ -426,7 +426,7 @@ def test_other_start_counts_as_long_as_no_step_has_read(over):
     pipeline.spec = pipeline.with_fields(source={"start": "earliest"})
     pipeline.send(up(2, 2))
     pipeline.run()
-    assert pipeline.last.read.records == 1, "from now on steps tell where reading goes on"
+    assert pipeline.last.read.records == 1, "from now on steps record where reading goes on"
 
 
 @pytest.mark.parametrize(
@@ -931,12 +931,12 @@ def test_partition_without_a_leader_is_waited_for_and_told(over, broker, topic, 
         pipeline = over(source={"topic": lost})
         broker.put(lost, [*plainly(up(1, 1)), *plainly(up(2, 1), partition=1)])
         second.kill()
-        told = ""
-        while "has no leader" not in told:  # at first the others do not know yet
+        reported = ""
+        while "has no leader" not in reported:  # at first the other brokers do not know yet
             with pytest.raises(SourceUnavailableError) as raised:
                 pipeline.run()
-            told = str(raised.value)
-    assert f"A partition of topic '{lost}' has no leader" in told
+            reported = str(raised.value)
+    assert f"A partition of topic '{lost}' has no leader" in reported
 
 
 def test_lag_is_told_per_partition_and_by_the_oldest_record(over, broker, topic):
@@ -946,8 +946,8 @@ def test_lag_is_told_per_partition_and_by_the_oldest_record(over, broker, topic)
     found = lag(pipeline.spec, pipeline.root, LATER)
     assert (dict(found.backlog.records), found.behind_ms) == ({0: 2, 1: 0, 2: 1}, 7_000)
     assert found.text() == "waiting: 3 records (partition 0: 2, 2: 1), the oldest for 7.0 s"
-    told = {name: value.value for name, value in _observation(pipeline.spec, found).metadata.items()}
-    assert told == {
+    reported = {name: value.value for name, value in _observation(pipeline.spec, found).metadata.items()}
+    assert reported == {
         "held_records": 0,
         "waiting_records": 3,
         "waiting_records_0": 2,
@@ -986,9 +986,9 @@ class Watched(Consumer):
 
     def __init__(self, settings):
         def note(text):
-            told = json.loads(text)
-            self.n_bytes.append(told["rx_bytes"])
-            self.n_fetches.append(sum(each["req"].get("Fetch", 0) for each in told["brokers"].values()))
+            reported = json.loads(text)
+            self.n_bytes.append(reported["rx_bytes"])
+            self.n_fetches.append(sum(each["req"].get("Fetch", 0) for each in reported["brokers"].values()))
 
         super().__init__({**settings, "statistics.interval.ms": 10, "stats_cb": note})
 
@@ -1171,10 +1171,10 @@ def test_new_proposes_one_file_for_all_topics_of_a_pattern_and_those_left_out_ar
     assert (orders.name, orders.source.topic, orders.key) == ("orders", f"{topic}.orders", ["order_id"])
     sampled = tmp_path / "tests/pipelines/shop/orders"
     assert {path.name for path in sampled.iterdir()} == {"test_orders.py", "sample.jsonl", "rows.jsonl"}
-    told = CliRunner().invoke(main, ["lag", "pipelines/defs/shop", "--root", str(tmp_path / "root")])
-    assert told.exit_code == 0, told.output
-    assert f"shop: topics like '{topic}.*' that no pipeline reads: {topic}.empty" in told.output
-    assert "orders: " in told.output
+    reported = CliRunner().invoke(main, ["lag", "pipelines/defs/shop", "--root", str(tmp_path / "root")])
+    assert reported.exit_code == 0, reported.output
+    assert f"shop: topics like '{topic}.*' that no pipeline reads: {topic}.empty" in reported.output
+    assert "orders: " in reported.output
 
 
 def test_sensor_tells_topics_that_no_pipeline_reads(broker, topic):

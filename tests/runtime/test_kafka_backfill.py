@@ -119,10 +119,10 @@ def test_swap_makes_a_run_that_goes_on_end_its_step_and_read_on_from_there(over)
     building.join()
     assert reports[0]["added"] == 1
     assert pipeline.rows() == {1: 1, 2: 2, 3: 3}
-    told = [
+    causes = [
         facts.cause.what for _, facts in pipeline.plan.state.steps() if facts.read.records or facts.decision.swapped
     ]
-    assert told == ["batch", "swap", "batch"]
+    assert causes == ["batch", "swap", "batch"]
     assert sum(facts.read.records for _, facts in pipeline.plan.state.steps()) == 2, "no record is read twice"
 
 

@@ -1,4 +1,4 @@
-"""What a step has decided reaches each table once, whoever publishes it, however often; what a later step has written is left alone."""
+"""What a step has decided reaches each table once, however often it is published; what a later step has written is left alone."""
 
 import json
 from pathlib import Path

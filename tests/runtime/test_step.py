@@ -1,4 +1,4 @@
-"""A step is decided once and finished by whoever comes next; what does not follow the last one is refused, and so is a run that was
+"""A step is decided once and finished by the next run; what does not follow the last one is refused, and so is a run that was
 taken over."""
 
 import json

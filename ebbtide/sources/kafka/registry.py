@@ -115,7 +115,9 @@ class OpenRegistry:
         kind = found.get("schemaType") or "AVRO"
         if kind != "AVRO":
             return {"error": f"got schema {id_}, which is {kind}; allowed: AVRO"}
-        return {"schemas": [*self._referred(found), json.loads(found["schema"])]}
+        referred = self._referred(found)
+        own = json.loads(found["schema"])
+        return {"schemas": [*referred, own]}
 
     def _referred(self, found: Any) -> list[Any]:
         """Return the schemas that a schema refers to, each after those that it refers to itself."""
