@@ -11,6 +11,7 @@ from pkgutil import resolve_name
 import click
 
 _HOMES = {
+    "check": "checking",
     "lag": "inspection",
     "new": "new",
     "refresh": "running",

@@ -227,12 +227,12 @@ def _refuse_taken(folder: Path, names: Sequence[str]) -> None:
         ConfigError: one is.
     """
     catalog = Catalog(ROOT, _definitions(folder))
-    taken = catalog.places()
+    taken = catalog.summaries()
     for name in names:
         if name in taken:
             raise ConfigError.of(
                 f"The name '{name}' is in use.",
-                got=f"'{taken[name]}'",
+                got=f"'{taken[name].file}'",
                 allowed="a name of its own for each pipeline, source, table and function of a project",
                 next_step="Choose another name.",
             )

@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Self, cast
 
 from ebbtide.cli.live import Live
+from ebbtide.tasks import LazySession
 from ebbtide.users import user_name
 
 if TYPE_CHECKING:
@@ -24,25 +25,6 @@ if TYPE_CHECKING:
 
 KEPT = 20
 TAIL_LINES = 20
-
-
-class LazySession:
-    """Stands for a Spark session that starts when a member of it is first used.
-
-    What takes a session begins with what it refuses, or plans, from the logs of tables alone; no JVM starts for that.
-
-    Args:
-        start: Starts the session, or returns the one that runs.
-    """
-
-    def __init__(self, start: Callable[[], SparkSession]) -> None:
-        self._start = start
-
-    def __getattr__(self, name: str) -> Any:
-        """Return a member of the session."""
-        if name.startswith("__"):  # a probe for a protocol, as of copy or pickle, is no use of Spark
-            raise AttributeError(name)
-        return getattr(self._start(), name)
 
 
 class QuietSpark:
@@ -77,10 +59,9 @@ class QuietSpark:
     @property
     def lazy_session(self) -> SparkSession:
         """The session, which starts when it is used; at once where commits are put by the JVM (`ebbtide.ledger.puts`)."""
-        from ebbtide.storage.paths import is_in_object_store, is_local
+        from ebbtide.storage.paths import needs_jvm
 
-        needs_jvm_for_commits = not (is_local(self._root) or is_in_object_store(self._root))
-        if needs_jvm_for_commits:
+        if needs_jvm(self._root):
             return self.session
         return cast("SparkSession", LazySession(lambda: self.session))
 

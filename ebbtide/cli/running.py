@@ -29,7 +29,7 @@ UNMATCHED = (
 )
 COUNTS = ("steps", "records", "inserted", "updated", "deleted", "quarantined", "unmatched", "expired")
 """The counts of a run's summary, shown where they are not 0."""
-Engine = Literal["spark", "local"]
+Engine = Literal["auto", "spark", "local"]
 Operate = Callable[..., "RunSummary"]
 """Runs one pipeline in a session: (session, spec, root, on_progress, on_phase, stop)."""
 
@@ -49,7 +49,7 @@ def run(
     accept_loss: bool,
     follow: bool,
     rate: int | None,
-    engine: Engine,
+    engine: Engine | None,
 ) -> None:
     """Read all that is there, bring the sinks up to date, expire what is due. With nothing to do, Spark is not started.
 
@@ -67,7 +67,7 @@ def run(
             return None
         return idle_run(spec, root, system_clock())
 
-    located = [(location, spec.at_rate(rate)) for location, spec in load_specs(specs)]
+    located = [(location, spec.at_rate(rate).on_engine(engine)) for location, spec in load_specs(specs)]
     if follow:
         with Reporter(root, as_json).errors():
             refuse_following_views(located)
@@ -75,7 +75,7 @@ def run(
     with Reporter(root, as_json).errors():
         refuse_waiting(located)
     reporter = Reporter(root, as_json)
-    _run_each(located, reporter, operate, engine, run_idle)
+    _run_each(located, reporter, operate, run_idle)
 
 
 @click.command()
@@ -91,10 +91,10 @@ def refresh(
     as_json: bool,
     accept_loss: bool,
     yes: bool,
-    engine: Engine,
+    engine: Engine | None,
 ) -> None:
     """Drop state, sink rows, quarantine and checkpoint, and rebuild them from the source."""
-    located = load_specs(specs)
+    located = [(location, spec.on_engine(engine)) for location, spec in load_specs(specs)]
     if not yes:
         names = ", ".join(spec.name for _, spec in located)
         question = f"Rebuild {names} under '{root}' from the source?"
@@ -106,7 +106,7 @@ def refresh(
 
         return refresh_pipeline(*arguments, **options, accept_loss=accept_loss)
 
-    _run_each(located, reporter, operate, engine)
+    _run_each(located, reporter, operate)
 
 
 def refuse_following_views(located: list[Located]) -> None:
@@ -143,7 +143,6 @@ def _run_each(
     located: list[Located],
     reporter: Reporter,
     operate: Operate,
-    engine: Engine,
     run_idle: Callable[[Pipeline], RunSummary | None] = lambda spec: None,
 ) -> None:
     """Run pipelines one after the other, each without Spark if it can be.
@@ -152,13 +151,12 @@ def _run_each(
         located: The pipelines.
         reporter: Prints each one's summary.
         operate: Runs one in a session.
-        engine: Whose session that is.
         run_idle: Runs one that needs no Spark; None if it needs it.
     """
     summaries = []
     is_paused = False
     with quiet_spark(reporter.root) as spark, stop_on_signal(spark.live) as stop:
-        run_here = partial(_run_in_session, operate, engine, spark, reporter, stop)
+        run_here = partial(_run_in_session, operate, spark, reporter, stop)
         for location, spec in located:
             with reporter.errors(location, spark):
                 try:
@@ -185,22 +183,17 @@ def _run_each(
 
 def _run_in_session(
     operate: Operate,
-    engine: Engine,
     spark: QuietSpark,
     reporter: Reporter,
     stop: threading.Event,
     spec: Pipeline,
 ) -> RunSummary:
     """Run one pipeline, its progress on the live line."""
-    if engine == "local":
-        from ebbtide.runtime.local import local_session
+    from ebbtide.runtime.engines import auto_session
 
-        session = local_session()
-    else:
-        session = spark.lazy_session
     view = RunView(spark.live, as_json=reporter.as_json)
     summary = operate(
-        session,
+        auto_session(lambda: spark.session),
         spec,
         reporter.root,
         on_progress=view.step,

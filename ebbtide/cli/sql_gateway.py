@@ -160,8 +160,8 @@ def _opener(
 ) -> OpenSession:
     """Return what opens a client's session."""
     from ebbtide.sql.gateway.clients import Role
-    from ebbtide.sql.judging.reading import Rights
     from ebbtide.sql.session import EmbeddedSession
+    from ebbtide.sql.settings import Rights
 
     def open_session(settings: Mapping[str, str], client: Client) -> EmbeddedSession:
         is_owner = client.role is Role.OWNER

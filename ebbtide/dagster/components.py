@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import dagster as dg
 from pydantic import BaseModel, ConfigDict, Field
@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.resources import (
     ClockResource,
+    EngineName,
     SparkResource,
     StorageResource,
     refuse_literal_credentials,
@@ -215,6 +216,11 @@ class Resources(dg.Component, dg.Model, dg.Resolvable):
         description="Spark settings that override Ebbtide's; a credential as ${NAME}, from the environment. Default: none.",
     )
 
+    engine: Literal["auto", "spark", "local"] | None = Field(
+        default=None,
+        description="Where runs make their steps, in place of `engine` of each spec. Default: none, as each spec says.",
+    )
+
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the definitions: resources only."""
         refuse_literal_credentials(self.spark)
@@ -222,7 +228,8 @@ class Resources(dg.Component, dg.Model, dg.Resolvable):
             refuse_unusable("root", self.root)
         given = self.model_dump(include={"root", "data_docs", "keep_data_docs"}, exclude_none=True)
         storage = StorageResource(**given)
-        resources = {"spark": SparkResource(settings=self.spark), "storage": storage, "clock": ClockResource()}
+        spark = SparkResource(settings=self.spark, engine=None if self.engine is None else EngineName(self.engine))
+        resources = {"spark": spark, "storage": storage, "clock": ClockResource()}
         return dg.Definitions(resources=resources)
 
 

@@ -111,7 +111,7 @@ def asset_specs(spec: Pipeline) -> list[dg.AssetSpec]:
             automation_condition=automation,
             group_name=spec.group,
             owners=spec.owners,
-            kinds=KINDS,
+            kinds=KINDS if spec.sink.type == "delta" else {"spark"},
         ),
     ]
 

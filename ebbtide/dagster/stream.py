@@ -69,8 +69,8 @@ def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:
 
         def work(report: Any, stop: Any) -> RunSummary:
             return operate(
-                spark.session,
-                spec,
+                spark.for_runs,
+                spec.on_engine(spark.engine),
                 storage.root,
                 on_progress=report,
                 stop=stop,
@@ -126,7 +126,9 @@ class Observer:
         if self._goes_on:  # a bounded run reports by its materialization
             self._context.log.info(last.line())
             status = ebbtide.status(self._spec, self._root)
-            tables = {"sink_rows": status.sink_rows or 0, "state_rows": status.state_rows or 0}
+            tables = {"state_rows": status.state_rows or 0}
+            if status.sink_type == "delta":
+                tables["sink_rows"] = status.sink_rows or 0
         numbers: dict[str, int | float] = {
             "step": last.step,
             "seconds": round(seconds, 3),
@@ -164,8 +166,9 @@ def _results(spec: Pipeline, summary: RunSummary, storage: StorageResource) -> I
         asset_key=spec.name,
         metadata={
             "dagster/uri": f"{summary.root}/sink",
-            "table_version": status.sink_version or 0,
+            **({} if status.sink_version is None else {"table_version": status.sink_version}),
             "step": status.step,
+            "engine": summary.engine,
             "report": dg.MetadataValue.md(report_of(summary)),
             **({} if status.sink_rows is None else {"dagster/row_count": status.sink_rows}),
             **run,

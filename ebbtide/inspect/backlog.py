@@ -15,6 +15,7 @@ from ebbtide.runtime.kinds import positioned_source
 from ebbtide.runtime.plan import Plan
 from ebbtide.sources.positioned import matching
 from ebbtide.sources.source import Backlog
+from ebbtide.sources.span import span_of, stored_form_of
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.several import UpsertPipelines
 from ebbtide.tables.state.layout import files_noted
@@ -123,15 +124,11 @@ def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
     refuse_misfits_at_rest(plan, OwnTables(plan), head, snapshot)
     files = snapshot.files.values() if snapshot else ()
     files_read = files_noted(plan.at("state"), files)
-    position = None
-    if commit is not None:
-        _, last = commit
-        position = last.source.position
-    since = plan.follows_on(position)
+    since = plan.follows_on(span_of(head.facts.source.position))
     found = plan.source.discover(files_read, clock_ms, since)
     backlog = plan.source.backlog(found)
     ages_ms = _ages_ms(backlog, clock_ms)
-    found_text = repr((found.parts, found.position))
+    found_text = repr((found.parts, stored_form_of(found.span)))
     digest = sha256(found_text.encode()).hexdigest()
     return Lag(spec.name, backlog, ages_ms, fingerprint=digest[:16])
 

@@ -25,8 +25,8 @@ from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.entries import Step
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.tables.spark_columns import column, columns, json_text
 from ebbtide.tables.state import expiry
-from ebbtide.tables.state.columns import column, columns, json_text
 
 LAST_MS = 7_258_118_400_000
 """The year 2200: an entry that expires later is shown as one that never does."""
@@ -66,7 +66,7 @@ def state(
             allowed=allowed or "none: it has but one",
         )
     # Nothing has used the session so far: a refusal starts no Spark.
-    entries = tables.state.kept(spark, version)
+    entries = tables.state.live_entries(spark, version)
     if now_ms is None:
         now_ms = facts.now_ms
     watermark_ms = facts.frontier.watermark_ms
@@ -131,7 +131,7 @@ def _clock_ms(tables: Plan, at: Step) -> Column:
         if name is None:
             clock_ms = own_ms
         else:
-            state_name = F.col(rules.state_column)
+            state_name = F.col(rules.ttl_selector)
             is_own = state_name == name
             clock_ms = F.when(is_own, own_ms).otherwise(clock_ms)
     return clock_ms

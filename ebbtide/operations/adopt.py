@@ -38,9 +38,8 @@ from ebbtide.runtime.stage import Staged
 from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.storage.paths import delete, join
-from ebbtide.tables.state.columns import columns, numbered, spark_schema
-from ebbtide.tables.state.staged import Stager
-from ebbtide.tables.state.staging import to_json
+from ebbtide.tables.spark_columns import columns, numbered, spark_schema
+from ebbtide.tables.state.staging import Stager, to_json
 
 CAUSE = Cause(what="adopt")
 ROWS_PER_STEP = 1_000_000
@@ -117,7 +116,7 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Repo
             some = _unadopted(spark, tables).limit(ROWS_PER_STEP)
             n_left = max(0, n_left - ROWS_PER_STEP)
             steps.append(_adopt(spark, stepper, some, n_left, clock_ms))
-        if stepper.last is not None and stepper.last.state.unadopted:
+        if stepper.last.state.unadopted:
             # Another client has deleted the rows that were left: a step says that none is.
             stepper.commit(_leaving(stepper.facts(CAUSE), 0), [])
             steps.append(stepper.number)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pyspark.sql import SparkSession
 
 from ebbtide.errors import ConfigError
-from ebbtide.ledger.facts import Cause, StepFacts
+from ebbtide.ledger.facts import Cause, Head, NoStep, StepFacts
 from ebbtide.model.clock import Reading
 from ebbtide.model.step import next_frontier, watermark_after
 from ebbtide.operations.operation import Report
@@ -45,8 +45,7 @@ def plan(
     tables = Plan.under(root, spec)
     if not has_state(tables):
         return _report(spec.name)
-    newest = tables.state.last()
-    last = None if newest is None else newest[1]
+    last = Head.at_rest(tables.state.last()).facts
     return _planned(tables, last, clock_ms, to_ms, to_watermark_ms)
 
 
@@ -85,7 +84,7 @@ def apply(
         return _report(spec.name)
     with stepping(spark, tables) as stepper:
         report = _planned(tables, stepper.last, clock_ms, to_ms, to_watermark_ms)
-        if stepper.last is None or (to_ms is None and to_watermark_ms is None):
+        if isinstance(stepper.last, NoStep) or (to_ms is None and to_watermark_ms is None):
             return report
         refuse_changed_spec(tables, stepper)
         stepper.publish(spark)
@@ -136,13 +135,13 @@ def time_ms(text: str | None, now_ms: int) -> int | None:
 
 def _planned(
     tables: Plan,
-    last: StepFacts | None,
+    last: StepFacts | NoStep,
     clock_ms: int,
     to_ms: int | None,
     to_watermark_ms: int | None,
 ) -> Report:
     name = tables.spec.name
-    if last is None:
+    if isinstance(last, NoStep):
         return _report(name)
     watermark_ms = watermark_after(last.frontier, tables.rules)
     if to_ms is not None and to_ms > clock_ms:

@@ -28,6 +28,7 @@ from ebbtide.runtime.beginning import begun_elsewhere
 from ebbtide.runtime.belonging import refuse_other_tables
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
+from ebbtide.sources.span import span_of
 from ebbtide.spec.pipeline import Pipeline
 
 
@@ -71,8 +72,7 @@ def _facts(stepper: Stepper, target: _Target) -> StepFacts:
     restores = {}
     for name, version in target.versions.items():
         restores[name] = Restore(version, changes_rows=True)
-    position = earlier.source.position
-    source = stepper.source_begun(position, earlier.source.start)
+    source = stepper.source_begun(span_of(earlier.source.position), span_of(earlier.source.start))
     is_pending = {"pending_key_changes": earlier.state.pending_key_changes}
     return begun_elsewhere(stepper, "rewind", restores, source, earlier.frontier, is_pending)
 
@@ -98,7 +98,7 @@ def _finish_open(spark: SparkSession, stepper: Stepper, to_step: int) -> None:
         HistoryGoneError: one of them lacks it, and it is the step to go back to.
     """
     last = stepper.last
-    if last is None or stepper.last_number == stepper.number:
+    if stepper.last_number == stepper.number:
         stepper.publish(spark)
         return
     # The state was restored to before the newest step of the other tables: this step was published long ago, or is lost.
@@ -113,7 +113,7 @@ def _finish_open(spark: SparkSession, stepper: Stepper, to_step: int) -> None:
         rewind = f"Run 'ebbtide rewind --to-step {before} --apply', which reads the records of step {to_step} again"
         next_step = f"{rewind}; or 'ebbtide refresh' to rebuild all tables from the source."
     raise HistoryGoneError.of(
-        f"'{last.pipeline}' cannot go back to step {to_step}: some tables lack its rows, and some are of a later step.",
+        f"'{stepper.spec.name}' cannot go back to step {to_step}: some tables lack its rows, and some are of a later step.",
         got=f"no step {to_step} in {', '.join(lacking)}",
         allowed=allowed,
         next_step=next_step,

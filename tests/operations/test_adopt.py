@@ -17,7 +17,7 @@ from ebbtide.ledger.puts import LOCAL
 from ebbtide.operations import adopt
 from ebbtide.operations.adopt import AdoptedRows, _report
 from ebbtide.storage.paths import exists
-from ebbtide.tables.state.staged import SLICES, Stager
+from ebbtide.tables.state.staging import SLICES, Stager
 
 VIEW = MaterializedView(name="v", query="SELECT id FROM t", inputs=["t"], schema="id BIGINT NOT NULL", key=["id"])
 SCHEMA = {"schema": "id BIGINT, v STRING, n BIGINT"}
@@ -112,7 +112,7 @@ def test_open_step_of_an_adoption_is_finished_by_the_next_and_its_rows_are_not_a
 
 
 def killed_behind_a_decision(_, __, head):
-    if head.facts is not None:
+    if head.facts.step:
         raise InterruptedError
     return {}
 

@@ -91,11 +91,11 @@ def test_what_is_nowhere_is_counted(five_steps):
     assert contents(five_steps) == ([1, 2, 3, 5], [b"{"])
 
 
-@pytest.mark.parametrize("place", ["AppendedTable.append_missed", "commit_stage"])
+@pytest.mark.parametrize("place", ["AppendTable.append_missed", "commit_stage"])
 def test_repair_that_was_killed_behind_its_decision_is_finished_by_the_next_run(five_steps, monkeypatch, place):
     put_back(five_steps, "changelog")
     with monkeypatch.context() as patch:
-        patch.setattr(f"ebbtide.tables.appended.{place}", killed)
+        patch.setattr(f"ebbtide.tables.append_table.{place}", killed)
         with pytest.raises(InterruptedError):
             five_steps.repair()
     assert not five_steps.is_idle()

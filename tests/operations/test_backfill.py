@@ -26,7 +26,7 @@ from ebbtide.operations.backfill.swap import _report
 from ebbtide.runtime.plan import Plan
 from ebbtide.sources.span import Span
 from ebbtide.storage.paths import delete, exists
-from ebbtide.tables import appended, stage
+from ebbtide.tables import append_table, step_commits
 
 
 def with_steps(make, **fields):
@@ -441,7 +441,7 @@ def test_swap_that_reached_some_tables_goes_on_with_the_others(make, monkeypatch
     pipeline.do("backfill")
     for name in ("changelog", "quarantine"):
         with monkeypatch.context() as patch:
-            patch.setattr(appended, "commit_stage", killed_at(name))
+            patch.setattr(append_table, "commit_stage", killed_at(name))
             with pytest.raises(InterruptedError):
                 pipeline.do("swap")
         versions = pipeline.versions()
@@ -458,7 +458,7 @@ def killed_at(table):
     def commit_stage(location, made, facts, name):
         if name == table:
             raise InterruptedError
-        return stage.commit_stage(location, made, facts, name)
+        return step_commits.commit_stage(location, made, facts, name)
 
     return commit_stage
 
@@ -559,8 +559,8 @@ WHOLE = Span({"cluster_id": "c", "topic": "t", "topic_id": "i"}, {0: 0, 1: 5}, {
     ],
 )
 def test_what_a_backfill_of_a_topic_lacks_is_told_by_its_offsets(reached, missing):
-    own = SimpleNamespace(position=WHOLE.to_json())
-    taken = SimpleNamespace(last=None) if reached is None else SimpleNamespace(last="", position=reached.to_json())
+    own = SimpleNamespace(last_read=WHOLE)
+    taken = SimpleNamespace(number=0 if reached is None else 1, last_read=reached)
     assert list(backfill_swap._missing(own, taken)) == missing
 
 

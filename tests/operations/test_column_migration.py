@@ -307,7 +307,7 @@ def test_sink_with_columns_of_others_is_refused_before_anything_changes(tmp_path
     disk = DiskPipeline(by_seq(), tmp_path)
     disk.step(FIRST)
     sink = Snapshot.read(disk.plan.sink.path)
-    columns = pa.schema([*disk.plan.sink._stored_schema, pa.field("theirs", pa.string())])
+    columns = pa.schema([*disk.plan.sink.stored_schema, pa.field("theirs", pa.string())])
     commit_after(puts_of(sink.table), sink, under_columns(sink, columns), {"operation": "ADD COLUMNS"})
     with pytest.raises(MigrationError, match=r"has other columns than the pipeline has given it.*theirs"):
         migrated(disk, by_seq("id BIGINT NOT NULL, n BIGINT, seq INT"))

@@ -190,7 +190,7 @@ def test_backfill_of_a_newer_release_is_refused(pipeline):
     commands = (partial(pipeline.do, "swap"), lambda: backfill_status.status(pipeline.spec, pipeline.root, LATER))
     changes = [(change, StoredFormatError, said) for change, said in NEWER.values()]
     changes.append((lambda _: {}, DamagedFileError, "is damaged"))
-    changes.append((lambda _: [], DamagedFileError, "list, no object"))
+    changes.append((lambda _: [], DamagedFileError, "list, not an object"))
     for change, error, said in changes:
         asked.write_text(before)
         edit_file(asked, change)

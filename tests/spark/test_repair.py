@@ -8,7 +8,6 @@ from deltalake import DeltaTable
 from judging import verdict_of
 from spark_support import LOCAL, change, plain_spec, sink, table, write
 
-from ebbtide.checks.completeness import compared
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.checks.version_range import VersionRange
 from ebbtide.delta import log
@@ -19,6 +18,7 @@ from ebbtide.operations.registry import maintain
 from ebbtide.operations.repair import repair as repairing
 from ebbtide.runtime import way_back
 from ebbtide.runtime.clock import system_clock
+from ebbtide.runtime.completeness import differences
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.idle import idle_run
 from ebbtide.runtime.plan import Plan
@@ -290,7 +290,16 @@ def do(spark, root, spec, text):
 def judged(spark, root, spec):
     """What the check `complete` finds."""
     tables = Plan.under(str(root), spec)
-    differing = compared(spark, tables, VersionRange.after(tables))
+    window = VersionRange.after(tables)
+    facts = window.last_step(tables)
+    differing = differences(
+        spark,
+        tables,
+        facts,
+        state_version=window.state_until,
+        sink_version=window.sink_until,
+        sink_since=window.sink_since,
+    )
     return repairing._counted(spec.name, differing)
 
 

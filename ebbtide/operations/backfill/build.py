@@ -37,7 +37,7 @@ from ebbtide.runtime.abilities import refuse_action
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress
-from ebbtide.sources.source import beginning_of, begun_at
+from ebbtide.sources.span import begun_at
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.positioned import SourceStart
 from ebbtide.storage.paths import delete, join
@@ -113,7 +113,7 @@ def start(
 def _turn_to(spark: SparkSession, tables: Plan, beside: Pipeline, now_ms: int) -> None:
     """Make the step by which a backfill that has read its snapshot goes on to the pipeline's own source."""
     plan = Plan.under(tables.backfills, beside)
-    there = plan.source.discover({}, now_ms).position or {}
+    there = plan.source.discover({}, now_ms).span
     if not log.versions(plan.state.path) or plan.state.last() is None:
         raise BackfillError.of(
             f"The snapshot of '{beside.name}' is empty.",
@@ -121,7 +121,7 @@ def _turn_to(spark: SparkSession, tables: Plan, beside: Pipeline, now_ms: int) -
         )
     with stepping(spark, plan) as stepper:
         stepper.publish(spark)
-        position = beginning_of(there)
+        position = None if there is None else there.beginning
         source = stepper.source_begun(position, begun_at(stepper.source_start, position))
         facts = stepper.facts(Cause(what="source"), decision=Decision(source=Source.BEGIN), source=source)
         stepper.commit(facts, [])

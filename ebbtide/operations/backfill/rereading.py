@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from ebbtide.amounts import amount
 from ebbtide.errors import BackfillError, ConfigError
-from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.facts import NoStep, StepFacts
 from ebbtide.operations.backfill.asked import Asked
 from ebbtide.operations.operation import Report
 from ebbtide.operations.stepping import stepping
@@ -119,7 +119,7 @@ def reread(
             on_phase(Phase(spec.name, "reading", stepper.number + 1, places_read=reading.places_read, places=n_places))
             # Each step records its range in its facts, from which `_behind` resumes after a kill.
             some = left.first(source.records_per_step)
-            done = reading.reread(spark, some.to_json(), reason, clock())
+            done = reading.reread(spark, some, reason, clock())
             left = left.after(some.end)
             on_progress(done)
             steps.append(done.step)
@@ -156,13 +156,13 @@ def _refuse_unpaused(stepper: Stepper) -> None:
             f"'{name}' is not paused.",
             next_step="Run 'ebbtide pause --reason TEXT' first, and 'ebbtide resume' behind it.",
         )
-    if stepper.position is None:
+    if stepper.last_read is None:
         raise BackfillError.of(f"'{name}' has read nothing yet.", next_step="Set source.start in the spec, and run it.")
 
 
 def _left(stepper: Stepper, begin: str | SourceStart, reason: str) -> Span:
     """Return the places that are to be read: up to where the pipeline stands, behind what was read for the same reason."""
-    stands = Span.from_json(stepper.position or {})
+    stands = stepper.last_read or Span({}, {}, {})
     source = positioned_source(stepper.spec.with_source(start=begin))
     wanted = source.beginning()
     if wanted.identity != stands.identity:
@@ -189,11 +189,9 @@ def _left(stepper: Stepper, begin: str | SourceStart, reason: str) -> Span:
     return left if left.size else whole
 
 
-def _behind(last: StepFacts | None, reason: str, whole: Span) -> Span:
+def _behind(last: StepFacts | NoStep, reason: str, whole: Span) -> Span:
     """Return what the last step has left of some places, if it has read of them for the same reason."""
-    if last is None or last.source.reread is None:
-        return whole
-    if last.cause.why != reason:
+    if last.source.reread is None or last.cause.why != reason:
         return whole
     read = Span.from_json(last.source.reread)
     return whole.after(read.end)

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from ebbtide.amounts import amount
 from ebbtide.delta import log
 from ebbtide.errors import BackfillError
-from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.facts import NoStep, StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Replace
 from ebbtide.operations.backfill.asked import asked_of, beside_of, is_swapped, refuse_other_columns, refuse_unfit
@@ -27,7 +27,7 @@ from ebbtide.runtime.beginning import begun_elsewhere
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
-from ebbtide.sources.span import Span, described
+from ebbtide.sources.span import described
 from ebbtide.spec.pipeline import Pipeline
 
 SAMPLE = 20
@@ -92,7 +92,7 @@ def swap_in(
     with stepping(spark, tables) as stepper:
         last = stepper.last
         asked = asked_of(tables)
-        if last is not None and is_swapped(tables, last, asked):
+        if not isinstance(last, NoStep) and is_swapped(tables, last, asked):
             stepper.publish(spark)
             return _report(spec.name, last.frontier.total_records or 0, {}, step=last.step)
         if asked is None:
@@ -128,17 +128,17 @@ def _refuse_behind(own: Stepper, taken: Stepper) -> None:
 
 
 def _missing(own: Stepper, taken: Stepper) -> Iterator[str]:
-    if taken.last is None:
+    if not taken.number:
         yield "every record"
         return
-    # A source of files has no position: the files themselves are compared.
-    if own.position is None:
+    stands = own.last_read
+    # A source of files is read in parts: the files themselves are compared.
+    if stands is None:
         yield from sorted(own.files_read().keys() - taken.files_read().keys())
         return
-    stands = Span.from_json(own.position)
-    reached = Span.from_json(taken.position or {})
+    reached = taken.last_read
     # A topic that was recreated has other records at the same offsets.
-    if stands.identity != reached.identity:
+    if reached is None or stands.identity != reached.identity:
         yield f"all of {described(stands.identity)}"
         return
     for partition, offset in stands.end.items():
@@ -156,9 +156,8 @@ def _compared(
     counts = changes.counts()
     is_personal = not tables.spec.personal.isdisjoint(tables.sink.key)
     keys = [] if is_personal else changes.keys(SAMPLE)
-    n_records = None
-    if taken.last is not None:
-        n_records = taken.last.frontier.total_records
+    frontier = taken.last.frontier
+    n_records = frontier.total_records if frontier else 0
     return n_records or 0, counts, keys
 
 
@@ -170,9 +169,7 @@ def _facts(stepper: Stepper, taken: Stepper, wall_ms: int) -> StepFacts:
         taken: Of the backfill, which has made a step.
         wall_ms: The wall clock, epoch ms.
     """
-    last = taken.last
-    if last is None:
-        raise LookupError("the backfill has made no step")
+    last = taken.made
     versions = _versions(taken.plan)
     incarnation = taken.lease.facts.incarnation
     replaces = {}
@@ -182,7 +179,7 @@ def _facts(stepper: Stepper, taken: Stepper, wall_ms: int) -> StepFacts:
     paused_ms = stepper.lease.seen.paused_until(wall_ms)
     clock = replace(last.frontier.clock, paused_ms=paused_ms)
     frontier = last.frontier.model_copy(update={"clock": clock})
-    begun = stepper.source_begun(taken.position, taken.source_start)
+    begun = stepper.source_begun(taken.last_read, taken.source_start)
     source = begun.model_copy(update={"path": taken.source_path})
     as_taken = {"pending_key_changes": last.state.pending_key_changes, "evolved": dict(taken.plan.evolved)}
     return begun_elsewhere(stepper, "swap", replaces, source, frontier, as_taken, after=taken.last_number)

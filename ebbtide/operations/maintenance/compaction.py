@@ -20,8 +20,7 @@ def compaction(spark: SparkSession, stepper: Stepper) -> bool:
     facts = stepper.facts(Cause(what="compaction"))
     facts = facts.with_state({"is_folded": True})
     plan.sink.join_files(spark)
-    last = stepper.last
-    if last is not None and last.state.is_folded:
+    if stepper.last.state.is_folded:
         return False  # nothing was appended since
     state = stepper.newest()
     files = list(state.files.values())

@@ -14,7 +14,7 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.refusals import refuse_changed_spec
 from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.storage.paths import usage
+from ebbtide.storage.usage import usage
 from ebbtide.tables.state.deciding import packed
 from ebbtide.tables.state.layout import ROW
 from ebbtide.tables.state.rewriting import Census, StoredEntries
@@ -65,7 +65,7 @@ def maintained(
     if not has_state(plan):
         return _report(spec.name, job)
     with stepping(spark, plan) as stepper:
-        if stepper.last is None:
+        if not stepper.number:
             return _report(spec.name, job)
         refuse_changed_spec(plan, stepper)
         # The open step belongs to the run that died: it is finished before anything is measured.

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.delta.table import replacing
 from ebbtide.errors import MigrationError
-from ebbtide.ledger.facts import Cause, StepFacts
+from ebbtide.ledger.facts import Cause, NoStep, StepFacts
 from ebbtide.model import decision as does
 from ebbtide.model.decision import Alter, Decision, Rewrite
 from ebbtide.model.schema_change import SchemaChange
@@ -86,7 +86,7 @@ def apply(
     if not has_state(tables):
         return migration_report(spec.name)
     with stepping(spark, tables, clock_ms) as stepper:
-        if stepper.last is None:
+        if isinstance(stepper.last, NoStep):
             return migration_report(spec.name)
         migration = _worked_out(spark, tables, stepper.last)
         publish(spark, migration.before, stepper.head)  # the open step was decided under the columns as they were
@@ -238,7 +238,7 @@ def _state_actions(
         return definition
     last = stepper.last
     keep: Keep = KeepEntries(is_whole=True)
-    if migration.changes_states and last is not None:
+    if migration.changes_states and not isinstance(last, NoStep):
         keep = migrated_entries(tables, last, facts.operator_step)
     # Selected columns are dropped first: they are computed again from the altered rows.
     if columns.change is not None:

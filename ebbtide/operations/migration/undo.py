@@ -8,7 +8,7 @@ from ebbtide.delta import log
 from ebbtide.delta.restoring import restoring
 from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.errors import HistoryGoneError, MigrationError
-from ebbtide.ledger.facts import Cause, StepFacts, step_number
+from ebbtide.ledger.facts import Cause, NoStep, StepFacts, step_number
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model import decision as does
 from ebbtide.model.decision import Alter, Decision, Restore, Rewrite
@@ -38,8 +38,8 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> Report:
     with stepping(spark, tables) as stepper:
         last = stepper.last
         before = _step_before_migration(tables, last)
-        if last is None or before is None:
-            what = last.cause.what if last else "none"
+        if isinstance(last, NoStep) or before is None:
+            what = last.cause.what
             raise MigrationError.of(
                 f"There is no migration of '{spec.name}' to undo.",
                 got=f"step {stepper.number}, {what}",
@@ -110,9 +110,9 @@ def _refuse_changed_since(table: str, version: int) -> None:
             )
 
 
-def _step_before_migration(tables: Plan, last: StepFacts | None) -> StepFacts | None:
+def _step_before_migration(tables: Plan, last: StepFacts | NoStep) -> StepFacts | None:
     """Return the step that the last one migrated from; None if the last step is not a migration that can be undone."""
-    if last is None or last.decision.begins:
+    if isinstance(last, NoStep) or last.decision.begins:
         return None
     for _, facts in tables.state.steps():
         if facts.step >= last.step:

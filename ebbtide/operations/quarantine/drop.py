@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from ebbtide.amounts import amount
-from ebbtide.ledger.facts import Cause, StepFacts
+from ebbtide.ledger.facts import Cause, NoStep, StepFacts
 from ebbtide.model.codes import Mask
 from ebbtide.model.decision import Append, Decision
 from ebbtide.model.durations import to_ms
@@ -83,7 +83,7 @@ def trim(spark: SparkSession, stepper: Stepper) -> bool:
     """
     limits = stepper.spec.quarantine
     has_limits = limits.max_age is not None or limits.max_bytes is not None
-    if not has_limits or stepper.last is None:
+    if not has_limits or isinstance(stepper.last, NoStep):
         return False
     # All records are read, once a cleanup: a quarantine is small, or its limits make it so.
     held = stepper.plan.quarantine.values("order", "at", "raw")

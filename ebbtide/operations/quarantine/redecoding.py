@@ -23,7 +23,7 @@ from ebbtide.runtime.finding import Found, Order
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
 from ebbtide.storage.paths import read_bytes
-from ebbtide.tables.state.staged import BAD_ROWS
+from ebbtide.tables.state.staging import BAD_ROWS
 
 TOO_LARGE = "too_large"
 """The reason of a record of which only the head was kept."""

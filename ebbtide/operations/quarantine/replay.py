@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from ebbtide.amounts import amount
 from ebbtide.errors import ConfigError
 from ebbtide.inspect.quarantine import place_text
-from ebbtide.ledger.facts import Cause, StepFacts
+from ebbtide.ledger.facts import Cause, NoStep, StepFacts
 from ebbtide.model.decision import Append, Decision
 from ebbtide.model.entries import order_struct
 from ebbtide.operations.operation import Report
@@ -193,7 +193,7 @@ def apply(
         return Found().report(spec.name)
     with stepping(spark, tables, clock_ms) as stepper:
         last = stepper.last
-        if last is None:
+        if isinstance(last, NoStep):
             return Found().report(spec.name)
         refuse_changed_spec(tables, stepper)
         stepper.publish(spark)

@@ -11,7 +11,6 @@ from pathlib import Path
 from ebbtide.delta.log import LOG
 from ebbtide.ledger.facts import TableFacts
 from ebbtide.operations.repair.report import Finding
-from ebbtide.operations.repair.state import last_of
 from ebbtide.runtime.belonging import OwnTables
 from ebbtide.runtime.missing_rows import missing_rows
 from ebbtide.runtime.step import Stepper
@@ -33,7 +32,7 @@ def what_became(known: TableFacts | None, found: TableFacts | None) -> str:
 
 def appended_findings(stepper: Stepper, unreadable: Collection[str]) -> Iterator[Finding]:
     """Yield what became of changelog and quarantine, if something did."""
-    known = last_of(stepper).state.tables
+    known = stepper.made.state.tables
     found = stepper.tables.facts()
     for name in ("changelog", "quarantine"):
         is_unreadable = name in unreadable

@@ -32,7 +32,7 @@ from ebbtide.ledger.foreign_writes import MOST_NAMED
 from ebbtide.model.decision import Action, Decision, RestoreAndApply, Rewrite
 from ebbtide.operations.repair.appended import appended_findings, set_aside, what_became
 from ebbtide.operations.repair.report import Finding, RepairReport
-from ebbtide.operations.repair.state import decided_version, last_of, refuse_damaged_state, restore_state
+from ebbtide.operations.repair.state import decided_version, refuse_damaged_state, restore_state
 from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.abilities import refuse_action
 from ebbtide.runtime.belonging import OwnTables, refuse_older_state
@@ -43,8 +43,8 @@ from ebbtide.runtime.refusals import refuse_changed_spec
 from ebbtide.runtime.step import Stepper
 from ebbtide.runtime.way_back import OwnVersions, is_kept, may_forget, way_back
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.tables.state.columns import columns
-from ebbtide.tables.state.others import change_of_others
+from ebbtide.tables.spark_columns import columns
+from ebbtide.tables.state.foreign_changes import foreign_change
 
 FORGOTTEN = "rows that the state has forgotten stood there alone: what is missing of them is lost"
 """Note on a sink that is written from a state which forgets rows."""
@@ -66,13 +66,13 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
     """
     tables = Plan.under(root, spec)
     with _repairing(spark, tables) as (stepper, unreadable):
-        if stepper.last is None:
+        if not stepper.number:
             return RepairReport(spec.name)
         refuse_damaged_state(stepper)
         appended = tuple(appended_findings(stepper, unreadable))
         sink = _Sink.of(stepper, unreadable)
         _, report = _sink(spark, stepper, sink)
-        changed_by, versions = change_of_others(stepper.version, stepper.found())
+        changed_by, versions = foreign_change(stepper.version, stepper.found())
         state_version = versions[-1] if changed_by else None
         findings = (*report.findings, *appended)
         return replace(report, findings=findings, state_version=state_version)
@@ -88,7 +88,7 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
     """
     tables = Plan.under(root, spec)
     with _repairing(spark, tables) as (stepper, unreadable):
-        if stepper.last is None:
+        if not stepper.number:
             return RepairReport(spec.name)
         refuse_changed_spec(tables, stepper)
         refuse_damaged_state(stepper)
@@ -142,7 +142,7 @@ def acknowledge(
     tables = Plan.under(root, spec)
     refuse_action(tables, Rewrite(), "acknowledgement")
     with stepping(spark, tables) as stepper:
-        if stepper.last is None:
+        if not stepper.number:
             return RepairReport(spec.name)
         refuse_changed_spec(tables, stepper)
         stepper.publish(spark)
@@ -203,7 +203,7 @@ class _Sink:
         found = stepper.tables.facts().get("sink")
         if found is None:
             return cls("gone", is_there=False, is_aside=False, damaged=())
-        last = last_of(stepper)
+        last = stepper.made
         known = last.state.tables.get("sink")
         path = stepper.plan.sink.path
         snapshot = Snapshot.read(path, any_features=True)
@@ -227,7 +227,7 @@ def _sink(spark: SparkSession, stepper: Stepper, sink: _Sink) -> tuple[RestoreAn
     """Return the way of a sink to what its steps decided, None if it is there already; and what is wrong with it."""
     tables = stepper.plan
     name = stepper.spec.name
-    last = last_of(stepper)
+    last = stepper.made
     own = None
     if sink.is_there:
         version = tables.delta_sink.version()
@@ -324,7 +324,7 @@ def _refuse(report: RepairReport) -> None:
 
 def _lacks_columns(stepper: Stepper) -> bool:
     """Return whether the sink has not taken the columns yet that the last step gives it."""
-    last = last_of(stepper)
+    last = stepper.made
     return last.decision.changes_columns and stepper.plan.sink.last_step() < last.step
 
 
@@ -332,7 +332,7 @@ def _differing(spark: SparkSession, stepper: Stepper) -> DataFrame:
     return differences(
         spark,
         stepper.plan,
-        last_of(stepper),
+        stepper.made,
         state_version=decided_version(stepper),
         sink_version=stepper.plan.delta_sink.version(),
     )

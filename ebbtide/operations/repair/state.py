@@ -11,24 +11,16 @@ from ebbtide.delta.restoring import WholeFiles, restoring
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after
 from ebbtide.errors import HistoryGoneError, LeaseLostError, RepairError
-from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.operations.rewind import can_go_back
 from ebbtide.runtime.step import Stepper
-from ebbtide.tables.state.others import change_of_others
-
-
-def last_of(stepper: Stepper) -> StepFacts:
-    """Return the facts of the last step of a pipeline that has made one."""
-    if stepper.last is None:
-        raise LookupError("no step was made")
-    return stepper.last
+from ebbtide.tables.state.foreign_changes import foreign_change
 
 
 def decided_version(stepper: Stepper) -> int:
     """Return the newest version of the state that has the rows of the last step."""
     state = stepper.found()
-    _, versions = change_of_others(stepper.version, state)
+    _, versions = foreign_change(stepper.version, state)
     return versions[-1]
 
 
@@ -43,7 +35,7 @@ def restore_state(stepper: Stepper) -> int | None:
         LeaseLostError: another process committed at the same time.
     """
     state = stepper.found()
-    changed_by, versions = change_of_others(stepper.version, state)
+    changed_by, versions = foreign_change(stepper.version, state)
     if not changed_by:
         return None
     version = versions[-1]

@@ -1,4 +1,4 @@
-"""What workers do about a transform: they evaluate what a sink could show, write it again whole, and report what fails."""
+"""The worker's part of a transform: it reads the rows to evaluate, writes the selected ones, and reports those that fail."""
 
 import pyarrow as pa
 import pytest
@@ -12,9 +12,8 @@ from ebbtide.model.changelog import CHANGELOG_COLUMNS
 from ebbtide.model.entries import entry_table
 from ebbtide.runtime.plan import Plan
 from ebbtide.tables.state.change_set import StepChanges
-from ebbtide.tables.state.selecting import Results, StagedFinish, StagedInputs, StoredFinish, StoredInputs
-from ebbtide.tables.state.shares import Share
-from ebbtide.tables.state.staged import Stager
+from ebbtide.tables.state.staging import Share, Stager
+from ebbtide.tables.state.transform import Results, StagedFinish, StagedInputs, StoredFinish, StoredInputs
 
 TRANSFORM = {
     "schema": "key BIGINT NOT NULL, n INT NOT NULL",

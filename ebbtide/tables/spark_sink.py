@@ -1,11 +1,12 @@
-"""Sinks that Spark makes, as table properties of the user's may switch on features that it alone knows; and those that it writes, too.
+"""Sinks that Spark makes, and those that it writes too.
 
-The latter (`write: merge`) are for tables with features that Ebbtide does not write, partitions for instance.
+Spark makes a sink whose table properties may switch on features that it alone knows. It writes a sink (`write: merge`) whose features
+Ebbtide does not write, partitions for instance.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import Literal
 
@@ -26,15 +27,15 @@ from ebbtide.model.decision import Action, Replace, Restore, RestoreAndApply
 from ebbtide.model.entries import DELETE
 from ebbtide.model.schema_change import SchemaChange
 from ebbtide.tables.delta_sink import SinkTable
-from ebbtide.tables.sink import ChangeSet, Work
-from ebbtide.tables.state.columns import column, columns, quoted, spark_schema
+from ebbtide.tables.spark_columns import column, columns, quoted, spark_schema
+from ebbtide.tables.table import ChangeSet, Work
 
 
 class SparkMadeSink(SinkTable):
     """A sink that Spark makes and empties, and Ebbtide writes."""
 
     def create(self, spark: SparkSession) -> None:
-        """Create the table if it is not there."""
+        """Create the table if it does not exist."""
         if not log.versions(self.path):
             self._define(DeltaTable.createIfNotExists(spark))
 
@@ -45,8 +46,8 @@ class SparkMadeSink(SinkTable):
 
     def _define(self, builder: DeltaTableBuilder) -> None:
         builder = builder.location(self.path)
-        builder = builder.addColumns(spark_schema(self._stored_schema))
-        for name, value in self._stored_properties.items():
+        builder = builder.addColumns(spark_schema(self.stored_schema))
+        for name, value in self.stored_properties.items():
             builder = builder.property(name, value)
         try:
             with settled(self.path):
@@ -64,10 +65,10 @@ class SparkMadeSink(SinkTable):
 class MergeSink(SparkMadeSink):
     """A sink that Spark writes: by MERGE, which knows every feature of Delta."""
 
-    how: Literal["vectors", "rewrite"] = "rewrite"
+    deletes_by: Literal["vectors", "rewrite"] = "rewrite"
 
     def can(self, action: Action) -> bool:
-        """Return whether it performs an action: to go back and apply changes would be two commits."""
+        """Return whether it performs an action: to restore and apply would be two commits."""
         return not isinstance(action, RestoreAndApply)
 
     def apply(
@@ -82,6 +83,7 @@ class MergeSink(SparkMadeSink):
         names = self.schema.names
         decided = changes.frame(spark)
         if only_inserts:
+            # An append does not read the sink: a MERGE would scan it for matches that do not exist.
             write(decided.select(*columns(names)), self.path, facts, "sink")
             return
         table = DeltaTable.forPath(spark, self.path).alias("t")
@@ -89,8 +91,9 @@ class MergeSink(SparkMadeSink):
         values: dict[str, str | Column] = {quoted(name): column(name, "s") for name in names}
         is_deleted = F.col("s._change") == DELETE
         is_newer = F.lit(True)
+        # Only a row that is not newer is replaced; at an equal sequence a later fill of its columns still arrives.
         if self.sequence:
-            is_unknown = F.col("t._sequence").isNull()  # of a row that is being adopted
+            is_unknown = F.col("t._sequence").isNull()  # a row that is being adopted has none yet
             is_newer = is_unknown | (F.col("s._sequence") >= F.col("t._sequence"))
         merge = (
             table.merge(source, self._is_same_row)
@@ -106,7 +109,7 @@ class MergeSink(SparkMadeSink):
 
     @property
     def _is_same_row(self) -> Column:
-        """Whether `t` and `s` have the same key; null is the same as null."""
+        """The condition that `t` and `s` have the same key; null equals null."""
         are_same = [column(name, "t").eqNullSafe(column(name, "s")) for name in self.key]
         return reduce(Column.__and__, are_same)
 
@@ -117,7 +120,8 @@ class MergeSink(SparkMadeSink):
         rows: DataFrame,
         facts: StepFacts,
     ) -> None:
-        """Give some keys other rows. Two commits: a run that ended between them finds the deleted rows missing, and appends them."""
+        """Replace the rows of some keys, in two commits."""
+        # Only the second has the step's mark: a run that ended between them finds the step lacking, and does both again.
         table = DeltaTable.forPath(spark, self.path).alias("t")
         with settled(self.path):
             table.merge(keys.alias("s"), self._is_same_row).whenMatchedDelete().execute()
@@ -154,8 +158,8 @@ class MergeSink(SparkMadeSink):
         change: SchemaChange,
         facts: StepFacts,
     ) -> None:
-        """Write the whole table again under the spec's columns; its change feed shows all rows go and come."""
-        stored_names = replace(self, columns=stored).schema.names
+        """Rewrite the whole table under the spec's columns; its change feed shows each row deleted and inserted."""
+        stored_names = self.schema_of(stored).names
         rows = self.read(spark, self.version())
         fills = fills_of(change, self.schema)
         types = spark_schema(self.schema, nullable=True)
@@ -169,10 +173,10 @@ class MergeSink(SparkMadeSink):
         write(rows.select(*selected), self.path, facts, "sink", "overwrite")
 
     def refuse_altered(self) -> None:
-        """Refuse nothing: Spark knows what it can write."""
+        """Refuse nothing: Spark itself refuses what it cannot write."""
 
     def _refuse_unwritable(self, found: Snapshot) -> None:
-        """The same."""
+        """Refuse nothing, see `refuse_altered`."""
 
     def fold(self) -> None:
         """Leave the files to `join_files`."""

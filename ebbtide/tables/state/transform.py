@@ -1,7 +1,8 @@
-"""What workers do about a transform: they read the rows that its expressions need, and write what was selected.
+"""The worker's part of a transform: an `Inputs` reads the rows that its expressions need, a `Finish` writes the selected ones.
 
-Between the two Spark evaluates the expressions (`ebbtide.runtime.expressions`). Rows come from drafts of decided entries, from staged
-changes, or from the state's files.
+In between Spark evaluates the expressions (`ebbtide.runtime.expressions`), so that they mean what Spark's SQL means. Rows come from
+drafts of decided entries, from staged changes, or from the state's files. Invariant: both read the same rows in the same order, and
+the results are matched to them by position.
 """
 
 from __future__ import annotations
@@ -18,18 +19,17 @@ from ebbtide.model.changelog import CHANGELOG_COLUMNS, ORDER
 from ebbtide.model.codes import Mask
 from ebbtide.model.entries import entry_table, equals, flags
 from ebbtide.operators.selection import KeyNames, Selected, to_select, with_selected
-from ebbtide.tables.state.deciding import Decided, Work, read_draft
+from ebbtide.tables.state.deciding import Decided, Decider, read_draft
 from ebbtide.tables.state.layout import ROW, with_kind
-from ebbtide.tables.state.shares import Share
-from ebbtide.tables.state.staged import BAD_ROWS, StagedFile, Stager
+from ebbtide.tables.state.staging import BAD_ROWS, Share, StagedFile, Stager
 
 
 class Failed(NamedTuple):
     """Rows that a transform's expressions fail on.
 
     Attributes:
-        n_rows: How many.
-        rows: What is reported of them, and `_order`; not all of too many.
+        n_rows: Their number.
+        rows: The reported columns of some of them, and `_order`.
     """
 
     n_rows: int
@@ -43,7 +43,7 @@ class Results:
     Args:
         sink: The sink's columns.
         reported: Columns that are reported of failing rows.
-        most: Failing rows that are reported.
+        most: The most failing rows that are reported.
     """
 
     sink: pa.Schema
@@ -51,18 +51,19 @@ class Results:
     most: int
 
     def selected(self, results: pa.ChunkedArray) -> Selected:
-        """Return what was selected; see `Selected.of`."""
+        """Return the selected rows; see `Selected.of`."""
         return Selected.of(results, self.sink)
 
     def failed(self, rows: pa.Table, selected: Selected, order: str) -> Failed:
         """Return the rows that fail.
 
         Args:
-            rows: (n,) those that were evaluated.
-            selected: (n,) what was selected.
+            rows: (n,) the evaluated rows.
+            selected: (n,) their results.
             order: Column with the order of the change that caused each.
         """
-        failing = rows.filter(pa.array(selected.fails))
+        fails = pa.array(selected.fails)
+        failing = rows.filter(fails)
         some = failing.slice(0, self.most)
         columns = some.select(list(self.reported))
         order_field = pa.field("_order", ORDER)
@@ -72,7 +73,7 @@ class Results:
 
 @dataclass(frozen=True)
 class DraftInputs:
-    """Reads what is evaluated of a draft.
+    """Reads the rows of a draft that are evaluated.
 
     Args:
         names: The columns.
@@ -81,10 +82,11 @@ class DraftInputs:
     names: tuple[str, ...]
 
     def __call__(self, draft: str) -> pa.Table:
-        """Return the decided rows that are there."""
+        """Return the decided rows."""
         entries = read_draft(draft)
-        asked = pa.array(to_select(entries))
-        return entries.select(list(self.names)).filter(asked)
+        is_evaluated = pa.array(to_select(entries))
+        columns = entries.select(list(self.names))
+        return columns.filter(is_evaluated)
 
 
 @dataclass(frozen=True)
@@ -97,26 +99,27 @@ class DraftFinish:
         results: Reads the results.
     """
 
-    work: Work
+    work: Decider
     key: KeyNames
     results: Results
 
     def __call__(self, draft: str, results: pa.ChunkedArray) -> tuple[Decided, Failed]:
-        """Return what was written, and the rows that fail."""
+        """Return the written files, and the rows that fail."""
         entries = read_draft(draft)
-        asked = to_select(entries)
+        is_evaluated = to_select(entries)
         selected = self.results.selected(results)
-        written, counts = with_selected(entries, asked, selected, self.key)
+        written, counts = with_selected(entries, is_evaluated, selected, self.key)
         rows = with_kind(written, self.work.schema)
-        adds = self.work.add(rows, self.work.operator())
-        evaluated = entries.filter(pa.array(asked))
+        operator = self.work.operator()
+        adds = self.work.add(rows, operator)
+        evaluated = entries.filter(pa.array(is_evaluated))
         failed = self.results.failed(evaluated, selected, "_changed_by")
         return Decided(adds, counts, len(entries)), failed
 
 
 @dataclass(frozen=True)
 class StagedInputs:
-    """Reads what is evaluated of staged changes.
+    """Reads the staged changes that are evaluated: all of them.
 
     Args:
         names: The columns.
@@ -129,17 +132,18 @@ class StagedInputs:
     key: tuple[str, ...]
 
     def __call__(self, share: Share) -> pa.Table:
-        """Return all changes."""
-        return self.changes(share).select(list(self.names))
+        """Return the columns of all changes."""
+        changes = self.changes(share)
+        return changes.select(list(self.names))
 
     def changes(self, share: Share) -> pa.Table:
-        """Return all changes with all columns."""
+        """Return all changes, with all columns."""
         return share.changes(self.columns, self.key)
 
 
 @dataclass(frozen=True)
 class StagedFinish:
-    """Stages the changes whose rows fit, under the sink's columns.
+    """Stages the changes whose rows are selected, under the sink's columns.
 
     Args:
         inputs: Reads the changes.
@@ -157,13 +161,17 @@ class StagedFinish:
         selected = self.results.selected(results)
         staged = self._under_sink_columns(changes, selected)
         file = self.stager.stage([staged])
-        return file, self.results.failed(changes, selected, "_order")
+        failed = self.results.failed(changes, selected, "_order")
+        return file, failed
 
     def _under_sink_columns(self, changes: pa.Table, selected: Selected) -> pa.Table:
+        # Staged again, as the sink's key may deal the rows to other slices than the source's.
         fits = pa.array(selected.fits)
         fitting = changes.filter(fits)
-        values: dict[str, object] = {name: fitting[name] for name in CHANGELOG_COLUMNS}
         rows = selected.rows.filter(fits)
+        values: dict[str, object] = {}
+        for name in CHANGELOG_COLUMNS:
+            values[name] = fitting[name]
         for number, name in enumerate(rows.type.names):
             values[name] = rows.field(number)
         columns = self.stager.columns
@@ -175,12 +183,14 @@ class StagedFinish:
 def could_be_shown(rows: pa.Table) -> Mask:
     """Mark the rows of a state table that a sink could show."""
     is_entry = equals(rows, "_entry", ROW)
-    return is_entry & ~flags(rows, "_tombstone") & ~flags(rows, "_removed")
+    is_tombstone = flags(rows, "_tombstone")
+    is_removed = flags(rows, "_removed")
+    return is_entry & ~is_tombstone & ~is_removed
 
 
 @dataclass(frozen=True)
 class StoredInputs:
-    """Reads what is evaluated of a state file.
+    """Reads the rows of a state file that are evaluated.
 
     Args:
         names: The columns.
@@ -195,20 +205,22 @@ class StoredInputs:
     def __call__(self, add: Action) -> pa.Table:
         """Return the rows that the sink could show."""
         rows = self.rows(add)
-        asked = pa.array(could_be_shown(rows))
-        return rows.select(list(self.names)).filter(asked)
+        is_evaluated = pa.array(could_be_shown(rows))
+        columns = rows.select(list(self.names))
+        return columns.filter(is_evaluated)
 
     def rows(self, add: Action) -> pa.Table:
         """Return all rows, with all columns."""
-        return read_file(self.table, DataFile(add["add"]), self.schema)
+        file = DataFile(add["add"])
+        return read_file(self.table, file, self.schema)
 
 
 @dataclass(frozen=True)
 class StoredFinish:
-    """Writes a state file again, with what was selected.
+    """Rewrites a state file with the selected rows.
 
     Args:
-        inputs: Reads it.
+        inputs: Reads the file.
         key: The sink's key, see `KeyNames`.
         bounded: Columns to keep statistics of.
         results: Reads the results.
@@ -222,16 +234,16 @@ class StoredFinish:
     def __call__(self, add: Action, results: pa.ChunkedArray) -> tuple[list[Action], Failed]:
         """Return the actions that add the file, and the rows that fail."""
         rows = self.inputs.rows(add)
-        asked = could_be_shown(rows)
+        is_evaluated = could_be_shown(rows)
         selected = self.results.selected(results)
-        written, _ = with_selected(rows, asked, selected, self.key)
+        written, _ = with_selected(rows, is_evaluated, selected, self.key)
         adds = write_files(
             self.inputs.table,
             written,
             self.bounded,
-            rows_per_file=max(len(written), 1),
             data_change=True,
             tags=DataFile(add["add"]).tags,
         )
-        evaluated = rows.filter(pa.array(asked))
-        return adds, self.results.failed(evaluated, selected, "_changed_by")
+        evaluated = rows.filter(pa.array(is_evaluated))
+        failed = self.results.failed(evaluated, selected, "_changed_by")
+        return adds, failed

@@ -1,4 +1,4 @@
-"""Finds changes of a state since a step by other clients: only steps may change its rows; joining its files changes none."""
+"""Finds changes of a state by other clients since a step. Only steps may change its rows; joining its files changes none."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
 
 
-def change_of_others(version: int, state: Snapshot) -> tuple[str, list[int]]:
-    """Return who changed the rows of a state since a step, and which of its versions have the rows of that step.
+def foreign_change(version: int, state: Snapshot) -> tuple[str, list[int]]:
+    """Return the newest foreign change of a state since a step, and the versions that have the rows of that step.
 
     Args:
-        version: That of the step.
+        version: Version of the step.
         state: The newest version.
 
     Returns:
-        The version and operation that changed rows, empty if none did; the versions that have the same rows, in order.
+        Version and operation of the change, empty without one; the versions that have the rows of the step, in order.
     """
+    # Cheap first: without a commit that changes rows no snapshot is built.
     since = range(version + 1, state.version + 1)
     own = [version]
     if not any(log.changed_files(log.actions(state.table, later)) for later in since):
@@ -23,6 +24,8 @@ def change_of_others(version: int, state: Snapshot) -> tuple[str, list[int]]:
     at = Snapshot.read(state.table, version)
     if at is None:
         return "", own
+    # Rows are compared by the data files that hold them. A commit that changes no rows gives one more set of files with the
+    # same rows; a change that is undone, as by RESTORE, ends in a set that is known, and is forgotten then.
     same_rows = [at.files.keys()]
     changed_by = ""
     while at.version < state.version:

@@ -1,4 +1,4 @@
-"""Names and schemas in the form that Spark takes."""
+"""Names, columns and schemas in the form that Spark takes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def quoted(name: str, side: str = "") -> str:
 
 
 def column(name: str, side: str = "") -> Column:
-    """Return a column by its name, whatever is in it."""
+    """Return a column by its name, which may have any characters."""
     return F.col(quoted(name, side))
 
 
@@ -39,42 +39,43 @@ def read_delta(spark: SparkSession, location: str, version: int) -> DataFrame:
 
     Args:
         spark: A session with Delta.
-        location: The table's.
+        location: Location of the table.
         version: The version.
     """
     return spark.read.format("delta").option("versionAsOf", version).load(location)
 
 
 def arrow_frame(spark: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:
-    """Hand rows to Spark.
-
-    In one chunk: Spark 4.2 reads no further than the first empty one of two, and the rows behind it are lost without a word.
+    """Return rows as a frame of Spark.
 
     Args:
         spark: The session.
-        rows: They may have chunks without rows.
+        rows: Rows; some of their chunks may be empty.
         schema: Spark's types. Default: those of the rows.
     """
+    # In one chunk: Spark 4.2 stops at the first empty chunk, and silently drops the rows after it.
     return spark.createDataFrame(rows.combine_chunks(), schema)
 
 
 def json_text(row: Column) -> Column:
-    """Return a struct as JSON, to compare rows by; nulls are written, so that no field is missing."""
+    """Return a struct as JSON, by which rows are compared."""
+    # Nulls are written, so that no field is missing.
     return F.to_json(row, {"ignoreNullFields": "false"})
 
 
 def numbered(rows: DataFrame) -> DataFrame:
-    """Name columns by their places: Spark's `mapInArrow` takes no name with a dot in it."""
+    """Rename columns to their positions."""
+    # Spark's `mapInArrow` takes no name with a dot in it.
     places = [str(place) for place in range(len(rows.columns))]
     return rows.toDF(*places)
 
 
 def spark_schema(schema: pa.Schema, *, nullable: bool = False) -> Any:
-    """Return Spark's form of a schema; times without a zone stay so.
+    """Return Spark's form of a schema; times without a zone stay without one.
 
     Args:
-        schema: Arrow's.
-        nullable: Every column may be null, whatever `schema` says.
+        schema: The schema in Arrow.
+        nullable: Every column may be null, also those that `schema` does not allow to.
     """
     if nullable:
         fields = [field.with_nullable(True) for field in schema]

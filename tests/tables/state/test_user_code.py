@@ -10,7 +10,7 @@ import pytest
 
 import ebbtide.functions
 from ebbtide.tables.state.project_sources import project_sources
-from ebbtide.tables.state.shipping import ship
+from ebbtide.tables.state.user_code import ship
 
 FILES = {
     "shipped/__init__.py": "",

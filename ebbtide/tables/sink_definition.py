@@ -1,11 +1,11 @@
-"""What a Delta sink is: its columns, those that are reserved among them, its properties, and whether the table at hand still has them.
+"""The definition of a Delta sink: its columns, its properties, and the comparison with those of the stored table.
 
 | column | meaning |
 |---|---|
 | `_sequence` | sequence mode: the columns of the row's sequence and the rank of the operation (`op`), see `ebbtide.model.sequences`; never null |
 | `_changed_by` | struct(step, part, position): the order of the input that caused the row's last change |
 
-The change feed is on from the first commit.
+The change feed is on from the first commit: checks and views read it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -30,32 +30,33 @@ from ebbtide.ledger.tables import OwnTable
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.sequences import stored_sequence_type
 from ebbtide.tables.sink import Sink
-from ebbtide.tables.state.columns import read_delta
+from ebbtide.tables.spark_columns import read_delta
 
 RESERVED = ("_sequence", "_changed_by")
 """Sink columns that views and comparisons leave out."""
 
 
 @dataclass(frozen=True)
-class DefinedSink(Sink):
-    """A Delta sink, as far as no action changes it.
+class SinkDefinition(Sink):
+    """Base class of the Delta sinks: everything but the actions.
 
     Args:
         path: Its location.
         columns: The user's columns.
         key: Names of the key's columns.
-        sequence: What orders changes: rows carry `_sequence`. Empty in arrival mode.
-        how: How the old rows of a step's keys leave: by deletion vectors, or with their files.
+        sequence: Columns that order the changes; rows then carry `_sequence`. Empty in arrival mode.
+        deletes_by: Old rows of a step's keys are deleted by deletion vectors, or by rewriting their files.
         with_images: The change feed shows each row before and after its change, from files of its own.
         properties: Delta table properties, set when the table is made.
-        sequence_columns: The columns that `sequence` may name, where they are not the table's. Default: these.
+        sequence_columns: The columns that `sequence` may name, if they are not the table's.
     """
 
+    STAGE: ClassVar[str] = "sink"
     path: str
     columns: pa.Schema
     key: tuple[str, ...]
     sequence: tuple[str, ...]
-    how: Literal["vectors", "rewrite"] = "vectors"
+    deletes_by: Literal["vectors", "rewrite"] = "vectors"
     with_images: bool = True
     properties: Mapping[str, str] = field(default_factory=dict)
     sequence_columns: pa.Schema | None = None
@@ -63,16 +64,20 @@ class DefinedSink(Sink):
     @property
     def schema(self) -> pa.Schema:
         """The user's columns and the reserved ones."""
-        fields = list(self.columns)
+        return self.schema_of(self.columns)
+
+    def schema_of(self, columns: pa.Schema) -> pa.Schema:
+        """Return all columns of a sink with these columns of the user's."""
+        fields = list(columns)
         if self.sequence:
-            sequence_type = stored_sequence_type(self.sequence_columns or self.columns, self.sequence)
+            sequence_type = stored_sequence_type(self.sequence_columns or columns, self.sequence)
             fields.append(pa.field("_sequence", sequence_type))
         fields.append(pa.field("_changed_by", ORDER))
         return pa.schema(fields)
 
     @property
-    def _stored_schema(self) -> pa.Schema:
-        """The same as they are stored: all but the key's may be null."""
+    def stored_schema(self) -> pa.Schema:
+        """The same as stored: all but the key's may be null."""
         fields = []
         for column_field in self.schema:
             is_key = column_field.name in self.key
@@ -80,9 +85,10 @@ class DefinedSink(Sink):
         return pa.schema(fields)
 
     @property
-    def _stored_properties(self) -> dict[str, str]:
+    def stored_properties(self) -> dict[str, str]:
+        """The user's properties, and those that every sink has."""
         return {
-            "delta.enableDeletionVectors": str(self.how == "vectors").lower(),
+            "delta.enableDeletionVectors": str(self.deletes_by == "vectors").lower(),
             **self.properties,
             "delta.enableChangeDataFeed": "true",
         }
@@ -92,14 +98,14 @@ class DefinedSink(Sink):
         return OwnTable(self.path, "sink")
 
     def create(self, spark: SparkSession) -> None:
-        """Create the table if it is not there."""
-        create_if_absent(puts_of(self.path), self.path, self._stored_schema, self._stored_properties, name="sink")
+        """Create the table if it does not exist."""
+        create_if_absent(puts_of(self.path), self.path, self.stored_schema, self.stored_properties, name="sink")
 
     def last_step(self) -> int:
         """Return the last step that changed the sink, 0 before the first.
 
         Raises:
-            TableMismatchError: the sink was deleted since it was looked at last.
+            TableMismatchError: the sink was deleted since it was last read.
         """
         self._own.refuse_gone()
         return self._own.last_step()
@@ -109,7 +115,7 @@ class DefinedSink(Sink):
         return self._own.facts()
 
     def snapshot(self) -> Snapshot | None:
-        """Return its newest version; None if it is not there."""
+        """Return its newest version; None if it does not exist."""
         return self._own.snapshot()
 
     def version(self) -> int:
@@ -125,7 +131,8 @@ class DefinedSink(Sink):
         return found is not None and columns_of(found.metadata) != types_of(self.schema)
 
     def refuse_unalterable(self, stored: pa.Schema) -> None:
-        """Refuse a table with columns of another client, which would be lost, or with a feature that is not written; see `Sink`."""
+        """Refuse a table with columns of another client, which would be lost, or with a feature that Ebbtide does not write."""
+        # Read with any feature: this method is what refuses those that are not written.
         snapshot = Snapshot.read(self.path, any_features=True)
         if snapshot is None:
             return
@@ -145,5 +152,5 @@ class DefinedSink(Sink):
         refuse_unwritable(self.path, found.protocol, found.metadata)
 
     def definition(self, found: Snapshot) -> list[Action]:
-        """Return the actions that give a version the columns that the table is to have."""
-        return redefined(found, self._stored_schema, self._stored_properties)
+        """Return the actions that give a version this definition's columns and properties."""
+        return redefined(found, self.stored_schema, self.stored_properties)

@@ -1,7 +1,8 @@
-"""Finds the rows that a step's changes take the place of, by their keys, in the local copies of the data files' indices.
+"""Finds the rows that a step's changes replace, by their keys, in the key indices of the data files.
 
-They are looked for in the version at hand, never at places noted before: whatever another client did to the table since, OPTIMIZE,
-DELETE or RESTORE, a key has one row afterwards. Cost: O(changes * log(rows of a file)) for each file that may hold one of their keys.
+Invariant: after the commit each key has at most one row. Rows are looked up in the version that the commit follows, never at positions
+from an earlier one, so OPTIMIZE, DELETE or RESTORE by another client cannot leave two. Cost: O(changes * log(rows of a file)) for each
+file that may hold one of the keys.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from ebbtide.delta import vectors
-from ebbtide.delta.key_index import IndexCache
+from ebbtide.delta.key_index import IndexCache, in_hash_order
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import read_file
 from ebbtide.model.codes import Mask
-from ebbtide.model.hashing import key_hashes
 
 IsBelow = Callable[[pa.Table], Mask]
 """Marks the rows that a TRUNCATE deletes."""
@@ -28,11 +28,11 @@ IsBelow = Callable[[pa.Table], Mask]
 
 @dataclass(frozen=True)
 class Upsert:
-    """What a step changes in a table.
+    """The changes of a step to a table.
 
     Args:
         keys: The keys of all changes, once each.
-        rows: The rows that are there afterwards, of some of these keys; the other keys have none.
+        rows: The new rows of some of these keys; keys without one are deleted.
         is_below: Marks the rows that a TRUNCATE deletes, given the columns of `floor_columns`; None: there is none.
         floor_columns: Columns that `is_below` needs.
     """
@@ -44,13 +44,13 @@ class Upsert:
 
 
 @dataclass(frozen=True)
-class Dying:
+class FileLoss:
     """A data file that loses rows.
 
     Args:
         file: The file.
-        rows: Which rows of its index it loses.
-        dead: Numbers of all rows that do not count afterwards.
+        rows: Numbers of the rows of its index that it loses.
+        dead: Positions of all rows that do not count afterwards, those lost before included.
     """
 
     file: DataFile
@@ -59,18 +59,18 @@ class Dying:
 
     @property
     def is_whole(self) -> bool:
-        """Whether no row is left."""
+        """True if no row is left."""
         return len(self.dead) == self.file.rows
 
 
-class OldRows:
+class ReplacedRows:
     """The rows of one table, by their keys.
 
     Args:
         table: Its location.
         columns: Its columns.
         key: Names of the key's columns.
-        with_rows: Whole rows are kept in the local copies, not their keys alone: then no data file is read to show them.
+        with_rows: The local copies hold whole rows, not only keys: the change feed is then written without reading data files.
     """
 
     def __init__(
@@ -89,22 +89,26 @@ class OldRows:
         self._cache = IndexCache(table, key, self._copied)
 
     def follow(self, newest: Snapshot) -> None:
-        """Go on with a version of the table, or of another one that was made in its place."""
+        """Continue with a version of the table, or of a table that replaced it."""
+        # Another id means another table: copies of the old one have other rows under the same paths.
         if self._cache.table_id != newest.id:
-            self._cache = IndexCache(self._table, self._key, self._copied, table_id=newest.id)
+            self._cache = IndexCache(
+                self._table,
+                self._key,
+                self._copied,
+                table_id=newest.id,
+            )
         self._cache.only(newest.files.values())
 
     def keep(self, file: DataFile, rows: pa.Table) -> None:
-        """Take in a data file that was just written."""
+        """Index a data file that was just written, from the rows in memory."""
         self._cache.keep(file, rows)
 
-    def dying(self, snapshot: Snapshot, upsert: Upsert) -> Iterator[Dying]:
+    def losses(self, snapshot: Snapshot, upsert: Upsert) -> Iterator[FileLoss]:
         """Yield the files of a version that lose rows to an upsert."""
-        hashes = key_hashes(upsert.keys, self._key)
-        order = np.argsort(hashes, kind="stable")
         keys = upsert.keys.select(self._key)
-        keys_in_order = keys.take(pa.array(order)).combine_chunks()
-        hashes_in_order = hashes[order]
+        keys_in_order, hashes_in_order, _ = in_hash_order(keys, self._key)
+        # Hashes are sorted once for all files: each index has its rows in that order too, and is searched by bisection.
         for file in snapshot.files.values():
             found = np.zeros(0, np.int64)
             if _may_hold(file, keys_in_order, self._key[0]):
@@ -116,17 +120,19 @@ class OldRows:
             if len(found):
                 yield from self._losing(file, found)
 
-    def _losing(self, file: DataFile, found: NDArray[np.int64]) -> Iterator[Dying]:
-        """Yield what a file loses of some rows of its index; nothing if all of them are gone already."""
+    def _losing(self, file: DataFile, found: NDArray[np.int64]) -> Iterator[FileLoss]:
+        """Yield the loss of a file of which some index rows are to go; nothing if all of them are gone already."""
         index = self._cache.index_of(file)
         positions = index.positions[found]
         known = BitMap64()
         if file.vector is not None:
             known = vectors.read(self._table, file.vector)
+        # The index has all rows of the file, those that a deletion vector hides included. A row is lost once: the change
+        # feed would show a second delete.
         is_new = ~np.isin(positions, vectors.numbers(known))
         if is_new.any():
             new = positions[is_new].tolist()
-            yield Dying(file, found[is_new], known | BitMap64(new))
+            yield FileLoss(file, found[is_new], known | BitMap64(new))
 
     def _below(
         self,
@@ -134,17 +140,17 @@ class OldRows:
         is_below: IsBelow,
         names: Sequence[str],
     ) -> NDArray[np.int64]:
-        """Return which rows of a file's index a TRUNCATE deletes, judged by some columns: these are read, whatever the keys."""
+        """Return the index rows of a file that a TRUNCATE deletes; reads the columns that decide it, of all keys."""
         fields = [self._columns.field(name) for name in names]
         rows = read_file(self._table, file, pa.schema(fields), live=False)
         below = is_below(rows)
         index = self._cache.index_of(file)
         return np.flatnonzero(below[index.positions])
 
-    def rows_of(self, dying: Dying) -> pa.Table:
+    def rows_of(self, loss: FileLoss) -> pa.Table:
         """Read the rows that a file loses, from its local copy."""
-        index = self._cache.index_of(dying.file)
-        rows = index.rows.take(pa.array(dying.rows))
+        index = self._cache.index_of(loss.file)
+        rows = index.rows.take(pa.array(loss.rows))
         return rows.cast(self._columns)
 
 
@@ -155,6 +161,7 @@ def _may_hold(file: DataFile, wanted: pa.Table, column: str) -> bool:
     least = file.least(column)
     greatest = file.greatest(column)
     values = wanted[column]
+    # Only integers: statistics of texts are cut, and of floats leave NaN out.
     if not pa.types.is_integer(values.type):
         return True
     if type(least) is not int or type(greatest) is not int:

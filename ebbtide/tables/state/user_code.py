@@ -1,8 +1,7 @@
-"""Takes a user's function along to Spark's workers, which cannot import from the spec's project.
+"""Ships a user's function to Spark's workers, which cannot import from the spec's project.
 
-The source text goes along, of the function's module and of all modules of the project that it imports, in turn: packages,
-relative imports, imports inside functions. On a worker a finder gives those modules out under their own names, so that they
-import each other there as they do at home.
+The source text is shipped: of the function's module, and of all modules of the project that it imports (see `project_sources`). On a
+worker a finder of the import system serves those modules under their own names, so that they import each other as on the driver.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from ebbtide.tables.state.project_sources import Source, project_sources
 
 @dataclass(frozen=True)
 class Shipped:
-    """An object and the modules that it needs; picklable without any of them.
+    """An object and the modules that it needs; can be unpickled where none of them is installed.
 
     Args:
         sources: The modules, by name.
-        pickled: The object.
+        pickled: The object, pickled. Unpickled only after the modules can be imported.
     """
 
     sources: Mapping[str, Source]
     pickled: bytes
 
     def unpack(self) -> Any:
-        """Return the object, its modules imported from their sources where they cannot be found."""
+        """Return the object; modules that cannot be found are imported from their sources."""
         _SHELF.put(self.sources)
         return pickle.loads(self.pickled)  # noqa: S301 - made by `ship`, in the same application
 
@@ -45,11 +44,11 @@ def ship(value: Any, module: str) -> Shipped:
     """Pack an object whose class or function is in a module of the user's.
 
     Args:
-        value: What is sent.
-        module: The module's name. One that is installed is imported by the workers themselves; one without a file, as in a
-            notebook, goes along inside the pickle.
+        value: The object.
+        module: The module's name. Workers import an installed module themselves; a module without a file, as in a notebook, is
+            pickled by value.
     """
-    if module == "__main__":  # cloudpickle pickles it by value without being asked
+    if module == "__main__":  # cloudpickle always pickles it by value
         return Shipped({}, _pickled(value))
     imported = sys.modules[module]
     file = getattr(imported, "__file__", None)
@@ -65,13 +64,13 @@ def _pickled(value: Any) -> bytes:
 
 
 class _Shelf(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds and loads modules from their sources, once all other finders have not found them."""
+    """Finds and loads shipped modules. Last on `sys.meta_path`: an installed module of the same name comes first."""
 
     def __init__(self) -> None:
         self.sources: dict[str, Source] = {}
 
     def put(self, sources: Mapping[str, Source]) -> None:
-        """Take sources in; modules made of other text, by an earlier application of this worker, are forgotten."""
+        """Add sources. If the text of a known one changed, as for a later application on this worker, all are forgotten."""
         if self not in sys.meta_path:
             sys.meta_path.append(self)
         if self._has_other_text(sources):
@@ -79,7 +78,7 @@ class _Shelf(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self.sources.update(sources)
 
     def _has_other_text(self, sources: Mapping[str, Source]) -> bool:
-        """Return whether one of some modules is here with other text."""
+        """Return whether a known module has a different text."""
         for name, source in sources.items():
             known = self.sources.get(name, source)
             if known != source:
@@ -87,7 +86,7 @@ class _Shelf(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return False
 
     def _forget(self) -> None:
-        """Drop all sources, and the modules made of them: any may have imported one that has changed."""
+        """Remove all sources and their modules: any may have imported the one that changed."""
         for name in self.sources:
             module = sys.modules.get(name)
             is_own = getattr(module, "__loader__", None) is self
@@ -101,7 +100,7 @@ class _Shelf(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """See `MetaPathFinder`."""
+        """Find a shipped module; see `MetaPathFinder`."""
         source = self.sources.get(fullname)
         if source is None:
             return None
@@ -113,7 +112,7 @@ class _Shelf(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         )
 
     def exec_module(self, module: ModuleType) -> None:
-        """See `Loader`."""
+        """Run a shipped module; see `Loader`."""
         source = self.sources[module.__name__]
         code = compile(source.text, source.path, "exec")
         exec(code, module.__dict__)  # noqa: S102 - the user's own code
