@@ -55,8 +55,8 @@ class Project:
 
 
 WORK = {
-    "run": ["run"],
-    "refresh": ["refresh", "--yes"],
+    "run": ["run", "--engine", "spark"],
+    "refresh": ["refresh", "--yes", "--engine", "spark"],
     "rewind": ["rewind", "--to-step", "1"],
     "rewind --apply": ["rewind", "--to-step", "1", "--apply"],
     "migrate": ["migrate"],
@@ -102,7 +102,7 @@ def test_lost_source_is_refused_without_spark(project):
 def test_first_run_of_a_missing_source_is_refused_without_spark(project, tmp_path):
     shutil.rmtree(project.made.source)
     project.made.root = str(tmp_path / "empty")
-    done = project.call("run")
+    done = project.call(*WORK["run"])
     assert (done.exit_code, "The source folder" in done.stderr) == (5, True)
 
 
@@ -138,7 +138,7 @@ def test_work_that_does_not_fit_is_refused_without_spark(project):
 def test_run_with_records_to_read_starts_spark(project):
     project.made.put(up(3, 4))
     with pytest.raises(AssertionError, match="a JVM was started"):
-        project.call("run")
+        project.call(*WORK["run"])
 
 
 def test_help_of_all_commands_loads_no_library_of_tables():
