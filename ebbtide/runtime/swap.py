@@ -37,8 +37,8 @@ def net_changes(spark: SparkSession, plan: Plan, sink_version: int) -> Differenc
     # One text per row on either side: a single shuffle by the key compares any number of columns, of any type.
     key = plan.sink.key
     compared = [name for name in plan.sink.schema.names if name != "_changed_by"]
-    text = as_text(compared)
     rows = plan.backfill.sink.read(spark, sink_version)
+    text = as_text(compared)
     decided = rows.select(*columns(key), text.alias(DECIDED))
     own = plan.sink.read(spark, plan.delta_sink.version())
     shown = own.select(*columns(key), text.alias(SHOWN))

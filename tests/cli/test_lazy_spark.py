@@ -1,14 +1,17 @@
 """Spark is started when work for it begins: a refusal and a plan start no JVM."""
 
+import ast
 import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from local_pipeline import up
 
+import ebbtide
 from ebbtide.cli import main
 from ebbtide.cli.quiet import QuietSpark
 from ebbtide.runtime import session
@@ -52,8 +55,8 @@ class Project:
 
 
 WORK = {
-    "run": ["run"],
-    "refresh": ["refresh", "--yes"],
+    "run": ["run", "--engine", "spark"],
+    "refresh": ["refresh", "--yes", "--engine", "spark"],
     "rewind": ["rewind", "--to-step", "1"],
     "rewind --apply": ["rewind", "--to-step", "1", "--apply"],
     "migrate": ["migrate"],
@@ -99,7 +102,7 @@ def test_lost_source_is_refused_without_spark(project):
 def test_first_run_of_a_missing_source_is_refused_without_spark(project, tmp_path):
     shutil.rmtree(project.made.source)
     project.made.root = str(tmp_path / "empty")
-    done = project.call("run")
+    done = project.call(*WORK["run"])
     assert (done.exit_code, "The source folder" in done.stderr) == (5, True)
 
 
@@ -135,7 +138,7 @@ def test_work_that_does_not_fit_is_refused_without_spark(project):
 def test_run_with_records_to_read_starts_spark(project):
     project.made.put(up(3, 4))
     with pytest.raises(AssertionError, match="a JVM was started"):
-        project.call("run")
+        project.call(*WORK["run"])
 
 
 def test_help_of_all_commands_loads_no_library_of_tables():
@@ -149,6 +152,42 @@ def test_help_of_all_commands_loads_no_library_of_tables():
 def test_session_starts_at_once_where_the_jvm_puts_commits():
     with pytest.raises(JvmStartedError):
         _ = QuietSpark("hdfs://host/root", live=_Silent()).lazy_session
+
+
+MAKE_COLUMNS = {"column", "columns", "as_text", "json_text"}
+"""Functions that make columns, as those of PySpark do: they are refused before a session has started."""
+
+
+def columns_before_the_session(path):
+    """Yield the functions of a module that take a session, and make a column before they use it."""
+    for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        types = {argument.arg: ast.unparse(argument.annotation or ast.Constant("")) for argument in function.args.args}
+        has_frame = "DataFrame" in types.values()  # it comes of a session that runs
+        if "spark" not in types or has_frame:
+            continue
+        made, used = [], []
+        for node in (each for part in function.body for each in ast.walk(part)):
+            called = node.func if isinstance(node, ast.Call) else None
+            of_pyspark = isinstance(called, ast.Attribute) and ast.unparse(called.value) == "F"
+            if of_pyspark or (isinstance(called, ast.Name) and called.id in MAKE_COLUMNS):
+                made.append(node.lineno)
+            if isinstance(node, ast.Name) and node.id == "spark":
+                used.append(node.lineno)
+        if made and (not used or min(made) < min(used)):
+            yield f"{path.name}: {function.name}"
+
+
+def test_function_uses_its_session_before_it_makes_columns():
+    paths = sorted(Path(ebbtide.__file__).parent.rglob("*.py"))
+    assert [found for path in paths for found in columns_before_the_session(path)] == []
+
+
+def test_column_made_before_the_session_is_used_is_found(tmp_path):
+    path = tmp_path / "some.py"
+    path.write_text("def f(spark):\n    a = F.col('a')\n    return spark.read.where(a)\n")
+    assert list(columns_before_the_session(path)) == ["some.py: f"]
 
 
 class _Silent:

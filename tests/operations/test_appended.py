@@ -14,7 +14,7 @@ from ebbtide.errors import DeltaLogError, TableMismatchError
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.operations import pausing
 from ebbtide.operations.quarantine import drop as quarantine_drop
-from ebbtide.operations.repair import repair
+from ebbtide.operations.repair import appended
 from ebbtide.tables.quarantine import COLUMNS, Selection
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
@@ -204,7 +204,7 @@ def test_table_whose_log_cannot_be_read_is_moved_aside_and_made_again(five_steps
 def test_files_of_a_quarantine_are_appended_again_though_setting_it_aside_was_killed(five_steps, monkeypatch, place):
     tear(five_steps.home / "quarantine")
     with monkeypatch.context() as patch:
-        patch.setattr(repair, place, killed)
+        patch.setattr(appended, place, killed)
         with pytest.raises(InterruptedError):
             findings(five_steps)
     [said] = findings(five_steps)

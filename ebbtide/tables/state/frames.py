@@ -79,8 +79,8 @@ class StateFrames:
 
     def live_entries(self, spark: SparkSession, version: int) -> DataFrame:
         """Read the newest version of each entry that is not dropped."""
-        is_live = ~F.col("_removed")
         entries = self.latest_versions(spark, version)
+        is_live = ~F.col("_removed")
         return entries.where(is_live)
 
     def change_set(self, spark: SparkSession, version: int) -> DataFrame:
