@@ -171,11 +171,7 @@ class Gateway:
     async def _configure(self, request: Request) -> Response:
         """Execute SET, RESET or USE, and wait for the end."""
         body = await self._body(request, StatementBody)
-        async with self._begun(
-            request,
-            body.statement,
-            _refuse_all_but_configuring,
-        ) as (hosted, operation):
+        async with self._begun(request, body.statement, _refuse_all_but_configuring) as (hosted, operation):
             await self._rows_of(hosted, operation)
             return answer(await on_thread(self._described, hosted))
 
@@ -238,13 +234,8 @@ class Gateway:
         if not JOB.fullmatch(job):
             allowed = "1 to 255 letters, digits, _ . : -"
             next_step = "SHOW JOBS lists them."
-            raise Refusal(
-                HTTPStatus.BAD_REQUEST,
-                "The job's id is not usable.",
-                job[:SHOWN],
-                allowed,
-                next_step,
-            )
+            what = "The job's id is not usable."
+            raise Refusal(HTTPStatus.BAD_REQUEST, what, job[:SHOWN], allowed, next_step)
         async with self._begun(request, f"STOP JOB '{job}'") as (hosted, operation):
             return answer(await self._rows_of(hosted, operation))
 
