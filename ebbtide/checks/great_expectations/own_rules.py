@@ -44,7 +44,8 @@ def _are_listed(type_: pa.DataType, arguments: Mapping[str, Any]) -> bool:
     types = {type(value) for value in values}
     if pa.types.is_string(type_):
         return types <= {str}
-    return pa.types.is_integer(type_) and types <= {int}
+    is_integer: bool = pa.types.is_integer(type_)
+    return is_integer and types <= {int}
 
 
 def _are_bounded(type_: pa.DataType, arguments: Mapping[str, Any]) -> bool:
@@ -61,7 +62,8 @@ def _are_bounded(type_: pa.DataType, arguments: Mapping[str, Any]) -> bool:
     if pa.types.is_decimal(type_):
         is_exact = type_.precision <= EXACT_DIGITS
         return is_exact or not any(bounds)
-    return pa.types.is_integer(type_)
+    is_integer: bool = pa.types.is_integer(type_)
+    return is_integer
 
 
 OF_COLUMNS: Mapping[str, Fits] = {
