@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ebbtide.operations.operation import Context, Operation, Report
 from pydantic import Field
 
 import ebbtide
+from ebbtide.operations.operation import Context, Operation, Report
 
 
 class Handover(Operation):

@@ -8,10 +8,10 @@ import sys
 import pytest
 from click.testing import CliRunner
 from disk import DiskPipeline
-from ebbtide.operations.redecoding import read_mended
 from quarantine_support import raws, replay
 
 from ebbtide.cli import main
+from ebbtide.operations.redecoding import read_mended
 from ebbtide.spec.load import load
 
 SPEC = """

@@ -4,11 +4,11 @@ import json
 
 import dagster as dg
 from disk import DiskPipeline
-from ebbtide.operations.quarantine_operations import Replay
 from quarantine_support import by_seq, raws
 
 from ebbtide.dagster.operations import operation_job
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
+from ebbtide.operations.quarantine_operations import Replay
 
 MENDED = by_seq("id BIGINT NOT NULL, n INT DEFAULT 7, seq INT")
 

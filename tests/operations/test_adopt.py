@@ -4,8 +4,6 @@ import json
 
 import pyarrow as pa
 import pytest
-from ebbtide.operations.adopt import AdoptedRows, _report
-from ebbtide.tables.state.staged import SLICES, Stager
 from local_pipeline import killed, up
 from local_run import ADOPTED, SPARK, START, adopt_without_spark, make_table
 from support import envelope
@@ -17,7 +15,9 @@ from ebbtide.errors import AdoptionError, LeaseHeldError, TableMismatchError
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.operations import adopt
+from ebbtide.operations.adopt import AdoptedRows, _report
 from ebbtide.storage.paths import exists
+from ebbtide.tables.state.staged import SLICES, Stager
 
 VIEW = MaterializedView(name="v", query="SELECT id FROM t", inputs=["t"], schema="id BIGINT NOT NULL", key=["id"])
 SCHEMA = {"schema": "id BIGINT, v STRING, n BIGINT"}

@@ -7,8 +7,6 @@ from types import SimpleNamespace
 
 import local_run
 import pytest
-from ebbtide.operations.backfill_asked import Asked
-from ebbtide.operations.backfill_swap import _report
 from local_pipeline import up
 from local_run import HOUR, SPARK, START
 from support import change, plain
@@ -19,6 +17,8 @@ from ebbtide.errors import BackfillError, ConfigError, LeaseHeldError, PausedErr
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.operations import backfill, backfill_asked, backfill_status, backfill_swap, pausing
+from ebbtide.operations.backfill_asked import Asked
+from ebbtide.operations.backfill_swap import _report
 from ebbtide.runtime.plan import Plan
 from ebbtide.sources.span import Span
 from ebbtide.storage.paths import delete, exists

@@ -4,8 +4,6 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from ebbtide.operations.operation import Context
-from ebbtide.operations.operations import Clock
 from local_pipeline import up
 from local_run import HOUR, SPARK, START, killed_behind_a_decision
 
@@ -13,6 +11,8 @@ from ebbtide.cli import main
 from ebbtide.errors import ConfigError, LeaseHeldError, SpecChangedError
 from ebbtide.ledger.lease import Lease
 from ebbtide.operations import clock, rewind
+from ebbtide.operations.operation import Context
+from ebbtide.operations.operations import Clock
 
 DAYS = 24 * HOUR
 EXPIRING = {"order": "arrival", "ttl": "2h", "materializer": {"on_expire": "delete"}}

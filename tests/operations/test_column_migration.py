@@ -4,7 +4,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from disk import DiskPipeline
-from ebbtide.operations.registry import maintain
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from quarantine_support import by_seq, root_of
@@ -17,6 +16,7 @@ from ebbtide.delta.table import commit_after, read_rows
 from ebbtide.errors import ConfigError, MigrationError, SpecChangedError
 from ebbtide.ledger.puts import puts_of
 from ebbtide.operations import migration
+from ebbtide.operations.registry import maintain
 from ebbtide.runtime.publish import publish
 
 FIRST = [change("+I", id=1, n=1, seq=1), change("+I", id=2, n=2, seq=2)]

@@ -4,12 +4,6 @@ import json
 
 import pytest
 from disk import DiskPipeline
-from ebbtide.operations.job import stepping
-from ebbtide.operations.operation import Context
-from ebbtide.operations.quarantine_operations import Replay
-from ebbtide.operations.quarantine_replay import Found
-from ebbtide.operations.redecoding import read_mended, redecoded
-from ebbtide.operations.registry import maintain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from quarantine_support import ALL, by_seq, commits, held, mended_as, raws, replay, root_of
@@ -25,6 +19,12 @@ from ebbtide.errors import ConfigError, SpecChangedError
 from ebbtide.inspect.quarantine import place_text
 from ebbtide.ledger.puts import puts_of
 from ebbtide.operations import quarantine_replay
+from ebbtide.operations.job import stepping
+from ebbtide.operations.operation import Context
+from ebbtide.operations.quarantine_operations import Replay
+from ebbtide.operations.quarantine_replay import Found
+from ebbtide.operations.redecoding import read_mended, redecoded
+from ebbtide.operations.registry import maintain
 from ebbtide.runtime.plan import Plan
 from ebbtide.tables.quarantine import COLUMNS, QuarantineTable, Selection
 from ebbtide.testing import MemoryPipeline

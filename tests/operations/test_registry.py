@@ -11,12 +11,6 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from click.testing import CliRunner
-from ebbtide.operations.backfill_operations import Start
-from ebbtide.operations.operation import Context, Operation, Report
-from ebbtide.operations.operation_page import section_of
-from ebbtide.operations.operations import Clock, Repair
-from ebbtide.operations.registry import BUILT_IN, GROUP, TAKEN_NAMES, operations
-from ebbtide.operations.repair_report import Finding, RepairReport
 from local_pipeline import up
 
 from ebbtide.cli import main
@@ -26,6 +20,12 @@ from ebbtide.dagster.operations import operation_job, report_metadata
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.errors import ConfigError
 from ebbtide.operations import registry
+from ebbtide.operations.backfill_operations import Start
+from ebbtide.operations.operation import Context, Operation, Report
+from ebbtide.operations.operation_page import section_of
+from ebbtide.operations.operations import Clock, Repair
+from ebbtide.operations.registry import BUILT_IN, GROUP, TAKEN_NAMES, operations
+from ebbtide.operations.repair_report import Finding, RepairReport
 from ebbtide.runtime.progress import Phase, StepProgress
 
 SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "handover"

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from ebbtide.operations.repair_report import Finding, RepairReport
 from local_pipeline import killed, up
 from local_run import SPARK
 
@@ -14,6 +13,7 @@ from ebbtide.delta.table import create, read_rows
 from ebbtide.errors import ConfigError, RepairError, TableMismatchError
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.operations import migration, repair
+from ebbtide.operations.repair_report import Finding, RepairReport
 from ebbtide.runtime.step import Stepper
 from ebbtide.storage.paths import exists
 

@@ -1,7 +1,6 @@
 """Records that are read again into a sink, as far as it needs no broker: what is refused, what is left, what is told."""
 
 import pytest
-from ebbtide.operations.rereading import _report
 from local_pipeline import up
 from local_run import SPARK, START
 from support import plain
@@ -9,6 +8,7 @@ from support import plain
 from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger.facts import Cause
 from ebbtide.operations import pausing, rereading
+from ebbtide.operations.rereading import _report
 from ebbtide.sources.span import Span
 
 TOPIC = {"source": {"type": "kafka", "bootstrap_servers": "127.0.0.1:1", "topic": "t"}}

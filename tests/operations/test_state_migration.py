@@ -1,7 +1,6 @@
 """Migration of states without Spark: what becomes of stored entries under another time to live, or of states that have changed."""
 
 import pytest
-from ebbtide.operations.migration import _report
 from local_pipeline import killed, up
 from local_run import HOUR, SPARK, START
 from store_support import line, stateful
@@ -9,6 +8,7 @@ from store_support import line, stateful
 from ebbtide.errors import MigrationError, SpecChangedError
 from ebbtide.ledger.facts import Cause
 from ebbtide.operations import migration
+from ebbtide.operations.migration import _report
 from ebbtide.runtime import driver
 
 ONE_HOUR = "1h (ON_CREATE_AND_WRITE, PROCESSING_TIME)"

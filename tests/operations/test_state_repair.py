@@ -4,14 +4,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from ebbtide.operations.job import stepping
-from ebbtide.operations.state_repair import decided_version, refuse_damaged_state, restore_state
 from local_pipeline import up
 from local_run import SPARK, change_state
 
 from ebbtide.delta import log
 from ebbtide.errors import HistoryGoneError, LeaseLostError, RepairError
 from ebbtide.operations import state_repair
+from ebbtide.operations.job import stepping
+from ebbtide.operations.state_repair import decided_version, refuse_damaged_state, restore_state
 from ebbtide.runtime.belonging import refuse_older_state
 
 REFRESH = "'ebbtide refresh' to rebuild all tables from the source."

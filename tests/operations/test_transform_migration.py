@@ -2,6 +2,10 @@
 
 import pyarrow as pa
 import pytest
+from local_pipeline import up
+from support import spec
+
+from ebbtide.ledger.facts import StateFacts
 from ebbtide.operations.transform_migration import (
     KnownRecords,
     Unselected,
@@ -9,10 +13,6 @@ from ebbtide.operations.transform_migration import (
     transform_migration,
     with_stored_transform,
 )
-from local_pipeline import up
-from support import spec
-
-from ebbtide.ledger.facts import StateFacts
 from ebbtide.operators.selection import SELECTED_COLUMNS
 from ebbtide.runtime.plan import operator_of
 

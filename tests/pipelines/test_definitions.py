@@ -8,11 +8,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from dagster.components.testing import create_defs_folder_sandbox
-from ebbtide.operations.registry import operations
 
 import ebbtide
 from ebbtide.dagster import UpsertPipeline
 from ebbtide.model.cron import spread_minute
+from ebbtide.operations.registry import operations
 from ebbtide.spec.load import load
 from pipelines.definitions import defs
 

@@ -5,9 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from ebbtide.operations.job import stepping
-from ebbtide.operations.state_repair import decided_version, refuse_damaged_state, restore_state
-from ebbtide.tables.state.table import StateWork
 from local_pipeline import up
 from local_run import SPARK
 
@@ -20,8 +17,11 @@ from ebbtide.errors import RepairError, TableMismatchError
 from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.model.decision import Append
+from ebbtide.operations.job import stepping
+from ebbtide.operations.state_repair import decided_version, refuse_damaged_state, restore_state
 from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_older_state, refuse_others_sink
 from ebbtide.tables.quarantine import COLUMNS
+from ebbtide.tables.state.table import StateWork
 
 REPAIR = "Run 'ebbtide repair' to bring it to what the state shows, or 'ebbtide refresh' to rebuild it from the source."
 REFRESH = "Restore the state table, or run 'ebbtide refresh' to rebuild all tables from the source."

@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 from disk import DiskPipeline
-from ebbtide.tables.state.table import StateTable
 from local_pipeline import up
 from local_run import HOUR, START
 from quarantine_support import by_seq
@@ -15,6 +14,7 @@ from ebbtide.delta.key_index import IndexCache
 from ebbtide.delta.table import read_rows
 from ebbtide.runtime import decide as deciding
 from ebbtide.runtime.decide import partitions, read_before
+from ebbtide.tables.state.table import StateTable
 
 UNSENT = "__debezium_unavailable_value"
 

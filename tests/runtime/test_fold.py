@@ -2,8 +2,6 @@
 
 import pyarrow as pa
 import pytest
-from ebbtide.tables.state.layout import FILE, ROW, rows_of
-from ebbtide.tables.state.rewriting import BASE
 from local_pipeline import LATER, up
 from support import plain
 
@@ -14,6 +12,8 @@ from ebbtide.model.entries import Step
 from ebbtide.runtime import fold
 from ebbtide.runtime.fold import KeepEntries, fold_state
 from ebbtide.runtime.plan import operator_of
+from ebbtide.tables.state.layout import FILE, ROW, rows_of
+from ebbtide.tables.state.rewriting import BASE
 
 AGEING = {"order": {"sequence": ["n"]}, "ttl": {"ttl": "10ms", "expire_live": True}}
 

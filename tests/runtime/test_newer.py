@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from ebbtide.operations.backfill_asked import ASKED
 from local_pipeline import LATER, up
 from local_run import SPARK
 
@@ -18,6 +17,7 @@ from ebbtide.ledger.checkpoint import START, Checkpoint
 from ebbtide.model.step import ViewPosition
 from ebbtide.model.stored import FORMAT, FORMAT_KEY
 from ebbtide.operations import backfill_status, pausing, repair
+from ebbtide.operations.backfill_asked import ASKED
 from ebbtide.sources.files import files_of
 from ebbtide.sources.span import Span
 

@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 import pytest
+
 from ebbtide.tables.state.columns import arrow_frame, spark_schema
 
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string())])

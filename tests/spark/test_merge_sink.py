@@ -5,7 +5,6 @@ from dataclasses import fields, replace
 
 import pyarrow as pa
 import pytest
-from ebbtide.tables.state.columns import spark_schema
 from made_facts import made_facts as facts
 from made_facts import stands_above
 from pyspark.sql import functions as F
@@ -19,6 +18,7 @@ from ebbtide.model.decision import Restore
 from ebbtide.model.schema_change import SchemaChange
 from ebbtide.tables.by_spark import MergeSink
 from ebbtide.tables.delta_sink import SinkTable
+from ebbtide.tables.state.columns import spark_schema
 
 pytestmark = pytest.mark.grid  # pipelines over such sinks are run in short tests
 

@@ -3,13 +3,13 @@
 import json
 
 import pytest
-from ebbtide.operations.registry import maintain
 from spark_support import LOCAL, change, plain_spec, sink, write
 from store_support import line, stateful
 
 from ebbtide.errors import ConfigError, MigrationError, QuarantineThresholdError, SpecChangedError
 from ebbtide.inspect.state import create_view, state
 from ebbtide.operations import migration
+from ebbtide.operations.registry import maintain
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.parts import QuarantineConfig

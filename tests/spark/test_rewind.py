@@ -3,13 +3,13 @@
 import shutil
 
 import pytest
-from ebbtide.operations.registry import maintain
 from judging import verdict_of
 from spark_support import LOCAL, change, plain_spec, sink, table, write
 
 from ebbtide.errors import HistoryGoneError, SpecChangedError
 from ebbtide.inspect.status import status
 from ebbtide.operations import rewind as rewinding
+from ebbtide.operations.registry import maintain
 from ebbtide.runtime.driver import refresh, run
 from ebbtide.runtime.plan import Plan
 from ebbtide.tables import delta_sink as sinking

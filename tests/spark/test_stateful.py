@@ -5,7 +5,6 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
-from ebbtide.operations.registry import maintain
 from judging import verdict_of
 from spark_support import forget_last_commit, sink, table, write
 from store_support import line, stateful
@@ -14,6 +13,7 @@ from ebbtide import StatefulPipeline
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.delta import joining
 from ebbtide.errors import SpecChangedError, StatefulFunctionError
+from ebbtide.operations.registry import maintain
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
 from ebbtide.testing import MemoryPipeline

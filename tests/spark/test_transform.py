@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from ebbtide.operations.registry import maintain
 from judging import verdict_of
 from spark_support import change, cut, plain_spec, shop_lines, shop_spec, sink, table, write
 from support import SHOP, lines_of
@@ -19,6 +18,7 @@ from ebbtide.errors import ConfigError, MigrationError, QuarantineThresholdError
 from ebbtide.inspect.state import state
 from ebbtide.operations import migration, quarantine_replay, rewind
 from ebbtide.operations import repair as repairing
+from ebbtide.operations.registry import maintain
 from ebbtide.runtime.driver import refresh, run, system_clock
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.selection import expressions_of

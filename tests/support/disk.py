@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from ebbtide.tables.state.change_set import StepChanges
-from ebbtide.tables.state.staged import StagedFile, Stager
 from made_facts import made_facts
 
 from ebbtide.delta.snapshot import Snapshot
@@ -26,6 +24,8 @@ from ebbtide.runtime.fold import fold_state
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.tables.state.change_set import StepChanges
+from ebbtide.tables.state.staged import StagedFile, Stager
 
 Row = dict[str, Any]
 

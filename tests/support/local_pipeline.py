@@ -10,8 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from ebbtide.operations.job import stepping
-from ebbtide.operations.repair_report import RepairReport
 from local_run import HOUR, SPARK, START, batch_time, compared_here, perform
 from support import change, plain
 
@@ -21,6 +19,8 @@ from ebbtide.delta.table import add_file, read_rows, replacing
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.lease import Lease
 from ebbtide.operations import repair
+from ebbtide.operations.job import stepping
+from ebbtide.operations.repair_report import RepairReport
 from ebbtide.runtime import driver, local
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.idle import idle_run

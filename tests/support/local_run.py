@@ -11,11 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from ebbtide.operations.job import stepping
-from ebbtide.operations.redecoding import origin_of
-from ebbtide.operations.registry import maintain
-from ebbtide.operations.repair_report import RepairReport
-from ebbtide.operations.state_repair import restore_state
 
 from ebbtide.delta import checkpoints, joining
 from ebbtide.delta.snapshot import Snapshot
@@ -33,6 +28,11 @@ from ebbtide.operations import (
     repair,
     rewind,
 )
+from ebbtide.operations.job import stepping
+from ebbtide.operations.redecoding import origin_of
+from ebbtide.operations.registry import maintain
+from ebbtide.operations.repair_report import RepairReport
+from ebbtide.operations.state_repair import restore_state
 from ebbtide.runtime import driver, local, swap
 from ebbtide.runtime.belonging import refuse_older_state
 from ebbtide.runtime.clock import Clock

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from disk import DiskPipeline
-from ebbtide.operations.operation import Report
-from ebbtide.operations.redecoding import Mended, origin_of
 from support import spec
 
 from ebbtide.delta import log
 from ebbtide.operations import quarantine_replay
+from ebbtide.operations.operation import Report
+from ebbtide.operations.redecoding import Mended, origin_of
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.tables.quarantine import Selection
 

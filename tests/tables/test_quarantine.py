@@ -2,7 +2,6 @@
 
 import pyarrow as pa
 import pytest
-from ebbtide.tables.state.staged import BAD_ROWS
 from made_facts import made_facts
 
 from ebbtide.delta import joining
@@ -10,6 +9,7 @@ from ebbtide.delta.commit import LocalPuts
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
 from ebbtide.tables.quarantine import COLUMNS, QuarantineTable
+from ebbtide.tables.state.staged import BAD_ROWS
 
 PUTS = LocalPuts()
 

@@ -4,7 +4,6 @@ import json
 
 import pyarrow as pa
 import pytest
-from ebbtide.tables.state.staged import BAD_ROWS
 from made_facts import made_facts as facts
 
 from ebbtide.delta import joining, log
@@ -17,6 +16,7 @@ from ebbtide.model.offsets import OffsetRanges
 from ebbtide.tables.quarantine import COLUMNS, QuarantineTable, Selection, oldest_first
 from ebbtide.tables.removal import ORDERS, rebased, removal
 from ebbtide.tables.stage import commit_and_join, commit_stage, restore_stage
+from ebbtide.tables.state.staged import BAD_ROWS
 
 PUTS = LocalPuts()
 ONE = pa.schema([("order", ORDERS.field("order").type)])

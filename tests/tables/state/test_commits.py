@@ -9,10 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from disk import DiskPipeline
-from ebbtide.tables.state.change_set import StepChanges
-from ebbtide.tables.state.layout import DOMAIN, may_hold_expired, newest_step, rows_of
-from ebbtide.tables.state.others import change_of_others
-from ebbtide.tables.state.table import StateWork
 from support import change, plain
 
 from ebbtide.delta import joining, key_index, log
@@ -33,6 +29,10 @@ from ebbtide.model.decision import Append
 from ebbtide.model.entries import INSERT, Step
 from ebbtide.model.ttl import StateTtlConfig
 from ebbtide.operators.expiry import ExpiryRules
+from ebbtide.tables.state.change_set import StepChanges
+from ebbtide.tables.state.layout import DOMAIN, may_hold_expired, newest_step, rows_of
+from ebbtide.tables.state.others import change_of_others
+from ebbtide.tables.state.table import StateWork
 
 OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
 

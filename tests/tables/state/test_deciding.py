@@ -6,8 +6,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from disk import DiskPipeline
-from ebbtide.tables.state.shares import balanced
-from ebbtide.tables.state.staged import SLICES, StagedFile, Stager
 from spark_support import cut, shop_lines, shop_spec
 from support import change, envelope, plain, record, spec
 
@@ -16,6 +14,8 @@ from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.runtime import decide
 from ebbtide.tables.state import rewriting
 from ebbtide.tables.state import staged as staging
+from ebbtide.tables.state.shares import balanced
+from ebbtide.tables.state.staged import SLICES, StagedFile, Stager
 from ebbtide.testing import MemoryPipeline
 
 

@@ -4,7 +4,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from disk import DiskPipeline
-from ebbtide.tables.state.rewriting import BASE, Census, Deletion, Part, StoredEntries, WithoutRows, merged
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
@@ -16,6 +15,7 @@ from ebbtide.delta.key_index import KeyIndex
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after, read_file
 from ebbtide.tables.state import rewriting
+from ebbtide.tables.state.rewriting import BASE, Census, Deletion, Part, StoredEntries, WithoutRows, merged
 
 OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
 

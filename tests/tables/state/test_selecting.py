@@ -2,10 +2,6 @@
 
 import pyarrow as pa
 import pytest
-from ebbtide.tables.state.change_set import StepChanges
-from ebbtide.tables.state.selecting import Results, StagedFinish, StagedInputs, StoredFinish, StoredInputs
-from ebbtide.tables.state.shares import Share
-from ebbtide.tables.state.staged import Stager
 from support import plain
 
 from ebbtide.delta.commit import LocalPuts
@@ -15,6 +11,10 @@ from ebbtide.delta.table import commit_after, read_file
 from ebbtide.model.changelog import CHANGELOG_COLUMNS
 from ebbtide.model.entries import entry_table
 from ebbtide.runtime.plan import Plan
+from ebbtide.tables.state.change_set import StepChanges
+from ebbtide.tables.state.selecting import Results, StagedFinish, StagedInputs, StoredFinish, StoredInputs
+from ebbtide.tables.state.shares import Share
+from ebbtide.tables.state.staged import Stager
 
 TRANSFORM = {
     "schema": "key BIGINT NOT NULL, n INT NOT NULL",

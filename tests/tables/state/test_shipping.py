@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pydantic.fields
 import pytest
-from ebbtide.tables.state.project_sources import project_sources
-from ebbtide.tables.state.shipping import ship
 
 import ebbtide.functions
+from ebbtide.tables.state.project_sources import project_sources
+from ebbtide.tables.state.shipping import ship
 
 FILES = {
     "shipped/__init__.py": "",
