@@ -341,7 +341,7 @@ def test_rules_of_the_project_are_judged_on_all_of_the_sinks_rows_without_our_ow
 
 
 def judge_values(judged):
-    """A check of somebody else's: values are in lower case."""
+    """A check of another module: values are in lower case."""
     rows = judged.tables.sink.read(judged.spark, judged.window.sink_until)
     yield Batch(rows, [gx.expectations.ExpectColumnValuesToMatchRegex(column="v", regex="^[a-z]*$")])
 
