@@ -111,7 +111,7 @@ def test_damaged_pipelines_are_judged_alike(spark, tmp_path, kind, seed):
 
 OWN = [
     {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "w"}},
-    {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "n", "value_set": [1, 2], "mostly": 0.5}},
+    {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "n", "value_set": [1], "mostly": 0.5}},
     {"type": "expect_column_values_to_be_between", "kwargs": {"column": "n", "min_value": 1, "strict_min": True}},
     {"type": "expect_table_row_count_to_equal", "kwargs": {"value": 7}},
     {
@@ -130,7 +130,7 @@ def test_rules_of_a_project_find_the_same_in_this_process(spark, tmp_path):
     pipeline = FoldedAtRandom(spec_at_random("sequence", rng), tmp_path, rng)
     for lines, now_ms in steps_at_random("sequence", rng):
         pipeline.play(lines, now_ms)
-    rows = [{"id": n, "n": rng.choice([None, 0, 1, 2]), "w": rng.choice([None, 1])} for n in range(30)]
+    rows = [{"id": n, "n": rng.choice([0, 1, 2]), "w": rng.choice([None, 1])} for n in range(30)]
     plan = pipeline.plan
     found = Snapshot.read(plan.sink.path)
     file = add_file(found.table, "theirs.parquet", pa.Table.from_pylist(rows, plan.sink.schema), bounded=())
