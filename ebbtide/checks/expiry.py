@@ -52,7 +52,7 @@ def overdue_ms(sql: Dialect, operator: Operator, at: Step) -> str:
             overdue = own_overdue
         else:
             overdue = (
-                f"CASE WHEN {sql.name(rules.state_column)} = {sql.string(state)} THEN {own_overdue} ELSE {overdue} END"
+                f"CASE WHEN {sql.name(rules.ttl_selector)} = {sql.string(state)} THEN {own_overdue} ELSE {overdue} END"
             )
     are_set = _are_set(sql, rules, operator.schema)
     return f"CASE WHEN {are_set} THEN {overdue} END" if are_set else overdue

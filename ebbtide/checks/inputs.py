@@ -90,7 +90,7 @@ class TableRows(Input):
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """See `Input`."""
-        from ebbtide.tables.state.columns import read_delta
+        from ebbtide.tables.spark_columns import read_delta
 
         return read_delta(spark, self.table, self.version)
 
@@ -181,7 +181,7 @@ class ChangeFeed(Input):
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """See `Input`."""
-        from ebbtide.tables.state.columns import columns, spark_schema
+        from ebbtide.tables.spark_columns import columns, spark_schema
 
         if self.since >= self.until:  # Delta refuses to read from a version that is not there yet
             return spark.createDataFrame([], spark_schema(self._schema))
@@ -233,7 +233,7 @@ class GivenRows(Input):
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """See `Input`."""
-        from ebbtide.tables.state.columns import arrow_frame, spark_schema
+        from ebbtide.tables.spark_columns import arrow_frame, spark_schema
 
         return arrow_frame(spark, self.rows, spark_schema(self.rows.schema, nullable=True))
 

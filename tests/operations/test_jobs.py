@@ -14,7 +14,7 @@ from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.operations import rewind
-from ebbtide.operations.job import _report
+from ebbtide.operations.maintenance.measuring import _report
 from ebbtide.operations.registry import maintain
 from ebbtide.tables.state import rewriting
 from ebbtide.tables.state.rewriting import BASE

@@ -6,7 +6,7 @@ from disk import DiskPipeline
 from quarantine_support import ALL, by_seq, commits, held, raws, root_of
 
 from ebbtide import status
-from ebbtide.operations import quarantine_drop
+from ebbtide.operations.quarantine import drop as quarantine_drop
 from ebbtide.operations.registry import maintain
 from ebbtide.tables.quarantine import COLUMNS, Selection
 

@@ -6,7 +6,7 @@ from local_pipeline import up
 from support import spec
 
 from ebbtide.ledger.facts import StateFacts
-from ebbtide.operations.transform_migration import (
+from ebbtide.operations.migration.transforms import (
     KnownRecords,
     Unselected,
     WithoutSelected,
@@ -32,7 +32,7 @@ def of(transform):
 
 
 class Step:
-    """A step's facts, as far as they tell its spec."""
+    """Facts of a step, with its spec alone."""
 
     def __init__(self, made_with):
         self.state = StateFacts(version=0, spec=made_with.identity)

@@ -8,11 +8,11 @@ from support import change, plain
 
 from ebbtide.errors import SchemaDriftError
 from ebbtide.model.clock import Reading
-from ebbtide.operations.job import stepping
+from ebbtide.operations.stepping import stepping
 from ebbtide.runtime import reading
-from ebbtide.runtime.drift import refuse_drift
+from ebbtide.runtime.bad_rows import refuse_drift
 from ebbtide.runtime.plan import Plan
-from ebbtide.tables.state.staged import BAD_ROWS
+from ebbtide.tables.state.staging import BAD_ROWS
 
 EVOLVE = {"schema_evolution_mode": "evolve"}
 

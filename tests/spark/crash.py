@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from ebbtide import MaterializedView, UpsertPipeline
-from ebbtide.operations import quarantine_replay
+from ebbtide.operations.quarantine import replay as quarantine_replay
 from ebbtide.runtime.driver import run, system_clock
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.session import build_session

@@ -10,9 +10,9 @@ from ebbtide.ledger import lease
 from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.lease import Lease
 from ebbtide.model.decision import Apply, Decision
-from ebbtide.operations import compaction as compacting
-from ebbtide.operations.job import stepping as held
+from ebbtide.operations.maintenance import compaction as compacting
 from ebbtide.operations.registry import maintain
+from ebbtide.operations.stepping import stepping as held
 from ebbtide.runtime import step as stepping
 from ebbtide.runtime.driver import refresh, run
 from ebbtide.runtime.plan import Plan

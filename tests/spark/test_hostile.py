@@ -18,7 +18,7 @@ from ebbtide.cli.inspection import _those_where
 from ebbtide.errors import ConfigError
 from ebbtide.inspect.state import state
 from ebbtide.operations.registry import maintain
-from ebbtide.operations.repair import repair
+from ebbtide.operations.repair.repair import repair
 from ebbtide.redaction import has_unseen
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan

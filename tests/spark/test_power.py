@@ -13,8 +13,8 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
 from ebbtide.errors import DeltaLogError
 from ebbtide.ledger import transaction
-from ebbtide.operations import repair
 from ebbtide.operations.registry import maintain
+from ebbtide.operations.repair import repair
 from ebbtide.runtime import driver, local, stream
 from ebbtide.runtime.plan import Plan
 

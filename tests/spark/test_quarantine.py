@@ -15,7 +15,7 @@ from ebbtide.checks.engines import Engines
 from ebbtide.checks.judged import Judged
 from ebbtide.checks.version_range import VersionRange
 from ebbtide.inspect import quarantine
-from ebbtide.operations import quarantine_replay
+from ebbtide.operations.quarantine import replay as quarantine_replay
 from ebbtide.runtime.driver import refresh, run, system_clock
 from ebbtide.runtime.idle import idle_run
 from ebbtide.runtime.plan import Plan

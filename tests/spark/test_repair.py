@@ -14,8 +14,8 @@ from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import ConfigError, DeltaLogError, RepairError, TableMismatchError
 from ebbtide.inspect.status import status
-from ebbtide.operations import repair as repairing
 from ebbtide.operations.registry import maintain
+from ebbtide.operations.repair import repair as repairing
 from ebbtide.runtime import way_back
 from ebbtide.runtime.clock import system_clock
 from ebbtide.runtime.completeness import differences

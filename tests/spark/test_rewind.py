@@ -13,7 +13,7 @@ from ebbtide.operations.registry import maintain
 from ebbtide.runtime.driver import refresh, run
 from ebbtide.runtime.plan import Plan
 from ebbtide.tables import delta_sink as sinking
-from ebbtide.tables import stage as staging
+from ebbtide.tables import step_commits as staging
 
 FILES = (
     [change("+I", 1, "a", 1), change("+I", 2, "b", 2)],

@@ -32,8 +32,8 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, commit_after, read_rows, replacing
 from ebbtide.ledger import puts
 from ebbtide.ledger.puts import puts_of
-from ebbtide.operations.job import stepping
 from ebbtide.operations.registry import maintain
+from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.driver import run, system_clock
 from ebbtide.runtime.fold import KeepEntries, rewritten
 from ebbtide.runtime.plan import Plan

@@ -5,7 +5,7 @@ from view_inputs import ITEMS, PARTS
 
 from ebbtide.errors import ViewQueryError
 from ebbtide.spec.ddl import parse_ddl
-from ebbtide.tables.state.columns import spark_schema
+from ebbtide.tables.spark_columns import spark_schema
 from ebbtide.views.query import analyse, new_session
 
 KEYS = {"a": ["id"], "b": ["id"], "c": ["id", "k"]}

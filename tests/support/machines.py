@@ -18,7 +18,7 @@ from victims import changes_of, expected, mended_line, refuse_fed_twice, shown, 
 
 from ebbtide import errors
 from ebbtide.inspect.status import status
-from ebbtide.operations.vacuum import delete_all_unfinished
+from ebbtide.operations.maintenance.vacuum import delete_all_unfinished
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.storage.paths import delete

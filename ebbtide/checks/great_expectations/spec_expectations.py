@@ -16,7 +16,7 @@ from ebbtide.checks.great_expectations.own_rules import answers_of, frame_of, ru
 from ebbtide.checks.judged import Batch, Judged
 from ebbtide.errors import ConfigError
 from ebbtide.spec.parts import ExpectationConfig
-from ebbtide.tables.state.columns import columns as names_of
+from ebbtide.tables.spark_columns import columns as names_of
 
 
 def judge(judged: Judged) -> Iterator[Batch]:

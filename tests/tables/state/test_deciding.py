@@ -12,10 +12,8 @@ from support import change, envelope, plain, record, spec
 from ebbtide.delta import joining, key_index, log
 from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.runtime import decide
-from ebbtide.tables.state import rewriting
-from ebbtide.tables.state import staged as staging
-from ebbtide.tables.state.shares import balanced
-from ebbtide.tables.state.staged import SLICES, StagedFile, Stager
+from ebbtide.tables.state import rewriting, staging
+from ebbtide.tables.state.staging import SLICES, StagedFile, Stager, balanced
 from ebbtide.testing import MemoryPipeline
 
 
