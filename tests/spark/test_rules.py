@@ -109,17 +109,18 @@ def test_damaged_pipelines_are_judged_alike(spark, tmp_path, kind, seed):
     assert n_broken
 
 
+QUERY = "great_expectations.expectations.core.unexpected_rows_expectation:UnexpectedRowsExpectation"
 OWN = [
     {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "w"}},
     {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "n", "value_set": [1], "mostly": 0.5}},
     {"type": "expect_column_values_to_be_between", "kwargs": {"column": "n", "min_value": 1, "strict_min": True}},
     {"type": "expect_table_row_count_to_equal", "kwargs": {"value": 7}},
     {
-        "type": "unexpected_rows_expectation",
+        "type": QUERY,
         "kwargs": {"unexpected_rows_query": "SELECT * FROM {batch} WHERE n > 0 OR w IS NULL"},
     },
     {
-        "type": "unexpected_rows_expectation",
+        "type": QUERY,
         "kwargs": {"unexpected_rows_query": "SELECT id FROM {batch} WHERE NOT n IN (0, 1)"},
     },
 ]
