@@ -54,8 +54,15 @@ def differences(judged: Judged) -> Rows | None:
 def _way_back(judged: Judged, facts: StepFacts) -> RestoreAndApply | None:
     """Find the sink's way back; None where no other client has changed it, or there is none."""
     window = judged.window
-    own = OwnVersions.of(judged.tables, window.state_until, window.sink_until, window.sink_since)
-    return way_back(judged.tables, facts, own) if own.foreign else None
+    own = OwnVersions.of(
+        judged.tables,
+        window.state_until,
+        window.sink_until,
+        window.sink_since,
+    )
+    if not own.foreign:
+        return None
+    return way_back(judged.tables, facts, own)
 
 
 class _Differences:

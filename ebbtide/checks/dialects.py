@@ -18,7 +18,8 @@ class Dialect(ABC):
     def name(self, column: str, side: str = "") -> str:
         """Quote a column's name; `side` is a table's alias, or a struct that has the column as a field."""
         quote = self.QUOTE
-        quoted = quote + column.replace(quote, quote * 2) + quote
+        escaped = column.replace(quote, quote * 2)
+        quoted = f"{quote}{escaped}{quote}"
         return f"{side}.{quoted}" if side else quoted
 
     def names(self, columns: Iterable[str], side: str = "") -> str:

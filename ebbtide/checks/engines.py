@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -71,17 +72,26 @@ class InProcess:
         self, inputs: Mapping[str, Input], queries: Iterator[str], only: Sequence[str] | None = None
     ) -> Iterator[pa.Table]:
         """See `Engine`; `only`: the columns of inputs that queries see. Default: all."""
-        import duckdb
-
-        # Neither files, extensions nor Python's variables: a query reads the tables that it is given, and nothing else.
-        settings: dict[str, Any] = {"enable_external_access": False, "python_enable_replacements": False, "threads": 1}
-        with duckdb.connect(config=settings) as connection:
-            connection.execute("SET TimeZone = 'UTC'")
-            for name, source in inputs.items():
-                rows = self.rows(source)
-                connection.register(name, rows if only is None else rows.select(list(only)))
+        connection = self._connection
+        for name, source in inputs.items():
+            rows = self.rows(source)
+            connection.register(name, rows if only is None else rows.select(list(only)))
+        try:
             for query in queries:
                 yield connection.sql(query).to_arrow_table()
+        finally:
+            for name in inputs:
+                connection.unregister(name)
+
+    @cached_property
+    def _connection(self) -> Any:
+        """Connect, once for all queries: neither files, extensions nor Python's variables are read, only the tables that are given."""
+        import duckdb
+
+        settings: dict[str, Any] = {"enable_external_access": False, "python_enable_replacements": False, "threads": 1}
+        connection = duckdb.connect(config=settings)
+        connection.execute("SET TimeZone = 'UTC'")
+        return connection
 
     def rows(self, source: Input) -> pa.Table:
         """Return the rows of an input, read once."""

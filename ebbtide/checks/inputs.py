@@ -158,15 +158,18 @@ class ChangeFeed(Input):
             for action in change_files:
                 yield read_file(self.table, DataFile(action), schema, live=False)
             return
-        added = _by_path(action["add"] for action in actions if "add" in action)
-        removed = _by_path(action["remove"] for action in actions if "remove" in action)
-        for path in {**removed, **added}:
+        added = _by_path(actions, "add")
+        removed = _by_path(actions, "remove")
+        paths = {**removed, **added}
+        for path in paths:
             file = added.get(path) or removed[path]
             rows = read_file(self.table, file, self.columns, live=False)
             was_live = self._live(removed.get(path), len(rows))
             is_live = self._live(added.get(path), len(rows))
-            yield _typed(rows.filter(pa.array(was_live & ~is_live)), "delete")
-            yield _typed(rows.filter(pa.array(is_live & ~was_live)), "insert")
+            gone = rows.filter(pa.array(was_live & ~is_live))
+            come = rows.filter(pa.array(is_live & ~was_live))
+            yield _typed(gone, "delete")
+            yield _typed(come, "insert")
 
     def _live(self, file: DataFile | None, n_rows: int) -> Mask:
         """Mark the rows of a file that count; none if there is no file."""
@@ -196,9 +199,14 @@ def _change_files(actions: Iterable[log.Action]) -> list[log.Action]:
     return [action["cdc"] for action in actions if "cdc" in action]
 
 
-def _by_path(files: Iterable[log.Action]) -> dict[str, DataFile]:
-    """Return the files whose rows a commit changes."""
-    return {file["path"]: DataFile(file) for file in files if file.get("dataChange", True)}
+def _by_path(actions: Iterable[log.Action], kind: str) -> dict[str, DataFile]:
+    """Return the files whose rows a commit changes: those that it adds, or removes."""
+    files = {}
+    for action in actions:
+        file = action.get(kind)
+        if file is not None and file.get("dataChange", True):
+            files[file["path"]] = DataFile(file)
+    return files
 
 
 def _typed(rows: pa.Table, change_type: str) -> pa.Table:

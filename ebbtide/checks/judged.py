@@ -100,8 +100,14 @@ class Judged:
     def sink_feed(self) -> ChangeFeed:
         """The window's changes of the sink: key columns and `_changed_by`."""
         sink = self.tables.delta_sink
-        columns = [sink.schema.field(name) for name in (*sink.key, "_changed_by")]
-        return ChangeFeed(sink.path, self.window.sink_since, self.window.sink_until, pa.schema(columns))
+        names = [*sink.key, "_changed_by"]
+        columns = pa.schema([sink.schema.field(name) for name in names])
+        return ChangeFeed(
+            sink.path,
+            self.window.sink_since,
+            self.window.sink_until,
+            columns,
+        )
 
     @property
     def state_rows(self) -> TableRows:

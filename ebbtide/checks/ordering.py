@@ -99,10 +99,10 @@ def sequenced(judged: Judged) -> Rows:
 
 @rule(
     "expect_sequences_to_decide",
-    "A key's sequence must tell which of its changes came last; add a column to order.sequence that does.",
+    "A key's sequence must determine which of its changes came last; add a column to order.sequence that does.",
 )
 def undecided_keys(sql: Dialect) -> str:
-    """Pick the keys of which the sequence does not tell which content is the row, or whether one of those taken back is."""
+    """Pick the keys whose sequence does not determine which content is the row, or whether one of those taken back is."""
     return "_conflict"
 
 

@@ -23,7 +23,7 @@ LOOK_BACK = 100
 
 def sink_checks(spec: Pipeline) -> dg.AssetChecksDefinition:
     """Make the checks of a pipeline. They judge what came since each was last passed, so red stays red."""
-    # One that blocks and fails ends the step: they come last, so that the others are judged all the same.
+    # One that blocks and fails ends the step: they come last, so that the rest are judged all the same.
     known = sorted(checks_of(spec), key=lambda check: check.blocking)
 
     @dg.multi_asset_check(

@@ -1,4 +1,4 @@
-"""Rows of the sink compared with those that it must have, in this process; on Spark: `tests/spark/test_rules_alike.py`."""
+"""Rows of the sink compared with those that it must have, in this process; on Spark: `tests/spark/test_rules.py`."""
 
 import json
 import random

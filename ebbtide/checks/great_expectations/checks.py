@@ -120,7 +120,7 @@ CHECKS = (
     ),
     Check(
         "foreign_writes",
-        "Nobody but the pipeline changes the sink or its state.",
+        "Only the pipeline changes the sink and its state.",
         judge="ebbtide.checks.writes:judge",
         repair=REPAIR,
     ),

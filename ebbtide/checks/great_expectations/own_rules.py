@@ -44,7 +44,8 @@ def _are_listed(type_: pa.DataType, arguments: Mapping[str, Any]) -> bool:
     types = {type(value) for value in values}
     if pa.types.is_string(type_):
         return types <= {str}
-    return pa.types.is_integer(type_) and types <= {int}
+    is_integer: bool = pa.types.is_integer(type_)
+    return is_integer and types <= {int}
 
 
 def _are_bounded(type_: pa.DataType, arguments: Mapping[str, Any]) -> bool:

@@ -29,11 +29,12 @@ def judge(judged: Judged) -> Iterator[Batch]:
     here = [each for each in given if is_small and runs_here(each, columns)]
     on_spark = [each for each in given if each not in here]
     engine = judged.engines.in_process
-    queries, others = _parted(here)
+    queries, rest = _parted(here)
     if queries:
         yield judged.batch(answers_of(engine, rows, columns, queries), *queries, result_format="COMPLETE")
-    if others:
-        yield judged.batch(frame_of(engine, rows, columns, others), *others)
+    if rest:
+        frame = frame_of(engine, rows, columns, rest)
+        yield judged.batch(frame, *rest)
     if on_spark:
         yield from _on_spark(judged, on_spark)
 
@@ -41,11 +42,11 @@ def judge(judged: Judged) -> Iterator[Batch]:
 def _on_spark(judged: Judged, given: Sequence[BatchExpectation]) -> Iterator[Batch]:
     sink = judged.tables.sink.read(judged.spark, judged.window.sink_until)
     frame = sink.select(*names_of(judged.tables.spec.sink_table.columns.names))
-    queries, others = _parted(given)
+    queries, rest = _parted(given)
     if queries:
         yield judged.batch(frame, *queries, result_format="COMPLETE")
-    if others:
-        yield judged.batch(frame, *others)
+    if rest:
+        yield judged.batch(frame, *rest)
 
 
 def _parted(given: Sequence[BatchExpectation]) -> tuple[list[UnexpectedRowsExpectation], list[BatchExpectation]]:

@@ -116,10 +116,12 @@ def validate(check: str, found: Iterable[Batch], docs: Path | None, keep: int) -
 
 
 def _source_of(context: Any, rows: Any) -> Any:
-    """Return what takes a batch: pandas' frames, or Spark's."""
-    if isinstance(rows, pd.DataFrame):
-        return context.data_sources.add_or_update_pandas("pandas")
-    return context.data_sources.add_or_update_spark("spark", persist=False)
+    """Return what takes a batch: pandas' frames, or Spark's. It is made once: each change of a context is written as YAML."""
+    sources = context.data_sources
+    kind = "pandas" if isinstance(rows, pd.DataFrame) else "spark"
+    if kind in sources.all():
+        return sources.get(kind)
+    return sources.add_pandas(kind) if kind == "pandas" else sources.add_spark(kind, persist=False)
 
 
 def _mask(outcome: ExpectationSuiteValidationResult, shown: frozenset[str]) -> None:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ebbtide.delta import log
-from ebbtide.model.entries import DELETE, INSERT
 from ebbtide.operators.operator import Operator
 from ebbtide.operators.selection import KeyNames
 from ebbtide.tables.spark_columns import column, columns, read_delta, spark_schema
@@ -89,50 +88,6 @@ class StateFrames:
         # again for each.
         rows = self._added(spark, version)
         return self._for_sink(rows)
-
-    def decided_since(self, spark: SparkSession, version: int, step: int) -> DataFrame:
-        """Read the changes of the steps after one, as far as a version still holds them."""
-        entries = self.read(spark, version)
-        is_later = F.col("_step") > step
-        later = entries.where(is_later)
-        if self._output_key:
-            return self._selected(later)
-        return self._for_sink(later)
-
-    def decided(self, spark: SparkSession, version: int) -> DataFrame:
-        """Read the last decision on each key, as far as a version still holds it: the change for the sink, with its `_step`."""
-        # From the newest versions of entries alone. A step may write an entry and decide nothing for the sink, and a fold
-        # keeps that version beside older ones in files that it did not read. A dropped entry counts until its key is written
-        # again: a later decision may be on an entry that has a newer version by now.
-        versions = self.read(spark, version)
-        entries = self._newest(versions)
-        key = columns(self.operator.key)
-        of_key = Window.partitionBy(*key)
-        last_step = F.max("_step").over(of_key)
-        is_of_last_step = F.col("_step") == F.col("_last_step")
-        is_kept = ~F.col("_removed")
-        decisions = (
-            entries.withColumn("_last_step", last_step)
-            .withColumn("_change", self._stated_change)
-            .where(is_kept | is_of_last_step)
-        )
-        changes = _latest(
-            decisions.where("_change IS NOT NULL"),
-            self.operator.key,
-        )
-        return self._for_sink(changes)
-
-    @property
-    def _stated_change(self) -> Column:
-        """The change that the newest version of an entry states for the sink row of its key."""
-        # By sequence a key has one entry: if a later step wrote it without a change, its visibility states one.
-        if self._output_key:
-            return F.when(F.col("_shown"), INSERT).otherwise(DELETE)
-        change = F.col("_change")
-        if "_tombstone" not in self.operator.schema.names:
-            return change
-        is_shown = ~F.col("_tombstone") & ~F.col("_removed")
-        return F.coalesce(change, F.when(is_shown, INSERT))
 
     def _added(self, spark: SparkSession, version: int) -> DataFrame:
         files = log.added(self.path, version)
