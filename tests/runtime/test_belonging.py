@@ -458,7 +458,7 @@ def test_null_for_a_column_that_others_let_have_none_is_refused_until_they_let_i
         pipeline.read(up(3, 1, v=None))
     assert str(raised.value) == (
         f"The column 'v' of the table at '{pipeline.plan.sink.path}' takes no null, though the pipeline's may be null. Got: 1 null."
-        " Allowed: a column that takes nulls. Let it have them (ALTER TABLE ... ALTER COLUMN v DROP NOT NULL), then run again:"
+        " Allowed: a column that takes nulls. Allow them (ALTER TABLE ... ALTER COLUMN v DROP NOT NULL), then run again:"
         " the step is finished then."
     )
     assert pipeline.rows() == {1: 1, 2: 1}
