@@ -218,6 +218,7 @@ def test_missing_or_old_java_is_said_as_make_says_it(tmp_path, java, said):
         (home / "bin" / "java").write_text(f"#!/bin/sh\necho 'openjdk version \"{java}\" 2019-01-15' >&2\n")
         (home / "bin" / "java").chmod(0o755)
     (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.jsonl").write_text("{}\n")
     (tmp_path / "pyproject.toml").touch()
     spec_at(tmp_path)
     environment = os.environ | {"JAVA_HOME": str(home)}

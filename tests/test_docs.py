@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
-from ebbtide.operations.operation_page import section_of
-from ebbtide.operations.registry import operations
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
@@ -21,6 +19,8 @@ from ebbtide import (
     UpsertPipeline,
     UpsertPipelines,
 )
+from ebbtide.operations.operation_page import section_of
+from ebbtide.operations.registry import operations
 from ebbtide.spec import parts
 from ebbtide.spec.extensions import OtherFormat, OtherSink, OtherSource
 from ebbtide.spec.kafka import KafkaSource, SchemaRegistry

@@ -52,7 +52,7 @@ _KINDS: dict[type, str] = {
     list: "array",
     dict: "object",
 }
-"""What values are called in a note."""
+"""Name of each type of values in a note."""
 _BASE64 = "base64"
 """In the place of the type of a column that holds base64."""
 _INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
@@ -61,7 +61,7 @@ _UNITS: dict[TimeUnit, int] = {
     "us": 1_000_000,
     "ns": 1_000_000_000,
 }
-"""How many of a unit are a second."""
+"""Unit to its number in a second."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def test_the_sample_becomes_its_rows():
 
 @dataclass(frozen=True)
 class Trial:
-    """What a spec makes of the sample.
+    """Result of a spec that is tried on the sample.
 
     Args:
         rows: The sink's rows, as text.
@@ -55,7 +55,7 @@ class Trial:
 
     @property
     def notes(self) -> list[str]:
-        """What is to be mended first."""
+        """Problems to be solved before the first run."""
         return [printable(f"NOT TAKEN: {reason}: {detail}") for reason, detail in self.bad.items()]
 
 

@@ -26,11 +26,9 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
 from ebbtide.sources.source import Part
 from ebbtide.storage.paths import join
-from ebbtide.tables.state.deciding import Decided, Deciding, Work, packed
-from ebbtide.tables.state.due import due_keys
-from ebbtide.tables.state.shares import Share, balanced
-from ebbtide.tables.state.staged import SLICES
-from ebbtide.tables.state.stored import Stored, distinct_keys
+from ebbtide.tables.state.deciding import Decided, Decider, DecideShare, packed
+from ebbtide.tables.state.lookup import Stored, distinct_keys, due_keys
+from ebbtide.tables.state.staging import SLICES, Share, balanced
 from ebbtide.tables.state.table import LINKS, StateWork
 from ebbtide.tasks import run_tasks
 
@@ -63,7 +61,7 @@ def decide(
         plan: The pipeline.
         head: Its last step.
         staged: The batch's records.
-        facts: The step's.
+        facts: Facts of the step.
         snapshot: The state after the last step.
         parts: Parts of the source that the batch read, to be remembered.
 
@@ -78,7 +76,7 @@ def decide(
         work = replace(work, drafts=join(plan.at("staged"), str(facts.step)))
     linked = _linked(plan, staged, snapshot)
     shares = _shares(spark, staged, linked)
-    deciding = Deciding(
+    deciding = DecideShare(
         work,
         plan.operator.changes,
         tuple(plan.operator.key),
@@ -110,7 +108,7 @@ def selected_changes(spark: SparkSession, plan: Plan, staged: Staged, folder: st
     Args:
         spark: The session.
         plan: The pipeline.
-        staged: The step's.
+        staged: Records of the step.
         folder: Where the staged files are.
     """
     if not plan.spec.selects_changes:
@@ -135,9 +133,9 @@ def expire(
         spark: The session.
         plan: The pipeline.
         head: Its last step.
-        facts: The step's.
+        facts: Facts of the step.
         snapshot: The state after the last step.
-        must_commit: Commit though nothing is due: the facts tell something new.
+        must_commit: Commit though nothing is due: the facts have something new.
 
     Returns:
         As `decide`; None if nothing is due.
@@ -164,8 +162,8 @@ def partitions(spark: SparkSession, rows: int) -> int:
     return max(most, -(-rows // ROWS_PER_TASK))
 
 
-def _work(plan: Plan, head: Head, facts: StepFacts, snapshot: Snapshot) -> Work:
-    return Work(
+def _work(plan: Plan, head: Head, facts: StepFacts, snapshot: Snapshot) -> Decider:
+    return Decider(
         operator=packed(plan.operator),
         schema=plan.state.schema,
         step=facts.operator_step,
@@ -178,7 +176,7 @@ def _work(plan: Plan, head: Head, facts: StepFacts, snapshot: Snapshot) -> Work:
 
 def _sink_rows(plan: Plan, head: Head) -> Stored | None:
     """Return the sink's rows, where they stand in for entries that have expired."""
-    if not plan.spec.expires_live or head.facts is None or head.facts.decision.is_reset:
+    if not plan.spec.expires_live or head.facts.decision.is_reset:
         return None
     sink = Snapshot.read(plan.sink.path)
     if sink is None:
@@ -229,17 +227,10 @@ def _actions(plan: Plan, facts: StepFacts, counts: Mapping[str, int]) -> dict[st
 
 def _repeats_of(plan: Plan, head: Head, staged: Staged) -> OffsetRanges | None:
     """Return the offsets whose records repeat what was read; those that are replayed were read, but not applied."""
-    known = read_before(plan, head)
+    known = plan.offsets_read(head)
     if known is None or not staged.replayed:
         return known
     return known.without_ranges(staged.replayed)
-
-
-def read_before(plan: Plan, head: Head) -> OffsetRanges | None:
-    """Return the offsets that earlier steps read; None where the operator knows redelivered records by itself."""
-    if not plan.tracks_offsets:
-        return None
-    return OffsetRanges(head.facts.frontier.offsets if head.facts else {})
 
 
 def _linked(plan: Plan, staged: Staged, snapshot: Snapshot) -> pa.Table | None:

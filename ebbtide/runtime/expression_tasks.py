@@ -1,4 +1,4 @@
-"""What Spark's workers do before and after a transform's expressions are evaluated."""
+"""Work of Spark's workers before and after a transform's expressions are evaluated."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Calls of a project's functions in a transform's expressions: evaluated beforehand, as columns that the expressions then read.
 
 Spark takes such calls out of an expression and evaluates them, and their arguments, for all rows and outside of `TryEval`, so that one
-bad row would end the job. So the arguments are tried, the function tells what it raised as a value, and the expression raises that
+bad row would end the job. So the arguments are tried, the function returns what it raised as a value, and the expression raises that
 where it reads the value: only in rows, and branches, that need it.
 """
 

@@ -18,8 +18,7 @@ from ebbtide.runtime.finding import Found, Order, nothing_found
 from ebbtide.runtime.guests import ViewSource, ViewStaging
 from ebbtide.sources.source import Records
 from ebbtide.storage.columnar import read_parquet
-from ebbtide.tables.state.staged import BAD_ROWS, StagedFile
-from ebbtide.tables.state.staging import Staging, from_json
+from ebbtide.tables.state.staging import BAD_ROWS, StagedFile, Staging, from_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +78,7 @@ def stage(records: Records, staging: Staging) -> Staged:
     """Decode a micro-batch into files.
 
     Args:
-        records: The batch's.
+        records: Records of the batch.
         staging: Decodes and writes them.
     """
     return Staged.of(records.run(staging))

@@ -21,7 +21,7 @@ from ebbtide.model.decision import Replace
 from ebbtide.runtime.completeness import DECIDED, SHOWN, Difference, as_text, unlike
 from ebbtide.runtime.plan import Plan
 from ebbtide.storage.paths import delete, join, list_files
-from ebbtide.tables.state.columns import columns
+from ebbtide.tables.spark_columns import columns
 
 
 def net_changes(spark: SparkSession, plan: Plan, sink_version: int) -> Difference:

@@ -1,4 +1,4 @@
-"""How many offsets the next batch may have where bytes are limited: noted beside the plan by the driver, read by the stream."""
+"""The size of the next batch, in offsets, where bytes are limited: noted beside the plan by the driver, read by the stream."""
 
 from __future__ import annotations
 

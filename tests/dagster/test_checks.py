@@ -33,4 +33,4 @@ def test_blocking_checks_come_last_and_the_projects_own_after_ordering(tmp_path)
     rule = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "v"}}
     specs = list(sink_checks(plain_spec(tmp_path, checks={"expectations": [rule]})).check_specs)
     assert [spec.name for spec in specs][-3:] == ["ordering", "complete", "expectations"]
-    assert [spec.blocking for spec in specs] == [False] * 6 + [True] * 3
+    assert [spec.name for spec in specs if spec.blocking] == ["ordering", "complete", "expectations"]

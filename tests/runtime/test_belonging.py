@@ -5,9 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from ebbtide.operations.job import stepping
-from ebbtide.operations.state_repair import decided_version, refuse_damaged_state, restore_state
-from ebbtide.tables.state.table import StateWork
 from local_pipeline import up
 from local_run import SPARK
 
@@ -20,8 +17,11 @@ from ebbtide.errors import RepairError, TableMismatchError
 from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.model.decision import Append
-from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_older_state, refuse_others_sink
+from ebbtide.operations.repair.state import decided_version, refuse_damaged_state, restore_state
+from ebbtide.operations.stepping import stepping
+from ebbtide.runtime.belonging import OwnTables, refuse_foreign_sink, refuse_lost_state, refuse_older_state
 from ebbtide.tables.quarantine import COLUMNS
+from ebbtide.tables.state.table import StateWork
 
 REPAIR = "Run 'ebbtide repair' to bring it to what the state shows, or 'ebbtide refresh' to rebuild it from the source."
 REFRESH = "Restore the state table, or run 'ebbtide refresh' to rebuild all tables from the source."
@@ -135,7 +135,7 @@ def test_table_of_others_with_rows_is_never_taken_for_the_sink(make):
     )
     assert refused(pipeline) == message
     with pytest.raises(TableMismatchError) as raised:
-        refuse_others_sink(pipeline.plan, OwnTables(pipeline.plan))
+        refuse_foreign_sink(pipeline.plan, OwnTables(pipeline.plan))
     assert str(raised.value) == message
 
 
@@ -192,7 +192,7 @@ def test_state_that_others_changed_is_refused_until_it_is_as_it_was(two_steps):
     changed = log.versions(state)[-1]
     message = (
         f"The state at '{state}' was changed by another client. Got: version {changed}, DELETE."
-        f" Allowed: what version {decided} holds. Run 'ebbtide repair --apply' to bring it back,"
+        f" Allowed: the rows of version {decided}. Run 'ebbtide repair --apply' to bring it back,"
         " or 'ebbtide refresh' to rebuild all tables from the source."
     )
     assert refused(two_steps) == message
@@ -301,7 +301,7 @@ def test_state_that_others_change_during_a_run_is_refused_before_the_next_step(f
     with pytest.raises(TableMismatchError) as raised:
         four_files.run(on_progress=changes)
     assert str(raised.value) == refused(four_files)
-    assert "Got: version 2, DELETE. Allowed: what version 1 holds. Run 'ebbtide repair --apply'" in str(raised.value)
+    assert "Got: version 2, DELETE. Allowed: the rows of version 1. Run 'ebbtide repair --apply'" in str(raised.value)
     assert four_files.last.step == 1
     four_files.do("restore")
     four_files.run()
@@ -342,7 +342,7 @@ def test_state_that_others_change_before_its_first_step_is_refused_with_the_way_
         with pytest.raises(TableMismatchError) as raised:
             pipeline.plan.state.perform(Append(), StateWork(facts, empty))
     assert str(raised.value) == (
-        f"The state at '{empty.table}' was changed by another client. Got: version 1, WRITE. Allowed: what version 0 holds."
+        f"The state at '{empty.table}' was changed by another client. Got: version 1, WRITE. Allowed: the rows of version 0."
         " Run 'ebbtide refresh' to rebuild all tables from the source."
     )
 

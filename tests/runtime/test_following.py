@@ -93,7 +93,7 @@ def test_fault_is_told_with_its_wait_and_waited_out_until_the_budget_is_over(cap
 class Watched:
     """A source, a plan and steps that note what a watcher asks of them, and when."""
 
-    position = "where the last step ended"
+    last_read = "where the last step ended"
 
     def __init__(self):
         self.now_s, self.now_ms = 0.0, START
@@ -103,8 +103,8 @@ class Watched:
         self.source = self.lease = self.checkpoint = self.plan = self.stepper = self
         self.is_open = False
 
-    def follows_on(self, position):
-        return {"follows": position}
+    def follows_on(self, read):
+        return {"follows": read}
 
     def files_read(self):
         return {"a": 1}

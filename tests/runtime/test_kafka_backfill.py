@@ -9,7 +9,12 @@ from local_pipeline import LATER, up
 from local_run import SPARK, kept_apart, swap_without_spark
 
 from ebbtide.errors import BackfillError, ConfigError, PausedError, SourceLostError
-from ebbtide.operations import backfill, backfill_asked, backfill_status, backfill_swap, pausing, rereading
+from ebbtide.operations import pausing
+from ebbtide.operations.backfill import asked as backfill_asked
+from ebbtide.operations.backfill import build as backfill
+from ebbtide.operations.backfill import rereading
+from ebbtide.operations.backfill import status as backfill_status
+from ebbtide.operations.backfill import swap as backfill_swap
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.publish import publish as step_module_publish

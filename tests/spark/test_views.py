@@ -19,7 +19,7 @@ from ebbtide.sql.catalog import Catalog
 from ebbtide.sql.parsing import parse_text
 from ebbtide.sql.session import EmbeddedSession
 from ebbtide.sql.views import plan_view, write_view
-from ebbtide.tables.defined import RESERVED
+from ebbtide.tables.sink_definition import RESERVED
 from ebbtide.views import staging
 
 CRASH = Path(__file__).parent / "crash.py"
