@@ -100,12 +100,7 @@ class Nodes:
             return None
         return Chain(*entry.value)
 
-    def put_chain(
-        self,
-        key: Hashable,
-        equality: Hashable,
-        chain: Chain,
-    ) -> None:
+    def put_chain(self, key: Hashable, equality: Hashable, chain: Chain) -> None:
         """Write a chain; one without rows is removed."""
         if chain.first > chain.last:
             self._chains.remove(key, equality)
@@ -117,31 +112,15 @@ class Nodes:
         entry = self._nodes.get(key, number)
         return Node(*entry.value)  # type: ignore[union-attr] # a link leads to a node
 
-    def node(
-        self,
-        key: Hashable,
-        head: Head,
-        number: Number,
-    ) -> Node:
+    def node(self, key: Hashable, head: Head, number: Number) -> Node:
         """Return any node."""
         return head.newest if number == head.number else self.stored(key, number)
 
-    def put(
-        self,
-        key: Hashable,
-        number: Number,
-        node: Node,
-    ) -> None:
+    def put(self, key: Hashable, number: Number, node: Node) -> None:
         """Write a node that is not the newest."""
         self._nodes.put(key, number, Entry(node))
 
-    def with_node(
-        self,
-        key: Hashable,
-        head: Head,
-        number: Number,
-        node: Node,
-    ) -> Head:
+    def with_node(self, key: Hashable, head: Head, number: Number, node: Node) -> Head:
         """Write any node; return the head, which has it if it is the newest."""
         if number == head.number:
             return head._replace(newest=node)
@@ -184,12 +163,7 @@ class LinkedForm:
         self._ttl_ms = ttl_ms
         self._counts = counts
 
-    def elements(
-        self,
-        key: Hashable,
-        entry: Entry | None,
-        now_ms: int,
-    ) -> list[Element]:
+    def elements(self, key: Hashable, entry: Entry | None, now_ms: int) -> list[Element]:
         """Return the live elements, oldest first; time with their number."""
         head = _head(entry)
         node = head.newest if head else None
@@ -251,12 +225,7 @@ class LinkedForm:
         length = self._store(key, rest, stored)
         return Removed(was_last, last), length
 
-    def store(
-        self,
-        key: Hashable,
-        elements: list[Element],
-        now_ms: int,
-    ) -> None:
+    def store(self, key: Hashable, elements: list[Element], now_ms: int) -> None:
         """Write the nodes of a history that has none."""
         # Appended one by one, in order: the links follow from the order of insertion.
         head: Head | None = None
@@ -270,12 +239,7 @@ class LinkedForm:
         """Remove what a key has besides its head, in whose place the list is written."""
         self._nodes.clear(key)
 
-    def _usable_head(
-        self,
-        key: Hashable,
-        entry: Entry | None,
-        now_ms: int,
-    ) -> Head | None:
+    def _usable_head(self, key: Hashable, entry: Entry | None, now_ms: int) -> Head | None:
         """Return the head, its length counted, whose newest row is alive; None if the history is empty."""
         head = _head(entry)
         counted = self._counted(key, head)
@@ -318,13 +282,7 @@ class LinkedForm:
             length if self._counts else None,
         )
 
-    def _replaced(
-        self,
-        key: Hashable,
-        head: Head,
-        number: Number,
-        element: Element,
-    ) -> Head:
+    def _replaced(self, key: Hashable, head: Head, number: Number, element: Element) -> Head:
         """Put a row in the place of a node; its neighbours stay."""
         old = self._nodes.node(key, head, number)
         node = old._replace(row=element.row, stamp_ms=element.stamp_ms)
@@ -363,12 +321,7 @@ class LinkedForm:
             after._replace(before=node.before),
         )
 
-    def _without_newest(
-        self,
-        key: Hashable,
-        head: Head,
-        newest: Node,
-    ) -> Head | None:
+    def _without_newest(self, key: Hashable, head: Head, newest: Node) -> Head | None:
         """Move the node before the newest into the head; None if there is none."""
         number = newest.before
         if number is None:
@@ -380,12 +333,7 @@ class LinkedForm:
             newest=before._replace(after=None),
         )
 
-    def _without_expired_newest(
-        self,
-        key: Hashable,
-        head: Head | None,
-        now_ms: int,
-    ) -> Head | None:
+    def _without_expired_newest(self, key: Hashable, head: Head | None, now_ms: int) -> Head | None:
         """Drop the expired end of a history."""
         while head is not None:
             is_alive = lives(head.newest.stamp_ms, self._ttl_ms, now_ms)
@@ -424,12 +372,7 @@ class LinkedForm:
         all_elements = self.elements(key, entry, now_ms=0)
         return head._replace(length=len(all_elements))
 
-    def _store(
-        self,
-        key: Hashable,
-        head: Head | None,
-        stored: Head | None = None,
-    ) -> int:
+    def _store(self, key: Hashable, head: Head | None, stored: Head | None = None) -> int:
         """Write the head if it changed; return the length, 0 if it is not counted."""
         if head is None or head != stored:
             self._nodes.put_head(key, head)

@@ -26,11 +26,7 @@ class Histories:
         metrics: Counts so far.
     """
 
-    def __init__(
-        self,
-        rows: Rows,
-        metrics: Counter[str],
-    ) -> None:
+    def __init__(self, rows: Rows, metrics: Counter[str]) -> None:
         self.rows = rows
         self.options = rows.options
         self.metrics = metrics
@@ -126,19 +122,11 @@ class Histories:
         self._count("unmatched_expired", meets_expired)
         self._count("cancelled", is_cancelled)
 
-    def _count(
-        self,
-        name: str,
-        marked: Mask,
-    ) -> None:
+    def _count(self, name: str, marked: Mask) -> None:
         """Add the rows marked to a metric."""
         self.metrics[name] += int(marked.sum())
 
-    def _history(
-        self,
-        result: kernel.Result,
-        row_of_event: Codes,
-    ) -> History:
+    def _history(self, result: kernel.Result, row_of_event: Codes) -> History:
         """Translate the kernel's elements to rows, and leave out what is late or too much."""
         rows = self.rows
         # Waiting retractions are not elements: they have no content but their own.
@@ -232,11 +220,7 @@ class Histories:
             last_emitting=last_emitting,
         )
 
-    def _per_key(
-        self,
-        events: Codes,
-        row_of_event: Codes,
-    ) -> Codes:
+    def _per_key(self, events: Codes, row_of_event: Codes) -> Codes:
         """Translate the kernel's element of each key to its row; -1 for keys that the kernel did not see."""
         per_key = np.full(self.rows.n_keys, NONE)
         known = np.flatnonzero(events >= 0)
