@@ -222,7 +222,7 @@ def test_missing_or_old_java_is_said_as_make_says_it(tmp_path, java, said):
     (tmp_path / "pyproject.toml").touch()
     spec_at(tmp_path)
     environment = os.environ | {"JAVA_HOME": str(home)}
-    command = [sys.executable, "-m", "ebbtide.cli", "run", "."]
+    command = [sys.executable, "-m", "ebbtide.cli", "run", ".", "--engine", "spark"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
     make = subprocess.run(["make", "java"], cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
     assert (run.returncode, run.stdout) == (5, "")
