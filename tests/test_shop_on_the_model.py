@@ -11,7 +11,10 @@ from ebbtide.spec.upsert import SequenceOrder
 from ebbtide.testing import MemoryPipeline
 
 FLAT, WITH_SCHEMA = ROOT / "tests/data/flat.jsonl.gz", ROOT / "tests/data/shopx.jsonl.gz"
-CUTS = (1, 2, 8, 40)
+CUTS = (1, *(pytest.param(cuts, marks=pytest.mark.model) for cuts in (2, 8)), 40)
+"""One step and many of them; what is between is walked at length."""
+ORDERS = ((1, 1), *(pytest.param(seed, cuts, marks=pytest.mark.model) for seed, cuts in ((2, 3), (3, 8))), (4, 40))
+"""Seeds of shufflings, and how many steps each is read in."""
 
 
 def recording(table):
@@ -57,7 +60,7 @@ def test_shop_table_redelivered_equals_truth(table):
     assert known + pipeline.metrics["redelivered"] > len(lines) / 2
 
 
-@pytest.mark.parametrize(("seed", "cuts"), [(1, 1), (2, 3), (3, 8), (4, 40)])
+@pytest.mark.parametrize(("seed", "cuts"), ORDERS)
 @pytest.mark.parametrize("table", TABLES)
 def test_shop_table_delivered_in_any_order_equals_truth(table, seed, cuts):
     spec = shop(table)

@@ -9,7 +9,9 @@ from support import OnlyTouchedKeys, change, envelope, plain, record, spec
 from ebbtide.operators.sequence import choose, ties
 from ebbtide.testing import MemoryPipeline
 
-PIPELINES = pytest.mark.parametrize("kind", [MemoryPipeline, OnlyTouchedKeys])
+WHOLE_STATE = pytest.param(MemoryPipeline, marks=pytest.mark.model)
+"""With all entries at hand; that with the touched ones alone is the harder case."""
+PIPELINES = pytest.mark.parametrize("kind", [WHOLE_STATE, OnlyTouchedKeys])
 BY_TIME = {"order": {"sequence": ["at"]}}
 BY_BOTH = {"order": {"sequence": ["at", "n"]}}
 

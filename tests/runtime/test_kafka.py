@@ -160,7 +160,7 @@ def follow_to_the_end(broker, topic, spec, root, left):
     )
 
 
-@pytest.mark.parametrize("n_steps", [1, 8])
+@pytest.mark.parametrize("n_steps", [pytest.param(1, marks=pytest.mark.grid), 8])
 @SHOP_TABLES
 def test_shop_table_that_is_followed_equals_the_truth(broker, topic, tmp_path, name, n_steps):
     spec = shop_topic(name, broker, topic, 1)
