@@ -33,6 +33,20 @@ def problem() -> tuple[str, str] | None:
     return None
 
 
+def refuse_missing() -> None:
+    """Refuse to go on where Spark cannot start for want of Java.
+
+    Raises:
+        JavaMissingError: there is no Java to start, or it is too old.
+    """
+    from ebbtide.errors import JavaMissingError
+
+    wrong = problem()
+    if wrong is not None:
+        what, got = wrong
+        raise JavaMissingError.of(what, got=got, allowed=ALLOWED, next_step=TO_GET_IT)
+
+
 def _version(java: str) -> str | None:
     """Return what a Java says of its version, 17.0.2 for instance; None if it is not one: macOS has a stub in its place."""
     said = subprocess.run([java, "-version"], check=False, capture_output=True, text=True)

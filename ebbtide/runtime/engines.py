@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from ebbtide import java
 from ebbtide.amounts import amount
 from ebbtide.sources.source import Discovery
 from ebbtide.spec.pipeline import Pipeline
@@ -75,6 +76,9 @@ class Engine:
             session: What the caller of the run gave: only an automatic session leaves a choice.
             spec: The pipeline.
             root: Folder of all pipelines' tables.
+
+        Raises:
+            JavaMissingError: Spark is needed, and cannot start.
         """
         if not isinstance(session, AutoSession):
             return cls(session, "as the caller asked")
@@ -82,13 +86,12 @@ class Engine:
             return cls(LocalSession(), "engine: local")
         if needs_jvm(root):
             return cls(session.open_spark(), f"its root is '{root}'")
-        lazy_spark = cast("SparkSession", LazySession(session.open_spark))
-        if spec.engine == "spark":
-            return cls(lazy_spark, "engine: spark")
         needs = spark_needed_for(spec)
-        if needs:
-            return cls(lazy_spark, f"it has {needs[0]}")
-        return cls(session, "nothing to read")
+        if spec.engine == "auto" and not needs:
+            return cls(session, "nothing to read")
+        java.refuse_missing()  # before a table is made
+        lazy_spark = cast("SparkSession", LazySession(session.open_spark))
+        return cls(lazy_spark, "engine: spark" if spec.engine == "spark" else f"it has {needs[0]}")
 
     @property
     def spark(self) -> SparkSession:

@@ -27,7 +27,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from ebbtide import java
-from ebbtide.errors import ConfigError, JavaMissingError
+from ebbtide.errors import ConfigError
 from ebbtide.redaction import REFERENCE, hide, is_credential
 from ebbtide.runtime.class_archive import ClassArchive
 from ebbtide.runtime.jars import JARS, PACKAGES, note_jars, with_known_jars
@@ -125,15 +125,7 @@ def _from_environment(settings: Mapping[str, str]) -> dict[str, str]:
 
 def _start_jvm(settings: Mapping[str, str], log_file: Path | None) -> None:
     """Start the JVM that the next session of this process will use."""
-    problem = java.problem()
-    if problem is not None:
-        what, got = problem
-        raise JavaMissingError.of(
-            what,
-            got=got,
-            allowed=java.ALLOWED,
-            next_step=java.TO_GET_IT,
-        )
+    java.refuse_missing()
     if not has_passwd_entry():
         raise ConfigError.of(
             "Spark cannot start: the user id of this process has no name.",
