@@ -57,10 +57,17 @@ def arrow_frame(spark: SparkSession, rows: pa.Table, schema: StructType | None =
     return spark.createDataFrame(rows.combine_chunks(), schema)
 
 
+TO_THE_MICROSECOND = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+}
+"""Spark's options for times in JSON."""
+
+
 def json_text(row: Column) -> Column:
     """Return a struct as JSON, by which rows are compared."""
-    # Nulls are written, so that no field is missing.
-    return F.to_json(row, {"ignoreNullFields": "false"})
+    # Nulls are written, so that no field is missing. Spark would cut times off after the millisecond.
+    return F.to_json(row, {"ignoreNullFields": "false", **TO_THE_MICROSECOND})
 
 
 def numbered(rows: DataFrame) -> DataFrame:
