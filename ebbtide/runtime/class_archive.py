@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,10 @@ import pyspark
 from ebbtide.runtime.jars import cache_folder
 from ebbtide.storage.disk import sync
 
+KEPT = 3
+"""Archives that stay: each environment of Python has a Spark of its own."""
+UNNAMED_S = 3600
+"""Age at which a file without its name is left over, seconds."""
 VARIABLE = "SPARK_SUBMIT_OPTS"
 """The environment's options for Spark's JVM that are not part of its configuration."""
 NEVER_FAILING = (
@@ -76,7 +81,7 @@ class ClassArchive:
                 os.environ[VARIABLE] = given
 
     def keep(self, exit_code: int) -> None:
-        """Name the archive that a JVM has written, and delete those of another Java or Spark.
+        """Name the archive that a JVM has written, and delete all but the newest.
 
         Args:
             exit_code: How the JVM ended.
@@ -89,9 +94,17 @@ class ClassArchive:
         archive = archive_path()
         sync(self.unnamed)
         self.unnamed.replace(archive)
-        for other in archive.parent.glob("classes-*"):
-            if other != archive:
-                other.unlink(missing_ok=True)
+        _delete_older(archive.parent)
+
+
+def _delete_older(cache: Path) -> None:
+    """Delete archives that newer ones have replaced, and what killed processes have left unnamed."""
+    newest_first = sorted(cache.glob("classes-*.jsa"), key=_time_of, reverse=True)
+    left_since = time.time() - UNNAMED_S
+    unnamed = [path for path in cache.glob("classes-*") if path.suffix != ".jsa"]
+    left = [path for path in unnamed if path.stat().st_mtime < left_since]
+    for path in (*newest_first[KEPT:], *left):
+        path.unlink(missing_ok=True)
 
 
 def archive_path() -> Path:

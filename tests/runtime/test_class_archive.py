@@ -1,6 +1,7 @@
 """Class-data archives: used where there is one, written where there is none, named only when they are whole."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,13 @@ def cache(tmp_path, monkeypatch):
     for name in ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", VARIABLE):
         monkeypatch.delenv(name, raising=False)
     return tmp_path / "cache" / "ebbtide"
+
+
+def made(path, age_s):
+    path.write_bytes(b"")
+    at = time.time() - age_s
+    os.utime(path, (at, at))
+    return path
 
 
 def written(archive):
@@ -40,12 +48,15 @@ def test_archive_of_a_jvm_that_failed_is_deleted():
     assert not archive_path().exists()
 
 
-def test_archives_of_another_java_and_leftovers_are_deleted(cache):
+def test_three_archives_and_no_leftovers_stay(cache):
     archive = written(ClassArchive.of_this_machine(may_write=True))
-    (cache / "classes-0123456789abcdef.jsa").write_bytes(b"older")
-    (cache / "classes-0123456789abcdef.4711").write_bytes(b"of a process that was killed")
+    for age_s in range(1, 5):
+        made(cache / f"classes-{age_s}.jsa", age_s)
+    made(cache / "classes-1.4711", age_s=7_200)
+    being_written = made(cache / "classes-1.4712", age_s=60)
     archive.keep(0)
-    assert [path.name for path in cache.iterdir()] == [archive_path().name]
+    left = {path.name for path in cache.iterdir()}
+    assert left == {archive_path().name, "classes-1.jsa", "classes-2.jsa", being_written.name}
 
 
 def test_another_java_has_another_archive(tmp_path, monkeypatch):
