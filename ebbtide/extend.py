@@ -1,4 +1,4 @@
-"""What a source, format, sink or operation of another package is made of; see docs/extending.md. Importing this loads no Spark."""
+"""What a source, format, sink or operation of another package is made of; see docs/how-to/extending.md. Importing this loads no Spark."""
 
 from ebbtide.errors import EbbtideError, SourceLostError, SourceReadError, SourceUnavailableError, Terminal, Transient
 from ebbtide.formats.format import BadRecordError, DecodedChange, Format

@@ -34,7 +34,7 @@ def run(code, folder):
 
 
 def test_pages_have_python():
-    assert {"README.md", "docs/materializer.md", "docs/state.md"} <= set(WITH_PYTHON)
+    assert {"README.md", "docs/reference/materializer.md", "docs/reference/state.md"} <= set(WITH_PYTHON)
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON)

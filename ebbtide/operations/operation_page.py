@@ -1,4 +1,4 @@
-"""What the docs say of an operation: the section that docs/operations.md has of each, and that a package can have of its own."""
+"""What the docs say of an operation: the section that docs/reference/operations.md has of each, and that a package can have of its own."""
 
 from __future__ import annotations
 

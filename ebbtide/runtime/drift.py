@@ -1,4 +1,4 @@
-"""What a step does about records that do not fit the schema, by the spec's `schema_evolution_mode`; see docs/drift.md."""
+"""What a step does about records that do not fit the schema, by the spec's `schema_evolution_mode`; see docs/how-to/drift.md."""
 
 from __future__ import annotations
 

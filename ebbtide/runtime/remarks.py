@@ -47,4 +47,4 @@ def _unapplied(summary: RunSummary) -> Iterator[str]:
         yield f"Of other tables than source.table, and left out: {amount(n_other, 'record')}."
     n_lone = summary.totals["lone_tombstones"]
     if n_lone:
-        yield f"Deletes of which only the tombstone came: {n_lone:,}; their rows are still there (docs/debezium.md)."
+        yield f"Deletes of which only the tombstone came: {n_lone:,}; their rows are still there (docs/how-to/debezium.md)."

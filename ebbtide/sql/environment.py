@@ -120,7 +120,7 @@ def read_environment(file: Path | None) -> Environment:
             faults.append(f"{location}: {message}")
         sections = ", ".join(_Document.model_fields)
         what = f"{where} is not usable."
-        next_step = "docs/sql.md has an example of each section."
+        next_step = "docs/reference/sql.md has an example of each section."
         raise ConfigError.of(what, got="; ".join(faults), allowed=sections, next_step=next_step) from error
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         why = " ".join(str(error).split())

@@ -34,7 +34,7 @@ FIXED_OF_SPARK = ("spark.sql.variable.substitute", "spark.sql.runSQLOnFiles")
 """Settings of Spark that are what a session's rights say."""
 GONE = {
     "dagster-url": "Jobs are processes. To run pipelines in Dagster let it load the same definitions, and switch on the "
-    "sensor NAME_backlog or a schedule: docs/dagster.md."
+    "sensor NAME_backlog or a schedule: docs/how-to/dagster.md."
 }
 """Settings of earlier releases, and what to do instead."""
 
@@ -44,7 +44,7 @@ SETTINGS: Mapping[str, Setting] = {
     "runtime-mode": Setting("batch", "batch, streaming", lambda value: value in ("batch", "streaming")),
     "poll-interval": Setting("1", "a number from 1 on", _number_from(1)),
 }
-"""The settings that a session has, beside `spark.*`: docs/sql.md. Clients have further ones of their own."""
+"""The settings that a session has, beside `spark.*`: docs/reference/sql.md. Clients have further ones of their own."""
 
 
 class Settings:
@@ -105,7 +105,7 @@ def refuse_unfit(key: str, value: str) -> None:
     """
     _refuse_unknown(key)
     if key in FIXED_OF_SPARK:
-        allowed = "what the session's rights say: docs/sql-gateway.md"
+        allowed = "what the session's rights say: docs/reference/sql-gateway.md"
         raise SqlError.of(f"The setting '{key}' is fixed.", got=value, allowed=allowed)
     setting = SETTINGS.get(key)
     if setting is not None and not setting.takes(value):

@@ -9,5 +9,5 @@
 | `faults` | which failures are passing, and how long a call is repeated |
 | `arrow` | a bucket as a file system of Arrow |
 
-Endpoint, region and credentials come from the environment (docs/object-stores.md), never from a location.
+Endpoint, region and credentials come from the environment (docs/how-to/object-stores.md), never from a location.
 """

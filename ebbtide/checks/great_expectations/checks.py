@@ -96,7 +96,7 @@ CHECKS = (
         "source_loss",
         "No records of the source were lost before they were read, or before a refresh; of a topic, no delete of which only the tombstone came.",
         judge="ebbtide.checks.source_loss:judge",
-        repair="Run 'ebbtide refresh' once the source has all records again (of deletes: docs/debezium.md); or 'ebbtide acknowledge', if the sink may do without them.",
+        repair="Run 'ebbtide refresh' once the source has all records again (of deletes: docs/how-to/debezium.md); or 'ebbtide acknowledge', if the sink may do without them.",
     ),
 )
 """The checks that every pipeline has."""

@@ -397,6 +397,6 @@ async def _no_such_endpoint(request: Request, error: Exception) -> Response:
         return failure(error)
     got = f"{request.method} {request.scope['path']}"[:SHOWN]
     status = HTTPStatus(error.status_code)
-    made = failure(Refusal(status, "There is no such endpoint.", got, "those of docs/sql-gateway.md"))
+    made = failure(Refusal(status, "There is no such endpoint.", got, "those of docs/reference/sql-gateway.md"))
     made.headers.update(error.headers or {})
     return made
