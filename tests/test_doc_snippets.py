@@ -1,5 +1,6 @@
-"""The Python in the pages runs as it stands."""
+"""The Python in the pages runs as it stands; the tutorials' commands print what the pages say."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -11,6 +12,18 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(sh|text)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+"""Commands, and the output of the commands before; commands fenced as `console` are not run."""
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+NEED_SPARK = {"dagster-project.md", "sql-and-views.md"}
+HOME = "/home/you/shop"
+"""Stands in the pages for the reader's folder."""
+VARYING = [
+    (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?(\+00:00)?", "TIME"),
+    (r"\d+\.\d s", "SECONDS"),
+    (r" +\n", "\n"),
+    (r"  +", "  "),
+]
 
 
 def snippets(path):
@@ -31,6 +44,45 @@ def run(code, folder):
         text=True,
     )
     assert done.returncode == 0, done.stderr
+
+
+def commands(page):
+    """Each block of commands of a page, with the output that the page shows; None: it shows none."""
+    blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
+    for number, (language, text) in enumerate(blocks):
+        if language == "sh":
+            after = blocks[number + 1] if number + 1 < len(blocks) else ("", "")
+            yield text, after[1] if after[0] == "text" else None
+
+
+def alike(text, folder):
+    """A command's output without what differs from run to run."""
+    text = text.replace(str(folder), HOME)
+    for pattern, name in VARYING:
+        text = re.sub(pattern, name, text)
+    return text
+
+
+def follow(page, folder):
+    """Run the commands of a page one after the other, as a reader would."""
+    blocks = list(commands(page))
+    script = "".join(f"{{\n{text}}} > {folder}.{number} 2>&1\n" for number, (text, _) in enumerate(blocks))
+    folder.mkdir()
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {"PATH": path, "HOME": os.environ["HOME"], "JAVA_HOME": os.environ.get("JAVA_HOME", "")}
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    printed = [Path(f"{folder}.{number}") for number in range(len(blocks))]
+    outputs = [path.read_text(encoding="utf-8") for path in printed if path.exists()]
+    assert done.returncode == 0, outputs[-1] + done.stderr
+    for (text, said), output in zip(blocks, outputs, strict=True):
+        assert said is None or alike(output, folder) == alike(said, folder), text
 
 
 def test_pages_have_python():
@@ -68,3 +120,16 @@ def test_snippets_run_on_spark(page, tmp_path):
 def test_snippets_on_spark_import_what_is_there(page, tmp_path):
     imports = "\n".join(line for line in WITH_PYTHON[page].splitlines() if line.startswith(("from ", "import ")))
     run(imports, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in TUTORIALS if page.name not in NEED_SPARK], ids=lambda page: page.stem
+)
+def test_tutorial_prints_what_it_says(page, tmp_path):
+    follow(page, tmp_path / "shop")
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("page", [page for page in TUTORIALS if page.name in NEED_SPARK], ids=lambda page: page.stem)
+def test_tutorial_on_spark_prints_what_it_says(page, tmp_path):
+    follow(page, tmp_path / "shop")
