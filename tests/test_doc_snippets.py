@@ -1,5 +1,6 @@
 """The Python in the pages runs as it stands; the tutorials' commands print what the pages say."""
 
+import json
 import os
 import re
 import shutil
@@ -8,6 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
+
+from ebbtide import UpsertPipeline
+from ebbtide.testing import MemoryPipeline
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -86,7 +91,7 @@ def follow(page, folder):
 
 
 def test_pages_have_python():
-    assert {"README.md", "docs/reference/materializer.md", "docs/reference/state.md"} <= set(WITH_PYTHON)
+    assert {"docs/reference/materializer.md", "docs/reference/state.md"} <= set(WITH_PYTHON)
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON)
@@ -133,3 +138,35 @@ def test_tutorial_prints_what_it_says(page, tmp_path):
 @pytest.mark.parametrize("page", [page for page in TUTORIALS if page.name in NEED_SPARK], ids=lambda page: page.stem)
 def test_tutorial_on_spark_prints_what_it_says(page, tmp_path):
     follow(page, tmp_path / "shop")
+
+
+def samples():
+    """Each sample of the formats' page, with the fields of the spec above it."""
+    text = (ROOT / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(yaml|json)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [(fields, record) for (_, fields), (_, record) in zip(blocks[::2], blocks[1::2], strict=True)]
+
+
+@pytest.mark.parametrize(("fields", "record"), samples())
+def test_samples_of_formats_become_rows(fields, record):
+    pipeline = MemoryPipeline(UpsertPipeline(name="orders", **yaml.safe_load(fields)))
+    pipeline.step(record.encode().splitlines())
+    assert ([(row["id"], row["status"]) for row in pipeline.rows()], pipeline.quarantine) == ([(1, "new")], [])
+
+
+def test_conversions_of_formats_make_plain_rows():
+    text = (ROOT / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
+    programs = re.findall(r"^```jq\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    records = [
+        '{"database": "shop", "table": "orders", "type": "insert", "ts": 5, "xid": 7, "data": {"id": 1}}',
+        '{"data": {"id": 1}, "metadata": {"operation": "insert", "timestamp": "2026-01-01T00:00:00Z"}}',
+        '{"Op": "I", "id": 1}',
+        '{"op": "insert", "id": 1}',
+    ]
+    for program, record in zip(programs, records, strict=True):
+        if shutil.which("jq") is None:
+            pytest.skip("jq is not installed")
+        made = json.loads(
+            subprocess.run(["jq", "-c", program], input=record, check=True, capture_output=True, text=True).stdout
+        )
+        assert (made["kind"], made["row"]["id"]) == ("+I", 1)

@@ -23,6 +23,7 @@ from ebbtide import (
     StateTtlConfig,
     UpsertPipeline,
     UpsertPipelines,
+    errors,
 )
 from ebbtide.operations.operation_page import section_of
 from ebbtide.operations.registry import operations
@@ -209,6 +210,17 @@ def test_bad_records_page_lists_every_reason():
     )
     assert len(reasons) > 20
     assert reasons <= listed
+
+
+def test_errors_page_has_every_class():
+    text = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
+    bases = {"EbbtideError", "Terminal", "Transient"}
+    classes = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.EbbtideError)
+    }
+    assert {name for name in classes - bases if f"`{name}`" not in text} == set()
 
 
 def test_contributing_says_what_each_room_is_for():
