@@ -1,7 +1,7 @@
 # Needs make, Python 3.11 or newer, and Java 17 or newer; the rest is fetched on first use. The tests need gcc too.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test suite lint audit ui grid model mutants torture live bench soak java gcc
+.PHONY: help demo docs test suite lint audit ui grid model mutants torture live bench soak java gcc
 
 # uv from PATH if it runs, else one of our own in .tools, installed when first needed.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .tools/bin/uv)
@@ -41,6 +41,9 @@ ui: java $(UV_HERE) .venv ## Start Dagster on http://127.0.0.1:3000 (another por
 	@test -e .dagster/dagster.yaml || ln -sf ../dagster.yaml .dagster/dagster.yaml
 	DAGSTER_HOME="$(CURDIR)/.dagster" $(RUN) dagster dev -w workspace.yaml -h 127.0.0.1 -p $(PORT)
 
+docs: $(UV_HERE) .venv ## Serve the documentation on http://127.0.0.1:8000 (another port: make docs PORT=8001)
+	$(RUN) zensical serve --dev-addr 127.0.0.1:$(if $(filter command line,$(origin PORT)),$(PORT),8000)
+
 grid: java $(UV_HERE) .venv ## Run the long tests, those marked grid
 	$(RUN) pytest -q -m grid -o faulthandler_timeout=0
 
@@ -62,8 +65,8 @@ bench: java $(UV_HERE) .venv ## Measure against a plain MERGE
 	$(RUN) python benchmarks/naive_merge.py
 
 soak: java $(UV_HERE) .venv ## Two hours beside a topic, idle and loaded by turns (MINUTES=...), then ten thousand tiny steps; with plots
-	$(UV) run --frozen --group bench python benchmarks/live_soak.py --minutes $(or $(MINUTES),120) --plot docs/live-soak.svg
-	$(UV) run --frozen --group bench python benchmarks/steps.py --steps 10000 --largest 50 --plot docs/soak.svg
+	$(UV) run --frozen --group bench python benchmarks/live_soak.py --minutes $(or $(MINUTES),120) --plot benchmarks/live-soak.svg
+	$(UV) run --frozen --group bench python benchmarks/steps.py --steps 10000 --largest 50 --plot benchmarks/soak.svg
 
 java: ## Check that Java 17 or newer is there; JAVA_HOME goes before PATH
 	@$(PYTHON) -I ebbtide/java.py

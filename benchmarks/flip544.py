@@ -6,7 +6,7 @@ whole process. Ours by record: Python over the heap and RocksDB. The kernel: Arr
 of what is emitted (`every`) or shown at the end (`net`) out. Each cell runs in a process of its own, warmed up, for at most
 `--budget` seconds.
 
-    python benchmarks/flip544.py [--records 10000,1000000] [--delays 2,100,1000,5000] [--flink PATH/run]   # writes docs/flip544.md, .svg
+    python benchmarks/flip544.py [--records 10000,1000000] [--delays 2,100,1000,5000] [--flink PATH/run]   # writes benchmarks/flip544.md, .svg
 
 The aims: the kernel 10 times Flink's heap ADAPTIVE at delay 1000, 1.5 times at delay 2, 100 times its RocksDB ADAPTIVE, and flat within
 1.5 times over all delays.
@@ -37,7 +37,7 @@ from ebbtide.model.materializer.multiset import OrderedMultiset, Strategy
 from ebbtide.model.materializer.operator import SinkUpsertMaterializer
 from ebbtide.stores.heap import HeapStore
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+HERE = Path(__file__).resolve().parent
 PAYLOAD = "".join(map(chr, np.random.default_rng(7).integers(33, 123, 250)))
 OURS = [("kernel", "every"), ("kernel", "net")] + [
     (store, strategy) for store in ("heap", "rocksdb") for strategy in ("LEGACY", "VALUE", "MAP", "ADAPTIVE")
@@ -191,8 +191,8 @@ def by_record(
 
 
 def write(cells: list[Cell]) -> None:
-    """Write docs/flip544.md and docs/flip544.svg."""
-    (DOCS / "flip544.md").write_text("\n".join(page(cells)) + "\n", encoding="utf-8")
+    """Write benchmarks/flip544.md and benchmarks/flip544.svg."""
+    (HERE / "flip544.md").write_text("\n".join(page(cells)) + "\n", encoding="utf-8")
     plot(cells)
 
 
@@ -255,7 +255,7 @@ def plot(cells: list[Cell]) -> None:
         axis.grid(alpha=0.3)
     handles, labels = axes.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=7, fontsize=7, handlelength=4)
-    figure.savefig(DOCS / "flip544.svg", metadata={"Date": None})
+    figure.savefig(HERE / "flip544.svg", metadata={"Date": None})
 
 
 if __name__ == "__main__":

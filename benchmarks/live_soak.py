@@ -4,7 +4,7 @@ A broker of its own, one `ebbtide run --follow` in a process tree of its own, co
 without load has a record every 3 s; one with load begins with 25,000 records at once, and goes on with 500 a second. The log's and the deleted
 files' retention is 20 minutes, so that what is bounded by them shows its bound.
 
-    python benchmarks/live_soak.py [--minutes 120] [--turn 5] [--upkeep 20] [--plot docs/live-soak.svg] [--folder FOLDER] [--report]
+    python benchmarks/live_soak.py [--minutes 120] [--turn 5] [--upkeep 20] [--plot benchmarks/live-soak.svg] [--folder FOLDER] [--report]
 
 Latency is from the producer's call to the sink's commit, in s, apart by what was going on when the record was sent: nothing, load, or a maintenance
 command. Memory is proportional to who shares it; of the driver also without the files that it has mapped, which the system takes back where it

@@ -1,6 +1,6 @@
 """State access without Spark: the stores heap and rocksdb beside those of the real Flink.
 
-Both sides play the same case, in the format of docs/replay.md: JSON in, JSON out, one process each. A visit to a random key is one
+Both sides play the same case, in the format of docs/reference/replay.md: JSON in, JSON out, one process each. A visit to a random key is one
 read and one write: of a value `get` and `update`; of a map `put`, and `get` of what the key's last visit put, 8 user keys in turn;
 of a list `add` and `get`, every 8th write an `update` that leaves one element. A visit takes 1 ms, and an entry lives for twice as
 many ms as there are keys (at least 1,000), so that of many keys some have expired when they are read. Both must answer the same.

@@ -4,7 +4,7 @@ Each step is one file of 1 to 2,000 changes (log-uniform; another limit with `--
 whole process tree (Structured Streaming's own included), wall time, data files and log of state and sink. At the end the sink
 is compared with the truth, and read by Spark as it is and after a compaction.
 
-    python benchmarks/steps.py [--steps 2000] [--largest 2000] [--plot docs/steps.svg]
+    python benchmarks/steps.py [--steps 2000] [--largest 2000] [--plot benchmarks/steps.svg]
 
 The aims: CPU a step, files and log flat; reads within 1.5 of those of the compacted table.
 """

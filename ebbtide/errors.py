@@ -172,11 +172,11 @@ class StoredFormatError(Terminal):
 
 
 class TableMismatchError(Terminal):
-    """Raised when a pipeline's tables do not belong together: one was deleted, replaced, put back to an older state or changed by others."""
+    """Raised when a pipeline's tables do not belong together: one was deleted, replaced, put back to an older state or changed by another client."""
 
 
 class FilesMovedError(Transient):
-    """Raised when others took away a data file that was just being replaced; nothing was changed."""
+    """Raised when another client removed a data file that was being replaced; nothing was changed."""
 
 
 class LateFileError(Terminal):
@@ -224,7 +224,7 @@ class LeaseHeldError(Transient):
 
 
 class LeaseAskedError(Transient):
-    """Raised when a run that goes on until it is stopped makes way for others; it goes on by itself."""
+    """Raised when a run that goes on until it is stopped gives the lease to a process that asked for it; it goes on by itself."""
 
 
 class LeaseLostError(Transient):

@@ -1,4 +1,4 @@
-"""Names for sources, formats, sinks and operations of other packages; see docs/extending.md. Importing this loads no Spark."""
+"""Names for sources, formats, sinks and operations of other packages; see docs/how-to/extending.md. Importing this loads no Spark."""
 
 from ebbtide.errors import EbbtideError, SourceLostError, SourceReadError, SourceUnavailableError, Terminal, Transient
 from ebbtide.formats.format import BadRecordError, DecodedChange, Format

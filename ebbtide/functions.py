@@ -94,7 +94,7 @@ class LagLead(StatefulFunction):
     """Gives each row the rows before and after it among those of its key; retractions take rows out again.
 
     `output_key` must distinguish a key's rows. Retractions of rows that are not there are counted (`unmatched`). Rows that have
-    expired stay in the sink; a row shows them as neighbours until others come.
+    expired stay in the sink; a row shows them as neighbours until new ones come.
 
     Args:
         lag: `lag` is the row so many places before; null if there is none.

@@ -1,4 +1,4 @@
-"""Whether there is a Java that Spark can run on. Also a script of the standard library alone: `make java` runs it."""
+"""Search for a Java that Spark can run on. Also a script of the standard library alone: `make java` runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be shown of a text: no credentials, and no characters that a terminal obeys or a reader does not see.
+"""Texts made fit to be shown: without credentials, and without characters that a terminal obeys or a reader does not see.
 
 Errors, what commands print and what Dagster shows go through `shown`. What is hidden: values that were registered by
 `hide`, such as settings that came from the environment; `user:password@` of a URI; the value of whatever is named like a
@@ -49,7 +49,7 @@ def is_credential(name: str) -> bool:
 
 
 def has_unseen(text: str) -> bool:
-    """Return whether a text has control characters, or others that are not seen."""
+    """Return whether a text has control or invisible characters."""
     return _UNSEEN.search(text) is not None
 
 

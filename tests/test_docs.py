@@ -1,11 +1,16 @@
-"""The pages that list what the code has; `python tests/test_docs.py` writes docs/spec.md and docs/operations.md."""
+"""The site is built strictly, and its generated pages say what the code says; `python tests/test_docs.py` writes these pages."""
 
+import os
 import re
+import shutil
+import subprocess
 import sys
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
+import pytest
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
@@ -18,6 +23,7 @@ from ebbtide import (
     StateTtlConfig,
     UpsertPipeline,
     UpsertPipelines,
+    errors,
 )
 from ebbtide.operations.operation_page import section_of
 from ebbtide.operations.registry import operations
@@ -30,54 +36,97 @@ from ebbtide.spec.upsert import MaterializerConfig, SequenceOrder
 from ebbtide.spec.view import RefreshEvery
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "spec.md"
-OPERATIONS_PAGE = ROOT / "docs" / "operations.md"
-MODELS: tuple[type[BaseModel], ...] = (
-    UpsertPipeline,
-    UpsertPipelines,
-    StatefulPipeline,
-    MaterializedView,
-    RefreshEvery,
-    parts.FileSource,
-    KafkaSource,
-    SourceStart,
-    SchemaRegistry,
-    parts.DebeziumFormat,
-    parts.PlainFormat,
-    parts.ColumnConfig,
-    SequenceOrder,
-    MaterializerConfig,
-    Transform,
-    StateTtlConfig,
-    CleanupConfig,
-    IncrementalCleanup,
-    CompactionFilter,
-    parts.QuarantineConfig,
-    parts.ChecksConfig,
-    parts.ExpectationConfig,
-    parts.SchedulesConfig,
-    parts.FreshnessConfig,
-    parts.DeltaSink,
-    OtherSource,
-    OtherFormat,
-    OtherSink,
-)
+PAGE_FOLDER = ROOT / "docs" / "reference"
+OPERATIONS_PAGE = PAGE_FOLDER / "operations.md"
+DECISIONS = ROOT / "docs" / "decisions"
+SPEC_PAGES: dict[str, tuple[str, str, tuple[type[BaseModel], ...]]] = {
+    "spec.md": (
+        "Spec: pipelines",
+        "A pipeline is one YAML file. Its `attributes` have the fields below; the command line, Dagster and Python read the same ones.",
+        (UpsertPipeline, UpsertPipelines, StatefulPipeline, MaterializedView, RefreshEvery, SequenceOrder, MaterializerConfig, Transform),
+    ),
+    "spec-sources.md": (
+        "Spec: sources, formats, sinks",
+        "The fields below `source`, `format`, `columns` and `sink` of a [pipeline](spec.md).",
+        (parts.FileSource, KafkaSource, SourceStart, SchemaRegistry, parts.DebeziumFormat, parts.PlainFormat, parts.ColumnConfig,
+         parts.DeltaSink, OtherSource, OtherFormat, OtherSink),
+    ),
+    "spec-settings.md": (
+        "Spec: time to live, limits, schedules",
+        "The fields below `ttl`, `quarantine`, `checks`, `schedules` and `freshness` of a [pipeline](spec.md).",
+        (StateTtlConfig, CleanupConfig, IncrementalCleanup, CompactionFilter, parts.QuarantineConfig, parts.ChecksConfig,
+         parts.ExpectationConfig, parts.SchedulesConfig, parts.FreshnessConfig),
+    ),
+}  # fmt: skip
+"""File name to title, introduction and models."""
+MODELS = tuple(model for _, _, models in SPEC_PAGES.values() for model in models)
+PIPELINES = (UpsertPipeline, StatefulPipeline, MaterializedView)
+SHARED = [name for name in UpsertPipeline.model_fields if all(name in model.model_fields for model in PIPELINES)]
+SHARED.remove("ttl")  # each kind has its own
+WITH_SOURCE = [
+    name
+    for name in StatefulPipeline.model_fields
+    if name in UpsertPipeline.model_fields and name not in [*SHARED, "ttl"]
+]
 
 
-def page() -> str:
-    """Lay out every field of a spec."""
-    lines = [
-        "# The pipeline spec",
-        "",
-        "One schema for YAML (the `attributes` of a `defs.yaml`), the command line and Python.",
-        "",
-    ]
-    for model in MODELS:
-        lines += [f"## {model.__name__}", "", paragraphs(model)[0], "", "| field | meaning |", "|---|---|"]
-        lines += [f"| `{field.alias or name}` | {field.description} |" for name, field in model.model_fields.items()]
-        lines.append("")
+def spec_page(name: str) -> str:
+    """Lay out every field of some models of a spec."""
+    title, introduction, models = SPEC_PAGES[name]
+    lines = [f"# {title}", "", introduction, ""]
+    if name == "spec.md":
+        lines += [
+            "## Fields of every pipeline",
+            "",
+            "Upsert pipelines, stateful pipelines and materialized views have these.",
+            "",
+        ]
+        lines += fields(UpsertPipeline, SHARED)
+        lines += [
+            "## Fields of pipelines with a source",
+            "",
+            "Upsert pipelines and stateful pipelines have these, too.",
+            "",
+        ]
+        lines += fields(UpsertPipeline, WITH_SOURCE)
+    for model in models:
+        lines += [f"## {model.__name__}", "", paragraphs(model)[0], ""]
+        lines += fields(model, [field for field in model.model_fields if not is_said_above(model, field)])
         lines += [f"{more}\n" for more in paragraphs(model)[1:] if not more.startswith("Example")]
-    return "\n".join(lines)
+    return linked("\n".join(lines))
+
+
+def fields(model: type[BaseModel], names: Iterable[str]) -> list[str]:
+    """Lay out some fields of a model as a table."""
+    described = [(model.model_fields[name].alias or name, model.model_fields[name].description) for name in names]
+    return ["| field | meaning |", "|---|---|", *(f"| `{name}` | {text} |" for name, text in described), ""]
+
+
+def is_said_above(model: type[BaseModel], field: str) -> bool:
+    """Return whether the tables of shared fields have a model's field already, in the same words."""
+    if model not in PIPELINES or field not in [*SHARED, *WITH_SOURCE]:
+        return False
+    return model.model_fields[field].description == UpsertPipeline.model_fields[field].description
+
+
+def linked(text: str) -> str:
+    """Turn links as descriptions have them, `(views.md)`, into links from the folder of the page."""
+
+    def target(match: re.Match[str]) -> str:
+        path, anchor = match[1], match[2] or ""
+        if path == "" and anchor:
+            path = next((page for page in SPEC_PAGES if anchor[1:] in anchors(page)), "")
+        elif path:
+            [found] = (ROOT / "docs").rglob(Path(path).name)
+            path = os.path.relpath(found, PAGE_FOLDER)
+        return f"]({path}{anchor})"
+
+    return re.sub(r"\]\(([^)#:\s]*)(#[^)\s]*)?\)", target, text)
+
+
+def anchors(page: str) -> set[str]:
+    """Return the anchors of a page's models."""
+    return {model.__name__.lower() for model in SPEC_PAGES[page][2]}
 
 
 def operations_page() -> str:
@@ -85,14 +134,29 @@ def operations_page() -> str:
     lines = [
         "# Operations",
         "",
-        "What is done to a pipeline's tables on request or by schedule. Each is a command, `ebbtide COMMAND SPEC... [--root DIR] [--json]`, and a",
-        "job in Dagster, whose configuration has the same settings below `ops: {JOB_op: {config: ...}}`. An operation that is planned changes nothing",
-        "unless it is given `--apply`, in Dagster `action: apply`. [Another package](extending.md#an-operation) can add some.",
+        "An operation works on a pipeline's tables, on request or by schedule. Each one is a command, `ebbtide COMMAND SPEC... [--root DIR] [--json]`, and a",
+        "job in Dagster. The job takes the same settings below `ops: {JOB_op: {config: ...}}`. An operation that is planned changes nothing without `--apply`,",
+        "in Dagster `action: apply`. [Another package](../how-to/extending.md#an-operation) can add operations.",
         "",
     ]
     for operation in operations():
         lines += section_of(operation)
     return "\n".join(lines)
+
+
+def decisions_page() -> str:
+    """List the decisions by their titles."""
+    lines = [
+        "# Decisions",
+        "",
+        "Each page has a question, the facts that were found, the answer, and the reason to ask again.",
+        "",
+    ]
+    for path in sorted(DECISIONS.glob("0*.md")):
+        title = path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
+        number, _, rest = title.partition(" ") if title[:4].isdigit() else (path.name[:4], "", title)
+        lines.append(f"- [{number.rstrip(':.')}]({path.name}): {rest.lstrip(': ')}")
+    return "\n".join(lines) + "\n"
 
 
 def paragraphs(model: type[BaseModel]) -> list[str]:
@@ -106,8 +170,9 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from models_in(inner)
 
 
-def test_spec_page_is_what_the_code_says():
-    assert PAGE.read_text(encoding="utf-8") == page()
+@pytest.mark.parametrize("name", SPEC_PAGES)
+def test_spec_page_is_what_the_code_says(name):
+    assert (PAGE_FOLDER / name).read_text(encoding="utf-8") == spec_page(name)
 
 
 def test_operations_page_is_what_the_code_says():
@@ -140,9 +205,22 @@ def test_bad_records_page_lists_every_reason():
     code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "ebbtide" / "formats").glob("*.py"))
     reasons = set(re.findall(r"BadRecordError(?:\.of)?\(\s*\"([a-z_0-9]+)\"", code))
     reasons |= {"missing_before", "missing_after", "bad_event_time"}
-    listed = set(re.findall(r"`([a-z_0-9]+)`", (ROOT / "docs" / "bad-records.md").read_text(encoding="utf-8")))
+    listed = set(
+        re.findall(r"`([a-z_0-9]+)`", (ROOT / "docs" / "how-to" / "bad-records.md").read_text(encoding="utf-8"))
+    )
     assert len(reasons) > 20
     assert reasons <= listed
+
+
+def test_errors_page_has_every_class():
+    text = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
+    bases = {"EbbtideError", "Terminal", "Transient"}
+    classes = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.EbbtideError)
+    }
+    assert {name for name in classes - bases if f"`{name}`" not in text} == set()
 
 
 def test_contributing_says_what_each_room_is_for():
@@ -151,13 +229,42 @@ def test_contributing_says_what_each_room_is_for():
     assert {room for room in rooms if f"`ebbtide/{room}`" not in page} == set()
 
 
+def test_site_is_built_strictly(tmp_path):
+    """Dead links and anchors fail the build."""
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    shutil.copy(ROOT / "zensical.toml", tmp_path)
+    command = [sys.executable, "-m", "zensical", "build", "--strict"]
+    built = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert built.returncode == 0, built.stdout + built.stderr
+    assert (tmp_path / ".site" / "index.html").exists()
+
+
+def test_navigation_has_every_page():
+    navigation = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"]
+    listed = set(re.findall(r"[\w/-]+\.md", str(navigation)))
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert listed == {page for page in pages if not re.match(r"decisions/\d", page)}
+
+
+def test_index_of_decisions_lists_every_one():
+    assert (DECISIONS / "index.md").read_text(encoding="utf-8") == decisions_page()
+
+
 def test_links_of_the_pages_lead_somewhere():
-    for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+    for path in [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "benchmarks").glob("*.md"),
+    ]:
         for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
             assert (path.parent / link).exists(), f"{path.name}: {link}"
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
-    PAGE.write_text(page(), encoding="utf-8")
+    for name in SPEC_PAGES:
+        (PAGE_FOLDER / name).write_text("", encoding="utf-8")  # so that links find it
+    for name in SPEC_PAGES:
+        (PAGE_FOLDER / name).write_text(spec_page(name), encoding="utf-8")
     OPERATIONS_PAGE.write_text(operations_page(), encoding="utf-8")
+    (DECISIONS / "index.md").write_text(decisions_page(), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Completeness: the sink has the rows that the state shows, and no others."""
+"""Completeness: the sink has exactly the rows that the state shows."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class _Differences:
         return f"SELECT {self.result} FROM ({both}) AS _both LEFT JOIN ({known}) AS _known USING ({names}) WHERE _ebbtide_is_known IS NULL"
 
 
-@rule("expect_sink_to_be_complete", "The sink must have the rows that the state shows, and no others.")
+@rule("expect_sink_to_be_complete", "The sink must have exactly the rows that the state shows.")
 def differing_keys(sql: Dialect) -> str:
     """Pick the keys whose row is not the one that was decided, or that have several."""
     return "NOT _ebbtide_is_same OR _rows > 1"

@@ -36,7 +36,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def nested_text(self, value: str) -> str:
-        """Write a list, a struct or a map as a text: equal values, and no others, have equal texts."""
+        """Write a list, a struct or a map as a text: only equal values have equal texts."""
 
     @abstractmethod
     def keys_of_nulls(self, value: str) -> str:
@@ -63,7 +63,7 @@ class Dialect(ABC):
         return [f"coalesce(CAST({self.name(field, struct)} AS BIGINT), {least})" for field in fields]
 
     def is_before(self, left: Sequence[str], right: Sequence[str]) -> str:
-        """Return whether values come before others, the first that differs deciding: engines compare structs with nulls differently."""
+        """Return whether values come before other values, the first that differs deciding: engines compare structs with nulls differently."""
         condition = "false"
         # From the last value back: equal so far, the rest decides.
         for one, other in zip(reversed(left), reversed(right), strict=True):

@@ -101,8 +101,8 @@ class Entries:
         """
         key = self.tables.operator.key
         entries = self.newest(self.rows(), self.tables.operator.entry_key)
-        others = [name for name in self.names if name != "_change"]
-        columns = self.sql.names(others)
+        columns_of_entry = [name for name in self.names if name != "_change"]
+        columns = self.sql.names(columns_of_entry)
         last_step = f"max(_step) OVER (PARTITION BY {self.sql.names(key)})"
         stated = f"""
             SELECT {columns}, {self._stated_change} AS _change, {last_step} AS _ebbtide_last_step
@@ -114,7 +114,7 @@ class Entries:
 
     @property
     def _stated_change(self) -> str:
-        """What the newest version of an entry says that the sink must do for its key.
+        """Return the change of the sink that the newest version of each key's entry asks for.
 
         By sequence a key has one entry, and what that shows counts where a later step has noted something of it.
         """

@@ -1,4 +1,4 @@
-"""What rules read: tables as of a version, a change feed, rows that are at hand. Each is read here, or named to Spark.
+"""Inputs of rules: tables as of a version, a change feed, rows that are at hand. Each is read here, or named to Spark.
 
 Rows and bytes are known from the Delta log before anything is read.
 """
@@ -28,7 +28,7 @@ COMMIT_VERSION = pa.field("_commit_version", pa.int64())
 
 
 class Size(NamedTuple):
-    """How much there is to read.
+    """The size of an input.
 
     Attributes:
         rows: Rows.

@@ -1,4 +1,4 @@
-"""What a check is asked about, and what it yields: rows with what is expected of them.
+"""The question of a check, and its answer: rows with expectations of them.
 
 A module of rules has functions that name rows, rules, and a `judge` that pairs them. Nothing here loads Great Expectations or Spark.
 """
@@ -66,7 +66,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Judged:
-    """What a check is asked about.
+    """The question of a check.
 
     Args:
         engines: Where rules run.

@@ -1,4 +1,4 @@
-"""Which versions of a pipeline's tables are judged together."""
+"""The versions of a pipeline's tables that are judged together."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class VersionRange:
 
     @property
     def until(self) -> dict[str, Any]:
-        """What to hand to `after` once this window was judged good; plain JSON values."""
+        """The value to hand to `after` once this window was judged good; plain JSON values."""
         return {
             "sink": self.sink_until,
             "state": self.state_until,

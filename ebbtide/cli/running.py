@@ -120,7 +120,7 @@ def refuse_following_views(located: list[Located]) -> None:
         raise ConfigError.of(
             "A materialized view is not followed: its refresh says when it is run.",
             got=", ".join(views),
-            next_step="REFRESH MATERIALIZED VIEW and CREATE MATERIALIZED VIEW begin jobs that do (docs/views.md).",
+            next_step="REFRESH MATERIALIZED VIEW and CREATE MATERIALIZED VIEW begin jobs that do (docs/reference/views.md).",
         )
 
 

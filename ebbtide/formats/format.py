@@ -1,6 +1,6 @@
 """The contract of formats: one parsed record in, its changes out, or the reason why the record is bad.
 
-A new format is one module, with a class that derives from `Format`, and an entry point that names it (docs/extending.md). The generic
+A new format is one module, with a class that derives from `Format`, and an entry point that names it (docs/how-to/extending.md). The generic
 decoder (`ebbtide.formats.decoding`) knows no format.
 """
 

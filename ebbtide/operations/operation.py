@@ -1,6 +1,6 @@
 """The contract of an operation: work on a pipeline's tables that a person, a schedule or a script asks for.
 
-One class per operation. Its command, its `--help`, its Dagster job and its section of docs/operations.md are made from it:
+One class per operation. Its command, its `--help`, its Dagster job and its section of docs/reference/operations.md are made from it:
 
 | of the class | becomes |
 |---|---|

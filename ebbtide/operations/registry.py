@@ -173,4 +173,4 @@ def _loaded(point: EntryPoint) -> Operation:
 
 
 def _refusal(what: str, got: str, allowed: str) -> ConfigError:
-    return ConfigError.of(what, got=got, allowed=allowed, next_step="See docs/extending.md.")
+    return ConfigError.of(what, got=got, allowed=allowed, next_step="See docs/how-to/extending.md.")

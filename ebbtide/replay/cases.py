@@ -1,4 +1,4 @@
-"""What all kinds of cases share."""
+"""The common part of all kinds of cases."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def playing(case: Any, needs: str) -> Iterator[None]:
         name = case.get("name") if isinstance(case, dict) else case
         raise ConfigError.of(
             f"The case {name!r} cannot be played: {type(error).__name__}: {error}.",
-            allowed=f"an object with {needs}, as in docs/replay.md",
+            allowed=f"an object with {needs}, as in docs/reference/replay.md",
         ) from error
 
 

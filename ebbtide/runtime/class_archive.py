@@ -42,7 +42,7 @@ FOLDERS_OF_CLASSES = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
 
 @dataclass(frozen=True)
 class ClassArchive:
-    """What a JVM does about the archive.
+    """The archive, as a JVM that is launched uses or writes it.
 
     Args:
         options: The JVM's.

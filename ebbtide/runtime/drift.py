@@ -1,4 +1,4 @@
-"""Columns that a step takes in, by the spec's `schema_evolution_mode`; see docs/drift.md."""
+"""Columns that a step takes in, by the spec's `schema_evolution_mode`; see docs/how-to/drift.md."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class Engine:
 
     @property
     def is_local(self) -> bool:
-        """Whether steps are made in this process."""
+        """Return whether steps are made in this process."""
         return isinstance(self.session, LocalSession)
 
     def for_found(self, found: Discovery) -> Engine:

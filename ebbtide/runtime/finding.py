@@ -46,7 +46,7 @@ class RecordsOfBatch:
 
     Args:
         records: All of them; read again.
-        decoding: Tells their origins.
+        decoding: Knows their origins.
         step: The step's number.
     """
 

@@ -171,7 +171,7 @@ class Watcher:
         self._looks_s = faults.now_s() + following.interval_ms / 1000
         self._ticked_ms = clock()
         self.found: Discovery | None = None
-        """What there is to read, as of the last look."""
+        """The input as of the last look; None before it."""
         self._began_with_look = False
         """Return whether the faults that are waited out began with one of a look: then a good look ends them."""
 

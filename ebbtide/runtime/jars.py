@@ -25,10 +25,10 @@ def with_known_jars(settings: Mapping[str, str]) -> dict[str, str]:
     known = _noted(settings.get(PACKAGES, ""))
     if not known:
         return dict(settings)
-    others = {name: value for name, value in settings.items() if name != PACKAGES}
-    given = others.get(JARS)
-    others[JARS] = ",".join([*known, given] if given else known)
-    return others
+    kept = {name: value for name, value in settings.items() if name != PACKAGES}
+    given = kept.get(JARS)
+    kept[JARS] = ",".join([*known, given] if given else known)
+    return kept
 
 
 def note_jars(packages: str, jars: str) -> None:

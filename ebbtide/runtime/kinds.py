@@ -230,5 +230,5 @@ def of_kind(kinds: Mapping[type, Maker], part: object, what: str) -> Maker:
         f"There is no {what} of this kind.",
         got=type(part).__name__,
         allowed=", ".join(known),
-        next_step="Register it in ebbtide.runtime.kinds (docs/extending.md).",
+        next_step="Register it in ebbtide.runtime.kinds (docs/how-to/extending.md).",
     )

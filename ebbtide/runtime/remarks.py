@@ -41,10 +41,10 @@ def _unapplied(summary: RunSummary) -> Iterator[str]:
     """Yield which records changed nothing though they may have been meant to."""
     n_other = summary.totals["other_tables"]
     if summary.is_of_other_tables:
-        others = amount(n_other, "record")
-        yield f"No record is of source.table: see that it is the table's name. Of other tables: {others}."
+        n_text = amount(n_other, "record")
+        yield f"No record is of source.table: see that it is the table's name. Of other tables: {n_text}."
     elif n_other:
         yield f"Of other tables than source.table, and left out: {amount(n_other, 'record')}."
     n_lone = summary.totals["lone_tombstones"]
     if n_lone:
-        yield f"Deletes of which only the tombstone came: {n_lone:,}; their rows are still there (docs/debezium.md)."
+        yield f"Deletes of which only the tombstone came: {n_lone:,}; their rows are still there (docs/how-to/debezium.md)."

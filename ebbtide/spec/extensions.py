@@ -41,7 +41,7 @@ BUILT_IN: Mapping[str, Sequence[str]] = {
 """Group to the types of parts that are ours; a source is of files and a sink of Delta where nothing is said."""
 OTHER = "other"
 """The tag of a part that another package brings along."""
-NEXT_STEP = "See docs/extending.md."
+NEXT_STEP = "See docs/how-to/extending.md."
 
 
 def kind_in(group: str, default: str = "") -> Callable[[Any], str]:
@@ -99,7 +99,7 @@ class OtherSource(PositionedPart, OtherPart):
 
     type: str = Field(
         json_schema_extra=_of_another_package(SOURCES),
-        description="Name of an entry point of the group 'ebbtide.sources', whose class is the source (docs/extending.md). Required.",
+        description="Name of an entry point of the group 'ebbtide.sources', whose class is the source (docs/how-to/extending.md). Required.",
     )
 
     @property
@@ -120,7 +120,7 @@ class OtherFormat(FormatPart, OtherPart):
 
     type: str = Field(
         json_schema_extra=_of_another_package(FORMATS),
-        description="Name of an entry point of the group 'ebbtide.formats', whose class is the format (docs/extending.md). Required.",
+        description="Name of an entry point of the group 'ebbtide.formats', whose class is the format (docs/how-to/extending.md). Required.",
     )
     time_units: dict[str, TimeUnit] = Field(
         default_factory=dict, description="Column to what its integers mean: ms, us, ns. Default: us."
@@ -139,7 +139,7 @@ class OtherSink(OtherPart):
 
     type: str = Field(
         json_schema_extra=_of_another_package(SINKS),
-        description="Name of an entry point of the group 'ebbtide.sinks', whose class is the sink (docs/extending.md). Required.",
+        description="Name of an entry point of the group 'ebbtide.sinks', whose class is the sink (docs/how-to/extending.md). Required.",
     )
 
     @cached_property

@@ -119,7 +119,7 @@ def read_environment(file: Path | None) -> Environment:
             f"{where} is not usable.",
             got=_faults(error),
             allowed=", ".join(_Document.model_fields),
-            next_step="docs/sql.md has an example of each section.",
+            next_step="docs/reference/sql.md has an example of each section.",
         ) from error
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         why = " ".join(str(error).split())

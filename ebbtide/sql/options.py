@@ -126,7 +126,7 @@ def refuse_unfit(given: Options, of: str) -> None:
             raise SqlError.of(
                 f"The option '{name}' at {option.place} is a credential.",
                 allowed="options without secrets",
-                next_step="Give it to Spark by its environment (docs/security.md).",
+                next_step="Give it to Spark by its environment (docs/explanation/security.md).",
             )
         first, dot, _ = name.partition(".")
         is_known = first in allowed and not (dot and first == SEQUENCE)
@@ -134,7 +134,7 @@ def refuse_unfit(given: Options, of: str) -> None:
             raise SqlError.of(
                 f"There is no option '{name}' of a {of}, at {option.place}.",
                 allowed=", ".join(allowed),
-                next_step="docs/spec.md describes each.",
+                next_step="docs/reference/spec.md describes each.",
             )
 
 

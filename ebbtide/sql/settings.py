@@ -79,7 +79,7 @@ FIXED_OF_SPARK = ("spark.sql.variable.substitute", "spark.sql.runSQLOnFiles")
 """Settings of Spark that follow from the rights of the session."""
 GONE = {
     "dagster-url": "Jobs are processes. To run pipelines in Dagster let it load the same definitions, and switch on the "
-    "sensor NAME_backlog or a schedule: docs/dagster.md."
+    "sensor NAME_backlog or a schedule: docs/how-to/dagster.md."
 }
 """Settings of earlier releases, each with the replacement."""
 SETTINGS: Mapping[str, Setting] = {
@@ -88,7 +88,7 @@ SETTINGS: Mapping[str, Setting] = {
     "runtime-mode": Setting.choice("batch", "streaming"),
     "poll-interval": Setting.number(1, least=1),
 }
-"""The settings of a session, beside `spark.*`: docs/sql.md. Clients have further ones of their own."""
+"""The settings of a session, beside `spark.*`: docs/reference/sql.md. Clients have further ones of their own."""
 
 
 class Settings:
@@ -134,7 +134,7 @@ class Settings:
         """
         self._refuse_unknown(key)
         if key in FIXED_OF_SPARK:
-            allowed = "what the session's rights say: docs/sql-gateway.md"
+            allowed = "what the session's rights say: docs/reference/sql-gateway.md"
             raise SqlError.of(f"The setting '{key}' is fixed.", got=value, allowed=allowed)
         setting = self._known.get(key)
         if setting is not None and not setting.takes(value):

@@ -10,5 +10,5 @@
 | `faults` | retries of calls to a store |
 | `arrow` | a bucket as a file system of Arrow |
 
-Endpoint, region and credentials come from the environment (docs/object-stores.md), never from a location.
+Endpoint, region and credentials come from the environment (docs/how-to/object-stores.md), never from a location.
 """

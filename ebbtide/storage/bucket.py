@@ -256,7 +256,7 @@ class Bucket:
                 f"The object store of '{self.root}' overwrites files that are put only if absent.",
                 got=f"'{self.uri(probe)}' was put twice",
                 allowed="stores that heed 'If-None-Match: *'",
-                next_step="Use another store, or a newer version of this one (docs/object-stores.md).",
+                next_step="Use another store, or a newer version of this one (docs/how-to/object-stores.md).",
             )
 
     def delete(self, keys: Sequence[str]) -> None:
@@ -297,5 +297,5 @@ def _unusable(root: str, error: Exception) -> ConfigError:
     return ConfigError.of(
         f"The object store of '{root}' cannot be used with these settings.",
         got=error,
-        next_step="Look at the variables of the environment that begin with AWS_, AZURE_ or GOOGLE_ (docs/object-stores.md).",
+        next_step="Look at the variables of the environment that begin with AWS_, AZURE_ or GOOGLE_ (docs/how-to/object-stores.md).",
     )

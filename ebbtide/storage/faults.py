@@ -108,7 +108,7 @@ def refused(location: str, fault: Exception) -> EbbtideError:
         f"The object store of '{location}' refuses the request.",
         got=cause(fault),
         next_step="Look at the bucket's name and rights, and at the endpoint, region and credentials in the environment "
-        "(docs/object-stores.md).",
+        "(docs/how-to/object-stores.md).",
     )
 
 

@@ -104,7 +104,7 @@ def refuse_unusable(field: str, location: str) -> None:
             f"{field} has credentials in it.",
             got=location,
             allowed="a bare URI",
-            next_step="Give them to Spark and to the environment instead (docs/security.md).",
+            next_step="Give them to Spark and to the environment instead (docs/explanation/security.md).",
         )
     decoded = unquote(rest)
     has_parent = ".." in decoded.split("/")

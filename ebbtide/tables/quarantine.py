@@ -3,7 +3,7 @@
 | column | meaning |
 |---|---|
 | `step` | the step that met the record |
-| `reason`, `detail` | see docs/bad-records.md |
+| `reason`, `detail` | see docs/how-to/bad-records.md |
 | `origin`, `order` | its position in the source; its place in the order of reading |
 | `raw` | its bytes, of a record that is too long the first of them |
 | `at` | the step's clock |

@@ -18,7 +18,7 @@ from ebbtide.errors import (
     Transient,
 )
 
-OPERATING = Path(__file__).parents[2] / "docs" / "operating.md"
+OPERATING = Path(__file__).parents[2] / "docs" / "how-to" / "operating.md"
 
 
 @pytest.mark.parametrize(

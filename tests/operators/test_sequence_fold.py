@@ -1,4 +1,4 @@
-"""Sequence mode against a fold of its own, written from docs/spec.md alone: random logs of deletes with rows, ties, changed keys.
+"""Sequence mode against a fold of its own, written from docs/reference/spec.md alone: random logs of deletes with rows, ties, changed keys.
 
 The fold keeps, per key, the change that counts; changes that the sequence does not tell apart it leaves to whoever asks.
 """

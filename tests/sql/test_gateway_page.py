@@ -1,4 +1,4 @@
-"""docs/sql-gateway.md and its OpenAPI description, held to a real gateway."""
+"""docs/reference/sql-gateway.md and its OpenAPI description, held to a real gateway."""
 
 import json
 import os
@@ -18,8 +18,8 @@ from ebbtide.sql.gateway.sessions import Limits, Sessions
 from ebbtide.sql.results import CompletionKind, OperationStatus, ResultKind
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGE = (DOCS / "sql-gateway.md").read_text(encoding="utf-8")
-OPENAPI = yaml.safe_load((DOCS / "sql-gateway.openapi.yaml").read_text(encoding="utf-8"))
+PAGE = (DOCS / "reference" / "sql-gateway.md").read_text(encoding="utf-8")
+OPENAPI = yaml.safe_load((DOCS / "reference" / "sql-gateway.openapi.yaml").read_text(encoding="utf-8"))
 FENCE = re.compile(r"^```(sh|json)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ANY = "…"
 """Stands in the page for a text that differs each time."""

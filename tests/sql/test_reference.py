@@ -3,7 +3,7 @@ from pathlib import Path
 from ebbtide.sql.parsing import _READERS
 from ebbtide.sql.reference import STATEMENTS, help_text
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "sql-shell.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "sql-shell.md"
 OTHER_NAMES = {"BEGIN", "DESC", "EXIT"}
 """Further first words of statements."""
 

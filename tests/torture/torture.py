@@ -1,6 +1,6 @@
 """`make torture`: real processes with Spark are killed at every place and at random times, then run again, and their tables compared.
 
-Each run is noted in `.torture/runs.jsonl` as soon as it is over, and not made again; `docs/torture.md` is written from the notes.
+Each run is noted in `.torture/runs.jsonl` as soon as it is over, and not made again; `tests/torture/README.md` is written from the notes.
 Those without Spark come first: they take a second each.
 """
 
@@ -477,7 +477,7 @@ def main() -> int:
             for call_number in range(number * CALL_RUNS, (number + 1) * CALL_RUNS):
                 make_runs(call_faults(torture, at_calls), call_number)
             make_runs(faults(torture, killer), number)
-    report(torture, PROJECT / "docs" / "torture.md")
+    report(torture, PROJECT / "tests" / "torture" / "README.md")
     notes = [note for by_number in torture.known.values() for note in by_number.values()]
     return int(not all(note["held"] for note in notes))
 

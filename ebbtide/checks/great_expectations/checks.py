@@ -89,7 +89,7 @@ CHECKS = (
     ),
     Check(
         "complete",
-        "The sink has the rows that the state shows, and no others: compared whole, by key.",
+        "The sink has exactly the rows that the state shows: compared whole, by key.",
         judge="ebbtide.checks.completeness:judge",
         repair=REPAIR,
         blocking=True,
@@ -128,7 +128,7 @@ CHECKS = (
         "source_loss",
         "No records of the source were lost before they were read, or before a refresh; of a topic, no delete of which only the tombstone came.",
         judge="ebbtide.checks.source_loss:judge",
-        repair="Run 'ebbtide refresh' once the source has all records again (of deletes: docs/debezium.md); or 'ebbtide acknowledge', if the sink may do without them.",
+        repair="Run 'ebbtide refresh' once the source has all records again (of deletes: docs/how-to/debezium.md); or 'ebbtide acknowledge', if the sink may do without them.",
     ),
 )
 """The checks that every pipeline has."""

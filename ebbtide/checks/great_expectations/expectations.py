@@ -42,12 +42,12 @@ def batch_of(expected: Sequence[Expected], broken: Sequence[Broken]) -> pd.DataF
 
 
 def _identity(expectation: str, arguments: Arguments) -> str:
-    """Return what distinguishes a rule with its arguments from the others of a batch."""
+    """Return what distinguishes a rule with its arguments from all rules of a batch."""
     return json.dumps([expectation, dict(sorted(arguments.items()))])
 
 
 class _Broken(TableMetricProvider):
-    """What breaks a rule. Subclasses (see `_class_of`) name the metric, its arguments and the rule."""
+    """The rows that break a rule. Subclasses (see `_class_of`) name the metric, its arguments and the rule."""
 
     expectation: ClassVar[str]
 

@@ -1,4 +1,4 @@
-"""What results show of the rows that break a rule, where columns are personal: Data Docs and Dagster are for more eyes than the tables.
+"""Samples of the rows that break a rule, where columns are personal: Data Docs and Dagster are for more eyes than the tables.
 
 Of a rule of Ebbtide's the sample stays, cell by cell: bookkeeping and columns that are not personal are shown. A rule of the
 project's own may show anything anywhere: of one that names no column, or a personal one, only counts are left.
@@ -14,7 +14,7 @@ from ebbtide.checks.samples import ROWS_AS_TEXT
 from ebbtide.redaction import MASK
 
 Result = dict[str, Any]
-"""What Great Expectations reports of an expectation."""
+"""The part of an expectation's result that Great Expectations reports."""
 COLUMN_ARGUMENTS = ("column", "column_A", "column_B", "column_list", "column_set")
 """Arguments by which Great Expectations' own types name columns."""
 

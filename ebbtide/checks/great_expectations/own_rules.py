@@ -145,7 +145,7 @@ def _local(value: datetime) -> datetime:
 
 
 class _Answer(QueryMetricProvider):
-    """What was found of a query in a batch of `answers_of`."""
+    """The answer to a query in a batch of `answers_of`."""
 
     value_keys = ("unexpected_rows_query",)
     part: str
@@ -173,7 +173,7 @@ class AnswerRows(_Answer):
 
 
 class AnswerCount(_Answer):
-    """How many rows a query selects."""
+    """Return the number of rows that a query selects."""
 
     metric_name = "unexpected_rows_query.row_count"
     part = "count"

@@ -30,7 +30,7 @@ class ExpectationRaisedError(Exception):
 
 @dataclass(frozen=True)
 class Finding:
-    """What one expectation found.
+    """The finding of one expectation.
 
     Args:
         expectation: Its type.
@@ -56,7 +56,7 @@ class Finding:
 
 @dataclass
 class Verdict:
-    """What a check came to.
+    """The verdict of a check.
 
     Args:
         findings: One for each expectation.
@@ -68,12 +68,12 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether no expectation found anything."""
+        """Return whether no expectation found anything."""
         return not any(finding.broken for finding in self.findings)
 
     @property
     def is_error(self) -> bool:
-        """Whether an expectation of severity critical found something."""
+        """Return whether an expectation of severity critical found something."""
         return any(finding.broken and finding.severity == "critical" for finding in self.findings)
 
 

@@ -1,6 +1,6 @@
 """Value, list and map state of the current key: decorators that add time to a raw state.
 
-Every operation behaves as Flink 2.3's; docs/state.md has the table, and what Flink has not.
+Every operation behaves as Flink 2.3's; docs/reference/state.md has the table, and what Flink has not.
 
 Source: FLIP-25, "Wrapping state objects".
 """

@@ -417,7 +417,7 @@ async def _no_such_endpoint(request: Request, error: Exception) -> Response:
         status,
         "There is no such endpoint.",
         got,
-        "those of docs/sql-gateway.md",
+        "those of docs/reference/sql-gateway.md",
     )
     made = failure(refusal)
     made.headers.update(error.headers or {})

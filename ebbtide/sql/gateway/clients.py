@@ -99,7 +99,7 @@ def refuse_beyond(role: Role, asked: Parsed) -> None:
     raise GatewayError.of(
         f"The role {role} may not execute this statement.",
         got=type(asked).__name__,
-        allowed=f"with the role {least}: docs/sql-gateway.md lists the statements of each",
+        allowed=f"with the role {least}: docs/reference/sql-gateway.md lists the statements of each",
         next_step=f"Ask the gateway's operator for a token of the role {least}.",
     )
 

@@ -426,7 +426,7 @@ class Judge:
             raise _refusal(
                 "The session may not execute this statement.",
                 fault,
-                "docs/sql-gateway.md lists the rights of sessions.",
+                "docs/reference/sql-gateway.md lists the rights of sessions.",
             )
         raise SqlError.of(
             f"'{fault.owned}' is kept by its pipeline; {fault.command} would make it wrong.",

@@ -1,0 +1,144 @@
+"""Code and pages use the field's words, and pages have short sentences."""
+
+import ast
+import re
+import statistics
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+WORDS = {
+    "told": r"\b(un)?told\b",  # known, recorded, reported; unknown
+    "tell": r"\btells?\b",  # shows, says, reports
+    "others": r"\bothers\b",  # other writers, another client
+    "somebody": r"\b(somebody|whoever|nobody)\b",  # a person, the reader, no one
+    "anew": r"\banew\b",  # again, recreated
+    "for ever": r"\bfor ever\b",  # permanently, forever
+}
+"""Name to pattern, without case; the better words stand beside it."""
+QUESTIONS = ("What ", "Which ", "Whether ", "How ")
+ALLOWED: dict[str, dict[str, int]] = {}
+"""Page to word to count, where a word is right; the reason stands beside it."""
+MOST_IN_ROOMS = {"storage": 3}
+"""Room to the words and docstrings that it may have: `tell` is a method of files. A room that is not named has none."""
+MOST_IN_DECISIONS = 43
+"""The same of the decisions, which are records of their day."""
+GENERATED = {"spec.md", "spec-sources.md", "spec-settings.md", "operations.md"}
+"""Pages made from the code, whose words are counted there."""
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(
+        path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "decisions" and path.name not in GENERATED
+    ),
+]
+MOST_WORDS_OF_A_PAGE = 2_500
+MOST_WORDS = 30_000
+LONGEST_SENTENCE = 30
+MOST_LONG_SENTENCES = 0
+"""Sentences of the pages that are longer."""
+HIGHEST_MEDIAN = 16
+
+
+def name_of(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def found(text: str) -> Counter[str]:
+    """Count the words of the list in a text."""
+    return Counter({word: len(re.findall(pattern, text, re.IGNORECASE)) for word, pattern in WORDS.items()})
+
+
+def docstrings(tree: ast.AST) -> Iterator[str]:
+    """Yield the docstrings of a module, also those below constants and fields."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value.value
+
+
+def room_counts() -> dict[str, int]:
+    """Count words and docstrings per room of the code; modules outside of rooms are a room, too."""
+    counts: Counter[str] = Counter()
+    for path in (ROOT / "ebbtide").rglob("*.py"):
+        parts = path.relative_to(ROOT / "ebbtide").parts
+        text = path.read_text(encoding="utf-8")
+        questions = sum(docstring.startswith(QUESTIONS) for docstring in docstrings(ast.parse(text)))
+        counts[parts[0] if len(parts) > 1 else "."] += found(text).total() + questions
+    return dict(counts)
+
+
+def prose(path: Path) -> str:
+    """A page without its code, its targets of links and its tables' lines of dashes."""
+    text = re.sub(r"^ *```.*?^ *```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    return re.sub(r"^\|[-|: ]+\|$", "", text, flags=re.MULTILINE)
+
+
+def blocks(text: str) -> Iterator[str]:
+    """Yield paragraphs, items of lists and cells of tables."""
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", text):
+        if paragraph.lstrip().startswith("#"):
+            continue
+        if paragraph.lstrip().startswith("|"):
+            for line in paragraph.splitlines():
+                yield from (cell.strip() for cell in re.split(r"(?<!\\)\|", line) if cell.strip())
+        else:
+            yield " ".join(paragraph.split())
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of a page's prose; code in backticks is one word, and a semicolon or a colon ends an idea, too."""
+    for block in blocks(text):
+        plain = re.sub(r"``.+?``|`[^`]*`", "CODE", block)
+        yield from (part.strip() for part in re.split(r"(?<=[.?!;:])(?:\*\*)?\s+", plain) if part.strip())
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"\w[\w'.:/-]*", text)
+
+
+ROOMS = room_counts()
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_room_has_none_of_the_listed_words(room):
+    assert ROOMS[room] == MOST_IN_ROOMS.get(room, 0)
+
+
+def test_decisions_have_no_more_of_the_listed_words_than_before():
+    counts = sum((found(prose(path)) for path in (ROOT / "docs" / "decisions").glob("*.md")), Counter())
+    assert counts.total() <= MOST_IN_DECISIONS
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_page_has_none_of_the_listed_words(path):
+    counts = found(prose(path)) - Counter(ALLOWED.get(name_of(path), {}))
+    assert dict(counts) == {}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_page_has_no_sentence_with_a_question_as_its_subject(path):
+    begun = [text for text in sentences(prose(path)) if text.startswith(QUESTIONS) and not text.endswith("?")]
+    assert begun == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_page_is_short(path):
+    assert len(words(prose(path))) <= MOST_WORDS_OF_A_PAGE
+
+
+def test_documentation_is_short():
+    pages = [path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "decisions"]
+    assert sum(len(words(prose(path))) for path in pages) <= MOST_WORDS
+
+
+def test_sentences_are_short():
+    lengths = {text: len(words(text)) for path in PAGES for text in sentences(prose(path))}
+    full = [length for text, length in lengths.items() if text.endswith(".")]
+    assert statistics.median(full) <= HIGHEST_MEDIAN
+    too_long = [text for text, length in lengths.items() if length > LONGEST_SENTENCE]
+    assert len(too_long) <= MOST_LONG_SENTENCES, "\n".join(too_long)
