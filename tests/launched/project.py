@@ -42,7 +42,7 @@ SPECS: dict[str, Pipeline] = {
     name: spec(name, **more)
     for name, more in {
         "sales": {},
-        "long": {},
+        "long": {"engine": "spark"},
         "priced": {"checks": {"expectations": [AT_MOST_100]}},
         "steady": {"run": "continuous", "max_run_age": "75s"},
         "ticking": {"schedules": {"stream": None, "cleanup": "* * * * *", "compaction": None}},

@@ -91,7 +91,7 @@ def test_pipeline_can_be_paused_before_its_first_run(make):
 
 def test_pause_takes_a_reason_and_a_second_one_keeps_the_time(make):
     pipeline = make()
-    with pytest.raises(ConfigError, match="takes a reason"):
+    with pytest.raises(ConfigError, match="needs a reason"):
         pause(pipeline, reason=" ")
     assert not pipeline.home.exists()
     pause(pipeline)
