@@ -21,6 +21,7 @@ demo: java $(UV_HERE) .venv ## Run the shop pipelines over the shipped capture a
 
 # Three at a time, on two cores too: runs that Dagster launches mostly wait.
 test: java .venv lint ## Run linters, type checks and all tests
+	$(RUN) python tests/support/warm_up.py
 	$(RUN) pytest -q -n 3 --dist loadgroup --no-loadscope-reorder --max-worker-restart 1 --durations 20
 
 # What CI runs side by side; `make test` runs all of it.

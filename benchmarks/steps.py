@@ -23,12 +23,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ebbtide.operations.registry import maintain
 from harness import files_of, tree_cpu_s, write_changes
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide import UpsertPipeline
+from ebbtide.operations.registry import maintain
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.session import build_session
 

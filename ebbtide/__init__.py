@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ebbtide.operations.registry import maintain as maintain
     from ebbtide.runtime.driver import refresh as refresh
     from ebbtide.runtime.driver import run as run
+    from ebbtide.runtime.engines import auto_session as auto_session
     from ebbtide.runtime.local import local_session as local_session
     from ebbtide.runtime.progress import RunSummary as RunSummary
     from ebbtide.runtime.progress import StepProgress as StepProgress
@@ -70,6 +71,7 @@ _HOMES = {
     "UpsertPipeline": "spec.upsert",
     "UpsertPipelines": "spec.several",
     "ValueStateDescriptor": "model.state.function",
+    "auto_session": "runtime.engines",
     "build_session": "runtime.session",
     "create_view": "inspect.state",
     "load": "spec.load",

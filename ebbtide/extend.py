@@ -1,4 +1,4 @@
-"""What a source, format, sink or operation of another package is made of; see docs/how-to/extending.md. Importing this loads no Spark."""
+"""Names for sources, formats, sinks and operations of other packages; see docs/how-to/extending.md. Importing this loads no Spark."""
 
 from ebbtide.errors import EbbtideError, SourceLostError, SourceReadError, SourceUnavailableError, Terminal, Transient
 from ebbtide.formats.format import BadRecordError, DecodedChange, Format
@@ -11,7 +11,8 @@ from ebbtide.sources.available import Available
 from ebbtide.sources.positioned import PositionedSource, SourceSettings
 from ebbtide.sources.source import Backlog
 from ebbtide.sources.span import Span
-from ebbtide.tables.sink import ChangeSet, Sink, Work
+from ebbtide.tables.sink import Sink
+from ebbtide.tables.table import ChangeSet, Work
 
 __all__ = [
     "PLACED_RECORDS",

@@ -1,10 +1,11 @@
-"""Does the same to several things: here, one after the other, or each in a task of a Spark job; and what stands for a session without Spark."""
+"""Runs a function over several items, in this process or in the tasks of a Spark job; and a session for runs without Spark."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -13,35 +14,62 @@ from ebbtide.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+BYTES_IN_DRIVER = 8 * 2**20
+"""Bytes of data files up to which the driver reads or rewrites them itself: a Spark job costs more."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+class LazySession:
+    """Stands for a Spark session that starts when a member of it is first used.
+
+    What takes a session begins with what it refuses, or plans, from the logs of tables alone; no JVM starts for that.
+
+    Args:
+        start: Starts the session, or returns the one that runs.
+    """
+
+    def __init__(self, start: Callable[[], SparkSession]) -> None:
+        self._start = start
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a member of the session."""
+        if name.startswith("__"):  # a probe for a protocol, as of copy or pickle, is no use of Spark
+            raise AttributeError(name)
+        return getattr(self._start(), name)
+
+
+@dataclass(frozen=True)
 class LocalSession:
-    """Stands for a Spark session where there is no JVM: tasks run in this process, and what only Spark can do is refused by name.
+    """Replaces a Spark session in runs without a JVM: tasks run in this process; other uses are refused by name.
+
+    Args:
+        batch_time: Returns when a batch is planned, epoch ms, by its number; None: the clock of the run does.
 
     Attributes:
-        conf: Settings that a step asks for. A large step is decided in as many shares as a task of Spark's takes rows.
-        sparkContext: How many tasks of a batch are read at a time: one.
+        conf: Settings that a step reads.
+        sparkContext: The parallelism that a step reads: one task at a time.
     """
 
     conf: ClassVar[dict[str, str]] = {"spark.sql.shuffle.partitions": "1"}
     sparkContext: ClassVar[SimpleNamespace] = SimpleNamespace(defaultParallelism=1)  # noqa: N815 - Spark's name
+    batch_time: Callable[[int], int] | None = None
 
     def range(self, n: int) -> SimpleNamespace:
-        """Return what stands for a frame without rows of use: the tasks read by themselves."""
+        """Return a placeholder for a frame: only its session is used."""
         return SimpleNamespace(sparkSession=self)
 
     def __getattr__(self, name: str) -> Any:
-        """Refuse what only Spark has.
+        """Refuse every other member of a session.
 
         Raises:
             ConfigError: always.
         """
+        # Dunder names are looked up by Python itself, for instance by `copy`: they must just be absent.
         if name.startswith("__"):
             raise AttributeError(name)
         raise ConfigError.of(
-            "This needs Spark, and no session was started.",
+            "This needs Spark, and no Spark session was started.",
             got=f"a use of its '{name}' in a local run",
             next_step="Run it with --engine spark.",
         )
@@ -54,13 +82,13 @@ def run_tasks(
     *,
     in_driver: bool,
 ) -> list[Result]:
-    """Do the same to several things; a Spark job costs more than a little work.
+    """Run a function over several items. A Spark job costs more than little work: that is done in the driver.
 
     Args:
         spark: The session.
-        work: What to do. Workers import its module, so that it had better need no pyspark.
-        items: What to do it to; picklable.
-        in_driver: Do it here. What it prints goes to standard error: standard output is that of the command.
+        work: The function. Workers import its module, which should not import pyspark.
+        items: The items; picklable.
+        in_driver: Run it in this process, its output redirected to stderr: stdout belongs to the command.
 
     Returns:
         The results, in order.

@@ -18,9 +18,9 @@ DATA_DOCS = str(HERE / "data_docs")
 
 
 def dev() -> Resources:
-    """Return a profile for one machine: tables in the project's folder, Spark as it comes."""
+    """Return a profile for one machine: tables in the project's folder, Spark as it comes, which small runs would do without."""
     root = os.environ.get("EBBTIDE_ROOT", str(HERE))
-    return Resources(root=root, data_docs=DATA_DOCS)
+    return Resources(root=root, data_docs=DATA_DOCS, engine="spark")
 
 
 def cluster() -> Resources:
@@ -34,6 +34,7 @@ def cluster() -> Resources:
     return Resources(
         root=root,
         data_docs=DATA_DOCS,
+        engine="spark",
         spark={"spark.sql.shuffle.partitions": "64"},
     )
 

@@ -218,10 +218,11 @@ def test_missing_or_old_java_is_said_as_make_says_it(tmp_path, java, said):
         (home / "bin" / "java").write_text(f"#!/bin/sh\necho 'openjdk version \"{java}\" 2019-01-15' >&2\n")
         (home / "bin" / "java").chmod(0o755)
     (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.jsonl").write_text("{}\n")
     (tmp_path / "pyproject.toml").touch()
     spec_at(tmp_path)
     environment = os.environ | {"JAVA_HOME": str(home)}
-    command = [sys.executable, "-m", "ebbtide.cli", "run", "."]
+    command = [sys.executable, "-m", "ebbtide.cli", "run", ".", "--engine", "spark"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
     make = subprocess.run(["make", "java"], cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
     assert (run.returncode, run.stdout) == (5, "")

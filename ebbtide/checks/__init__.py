@@ -1,5 +1,5 @@
-"""What must hold of a pipeline's tables, as plain Spark functions.
+"""What must hold of a pipeline's tables.
 
-Each rule comes in two halves: a function that reads the rows to be judged, and one that picks from them the rows that break
-the rule. Both give DataFrames, so that anything can judge: a test, a notebook, Great Expectations.
+Each rule comes in two halves, both SQL: a query for the rows to be judged, and a condition that picks those that break the rule. The same
+text runs in this process on Arrow, or on Spark, by how much it reads.
 """

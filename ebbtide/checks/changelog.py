@@ -7,82 +7,66 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import Window as Per
-from pyspark.sql import functions as F
-
-from ebbtide.checks.rule import Batch, Judged, rule
-from ebbtide.checks.version_range import VersionRange
-from ebbtide.model.changelog import TRUNCATE
-from ebbtide.runtime.plan import Plan
-from ebbtide.tables.state.columns import columns
+from ebbtide.checks.dialects import Dialect
+from ebbtide.checks.inputs import TableRows
+from ebbtide.checks.judged import Batch, Judged
+from ebbtide.checks.rule import Rows, rule
+from ebbtide.delta import log
+from ebbtide.model.changelog import ORDER, TRUNCATE
 
 
-def emitted(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:
-    """Read what was emitted for the keys that the window's steps emitted anything for, from the first record on.
+def emitted(judged: Judged) -> Rows:
+    """Name what was emitted for the keys that the window's steps emitted anything for, from the first record on.
 
-    Args:
-        spark: A session with Delta.
-        tables: The pipeline's; it emits every record.
-        window: The versions.
-
-    Returns:
-        Key columns, `_kind`, `_order`, `_number`, whether it is `_new`: of the window, and how many TRUNCATEs came before (`_truncates`).
+    Each record has whether it is `_new`, of the window; how many TRUNCATEs came before (`_truncates`), and the kind of the record before
+    (`_before`): within the records of a key between two TRUNCATEs, in order, only the one before decides what may come.
     """
-    emissions = spark.read.format("delta").load(tables.changelog.path)
-    is_truncate = F.col("_kind") == TRUNCATE
-    changes = emissions.where(~is_truncate)
-    emptied = F.col("_order").alias("_emptied")
-    truncates = emissions.where(is_truncate).select(emptied)
+    changelog = judged.tables.changelog
+    version = log.versions(changelog.path)[-1]
+    last_step_before = judged.window.step_since(judged.tables)
 
-    key = list(tables.sink.key)
-    record = columns([*key, "_kind", "_order", "_number"])
-    last_step_before = window.step_since(tables)
-    is_new = F.col("_order.step") > last_step_before
-    records = changes.select(
-        *record,
-        is_new.alias("_new"),
-    )
+    def query(sql: Dialect) -> str:
+        key = sql.names(judged.key)
+        own = f"{key}, _kind, _order, _number"
+        records = f"SELECT {own}, _order.step > {last_step_before} AS _new FROM emissions WHERE _kind <> '{TRUNCATE}'"
+        truncates = f"SELECT _order AS _emptied FROM emissions WHERE _kind = '{TRUNCATE}'"
+        is_emptied = sql.is_before(sql.ranks("_emptied", ORDER.names), sql.ranks("_order", ORDER.names))
+        # There are few TRUNCATEs: each record is joined with all of them, and counts those before it.
+        counted = f"""
+            SELECT {own}, _new, count_if(_emptied IS NOT NULL AND {is_emptied}) AS _truncates
+            FROM ({records}) AS _records LEFT JOIN ({truncates}) AS _truncated ON true GROUP BY {own}, _new"""
+        new_keys = f"SELECT DISTINCT {key} FROM ({records}) AS _all_records WHERE _new"
+        in_order = ", ".join([*sql.ranks("_order", ORDER.names), "_number"])
+        before = f"lag(_kind) OVER (PARTITION BY {key}, _truncates ORDER BY {in_order})"
+        return f"""
+            SELECT {own}, _new, _truncates, {before} AS _before
+            FROM ({counted}) AS _counted INNER JOIN ({new_keys}) AS _new_keys USING ({key})"""
 
-    # There are few TRUNCATEs: each record is joined with all of them, and counts those before it.
-    all_truncates = F.broadcast(truncates)
-    beside_truncates = records.join(all_truncates, F.lit(True), "left")
-    by_record = beside_truncates.groupBy(*record, "_new")
-    n_before = F.expr("count_if(_emptied < _order)")
-    counted = by_record.agg(n_before.alias("_truncates"))
-
-    new_records = counted.where("_new")
-    new_keys = new_records.select(*columns(key)).distinct()
-    return counted.join(new_keys, key, "left_semi")
+    columns = [*judged.key, "_kind", "_order", "_number", "_new", "_truncates", "_before"]
+    inputs = {"emissions": TableRows(changelog.path, version, changelog.schema)}
+    return Rows(inputs, query, columns, [*judged.key, "_order", "_number"])
 
 
 @rule(
     "expect_emitted_to_follow",
     "Per $key, +I must come only where the key is absent, +U and -D only where it is present.",
 )
-def invalid_transitions(rows: DataFrame, key: Sequence[str], orphans: bool) -> DataFrame:  # noqa: FBT001 - an expectation's argument
+def invalid_transitions(sql: Dialect, key: Sequence[str], orphans: bool) -> str:  # noqa: FBT001 - an expectation's argument
     """Pick the records that cannot follow the one before, per key.
 
     Args:
-        rows: As from `emitted`.
+        sql: The dialect.
         key: Names of the key's columns.
         orphans: The sink keeps rows that have expired in the state: an insertion may come while one is there.
     """
-    # Within the records of a key between two TRUNCATEs, in order, only the one before decides what may come.
-    stretch = Per.partitionBy(*columns(key), "_truncates")
-    in_order = stretch.orderBy("_order", "_number")
-    kind_before = F.lag("_kind").over(in_order)
-    beside = rows.withColumn("_before", kind_before)
-    new_rows = beside.where("_new")
     is_absent = "_kind <> '+I' AND _before = '-D'"
     if orphans:
-        return new_rows.where(is_absent)
+        return f"_new AND {is_absent}"
     is_inserted_twice = "_kind = '+I' AND _before <> '-D'"
-    return new_rows.where(f"({is_inserted_twice}) OR ({is_absent})")
+    return f"_new AND (({is_inserted_twice}) OR ({is_absent}))"
 
 
 def judge(judged: Judged) -> Iterator[Batch]:
     """Judge what the sink's changelog was made to say."""
-    records = emitted(judged.spark, judged.tables, judged.window)
     orphans = judged.tables.spec.leaves_orphans
-    yield judged.batch(records, invalid_transitions.expected(key=judged.key, orphans=orphans))
+    yield judged.batch(emitted(judged), invalid_transitions.expected(key=judged.key, orphans=orphans))

@@ -4,65 +4,97 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+import pyarrow as pa
 
-from ebbtide.checks.rule import Batch, Judged, rule
-from ebbtide.checks.version_range import VersionRange
+from ebbtide.checks.dialects import Dialect
+from ebbtide.checks.entries import Entries
+from ebbtide.checks.judged import Batch, Judged
+from ebbtide.checks.rule import Rows, rule
 from ebbtide.model.durations import to_ms
-from ebbtide.model.entries import Step
-from ebbtide.runtime.plan import Plan
-from ebbtide.tables.state import expiry
+from ebbtide.model.entries import LONG_MIN, Step
+from ebbtide.model.ttl import LONG_MAX
+from ebbtide.operators.expiry import ExpiryRules
+from ebbtide.operators.operator import Operator
 
 
-def entries(spark: SparkSession, tables: Plan, window: VersionRange, clock_ms: int) -> DataFrame:
-    """Read the newest version of each entry that may expire; those dropped but still stored are `_removed`.
+def entries(judged: Judged) -> Rows:
+    """Name the newest version of each entry that may expire; those dropped but still stored are `_removed`.
 
-    Args:
-        spark: A session with Delta.
-        tables: The pipeline's.
-        window: The versions; the newest is looked at.
-        clock_ms: Processing time, epoch ms; the watermark is that of the last step.
-
-    Returns:
-        The entries with `_overdue_ms`: for how long each has expired, ms; negative while it lives.
+    Each has `_overdue_ms`: for how long it has expired, ms; negative while it lives. The watermark is that of the last step.
     """
-    facts = window.last_step(tables)
+    tables = judged.tables
+    facts = judged.window.last_step(tables)
     watermark_ms = None if facts is None else facts.frontier.watermark_ms
-    clock = tables.clock_after(None if facts is None else facts.frontier, clock_ms)
+    clock = tables.clock_after(None if facts is None else facts.frontier, judged.clock_ms)
     at = Step(0, clock.now_ms, watermark_ms)
-    overdue_ms = expiry.overdue_ms(tables.operator, at)
-    latest_versions = tables.state.current(spark, window.state_until)
-    timed = latest_versions.withColumn("_overdue_ms", overdue_ms)
-    may_expire = F.col("_overdue_ms").isNotNull()
-    return timed.where(may_expire)
+
+    def query(sql: Dialect) -> str:
+        overdue = overdue_ms(sql, tables.operator, at)
+        timed = f"SELECT *, {overdue} AS _overdue_ms FROM ({Entries(tables, sql).current()}) AS _current"
+        return f"SELECT * FROM ({timed}) AS _timed WHERE _overdue_ms IS NOT NULL"
+
+    names = [*tables.operator.schema.names, "_overdue_ms"]
+    return Rows({"state_rows": judged.state_rows}, query, names, tables.operator.entry_key)
+
+
+def overdue_ms(sql: Dialect, operator: Operator, at: Step) -> str:
+    """Return for how long an entry has expired at a step, ms: negative while it lives, null if it never expires."""
+    rules = operator.expiry
+    overdue = "CAST(NULL AS BIGINT)"
+    # One CASE over the states. None is the first of them, if it is there: the default, for states without a TTL of their own.
+    for state, ttl in rules.ttls.items():
+        clock_ms = at.clock_ms(ttl)
+        if clock_ms == LONG_MIN:  # there is no watermark yet
+            continue
+        own_ttl_ms = f"coalesce(_ttl_ms, {ttl.ttl_ms})" if "_ttl_ms" in operator.schema.names else str(ttl.ttl_ms)
+        own_overdue = _difference(_difference(str(clock_ms), own_ttl_ms), "_stamp_ms")
+        if state is None:
+            overdue = own_overdue
+        else:
+            overdue = (
+                f"CASE WHEN {sql.name(rules.ttl_selector)} = {sql.string(state)} THEN {own_overdue} ELSE {overdue} END"
+            )
+    are_set = _are_set(sql, rules, operator.schema)
+    return f"CASE WHEN {are_set} THEN {overdue} END" if are_set else overdue
+
+
+def _difference(left: str, right: str) -> str:
+    """Subtract integers of 64 bits; null where that leaves 64 bits: engines differ in what they do there."""
+    exact = f"(CAST({left} AS DECIMAL(20, 0)) - CAST({right} AS DECIMAL(20, 0)))"
+    return f"(CASE WHEN {exact} BETWEEN {LONG_MIN} AND {LONG_MAX} THEN CAST({exact} AS BIGINT) END)"
+
+
+def _are_set(sql: Dialect, rules: ExpiryRules, schema: pa.Schema) -> str:
+    conditions = []
+    for name in rules.any_set:
+        is_flag = pa.types.is_boolean(schema.field(name).type)
+        conditions.append(f"coalesce({sql.name(name)}, false)" if is_flag else f"{sql.name(name)} IS NOT NULL")
+    return " OR ".join(conditions)
 
 
 @rule("expect_entries_to_expire", "No entry may live $grace_ms ms or more past its time.")
-def overdue_entries(expiring: DataFrame, grace_ms: int) -> DataFrame:
+def overdue_entries(sql: Dialect, grace_ms: int) -> str:
     """Pick the entries that still look alive although they should have been dropped.
 
     Args:
-        expiring: As from `entries`.
+        sql: The dialect.
         grace_ms: How late an entry may be dropped, ms.
     """
-    visible = expiring.where("NOT _removed")
-    return uncollected_entries(visible, grace_ms)
+    return f"NOT _removed AND _overdue_ms >= {grace_ms}"
 
 
 @rule(
     "expect_expired_entries_to_be_deleted",
     "No entry may be stored $grace_ms ms or more past its time; run the cleanup job.",
 )
-def uncollected_entries(expiring: DataFrame, grace_ms: int) -> DataFrame:
+def uncollected_entries(sql: Dialect, grace_ms: int) -> str:
     """Pick the expired entries that no cleanup has deleted, dropped ones included.
 
     Args:
-        expiring: As from `entries`.
+        sql: The dialect.
         grace_ms: How late an entry may be deleted, ms.
     """
-    is_late = F.col("_overdue_ms") >= grace_ms
-    return expiring.where(is_late)
+    return f"_overdue_ms >= {grace_ms}"
 
 
 def judge(judged: Judged) -> Iterator[Batch]:
@@ -72,9 +104,8 @@ def judge(judged: Judged) -> Iterator[Batch]:
     allowed = judged.tables.spec.checks
     late_ms = to_ms(allowed.expiry_grace)
     stored_ms = to_ms(allowed.cleanup_within)
-    expiring = entries(judged.spark, judged.tables, judged.window, judged.clock_ms)
     yield judged.batch(
-        expiring,
+        entries(judged),
         overdue_entries.expected(grace_ms=late_ms),
         overdue_entries.expected("warning", grace_ms=0),
         uncollected_entries.expected("warning", grace_ms=stored_ms),

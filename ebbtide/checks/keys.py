@@ -4,52 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-
-from ebbtide.checks.rule import Batch, Judged, rule
-from ebbtide.checks.version_range import VersionRange
-from ebbtide.runtime.plan import Plan
-from ebbtide.tables.state.columns import columns
+from ebbtide.checks.dialects import Dialect
+from ebbtide.checks.judged import Batch, Judged
+from ebbtide.checks.rule import Rows, rule
 
 
-def sink_keys(
-    spark: SparkSession,
-    tables: Plan,
-    window: VersionRange,
-) -> DataFrame:
-    """Read the key columns of the sink's rows.
+def sink_keys(judged: Judged) -> Rows:
+    """Name the keys of the sink's rows, each once, with its count (`_rows`)."""
 
-    Args:
-        spark: A session with Delta.
-        tables: The pipeline's.
-        window: The versions; the newest is looked at.
-    """
-    sink = tables.sink.read(spark, window.sink_until)
-    key_columns = columns(tables.sink.key)
-    return sink.select(*key_columns)
+    def query(sql: Dialect) -> str:
+        key = sql.names(judged.key)
+        return f"SELECT {key}, count(*) AS _rows FROM sink_rows GROUP BY {key}"
+
+    return Rows({"sink_rows": judged.sink_rows}, query, [*judged.key, "_rows"], judged.key)
 
 
 @rule("expect_keys_to_be_unique", "$key must be unique and not null.")
-def duplicate_keys(rows: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Pick the keys with more than one row, with their count (`_rows`), and those that have a null.
+def duplicate_keys(sql: Dialect, key: Sequence[str]) -> str:
+    """Pick the keys with more than one row, and those that have a null.
 
     Args:
-        rows: Rows with the key's columns.
+        sql: The dialect.
         key: Names of the key's columns.
     """
-    key_columns = columns(key)
-    are_null = [column.isNull() for column in key_columns]
-    has_null = F.greatest(*are_null, F.lit(False))  # it takes two columns at least
-    by_key = rows.groupBy(*key_columns)
-    n_rows = F.count("*")
-    counted = by_key.agg(n_rows.alias("_rows"))
-    is_repeated = counted["_rows"] > 1
-    is_broken = is_repeated | has_null
-    return counted.where(is_broken)
+    are_null = [f"{sql.name(name)} IS NULL" for name in key]
+    return " OR ".join(["_rows > 1", *are_null])
 
 
 def judge(judged: Judged) -> Iterator[Batch]:
     """Judge the sink's keys."""
-    rows = sink_keys(judged.spark, judged.tables, judged.window)
-    yield judged.batch(rows, duplicate_keys.expected(key=judged.key))
+    yield judged.batch(sink_keys(judged), duplicate_keys.expected(key=judged.key))

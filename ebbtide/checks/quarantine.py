@@ -4,53 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+import pyarrow as pa
 
-from ebbtide.checks.rule import Batch, Judged, rule
-from ebbtide.checks.version_range import VersionRange
-from ebbtide.runtime.plan import Plan
+from ebbtide.checks.dialects import Dialect
+from ebbtide.checks.judged import Batch, Judged
+from ebbtide.checks.rule import Rows, rule
+
+_COLUMNS = pa.schema([("step", pa.int64()), ("records", pa.int64()), ("quarantined", pa.int64())])
 
 
-def steps(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:
+def batches(judged: Judged) -> Rows:
     """Read what the steps met.
-
-    Args:
-        spark: Any session.
-        tables: The pipeline's.
-        window: The versions.
 
     Returns:
         One row per batch: `step`, `records` (bad ones included), `quarantined`.
     """
+    window = judged.window
     rows = []
-    for version, facts in tables.state.steps():
+    for version, facts in judged.tables.state.steps():
         if version <= window.state_since:
             break
         if version <= window.state_until and facts.decision.reads_source:
-            rows.append((facts.step, facts.read.records, facts.read.quarantined))
-    return spark.createDataFrame(rows, "step BIGINT, records BIGINT, quarantined BIGINT")
+            rows.append({"step": facts.step, "records": facts.read.records, "quarantined": facts.read.quarantined})
+    return Rows.given(
+        pa.Table.from_pylist(rows, _COLUMNS),
+        "SELECT *, sum(quarantined) OVER () AS _all_bad, sum(records) OVER () AS _all FROM facts",
+    )
 
 
 @rule("expect_quarantine_rate_to_stay_below", "At most $max_rate of the records may be bad.")
-def excess_bad_records(batches: DataFrame, max_rate: float) -> DataFrame:
+def excess_bad_records(sql: Dialect, max_rate: float) -> str:
     """Pick the steps with bad records, if all steps together have a greater share of them than `max_rate`.
 
     Args:
-        batches: As from `steps`.
+        sql: The dialect.
         max_rate: Greatest share allowed, 0 to 1.
     """
-    n_bad = F.sum("quarantined")
-    n_records = F.sum("records")
-    is_over = n_bad > n_records * max_rate
-    verdict = batches.agg(is_over.alias("_is_over"))
-    judged = batches.crossJoin(verdict)
-    bad_steps = judged.where("_is_over AND quarantined > 0")
-    return bad_steps.drop("_is_over")
+    return f"quarantined > 0 AND _all_bad > _all * CAST({max_rate!r} AS DOUBLE)"
 
 
 def judge(judged: Judged) -> Iterator[Batch]:
     """Judge the share of bad records of each step."""
-    batches = steps(judged.spark, judged.tables, judged.window)
     max_rate = judged.tables.spec.checks.max_quarantine_rate
-    yield judged.batch(batches, excess_bad_records.expected(max_rate=max_rate))
+    yield judged.batch(batches(judged), excess_bad_records.expected(max_rate=max_rate))

@@ -9,7 +9,9 @@ from typing import Any, Self
 from ebbtide.delta import log
 from ebbtide.delta.feed import readable_since
 from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.windows import sink_window_end, window_end
+from ebbtide.model.durations import to_ms
 from ebbtide.runtime.plan import Plan
 
 
@@ -30,6 +32,18 @@ class Newest:
         """Return the newest versions; of a pipeline that is running they belong together while its lease is held only."""
         sink = 0 if tables.sink_log is None else log.versions(tables.sink_log)[-1]
         return cls(sink=sink, state=log.versions(tables.state.path)[-1])
+
+    @classmethod
+    def between_steps(cls, tables: Plan) -> Self | None:
+        """Return the newest versions: beside a run that goes on, those between two of its steps; None before the first step."""
+        spec = tables.spec
+        if tables.state.last() is None:
+            return None
+        if spec.run == "bounded":
+            return cls.of(tables)
+        lease_ttl_s = to_ms(spec.lease_ttl) / 1000
+        with Lease(tables.at("ledger"), spec.name, lease_ttl_s, asks=True):
+            return cls.of(tables)
 
 
 @dataclass(frozen=True)
@@ -77,7 +91,7 @@ class VersionRange:
             known = judged
         state_judged = known.get("state", 0)
         state_end = window_end(tables.state.path, state_judged, newest.state)
-        # A step that ends windows may have followed on a sink that was made anew, or put back: its versions count from lower ones.
+        # A step that ends windows may have followed on a sink that was recreated, or put back: its versions count from lower ones.
         sink_judged = known.get("sink", 0) if state_end == state_judged else 0
         asked_since = 0
         sink_since = 0

@@ -4,67 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
 
-from ebbtide.checks.rule import Batch, Judged, rule
-from ebbtide.checks.version_range import VersionRange
+from ebbtide.checks.dialects import Dialect
+from ebbtide.checks.judged import Batch, Judged
+from ebbtide.checks.rule import Rows, rule
 from ebbtide.ledger.foreign_writes import DataCommit, data_commits
-from ebbtide.runtime.plan import Plan
 
-COMMITS = "table STRING, version BIGINT, at TIMESTAMP, operation STRING, pipeline STRING"
-CommitRow = tuple[Any, ...]
-"""The values of a row of `COMMITS`."""
+_COLUMNS = pa.schema(
+    [
+        ("table", pa.string()),
+        ("version", pa.int64()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("operation", pa.string()),
+        ("pipeline", pa.string()),
+    ]
+)
 
 
-def commits(
-    spark: SparkSession,
-    tables: Plan,
-    window: VersionRange,
-) -> DataFrame:
+def commits(judged: Judged) -> Rows:
     """Read the commits that changed data of the sink or the state; joining files changes none.
-
-    Args:
-        spark: Any session.
-        tables: The pipeline's.
-        window: The versions.
 
     Returns:
         One row per commit: `table`, `version`, `at`, `operation`, and the `pipeline` that says it made it, or null.
     """
+    tables = judged.tables
+    window = judged.window
     name = tables.spec.name
     sink_versions = range(window.sink_since + 1, window.sink_until + 1)
     state_versions = range(window.state_since + 1, window.state_until + 1)
-    commits = [
+    found = [
         *data_commits(name, "sink", tables.at("sink"), sink_versions),
         *data_commits(name, "state", tables.state.path, state_versions),
     ]
-    rows = [_row(commit, name) for commit in commits]
-    return spark.createDataFrame(rows, COMMITS)
+    rows = [_row(commit, name) for commit in found]
+    return Rows.given(pa.Table.from_pylist(rows, _COLUMNS))
 
 
-def _row(commit: DataCommit, pipeline: str) -> CommitRow:
-    return (
-        commit.table,
-        commit.version,
-        datetime.fromtimestamp(commit.at_ms / 1000, UTC),
-        commit.operation,
-        pipeline if commit.is_own else None,
-    )
+def _row(commit: DataCommit, pipeline: str) -> dict[str, object]:
+    return {
+        "table": commit.table,
+        "version": commit.version,
+        "at": datetime.fromtimestamp(commit.at_ms / 1000, UTC),
+        "operation": commit.operation,
+        "pipeline": pipeline if commit.is_own else None,
+    }
 
 
 @rule("expect_commits_to_be_ours", "Every change of the tables must be the pipeline's own.")
-def foreign_commits(commits: DataFrame) -> DataFrame:
-    """Pick the commits that the pipeline did not make.
-
-    Args:
-        commits: As from the function `commits`.
-    """
-    return commits.where("pipeline IS NULL")
+def foreign_commits(sql: Dialect) -> str:
+    """Pick the commits that the pipeline did not make."""
+    return "pipeline IS NULL"
 
 
 def judge(judged: Judged) -> Iterator[Batch]:
     """Judge who wrote to the sink and the state."""
-    found = commits(judged.spark, judged.tables, judged.window)
-    yield judged.batch(found, foreign_commits.expected())
+    yield judged.batch(commits(judged), foreign_commits.expected())

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 PROJECT_DEFS, DEFS = "pipelines/defs", "defs"
-"""Where a project has its definitions, and where they are without it."""
+"""Folder of the definitions in a project, and outside of one."""
 
 
 def _default_defs() -> str:

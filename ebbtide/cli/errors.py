@@ -1,4 +1,4 @@
-"""What is printed of an error, and the exit code that it ends a command with."""
+"""The text of an error on the terminal, and the exit code of its command."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def error_text(error: Exception, root: str = ROOT, location: str | None = None) 
     """Return an error in one sentence, the commands that it names completed with spec and root.
 
     Args:
-        error: It.
+        error: The error.
         root: Folder of all pipelines' tables.
         location: Of the spec that was worked on.
     """

@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-import ebbtide
 from ebbtide.cli.errors import REFUSED
 from ebbtide.cli.options import json_option, of_pipelines, root_option
 from ebbtide.cli.quiet import quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
 from ebbtide.errors import ConfigError
-from ebbtide.inspect.backlog import Lag, UnreadTopics, unread_topics
-from ebbtide.inspect.backlog import lag as measure_lag
 from ebbtide.redaction import printable
 from ebbtide.runtime.clock import system_clock
-from ebbtide.spec.load import all_several
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,14 +25,20 @@ if TYPE_CHECKING:
 @click.command()
 @of_pipelines
 def status(specs: tuple[str, ...], root: str, as_json: bool) -> None:
-    """Tell where pipelines stand, without starting Spark."""
-    Reporter(root, as_json).each(load_specs(specs), lambda spec: ebbtide.status(spec, root))
+    """Show the status of pipelines, without starting Spark."""
+    from ebbtide.inspect.status import status as status_of
+
+    Reporter(root, as_json).each(load_specs(specs), lambda spec: status_of(spec, root))
 
 
 @click.command()
 @of_pipelines
 def lag(specs: tuple[str, ...], root: str, as_json: bool) -> None:
-    """Tell what waits in the sources of pipelines, without starting Spark. One that is refused does not hide the others."""
+    """Show the backlog of pipelines' sources, without starting Spark. One that is refused does not hide the rest."""
+    from ebbtide.inspect.backlog import Lag, UnreadTopics, unread_topics
+    from ebbtide.inspect.backlog import lag as measure_lag
+    from ebbtide.spec.load import all_several
+
     reporter = Reporter(root, as_json)
     refused = False
     for location, spec in load_specs(specs):
@@ -78,11 +80,13 @@ def state(
     now: datetime | None,
     limit: int,
 ) -> None:
-    """Show the stored state of a pipeline, one STATE of it or all; entries whose time is over too."""
+    """Show the stored state of a pipeline, one STATE of it or all; expired entries too."""
+    from ebbtide.inspect.state import state as state_of
+
     location, pipeline = _only_spec(spec)
     now_ms = None if now is None else int(now.replace(tzinfo=UTC).timestamp() * 1000)
     with quiet_spark(root) as spark, Reporter(root).errors(location, spark):
-        rows = ebbtide.state(spark.session, pipeline, root, state=name, as_of_step=as_of_step, now_ms=now_ms)
+        rows = state_of(spark.lazy_session, pipeline, root, state=name, as_of_step=as_of_step, now_ms=now_ms)
         if where:
             rows = _those_where(rows, where)
         table = rows.limit(limit).toArrow()

@@ -48,7 +48,7 @@ class Live:
         self.show("")
 
     def show(self, text: str) -> None:
-        """Say what is being done from now on; nothing: the line is empty."""
+        """Show the work under way; an empty text clears the line."""
         with self._lock:
             self._text = text
             self._since = time.monotonic()
@@ -104,7 +104,7 @@ class RunView:
     def phase(self, phase: Phase) -> None:
         """Take what begins now."""
         if phase.step is None:
-            self._started = time.monotonic()  # what comes before the steps does not tell how long they take
+            self._started = time.monotonic()  # work before the steps says nothing about their pace
             self._records = 0  # nor do those of a run before, as of a backfill's snapshot
         step = f" step {phase.step}" if phase.step else ""
         parts = [phase.name]

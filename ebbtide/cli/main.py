@@ -1,7 +1,7 @@
 """The command line: `ebbtide --help` lists its commands.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or a spec that is not usable, 3 a source without a file that matches, 4 a pipeline that is
-paused, 5 refused: starting again does not mend it.
+paused, 5 refused: retrying does not help until someone acts.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pkgutil import resolve_name
 import click
 
 _HOMES = {
+    "check": "checking",
     "lag": "inspection",
     "new": "new",
     "refresh": "running",
@@ -21,7 +22,7 @@ _HOMES = {
     "state": "inspection",
     "status": "inspection",
 }
-"""The module of each command that is written by hand; the others are operations."""
+"""The module of each command that is written by hand; all other commands are operations."""
 
 
 class _Commands(click.Group):
@@ -33,6 +34,7 @@ class _Commands(click.Group):
         return sorted({*_HOMES, *first_words()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        # Modules are loaded by name, so that one command does not load the libraries of all.
         if cmd_name in _HOMES:
             function = cmd_name.replace("-", "_")
             command: click.Command = resolve_name(f"ebbtide.cli.{_HOMES[cmd_name]}:{function}")
@@ -50,5 +52,5 @@ def main() -> None:
     SPEC is a defs.yaml, the folder that holds one, or a folder of such folders.
 
     Exit codes: 0 done, also if nothing is new; 1 failed; 2 wrong usage or spec; 3 no file in a source's folder matches;
-    4 a pipeline is paused; 5 refused, which starting again does not mend.
+    4 a pipeline is paused; 5 refused: retrying does not help until you act.
     """

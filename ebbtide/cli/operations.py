@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 import click
 from pydantic.fields import FieldInfo
@@ -20,8 +20,10 @@ from ebbtide.cli.reporting import Reporter, load_specs
 from ebbtide.cli.stopping import stop_on_signal
 from ebbtide.operations.operation import Context, Operation, Report
 from ebbtide.operations.registry import operations
-from ebbtide.spec.pipeline import Pipeline
 from ebbtide.users import user_name
+
+if TYPE_CHECKING:
+    from ebbtide.spec.pipeline import Pipeline
 
 GROUPS = (
     quarantine,
@@ -30,7 +32,7 @@ GROUPS = (
     ),
 )
 """The groups that operations are in, with the commands that are written by hand."""
-ONLY_PLANS = "Only tells what it would do, unless --apply."
+ONLY_PLANS = "Only shows the plan, unless --apply."
 
 
 def command_named(name: str) -> click.Command | None:
@@ -64,6 +66,7 @@ def operation_command(operation: Operation) -> click.Command:
         located = load_specs(specs)
         if len(located) > 1:
             _refuse_several(operation, asked, len(located))
+        # All parameters are checked before the first pipeline is touched.
         with reporter.errors():
             params = operation.asked(asked)
         with quiet_spark(root) as spark:
@@ -92,7 +95,7 @@ def _context(operation: Operation, spec: Pipeline, reporter: Reporter, spark: Qu
         yield Context(
             spec,
             reporter.root,
-            lambda: spark.session,
+            lambda: spark.lazy_session,
             by=f"{user_name()}@{socket.gethostname()}",
             on_progress=view.step,
             on_phase=view.phase,
@@ -162,6 +165,7 @@ def _option(name: str, info: FieldInfo) -> click.Option:
 def _kind(annotation: Any) -> tuple[Any, bool]:
     """Return the type of one value, and whether an option may be given several times."""
     if get_origin(annotation) in (Union, UnionType):
+        # `str | None` is an option that may be left out: its type is the other one.
         [annotation] = [each for each in get_args(annotation) if each is not NoneType]
     if get_origin(annotation) is list:
         [inner] = get_args(annotation)

@@ -9,10 +9,11 @@ import click
 
 from ebbtide.cli.errors import ROOT
 from ebbtide.errors import ConfigError
-from ebbtide.storage.paths import refuse_unusable
 
 
 def _usable_root(context: click.Context, option: click.Parameter, root: str) -> str:
+    from ebbtide.storage.paths import refuse_unusable
+
     try:
         refuse_unusable("--root", root)
     except ConfigError as error:
@@ -36,11 +37,9 @@ json_option = click.option(
 
 engine_option = click.option(
     "--engine",
-    type=click.Choice(["spark", "local"]),
-    default="spark",
-    show_default=True,
+    type=click.Choice(["auto", "spark", "local"]),
     envvar="EBBTIDE_ENGINE",
-    help="Where steps run: on Spark, or in this process without a JVM. A run on one goes on where the other stopped.",
+    help="Where steps run: on Spark, in this process without a JVM, or wherever the backlog fits. Default: as the spec says.",
 )
 rate_option = click.option(
     "--rate", type=click.IntRange(1), help="Records a second at most. Default: as the spec says."

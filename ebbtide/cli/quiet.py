@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 from ebbtide.cli.live import Live
-from ebbtide.storage.paths import is_local, is_ours, make_private
+from ebbtide.tasks import LazySession
 from ebbtide.users import user_name
 
 if TYPE_CHECKING:
@@ -56,10 +56,20 @@ class QuietSpark:
             self.live.show("")
         return self._session
 
+    @property
+    def lazy_session(self) -> SparkSession:
+        """The session, which starts when it is used; at once where commits are put by the JVM (`ebbtide.ledger.puts`)."""
+        from ebbtide.storage.paths import needs_jvm
+
+        if needs_jvm(self._root):
+            return self.session
+        return cast("SparkSession", LazySession(lambda: self.session))
+
     def tail(self) -> str:
         """Return the end of what was logged since the start, or, if that failed, of it, and where all is; empty without Spark."""
         if self._log is None:
             return ""
+        # What Spark prints while it starts is noise, unless the start itself fails.
         raw = self._log.read_bytes()[self._started_bytes :]
         logged = raw.decode(errors="replace").splitlines()
         lines = []
@@ -112,6 +122,8 @@ def new_log(root: str) -> Path:
 
 def _log_under(root: str, name: str) -> Path | None:
     """Make a log file under the root; None where that is a URI or may not be written to."""
+    from ebbtide.storage.paths import is_local
+
     if not is_local(root):
         return None
     try:
@@ -121,6 +133,8 @@ def _log_under(root: str, name: str) -> Path | None:
 
 
 def _temporary_log(name: str) -> Path:
+    from ebbtide.storage.paths import is_ours
+
     folder = Path(tempfile.gettempdir()) / f"ebbtide-logs-{user_name()}"
     if folder.exists() and not is_ours(folder):  # another user would read what is logged
         folder = Path(tempfile.mkdtemp(prefix="ebbtide-logs-"))
@@ -128,6 +142,8 @@ def _temporary_log(name: str) -> Path:
 
 
 def _touched(log: Path) -> Path:
+    from ebbtide.storage.paths import make_private
+
     make_private(str(log.parent))
     log.touch(mode=0o600)
     return log

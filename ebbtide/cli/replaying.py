@@ -72,7 +72,7 @@ _upsert_key_option = click.option(
 _ttl_option = click.option(
     "--ttl-ms",
     type=click.IntRange(0),
-    help="Time to live, ms; 0: for ever. Default: the case's.",
+    help="Time to live, ms; 0: never expires. Default: the case's.",
 )
 _high_option = click.option(
     "--high",

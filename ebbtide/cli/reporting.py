@@ -1,4 +1,4 @@
-"""What a command prints: results on standard output, errors as one sentence on standard error, then its exit code."""
+"""Output of commands: results on standard output, errors as one sentence on standard error, then the exit code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,15 +14,18 @@ from ebbtide.cli.errors import FAILED, ROOT, error_text, exit_code, typed
 from ebbtide.cli.quiet import QuietSpark
 from ebbtide.errors import EbbtideError
 from ebbtide.redaction import shown
-from ebbtide.spec.load import load_all
-from ebbtide.spec.pipeline import Pipeline
 
-Located = tuple[str, Pipeline]
-"""Where a spec is, and the spec."""
+if TYPE_CHECKING:
+    from ebbtide.spec.pipeline import Pipeline
+
+Located = tuple[str, "Pipeline"]
+"""Location of a spec, and the spec."""
 
 
 def load_specs(locations: tuple[str, ...]) -> list[Located]:
     """Load the specs that a command was given; one that is not usable ends it."""
+    from ebbtide.spec.load import load_all
+
     with Reporter().errors():
         return load_all(locations)
 

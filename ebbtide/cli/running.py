@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -15,21 +15,22 @@ from ebbtide.cli.live import RunView
 from ebbtide.cli.options import engine_option, of_pipelines, rate_option
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
-from ebbtide.cli.stopping import begin_anew, stop_on_signal
+from ebbtide.cli.stopping import restart, stop_on_signal
 from ebbtide.errors import ConfigError, PausedError
 from ebbtide.runtime.clock import system_clock
-from ebbtide.runtime.progress import RunSummary
-from ebbtide.runtime.remarks import remarks
-from ebbtide.spec.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from ebbtide.runtime.progress import RunSummary
+    from ebbtide.spec.pipeline import Pipeline
 
 UNMATCHED = (
-    "{}: {} matched no row. Where a Postgres table has no REPLICA IDENTITY FULL, its deletes tell the key "
-    "alone, and the rows stay in the sink: ALTER TABLE ... REPLICA IDENTITY FULL, then a new snapshot."
+    "{}: {} matched no row. Where a Postgres table has no REPLICA IDENTITY FULL, its deletes carry the "
+    "key alone, and the rows stay in the sink: ALTER TABLE ... REPLICA IDENTITY FULL, then a new snapshot."
 )
 COUNTS = ("steps", "records", "inserted", "updated", "deleted", "quarantined", "unmatched", "expired")
-"""What a run's summary counts, where it is not 0."""
-Engine = Literal["spark", "local"]
-Operate = Callable[..., RunSummary]
+"""The counts of a run's summary, shown where they are not 0."""
+Engine = Literal["auto", "spark", "local"]
+Operate = Callable[..., "RunSummary"]
 """Runs one pipeline in a session: (session, spec, root, on_progress, on_phase, stop)."""
 
 
@@ -48,7 +49,7 @@ def run(
     accept_loss: bool,
     follow: bool,
     rate: int | None,
-    engine: Engine,
+    engine: Engine | None,
 ) -> None:
     """Read all that is there, bring the sinks up to date, expire what is due. With nothing to do, Spark is not started.
 
@@ -66,7 +67,7 @@ def run(
             return None
         return idle_run(spec, root, system_clock())
 
-    located = [(location, spec.at_rate(rate)) for location, spec in load_specs(specs)]
+    located = [(location, spec.at_rate(rate).on_engine(engine)) for location, spec in load_specs(specs)]
     if follow:
         with Reporter(root, as_json).errors():
             refuse_following_views(located)
@@ -74,7 +75,7 @@ def run(
     with Reporter(root, as_json).errors():
         refuse_waiting(located)
     reporter = Reporter(root, as_json)
-    _run_each(located, reporter, operate, engine, run_idle)
+    _run_each(located, reporter, operate, run_idle)
 
 
 @click.command()
@@ -90,19 +91,22 @@ def refresh(
     as_json: bool,
     accept_loss: bool,
     yes: bool,
-    engine: Engine,
+    engine: Engine | None,
 ) -> None:
     """Drop state, sink rows, quarantine and checkpoint, and rebuild them from the source."""
-    from ebbtide.runtime.driver import refresh as refresh_pipeline
-
-    located = load_specs(specs)
+    located = [(location, spec.on_engine(engine)) for location, spec in load_specs(specs)]
     if not yes:
         names = ", ".join(spec.name for _, spec in located)
         question = f"Rebuild {names} under '{root}' from the source?"
         click.confirm(question, abort=True, err=True)
     reporter = Reporter(root, as_json)
-    operate = partial(refresh_pipeline, accept_loss=accept_loss)
-    _run_each(located, reporter, operate, engine)
+
+    def operate(*arguments: Any, **options: Any) -> RunSummary:
+        from ebbtide.runtime.driver import refresh as refresh_pipeline
+
+        return refresh_pipeline(*arguments, **options, accept_loss=accept_loss)
+
+    _run_each(located, reporter, operate)
 
 
 def refuse_following_views(located: list[Located]) -> None:
@@ -121,15 +125,15 @@ def refuse_following_views(located: list[Located]) -> None:
 
 
 def refuse_waiting(located: list[Located]) -> None:
-    """Refuse pipelines that would wait for one that goes on for ever.
+    """Refuse pipelines that would wait for a continuous one.
 
     Raises:
-        ConfigError: there is one beside others.
+        ConfigError: a continuous pipeline is among several.
     """
     names = [spec.name for _, spec in located if spec.run == "continuous"]
     if names and len(located) > 1:
         raise ConfigError.of(
-            "A run that goes on for ever takes one pipeline, as the others would wait for its end.",
+            "A continuous run takes one pipeline: all after it would never begin.",
             got=", ".join(spec.name for _, spec in located),
             next_step=f"Run {names[0]} in a process of its own.",
         )
@@ -139,7 +143,6 @@ def _run_each(
     located: list[Located],
     reporter: Reporter,
     operate: Operate,
-    engine: Engine,
     run_idle: Callable[[Pipeline], RunSummary | None] = lambda spec: None,
 ) -> None:
     """Run pipelines one after the other, each without Spark if it can be.
@@ -148,27 +151,27 @@ def _run_each(
         located: The pipelines.
         reporter: Prints each one's summary.
         operate: Runs one in a session.
-        engine: Whose session that is.
         run_idle: Runs one that needs no Spark; None if it needs it.
     """
     summaries = []
     is_paused = False
     with quiet_spark(reporter.root) as spark, stop_on_signal(spark.live) as stop:
-        run_here = partial(_run_in_session, operate, engine, spark, reporter, stop)
+        run_here = partial(_run_in_session, operate, spark, reporter, stop)
         for location, spec in located:
             with reporter.errors(location, spark):
                 try:
+                    # A run that finds nothing to do needs no session.
                     summary = run_idle(spec) or run_here(spec)
                 except PausedError as error:
                     reporter.say(error, location, spark)
                     is_paused = True
-                    continue  # the others are not
+                    continue  # the rest may run
                 reporter.result(summary, _summary_text, location)
                 summaries.append(summary)
                 if summary.is_aged:
                     spark.live.say(f"{spec.name}: as old as max_run_age lets it get; a new process goes on.")
                     spark.end()
-                    begin_anew(stop)
+                    restart(stop)
             was_to_end = spec.run == "bounded"
             if stop.is_set() and was_to_end:
                 raise click.exceptions.Exit(FAILED)
@@ -180,22 +183,17 @@ def _run_each(
 
 def _run_in_session(
     operate: Operate,
-    engine: Engine,
     spark: QuietSpark,
     reporter: Reporter,
     stop: threading.Event,
     spec: Pipeline,
 ) -> RunSummary:
     """Run one pipeline, its progress on the live line."""
-    if engine == "local":
-        from ebbtide.runtime.local import local_session
+    from ebbtide.runtime.engines import auto_session
 
-        session = local_session()
-    else:
-        session = spark.session
     view = RunView(spark.live, as_json=reporter.as_json)
     summary = operate(
-        session,
+        auto_session(lambda: spark.session),
         spec,
         reporter.root,
         on_progress=view.step,
@@ -210,6 +208,8 @@ def _run_in_session(
 
 
 def _summary_text(summary: RunSummary) -> str:
+    from ebbtide.runtime.remarks import remarks
+
     totals = summary.totals
     counts = [_count_text(name, totals[name]) for name in COUNTS if totals[name]]
     lines = [f"{summary.pipeline}: {', '.join(counts) or 'nothing new'}. Sink: {summary.root}/sink", *remarks(summary)]
@@ -217,7 +217,7 @@ def _summary_text(summary: RunSummary) -> str:
 
 
 def _count_text(name: str, n: int) -> str:
-    """Say a count of a summary."""
+    """Return a count of a summary in words."""
     if name in ("steps", "records"):
         return amount(n, name.removesuffix("s"))
     return f"{n:,} {name}"

@@ -106,13 +106,13 @@ def sql(
 
 
 def _take_all(stream: TextIO) -> None:
-    """Let a stream escape what its encoding lacks, rather than fail."""
+    """Make a stream escape characters that its encoding lacks."""
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="backslashreplace")
 
 
 def _scripts(init: Path | None, file: Path | None, text: str | None, *, is_interactive: bool) -> Iterator[Script]:
-    """Yield what is to be executed before anybody is asked."""
+    """Yield the scripts to execute before the prompt."""
     if init is None and is_interactive:
         return  # nothing is loaded for that
     from ebbtide.sql.shell.script import Script
@@ -146,7 +146,7 @@ def _all_variables(target: Target, values: Mapping[str, str]) -> Mapping[str, st
 
 
 def _refuse_unfit(
-    context: click.Context, gateway: str | None, token_file: Path | None, token_variable: str | None, **others: Any
+    context: click.Context, gateway: str | None, token_file: Path | None, token_variable: str | None, **_: Any
 ) -> None:
     """Refuse options that would not be looked at."""
     if token_file is not None and token_variable is not None:

@@ -14,7 +14,6 @@ from ebbtide.cli.defs import defs_option
 from ebbtide.cli.options import root_option
 from ebbtide.cli.quiet import new_log
 from ebbtide.cli.reporting import Reporter
-from ebbtide.model.durations import parse_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,11 +25,13 @@ if TYPE_CHECKING:
 PORT = 8083
 MOST_PORT = 65535
 STOPS_WITHIN_S = 1
-"""How long the end waits for a JVM that is just being started; it ends with this process anyway."""
+"""Seconds to wait at the end for a JVM that is being started; it ends with this process anyway."""
 
 
 def _seconds(context: click.Context, option: click.Parameter, text: str) -> float:
     """Read a duration with its unit, as in specs."""
+    from ebbtide.model.durations import parse_duration
+
     try:
         duration = parse_duration(text)
         seconds: float = duration.total_seconds()
@@ -159,8 +160,8 @@ def _opener(
 ) -> OpenSession:
     """Return what opens a client's session."""
     from ebbtide.sql.gateway.clients import Role
-    from ebbtide.sql.judging.reading import Rights
     from ebbtide.sql.session import EmbeddedSession
+    from ebbtide.sql.settings import Rights
 
     def open_session(settings: Mapping[str, str], client: Client) -> EmbeddedSession:
         is_owner = client.role is Role.OWNER

@@ -1,4 +1,4 @@
-"""How a command ends: by a signal, after the step under way; or by a new process in its place."""
+"""End of a command: by a signal, after the step under way, or by a new process in its place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ebbtide.cli.live import Live
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 ONCE = ("--accept-loss", "--accept-source-path")
-"""Options that a person has said yes to for one run, and for no later one."""
+"""Options that a user accepts for one run only."""
 
 
 class Stop(threading.Event):
@@ -42,7 +42,7 @@ def stop_on_signal(live: Live) -> Iterator[Stop]:
     handlers = {}
     for number in SIGNALS:
         handlers[number] = signal.signal(number, on_signal)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # see `begin_anew`
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # see `restart`
     try:
         yield stop
     finally:
@@ -50,7 +50,7 @@ def stop_on_signal(live: Live) -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
-def begin_anew(stop: Stop) -> None:
+def restart(stop: Stop) -> None:
     """Go on as a new process: the same command, without what is said `ONCE`, with the same number and outputs.
 
     A signal that comes meanwhile waits until the new process can take it.

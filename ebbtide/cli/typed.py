@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 NAMED = re.compile(r"'ebbtide ([a-z][\w -]*)'")
-"""How messages name a command: 'ebbtide rewind --to-step 3 --apply'."""
+"""The form in which messages name a command: 'ebbtide rewind --to-step 3 --apply'."""
 
 
 def program() -> str:

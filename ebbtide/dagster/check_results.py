@@ -54,7 +54,7 @@ def to_check_result(
 
 
 def not_judged(key: dg.AssetCheckKey, why: str) -> dg.AssetCheckResult:
-    """Say that there was nothing to judge: a warning, since nothing was shown."""
+    """Return the result of a check without rows to judge: a warning, since nothing was shown."""
     return dg.AssetCheckResult(
         asset_key=key.asset_key,
         check_name=key.name,
@@ -65,7 +65,7 @@ def not_judged(key: dg.AssetCheckKey, why: str) -> dg.AssetCheckResult:
 
 
 def _versions(since: int, until: int) -> str:
-    """Say which versions came after one, up to another.
+    """Return a range of versions in words: those after one, up to another.
 
     Example:
         >>> _versions(0, 2), _versions(2, 2)

@@ -1,4 +1,4 @@
-"""The checks of a pipeline's sink, judged by Great Expectations in the session of the run."""
+"""The checks of a pipeline's sink, judged by Great Expectations; what they read decides whether the run's session is started."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +14,7 @@ from ebbtide.dagster.stream import maintenance_pool
 from ebbtide.dagster.supervise import supervised
 
 if TYPE_CHECKING:
+    from ebbtide.checks.engines import Engines
     from ebbtide.checks.version_range import Newest
 
 LOOK_BACK = 100
@@ -22,7 +23,7 @@ LOOK_BACK = 100
 
 def sink_checks(spec: Pipeline) -> dg.AssetChecksDefinition:
     """Make the checks of a pipeline. They judge what came since each was last passed, so red stays red."""
-    # One that blocks and fails ends the step: they come last, so that the others are judged all the same.
+    # One that blocks and fails ends the step: they come last, so that the rest are judged all the same.
     known = sorted(checks_of(spec), key=lambda check: check.blocking)
 
     @dg.multi_asset_check(
@@ -37,13 +38,16 @@ def sink_checks(spec: Pipeline) -> dg.AssetChecksDefinition:
         storage: StorageResource,
         clock: ClockResource,
     ) -> Iterator[dg.AssetCheckResult]:
+        from ebbtide.checks.engines import Engines
+
         newest = supervised(lambda report, stop: _newest(spec, storage.root))
+        engines = Engines(lambda: spark.session)
         for check in known:
             key = dg.AssetCheckKey(dg.AssetKey(spec.name), check.name)
             if key not in context.selected_asset_check_keys:
                 continue
             last_good = _last_good(context.instance, key)
-            yield supervised(_Judge(spec, check, key, last_good, newest, spark, storage, clock))
+            yield supervised(_Judge(spec, check, key, last_good, newest, engines, storage, clock))
 
     return checks
 
@@ -59,7 +63,7 @@ def _check_spec(spec: Pipeline, check: Check) -> dg.AssetCheckSpec:
 
 @dataclass(frozen=True)
 class _Judge:
-    """Judges one check in the session of the run.
+    """Judges one check, in this process or in the session of the run.
 
     Args:
         spec: The pipeline.
@@ -67,7 +71,7 @@ class _Judge:
         key: Its key in Dagster.
         last_good: Up to which versions it was judged good last.
         newest: Up to which versions it is judged now; None before the first step.
-        spark: The run's session.
+        engines: Where rules run: a session is started for what is large.
         storage: The roots.
         clock: The clock.
     """
@@ -77,13 +81,11 @@ class _Judge:
     key: dg.AssetCheckKey
     last_good: dict[str, Any] | None
     newest: "Newest | None"
-    spark: SparkResource
+    engines: "Engines"
     storage: StorageResource
     clock: ClockResource
 
     def __call__(self, report: Callable[[object], None], stop: threading.Event) -> dg.AssetCheckResult:
-        from ebbtide.checks.great_expectations.validate import validate
-        from ebbtide.checks.rule import Judged
         from ebbtide.checks.version_range import VersionRange
         from ebbtide.dagster.check_results import not_judged, to_check_result
         from ebbtide.runtime.plan import Plan
@@ -92,29 +94,19 @@ class _Judge:
             return not_judged(self.key, "The pipeline has made no step yet.")
         tables = Plan.under(self.storage.root, self.spec)
         window = VersionRange.after(tables, self.last_good, self.newest)
-        judge = self.check.load()
-        judged = Judged(self.spark.session, tables, window, self.clock.now_ms())
-        name = self.check.name
-        docs = self.storage.docs_of(self.spec.name) / name
-        verdict = validate(name, judge(judged), docs, self.storage.keep_data_docs)
+        docs = self.storage.docs_of(self.spec.name) / self.check.name
+        verdict = self.check.verdict(
+            tables, window, self.engines, self.clock.now_ms(), docs, self.storage.keep_data_docs
+        )
         return to_check_result(self.key, verdict, window, self.check.repair)
 
 
 def _newest(spec: Pipeline, root: str) -> "Newest | None":
-    """Return what is judged: the tables as they are, beside a run that goes on as they are between two of its steps."""
+    """Return what is judged; None before the first step."""
     from ebbtide.checks.version_range import Newest
-    from ebbtide.ledger.lease import Lease
-    from ebbtide.model.durations import to_ms
     from ebbtide.runtime.plan import Plan
 
-    tables = Plan.under(root, spec)
-    if tables.state.last() is None:
-        return None
-    if spec.run == "bounded":
-        return Newest.of(tables)
-    lease_ttl_s = to_ms(spec.lease_ttl) / 1000
-    with Lease(tables.at("ledger"), spec.name, lease_ttl_s, asks=True):
-        return Newest.of(tables)
+    return Newest.between_steps(Plan.under(root, spec))
 
 
 def _last_good(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dict[str, Any] | None:

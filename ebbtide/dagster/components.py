@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import dagster as dg
 from pydantic import BaseModel, ConfigDict, Field
@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.resources import (
     ClockResource,
+    EngineName,
     SparkResource,
     StorageResource,
     refuse_literal_credentials,
@@ -64,7 +65,7 @@ VIEW_EXAMPLE: dict[str, Any] = {
 
 
 class ScaffoldParams(BaseModel):
-    """What `dg scaffold defs` takes besides the name.
+    """Parameters of `dg scaffold defs` beside the name.
 
     Args:
         source: Folder or URI of the changelog. Default: `data/NAME`.
@@ -94,13 +95,13 @@ class _Scaffolder(dg.Scaffolder[ScaffoldParams]):
 
 
 class UpsertScaffolder(_Scaffolder):
-    """Of an upsert pipeline."""
+    """Scaffolds an upsert pipeline."""
 
     example = UPSERT_EXAMPLE
 
 
 class SeveralScaffolder(_Scaffolder):
-    """Of several upsert pipelines."""
+    """Scaffolds several upsert pipelines."""
 
     has_source = False
 
@@ -108,13 +109,13 @@ class SeveralScaffolder(_Scaffolder):
 
 
 class StatefulScaffolder(_Scaffolder):
-    """Of a stateful pipeline."""
+    """Scaffolds a stateful pipeline."""
 
     example = STATEFUL_EXAMPLE
 
 
 class ViewScaffolder(_Scaffolder):
-    """Of a materialized view."""
+    """Scaffolds a materialized view."""
 
     example = VIEW_EXAMPLE
     has_source = False
@@ -153,7 +154,7 @@ class _Pipelines(dg.Component):
         return dg.Definitions.merge(definitions, dg.Definitions(resources=DEFAULT_RESOURCES))
 
     def definitions(self) -> dg.Definitions:
-        """Make what Dagster knows of them."""
+        """Make their definitions."""
         return dg.Definitions.merge(*map(pipeline_definitions, self.specs))
 
 
@@ -166,7 +167,7 @@ class UpsertPipeline(_Pipelines):
 
 @dg.scaffold_with(SeveralScaffolder)
 class UpsertPipelines(_Pipelines):
-    """Several such pipelines, with what they share said once. Its attributes are those of `ebbtide.UpsertPipelines`."""
+    """Several upsert pipelines, with their shared fields said once. Its attributes are those of `ebbtide.UpsertPipelines`."""
 
     model = several.UpsertPipelines
 
@@ -176,7 +177,7 @@ class UpsertPipelines(_Pipelines):
         return list(self.given.pipelines)
 
     def definitions(self) -> dg.Definitions:
-        """Make what Dagster knows of them, and the sensor on topics that none of them reads."""
+        """Make their definitions, and the sensor on topics that none of them reads."""
         of_pipelines = super().definitions()
         if self.given.topics is None:
             return of_pipelines
@@ -215,6 +216,11 @@ class Resources(dg.Component, dg.Model, dg.Resolvable):
         description="Spark settings that override Ebbtide's; a credential as ${NAME}, from the environment. Default: none.",
     )
 
+    engine: Literal["auto", "spark", "local"] | None = Field(
+        default=None,
+        description="Where runs make their steps, in place of `engine` of each spec. Default: none, as each spec says.",
+    )
+
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the definitions: resources only."""
         refuse_literal_credentials(self.spark)
@@ -222,9 +228,10 @@ class Resources(dg.Component, dg.Model, dg.Resolvable):
             refuse_unusable("root", self.root)
         given = self.model_dump(include={"root", "data_docs", "keep_data_docs"}, exclude_none=True)
         storage = StorageResource(**given)
-        resources = {"spark": SparkResource(settings=self.spark), "storage": storage, "clock": ClockResource()}
+        spark = SparkResource(settings=self.spark, engine=None if self.engine is None else EngineName(self.engine))
+        resources = {"spark": spark, "storage": storage, "clock": ClockResource()}
         return dg.Definitions(resources=resources)
 
 
 DEFAULT_RESOURCES = {"spark": SparkResource(), "storage": StorageResource(), "clock": ClockResource()}
-"""Of a project without `Resources`. The same objects for all pipelines, or Dagster would take them for different ones."""
+"""Resources of a project without `Resources`: the same objects for all pipelines, as Dagster compares them by identity."""

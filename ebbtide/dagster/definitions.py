@@ -1,4 +1,4 @@
-"""All that Dagster knows of one pipeline."""
+"""The Dagster definitions of one pipeline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ebbtide.operations.registry import operations
 
 
 def pipeline_definitions(spec: Pipeline) -> dg.Definitions:
-    """Make a pipeline's assets, checks, jobs, schedules and sensors.
+    """Return a pipeline's assets, checks, jobs, schedules and sensors.
 
     Args:
         spec: The pipeline.

@@ -13,7 +13,7 @@ from ebbtide.model.cron import spread_minute
 
 
 def stream_job(spec: Pipeline) -> Any:
-    """Make the job that brings the sink up to date and judges it. Runs that go on are judged by `checks_job`, beside the next one."""
+    """Make the job that brings the sink up to date and checks it. Continuous runs are checked by `checks_job`, beside the next run."""
     tables = [state_key(spec), dg.AssetKey(spec.name)]
     assets = dg.AssetSelection.assets(*tables)
     checks = dg.AssetSelection.checks_for_assets(*tables)
@@ -31,7 +31,7 @@ def stream_job(spec: Pipeline) -> Any:
 
 
 def checks_job(spec: Pipeline) -> Any:
-    """Make the job that judges the sink of a run that goes on, which makes way for a moment."""
+    """Make the job that checks the sink of a continuous run, which yields between two steps."""
     return dg.define_asset_job(
         checks_name(spec),
         dg.AssetSelection.checks_for_assets(dg.AssetKey(spec.name)),
@@ -40,7 +40,7 @@ def checks_job(spec: Pipeline) -> Any:
 
 
 def schedules(spec: Pipeline, jobs: dict[str, Any]) -> Iterator[dg.ScheduleDefinition]:
-    """Make a schedule for each job that the spec gives a time to; switched off at first.
+    """Make a schedule for each job with a time in the spec; switched off at first.
 
     Args:
         spec: The pipeline.
@@ -65,6 +65,8 @@ def _stream_schedule(spec: Pipeline, name: str, job: Any, cron: str) -> dg.Sched
     @dg.schedule(name=name, job=job, cron_schedule=cron)
     def launch(storage: StorageResource) -> dg.RunRequest | dg.SkipReason:
         obstacle = why_not(spec, storage.root)
-        return dg.SkipReason(obstacle) if obstacle else dg.RunRequest()
+        if obstacle:
+            return dg.SkipReason(obstacle)
+        return dg.RunRequest()
 
     return launch

@@ -1,4 +1,4 @@
-"""Keeps a run that goes on for ever going: the next one is launched when one has ended, of age or in a crash."""
+"""Keeps a continuous pipeline running: the next run is launched when one has ended, of age or by a crash."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ EVERY_S = 10
 """Least time between two looks, seconds."""
 FIRST_WAIT_S = 10.0
 LONGEST_WAIT_S = 1_800.0
-"""How long a run that has failed is left so, at first, and after many that failed in a row."""
+"""Wait before the next run after a failure: the first one, and the longest after many in a row."""
 MOST_FAILED = 10
-"""Runs that are looked at."""
+"""Last runs that the sensor looks at."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Ended:
 
     Args:
         run_id: Its id.
-        status: How.
-        end_s: When, seconds since 1970.
+        status: The status that it ended with.
+        end_s: Time of its end, seconds since 1970.
         is_wanted: A user has terminated it.
-        is_lasting: It failed by what stays until a user acts.
+        is_lasting: It failed with an error that stays until a user acts.
     """
 
     run_id: str
@@ -44,12 +44,12 @@ class Ended:
 
     @property
     def has_failed(self) -> bool:
-        """Whether it failed, and may be tried again."""
+        """Return whether it failed and may be tried again."""
         return self.status is not dg.DagsterRunStatus.SUCCESS
 
 
 def reason_to_wait(ended: Sequence[Ended], now_s: float) -> str | None:
-    """Say why no run is launched now; None if one is.
+    """Return the reason to launch no run now; None if one is launched.
 
     Args:
         ended: The last runs, the newest first.
@@ -65,7 +65,7 @@ def reason_to_wait(ended: Sequence[Ended], now_s: float) -> str | None:
     if newest.is_wanted:
         return "the last run was terminated; launch the next one by hand"
     if newest.is_lasting:
-        return "the last run failed by what does not pass by itself; mend it, and launch the next one by hand"
+        return "the last run failed with an error that does not pass by itself; correct the cause, and launch the next run by hand"
     n_failed = 0
     for run in ended:
         if not run.has_failed:
@@ -73,18 +73,21 @@ def reason_to_wait(ended: Sequence[Ended], now_s: float) -> str | None:
         n_failed += 1
     if not n_failed:
         return None
+    # The wait doubles with each failure in a row, up to the longest.
     wait_s = min(FIRST_WAIT_S * 2 ** (n_failed - 1), LONGEST_WAIT_S)
     left_s = newest.end_s + wait_s - now_s
-    return f"{n_failed} runs have failed in a row; the next one in {left_s:.0f} s" if left_s > 0 else None
+    if left_s <= 0:
+        return None
+    return f"{n_failed} runs have failed in a row; the next one in {left_s:.0f} s"
 
 
 def keeping_sensor(spec: Pipeline, stream_job: Any, checks_job: Any) -> dg.SensorDefinition:
-    """Make the sensor that launches the next run once one has ended, and the checks of one that ended well; off at first.
+    """Make the sensor that launches the next run, and the checks, when a run has ended; switched off at first.
 
     Args:
-        spec: The pipeline; its runs go on.
-        stream_job: Its runs' job.
-        checks_job: That of its checks.
+        spec: The pipeline; its runs are continuous.
+        stream_job: Job of its runs.
+        checks_job: Job of its checks.
     """
     stream = stream_name(spec)
     checks = checks_name(spec)
@@ -105,6 +108,7 @@ def keeping_sensor(spec: Pipeline, stream_job: Any, checks_job: Any) -> dg.Senso
             return dg.SensorResult(skip_reason="a run is under way")
         ended = [ended_of(instance, record) for record in records]
         last = ended[0].run_id if ended else "none"
+        # Run keys name the last run: Dagster launches each key once, however often the sensor looks.
         requests = []
         if ended and not ended[0].has_failed:
             requests.append(dg.RunRequest(run_key=f"checks of {last}", job_name=checks))
@@ -117,7 +121,7 @@ def keeping_sensor(spec: Pipeline, stream_job: Any, checks_job: Any) -> dg.Senso
 
 
 def ended_of(instance: dg.DagsterInstance, record: dg.RunRecord) -> Ended:
-    """Return how a run has ended, by its events.
+    """Return the end of a run, by its events.
 
     Args:
         instance: Has its events.

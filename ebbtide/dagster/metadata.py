@@ -1,9 +1,10 @@
-"""What Dagster shows of a pipeline's tables."""
+"""Metadata of a pipeline's tables in Dagster."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from typing import cast
 
 import dagster as dg
 
@@ -12,14 +13,14 @@ from ebbtide.model.durations import format_duration
 from ebbtide.spec.ddl import type_ddl
 
 KINDS = {"spark", "deltalake"}
-"""Which logos the UI draws."""
+"""Kinds of which the UI draws the logo."""
 
 VALID_IN_KEYS = re.compile(r"[A-Za-z0-9_.-]+")
-"""What Dagster takes in the key of an asset that another one reads."""
+"""Form of the key of an upstream asset that Dagster accepts."""
 
 
 def source_key(spec: Pipeline) -> dg.AssetKey:
-    """Name what a pipeline reads: its topic, else its table, else its folder; of a source without these the pipeline's own name."""
+    """Return the key of a pipeline's source, named by its topic, table or folder; without these by the pipeline."""
     source = spec.source
     path = source.path or ""
     folder = path.rstrip("/").rpartition("/")[2]
@@ -28,10 +29,16 @@ def source_key(spec: Pipeline) -> dg.AssetKey:
 
 
 def upstream_keys(spec: Pipeline) -> list[dg.AssetKey]:
-    """Name what a pipeline reads: its source; of a materialized view the sinks of its inputs."""
-    if isinstance(spec, MaterializedView):
-        return [dg.AssetKey(name) for name in spec.inputs]
+    """Return the keys that a pipeline reads: its source; of a materialized view the sinks of its inputs."""
+    view = _as_view(spec)
+    if view is not None:
+        return [dg.AssetKey(name) for name in view.inputs]
     return [source_key(spec)]
+
+
+def _as_view(spec: Pipeline) -> MaterializedView | None:
+    """Return a pipeline that is a materialized view; None of another one."""
+    return cast("MaterializedView", spec) if spec.is_view else None
 
 
 def valid_in_keys(name: str) -> str:
@@ -49,22 +56,22 @@ def valid_in_keys(name: str) -> str:
 
 
 def state_key(spec: Pipeline) -> dg.AssetKey:
-    """Name a pipeline's state."""
+    """Return the key of a pipeline's state."""
     return dg.AssetKey(f"{spec.name}_state")
 
 
 def stream_name(spec: Pipeline) -> str:
-    """Name the job that brings a pipeline's sink up to date."""
+    """Return the name of the job that brings a pipeline's sink up to date."""
     return f"{spec.name}_stream"
 
 
 def checks_name(spec: Pipeline) -> str:
-    """Name the job that judges the sink beside a run that goes on."""
+    """Return the name of the job that checks the sink beside a continuous run."""
     return f"{spec.name}_check"
 
 
 def freshness_policy(spec: Pipeline) -> dg.FreshnessPolicy | None:
-    """Say how old the last materialization may be; nothing where there is none, as a run that goes on has no end."""
+    """Return the freshness policy; None for a continuous run, whose materialization has no end."""
     if spec.run == "continuous" and spec.max_run_age is None:
         return None
     return dg.FreshnessPolicy.time_window(
@@ -74,8 +81,11 @@ def freshness_policy(spec: Pipeline) -> dg.FreshnessPolicy | None:
 
 def asset_specs(spec: Pipeline) -> list[dg.AssetSpec]:
     """Describe a pipeline's state and its sink."""
-    upstream, state, sink = upstream_keys(spec), state_key(spec), dg.AssetKey(spec.name)
-    follows = isinstance(spec, MaterializedView) and spec.refresh == "on_change"
+    upstream = upstream_keys(spec)
+    state = state_key(spec)
+    sink = dg.AssetKey(spec.name)
+    view = _as_view(spec)
+    follows = view is not None and view.refresh == "on_change"
     automation = dg.AutomationCondition.eager() if follows else None
     return [
         dg.AssetSpec(
@@ -101,7 +111,7 @@ def asset_specs(spec: Pipeline) -> list[dg.AssetSpec]:
             automation_condition=automation,
             group_name=spec.group,
             owners=spec.owners,
-            kinds=KINDS,
+            kinds=KINDS if spec.sink.type == "delta" else {"spark"},
         ),
     ]
 
@@ -113,7 +123,7 @@ def _state_description(spec: Pipeline) -> str:
         ttls.append(f"{label}{format_duration(config.ttl)}")
     all_of_them = ", ".join(ttls)
     kept = f"Time to live {all_of_them}." if ttls else "Never expires."
-    return f"What the reconciler of `{spec.name}` remembers, and what each step decided. {kept}"
+    return f"State of `{spec.name}`: its entries, and the decision of each step. {kept}"
 
 
 def _sink_description(spec: Pipeline) -> str:
@@ -121,8 +131,10 @@ def _sink_description(spec: Pipeline) -> str:
     sequence = ", ".join(spec.sequence)
     order = f"by `{sequence}`" if sequence else "in order of arrival"
     what = f"Key: {key}. Changes apply {order}."
-    if isinstance(spec, MaterializedView):
-        what = f"Key: {key}. What this query gives:\n\n```sql\n{spec.query.strip()}\n```"
+    view = _as_view(spec)
+    if view is not None:
+        query = view.query.strip()
+        what = f"Key: {key}. Result of this query:\n\n```sql\n{query}\n```"
     if not spec.description:
         return what
     return f"{spec.description}\n\n{what}"
@@ -142,8 +154,9 @@ def column_schema(spec: Pipeline) -> dg.TableSchema:
 
 
 def _lineage(spec: Pipeline, upstream: dg.AssetKey) -> dict[str, dg.TableColumnLineage]:
-    """Say of each column that comes from upstream which columns it comes from."""
+    """Map each column to the upstream columns that it comes from."""
     origins = {}
     for name, sources in spec.column_sources.items():
         origins[name] = [dg.TableColumnDep(upstream, source) for source in sources]
-    return {"dagster/column_lineage": dg.TableColumnLineage(origins)}
+    lineage = dg.TableColumnLineage(origins)
+    return {"dagster/column_lineage": lineage}

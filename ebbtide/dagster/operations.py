@@ -22,15 +22,15 @@ from ebbtide.operations.operation import Context, Operation, Report
 from ebbtide.operations.registry import operations
 
 OBSERVE_EVERY_S = 10.0
-"""Least time between two observations of an operation under way; for each the source may be asked what waits."""
+"""Least time between two observations of an operation under way; each may ask the source for its backlog."""
 BY = "Dagster"
-"""Who asks, where nobody says."""
+"""The default of who asks."""
 NAMED = re.compile(r"'(?:ebbtide )?([^']*)'")
-"""A command, or the options that are added to one, in what a report names as the next step."""
+"""A command, or options to add to one, in the next step of a report."""
 
 
 def operation_job(spec: Pipeline, operation: Operation) -> dg.JobDefinition:
-    """Make the job of one op that does an operation; its reports are observations of a table.
+    """Make the job of an operation: one op, whose reports are observations of a table.
 
     Args:
         spec: The pipeline.
@@ -73,11 +73,11 @@ def operation_job(spec: Pipeline, operation: Operation) -> dg.JobDefinition:
 
 @cache
 def _config_schema(operation: Operation) -> Any:
-    """Make the configuration of an operation's job: its `Params`, and which of its actions is meant if it has several."""
+    """Make the configuration of an operation's job: its `Params`, and the action if it has several."""
     fields: dict[str, Any] = {}
     if len(operation.actions) > 1:
-        told = {"plan": "tell what it would do", "apply": "do it", **operation.further}
-        described = "; ".join(f"{name}: {told[name]}" for name in operation.actions)
+        meanings = {"plan": "show what it would do", "apply": "do it", **operation.further}
+        described = "; ".join(f"{name}: {meanings[name]}" for name in operation.actions)
         first = operation.actions[0]
         action = Field(default=first, description=f"{described}. Default: {first}.")
         fields["action"] = (Literal[operation.actions], action)
@@ -96,8 +96,8 @@ class _Observer:
     Args:
         context: The run's.
         operation: The operation.
-        action: What it does.
-        ctx: What it is watched with.
+        action: The action under way.
+        ctx: The context that it is watched with.
     """
 
     def __init__(self, context: dg.OpExecutionContext, operation: Operation, action: str, ctx: Context) -> None:
@@ -105,7 +105,7 @@ class _Observer:
         self._last_s = float("-inf")
 
     def step(self, step: StepProgress) -> None:
-        """Log a step; observe how far the operation is, if that was not done just now."""
+        """Log a step; observe the progress of the operation, at most every `OBSERVE_EVERY_S`."""
         self._context.log.info(step.line())
         if time.monotonic() - self._last_s < OBSERVE_EVERY_S:
             return
@@ -115,7 +115,7 @@ class _Observer:
             self.observe(report)
 
     def observe(self, report: Report) -> None:
-        """Make a report an observation."""
+        """Report to Dagster by an observation of the operation's table."""
         spec = self._ctx.spec
         key = state_key(spec) if self._operation.observed == "state" else dg.AssetKey(spec.name)
         metadata = report_metadata(report, self._operation, self._action)
@@ -123,12 +123,12 @@ class _Observer:
 
 
 def report_metadata(report: Report, operation: Operation, action: str) -> dict[str, Any]:
-    """Return a report as metadata: its text, what it counts, and the job that does what is left to be done.
+    """Return a report as metadata: its text, its counts, and the job of its next step.
 
     Args:
         report: The report.
-        operation: What made it.
-        action: What it was asked to do.
+        operation: The operation that made it.
+        action: The action that it was asked for.
     """
     first, *further = report.text().splitlines()
     page = "\n".join([first, "", *(f"- {line.strip()}" for line in further)])  # the UI joins lines of plain text
@@ -172,24 +172,28 @@ def _shown(value: Any) -> Any:
     if not isinstance(value, list | tuple):
         return value if isinstance(value, str | int | float) else None
     is_texts = bool(value) and all(isinstance(each, str) for each in value)
-    return dg.MetadataValue.md("\n".join(f"- {each}" for each in value)) if is_texts else len(value)
+    if not is_texts:
+        return len(value)
+    listed = "\n".join(f"- {each}" for each in value)
+    return dg.MetadataValue.md(listed)
 
 
 def _next_job(next_step: str, operation: Operation) -> str:
-    """Say which job does what a report names as the next step; empty if none does.
+    """Return a sentence on the job that does the next step of a report; empty if none does.
 
     Args:
-        next_step: See `Report`.
-        operation: What made the report.
+        next_step: The report's.
+        operation: The operation that made the report.
     """
     named = NAMED.search(next_step)
     if named is None:
         return ""
     words = named[1].split()
     options = {word for word in words if word.startswith("--")}
+    # The words before the first option name the command; options alone are meant for the same command.
     command = " ".join(takewhile(lambda word: not word.startswith("--"), words))
     of_command = {each.command: each for each in operations()}
-    following = of_command.get(command) if command else operation  # options alone are added to the same command
+    following = of_command.get(command) if command else operation
     if following is None:
         return ""
     for action in following.actions[1:]:

@@ -1,4 +1,4 @@
-"""What a run did, as a page of Markdown."""
+"""The result of a run as a page of Markdown."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ebbtide.runtime.remarks import remarks
 MOST_STEPS = 50
 """Steps that a report lists, the last ones."""
 NO_BREAK_HYPHEN = "\u2011"
-"""At which browsers do not break lines."""
+"""A hyphen at which browsers do not break lines."""
 _ALWAYS = ("inserted", "updated", "deleted")
 
 
 def report_of(summary: RunSummary) -> str:
-    """Write what a run did: its sums, its steps, and what needs attention."""
+    """Return the report of a run: its totals, its steps, and what needs attention."""
     lines = [*_sums(summary), "", *_steps(summary), "", *(f"- {remark}" for remark in remarks(summary))]
     return "\n".join(lines).strip()
 
@@ -28,10 +28,14 @@ def _sums(summary: RunSummary) -> Iterator[str]:
     if not summary.steps:
         yield "Nothing was to do: no new records, nothing due."
         return
-    counts = [amount(totals["records"], "record"), *(f"{totals[name]:,} {name}" for name in _ALWAYS)]
-    counts += [f"{totals[name]:,} {name.replace('_', ' ')}" for name in SHOWN_IF_ANY if totals[name]]
+    counts = [amount(totals["records"], "record")]
+    shown = [*_ALWAYS, *(name for name in SHOWN_IF_ANY if totals[name])]
+    for name in shown:
+        words = name.replace("_", " ")
+        counts.append(f"{totals[name]:,} {words}")
+    listed = ", ".join(counts)
     steps = amount(totals["steps"], "step")
-    yield f"{steps} in {summary.seconds:,.1f} s: {', '.join(counts)}."
+    yield f"{steps} in {summary.seconds:,.1f} s: {listed}."
 
 
 def _steps(summary: RunSummary) -> Iterator[str]:
@@ -51,7 +55,7 @@ def _steps(summary: RunSummary) -> Iterator[str]:
 
 
 def _clock_text(now_ms: int) -> str:
-    """Write a time so that a narrow column breaks it between day and time only."""
+    """Return a time as text that a narrow column breaks between day and time only."""
     clock = datetime.fromtimestamp(now_ms / 1000, UTC)
     text = f"{clock:%Y-%m-%d %H:%M:%S}"
     return text.replace("-", NO_BREAK_HYPHEN)

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,12 +39,24 @@ def refuse_literal_credentials(settings: Mapping[str, str]) -> None:
         )
 
 
+class EngineName(StrEnum):
+    """Names of engines, as Dagster's configuration takes them."""
+
+    auto = "auto"
+    spark = "spark"
+    local = "local"
+
+
 class SparkResource(dg.ConfigurableResource["SparkResource"]):
     """One lazy session for all steps of a run; a step that needs none starts no JVM."""
 
     settings: dict[str, str] = Field(
         default_factory=dict,
         description="Spark settings that override Ebbtide's; ${NAME} is a variable of the environment. Default: none.",
+    )
+    engine: EngineName | None = Field(
+        default=None,
+        description="Where runs make their steps, in place of `engine` of each spec. Default: none, as each spec says.",
     )
     _session: SparkSession | None = PrivateAttr(default=None)
     _starting: threading.Lock = PrivateAttr(default_factory=threading.Lock)
@@ -59,6 +72,13 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
                 with sigint_kept():
                     self._session = build_session("ebbtide", self.settings)
             return self._session
+
+    @property
+    def for_runs(self) -> SparkSession:
+        """A session by which a run chooses its engine; it starts Spark where that is chosen."""
+        from ebbtide.runtime.engines import auto_session
+
+        return auto_session(lambda: self.session)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         """Stop the streams that are left, then the session and its JVM."""

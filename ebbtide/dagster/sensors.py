@@ -1,4 +1,4 @@
-"""What a pipeline's source holds that no run has read, looked at every half minute: reported, plotted, and read by a run that ends."""
+"""Sensors of a pipeline's backlog: each half minute it is reported and plotted, and a bounded run is launched to read it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ebbtide.errors import PausedError, Transient
 if TYPE_CHECKING:
     from ebbtide.inspect.backlog import Lag
 
-# Dagster copies the sensors of components with all their parameters, and warns of one that nobody has given.
+# Dagster copies the sensors of components with all their parameters, and warns of each that was not given.
 warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefinition", BetaWarning)
 
 EVERY_S = 30
 """Least time between two looks, seconds."""
 TOPICS_EVERY_S = 300
-"""The same, for topics that nobody reads."""
+"""The same, for topics that no pipeline reads."""
 MOST_PARTITIONS = 32
-"""Partitions up to which each is plotted; of more their sum is."""
+"""Partitions up to which each is plotted; of more, only the sum is."""
 UNDER_WAY = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
@@ -35,7 +35,7 @@ UNDER_WAY = [
 
 
 def backlog_sensor(spec: Pipeline) -> dg.SensorDefinition:
-    """Make the sensor that plots what waits, and launches a bounded run once anything does; switched off at first.
+    """Make the sensor that plots the backlog, and launches a bounded run if there is one; switched off at first.
 
     Args:
         spec: The pipeline.
@@ -63,7 +63,7 @@ def backlog_sensor(spec: Pipeline) -> dg.SensorDefinition:
         text = found.text()
         is_news = found.fingerprint != context.cursor
         goes_on = spec.run == "continuous"
-        # It ages, though nothing comes.
+        # Records that wait get older although none arrives: their age is plotted again.
         waits_on = bool(found.backlog.held) or (goes_on and not found.backlog.is_empty)
         observations = [_observation(spec, found)] if is_news or waits_on else []
         if goes_on:
@@ -77,9 +77,9 @@ def backlog_sensor(spec: Pipeline) -> dg.SensorDefinition:
                 asset_events=observations,
                 cursor=context.cursor,
             )
-        # One run for what waits: if it fails, the next one is launched by a user, or for what comes.
+        # One run for a backlog: if it fails, the next one is launched by a user, or when further records arrive.
         launches = is_news and not found.backlog.is_empty
-        # Named after the last run too: behind a rewind the same records wait again, and Dagster launches no key twice.
+        # Named after the last run too: after a rewind the same records wait again, and Dagster launches no key twice.
         run_key = f"{found.fingerprint} after {_last_run(context.instance, job)}"
         requests = [dg.RunRequest(run_key=run_key)] if launches else []
         return dg.SensorResult(
@@ -93,7 +93,7 @@ def backlog_sensor(spec: Pipeline) -> dg.SensorDefinition:
 
 
 def why_not(spec: Pipeline, root: str) -> str:
-    """Return why no run is to be launched: the pipeline is paused; empty if it is not.
+    """Return the reason to launch no run, a pause; empty if there is none.
 
     Args:
         spec: The pipeline.
@@ -110,7 +110,7 @@ def why_not(spec: Pipeline, root: str) -> str:
 
 
 def topics_sensor(several: UpsertPipelines) -> dg.SensorDefinition:
-    """Make the sensor that tells topics which none of several pipelines reads; switched off at first.
+    """Make the sensor that reports topics which no pipeline of a file reads; switched off at first.
 
     Args:
         several: The pipelines, with a pattern of topics.
@@ -119,7 +119,7 @@ def topics_sensor(several: UpsertPipelines) -> dg.SensorDefinition:
     @dg.sensor(
         name=f"{several.name}_topics",
         minimum_interval_seconds=TOPICS_EVERY_S,
-        description=f"Looks for topics like '{several.topics}' that no pipeline of '{several.name}' reads, and tells them.",
+        description=f"Looks for topics like '{several.topics}' that no pipeline of '{several.name}' reads, and reports them.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         from ebbtide.inspect.backlog import unread_topics
@@ -150,7 +150,7 @@ def _last_run(instance: dg.DagsterInstance, job_name: str) -> str:
 
 
 def _observation(spec: Pipeline, found: Lag) -> dg.AssetObservation:
-    """Return the numbers of a lag as the UI plots them: of a topic 0 s where nothing waits, or the plot would have gaps."""
+    """Return the numbers of a backlog for plots in the UI; 0 s for a topic where nothing waits, as the plot would have gaps."""
     numbers: dict[str, Any] = {}
     counts = found.as_dict()
     for name in ("files", "bytes", "records"):

@@ -19,11 +19,11 @@ from ebbtide.dagster.supervise import supervised
 OBSERVE_EVERY_S = 5.0
 """Least time between two observations; each is a row of Dagster's event log."""
 OBSERVE_FOLLOWING_EVERY_S = 60.0
-"""The same of a run that goes on for weeks."""
+"""The same of a continuous run, which may take weeks."""
 
 
 class StreamConfig(dg.Config):
-    """How a stream is launched."""
+    """Launch settings of a stream."""
 
     refresh: bool = Field(
         default=False, description="Drop state, sink rows, quarantine and checkpoint, and rebuild from the source."
@@ -38,12 +38,12 @@ class StreamConfig(dg.Config):
 
 
 def pool(spec: Pipeline) -> str:
-    """Name the pool that a pipeline's bounded runs and maintenance take turns in."""
+    """Return the pool in which a pipeline's bounded runs and maintenance take turns."""
     return f"checkpoint_{spec.name}"
 
 
 def maintenance_pool(spec: Pipeline) -> str:
-    """Name the pool of maintenance: its own where a run goes on for ever, which makes way by itself."""
+    """Return the pool of maintenance: its own for a continuous run, which yields between steps."""
     return pool(spec) if spec.run == "bounded" else f"maintenance_{spec.name}"
 
 
@@ -64,13 +64,13 @@ def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:
             accept_source_path=config.accept_source_path,
             accept_loss=config.accept_loss,
         )
-        anew = partial(ebbtide.refresh, accept_loss=config.accept_loss)
-        operate = anew if config.refresh else again
+        refresh = partial(ebbtide.refresh, accept_loss=config.accept_loss)
+        operate = refresh if config.refresh else again
 
         def work(report: Any, stop: Any) -> RunSummary:
             return operate(
-                spark.session,
-                spec,
+                spark.for_runs,
+                spec.on_engine(spark.engine),
                 storage.root,
                 on_progress=report,
                 stop=stop,
@@ -89,7 +89,7 @@ def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:
 class Observer:
     """Turns steps into observations of the sink, several into one when they come fast, and into lines of the run's log.
 
-    A run that goes on logs a line for each observation only: its log would grow with every second.
+    A continuous run logs a line for each observation only, as its log would grow with every second.
 
     Args:
         context: The run's.
@@ -104,7 +104,7 @@ class Observer:
         self._last = float("-inf")
 
     def step(self, step: StepProgress) -> None:
-        """Take a step; report it now, or with the next ones."""
+        """Report a step, now or together with the next ones."""
         if not self._goes_on:
             self._context.log.info(step.line())
         self._waiting.append(step)
@@ -113,7 +113,7 @@ class Observer:
             self.flush()
 
     def flush(self) -> None:
-        """Report what waits."""
+        """Report the steps that were not reported yet."""
         if not self._waiting:
             return
         counts: Counter[str] = Counter()
@@ -123,10 +123,12 @@ class Observer:
         seconds = sum(step.seconds for step in self._waiting)
         last = self._waiting[-1]
         tables = {}
-        if self._goes_on:  # of one that ends its materialization tells
+        if self._goes_on:  # a bounded run reports by its materialization
             self._context.log.info(last.line())
             status = ebbtide.status(self._spec, self._root)
-            tables = {"sink_rows": status.sink_rows or 0, "state_rows": status.state_rows or 0}
+            tables = {"state_rows": status.state_rows or 0}
+            if status.sink_type == "delta":
+                tables["sink_rows"] = status.sink_rows or 0
         numbers: dict[str, int | float] = {
             "step": last.step,
             "seconds": round(seconds, 3),
@@ -141,7 +143,8 @@ class Observer:
         if last.watermark_ms is not None:
             times["watermark"] = dg.MetadataValue.timestamp(last.watermark_ms / 1000)
         self._context.log_event(dg.AssetObservation(self._spec.name, metadata={**numbers, **times}))
-        self._waiting, self._last = [], time.monotonic()
+        self._waiting = []
+        self._last = time.monotonic()
 
 
 def _results(spec: Pipeline, summary: RunSummary, storage: StorageResource) -> Iterator[dg.MaterializeResult[Any]]:
@@ -163,8 +166,9 @@ def _results(spec: Pipeline, summary: RunSummary, storage: StorageResource) -> I
         asset_key=spec.name,
         metadata={
             "dagster/uri": f"{summary.root}/sink",
-            "table_version": status.sink_version or 0,
+            **({} if status.sink_version is None else {"table_version": status.sink_version}),
             "step": status.step,
+            "engine": summary.engine,
             "report": dg.MetadataValue.md(report_of(summary)),
             **({} if status.sink_rows is None else {"dagster/row_count": status.sink_rows}),
             **run,

@@ -15,14 +15,14 @@ from ebbtide.redaction import redacted
 Result = TypeVar("Result")
 Report = TypeVar("Report")
 GRACE_S = 30
-"""How long a run that is terminated may finish the step under way. The monitor kills it after `cancel_timeout_seconds`, 60;
-a step cut off is finished, or made anew, by the next run."""
+"""Seconds that a terminated run has to finish the step under way. The monitor kills it after `cancel_timeout_seconds`, 60;
+the next run finishes or repeats a step that was cut off."""
 IS_TRANSIENT = "is_transient"
-"""Of a failure, whether a later run may succeed although nobody does anything."""
+"""Metadata of a failure: a later run may succeed without anyone acting."""
 
 
 def ignore(report: object) -> None:
-    """Leave reports be: what works without any."""
+    """Discard a report."""
 
 
 def supervised(

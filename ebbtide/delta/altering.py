@@ -1,7 +1,7 @@
-"""A table under other columns: its metadata, and its data files written again where these no longer fit.
+"""Changes the columns of a table: its metadata, and its data files if these no longer fit.
 
-Column mapping and type widening would need no file written, but readers that know these features. Files are written one
-for one, rows in their order, in commits that say that they change no data: the change feed shows no row twice.
+Column mapping and type widening would rewrite no file, but readers would have to know these features. Files are rewritten one by one,
+with their rows in order, in commits that declare no data change: so the change feed shows no row.
 """
 
 from __future__ import annotations
@@ -19,20 +19,17 @@ from ebbtide.delta.table import definition, has_local_time, read_file
 from ebbtide.formats.columns import convert
 from ebbtide.model.schema_change import SchemaChange
 
-BYTES_IN_DRIVER = 8 * 2**20
-"""Bytes of data files up to which there is no task but the driver."""
-
 
 @dataclass(frozen=True)
 class FileUnderNewColumns:
-    """Writes data files again under other columns; runs in workers.
+    """Rewrites data files under new columns; runs in workers.
 
     Args:
-        table: The table's location.
-        stored: Its columns as they were.
-        columns: Its columns as they will be.
+        table: Location of the table.
+        stored: Its old columns.
+        columns: Its new columns.
         bounded: Columns to keep statistics of.
-        change: What becomes of the columns.
+        change: The change from the old columns to the new ones.
     """
 
     table: str
@@ -42,7 +39,7 @@ class FileUnderNewColumns:
     change: SchemaChange
 
     def __call__(self, file: DataFile) -> list[Action]:
-        """Return the actions that add what a file holds; none if no row of it counts."""
+        """Return the actions that add a file's rows again; none if all its rows are deleted."""
         rows = read_file(self.table, file, self.stored)
         fills = fills_of(self.change, self.columns)
         altered = self.change.rows(rows, self.columns, fills)
@@ -50,17 +47,16 @@ class FileUnderNewColumns:
             self.table,
             altered,
             self.bounded,
-            rows_per_file=max(len(altered), 1),
             data_change=False,
             tags=file.tags,
         )
 
 
 def fills_of(change: SchemaChange, columns: pa.Schema) -> Mapping[str, pa.Scalar]:
-    """Return the values that added columns have in the rows that there are.
+    """Return the values of added columns in existing rows.
 
     Args:
-        change: Names them, as JSON.
+        change: Has them, as JSON.
         columns: All columns, with their types.
     """
     fills = {}
@@ -72,15 +68,15 @@ def fills_of(change: SchemaChange, columns: pa.Schema) -> Mapping[str, pa.Scalar
 
 
 def under_columns(snapshot: Snapshot, columns: pa.Schema) -> list[Action]:
-    """Return the actions that give a table other columns; its properties stay, and its files.
+    """Return the actions that give a table new columns; its properties and files stay.
 
     Args:
         snapshot: The table's newest version.
-        columns: Its columns from then on.
+        columns: Its new columns.
     """
     defined = definition(columns, {}, table_id=snapshot.id, name="")
     [new] = [action["metaData"] for action in defined if "metaData" in action]
-    # Id, name, properties and creation time stay: readers that follow the table know it by these.
+    # Id, name, properties and creation time stay: streaming readers identify the table by its id.
     metadata = {
         **snapshot.metadata,
         "schemaString": _with_field_metadata(new["schemaString"], snapshot.metadata["schemaString"]),
@@ -94,8 +90,9 @@ def under_columns(snapshot: Snapshot, columns: pa.Schema) -> list[Action]:
 
 
 def _with_field_metadata(new: str, stored: str) -> str:
-    """Return a schema whose columns keep what the stored one says of them, such as comments."""
-    known = {field["name"]: field["metadata"] for field in json.loads(stored)["fields"]}
+    """Return a schema whose columns keep their stored metadata, such as comments."""
+    stored_fields = json.loads(stored)["fields"]
+    known = {field["name"]: field["metadata"] for field in stored_fields}
     schema = json.loads(new)
     for field in schema["fields"]:
         field["metadata"] = known.get(field["name"], {})

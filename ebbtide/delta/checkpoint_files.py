@@ -1,4 +1,4 @@
-"""Reads checkpoints of a table's log, of one file or several, with sidecars or without: what counts as of a version.
+"""Reads checkpoints of a table's log, in one file or several, with or without sidecars.
 
 Source: Delta transaction log protocol, "Checkpoints".
 """
@@ -17,12 +17,12 @@ _CHECKPOINT = re.compile(
     r"(\d{20})\.checkpoint(?:\.(?P<part>\d{10})\.(?P<parts>\d{10})|\.(?P<uuid>[0-9a-f-]{36}))?\.(?P<kind>parquet|json)"
 )
 _KINDS = ("add", "remove", "metaData", "protocol", "txn", "domainMetadata", "sidecar")
-"""What of a checkpoint is read."""
+"""Kinds of actions that are read from a checkpoint."""
 
 
 def newest_checkpoint(names: list[str]) -> tuple[int, list[str]]:
-    """Return the version and the files of the newest checkpoint that is whole; -1 and none if there is none."""
-    # A checkpoint is one of a version by one writer: several may have written it, each in so many parts.
+    """Return the version and the files of the newest complete checkpoint; -1 and none without one."""
+    # Several writers may have written a checkpoint of one version, each in its own number of parts: they are kept apart.
     found: dict[tuple[int, str], list[str]] = {}
     n_wanted: dict[tuple[int, str], int] = {}
     for name in names:
@@ -42,7 +42,7 @@ def newest_checkpoint(names: list[str]) -> tuple[int, list[str]]:
             whole.append(checkpoint)
     if not whole:
         return -1, []
-    # Of several writers of one version any will do: all hold what counts as of it.
+    # Of several writers of one version each will do: all have the same state.
     newest = max(whole)
     newest_version, _ = newest
     return newest_version, sorted(found[newest])
@@ -54,7 +54,7 @@ def checkpoint_actions(table: str, name: str) -> list[Action]:
     is_json = name.endswith(".json")
     actions = log.read_actions(location) if is_json else list(_parquet_actions(location))
     sidecars = [action["sidecar"] for action in actions if "sidecar" in action]
-    # A checkpoint of the second form names files that hold its `add` and `remove` actions.
+    # A V2 checkpoint names sidecar files with its `add` and `remove` actions.
     for sidecar in sidecars:
         folder = join(table, LOG, "_sidecars")
         sidecar_location = log.file_location(folder, sidecar["path"])
@@ -63,12 +63,12 @@ def checkpoint_actions(table: str, name: str) -> list[Action]:
 
 
 def _parquet_actions(location: str) -> Iterator[Action]:
-    """Yield the actions of a file that has a column for each kind: of a row one is not null."""
+    """Yield the actions of a file that has a column for each kind, of which one is set in each row."""
     table = read_parquet(location, columns=list(_KINDS))
     rows = table.to_pylist(maps_as_pydicts="strict")
     for row in rows:
         for kind, action in row.items():
-            # Parquet has every field of every kind; what was not written is null, and would pass for a value.
+            # Parquet has all fields of all kinds: those that were not written are null, and must not count as values.
             if action is not None:
                 yield {kind: _without_nulls(action)}
 

@@ -1,4 +1,4 @@
-"""Checkpoints of a table's log: with one, readers need no older commit. And the end of commits that no reader needs."""
+"""Writes checkpoints of a table's log, so that readers need no older commit, and deletes those commits."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from ebbtide.storage.paths import delete, is_local, join, list_files, storage_op
 INTERVAL = 100
 """Commits between two checkpoints."""
 RECENT = 10
-"""Checkpoints that stay, the newest ones."""
+"""Newest checkpoints that are kept."""
 RARE = 100
-"""Of older ones, every so manyth stays. Each names all files that were removed within the retention: of small steps they are most of what a
-table takes on disk. A version between two is read from the one below it and the commits since."""
+"""Of older checkpoints, one in this many is kept. Each names all files that were removed within the retention: with small steps they take
+most of a table's disk space. A version between two is read from the checkpoint before it and the commits since."""
 LAST = "_last_checkpoint"
-"""The file that says which checkpoint is the newest."""
+"""The file that names the newest checkpoint."""
 _log = logging.getLogger(__name__)
 
 
 def checkpoint_if_due(table: str, version: int) -> None:
-    """Write a checkpoint of every hundredth version, and thin out the older ones. One that cannot be written is only missed: the next one holds all.
+    """Write a checkpoint of every hundredth version, and delete most of the older ones.
+
+    A failure to write is logged only: the next checkpoint has everything.
 
     Args:
-        table: The table's location.
+        table: Location of the table.
         version: The version that was just committed.
     """
     if version == 0 or version % INTERVAL:
@@ -34,11 +36,11 @@ def checkpoint_if_due(table: str, version: int) -> None:
 
 
 def trim_log(table: str, commits_kept: int | None = None) -> None:
-    """Delete commits that a checkpoint has made needless.
+    """Delete commits that a checkpoint covers.
 
     Args:
-        table: The table's location.
-        commits_kept: How many commits stay, the newest. Default: those within the table's `delta.logRetentionDuration`, 30 days.
+        table: Location of the table.
+        commits_kept: Number of newest commits to keep. Default: those within the table's `delta.logRetentionDuration`, 30 days.
     """
     versions = log.versions(table)
     if commits_kept is not None:
@@ -53,8 +55,8 @@ def trim_log(table: str, commits_kept: int | None = None) -> None:
 
 
 def _thin_out(table: str, version: int) -> None:
-    """Delete the checkpoint of a version that is not recent any more, unless it is one of those that stay."""
-    # Looked at once, when it stops being recent: no listing of the log is needed for it.
+    """Delete the checkpoint of a version that is no longer recent, unless it is one of those that are kept."""
+    # Called once for each version, when it stops being recent: this needs no listing of the log.
     stays = version % (RARE * INTERVAL) == 0
     if stays or version < 0:
         return
@@ -75,15 +77,18 @@ def _forget_checkpoints(table: str, newest: int) -> None:
 
 
 def _checkpoint(table: str, version: int) -> bool:
-    """Write a checkpoint; return whether there is one now."""
+    """Write a checkpoint; return whether it was written."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
     try:
-        DeltaTable(table, version=version, storage_options=storage_options(table)).create_checkpoint()
+        options = storage_options(table)
+        DeltaTable(table, version=version, storage_options=options).create_checkpoint()
         if is_local(table):
-            # Commits are deleted on the strength of it.
-            sync_below(join(table, log.LOG), [join(table, log.LOG, name) for name in (_name(version), LAST)])
+            # Commits are deleted because of it: it must survive a power cut.
+            folder = join(table, log.LOG)
+            files = [join(folder, name) for name in (_name(version), LAST)]
+            sync_below(folder, files)
     except (DeltaError, OSError) as error:
         _log.warning("No checkpoint of version %d of '%s' was written: %s", version, table, error)
         return False

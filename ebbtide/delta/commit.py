@@ -1,7 +1,7 @@
-"""Commits: a version's file is put if it is absent, and holds all that the version changes.
+"""Commits: the file of a version, with all its changes, is put if it is absent.
 
-The first put has the version; all others are refused. On a local disk a link does that. Source: Delta
-transaction log protocol, "Delta Log Entries"; `LogStore` of Delta's storage library.
+Invariant: of all writers of one version exactly one succeeds. On a local disk a hard link ensures it. Source: Delta transaction log
+protocol, "Delta Log Entries"; `LogStore` of Delta's storage library.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from ebbtide.storage.paths import UNFINISHED, is_file, is_local
 
 @dataclass(frozen=True)
 class Transaction:
-    """What a commit is known by: made again it is found done, by the mark that the log keeps of each application.
+    """The identity of a commit: the log keeps the last number of each application, so that a repeated commit is recognized.
 
     Args:
         app_id: The application.
-        number: The transaction's, which rises.
-        info: What the commit says of itself.
+        number: Number of the transaction; rises within the application.
+        info: Fields of the commit's `commitInfo`.
     """
 
     app_id: str
@@ -40,22 +40,23 @@ class Transaction:
 
 
 class Puts(Protocol):
-    """Puts files where there are none."""
+    """Puts files that are absent."""
 
     def put_if_absent(self, location: str, data: bytes) -> bool:
-        """Write a file whole, or leave the one that is there; return whether it was written.
+        """Write a file atomically if it is absent; return whether this writer's file is there.
 
-        Where an answer may be lost, a file of the same bytes counts as ours: no other writer puts the same.
+        If an answer may be lost, a file of the same bytes counts as this writer's: all writers' bytes differ.
         """
 
 
 class LocalPuts:
-    """On a local disk, or a file system that links as one does."""
+    """Puts on a local disk, or on a file system with hard links."""
 
     def put_if_absent(self, location: str, data: bytes) -> bool:
-        """See `Puts`. The file is on disk before it gets its name, and its name before this returns."""
+        """Put a file, see `Puts`. Its bytes are on disk before its name, and its name before this returns."""
+        path = Path(location.removeprefix("file://"))
         with failures_named(location):
-            return self._put(Path(location.removeprefix("file://")), data)
+            return self._put(path, data)
 
     def _put(self, path: Path, data: bytes) -> bool:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +68,7 @@ class LocalPuts:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            # A link fails where the name is taken, and the name appears with all bytes; a rename would replace what is there.
+            # A link fails if the name exists, and the name appears with all bytes. A rename would replace an existing file.
             os.link(unnamed, path)
         except FileExistsError:
             return False
@@ -76,7 +77,7 @@ class LocalPuts:
                 unnamed.unlink()
         sync(path.parent)
         if is_first:
-            sync_above(path.parent)  # they may be as new
+            sync_above(path.parent)  # the folders above may be new too
         return True
 
 
@@ -92,65 +93,65 @@ def commit(
     Args:
         puts: The table's store.
         table: Its location.
-        version: The one after the newest.
-        actions: What it changes.
-        info: What it says of itself: `operation`, `userMetadata` and whatever else.
+        version: The version after the newest.
+        actions: Its changes.
+        info: Fields of its `commitInfo`, such as `operation` and `userMetadata`.
 
     Raises:
-        VersionTakenError: another client has committed it.
-        DeltaLogError: a later version is there.
-        TableMismatchError: the version before it is not there: the table was deleted.
+        VersionTakenError: another client has committed the version.
+        DeltaLogError: a later version exists.
+        TableMismatchError: the version before it does not exist: the table was deleted.
     """
-    said = {
+    commit_info = {
         "timestamp": now_ms(),
         "txnId": str(uuid.uuid4()),  # no two commits have the same bytes: see `Puts`
         **info,
         CHECKSUM: NO_CHECKSUM,
     }
     actions = list(actions)
-    lines = [_line({"commitInfo": said})]
+    lines = [_line({"commitInfo": commit_info})]
     for action in actions:
         line = _line(action)
         lines.append(line)
     content = "".join(lines).encode()
-    # Both before anything is put: a version that is put in a hole, or into a folder that was emptied, cannot be taken back.
+    # Both before the put: a version in a gap of the log, or in an emptied folder, could not be taken back.
     _refuse_hole(table, version)
     _refuse_gone(table, version)
     location = commit_file(table, version)
-    # The order is the promise: files first, then the commit that names them, so that a power cut leaves no commit without its files.
+    # The order ensures durability: files first, then the commit that names them. A power cut leaves no commit without its files.
     if is_local(table):
         on_disk(table, actions)
-    # Of two writers of one version the store lets one through; the other one reads on and tries the next.
+    # Of two writers of one version one succeeds; the other reads that commit, and tries the next version.
     is_written = puts.put_if_absent(location, with_checksum(content))
     if not is_written:
         raise VersionTakenError.of(f"Version {version} of the Delta table '{table}' was committed by another client.")
 
 
 def on_disk(table: str, actions: Iterable[Action]) -> None:
-    """Wait until the files that actions name are on disk, so that a commit names no file that a power cut takes.
+    """Sync the files that actions name, so that a commit names no file that a power cut can take.
 
     Args:
-        table: The table's location, a local one.
-        actions: The commit's.
+        table: Location of the table, a local one.
+        actions: Actions of the commit.
 
     Raises:
-        DamagedFileError: one is gone.
+        DamagedFileError: a file is gone.
     """
     try:
         sync_below(table, named_files(table, actions))
     except FileNotFoundError as error:
         raise DamagedFileError.of(
             f"The file '{error.filename}' was deleted before it was committed.",
-            next_step="Nothing was committed. Run again: it is written again.",
+            next_step="Nothing was committed. Run it again: the file is written again.",
         ) from error
 
 
 def named_files(table: str, actions: Iterable[Action]) -> list[str]:
-    """Return the locations of the files with which a commit adds rows, takes some out, or shows changes.
+    """Return the locations of the data files, change files and deletion vectors that a commit names.
 
     Args:
-        table: The table's location.
-        actions: The commit's.
+        table: Location of the table.
+        actions: Actions of the commit.
     """
     files = []
     for action in actions:
@@ -158,7 +159,7 @@ def named_files(table: str, actions: Iterable[Action]) -> list[str]:
         if named is None:
             continue
         files.append(file_location(table, named["path"]))
-        # Several data files may share one file of vectors; `sync_below` waits for each path once.
+        # Several data files may share one file of vectors; `sync_below` syncs each path once.
         vector = named.get("deletionVector")
         vector_file = None if vector is None else vectors.location_of(table, vector)
         if vector_file is not None:
@@ -167,7 +168,7 @@ def named_files(table: str, actions: Iterable[Action]) -> list[str]:
 
 
 def _refuse_hole(table: str, version: int) -> None:
-    """Refuse to put a version that was lost: a reader of the one after it has read other actions in its place."""
+    """Refuse to put a version that was lost: readers of the next version have read other actions in its place."""
     has_later = is_file(commit_file(table, version + 1))
     if has_later and not is_file(commit_file(table, version)):
         raise DeltaLogError.of(
@@ -178,7 +179,7 @@ def _refuse_hole(table: str, version: int) -> None:
 
 
 def _refuse_gone(table: str, version: int) -> None:
-    """Refuse to put a version without the one before it: no reader could read the table that this would begin."""
+    """Refuse to put a version without the one before it: no reader could read such a log."""
     if version > 0 and not has_version(table, version - 1):
         raise TableMismatchError.of(
             f"The table at '{table}' is gone.",
@@ -194,7 +195,7 @@ def _line(action: Action) -> str:
 
 
 def transaction_mark(app_id: str, version: int) -> Action:
-    """Return the action that marks a transaction of an application as done."""
+    """Return the action that marks a transaction of an application as committed."""
     mark = {
         "appId": app_id,
         "version": version,

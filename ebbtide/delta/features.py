@@ -1,7 +1,6 @@
-"""Which tables Ebbtide reads and writes by itself: those of a known protocol that use no feature outside a list.
+"""Table features: Ebbtide reads and writes only tables of a known protocol whose features are on a list.
 
-A feature that the list lacks may change what rows mean, or what every writer must do: such a table is refused with the
-feature's name. Source: Delta transaction log protocol, "Table Features", "Requirements for Readers", "... for Writers".
+An unknown feature may change the meaning of rows, or the duties of writers: such a table is refused, and the feature named. Source: Delta transaction log protocol, "Table Features", "Requirements for Readers", "... for Writers".
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ READ = frozenset(
         "vacuumProtocolCheck",
     }
 )
-"""Features of tables whose rows are read here."""
+"""Features of tables that Ebbtide reads."""
 
 WRITTEN = READ | {
-    "appendOnly",  # refused where it is switched on
+    "appendOnly",  # refused if it is switched on
     "changeDataFeed",
-    "checkConstraints",  # refused where there are some; the same for the next three
+    "checkConstraints",  # refused if a table has some; the same for the next three
     "generatedColumns",
     "invariants",
     "columnMapping",
     "domainMetadata",
     "identityColumns",
 }
-"""Features of tables that are written here."""
+"""Features of tables that Ebbtide writes."""
 
 _BY_LIST = (3, 7)
-"""The versions, of readers and writers, from which on features are listed."""
+"""The first versions, of readers and of writers, whose protocol lists features."""
 
 _FIELD_RULES = {
     "delta.invariants": "invariants",
@@ -49,7 +48,7 @@ def refuse_unreadable(
     protocol: Mapping[str, Any],
     configuration: Mapping[str, str],
 ) -> None:
-    """Refuse a table whose rows cannot be read here.
+    """Refuse a table that Ebbtide cannot read.
 
     Args:
         table: Its location.
@@ -57,7 +56,7 @@ def refuse_unreadable(
         configuration: Its properties.
 
     Raises:
-        DeltaFeatureError: it uses a feature that is not known.
+        DeltaFeatureError: it uses an unknown feature.
     """
     version = int(protocol["minReaderVersion"])
     by_list = _BY_LIST[0]
@@ -88,16 +87,16 @@ def refuse_unwritable(
     *,
     deletes: bool = True,
 ) -> None:
-    """Refuse a table that cannot be written here; `commit_after` asks this before every commit.
+    """Refuse a table that Ebbtide cannot write; `commit_after` calls this before each commit.
 
     Args:
         table: Its location.
         protocol: The log's `protocol`.
         metadata: The log's `metaData`.
-        deletes: Rows are taken out, which a table that is only appended to forbids.
+        deletes: The commit deletes rows, which an append-only table forbids.
 
     Raises:
-        DeltaFeatureError: it uses a feature that asks more of writers than is done here.
+        DeltaFeatureError: it uses a feature whose duties of writers Ebbtide does not fulfil.
     """
     version = int(protocol["minWriterVersion"])
     by_list = _BY_LIST[1]
@@ -123,7 +122,7 @@ def refuse_unwritable(
 
 
 def _listed(protocol: Mapping[str, Any], field: str) -> set[str]:
-    """Return the features that a protocol lists, of readers or of writers; none where there is no list."""
+    """Return the features that a protocol lists, for readers or for writers; empty without a list."""
     return set(protocol.get(field) or ())
 
 
@@ -143,38 +142,41 @@ _LEGACY_FEATURES = {
     5: ("columnMapping",),
     6: ("identityColumns",),
 }
-"""Features that a writer version from before there was a list implies, beside those of the versions below it."""
+"""Features that a writer version without a list implies, beside those of the lower versions."""
 
 
 def with_feature(protocol: Mapping[str, Any], feature: str, *, of_readers: bool = True) -> dict[str, Any]:
-    """Return a protocol with one more feature; by list, as features must be from then on.
+    """Return a protocol with one more feature, and with all features in its list.
 
     Args:
         protocol: The log's `protocol`.
         feature: Its name.
-        of_readers: Readers have to know it too.
+        of_readers: Readers must know it too.
     """
     reader_version = int(protocol["minReaderVersion"])
     writer_version = int(protocol["minWriterVersion"])
     readers = _listed(protocol, "readerFeatures")
     writers = _listed(protocol, "writerFeatures")
-    # A table of an older version has features without a list: with the first one named, all must be.
+    # An older protocol implies features by its version: once one is listed, all must be.
     if writer_version < _BY_LIST[1]:
         for version, features in _LEGACY_FEATURES.items():
             if version <= writer_version:
                 writers.update(features)
     if reader_version == 2:
         readers.add("columnMapping")
+    writers.add(feature)
+    if of_readers:
+        readers.add(feature)
     return {
         "minReaderVersion": _BY_LIST[0],
         "minWriterVersion": _BY_LIST[1],
-        "readerFeatures": sorted({*readers, feature} if of_readers else readers),
-        "writerFeatures": sorted({*writers, feature}),
+        "readerFeatures": sorted(readers),
+        "writerFeatures": sorted(writers),
     }
 
 
 def with_vectors(protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the actions that let a table have deletion vectors; none if it may have them.
+    """Return the actions that switch deletion vectors on; none if they are on.
 
     Args:
         protocol: The log's `protocol`.
@@ -186,14 +188,16 @@ def with_vectors(protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> li
     is_on = configuration.get(property_, "false").lower() == "true"
     if is_on and feature in _listed(protocol, "writerFeatures"):
         return []
+    new_configuration = {**configuration, property_: "true"}
+    new_metadata = {**metadata, "configuration": new_configuration}
     return [
         {"protocol": with_feature(protocol, feature)},
-        {"metaData": {**metadata, "configuration": {**configuration, property_: "true"}}},
+        {"metaData": new_metadata},
     ]
 
 
 def _used(metadata: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a table uses of features that are fine as long as they are not used."""
+    """Yield the features that a table uses, of those that are allowed only while unused."""
     if metadata.get("partitionColumns"):
         yield "partition columns"
     configuration = metadata.get("configuration") or {}
@@ -205,16 +209,16 @@ def _used(metadata: Mapping[str, Any]) -> Iterator[str]:
     has_constraints = any(name.startswith("delta.constraints.") for name in configuration)
     if has_constraints:
         yield "checkConstraints"
-    # Invariants, generated and identity columns are no properties: they stand in the metadata of each field.
+    # Invariants, generated and identity columns are not properties: they are in the metadata of each field.
     schema = json.loads(metadata["schemaString"])
-    for said in _field_metadata(schema):
+    for field_metadata in _field_metadata(schema):
         for rule, feature in _FIELD_RULES.items():
-            if rule in said:
+            if rule in field_metadata:
                 yield feature
 
 
 def _field_metadata(type_: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield what a type says of each field in it, however deep."""
+    """Yield the metadata of each field in a type, at any depth."""
     if not isinstance(type_, dict):
         return
     for field in type_.get("fields", ()):
@@ -229,5 +233,5 @@ def _error(table: str, done: str, got: str, allowed: str) -> DeltaFeatureError:
         f"The Delta table '{table}' cannot be {done} by Ebbtide itself.",
         got=got,
         allowed=allowed,
-        next_step="Take it off the table (ALTER TABLE ... DROP FEATURE, DROP CONSTRAINT or UNSET TBLPROPERTIES), then run again. If it is the sink, sink.write: merge leaves it to Spark instead.",
+        next_step="Remove it from the table (ALTER TABLE ... DROP FEATURE, DROP CONSTRAINT or UNSET TBLPROPERTIES), then run again. If it is the sink, sink.write: merge leaves it to Spark instead.",
     )

@@ -1,4 +1,7 @@
-"""Compares a table's columns with those that its pipeline gave it: rows are written under these alone, so that a column more would lose its values."""
+"""Compares the columns of a table with those that its pipeline gave it.
+
+Rows are written with the pipeline's columns only: a further column of another client would lose its values.
+"""
 
 from __future__ import annotations
 
@@ -13,26 +16,31 @@ from ebbtide.delta.snapshot import Action, DataFile
 from ebbtide.errors import TableMismatchError
 
 _OF_NESTED = ("metadata", "nullable", "containsNull", "valueContainsNull")
-"""What the log says of a nested field beside its name and its type."""
+"""Keys of a nested field in the log, beside its name and its type."""
 
 
 def columns_of(metadata: Action) -> dict[str, Any]:
-    """Return the columns of a table by name, each with its type as the log has it; comments and the like are left out.
+    """Return the columns of a table by name, each with its type as in the log, without comments and other metadata.
 
     Args:
         metadata: The log's `metaData`.
     """
-    return {field["name"]: _bare(field["type"]) for field in _fields(metadata)}
+    types = {}
+    for field in _fields(metadata):
+        types[field["name"]] = _bare(field["type"])
+    return types
 
 
 def has_columns(metadata: Action, columns: pa.Schema) -> bool:
-    """Return whether a table has these columns, in any order, and lets each be null that may be null.
+    """Return whether a table has these columns, in any order, and allows null where they do.
 
     Args:
         metadata: The log's `metaData`.
-        columns: Those that a pipeline gives it.
+        columns: The columns of its pipeline.
     """
-    return columns_of(metadata) == types_of(columns) and not _required(metadata, columns)
+    if columns_of(metadata) != types_of(columns):
+        return False
+    return not _required(metadata, columns)
 
 
 def refuse_other_columns(table: str, metadata: Action, columns: pa.Schema) -> None:
@@ -41,19 +49,21 @@ def refuse_other_columns(table: str, metadata: Action, columns: pa.Schema) -> No
     Args:
         table: Its location.
         metadata: The log's `metaData`.
-        columns: Those that the pipeline has given it.
+        columns: The columns of its pipeline.
 
     Raises:
-        TableMismatchError: a column of another client is there, one is missing, or one has another type.
+        TableMismatchError: it has a further column, lacks one, or has one of another type.
     """
-    # Compared by name and type; their order does not matter, and nulls are judged file by file (`refuse_nulls`).
+    # Compared by name and type. NOT NULL is judged file by file (`refuse_nulls`): a client may add it, and no row violates it.
     found = columns_of(metadata)
     wanted = types_of(columns)
     if found == wanted:
         return
     misfits = [f"{name} is not the pipeline's" for name in found if name not in wanted]
     misfits += [f"{name} is missing" for name in wanted if name not in found]
-    misfits += [f"{name} has type {found[name]}" for name in found if name in wanted and found[name] != wanted[name]]
+    for name, type_ in found.items():
+        if name in wanted and type_ != wanted[name]:
+            misfits.append(f"{name} has type {type_}")
     raise TableMismatchError.of(
         f"The table at '{table}' has other columns than the pipeline has given it.",
         got="; ".join(misfits),
@@ -68,16 +78,16 @@ def refuse_nulls(
     columns: pa.Schema,
     actions: Iterable[Action],
 ) -> None:
-    """Refuse data files with nulls in a column that another client lets have none, and the pipeline does.
+    """Refuse new data files with nulls in a column that another client made NOT NULL.
 
     Args:
         table: Its location.
         metadata: The log's `metaData`.
-        columns: Those that the pipeline has given it.
-        actions: What is to be committed. A file whose nulls are not counted may have some.
+        columns: The columns of its pipeline.
+        actions: Actions to commit.
 
     Raises:
-        TableMismatchError: there is such a file.
+        TableMismatchError: a file has nulls in such a column, or its nulls are not counted.
     """
     required = _required(metadata, columns)
     if not required:
@@ -87,16 +97,20 @@ def refuse_nulls(
             continue
         nulls = DataFile(action["add"]).stats.get("nullCount", {})
         for name in required:
-            # Not counted is not none: such a file is refused too.
+            # Not counted does not mean none: such a file is refused too.
             if nulls.get(name) != 0:
                 raise _nulls_error(table, name, nulls.get(name))
 
 
 def _required(metadata: Action, columns: pa.Schema) -> list[str]:
-    """Return the columns that take no null in the table, though the pipeline's may be null."""
-    return [
-        field["name"] for field in _fields(metadata) if not field["nullable"] and columns.field(field["name"]).nullable
-    ]
+    """Return the columns that are NOT NULL in the table, and may be null in the pipeline."""
+    required = []
+    for field in _fields(metadata):
+        name = field["name"]
+        may_be_null = columns.field(name).nullable
+        if may_be_null and not field["nullable"]:
+            required.append(name)
+    return required
 
 
 def _nulls_error(table: str, column: str, n_nulls: Any) -> TableMismatchError:
@@ -104,7 +118,7 @@ def _nulls_error(table: str, column: str, n_nulls: Any) -> TableMismatchError:
         f"The column '{column}' of the table at '{table}' takes no null, though the pipeline's may be null.",
         got=amount(n_nulls, "null") if isinstance(n_nulls, int) else "nulls that are not counted",
         allowed="a column that takes nulls",
-        next_step=f"Let it have them (ALTER TABLE ... ALTER COLUMN {column} DROP NOT NULL), then run again: the step is finished then.",
+        next_step=f"Allow them (ALTER TABLE ... ALTER COLUMN {column} DROP NOT NULL), then run again: the step is finished then.",
     )
 
 
@@ -114,14 +128,14 @@ def _fields(metadata: Action) -> list[dict[str, Any]]:
 
 
 def types_of(columns: pa.Schema) -> dict[str, Any]:
-    """Return columns by name, each with its type as the log would have it."""
+    """Return columns by name, each with its type as the log would write it."""
     from deltalake import Schema
 
     return columns_of({"schemaString": Schema.from_arrow(columns).to_json()})
 
 
 def _bare(type_: Any) -> Any:
-    """Return a type without what is said of the fields in it."""
+    """Return a type without the metadata of the fields in it."""
     if isinstance(type_, list):
         return [_bare(each) for each in type_]
     if isinstance(type_, dict):

@@ -1,8 +1,8 @@
-"""Which small data files of a table to join, and joining them: a commit that changes no row.
+"""Joins small data files of a table, in commits that change no row.
 
-Every step adds files, so that a table of many small steps would be all files. They are joined by size class: once eight of a
-class have come together they become one of the next, which is eight times as large. So a row is written again once per class,
-and a table has at most a few dozen small files, however many steps wrote it.
+Each step adds files, and a table of many small steps would have very many. Files are joined by size class: once eight of a class exist
+they become one file of the next class, which is eight times as large. So a row is rewritten once per class, O(log(bytes)) times, and a
+table has at most a few dozen small files, however many steps wrote it.
 """
 
 from __future__ import annotations
@@ -13,27 +13,29 @@ from typing import Any
 
 import pyarrow as pa
 
-from ebbtide.delta.commit import Puts, now_ms
+from ebbtide.delta.commit import Puts
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
-from ebbtide.delta.table import add_file, commit_after
+from ebbtide.delta.table import add_file, commit_after, replacing
 
 WIDTH = 8
-"""Files of a class that become one of the next, and how many times as large that is."""
+"""Number of files of a class that become one of the next class, and the ratio of their sizes."""
 LEAST_BYTES = 64 * 2**10
 """Files of the first class are smaller than this."""
 SMALL_BYTES = 16 * 2**20
-"""A file of this size or more is joined to no other."""
+"""A file of this size or more is not joined."""
 MOST_BYTES = 128 * 2**20
-"""Bytes of files that are joined together: their rows are held in memory."""
+"""The most bytes of files that are joined at a time: their rows are held in memory."""
+ROWS_PER_FILE = 1_000_000
+"""The most rows of a data file that is written in one go."""
 JOINED = {"operation": "OPTIMIZE"}
-"""What a commit says of itself that joins files."""
+"""Fields of the `commitInfo` of a commit that joins files."""
 
 OnWritten = Callable[[DataFile, pa.Table], None]
 """Called with each new data file and its rows."""
 
 
 def small_files(files: Iterable[DataFile]) -> list[DataFile]:
-    """Return the files to join now, none if there is nothing to gain.
+    """Return the files to join now; none before a size class is full.
 
     Args:
         files: Data files of a table.
@@ -47,7 +49,7 @@ def small_files(files: Iterable[DataFile]) -> list[DataFile]:
     # Smallest class first: what it becomes counts as one more file of the next, so that one commit joins as far up as it can.
     for number in sorted(classes):
         own = classes[number]
-        n_files = len(own) + bool(joined)  # what lower classes become is a file of this one
+        n_files = len(own) + bool(joined)  # the lower classes, joined, are one file of this class
         lower += own
         if n_files >= WIDTH:
             joined = list(lower)
@@ -64,7 +66,7 @@ def _class_of(file: DataFile) -> int:
 
 
 def emptied_files(files: Iterable[DataFile]) -> list[DataFile]:
-    """Return the files of which half the rows or more no longer count, and that are too large to be joined before long."""
+    """Return the large files of which at least half the rows are deleted; small ones are rewritten when they are joined."""
     large = [file for file in files if file.size >= SMALL_BYTES]
     return [file for file in large if _is_half_empty(file)]
 
@@ -78,10 +80,10 @@ def _is_half_empty(file: DataFile) -> bool:
 
 
 def in_batches(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
-    """Yield files in groups that are joined together: as many as memory takes."""
+    """Yield files in groups of at most `MOST_BYTES`, or of one larger file."""
     group: list[DataFile] = []
     n_bytes = 0
-    # So that the many small ones share a group, and a large one rarely splits it.
+    # Smallest first: the many small files share a group.
     smallest_first = sorted(files, key=lambda file: file.size)
     for file in smallest_first:
         is_full = n_bytes + file.size > MOST_BYTES
@@ -100,25 +102,26 @@ def write_files(
     rows: pa.Table,
     bounded: Sequence[str],
     *,
-    rows_per_file: int,
+    rows_per_file: int | None = None,
     data_change: bool,
     on_written: OnWritten = lambda file, rows: None,
     tags: Mapping[str, str] | None = None,
 ) -> list[Action]:
-    """Write rows as data files of a table, in their order; return the actions that add them.
+    """Write rows as data files of a table, in their order; return the actions that add the files.
 
     Args:
         table: Its location.
         rows: All columns.
         bounded: Columns to keep statistics of.
-        rows_per_file: The most of them in one file.
+        rows_per_file: The most of them in one file; None: all are in one.
         data_change: The rows are new to the table.
         on_written: See `OnWritten`.
-        tags: What the log is to say of the files.
+        tags: Tags of the files in the log.
     """
     actions = []
-    for start in range(0, len(rows), rows_per_file):
-        part = rows.slice(start, rows_per_file).combine_chunks()
+    n_rows = rows_per_file or max(len(rows), 1)
+    for start in range(0, len(rows), n_rows):
+        part = rows.slice(start, n_rows).combine_chunks()
         name = f"part-{uuid.uuid4()}.parquet"
         action = add_file(table, name, part, bounded=bounded, data_change=data_change)
         add = action["add"]
@@ -137,29 +140,27 @@ def commit_joined(
     adds: Sequence[Action],
     info: Mapping[str, Any],
 ) -> Snapshot:
-    """Commit files that take the place of others, unless another writer has changed one of those, or the table, meanwhile.
+    """Commit files that replace older ones, unless another writer has changed one of those, or the table, in between.
 
     Args:
         puts: The table's store.
         snapshot: The version that was read.
-        files: Its data files that go.
-        adds: The actions that add those in their place.
-        info: What the commit says of itself.
+        files: Its data files that are replaced.
+        adds: The actions that add the new files.
+        info: Further fields of the commit's `commitInfo`.
 
     Returns:
-        The version that it made; else the newest one, in which the files added have no part.
+        The version that it made; else the newest one, without the new files.
 
     Raises:
-        DeltaFeatureError: the table has a feature by now that is not written here.
+        DeltaFeatureError: the table has got a feature that Ebbtide does not write.
     """
-    at_ms = now_ms()
-    removes = [file.removed(at_ms, data_change=False) for file in files]
-    actions = [*adds, *removes]
-    said = {**JOINED, **info}
-    metadata = snapshot.metadata  # of the columns and properties that the files were written for
-    # A file that another writer has removed, or given another vector, has other rows by now: its copy would bring them back.
+    actions = replacing(files, adds, data_change=False)
+    commit_info = {**JOINED, **info}
+    metadata = snapshot.metadata  # the columns and properties for which the files were written
+    # A file that another writer has removed, or given a new vector, has lost rows: its copy would bring them back.
     while snapshot.metadata == metadata and all(file.id in snapshot.files for file in files):
-        made = commit_after(puts, snapshot, actions, said)
+        made = commit_after(puts, snapshot, actions, commit_info)
         if made is not None:
             return made
         snapshot = snapshot.advanced()

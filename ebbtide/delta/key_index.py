@@ -1,8 +1,8 @@
-"""Where the rows of a data file stand by their key: hashes in order, looked up through files that are mapped into memory.
+"""Key indices of data files: the position of each row by the hash of its key, in files that are mapped into memory.
 
-A data file never changes, so neither does its index. It is kept as an Arrow file in a local folder: columns `#hash`,
-ascending, `#position`, the row's number in the data file, and columns of the rows, at least the key's; then the CRC-32 of all
-this, 4 bytes big-endian, which each process looks at once. A process that misses it, or finds it damaged, makes it again.
+A data file never changes, so neither does its index. It is cached as an Arrow file in a local folder: columns `#hash`, ascending,
+`#position`, the row's number in the data file, and columns of the rows, at least the key's; then the CRC-32 of all this, 4 bytes
+big-endian, which each process verifies once. A process that finds none, or a damaged one, makes it again.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from ebbtide.storage.paths import is_ours, make_private
 Positions = NDArray[np.int64]
 
 CACHE_FOLDER = "EBBTIDE_CACHE"
-"""Environment: where the local copies are. Default: a folder of this user in the system's one for temporary files."""
+"""Environment variable: folder of the local copies. Default: a folder of this user in the system's temporary folder."""
 CACHE_BYTES = "EBBTIDE_CACHE_BYTES"
-"""Environment: about how many bytes they may take. Default: 10 GB."""
+"""Environment variable: the bytes that they may take, approximately. Default: 10 GB."""
 DEFAULT_BYTES = 10 * 2**30
 UNSEEN = 0.05
-"""Share of the most bytes that a process writes between two looks at all copies."""
+"""Share of the allowed bytes that a process writes between two scans of all copies."""
 EVICTED_TO = 0.8
-"""Share of the bytes down to which old copies are deleted, so that this is rare."""
+"""Share of the allowed bytes down to which old copies are deleted, so that evictions are rare."""
 HASH = "#hash"
 POSITION = "#position"
 """Columns of a copy beside those of the rows."""
 FORMAT = "3"
 """Part of each copy's name; copies of another format are not read."""
 NO_COPY = ""
-"""In place of the name of a copy: there is none."""
+"""Name of an index without a copy."""
 CHECKSUM_BYTES = 4
 SPARSE = 16
-"""How many times more rows than keys a file has from where on keys are looked up one by one."""
+"""Ratio of a file's rows to the wanted keys from which on the keys are looked up one by one."""
 _found_whole: set[tuple[str, int]] = set()
-"""Copies, by path and inode, whose checksum this process has looked at."""
+"""Copies, by path and inode, whose checksum this process has verified."""
 _caches: WeakSet[IndexCache] = WeakSet()
-"""Those of this process."""
-_Identity = tuple[str, ...]
-"""What the log says of a data file's content."""
+"""The caches of this process."""
+_FileKey = tuple[str, ...]
+"""Path, size, time and footer of a data file, which identify its content."""
 
 
 @dataclass(frozen=True)
@@ -81,19 +81,13 @@ class KeyIndex:
         Args:
             rows: Rows of a data file, in its order.
             key: Names of the key's columns.
-            positions: Number of each in the data file. Default: all are there.
+            positions: Number of each in the data file. Default: `rows` are all rows of the file.
         """
         if positions is None:
             positions = np.arange(len(rows))
-        hashes = key_hashes(rows, key)
-        # Sorted once when it is made, O(n log n); each lookup is then a binary search in mapped memory.
-        order = np.argsort(hashes, kind="stable")
-        in_order = rows.take(pa.array(order))
-        return cls(
-            hashes[order],
-            positions[order],
-            in_order.combine_chunks(),
-        )
+        # Sorted once when it is made; each lookup is then a binary search in mapped memory.
+        in_order, hashes, order = in_hash_order(rows, key)
+        return cls(hashes, positions[order], in_order)
 
     def find(self, wanted: pa.Table, hashes: Hashes) -> tuple[Positions, Positions]:
         """Find the rows of some keys.
@@ -103,25 +97,37 @@ class KeyIndex:
             hashes: Their hashes.
 
         Returns:
-            Indices into `rows`, and for each which of `wanted` it is; a key may have several rows.
+            Indices into `rows`, and for each the index of its key in `wanted`; a key may have several rows.
         """
-        rows, which = _matches(self.hashes, hashes)
+        rows, key_numbers = _matches(self.hashes, hashes)
         if not len(rows):
-            return rows, which
-        # Two keys may have one hash: the keys decide.
+            return rows, key_numbers
+        # Two keys may have one hash: their values decide.
         is_same = np.ones(len(rows), dtype=bool)
         for name in wanted.column_names:
             own = self.rows[name]
             asked = wanted[name].cast(own.type)
             is_same &= _same_values(
                 own.take(pa.array(rows)),
-                asked.take(pa.array(which)),
+                asked.take(pa.array(key_numbers)),
             )
-        return rows[is_same], which[is_same]
+        return rows[is_same], key_numbers[is_same]
+
+
+def in_hash_order(rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Hashes, Positions]:
+    """Sort rows by the hashes of their keys, O(n log n).
+
+    Returns:
+        The rows, in one chunk; their hashes; the former position of each.
+    """
+    hashes = key_hashes(rows, key)
+    order = np.argsort(hashes, kind="stable")
+    in_order = rows.take(pa.array(order))
+    return in_order.combine_chunks(), hashes[order], order
 
 
 def _same_values(left: pa.ChunkedArray, right: pa.ChunkedArray) -> NDArray[np.bool_]:
-    """Mark where two columns have the same value; null is the same as null."""
+    """Mark where two columns have the same value; null equals null."""
     is_equal = pc.equal(left, right).fill_null(False)
     both_null = pc.and_(left.is_null(), right.is_null())
     is_same = pc.or_(is_equal, both_null)
@@ -131,22 +137,22 @@ def _same_values(left: pa.ChunkedArray, right: pa.ChunkedArray) -> NDArray[np.bo
 def _matches(stored: Hashes, wanted: Hashes) -> tuple[Positions, Positions]:
     """Return the pairs of equal hashes of two ascending arrays, as indices into each.
 
-    A few keys are looked up one by one; for many it is quicker to look up the rows among them.
+    Few keys are looked up one by one; with many it is faster to look the rows up among the keys.
     """
     is_sparse = len(wanted) * SPARSE < len(stored)
     if is_sparse:
-        which, rows = _pairs(wanted, stored)
+        key_numbers, rows = _pairs(wanted, stored)
     else:
-        rows, which = _pairs(stored, wanted)
-    return rows, which
+        rows, key_numbers = _pairs(stored, wanted)
+    return rows, key_numbers
 
 
 def _pairs(values: Hashes, ascending: Hashes) -> tuple[Positions, Positions]:
-    """Return where each value stands among ascending ones, as pairs of indices; O(values * log(ascending))."""
+    """Return the indices of each value among ascending ones, as pairs of indices; O(values * log(ascending))."""
     first = np.searchsorted(ascending, values, side="left")
     end = np.searchsorted(ascending, values, side="right")
     n_equal = end - first
-    # A value makes as many pairs in a row as it has equals: the nth of them is with the nth of its equals.
+    # A value makes one pair with each of its equals, in a row: the nth pair is with the nth equal.
     value_of_pair = np.repeat(np.arange(len(values)), n_equal)
     first_pair = np.cumsum(n_equal) - n_equal
     pair = np.arange(len(value_of_pair))
@@ -156,16 +162,16 @@ def _pairs(values: Hashes, ascending: Hashes) -> tuple[Positions, Positions]:
 
 
 class IndexCache:
-    """The local copies of the indices of a table's data files.
+    """The cached indices of a table's data files.
 
     Args:
-        table: The table's location.
+        table: Location of the table.
         key: Names of the key's columns.
         columns: Columns of the rows to keep, the key's among them.
-        where: (column, value): keep the rows that have this value; None: all.
-        table_id: What distinguishes the table from one made later in its place.
-        folder: Where the copies are. Default: as the environment says.
-        max_bytes: About how much they may take. Default: as the environment says.
+        where: (column, value): keep the rows with this value; None: all.
+        table_id: Id of the table, so that a table made later at its location has other copies.
+        folder: Folder of the copies. Default: from the environment.
+        max_bytes: Bytes that they may take, approximately. Default: from the environment.
     """
 
     def __init__(
@@ -186,8 +192,8 @@ class IndexCache:
         self.table_id = table_id
         self.folder = default_folder() if folder is None else folder
         self.max_bytes = _max_bytes() if max_bytes is None else max_bytes
-        # A copy is not flushed to disk: after a crash of the machine it may have holes, so that none outlives its boot.
-        self._what = _digest(
+        # A copy is not synced: after a crash of the machine it may have holes. So its name has the boot, and none outlives it.
+        self._content_key = _digest(
             FORMAT,
             _boot(),
             table,
@@ -196,22 +202,22 @@ class IndexCache:
             columns.to_string(),
             *(where or ()),
         )
-        self._open: dict[_Identity, tuple[str, KeyIndex]] = {}
-        self._live: set[_Identity] = set()
-        self._unseen_bytes = self.max_bytes  # other processes may have written any number of copies
+        self._open: dict[_FileKey, tuple[str, KeyIndex]] = {}
+        self._live: set[_FileKey] = set()
+        self._unseen_bytes = self.max_bytes  # scan at once: other processes may have written many copies
         _caches.add(self)
 
     def index_of(self, file: DataFile) -> KeyIndex:
-        """Return the index of a data file, from its copy if there is one that is whole.
+        """Return the index of a data file, from its copy if that is whole.
 
         Args:
             file: One of the table's data files.
         """
-        identity = _identity(file)
-        if identity in self._open:
-            copy, index = self._open[identity]
+        file_key = _file_key(file)
+        if file_key in self._open:
+            copy, index = self._open[file_key]
             with contextlib.suppress(OSError):
-                os.utime(self.folder / copy)  # the copies that are not used go first
+                os.utime(self.folder / copy)  # evictions begin with the copies that were not used for longest
             return index
         name = self._name(file)
         # Missing, damaged or of another boot: made again from the data file.
@@ -219,44 +225,49 @@ class IndexCache:
         return self._opened(file, name, index)
 
     def keep(self, file: DataFile, rows: pa.Table) -> None:
-        """Take in the index of a data file that was just written.
+        """Index a data file that was just written.
 
         Args:
             file: The data file.
-            rows: All that is in it.
+            rows: All its rows.
         """
         name = self._name(file)
-        index = self._keep(name, self._index(rows))
+        made = self._index(rows)
+        index = self._keep(name, made)
         self._opened(file, name, index)
 
     def _opened(self, file: DataFile, name: str, index: KeyIndex) -> KeyIndex:
-        has_copy = (self.folder / name).exists()  # else it is in memory, as on a full disk
-        self._open[_identity(file)] = name if has_copy else NO_COPY, index
+        path = self.folder / name
+        copy = name if path.exists() else NO_COPY  # without one it is in memory, as on a full disk
+        self._open[_file_key(file)] = (copy, index)
         return index
 
     def only(self, files: Iterable[DataFile]) -> None:
-        """Close the indices of files that no longer count, and delete their copies: a run that goes on makes new ones all the time.
-
-        Nothing happens until other files count than the last time: what was taken in since then is to be committed yet.
+        """Close the indices of files that no longer count, and delete their copies.
 
         Args:
-            files: Those of the table that count.
+            files: The files of the table's version.
         """
-        live = {_identity(file) for file in files}
+        # Only when the version changes: files that were indexed since the last call are written, and not committed yet.
+        live = {_file_key(file) for file in files}
         if live == self._live:
             return
         self._live = live
-        for identity in self._open.keys() - live:
-            copy, _ = self._open.pop(identity)
+        for file_key in self._open.keys() - live:
+            copy, _ = self._open.pop(file_key)
             if copy != NO_COPY:
                 self._delete(copy)
         self.close_deleted()
 
     def close_deleted(self) -> None:
-        """Close the indices whose copies are deleted: as long as one is mapped, the disk has its bytes."""
-        for identity, (copy, _) in list(self._open.items()):
-            if copy != NO_COPY and not (self.folder / copy).exists():
-                self._open.pop(identity, None)
+        """Close the indices whose copies are deleted: a mapped file keeps its bytes on disk."""
+        opened = list(self._open.items())
+        for file_key, (copy, _) in opened:
+            if copy == NO_COPY:
+                continue
+            path = self.folder / copy
+            if not path.exists():
+                self._open.pop(file_key, None)
 
     def _delete(self, name: str) -> None:
         path = self.folder / name
@@ -276,7 +287,7 @@ class IndexCache:
         return self._index(rows)
 
     def _index(self, rows: pa.Table) -> KeyIndex:
-        """Return the index of a data file's rows, as far as they are kept."""
+        """Return the index of a data file's rows, of those that `where` keeps."""
         positions = None
         if self.where is not None:
             name, value = self.where
@@ -289,17 +300,21 @@ class IndexCache:
         return KeyIndex.of(typed, self.key, positions)
 
     def _name(self, file: DataFile) -> str:
-        """Return the name of a file's copy: another file in its place, of the same name and size, has another footer."""
-        footer = log.footer_of(file.add) or footer_checksum(file.location(self.table))
-        which = _digest(*_identity(file), footer)
-        return f"{self._what}-{which}.arrow"
+        """Return the name of a file's copy."""
+        # With the footer: a file that was replaced by one of the same path and size gets another copy.
+        footer = log.footer_of(file.add)
+        if footer is None:
+            location = file.location(self.table)
+            footer = footer_checksum(location)
+        file_digest = _digest(*_file_key(file), footer)
+        return f"{self._content_key}-{file_digest}.arrow"
 
     def _read(self, name: str) -> KeyIndex | None:
-        """Map a copy into memory; None if there is none, or one that cannot be read."""
+        """Map a copy into memory; None if it does not exist or cannot be read."""
         path = self.folder / name
         try:
             if not is_ours(self.folder):
-                return None  # another user may have put anything there
+                return None  # another user may have written anything there
             content = _whole_content(path)
             if content is None:
                 return None
@@ -316,7 +331,7 @@ class IndexCache:
             return None
 
     def _keep(self, name: str, index: KeyIndex) -> KeyIndex:
-        """Write a copy and return it as mapped; the index itself if it cannot be written, as on a full disk."""
+        """Write a copy and return it mapped; return the index itself if it cannot be written, as on a full disk."""
         stored = index.rows
         stored = stored.append_column(HASH, pa.array(index.hashes))
         stored = stored.append_column(POSITION, pa.array(index.positions))
@@ -328,7 +343,7 @@ class IndexCache:
             if not is_ours(self.folder):
                 return index  # another user could read the rows
             _write_arrow(unfinished, stored)
-            # A rename within the folder: another process sees the whole copy or none.
+            # A rename within the folder is atomic: another process sees the whole copy or none.
             unfinished.replace(path)
             n_bytes = path.stat().st_size
             self._evict_in_time(n_bytes)
@@ -339,7 +354,7 @@ class IndexCache:
         return self._read(name) or index
 
     def _evict_in_time(self, n_bytes: int) -> None:
-        """Evict once so much was written that it may matter: to look at all copies for each new one would cost more than it."""
+        """Evict after every `UNSEEN` share of the bytes: a scan of all copies for each new one would cost more than the copy."""
         self._unseen_bytes += n_bytes
         may_matter = self._unseen_bytes >= self.max_bytes * UNSEEN
         if may_matter:
@@ -379,10 +394,8 @@ def _write_arrow(path: Path, rows: pa.Table) -> None:
 
 
 def _whole_content(path: Path) -> pa.Buffer | None:
-    """Map a copy into memory; None if it is damaged.
-
-    A flipped bit would hide a key, whose row would then stand in the table twice.
-    """
+    """Map a copy into memory; None if it is damaged."""
+    # A flipped bit would hide a key, whose row would then exist twice in the table.
     with pa.memory_map(str(path)) as mapped:
         data = mapped.read_buffer()
     content = data.slice(0, max(data.size - CHECKSUM_BYTES, 0))
@@ -396,7 +409,7 @@ def _whole_content(path: Path) -> pa.Buffer | None:
 
 
 def _copy(path: Path) -> tuple[str, int]:
-    """Return what distinguishes a copy from one that was made again at the same place."""
+    """Return a key that distinguishes a copy from one that was made again at the same path."""
     return str(path), path.stat().st_ino
 
 
@@ -410,21 +423,21 @@ def default_folder() -> Path:
 
 
 def _max_bytes() -> int:
-    """Return about how much the local copies may take."""
+    """Return the bytes that the local copies may take."""
     given = os.environ.get(CACHE_BYTES, DEFAULT_BYTES)
     return int(given)
 
 
 @cache
 def _boot() -> str:
-    """Return what distinguishes this boot of the machine from others; empty where the system does not say."""
+    """Return the id of this boot of the machine; empty if the system has none."""
     with contextlib.suppress(OSError):
         boot_id = Path("/proc/sys/kernel/random/boot_id")
         return boot_id.read_text(encoding="ascii").strip()
     return ""
 
 
-def _identity(file: DataFile) -> _Identity:
+def _file_key(file: DataFile) -> _FileKey:
     footer = log.footer_of(file.add) or ""
     return file.path, str(file.add.get("size")), str(file.add.get("modificationTime")), footer
 

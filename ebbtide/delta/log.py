@@ -1,7 +1,7 @@
-"""Reads the commits of a Delta table's log without a JVM: which there are, and what Ebbtide wrote into them.
+"""Reads the commits of a Delta table's log, and Ebbtide's facts in them, without a JVM.
 
-A commit is `_delta_log/<20 digits>.json`: actions, one a line. `commitInfo.userMetadata` holds our facts as JSON. What
-counts as of a version is `ebbtide.delta.snapshot`'s. Source: Delta transaction log protocol, "Delta Log Entries".
+A commit is `_delta_log/<20 digits>.json`: actions, one a line. `commitInfo.userMetadata` has the facts as JSON.
+`ebbtide.delta.snapshot` replays commits to a version of the table. Source: Delta transaction log protocol, "Delta Log Entries".
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from ebbtide.model import stored
 from ebbtide.storage.paths import join, list_files, read_bytes
 
 Action = dict[str, Any]
-"""One line of a commit, by its kind; or what stands under one kind."""
+"""One line of a commit, by its kind; or the value under one kind."""
 Facts = dict[str, Any]
-"""What Ebbtide wrote into a commit."""
+"""The JSON object that Ebbtide wrote into a commit."""
 LOG = "_delta_log"
 """The folder of a table's log."""
 COMMIT = ".json"
-"""What the name of a commit's file ends with, after the version."""
+"""End of the name of a commit's file, after the version."""
 FACTS = stored.FORMAT_KEY
-"""The key of our facts in a commit's userMetadata; its value is the format's version."""
+"""The key of the facts in a commit's userMetadata; its value is the format's version."""
 STEP = "What a commit says of its step"
-"""How errors call these facts."""
+"""Name of these facts in errors."""
 SOME_LOG = "a table's log"
-"""How errors call the place of actions that were read elsewhere."""
+"""Place in errors of actions whose file is unknown."""
 CHECKSUM = "ebbtideChecksum"
-"""Last field of our commits' `commitInfo`: CRC-32 of the file, with `NO_CHECKSUM` in its own place, as 8 hexadecimal digits."""
+"""Last field of the `commitInfo` of Ebbtide's commits: CRC-32 of the file, with `NO_CHECKSUM` in its own place, as 8 hexadecimal digits."""
 FOOTER = "ebbtideFooter"
 """The tag of a data file with the checksum of its footer."""
 NO_CHECKSUM = "-" * 8
 WITHOUT_COPY = (
     "Without one: of a sink, a changelog or a quarantine run 'ebbtide repair --apply' or 'ebbtide refresh', which move the table's folder"
-    " aside and make it anew; of a state move its folder away and run 'ebbtide refresh'; of a ledger move its folder away and run"
+    " aside and make a new one; of a state move its folder away and run 'ebbtide refresh'; of a ledger move its folder away and run"
     " 'ebbtide pause', then 'ebbtide resume': whether the pipeline was paused, it alone knew."
 )
-"""What to do about a log that cannot be read."""
+"""Next step for a log that cannot be read."""
 _STATED = re.compile(f'"{CHECKSUM}":"([0-9a-f]{{8}})"}}}}$'.encode())
 
 
@@ -60,28 +60,30 @@ def versions(table: str) -> list[int]:
 
 
 def commit_file(table: str, version: int) -> str:
-    """Return where a version's commit is."""
+    """Return the location of a version's commit."""
     name = f"{version:020d}{COMMIT}"
     return join(table, LOG, name)
 
 
 def actions(table: str, version: int) -> list[Action]:
-    """Return a commit's actions; none if it is not there."""
+    """Return a commit's actions; none if it does not exist."""
     location = commit_file(table, version)
     return read_actions(location)
 
 
 def checksum(table: str, version: int) -> str | None:
-    """Return the checksum of a commit's file; None if it is not there."""
+    """Return the checksum of a commit's file; None if it does not exist."""
     raw = read_bytes(commit_file(table, version))
-    return None if raw is None else _checksum(raw)
+    if raw is None:
+        return None
+    return _checksum(raw)
 
 
 def read_actions(location: str) -> list[Action]:
-    """Return the actions in a file of the log, one a line; none if it is not there.
+    """Return the actions in a file of the log, one a line; none if it does not exist.
 
     Raises:
-        DeltaLogError: it is torn, or has other bytes than were written.
+        DeltaLogError: it is torn, or its bytes have changed.
     """
     raw = read_bytes(location)
     if raw is None:
@@ -108,8 +110,10 @@ def _action(location: str, line: bytes) -> Action:
 
 
 def with_checksum(content: bytes) -> bytes:
-    """Put the checksum of a commit in the place that its first line has for it."""
-    return content.replace(_stating(NO_CHECKSUM), _stating(_checksum(content)), 1)
+    """Replace the placeholder in a commit's first line by the checksum of the commit."""
+    placeholder = _stating(NO_CHECKSUM)
+    stated = _stating(_checksum(content))
+    return content.replace(placeholder, stated, 1)
 
 
 def _checksum(content: bytes) -> str:
@@ -117,18 +121,18 @@ def _checksum(content: bytes) -> str:
 
 
 def _stating(checksum: str) -> bytes:
-    """Return how the first line ends; no text in it can hold this, its quotes would be escaped."""
+    """Return the end of the first line with a checksum. No text value can contain it: its quotes would be escaped."""
     return f'"{CHECKSUM}":"{checksum}"}}}}\n'.encode()
 
 
 def _refuse_other_bytes(location: str, raw: bytes) -> None:
-    """Refuse a commit that has a checksum, as ours have, and another one than its bytes."""
+    """Refuse a commit whose bytes do not fit its checksum; commits of other clients have none."""
     first_line, _, _ = raw.partition(b"\n")
     stated = _STATED.search(first_line)
     if stated is None:
         return
     start, end = stated.span(1)
-    # The checksum was computed with dashes in its own place.
+    # The checksum was computed with the placeholder in its place.
     without = raw[:start] + NO_CHECKSUM.encode() + raw[end:]
     if with_checksum(without) != raw:
         raise _damaged(location, "another checksum")
@@ -143,15 +147,16 @@ def _damaged(location: str, got: str) -> DeltaLogError:
 
 
 def facts(table: str, version: int) -> Facts | None:
-    """Return what Ebbtide wrote into a commit; None if the commit is not ours. Errors are those of `facts_in`."""
-    return facts_in(actions(table, version), commit_file(table, version))
+    """Return the facts in a commit; None if Ebbtide did not make it. Errors are those of `facts_in`."""
+    location = commit_file(table, version)
+    return facts_in(read_actions(location), location)
 
 
 def facts_in(actions: Iterable[Action], location: str = SOME_LOG) -> Facts | None:
-    """Return what Ebbtide wrote into a commit; None if the commit is not ours.
+    """Return the facts among a commit's actions; None if Ebbtide did not make it.
 
     Args:
-        actions: The commit's.
+        actions: Actions of the commit.
         location: Its file, for errors.
 
     Raises:
@@ -173,39 +178,41 @@ def facts_in(actions: Iterable[Action], location: str = SOME_LOG) -> Facts | Non
 
 def added(table: str, version: int) -> list[str]:
     """Return the locations of the data files that a commit added."""
-    return [file_location(table, add["path"]) for add in adds(table, version)]
+    paths = [add["path"] for add in adds(table, version)]
+    return [file_location(table, path) for path in paths]
 
 
 def footer_of(add: Action) -> str | None:
-    """Return the checksum of a data file's footer, given its `add`; None if that was not noted."""
+    """Return the checksum of a data file's footer, given its `add`; None if it was not noted."""
     tags = add.get("tags") or {}
     return tags.get(FOOTER)
 
 
 def adds(table: str, version: int) -> list[Action]:
-    """Return what stands under `add` in a commit."""
+    """Return the values under `add` in a commit."""
     commit = actions(table, version)
     return [action["add"] for action in commit if "add" in action]
 
 
 def file_location(table: str, path: str) -> str:
-    """Return where a file is that a log names.
-
-    The protocol lets a path lead anywhere, as those of a shallow clone do. None of Ebbtide's own tables has such a one: to
-    follow it would be to read what the writer of the log cannot read.
+    """Return the location of a file that a log names.
 
     Args:
-        table: The table's location.
-        path: As the log has it: relative to the table or absolute, percent-encoded.
+        table: Location of the table.
+        path: Path as in the log: relative to the table or absolute, percent-encoded.
 
     Raises:
         DeltaLogError: it leads out of the table.
     """
+    # The protocol allows a path anywhere, as in a shallow clone. It is refused: a writer of the log could have Ebbtide read files to
+    # which that writer has no access. None of Ebbtide's own tables has such a path.
     given = unquote(path)
     folder = f"{table.rstrip('/')}/"
     scheme, is_uri, rest = given.partition(":/")
     is_local_uri = is_uri and scheme == "file"
-    location = f"/{rest.lstrip('/')}" if is_local_uri else given
+    location = given
+    if is_local_uri:
+        location = f"/{rest.lstrip('/')}"
     is_absolute = bool(is_uri) or given.startswith("/")
     if not is_absolute:
         location = folder + given
@@ -221,13 +228,18 @@ def file_location(table: str, path: str) -> str:
 
 
 def changed_files(actions: Iterable[Action]) -> list[Action]:
-    """Return what stands under `add` and `remove` where a commit changes rows, and not only the files that they are in."""
-    files = (action.get("add") or action.get("remove") for action in actions)
-    return [file for file in files if file and file.get("dataChange", True)]
+    """Return the values under `add` and `remove` that change rows; joining files changes none."""
+    changed = []
+    for action in actions:
+        file = action.get("add") or action.get("remove")
+        # The protocol requires `dataChange`; without it a change is assumed.
+        if file and file.get("dataChange", True):
+            changed.append(file)
+    return changed
 
 
 def commit_info(actions: Iterable[Action]) -> Action:
-    """Return what a commit says of itself; empty if it says nothing."""
+    """Return a commit's `commitInfo`; empty without one."""
     infos = (action["commitInfo"] for action in actions if "commitInfo" in action)
     return next(infos, {})
 
@@ -242,7 +254,7 @@ def last_step(table: str) -> int:
 
 
 def own_commits(table: str) -> Iterator[tuple[int, Facts]]:
-    """Yield (version, facts) of our commits, the newest first."""
+    """Yield (version, facts) of Ebbtide's commits, the newest first."""
     newest_first = reversed(versions(table))
     for version in newest_first:
         own = facts(table, version)

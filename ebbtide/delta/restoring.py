@@ -1,4 +1,4 @@
-"""Brings a table back to an earlier version, as far as the files of that version are still there; finds the version whose files are."""
+"""Restores a table to an earlier version if the files of that version still exist; finds such a version."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ebbtide.storage.paths import size_of
 
 
 def restoring(now: Snapshot, version: int, *, data_change: bool = True) -> list[Action]:
-    """Return the actions that bring a table back to an earlier version, whole.
+    """Return the actions that restore a table to an earlier version.
 
     Args:
         now: Its newest version.
         version: The earlier one.
-        data_change: Rows change by that. Else only the columns that they have.
+        data_change: Rows change. Else only their columns do.
 
     Raises:
         HistoryGoneError: its data files, or the commits that name them, are gone or damaged.
@@ -33,24 +33,26 @@ def restoring(now: Snapshot, version: int, *, data_change: bool = True) -> list[
     if before is None or before.version != version:
         raise _gone(now.table, version, "its commit is deleted")
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        # Size, footer and vector of each file, not its pages: cheap enough for each restore; `WholeFiles` reads to the end.
-        faults = Counter(pool.map(partial(_fault, now.table), before.files.values()))
+        # Size, footer and vector of each file, not its pages: cheap enough for each restore. `WholeFiles` reads all pages.
+        fault_of = partial(_fault, now.table)
+        faults = Counter(pool.map(fault_of, before.files.values()))
     del faults[""]
     if faults:
         counts = [f"{n_files} of its data files {fault}" for fault, n_files in sorted(faults.items())]
         raise _gone(now.table, version, ", ".join(counts))
-    # The protocol stays: a feature that came since is not taken back.
+    # The protocol stays: a feature that was added since is kept.
     return becoming(now, replace(before, protocol=now.protocol), data_change=data_change)
 
 
 def becoming(now: Snapshot, wanted: Snapshot, *, data_change: bool = True) -> list[Action]:
-    """Return the actions of one commit that make a table another version of itself, which may never have been committed.
+    """Return the actions of one commit from a version to a wanted one, which may exist only in memory.
 
     Args:
-        now: Its newest version.
-        wanted: What it is to be: protocol, definition and files.
-        data_change: Rows change by that.
+        now: The newest version.
+        wanted: The wanted version: protocol, definition and files.
+        data_change: Rows change.
     """
+    # The difference by file ids: a file of both versions is not named.
     actions: list[Action] = []
     if wanted.protocol != now.protocol:
         actions.append({"protocol": wanted.protocol})
@@ -65,7 +67,7 @@ def becoming(now: Snapshot, wanted: Snapshot, *, data_change: bool = True) -> li
 
 
 class WholeFiles:
-    """Reads data files of a table, each once and to its end, to see whether they are whole.
+    """Verifies data files of a table by reading all their pages, each file once.
 
     Args:
         table: Its location.
@@ -76,23 +78,23 @@ class WholeFiles:
         self._is_whole: dict[FileId, bool] = {}
 
     def damaged(self, snapshot: Snapshot) -> Iterator[DataFile]:
-        """Yield the files of a version that are gone or damaged, or whose deletion vector is."""
+        """Yield the files of a version that are gone or damaged, or whose deletion vector is so."""
         for file in snapshot.files.values():
             if not self.has(file):
                 yield file
 
     def has(self, file: DataFile) -> bool:
-        """Return whether a file is there, as it was written."""
+        """Return whether a file exists unchanged."""
         if file.id not in self._is_whole:
             self._is_whole[file.id] = self._can_be_read(file)
         return self._is_whole[file.id]
 
     def newest(self, since: int, until: int) -> Snapshot | None:
-        """Return the newest version between two, both included, whose files are all whole; None if there is none.
+        """Return the newest version in a range, both ends included, whose files are all whole; None without one.
 
         Args:
-            since: The oldest version that will do.
-            until: The newest one.
+            since: The oldest allowed version.
+            until: The newest allowed version.
         """
         version = until
         while version >= since:
@@ -105,7 +107,7 @@ class WholeFiles:
             damaged = {file.id for file in self.damaged(snapshot)}
             if not damaged:
                 return snapshot
-            # Older versions have the same damaged file, back to the commit that added it.
+            # Older versions have the same damaged file, back to the commit that added it: they are skipped unread.
             while version >= since and not damaged & _added_in(self.table, version):
                 version -= 1
             version -= 1
@@ -123,18 +125,23 @@ class WholeFiles:
 
 def _added_in(table: str, version: int) -> set[FileId]:
     """Return the data files that a commit added."""
-    return {DataFile(add).id for add in log.adds(table, version)}
+    files = [DataFile(add) for add in log.adds(table, version)]
+    return {file.id for file in files}
 
 
 def _fault(table: str, file: DataFile) -> str:
-    """Return what is wrong with a data file, as far as its size, its footer and its deletion vector show; empty if it is whole."""
+    """Return the fault of a data file, by its size, its footer and its deletion vector; empty if it is whole."""
     location = file.location(table)
     size = size_of(location)
     if size is None:
         return "deleted, as by VACUUM"
     footer = footer_of(file.add)
-    is_whole = size == file.size and footer in (None, footer_checksum(location)) and _has_vector(table, file)
-    return "" if is_whole else "damaged, as by a power cut"
+    damaged = "damaged, as by a power cut"
+    if size != file.size:
+        return damaged
+    has_footer = footer is None or footer == footer_checksum(location)
+    is_whole = has_footer and _has_vector(table, file)
+    return "" if is_whole else damaged
 
 
 def _has_vector(table: str, file: DataFile) -> bool:
@@ -144,10 +151,10 @@ def _has_vector(table: str, file: DataFile) -> bool:
         return False
 
 
-def _gone(table: str, version: int, what: str) -> HistoryGoneError:
+def _gone(table: str, version: int, reason: str) -> HistoryGoneError:
     return HistoryGoneError.of(
         f"The table '{table}' cannot be brought back to version {version}.",
-        got=what,
+        got=reason,
         allowed="a version whose files are all there, and whole",
         next_step="Restore them from a copy, name another step, or run 'ebbtide refresh' to rebuild all tables from the source.",
     )

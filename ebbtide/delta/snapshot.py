@@ -1,7 +1,7 @@
 """A table as of one version: its data files, properties and transaction marks, replayed from the log.
 
-The newest checkpoint holds what counts as of its version; the commits after it, none missing, say what changed since. A
-data file is known by its path and its deletion vector: an update of the vector removes one and adds the other.
+The newest checkpoint has the state of the log as of its version; the commits after it, without a gap, have the changes since. A data
+file is identified by its path and its deletion vector: an update of the vector removes one and adds the other.
 
 Source: Delta transaction log protocol, "Checkpoints", "Action Reconciliation".
 """
@@ -25,9 +25,9 @@ from ebbtide.errors import DamagedFileError, DeltaLogError
 from ebbtide.storage.paths import is_file, join, list_files
 
 Action = log.Action
-"""A line of a commit by its kind, or what stands under the kind."""
+"""A line of a commit by its kind, or the value under the kind."""
 FileId = tuple[str, str]
-"""What the log adds and removes: a data file's path, and what distinguishes its vector."""
+"""A data file's path, and the unique id of its deletion vector: the key by which the log adds and removes."""
 _COMMIT = re.compile(r"(\d{20})\.json")
 
 
@@ -36,19 +36,19 @@ class DataFile:
     """A data file of a table.
 
     Args:
-        add: The log's `add`.
+        add: The value under `add` in the log.
     """
 
     add: Action
 
     @property
     def path(self) -> str:
-        """As the log has it: relative to the table or absolute, percent-encoded."""
+        """Path as in the log: relative to the table or absolute, percent-encoded."""
         return str(self.add["path"])
 
     @property
     def id(self) -> FileId:
-        """What the log adds and removes: the file, with its vector."""
+        """The key by which the log adds and removes the file, with its vector."""
         return file_id(self.add)
 
     @property
@@ -58,7 +58,7 @@ class DataFile:
 
     @cached_property
     def stats(self) -> dict[str, Any]:
-        """Its statistics; empty if there are none."""
+        """Its statistics; empty without any."""
         text = self.add.get("stats") or "{}"
         stats: dict[str, Any] = json.loads(text)
         return stats
@@ -75,45 +75,45 @@ class DataFile:
 
     @property
     def tags(self) -> Mapping[str, str]:
-        """What its writer noted of it."""
+        """Tags of its writer."""
         return self.add.get("tags") or {}
 
     @property
     def rows(self) -> int | None:
-        """Rows in the file, those that no longer count included; None if that was not noted."""
+        """Number of rows in the file, deleted ones included; None if unknown."""
         return self.stats.get("numRecords")
 
     @property
     def live_rows(self) -> int | None:
-        """Rows that count; None if that was not noted."""
+        """Number of rows that count; None if unknown."""
         if self.rows is None or not self.vector:
             return self.rows
         n_gone: int = self.vector["cardinality"]
         return self.rows - n_gone
 
     def least(self, column: str) -> Any:
-        """Return the least value of a column, or one below it; None if it is not known."""
+        """Return a lower bound of a column; None if unknown."""
         least = self.stats.get("minValues", {})
         return least.get(column)
 
     def greatest(self, column: str) -> Any:
-        """Return the greatest value of a column, or one above it; None if it is not known."""
+        """Return an upper bound of a column; None if unknown."""
         greatest = self.stats.get("maxValues", {})
         return greatest.get(column)
 
     def is_all_null(self, column: str) -> bool:
-        """Return whether a column is known to have no value in any row."""
+        """Return whether a column is known to be null in each row."""
         nulls = self.stats.get("nullCount", {})
         return self.rows is not None and nulls.get(column) == self.rows
 
     def location(self, table: str) -> str:
-        """Return where it is.
+        """Return its location.
 
         Args:
-            table: The table's location.
+            table: Location of the table.
 
         Raises:
-            DeltaLogError: out of the table.
+            DeltaLogError: it is outside of the table.
         """
         return log.file_location(table, self.path)
 
@@ -121,8 +121,8 @@ class DataFile:
         """Return the action that removes it.
 
         Args:
-            at_ms: The time, epoch ms: VACUUM spares it for a while from then on.
-            data_change: Rows go with it; False if another file takes them over.
+            at_ms: The time, epoch ms, from which VACUUM counts its retention.
+            data_change: Rows are deleted with it; False if another file has them.
         """
         action = {
             "path": self.path,
@@ -138,13 +138,13 @@ class DataFile:
         return {"remove": action}
 
     def with_vector(self, vector: vectors.Descriptor, *, data_change: bool) -> Action:
-        """Return the action that adds it with another deletion vector.
+        """Return the action that adds it with a new deletion vector.
 
         Args:
-            vector: Its descriptor.
-            data_change: Rows go by that.
+            vector: Descriptor of the vector.
+            data_change: The vector deletes rows.
         """
-        # Bounds of rows that no longer count may be too wide from now on: the protocol has a field that says so.
+        # Bounds may be too wide now, since they include deleted rows: the protocol has a field for that.
         stats = {
             **self.stats,
             "tightBounds": False,
@@ -175,7 +175,7 @@ class Snapshot:
         metadata: The log's newest `metaData`.
         files: Its data files by `DataFile.id`.
         transactions: Application id to the version that it committed last.
-        domains: What stands in `domainMetadata`, by domain: it outlives the commits that wrote it.
+        domains: The log's `domainMetadata`, by domain; checkpoints keep it beyond the commits that wrote it.
     """
 
     table: str
@@ -199,16 +199,16 @@ class Snapshot:
         Args:
             table: Its location.
             until: The version to stop at. Default: the newest.
-            any_features: No row of the table will be read: whatever features it uses are fine.
+            any_features: Allow every feature, as no row of the table will be read.
 
         Returns:
-            None if there is no table.
+            The version; None without a table.
 
         Raises:
-            DeltaLogError: the log is not whole.
-            DeltaFeatureError: the table uses a feature that is not known.
+            DeltaLogError: the log has a gap.
+            DeltaFeatureError: the table uses an unknown feature.
         """
-        # One listing: cost is the commits since the newest checkpoint, however old the table is.
+        # One listing. The cost is that of the commits since the newest checkpoint, whatever the age of the table.
         names = _log_names(table, until)
         commits = _commits(names)
         checkpoint, state = _from_checkpoint(table, names, commits)
@@ -221,13 +221,13 @@ class Snapshot:
             state.apply(commit)
         newest = since[-1] if since else checkpoint
         snapshot = state.snapshot(table, newest)
-        # A feature that is not known may change which rows count: nothing of such a table is read by guess.
+        # An unknown feature may change which rows count: such a table is refused.
         if not any_features:
             refuse_unreadable(table, snapshot.protocol, snapshot.configuration)
         return snapshot
 
     def advanced(self, until: int | None = None) -> Snapshot:
-        """Return the newest version, by the commits since.
+        """Return the newest version, by reading only the later commits.
 
         Args:
             until: The version to stop at. Default: the newest.
@@ -241,10 +241,10 @@ class Snapshot:
         return newer
 
     def after(self, actions: list[Action]) -> Snapshot:
-        """Return the table as the next commit leaves it.
+        """Return the version after the next commit.
 
         Args:
-            actions: The commit's.
+            actions: Actions of the commit.
         """
         # Copies, since versions are values: O(files) for each commit that is applied.
         state = _Replay(
@@ -256,19 +256,19 @@ class Snapshot:
         )
         state.apply(actions)
         after = state.snapshot(self.table, self.version + 1)
-        # The newest version was judged already; only a change of these two can make it unreadable.
+        # This version was judged before: only a change of these two can make the next one unreadable.
         if (after.protocol, after.metadata) != (self.protocol, self.metadata):
             refuse_unreadable(after.table, after.protocol, after.configuration)
         return after
 
     @property
     def id(self) -> str:
-        """What distinguishes the table from any other, one made later in its place too."""
+        """Unique id of the table; a table made later at the same location has a new one."""
         return str(self.metadata["id"])
 
     @property
     def live_rows(self) -> int | None:
-        """Rows that count, of all files; None if a file's were not noted."""
+        """Number of rows that count; None if unknown for a file."""
         n_rows = 0
         for file in self.files.values():
             if file.live_rows is None:
@@ -284,7 +284,7 @@ class Snapshot:
 
 @dataclass
 class _Replay:
-    """What counts, as far as actions were applied."""
+    """The state of a log while actions are applied."""
 
     files: dict[FileId, DataFile] = field(default_factory=dict)
     transactions: dict[str, int] = field(default_factory=dict)
@@ -293,8 +293,9 @@ class _Replay:
     metadata: Action | None = None
 
     def apply(self, actions: list[Action]) -> None:
-        """Apply the actions of one commit, or of a checkpoint. Within one, their order says nothing: removes go first."""
-        # An update of a vector removes and adds the same path in one commit: the id has the vector, so that neither undoes the other.
+        """Apply the actions of one commit, or of a checkpoint."""
+        # The order within a commit has no meaning: removes are applied first. An update of a vector removes and adds one path in
+        # the same commit; the ids differ by the vector, so that neither undoes the other.
         for action in actions:
             if "remove" in action:
                 removed = file_id(action["remove"])
@@ -336,7 +337,7 @@ class _Replay:
 
 
 def _log_names(table: str, until: int | None) -> list[str]:
-    """Return the names of the log's files, those of later versions left out."""
+    """Return the names of the log's files, without those of later versions."""
     names = list_files(join(table, LOG))
     if until is None:
         return names
@@ -373,11 +374,11 @@ def has_version(table: str, version: int) -> bool:
 
 
 def _refuse_gaps(table: str, checkpoint: int, since: list[int]) -> None:
-    """Refuse a log that misses a commit after its checkpoint, or after the beginning."""
+    """Refuse a log with a gap after its checkpoint, or after the beginning."""
     if not since:
         return
     newest = since[-1]
-    # Commits are numbered without a gap, so that counting them shows one that is missing.
+    # Commits are numbered consecutively: their count shows whether one is missing.
     n_missing = newest - checkpoint - len(since)
     if n_missing == 0:
         return
@@ -390,20 +391,18 @@ def _refuse_gaps(table: str, checkpoint: int, since: list[int]) -> None:
 
 
 def _from_checkpoint(table: str, names: list[str], commits: list[int]) -> tuple[int, _Replay]:
-    """Return the newest checkpoint that can be read, and what counts as of it; -1 and nothing without one.
-
-    A power cut may leave one torn. An older one says the same together with all commits since, if none is missing.
-    """
+    """Return the version of the newest checkpoint that can be read, and its state; -1 and an empty state without one."""
     checkpoint, parts = newest_checkpoint(names)
     state = _Replay()
     try:
         for part in parts:
-            counting = checkpoint_actions(table, part)
-            state.apply(counting)
+            actions = checkpoint_actions(table, part)
+            state.apply(actions)
     except (DamagedFileError, DeltaLogError):
-        # Torn: the next older one is tried, and all commits after it must still be there to take its place.
-        others = [name for name in names if name not in parts]
-        checkpoint_before, state_before = _from_checkpoint(table, others, commits)
+        # A power cut may leave a torn checkpoint. An older one has the same state together with all commits since, if none of
+        # them is missing.
+        older_names = [name for name in names if name not in parts]
+        checkpoint_before, state_before = _from_checkpoint(table, older_names, commits)
         since = range(checkpoint_before + 1, checkpoint + 1)
         if not set(since) <= set(commits):
             raise
@@ -412,5 +411,5 @@ def _from_checkpoint(table: str, names: list[str], commits: list[int]) -> tuple[
 
 
 def encoded(path: str) -> str:
-    """Return a relative path as the log has it."""
+    """Return a relative path as written in the log."""
     return quote(path, safe="/=-_.~")

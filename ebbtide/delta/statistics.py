@@ -1,7 +1,7 @@
-"""Statistics of a data file, as the log has them: readers skip files by them, so that bounds may be wide but never narrow.
+"""Statistics of a data file, for the log. Invariant: bounds may be too wide, never too narrow, since readers skip files by them.
 
-Kept of integers, dates, timestamps and texts. Of floats, decimals and the rest only the nulls are counted: JSON has no
-exact form that all readers agree on. Source: Delta transaction log protocol, "Per-file Statistics".
+Bounds are kept of integers, dates, timestamps and texts. Of floats, decimals and other types only nulls are counted: JSON has no exact
+form on which all readers agree. Source: Delta transaction log protocol, "Per-file Statistics".
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 TEXT_LENGTH = 32
-"""Characters of a text that are kept; a greatest text that is longer is left out."""
+"""Characters of a text that are kept; an upper bound that is longer is left out."""
 
 
 def statistics(rows: pa.Table, columns: Iterable[str]) -> str:
     """Return the statistics of a data file.
 
     Args:
-        rows: What is in it.
+        rows: Rows of the file.
         columns: Top-level columns to keep statistics of.
     """
     least: dict[str, Any] = {}
@@ -39,7 +39,7 @@ def statistics(rows: pa.Table, columns: Iterable[str]) -> str:
         try:
             ends = pc.min_max(column).as_py()
         except (OverflowError, ValueError):
-            continue  # a year that Python has not, such as 10000: without bounds the file is never skipped
+            continue  # a year that Python lacks, such as 10000: without bounds the file is never skipped
         least[name] = _lower(ends["min"])
         upper = _upper(ends["max"])
         if upper is not None:
@@ -76,17 +76,17 @@ def _lower(value: Any) -> Any:
 
 
 def _upper(value: Any) -> Any:
-    """Return a value that is not below the greatest; None if there is none that is short."""
+    """Return an upper bound for the greatest value; None if it would be too long."""
     if isinstance(value, str):
         is_short = len(value) <= TEXT_LENGTH
         return value if is_short else None
     if isinstance(value, datetime):
         return _milliseconds_up(value)
-    return _lower(value)  # written in full, so that it is both
+    return _lower(value)  # exact, so it is both bounds
 
 
 def _milliseconds_up(value: datetime) -> str | None:
-    """Write a time to the millisecond above; None if there is none."""
+    """Round a time up to a millisecond; None if that is out of range."""
     milliseconds = value.microsecond // 1000
     below = value.replace(microsecond=milliseconds * 1000)
     is_exact = below == value
@@ -100,7 +100,7 @@ def _milliseconds_up(value: datetime) -> str | None:
 
 
 def _milliseconds(value: datetime) -> str:
-    """Write a time to the millisecond below, in UTC if it has a zone."""
+    """Round a time down to a millisecond, in UTC if it has a zone."""
     if value.tzinfo is None:
         return value.isoformat(timespec="milliseconds")
     in_utc = value.astimezone(UTC)

@@ -1,4 +1,4 @@
-"""Makes tables, writes their data files and reads their rows: what commits name."""
+"""Creates tables, commits to them, writes their data files and reads their rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def create(
     name: str,
     info: Mapping[str, object],
 ) -> None:
-    """Make a table: commit version 0, without rows.
+    """Create a table: commit version 0, without rows.
 
     Args:
         puts: The table's store.
@@ -42,10 +42,10 @@ def create(
         columns: Its columns.
         properties: Its properties.
         name: Its name, shown to readers.
-        info: What the commit says of itself.
+        info: Further fields of the commit's `commitInfo`.
 
     Raises:
-        VersionTakenError: there is a table.
+        VersionTakenError: the table exists.
     """
     table_id = str(uuid.uuid4())
     actions = definition(columns, properties, table_id=table_id, name=name)
@@ -64,10 +64,10 @@ def create_if_absent(
     *,
     name: str,
 ) -> None:
-    """Make a table if there is none; arguments as `create`."""
+    """Create a table if it does not exist; arguments as `create`."""
     if log.versions(table):
         return
-    with contextlib.suppress(VersionTakenError):  # another process has made it
+    with contextlib.suppress(VersionTakenError):  # another process has created it
         create(
             puts,
             table,
@@ -84,23 +84,23 @@ def commit_on(
     actions_of: Callable[[Snapshot], Sequence[Action]],
     transaction: Transaction,
 ) -> Snapshot | None:
-    """Commit a transaction on a table's newest version, looking again where another client has written meanwhile.
+    """Commit a transaction on a table's newest version; tried again if another client commits in between.
 
     Args:
         puts: The table's store.
         snapshot: A version of the table.
-        actions_of: Returns what to change in a version.
-        transaction: What the commit is known by.
+        actions_of: Returns the actions for a version; called again for each version that is tried.
+        transaction: Identity of the commit.
 
     Returns:
         The version that it made; None if the transaction was committed before.
 
     Raises:
-        LeaseLostError: a later one of this application was.
+        LeaseLostError: a later transaction of this application was committed.
     """
     app_id = transaction.app_id
     number = transaction.number
-    # The marks are read again with each version that was missed: a replay of the same step ends here.
+    # Optimistic concurrency. The marks are read again with each version that was lost: a replay of the same step ends here.
     while (last := snapshot.transactions.get(app_id, -1)) < number:
         mark = transaction_mark(app_id, number)
         actions = [*actions_of(snapshot), mark]
@@ -128,19 +128,19 @@ def commit_after(
     Args:
         puts: The table's store.
         snapshot: A version of the table.
-        actions: What to change in it.
-        info: What the commit says of itself.
+        actions: Its changes.
+        info: Fields of the commit's `commitInfo`.
 
     Returns:
-        The version that it made; None if another client has made that one.
+        The version that it made; None if another client has committed that version.
 
     Raises:
-        DeltaFeatureError: the table has a feature that is not written here, or would have one then.
+        DeltaFeatureError: the table has, or would get, a feature that Ebbtide does not write.
     """
-    # Replayed before it is committed: what cannot be read, or written, afterwards is refused and not put.
+    # Replayed before it is committed: a version that could not be read or written afterwards is refused.
     made = snapshot.after(list(actions))
     deletes = any("remove" in action and action["remove"]["dataChange"] for action in actions)
-    # A lost race may have brought a feature since the caller looked, and the actions themselves may bring one.
+    # A version that another client committed may have brought a feature since the caller looked, and the actions may bring one.
     for each in (snapshot, made):
         refuse_unwritable(each.table, each.protocol, each.metadata, deletes=deletes)
     try:
@@ -159,7 +159,7 @@ def definition(
     table_id: str,
     name: str,
 ) -> list[Action]:
-    """Return the actions that say what a table is.
+    """Return the actions that define a table: `protocol` and `metaData`.
 
     Args:
         columns: Its columns.
@@ -169,7 +169,7 @@ def definition(
     """
     from deltalake import Schema
 
-    # From version (3, 7) on a table lists each feature that it uses, those of older versions too.
+    # A protocol of version (3, 7) lists all features that the table uses, also those that older versions implied.
     features = [*FEATURES]
     needs_local_time = any(has_local_time(column.type) for column in columns)
     if needs_local_time:
@@ -193,7 +193,7 @@ def definition(
 
 
 def emptied(snapshot: Snapshot, columns: pa.Schema, properties: Mapping[str, str]) -> list[Action]:
-    """Return the actions that leave a table without rows, with these columns and properties; its id and history stay.
+    """Return the actions that delete all rows of a table, and give it these columns and properties; id and history stay.
 
     Args:
         snapshot: The table's newest version.
@@ -216,29 +216,35 @@ def redefined(snapshot: Snapshot, columns: pa.Schema, properties: Mapping[str, s
 
 
 def replacing(files: Iterable[DataFile], actions: Iterable[Action], *, data_change: bool = True) -> list[Action]:
-    """Return actions, and those that remove some data files with their rows.
+    """Return actions, and those that remove some data files.
 
     Args:
-        files: Those that go.
-        actions: What takes their place.
-        data_change: Rows go, or come, by that.
+        files: Files to remove.
+        actions: Actions to add.
+        data_change: The commit changes rows.
     """
     at_ms = now_ms()
-    removes = [file.removed(at_ms, data_change=data_change) for file in files]
-    return [*actions, *removes]
+    replaced = list(actions)
+    for file in files:
+        remove = file.removed(at_ms, data_change=data_change)
+        replaced.append(remove)
+    return replaced
 
 
 def copied(taken: Snapshot, to: str) -> list[Action]:
     """Copy a table's data files into another one with the same columns; return the actions that add them there."""
-    adds = []
+    actions = []
     for file in taken.files.values():
-        copy_file(file.location(taken.table), DataFile(file.add).location(to))
-        adds.append({"add": {**file.add, "dataChange": True}})
-    return adds
+        source = file.location(taken.table)
+        target = file.location(to)
+        copy_file(source, target)
+        add = {**file.add, "dataChange": True}
+        actions.append({"add": add})
+    return actions
 
 
 def has_local_time(type_: pa.DataType) -> bool:
-    """Return whether times without a zone are in a type."""
+    """Return whether a type has times without a zone, at any depth."""
     if pa.types.is_timestamp(type_):
         return type_.tz is None
     inner_fields = [type_.field(i) for i in range(type_.num_fields)]
@@ -256,14 +262,14 @@ def add_file(
     """Write a data file; return the action that adds it.
 
     Args:
-        table: The table's location.
-        name: The file's, below it.
-        rows: What goes in.
+        table: Location of the table.
+        name: Name of the file, below it.
+        rows: Rows of the file.
         bounded: Columns to keep statistics of.
         data_change: The rows are new to the table.
     """
     location = join(table, name)
-    # Footer checksum and size go into the log, so that another file in its place is noticed.
+    # The log has the footer's checksum and the size: a file that is replaced is detected.
     write_parquet(location, rows, row_group_size=ROW_GROUP)
     add: Action = {
         "path": encoded(name),
@@ -283,15 +289,15 @@ def read_file(table: str, file: DataFile, columns: pa.Schema, *, live: bool = Tr
     Args:
         table: The table's location.
         file: One of its data files.
-        columns: What to read, in these types; a column that the file has not is null.
-        live: Leave out rows that no longer count.
+        columns: Columns to read, in these types; a column that the file lacks is null.
+        live: Leave out deleted rows.
 
     Raises:
         DamagedFileError: the file is damaged or gone.
         TableMismatchError: it does not fit the columns.
     """
     location = file.location(table)
-    # Partition values stand in the log alone, as text; names of columns have no case in Delta.
+    # Partition values are only in the log, as text. Names of columns are case-insensitive in Delta.
     partition = {name.lower(): text for name, text in file.partition.items()}
     rows = read_parquet(location, columns.names, footer=log.footer_of(file.add))
     arrays = []
@@ -309,7 +315,7 @@ def read_file(table: str, file: DataFile, columns: pa.Schema, *, live: bool = Tr
                 f"The file '{location}' does not fit the columns of its table.",
                 got=f"column '{column.name}': {error}",
                 allowed=str(column.type),
-                next_step="Write it again under the table's columns, as by Spark's REORG TABLE or an overwrite.",
+                next_step="Rewrite it with the table's columns, for instance by Spark's REORG TABLE or an overwrite.",
             ) from error
         arrays.append(array)
     typed = pa.Table.from_arrays(arrays, schema=columns)
@@ -324,7 +330,7 @@ def read_rows(snapshot: Snapshot, columns: pa.Schema) -> pa.Table:
 
 
 def read_files(table: str, files: Iterable[DataFile], columns: pa.Schema) -> pa.Table:
-    """Read the rows that count of some data files; see `read_file`."""
+    """Read the live rows of some data files; see `read_file`."""
     tables = [columns.empty_table()]
     for file in files:
         rows = read_file(table, file, columns)

@@ -1,4 +1,4 @@
-"""Values of a data file as the table has them: those of partition columns, which stand in the log as text, and those of files.
+"""Values of a data file in the types of the table: of partition columns, which the log has as text, and of the file's columns.
 
 Source: Delta transaction log protocol, "Partition Value Serialization".
 """
@@ -12,12 +12,12 @@ def repeated(text: str | None, type_: pa.DataType, n_rows: int) -> pa.Array:
     """Return the values of a partition column.
 
     Args:
-        text: The value, as the log has it; empty is null.
-        type_: The column's.
-        n_rows: How often it is repeated.
+        text: The value, as in the log; empty is null.
+        type_: Type of the column.
+        n_rows: Number of rows.
 
     Raises:
-        pa.ArrowException: it is no value of this type.
+        pa.ArrowException: it is not a value of this type.
     """
     if not text:
         return pa.nulls(n_rows, type_)
@@ -33,24 +33,30 @@ def repeated(text: str | None, type_: pa.DataType, n_rows: int) -> pa.Array:
 
 
 def fitted(values: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
-    """Return the values of a file's column in the table's type.
+    """Cast the values of a file's column to the table's type.
 
     Raises:
         pa.ArrowException: they do not fit.
     """
     if _has_other_case(values.type, type_):
-        raise pa.ArrowInvalid(f"fields of {values.type} that differ by case alone")  # a cast would make them null
+        # A cast matches nested fields by exact name, and would silently return null for these.
+        raise pa.ArrowInvalid(f"fields of {values.type} that differ by case alone")
     return values.cast(type_)
 
 
 def _has_other_case(stored: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether nested fields of two types have names that differ by case alone."""
+    """Return whether nested fields of two types have names that differ only by case."""
     stored_fields = [stored.field(number) for number in range(stored.num_fields)]
     wanted_fields = [wanted.field(number) for number in range(wanted.num_fields)]
-    pairs = list(zip(stored_fields, wanted_fields, strict=False))
-    if pa.types.is_struct(stored):
-        by_name = {field.name.lower(): field for field in wanted_fields}
-        pairs = [(field, by_name[field.name.lower()]) for field in stored_fields if field.name.lower() in by_name]
-        if any(field.name != other.name for field, other in pairs):
+    # Fields of structs correspond by name, those of lists and maps by position.
+    if not pa.types.is_struct(stored):
+        pairs = zip(stored_fields, wanted_fields, strict=False)
+        return any(_has_other_case(left.type, right.type) for left, right in pairs)
+    wanted_by_name = {field.name.lower(): field for field in wanted_fields}
+    for field in stored_fields:
+        match = wanted_by_name.get(field.name.lower())
+        if match is None:
+            continue
+        if field.name != match.name or _has_other_case(field.type, match.type):
             return True
-    return any(_has_other_case(field.type, other.type) for field, other in pairs)
+    return False

@@ -1,13 +1,13 @@
-"""Deletion vectors: which rows of a data file no longer count, as a bitmap of their positions.
+"""Deletion vectors: bitmaps of the positions of a data file's deleted rows.
 
 | stored | descriptor's `storageType` | where |
 |---|---|---|
-| inline | `i` | in the descriptor; another writer's: VACUUM of Delta 4.4 for Spark fails on a table that has one |
+| inline | `i` | in the descriptor; only read, never written: VACUUM of Delta 4.4 for Spark fails on a table that has one |
 | relative | `u` | in a file of the table, named by a UUID, which may hold several |
-| absolute | `p` | in a file by its whole path, which must be the table's; another writer's |
+| absolute | `p` | in a file by its whole path, which must be in the table; only read |
 
-A bitmap is a magic number, then Roaring's portable format for 64 bits. In a file each stands after its length and before
-its checksum, both big-endian. Source: Delta transaction log protocol, "Deletion Vectors", "Deletion Vector Format".
+A bitmap is a magic number, then Roaring's portable format for 64 bits. In a file its length precedes it and its checksum follows, both
+big-endian. Source: Delta transaction log protocol, "Deletion Vectors", "Deletion Vector Format".
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from ebbtide.errors import DeltaLogError
 from ebbtide.storage.paths import join, read_range, write_bytes
 
 Descriptor = dict[str, Any]
-"""What a data file's `deletionVector` says of its vector."""
+"""The value under `deletionVector` of a data file."""
 MAGIC = struct.pack("<i", 1681511377)
 FILE_VERSION = b"\x01"
-WAY_OUT = "Restore it from a copy; without one run 'ebbtide repair', which mends a sink, or 'ebbtide refresh'."
-"""What to do about a vector that is lost."""
+WAY_OUT = "Restore it from a copy; without one run 'ebbtide repair', which repairs a sink, or 'ebbtide refresh'."
+"""Next step for a vector that is lost."""
 _UUID_TEXT = 20
 """Characters of a UUID in Z85."""
 
 
 def encode(rows: BitMap64) -> bytes:
     """Write a bitmap in the format of vectors."""
-    # Runs of neighbours, as a range that was deleted, take a few bytes.
+    # Run-length form: a deleted range takes a few bytes.
     rows.run_optimize()
     return MAGIC + rows.serialize()
 
@@ -53,10 +53,10 @@ def decode(data: bytes, where: str) -> BitMap64:
 
     Args:
         data: Its bytes.
-        where: Names them in errors.
+        where: Their place, for errors.
 
     Raises:
-        DeltaLogError: they are in another format, or torn.
+        DeltaLogError: they have another format, or are torn.
     """
     magic = data[:4]
     bitmap = data[4:]
@@ -69,21 +69,23 @@ def decode(data: bytes, where: str) -> BitMap64:
 
 
 def _framed(data: bytes) -> bytes:
-    """Return a bitmap as it stands in a file."""
-    length = struct.pack(">i", len(data))
-    checksum = struct.pack(">I", zlib.crc32(data))
+    """Return a bitmap with its length and checksum, as in a file."""
+    n_bytes = len(data)
+    crc = zlib.crc32(data)
+    length = struct.pack(">i", n_bytes)
+    checksum = struct.pack(">I", crc)
     return length + data + checksum
 
 
 def read(table: str, descriptor: Descriptor) -> BitMap64:
-    """Read a vector, wherever it is stored.
+    """Read a vector.
 
     Args:
-        table: The table's location.
-        descriptor: Of a data file of the table.
+        table: Location of the table.
+        descriptor: Descriptor of the vector.
 
     Raises:
-        DeltaLogError: it is torn, or not there.
+        DeltaLogError: it is torn, or does not exist.
     """
     size = int(descriptor["sizeInBytes"])
     location = location_of(table, descriptor)
@@ -95,7 +97,7 @@ def read(table: str, descriptor: Descriptor) -> BitMap64:
     framed_size = 4 + size + 4
     stored = read_range(location, offset, framed_size)
     if stored is None or len(stored) != framed_size:
-        raise DeltaLogError.of(f"The deletion vector {where} is not there.", next_step=WAY_OUT)
+        raise DeltaLogError.of(f"The deletion vector {where} does not exist.", next_step=WAY_OUT)
     data = stored[4:-4]
     is_whole = stored == _framed(data)
     if not is_whole:
@@ -115,9 +117,9 @@ def counts(
     """Mark the rows of a data file that count.
 
     Args:
-        table: The table's location.
-        descriptor: Of the file's vector; None: all count.
-        positions: Numbers of the rows asked for.
+        table: Location of the table.
+        descriptor: Descriptor of the file's vector; None: all rows count.
+        positions: Positions of the rows to judge.
     """
     if descriptor is None:
         return np.ones(len(positions), dtype=bool)
@@ -126,18 +128,19 @@ def counts(
 
 
 def numbers(rows: BitMap64) -> NDArray[np.int64]:
-    """Return the numbers in a bitmap, ascending."""
+    """Return the positions in a bitmap, ascending."""
     return np.fromiter(rows, np.int64, len(rows))
 
 
 def without(rows: pa.Table, gone: BitMap64) -> pa.Table:
-    """Return the rows of a data file, all of them, without some.
+    """Return the rows of a data file without the deleted ones.
 
     Args:
-        rows: In the file's order.
-        gone: Numbers of those that are left out.
+        rows: All rows of the file, in its order.
+        gone: Positions of the deleted rows.
     """
-    stays = np.ones(len(rows), dtype=bool)
+    n_rows = len(rows)
+    stays = np.ones(n_rows, dtype=bool)
     stays[numbers(gone)] = False
     return rows.filter(pa.array(stays))
 
@@ -146,8 +149,8 @@ def write(table: str, vectors: Sequence[BitMap64]) -> list[Descriptor]:
     """Store vectors in one new file.
 
     Args:
-        table: The table's location.
-        vectors: None of them empty.
+        table: Location of the table.
+        vectors: The vectors; none is empty.
 
     Returns:
         A descriptor for each, in order.
@@ -174,9 +177,9 @@ def write(table: str, vectors: Sequence[BitMap64]) -> list[Descriptor]:
 
 
 def unique_id(descriptor: Descriptor | None) -> str:
-    """Return what distinguishes the vectors of one data file; empty for none.
+    """Return the unique id of a vector among those of its data file; empty without a vector.
 
-    A file and the id of its vector are what the log adds and removes. Source: protocol, "Action Reconciliation".
+    Source: protocol, "Action Reconciliation".
     """
     if descriptor is None:
         return ""
@@ -189,11 +192,11 @@ def unique_id(descriptor: Descriptor | None) -> str:
 
 
 def location_of(table: str, descriptor: Descriptor) -> str | None:
-    """Return where a vector is stored; None if it stands in its descriptor.
+    """Return the file of a vector; None if the descriptor itself has it.
 
     Args:
-        table: The table's location.
-        descriptor: Of a data file of the table.
+        table: Location of the table.
+        descriptor: Descriptor of the vector.
     """
     path = descriptor["pathOrInlineDv"]
     if descriptor["storageType"] == "i":

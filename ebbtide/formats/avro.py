@@ -6,8 +6,8 @@
 | 1 to 4 | the schema's id at the registry, big-endian |
 | from 5 on | the value, by that schema |
 
-The registry is asked by the source: what it answered stands in the metadata of each batch (`with_schemas`), so that decoding needs no
-network. A batch without that metadata is not read as Avro.
+The source asks the registry and puts the answers into the metadata of each batch (`with_schemas`), so that decoding needs no network.
+A batch without that metadata is not read as Avro.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ebbtide.formats.avro_schema import ParsedSchema
 
 SchemaTexts = Mapping[int, str]
-"""Id of a schema to what the registry answered: `{"schemas": [...]}`, it after those that it refers to, or `{"error": ...}`."""
+"""Id of a schema to the registry's answer: `{"schemas": [...]}`, the schema after those that it refers to, or `{"error": ...}`."""
 MAGIC = b"\x00"
 _HEADER_BYTES = 5
 _METADATA = b"avro_schemas"
@@ -43,7 +43,7 @@ _NOT_READ = (
     MemoryError,
     struct.error,
 )
-"""What reading bytes raises that do not fit their schema."""
+"""Errors raised by reading bytes that do not fit their schema."""
 
 
 def schema_id(raw: bytes | None) -> int | None:
@@ -64,9 +64,13 @@ def schema_id(raw: bytes | None) -> int | None:
 
 def schema_ids(values: Iterable[bytes | None]) -> set[int]:
     """Return the ids of all schemas that values or keys were written with."""
-    headers = {value[:_HEADER_BYTES] for value in values if value is not None}
-    ids = (schema_id(header) for header in headers)
-    return {known for known in ids if known is not None}
+    # Values share few headers: each distinct one is read once.
+    headers: set[bytes] = set()
+    for value in values:
+        if value is not None:
+            headers.add(value[:_HEADER_BYTES])
+    ids = map(schema_id, headers)
+    return {id_ for id_ in ids if id_ is not None}
 
 
 def with_schemas(batch: pa.RecordBatch, texts: SchemaTexts) -> pa.RecordBatch:
@@ -101,11 +105,13 @@ class WriterSchema:
             value = schemaless_reader(stream, self.parsed.avro, None)
         except _NOT_READ as error:
             raise _bad(f"{type(error).__name__}: {error}") from error
-        n_left = len(raw) - stream.tell()
-        if n_left:
-            raise _bad(f"{n_left} bytes behind it")
+        left = stream.read()
+        if left:
+            raise _bad(f"{len(left)} bytes behind it")
         as_json = self.parsed.as_json
-        return value if as_json is None else as_json(value)
+        if as_json is None:
+            return value
+        return as_json(value)
 
     def text(self, raw: bytes) -> str:
         """Read a value as the text of JSON with its schema."""
@@ -118,25 +124,26 @@ class AvroRecords:
     """Reads the values and keys of one batch.
 
     Args:
-        texts: The schemas that they name.
+        texts: The schemas that the values name.
     """
 
     texts: SchemaTexts
 
     @classmethod
     def of(cls, batch: pa.RecordBatch) -> Self | None:
-        """Return what reads a batch; None if its records are not Avro."""
+        """Return the reader of a batch; None if its records are not Avro."""
         metadata = batch.schema.metadata or {}
         if _METADATA not in metadata:
             return None
-        texts = json.loads(metadata[_METADATA])
-        return cls({int(id_): text for id_, text in texts.items()})
+        texts: dict[str, str] = json.loads(metadata[_METADATA])
+        by_id = {int(id_): text for id_, text in texts.items()}
+        return cls(by_id)
 
     def schema_of(self, raw: bytes) -> WriterSchema:
         """Return the schema of a value.
 
         Raises:
-            BadRecordError: it names none, or one that cannot be had.
+            BadRecordError: it names none, or the registry has no such schema.
         """
         id_ = schema_id(raw)
         if id_ is None:
@@ -154,11 +161,12 @@ class AvroRecords:
         return self.schema_of(raw).text(raw)
 
     def key_text(self, key: bytes | None) -> str | None:
-        """Read a key likewise; one that is no Avro as text; None if there is none, or one that is neither."""
-        return text_of(self.as_text(key))
+        """Read a key in the same way. A key that is not Avro is read as text; None if there is none, or it is neither."""
+        as_text = self.as_text(key)
+        return text_of(as_text)
 
     def as_text(self, raw: bytes | None) -> bytes | None:
-        """Return a value or a key with its schema as JSON; what cannot be read stays as it is."""
+        """Return a value or a key with its schema as JSON; bytes that cannot be read are returned unchanged."""
         if raw is None or schema_id(raw) is None:
             return raw
         try:
@@ -168,18 +176,20 @@ class AvroRecords:
 
 
 def text_of(raw: bytes | None) -> str | None:
-    """Return bytes as text; None if there are none, or they are no text."""
+    """Return bytes as text; None if there are none, or they are not UTF-8."""
+    if raw is None:
+        return None
     try:
-        return None if raw is None else raw.decode()
+        return raw.decode()
     except UnicodeDecodeError:
         return None
 
 
 def refuse_avro(raw: bytes) -> None:
-    """Refuse a value that begins as Avro does, where no registry is known: JSON never does.
+    """Refuse a value that begins like Avro although the source has no registry. JSON never begins with a zero byte.
 
     Raises:
-        BadRecordError: it does.
+        BadRecordError: it begins like Avro.
     """
     id_ = schema_id(raw)
     if id_ is not None:
@@ -201,12 +211,15 @@ def _writer_schema(id_: int, text: str) -> WriterSchema:
     try:
         parsed = ParsedSchema(answer["schemas"])
     except (SchemaParseException, UnknownType, *_NOT_READ) as error:
-        detail = f"schema {id_} of the registry is no Avro schema: {error}"
+        detail = f"schema {id_} of the registry is not an Avro schema: {error}"
         raise BadRecordError("unknown_schema", detail, masked=detail) from error
-    return WriterSchema(parsed, json.dumps(parsed.connect, ensure_ascii=False))
+    connect_text = json.dumps(parsed.connect, ensure_ascii=False)
+    return WriterSchema(parsed, connect_text)
 
 
-def _bad(found: str) -> BadRecordError:
+def _bad(problem: str) -> BadRecordError:
     return BadRecordError(
-        "bad_avro", f"{found}; allowed: a value by its schema", masked="a value that is not by its schema"
+        "bad_avro",
+        f"{problem}; allowed: a value by its schema",
+        masked="a value that is not by its schema",
     )

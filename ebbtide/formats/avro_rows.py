@@ -1,4 +1,4 @@
-"""Avro values straight into typed structs; see `quick`."""
+"""Reads Avro values straight into typed structs, for the quick path."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import pyarrow as pa
 
 from ebbtide.formats.avro import AvroRecords, WriterSchema
 from ebbtide.formats.columns import TimeUnit
-from ebbtide.formats.connect import encoded_fields, in_unit, plain_value, reads_wrongly, row_fields, time_units
+from ebbtide.formats.connect import Fields, encoded_fields, in_unit, plain_value, reads_wrongly, row_fields, time_units
 from ebbtide.formats.format import Json
 from ebbtide.formats.forms import TypedForm
 from ebbtide.formats.settings import DecodingSettings
 
 Undo = Callable[[Any], Any]
-"""Turns a column's value, as Connect codes it, into what it stands for."""
+"""Decodes one value of a column from Connect's coding."""
 
 
 class AvroRows:
     """Reads the values of a pipeline's batches.
 
     Args:
-        form: How most records look.
-        settings: The pipeline's.
+        form: The common form of a record.
+        settings: Settings of the pipeline.
     """
 
     def __init__(self, form: TypedForm, settings: DecodingSettings) -> None:
@@ -38,36 +38,50 @@ class AvroRows:
         """Read a value as the form's struct.
 
         Raises:
-            BadRecordError, ValueError, TypeError, msgspec.MsgspecError: it is to be looked at.
+            BadRecordError, ValueError, TypeError, msgspec.MsgspecError: it is left to the exact path.
         """
         schema = records.schema_of(raw)
         payload = schema.payload(raw)
         for side, columns in self._undoing(schema):
             row = payload if side is None else payload[side]
-            if row is not None:
-                for column, undo in columns:
-                    row[column] = undo(row[column])
+            if row is None:
+                continue
+            for column, undo in columns:
+                row[column] = undo(row[column])
         return msgspec.convert(payload, self._form.value)
 
     def _undoing_of(self, schema: WriterSchema) -> list[tuple[str | None, list[tuple[str, Undo]]]]:
-        """Return each side that holds a row, with those of its columns whose values are not what they stand for."""
+        """Return the fields that hold rows, each with those of its columns that must be decoded."""
         connect = schema.parsed.connect
         undoing = []
         for side in self._form.rows:
             fields = row_fields(connect, side)
-            for column, field in fields.items():
-                if column in self._types and reads_wrongly(field, self._types[column]):
-                    raise ValueError(f"{column}: not what its column takes; the exact path names it")
-            columns: list[tuple[str, Undo]] = [
-                (column, _plain(field)) for column, field in encoded_fields(fields).items()
-            ]
-            for column, given in (time_units(fields) or {}).items():
-                wanted = self._units.get(column, "us")
-                is_time = column in self._types and pa.types.is_timestamp(self._types[column])
-                if is_time and wanted != given:
-                    columns.append((column, _in_unit(given, wanted)))
-            undoing.append((side, columns))
-        return [(side, columns) for side, columns in undoing if columns]
+            self._refuse_misread(fields)
+            columns = self._encoded_columns(fields)
+            if columns:
+                undoing.append((side, columns))
+        return undoing
+
+    def _refuse_misread(self, fields: Fields) -> None:
+        """Raise ValueError if a column would misread its values: the exact path refuses such records."""
+        for column, field in fields.items():
+            type_ = self._types.get(column)
+            if type_ is not None and reads_wrongly(field, type_):
+                raise ValueError(f"{column}: not what its column takes; the exact path names it")
+
+    def _encoded_columns(self, fields: Fields) -> list[tuple[str, Undo]]:
+        """Return the columns whose values are encoded, or are times in another unit than the spec's."""
+        columns: list[tuple[str, Undo]] = []
+        for column, field in encoded_fields(fields).items():
+            columns.append((column, _plain(field)))
+        units = time_units(fields) or {}
+        for column, given in units.items():
+            wanted = self._units.get(column, "us")
+            type_ = self._types.get(column)
+            is_time = type_ is not None and pa.types.is_timestamp(type_)
+            if is_time and wanted != given:
+                columns.append((column, _in_unit(given, wanted)))
+        return columns
 
 
 def _plain(field: Json) -> Undo:

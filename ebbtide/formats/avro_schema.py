@@ -1,15 +1,15 @@
-"""Avro schemas as Kafka Connect's, and Avro values as the JSON that Connect would have written of them.
+"""Translates Avro schemas to Kafka Connect's, and Avro values to the JSON that Connect would write.
 
 | Avro | Connect | JSON |
 |---|---|---|
-| `connect.name`, `connect.parameters`, `connect.type` | name, parameters, type | as that says |
+| `connect.name`, `connect.parameters`, `connect.type` | name, parameters, type | of that type |
 | `logicalType: decimal` | `org.apache.kafka.connect.data.Decimal` | base64 of the unscaled number |
-| other logical types | their Avro name | as they are: integers, text |
+| other logical types | their Avro name | unchanged: integers, text |
 | bytes, fixed | bytes | base64 |
 | float, double | float, double | a number; "NaN", "Infinity", "-Infinity" |
 | enum | string | text |
 | a union of null and one type | that type, optional | null or the value |
-| other unions, types within themselves | a type that is not certain | the value |
+| other unions, recursive types | a type that is not certain | the value |
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from fastavro import parse_schema
 from ebbtide.formats.format import Json
 
 AsJson = Callable[[Any], Any]
-"""Turns a value as it was read into its JSON; may change it in place."""
+"""Converts a value from fastavro to JSON; may change it in place."""
 Walked = tuple[Json, AsJson | None]
-"""Connect's schema of a type, and what makes JSON of its values; None where they are JSON."""
+"""Connect's schema of a type, and the conversion of its values to JSON; None if they are JSON already."""
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 UNCERTAIN: Json = {"type": "", "optional": True}
-"""Connect's schema of what has no certain one."""
+"""Connect's schema of a type that is not certain."""
 _LOGICAL = "logical_type"
-"""What `logicalType` is called here: fastavro would make objects of the values."""
+"""Name that replaces `logicalType`: with that name, fastavro would convert the values to objects."""
 _CONNECT_TYPES = {
     "int": "int32",
     "long": "int64",
@@ -49,10 +49,10 @@ class ParsedSchema:
     """A writer's schema.
 
     Args:
-        schemas: It, after those that it refers to, as JSON.
+        schemas: The schema after those that it refers to, as JSON.
 
     Raises:
-        fastavro.schema.SchemaParseException, UnknownType: it is none.
+        fastavro.schema.SchemaParseException, UnknownType: it is not an Avro schema.
     """
 
     def __init__(self, schemas: Sequence[Any]) -> None:
@@ -70,12 +70,14 @@ class ParsedSchema:
         self.connect, self.as_json = self._walk(self.avro)
 
     def _walk(self, avro: Any) -> Walked:
-        """Return Connect's schema of a type, and what makes JSON of its values; None where they are JSON."""
+        """Translate a type."""
         if isinstance(avro, list):
             return self._union(avro)
         if isinstance(avro, str):
             named = self._named.get(avro)
-            return _primitive({"type": avro}) if named is None else self._walk(named)
+            if named is None:
+                return _primitive({"type": avro})
+            return self._walk(named)
         type_ = avro["type"]
         is_inner = isinstance(type_, dict | list) or type_ in self._named
         if is_inner:
@@ -85,38 +87,49 @@ class ParsedSchema:
 
     def _array(self, avro: Json) -> Walked:
         items, as_json = self._walk(avro["items"])
-        return {**_described(avro), "items": items}, as_json and json_form
+        described = _described(avro)
+        described["items"] = items
+        return described, as_json and json_form
 
     def _map(self, avro: Json) -> Walked:
         values, as_json = self._walk(avro["values"])
-        return {**_described(avro), "values": values}, as_json and json_form
+        described = _described(avro)
+        described["values"] = values
+        return described, as_json and json_form
 
     def _union(self, branches: list[Any]) -> Walked:
-        others = [branch for branch in branches if branch != "null"]
-        walked = [self._walk(branch) for branch in others]
+        types = [branch for branch in branches if branch != "null"]
+        walked = [self._walk(type_) for type_ in types]
+        # A union of null and one type is that type, optional; Connect has no form for any other union.
         if len(walked) == 1:
             [(connect, as_json)] = walked
-            return {**connect, "optional": len(others) < len(branches)}, as_json
-        is_json = all(as_json is None for _, as_json in walked)
-        return UNCERTAIN, None if is_json else json_form
+            is_optional = len(types) < len(branches)
+            return connect | {"optional": is_optional}, as_json
+        conversions = [as_json for _, as_json in walked if as_json is not None]
+        return UNCERTAIN, json_form if conversions else None
 
     def _record(self, avro: Json) -> Walked:
         name = avro["name"]
         if name in self._walked:
             return self._walked[name]
         if name in self._under_way:
+            # The record contains itself: its schema would never end.
             return UNCERTAIN, json_form
         self._under_way.add(name)
         fields = []
         changing: list[tuple[str, AsJson]] = []
         for field in avro["fields"]:
+            field_name = field["name"]
             connect, as_json = self._walk(field["type"])
-            fields.append({**connect, "field": field["name"]})
+            fields.append(connect | {"field": field_name})
             if as_json is not None:
-                changing.append((field["name"], as_json))
+                changing.append((field_name, as_json))
         self._under_way.discard(name)
-        self._walked[name] = {**_described(avro), "fields": fields}, _of_record(changing) if changing else None
-        return self._walked[name]
+        described = _described(avro)
+        described["fields"] = fields
+        walked = described, _of_record(changing) if changing else None
+        self._walked[name] = walked
+        return walked
 
 
 def json_form(value: Any) -> Any:
@@ -131,9 +144,9 @@ def json_form(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else _special(value)
     if isinstance(value, dict):
-        return {name: json_form(each) for name, each in value.items()}
+        return {name: json_form(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [json_form(each) for each in value]
+        return [json_form(item) for item in value]
     return value
 
 
@@ -158,7 +171,7 @@ def _primitive(avro: Json) -> Walked:
 
 
 def _described(avro: Json) -> Json:
-    """Return a type by Connect's names, without what is in it."""
+    """Return a type by Connect's names, without its inner types."""
     type_ = avro["type"]
     connect_type = avro.get("connect.type") or _CONNECT_TYPES.get(type_, type_)
     described: Json = {"type": connect_type, "optional": False}
@@ -168,7 +181,12 @@ def _described(avro: Json) -> Json:
     if name == "decimal":
         name = DECIMAL
     if name == DECIMAL and not parameters:
-        parameters = {"scale": str(avro.get("scale", 0)), "connect.decimal.precision": str(avro.get("precision"))}
+        scale = avro.get("scale", 0)
+        precision = avro.get("precision")
+        parameters = {
+            "scale": str(scale),
+            "connect.decimal.precision": str(precision),
+        }
     if isinstance(name, str):
         described["name"] = name
     if isinstance(parameters, dict):
@@ -178,9 +196,11 @@ def _described(avro: Json) -> Json:
 
 def _without_logical_types(schema: Any) -> Any:
     if isinstance(schema, dict):
-        return {
-            _LOGICAL if name == "logicalType" else name: _without_logical_types(each) for name, each in schema.items()
-        }
+        renamed = {}
+        for name, value in schema.items():
+            new_name = _LOGICAL if name == "logicalType" else name
+            renamed[new_name] = _without_logical_types(value)
+        return renamed
     if isinstance(schema, list):
-        return [_without_logical_types(each) for each in schema]
+        return [_without_logical_types(item) for item in schema]
     return schema

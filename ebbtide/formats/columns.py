@@ -32,7 +32,7 @@ Values = Sequence[Any]
 Converted = tuple[pa.Array, list[int]]
 """A column, and the indices of the values that do not fit, which are null in it."""
 Builder = Callable[[Any, Any, TimeUnit], pa.Array]
-"""Builds a column of values, a type and a unit."""
+"""Builds a column from values, a type and a unit."""
 SPECIAL_FLOATS = {
     "NaN": math.nan,
     "Infinity": math.inf,
@@ -44,7 +44,7 @@ _REFUSALS = (
     TypeError,
     OverflowError,
 )
-"""What a builder raises for a value that does not fit."""
+"""Errors that a builder raises for a value that does not fit."""
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")
 _FIRST_US = -62_135_596_800_000_000
 _LAST_US = 253_402_300_799_999_999
@@ -61,7 +61,7 @@ def convert(values: Values, type_: pa.DataType, unit: TimeUnit = "us") -> Conver
     Args:
         values: (n,) parsed JSON values; None is null.
         type_: The column's type.
-        unit: What integers mean in a timestamp column.
+        unit: Unit of integers in a timestamp column.
 
     Returns:
         The (n,) column, and the indices of the values that do not fit, which are null in it.
@@ -74,6 +74,7 @@ def convert(values: Values, type_: pa.DataType, unit: TimeUnit = "us") -> Conver
         >>> array.to_pylist(), bad
         ([Decimal('1.50'), None, None], [1])
     """
+    # The whole column at once. Only if that fails are its values tried one by one.
     try:
         column = _column(values, type_, unit)
     except _REFUSALS:
@@ -247,12 +248,12 @@ def _timestamps(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
 
 
 def _of_class(class_: type, values: Values) -> list[Any]:
-    """Return the values of one class, the others as null."""
+    """Return the values of one class, and null for the rest."""
     return [value if isinstance(value, class_) else None for value in values]
 
 
 def _with_text(array: pa.Array, values: Values, type_: pa.DataType) -> pa.Array:
-    """Fill in what was written as text, by Arrow's reading of ISO 8601."""
+    """Fill in the values that are texts, by Arrow's reading of ISO 8601."""
     texts = _of_class(str, values)
     written = pa.array(texts, pa.string())
     has_text = written.null_count < len(written)
@@ -263,7 +264,7 @@ def _with_text(array: pa.Array, values: Values, type_: pa.DataType) -> pa.Array:
 
 
 def _within(array: pa.Array, first: Any, last: Any) -> pa.Array:
-    """Refuse days and times that Spark has not."""
+    """Refuse days and times that Spark cannot represent."""
     earliest = pa.scalar(first, array.type)
     latest = pa.scalar(last, array.type)
     too_early = pc.less(array, earliest)
@@ -290,9 +291,9 @@ def _lists(values: Values, type_: pa.ListType, unit: TimeUnit) -> pa.Array:
 
 def _structs(values: Values, type_: pa.StructType, unit: TimeUnit) -> pa.Array:
     _require(values, dict)
-    found = set(_flat(values))
+    names = set(_flat(values))
     known = {field.name for field in type_}
-    unknown = sorted(found - known)
+    unknown = sorted(names - known)
     if unknown:
         raise ValueError(f"unknown fields {unknown}")
     rows = [value or {} for value in values]
@@ -312,7 +313,7 @@ def _structs(values: Values, type_: pa.StructType, unit: TimeUnit) -> pa.Array:
 def _maps(values: Values, type_: pa.MapType, unit: TimeUnit) -> pa.Array:
     _require(values, dict)
     objects = [value or {} for value in values]
-    contents = [each.values() for each in objects]
+    contents = [object_.values() for object_ in objects]
     all_keys = _flat(values)
     all_items = _flat(contents)
     keys = _column(all_keys, type_.key_type, unit)
@@ -330,12 +331,15 @@ def _maps(values: Values, type_: pa.MapType, unit: TimeUnit) -> pa.Array:
 
 
 def _flat(values: Iterable[Iterable[Any] | None]) -> list[Any]:
-    """Return the elements of all collections, one after the other; of an object its keys."""
-    return [item for value in values if value for item in value]
+    """Return the elements of all collections in one list; of an object its keys."""
+    items: list[Any] = []
+    for value in values:
+        items.extend(value or ())
+    return items
 
 
 def _offsets(values: Values) -> np.ndarray:
-    """Return where each collection begins among the elements of all, and where the last one ends: (n + 1,)."""
+    """Return the place of each collection's first element among all elements, and the end of the last: (n + 1,)."""
     lengths = [len(value or ()) for value in values]
     return np.cumsum([0, *lengths])
 
@@ -358,4 +362,4 @@ _BUILDERS: dict[Callable[[pa.DataType], bool], Builder] = {
     pa.types.is_struct: _structs,
     pa.types.is_map: _maps,
 }
-"""What a type must be, to what builds a column of it; the first that holds counts."""
+"""Test of a type to the builder of its columns; the first test that holds counts."""

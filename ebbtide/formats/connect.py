@@ -1,14 +1,14 @@
-"""Kafka Connect's schemas, where records carry them: which fields a row has, and how their values are written.
+"""Kafka Connect's schemas in records: the fields of a row, and the coding of their values.
 
 | logical type | JSON | becomes |
 |---|---|---|
 | `org.apache.kafka.connect.data.Decimal` | base64 of the unscaled number, the scale in the schema | a decimal's text |
 | `io.debezium.data.VariableScaleDecimal` | `{"scale", "value": base64}` | a decimal's text |
 | `io.debezium.data.Bits` | base64, the lowest byte first | an integer |
-| `io.debezium.time.*Timestamp` | an integer | stays; the type's name gives its unit |
+| `io.debezium.time.*Timestamp` | an integer | the same; the type's name gives its unit |
 | the same within arrays, maps and structs | an integer | microseconds |
 
-The logical types of Avro that Connect has none for stand under their Avro names.
+Logical types that only Avro has keep their Avro names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ebbtide.formats.encodings import read_bits, read_decimal, read_variable_dec
 from ebbtide.formats.format import UNAVAILABLE, UNAVAILABLE_BYTES, BadRecordError, Json, TimeUnits, shortened
 
 Fields = dict[str, Json]
-"""Column to its field in the schema; empty where a record has no schema."""
+"""Column to its field in the schema; empty if a record has no schema."""
 _UNITS: dict[str, TimeUnit] = {
     "io.debezium.time.Timestamp": "ms",
     "org.apache.kafka.connect.data.Timestamp": "ms",
@@ -47,7 +47,7 @@ _ENCODED = frozenset(
         "io.debezium.data.Bits",
     }
 )
-"""Logical types whose values are not what they stand for."""
+"""Logical types whose values are encoded."""
 _TYPES = {
     "boolean": "BOOLEAN",
     "int8": "TINYINT",
@@ -72,7 +72,7 @@ _LOGICAL_TYPES = {
     **dict.fromkeys(("timestamp-millis", "timestamp-micros", "timestamp-nanos"), "TIMESTAMP"),  # instants
     **dict.fromkeys(("io.debezium.data.Json", "io.debezium.data.Enum", "io.debezium.data.Uuid", "uuid"), "STRING"),
 }
-"""Logical types to columns; those with a form of their own, such as bits, are not certain."""
+"""Logical types to column types; types with a coding of their own, such as bits, are not certain."""
 MOST_PRECISE = 38
 """Digits of a decimal that a column takes."""
 
@@ -86,8 +86,8 @@ def row_fields(schema: Any, within: str | None = "after") -> Fields:
     """Find the row's fields in a Connect schema.
 
     Args:
-        schema: Of the whole value.
-        within: The field that holds the row; where there is none, the value is the row itself.
+        schema: Schema of the whole value.
+        within: The field that holds the row; without such a field the value is the row itself.
 
     Raises:
         BadRecordError: It is not a Connect schema.
@@ -98,7 +98,7 @@ def row_fields(schema: Any, within: str | None = "after") -> Fields:
             fields = _by_name(fields[within])
         for field in fields.values():
             logical_type = field.get("name")
-            hash(logical_type)  # looked up later: a list there is refused here
+            hash(logical_type)  # it is looked up later: an unhashable one is refused here
     except (KeyError, TypeError, AttributeError) as error:
         raise BadRecordError.of(
             "bad_schema",
@@ -115,7 +115,7 @@ def _by_name(schema: Any) -> Fields:
 
 
 def time_units(fields: Fields) -> TimeUnits | None:
-    """Return what integers mean in the columns whose logical type says so; None where none does."""
+    """Return the units of integers in the columns whose logical type gives one; None if no column's does."""
     units: TimeUnits = {}
     for column, field in fields.items():
         logical_type = field.get("name")
@@ -126,10 +126,10 @@ def time_units(fields: Fields) -> TimeUnits | None:
 
 @dataclass(frozen=True)
 class ConnectSchema:
-    """The `RecordSchema` of a record with a schema of Connect's.
+    """The `RecordSchema` of a record with a Connect schema.
 
     Args:
-        fields: Of its row.
+        fields: Fields of its row.
     """
 
     fields: Fields
@@ -137,7 +137,9 @@ class ConnectSchema:
     def type_of(self, column: str) -> str | None:
         """See `RecordSchema`."""
         field = self.fields.get(column)
-        return None if field is None else _type_of(field)
+        if field is None:
+            return None
+        return _type_of(field)
 
     def reads_wrongly(self, column: str, type_: pa.DataType) -> bool:
         """See `RecordSchema`."""
@@ -158,11 +160,12 @@ class ConnectSchema:
 
     def renamed(self, new_names: Mapping[str, str]) -> ConnectSchema:
         """See `RecordSchema`."""
-        return ConnectSchema({new_names.get(name, name): field for name, field in self.fields.items()})
+        renamed = {new_names.get(name, name): field for name, field in self.fields.items()}
+        return ConnectSchema(renamed)
 
 
 def _type_of(field: Json) -> str:
-    """Return the type that a field stands for, as DDL; empty where it is not certain."""
+    """Return the column type of a field, as DDL; empty if it is not certain."""
     logical_type = field.get("name")
     if logical_type == "org.apache.kafka.connect.data.Decimal":
         return _decimal_type(field.get("parameters") or {})
@@ -173,46 +176,53 @@ def _type_of(field: Json) -> str:
 
 
 def reads_wrongly(field: Json, type_: pa.DataType) -> bool:
-    """Return whether a column would take a field's values for something that they are not.
+    """Return whether a column would silently misread a field's values.
 
-    An integer is a day to DATE and a time to TIMESTAMP, whatever it counts; a text is base64 to BINARY. What a column
-    refuses by itself, such as an integer in a STRING, is left to it.
+    DATE reads any integer as a day, TIMESTAMP as a time, and BINARY reads any text as base64. Values that a column refuses anyway,
+    such as an integer in a STRING, are not checked here.
 
     Args:
-        field: In the record's own schema.
-        type_: The column's type.
+        field: The field in the record's own schema.
+        type_: Type of the column.
     """
     logical_type = field.get("name")
     connect_type = field.get("type")
+    has_logical_type = logical_type is not None
     is_text = connect_type == "string"
+    # Compared one by one, not looked up: a logical type may be of any JSON type.
+    is_encoded = logical_type in tuple(_ENCODED)
     if pa.types.is_date(type_):
-        return logical_type not in (None, *_DAYS) and not is_text
+        is_other_type = has_logical_type and logical_type not in _DAYS
+        return is_other_type and not is_text
     if pa.types.is_timestamp(type_):
-        return logical_type not in (None, *_UNITS) and not is_text
+        is_other_type = has_logical_type and logical_type not in tuple(_UNITS)
+        return is_other_type and not is_text
     if pa.types.is_binary(type_):
-        return logical_type in tuple(_ENCODED) or (is_text and logical_type is not None)
+        return is_encoded or (is_text and has_logical_type)
     if pa.types.is_decimal(type_):
-        return connect_type == "bytes" and logical_type not in tuple(_ENCODED)
-    return any(reads_wrongly(inner, inner_type) for inner, inner_type in _typed_within(field, type_))
+        return connect_type == "bytes" and not is_encoded
+    inner_fields = _typed_within(field, type_)
+    return any(reads_wrongly(inner, inner_type) for inner, inner_type in inner_fields)
 
 
 def _typed_within(field: Json, type_: pa.DataType) -> list[tuple[Json, pa.DataType]]:
-    """Return the fields of what a collection or a struct holds, each with its type in the column."""
+    """Return the inner fields of a collection or a struct, each with its type in the column."""
+    pairs: list[tuple[Any, pa.DataType]] = []
     if pa.types.is_list(type_):
-        pairs = [(field.get("items"), type_.value_type)]
+        pairs.append((field.get("items"), type_.value_type))
     elif pa.types.is_map(type_):
-        pairs = [(field.get("values"), type_.item_type)]
+        pairs.append((field.get("values"), type_.item_type))
     elif pa.types.is_struct(type_):
-        by_name = {each.name: each.type for each in type_}
-        inner = [each for each in _within(field) if isinstance(each, dict) and isinstance(each.get("field"), str)]
-        pairs = [(each, by_name[each["field"]]) for each in inner if each["field"] in by_name]
-    else:
-        pairs = []
-    return [(each, inner_type) for each, inner_type in pairs if isinstance(each, dict)]
+        types = {column.name: column.type for column in type_}
+        for inner in _within(field):
+            name = inner.get("field") if isinstance(inner, dict) else None
+            if isinstance(name, str) and name in types:
+                pairs.append((inner, types[name]))
+    return [(inner, inner_type) for inner, inner_type in pairs if isinstance(inner, dict)]
 
 
 def _decimal_type(parameters: Json) -> str:
-    """Return the type of a decimal whose schema gives its digits; the precision is Debezium's own parameter."""
+    """Return the type of a decimal by its schema's parameters; the precision is Debezium's own one."""
     try:
         precision = int(parameters["connect.decimal.precision"])
         scale = int(parameters["scale"])
@@ -223,11 +233,11 @@ def _decimal_type(parameters: Json) -> str:
 
 
 def plain_row(value: Any, side: str, fields: Fields) -> Json | None:
-    """Return a row with its logical types undone.
+    """Return a row with its logical types decoded.
 
     Args:
-        value: The row as it stands in the record; null is none.
-        side: Where it stands, for messages.
+        value: The row in the record; None for null.
+        side: Name of the field that holds it, for messages.
         fields: The record's own schema.
 
     Raises:
@@ -259,13 +269,13 @@ def plain_row(value: Any, side: str, fields: Fields) -> Json | None:
 
 
 def key_row(key: str | None) -> Json | None:
-    """Read a record's key, with or without its schema, as a row of the key's columns; None if it is none."""
+    """Read a record's key, with or without a schema, as a row of the key's columns; None if it is not a row."""
     row, _ = read_key(key)
     return row
 
 
 def read_key(key: str | None) -> tuple[Json | None, Fields]:
-    """Read a record's key as a row, None if it is none, and its fields by its own schema."""
+    """Read a record's key as a row, None if it is not one, with its fields by its own schema."""
     fields: Fields = {}
     try:
         row = json.loads(key or "null")
@@ -281,27 +291,32 @@ def read_key(key: str | None) -> tuple[Json | None, Fields]:
 
 
 def encoded_fields(fields: Fields) -> Fields:
-    """Return the fields whose values are not always what they stand for."""
+    """Return the fields whose values are encoded, or hold encoded values."""
     return {column: field for column, field in fields.items() if _is_encoded(field)}
 
 
 def _is_encoded(field: Json) -> bool:
     if field.get("name") in _ENCODED:
         return True
-    return any(_is_encoded(inner) or inner.get("name") in _UNITS for inner in _within(field))
+    # Times within a collection are converted here; those of whole columns by the column's unit.
+    for inner in _within(field):
+        is_time = inner.get("name") in _UNITS
+        if is_time or _is_encoded(inner):
+            return True
+    return False
 
 
 def _within(field: Json) -> list[Json]:
-    """Return the fields of what a collection or a struct holds."""
+    """Return the inner fields of a collection or a struct."""
     inner = [field[part] for part in ("items", "values") if part in field]
     return [*inner, *field.get("fields", ())]
 
 
 def plain_value(value: Any, field: Json) -> Any:
-    """Undo Connect's encoding of decimals and bits; other values are read by the column's type.
+    """Decode decimals and bits; any other value is returned unchanged, for the column's type to read.
 
     Args:
-        value: As it stands in the record.
+        value: The value in the record.
         field: Its field in the schema.
     """
     logical_type = field.get("name")
@@ -312,7 +327,9 @@ def plain_value(value: Any, field: Json) -> Any:
         return str(number)
     if isinstance(value, list | dict):
         return _plain_collection(value, field)
-    return _plain_text(value, field) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return _plain_text(value, field)
+    return value
 
 
 def _plain_text(value: str, field: Json) -> Any:
@@ -327,15 +344,19 @@ def _plain_text(value: str, field: Json) -> Any:
 
 
 def _plain_collection(value: list[Any] | Json, field: Json) -> Any:
-    """Undo what stands within arrays, maps and structs."""
+    """Decode the values within arrays, maps and structs."""
     type_ = field.get("type")
     if isinstance(value, list):
-        return [_plain_inner(each, field["items"]) for each in value] if type_ == "array" else value
+        if type_ != "array":
+            return value
+        items = field["items"]
+        return [_plain_inner(item, items) for item in value]
     if type_ == "map":
-        return {name: _plain_inner(each, field["values"]) for name, each in value.items()}
+        values = field["values"]
+        return {name: _plain_inner(item, values) for name, item in value.items()}
     if type_ == "struct":
         fields = _by_name(field)
-        return {name: _plain_inner(each, fields.get(name, {})) for name, each in value.items()}
+        return {name: _plain_inner(item, fields.get(name, {})) for name, item in value.items()}
     return value
 
 
@@ -350,13 +371,15 @@ def in_unit(time: int, given: TimeUnit, wanted: TimeUnit) -> int:
     """Return a time in another unit.
 
     Raises:
-        ValueError: it is not a whole number of these.
+        ValueError: it is not a whole number of that unit.
 
     Example:
         >>> in_unit(7, "ms", "us")
         7000
     """
-    number, rest = divmod(time * _PER_SECOND[wanted], _PER_SECOND[given])
+    # In integers: a float would lose the nanoseconds of today's times.
+    scaled = time * _PER_SECOND[wanted]
+    number, rest = divmod(scaled, _PER_SECOND[given])
     if rest:
         raise ValueError(f"a time in {given} that is no whole number of {wanted}")
     return number

@@ -3,11 +3,11 @@
 | form | looks like |
 |---|---|
 | envelope | `{"before", "after", "source": {"lsn", "ts_ms", ...}, "op"}` |
-| with schema | `{"schema": ..., "payload": <envelope or flattened>}`; decimals, times and bits as the schema says |
+| with schema | `{"schema": ..., "payload": <envelope or flattened>}`; decimals, times and bits by the schema |
 | flattened | the columns, and `__op`, `__lsn`, `__source_ts_ms`, `__deleted` (ExtractNewRecordState) |
 
 Operations: c, u, r (snapshot) add a row; d removes one; t empties the table; m, a message that an application wrote into the
-log, changes no row and is skipped. Where a change stands in the database's log:
+log, changes no row and is skipped. The position of a change in the database's log:
 
 | sequence column | Postgres | MySQL, MariaDB |
 |---|---|---|
@@ -19,8 +19,8 @@ A flattened row has them as `__lsn` or `__source_lsn` and so on. Source: Debeziu
 MySQL and MariaDB connectors.
 
 A retraction (arrival mode) needs the whole row before the change, which Postgres sends for tables with REPLICA IDENTITY
-FULL. With DEFAULT an update comes without `before`; a delete's has the key's columns, and may have the others as null, 0,
-'' or 1970, which a row may also have been.
+FULL. With DEFAULT an update comes without `before`; a delete's has the key's columns, and may have null, 0,
+'' or 1970 in the other columns, which a real row may have too.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from ebbtide.model.changelog import TRUNCATE, RowKind
 
 OPERATIONS = ("c", "r", "u", "d", "t")
 MESSAGE = "message"
-"""The kind of a change that is none: a logical decoding message."""
+"""The kind of a logical decoding message, which changes no row."""
 _FILLERS = (None, 0, "", False)
 _EPOCH = "1970-01-01T00:00:00"
 
 
 @dataclass(slots=True)
 class _Event:
-    """An event as each of the three forms gives it; `after` is None of a delete, `before` where it was not sent."""
+    """An event of any form; `after` is None for a delete, `before` if it was not sent."""
 
     op: Any
     before: Json | None
@@ -86,14 +86,19 @@ class _Event:
 class DebeziumDecoder(DebeziumRules, Format):
     """The `Format` of Debezium events."""
 
-    def changes(self, value: Json, key: str | None, other_key: str | None = None) -> list[DecodedChange]:
+    def changes(
+        self,
+        value: Json,
+        key: str | None,
+        other_key: str | None = None,
+    ) -> list[DecodedChange]:
         """See `Format.changes`."""
         event_fields, fields = _event_of(value)
         is_flattened = "__op" in event_fields or "__deleted" in event_fields
         op_name = "__op" if is_flattened else "op"
         op = event_fields.get(op_name)
         if op == "m":
-            message = DecodedChange(MESSAGE, None, op)  # it is of no table
+            message = DecodedChange(MESSAGE, None, op)  # it belongs to no table
             return [message]
         if is_flattened:
             event = self._flattened(event_fields, fields)
@@ -109,7 +114,7 @@ class DebeziumDecoder(DebeziumRules, Format):
         return self._changes_of(event, other_key)
 
     def typed(self, row: RowForm) -> TypedForm:
-        """See `Format.typed`: envelopes without a schema, whose change leaves the key as it is."""
+        """See `Format.typed`: envelopes without a schema, whose change keeps the key."""
         return TypedEnvelopes(self, row)
 
     def _envelope(
@@ -125,7 +130,7 @@ class DebeziumDecoder(DebeziumRules, Format):
                 "missing_source",
                 "source",
                 got=shortened(source),
-                allowed="an object with the change's place and ts_ms",
+                allowed="an object with the change's position and ts_ms",
             )
         schema = source.get("schema") or source.get("db")
         table = source.get("table")
@@ -210,27 +215,29 @@ class DebeziumDecoder(DebeziumRules, Format):
         return [insert]
 
     def _other_key_of(self, row: Json, other_key: str | None) -> Json | None:
-        """Return the key that a created row had before, or a deleted one has afterwards, if an update changed it.
+        """Return the other key of a row whose key an update changed: the old one for a create, the new one for a delete.
 
-        The connector sends such an update as a delete, whose header names the new key, and a create, whose header names the old one.
-        Values that the create leaves out are known under the old key.
+        The connector sends such an update as a delete, whose header names the new key, and a create, whose header names the old key.
+        Values that the create leaves out are stored under the old key.
         """
         if other_key is None or self.retract:
             return None
         other = key_row(other_key)
-        return other if other and self._changes_key(other, row) else None
+        if other and self._changes_key(other, row):
+            return other
+        return None
 
     def _deleted_row(self, event: _Event) -> Json:
         if self.retract:
             return self._whole(event.before, event.op)
         row = _present(event.before, "before", event.op)
         if self.own_sequence and self._is_key_only(row):
-            # What fills the row up is no sequence.
+            # Postgres filled the other columns: the filler of a sequence column is not the row's sequence.
             return {name: row[name] for name in row if name in self.key}
         return row
 
     def _update(self, event: _Event) -> list[DecodedChange]:
-        """Return the new row, after what it takes back: its old content by arrival, by sequence only an old key."""
+        """Return the new row, preceded by a retraction: of the old row in arrival mode, of an old key in sequence mode."""
         new = _present(event.after, "after", event.op)
         old = event.before
         if self.retract:
@@ -249,7 +256,7 @@ class DebeziumDecoder(DebeziumRules, Format):
         ]
 
     def _changes_key(self, old: Json, new: Json) -> bool:
-        """Return whether an update changes the key; it does not where the old one is not wholly known."""
+        """Return whether an update changes the key; False if the old key is not fully known."""
         old_key = self._key_of(old)
         new_key = self._key_of(new)
         is_known = None not in old_key
@@ -259,9 +266,9 @@ class DebeziumDecoder(DebeziumRules, Format):
         return [row.get(name) for name in self.key]
 
     def _leaving_row(self, old: Json, new: Json) -> Json:
-        """Return the row under its old key, with the sequence at which it leaves it.
+        """Return the row under its old key, with the sequence at which it leaves that key.
 
-        That is its own sequence, or, where the old row is no more than its key, that of the row that it becomes.
+        That is its own sequence. If the old row is its key alone, it is the new row's sequence.
         """
         if not self._is_key_only(old):
             return old
@@ -282,10 +289,10 @@ class DebeziumDecoder(DebeziumRules, Format):
         return True
 
     def _whole(self, before: Json | None, op: str) -> Json:
-        """Refuse a row before the change that is not there, or is surely no more than its key."""
-        others = set(self.columns).difference(self.key)
+        """Return the row before a change; refuse one that was not sent, or is certainly its key alone."""
+        non_key = set(self.columns).difference(self.key)
         if before is not None:
-            is_key_only = bool(others) and others.isdisjoint(before)
+            is_key_only = bool(non_key) and non_key.isdisjoint(before)
             if not is_key_only:
                 return before
         allowed = f"the whole row, which op {op!r} needs with order: arrival"
@@ -299,7 +306,7 @@ class DebeziumDecoder(DebeziumRules, Format):
 
 
 def _event_of(value: Json) -> tuple[Json, Fields]:
-    """Return an event or flattened row, and its fields by the record's own schema; no fields where it has none."""
+    """Return an event or flattened row, and its fields by the record's own schema, empty without one."""
     if not has_schema(value):
         return value, {}
     fields = row_fields(value["schema"])

@@ -1,4 +1,4 @@
-"""Settings of the Debezium format, where an event comes from, and where it stands in its database's log."""
+"""Settings of the Debezium format, the origin of an event, and its position in the database's log."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from ebbtide.formats.format import BadRecordError, Json, shortened
 from ebbtide.formats.forms import LogPosition
 from ebbtide.model.entries import LONG_MIN
 from ebbtide.model.sequences import LOG_POSITIONS
-
-LONG_MAX = 2**63 - 1
+from ebbtide.model.ttl import LONG_MAX
 
 
 @dataclass(frozen=True)
 class DebeziumRules:
-    """How a pipeline reads Debezium events.
+    """Settings of a pipeline that reads Debezium events.
 
     Args:
         key: Names of the key's columns.
-        sequence: What orders a key's changes; empty in arrival mode.
-        retract: Give the whole row before a change as a retraction (arrival mode), instead of only deleted keys.
+        sequence: Columns that order a key's changes; empty in arrival mode.
+        retract: Retract the whole row before a change (arrival mode), instead of deleting old keys only.
         table: Take only events of this source table, `orders` or `public.orders`; None takes all.
         columns: Names of the pipeline's columns.
     """
@@ -33,7 +32,7 @@ class DebeziumRules:
     columns: tuple[str, ...] = ()
 
     def takes(self, schema: Any, table: Any) -> bool:
-        """Return whether events of a source table are taken; where the schema is not known, the bare names are compared."""
+        """Return whether events of a source table are taken; without a schema the bare names are compared."""
         if not self.table or table == self.table:
             return True
         if not schema:
@@ -48,13 +47,13 @@ class DebeziumRules:
         source: Json,
         prefix: str,
     ) -> LogPosition:
-        """Return where a change stands in the database's log: each column of the sequence that is such a place.
+        """Return the position of a change in the database's log: one number for each log column of the sequence.
 
         Args:
             op: The operation.
-            event_ms: The event's time.
-            source: The fields that say where it stands.
-            prefix: What stands before their names in the record, for messages.
+            event_ms: Time of the event, epoch ms.
+            source: The fields with the position.
+            prefix: Prefix of their names in the record, for messages.
         """
         position: list[int | None] = []
         for column in self.sequence:
@@ -75,7 +74,7 @@ class DebeziumRules:
                 )
             is_snapshot_row = column == "_lsn" and op == "r"
             if number is None and is_snapshot_row:
-                # An incremental snapshot's row stands below all changes, by its time.
+                # A row of an incremental snapshot has no LSN. It ranks below all changes, and by its time among such rows.
                 since_epoch = max(event_ms or 0, 0)
                 number = LONG_MIN + since_epoch
             position.append(number)
@@ -83,9 +82,9 @@ class DebeziumRules:
 
     @property
     def own_sequence(self) -> list[str]:
-        """The user's columns of the sequence that are not of the key."""
-        others = {*LOG_POSITIONS, *self.key}
-        return [name for name in self.sequence if name not in others]
+        """Columns of the sequence that are neither log positions nor part of the key."""
+        excluded = {*LOG_POSITIONS, *self.key}
+        return [name for name in self.sequence if name not in excluded]
 
 
 def file_number(name: Any, field: str) -> int | None:
@@ -111,12 +110,12 @@ def integer(value: Any, name: str, reason: str) -> int | None:
     """Read an integer of 64 bits, or null.
 
     Args:
-        value: As it stands in the record.
-        name: Of its field.
-        reason: Why the record is bad where it is none.
+        value: The value in the record.
+        name: Name of its field.
+        reason: Reason of the error.
 
     Raises:
-        BadRecordError: It is none.
+        BadRecordError: It is neither.
     """
     if value is None:
         return None
@@ -132,12 +131,12 @@ def integer(value: Any, name: str, reason: str) -> int | None:
 
 @dataclass(frozen=True)
 class EventOrigin:
-    """Where an event comes from.
+    """The origin of an event.
 
     Args:
-        table: `schema.table`, of MySQL and MariaDB `database.table`; None if the event does not say.
-        sequence: What orders changes of this database's log; empty if the event does not say where it stands there.
-        is_flattened: It is a flattened row.
+        table: `schema.table`, for MySQL and MariaDB `database.table`; None if the event names none.
+        sequence: Columns that order changes of this database's log; empty if the event has no position.
+        is_flattened: The event is a flattened row.
     """
 
     table: str | None
@@ -146,7 +145,7 @@ class EventOrigin:
 
 
 def origin_of(value: Json) -> EventOrigin | None:
-    """Return where an event comes from, in any of its forms; None if the value is no event."""
+    """Return the origin of an event in any of its forms; None if the value is not an event."""
     payload = value["payload"] if has_schema(value) else value
     if not isinstance(payload, dict):
         return None
@@ -160,11 +159,13 @@ def origin_of(value: Json) -> EventOrigin | None:
 def _origin(fields: Json, prefix: str) -> EventOrigin:
     schema = fields.get(f"{prefix}schema") or fields.get(f"{prefix}db")
     table = fields.get(f"{prefix}table")
-    qualified = f"{schema}.{table}" if schema and table else table
+    if schema and table:
+        table = f"{schema}.{table}"
     is_flattened = bool(prefix)
+    # The first column of a sequence shows whose log it is: `lsn` is Postgres's, `file` that of MySQL and MariaDB.
     for sequence in (("_lsn",), ("_file", "_pos", "_row")):
         name = sequence[0].removeprefix("_")
-        has_place = f"{prefix}{name}" in fields or f"{prefix}source_{name}" in fields
-        if has_place:
-            return EventOrigin(qualified, sequence, is_flattened)
-    return EventOrigin(qualified, (), is_flattened)
+        names = {f"{prefix}{name}", f"{prefix}source_{name}"}
+        if not names.isdisjoint(fields):
+            return EventOrigin(table, sequence, is_flattened)
+    return EventOrigin(table, (), is_flattened)

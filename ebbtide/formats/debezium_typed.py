@@ -1,4 +1,4 @@
-"""Debezium envelopes as most of them look: without a schema, and with a change that leaves the key as it is."""
+"""The common form of Debezium envelopes, for the quick path: no schema, and a change that keeps the key."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 
 from msgspec import UNSET
 
-from ebbtide.formats.debezium_rules import LONG_MAX, DebeziumRules, file_number
+from ebbtide.formats.debezium_rules import DebeziumRules, file_number
 from ebbtide.formats.format import BadRecordError
 from ebbtide.formats.forms import Field, LogPosition, RowForm, TakenChange, struct
 from ebbtide.model.entries import LONG_MIN
 from ebbtide.model.sequences import LOG_POSITIONS
+from ebbtide.model.ttl import LONG_MAX
 
 _SOURCE: dict[str, Any] = {
     "schema": str,
@@ -23,15 +24,15 @@ _SOURCE: dict[str, Any] = {
     "pos": int,
     "row": int,
 }
-"""What is needed of `source`, where it is as expected."""
+"""The needed fields of `source`, with their expected types."""
 
 
 class TypedEnvelopes:
     """The `TypedForm` of envelopes without a schema.
 
     Args:
-        rules: How events are read.
-        row: How a row is read.
+        rules: Settings of the format.
+        row: The form of a row.
     """
 
     rows = ("before", "after")
@@ -50,9 +51,9 @@ class TypedEnvelopes:
         log_positions = [name for name in rules.sequence if name in LOG_POSITIONS]
         self._positions = [name.removeprefix("_") for name in log_positions]
         key = [name for name in rules.key if name in row.attributes]
-        others = [name for name in row.names if name not in key]
+        non_key = [name for name in row.names if name not in key]
         self._key = row.attributes_of(key)
-        self._others = row.attributes_of(others)
+        self._non_key = row.attributes_of(non_key)
         self._deletes_by_content = bool(rules.own_sequence)
 
     def take(self, value: Any) -> Sequence[TakenChange]:
@@ -94,7 +95,7 @@ class TypedEnvelopes:
         return ()
 
     def _can_update(self, before: Any, after: Any) -> bool:
-        """Return whether an update is plain: what it takes back is whole, or its key stays."""
+        """Return whether an update is of the common form: its old row is whole, or its key stays."""
         if after is None:
             return False
         if self._rules.retract:
@@ -109,32 +110,33 @@ class TypedEnvelopes:
         return True
 
     def _can_delete(self, before: Any) -> bool:
-        """Return whether a delete says all that is needed."""
+        """Return whether a delete is of the common form: its key is enough, or its old row is whole."""
         if before is None or self._deletes_by_content:
             return False
         return not self._rules.retract or self._is_whole(before)
 
     def _is_whole(self, row: Any) -> bool:
         """Return whether a row before the change has more than its key."""
-        for name in self._others:
+        for name in self._non_key:
             value = getattr(row, name)
             if value is not UNSET:
                 return True
-        return not self._others
+        return not self._non_key
 
     def _position(self, source: Any) -> LogPosition | None:
-        """Return where a change stands in the database's log; None if that is to be looked at."""
+        """Return the position of a change in the database's log; None leaves it to the exact path."""
         position: list[int] = []
         for name in self._positions:
-            place = getattr(source, name)
+            number = getattr(source, name)
             if name == "file":
                 try:
-                    place = file_number(place, name)
+                    number = file_number(number, name)
                 except BadRecordError:
                     return None
-            if place is None or not 0 <= place <= LONG_MAX:
+            # Without a number it may be a snapshot row, which the exact path places below the log.
+            if number is None or not 0 <= number <= LONG_MAX:
                 return None
-            position.append(place)
+            position.append(number)
         return tuple(position)
 
 

@@ -1,8 +1,9 @@
-"""From raw records to typed changelog rows, a batch at a time; bad records become rows with a reason.
+"""Decodes raw records to typed changelog rows, a batch at a time; bad records become rows with a reason.
 
-Most records look alike and are decoded quickly (`quick`). What is left goes through four stages, each a module: records are read into changes (`reading`), the changes' values are typed
-column by column (`typed`), what must hold of them is judged (`judging`), and all is put into one table of staged rows, whose
-columns `ebbtide.formats.settings` describes. A record is bad as a whole: if one of its changes is, none is taken.
+Most records look alike and take the quick path (`quick`). The rest takes the exact path, in four stages, each a module: records are
+read into changes (`reading`), their values are typed column by column (`typed`), the rules are checked (`judging`), and the result is
+put into one table of staged rows, whose columns `ebbtide.formats.settings` describes. Both paths stage equal rows for a record that
+both can decode. A record is bad as a whole: if one of its changes is, none is taken.
 """
 
 from __future__ import annotations
@@ -47,12 +48,13 @@ class Decoding(DecodingSettings):
         Args:
             records: Raw records.
             step: Number of the step, for `_order`.
-            wall_ms: Wall time of the step, epoch ms, which `max_ahead_ms` counts from; None: it is not known, none is ahead.
+            wall_ms: Wall time of the step, epoch ms, which `max_ahead_ms` counts from; None: unknown, no event time is ahead.
         """
         left_out = filter(is_readable, self.ignored_columns)
         quick = QuickDecoder.of(self, left_out)
         for batch in records:
             with _without_cycle_collection():
+                # The quick path first; the exact path decodes what it leaves, and alone decides what is bad.
                 left = batch
                 staged_quickly = self.schema.empty_table()
                 if quick is not None:
@@ -72,7 +74,7 @@ class Decoding(DecodingSettings):
         step: int,
         wall_ms: int | None,
     ) -> pa.Table:
-        """Decode any records, and say what is wrong with those that are bad."""
+        """Decode any records; bad ones get a reason and a detail."""
         stager = _Stager(self, batch, step)
         try:
             return stager.stage(parse, wall_ms)
@@ -83,7 +85,7 @@ class Decoding(DecodingSettings):
 
 @contextmanager
 def _without_cycle_collection() -> Iterator[None]:
-    """Keep the collector of cycles from looking at millions of small objects that are in none: a third of the time."""
+    """Switch the collector of cycles off: a third of the time would go into millions of small objects without cycles."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -96,7 +98,12 @@ def _without_cycle_collection() -> Iterator[None]:
 class _Stager:
     """Makes the staged rows of one batch."""
 
-    def __init__(self, settings: DecodingSettings, batch: pa.RecordBatch, step: int) -> None:
+    def __init__(
+        self,
+        settings: DecodingSettings,
+        batch: pa.RecordBatch,
+        step: int,
+    ) -> None:
         self._settings = settings
         self._batch = batch
         self._step = step
@@ -167,9 +174,10 @@ class _Stager:
         return self._table(columns, records)
 
     def _detail(self, error: BadRecordError) -> str:
-        """Return what is wrong with a record; where there are personal columns, with values of the other ones only."""
+        """Return the detail of a bad record, without values of personal columns."""
         settings = self._settings
         may_show = set(settings.columns.names) - settings.personal
+        # A detail about one field shows that field's value alone; any other detail may show the whole record.
         if not settings.personal or error.field in may_show:
             return error.detail
         return error.masked
@@ -179,7 +187,7 @@ class _Stager:
         return self._table({"_kind": kinds}, records)
 
     def _table(self, columns: StagedColumns, records: list[Record]) -> pa.Table:
-        """Put columns into a table of staged rows, with the order and the origin of their records; others are null."""
+        """Put columns into a table of staged rows, with the order and the origin of their records; all remaining columns are null."""
         staged = dict(columns)
         staged["_order"] = self._order(records)
         staged["_origin"] = _origin(records)
@@ -204,7 +212,7 @@ def _origin(records: list[Record]) -> pa.StructArray:
 
 
 def _ignored(change: DecodedChange, known: frozenset[str]) -> str | None:
-    """Return the names of a change's columns that the schema has not, separated by commas; None if there are none."""
+    """Return the names of a change's columns that the schema does not have, separated by commas; None if there are none."""
     row = change.row
     if row is None or known.issuperset(row):
         return None

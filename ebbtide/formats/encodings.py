@@ -1,4 +1,4 @@
-"""Numbers that are written otherwise: as a spec's `encodings` or a record's own schema says.
+"""Encoded numbers, by a spec's `encodings` or a record's own schema.
 
 | encoding | JSON | becomes |
 |---|---|---|
@@ -6,8 +6,8 @@
 | `bits` | base64, the lowest byte first; BIT(1) as a boolean | the number |
 | `precise` | base64 of the unscaled number, the highest byte first; or `{"scale", "value": base64}` | a decimal |
 
-A precise decimal has no scale in its record: that is the column's. "1234" is a number and base64 too, so that nothing but
-the encoding says which it is.
+A precise decimal has no scale in its record: that is the column's. "1234" is a number and base64 too, so that only
+the encoding distinguishes them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UNSCALED_BYTES = 1024
 _VARIABLE = {"scale", "value"}
 """Fields of a decimal that has its scale beside it."""
 UNFIT = object()
-"""In the place of a value that is not in its encoding: it fits no column."""
+"""Stands for a value that is not in its encoding: it fits no column."""
 
 
 def decoded(
@@ -39,20 +39,23 @@ def decoded(
 
     Args:
         values: JSON values.
-        encoding: The column's, if it has one.
-        type_: The column's type.
-        schemas: (n,) true of those whose record has a schema, by which decimals are read already.
+        encoding: Encoding of the column, if it has one.
+        type_: Type of the column.
+        schemas: (n,) truthy for records with a schema of their own: their decimals are decoded already.
     """
     if encoding is None:
         return list(values)
     if encoding == "precise":
-        with_schemas = zip(values, schemas, strict=False)
-        return [value if schema else _decode_precise(value, type_.scale) for value, schema in with_schemas]
+        decimals = []
+        for value, schema in zip(values, schemas, strict=False):
+            decimal = value if schema else _decode_precise(value, type_.scale)
+            decimals.append(decimal)
+        return decimals
     return [decode_integer(value, encoding) for value in values]
 
 
 def decode_integer(value: Any, encoding: Encoding) -> Any:
-    """Return the integer that a value encodes; any other value as it is, for the column's type to judge.
+    """Return the integer that a value encodes; any other value unchanged, for the column's type to judge.
 
     Args:
         value: A JSON value.
@@ -63,6 +66,7 @@ def decode_integer(value: Any, encoding: Encoding) -> Any:
         (18446744073709551615, 513, 1)
     """
     if encoding == "unsigned":
+        # The connector writes an unsigned number as a signed one of the same 64 bits.
         is_wrapped = type(value) is int and value < 0
         return value + _UNSIGNED_MODULUS if is_wrapped else value
     if isinstance(value, bool):  # BIT(1)
@@ -108,8 +112,9 @@ def read_decimal(text: str, scale: int) -> Decimal:
         Decimal('857.52')
     """
     raw = base64.b64decode(text, validate=True)
-    if not 0 < len(raw) <= _UNSCALED_BYTES:
-        raise ValueError(f"a decimal of {len(raw)} bytes")
+    n_bytes = len(raw)
+    if not 0 < n_bytes <= _UNSCALED_BYTES:
+        raise ValueError(f"a decimal of {n_bytes} bytes")
     number = int.from_bytes(raw, "big", signed=True)
     sign, digits, _ = Decimal(number).as_tuple()
     # Put together from its parts: Decimal's arithmetic would round to 28 digits.
@@ -122,8 +127,10 @@ def read_variable_decimal(value: dict[str, Any]) -> Decimal:
     Raises:
         ValueError: It is not one.
     """
-    scale, text = value.get("scale"), value.get("value")
-    if value.keys() != _VARIABLE or type(scale) is not int or not isinstance(text, str):
+    scale = value.get("scale")
+    text = value.get("value")
+    has_other_fields = value.keys() != _VARIABLE
+    if has_other_fields or type(scale) is not int or not isinstance(text, str):
         raise ValueError("no decimal with its scale")
     return read_decimal(text, scale)
 

@@ -1,4 +1,4 @@
-"""The contract of formats: one parsed record in, its changes out, or the reason why it is bad.
+"""The contract of formats: one parsed record in, its changes out, or the reason why the record is bad.
 
 A new format is one module, with a class that derives from `Format`, and an entry point that names it (docs/how-to/extending.md). The generic
 decoder (`ebbtide.formats.decoding`) knows no format.
@@ -22,20 +22,20 @@ from ebbtide.redaction import MASK
 
 Json = dict[str, Any]
 TimeUnits = dict[str, TimeUnit]
-"""What integers mean in timestamp columns, by column."""
+"""Timestamp column to the unit of its integers."""
 
 OLD_KEY = "__debezium.oldkey"
-"""The header of a record that names the key that its row had before."""
+"""Header of a record that names the key that its row had before."""
 NEW_KEY = "__debezium.newkey"
-"""The header of a record that deletes a row, and names the key that the row has afterwards."""
+"""Header of a record that deletes a row: it names the key that the row has afterwards."""
 UNAVAILABLE = "__debezium_unavailable_value"
-"""Stands in a record for a value that its source did not send because it had not changed. The text is Debezium's, in any format."""
+"""Stands in a record for a value that its source did not send, because it had not changed. Debezium's text, in any format."""
 UNAVAILABLE_BYTES = base64.b64encode(UNAVAILABLE.encode()).decode()
-"""The same in a binary column."""
+"""The same text in a binary column."""
 
 
 def unavailable_form(type_: pa.DataType) -> str | list[str] | None:
-    """Return the JSON value that stands, in a column of this type, for one that was not sent; None if the type has none."""
+    """Return the JSON value that marks an unsent value in a column of this type; None if the type has no such mark."""
     if pa.types.is_list(type_):
         return [UNAVAILABLE]
     if pa.types.is_binary(type_):
@@ -46,19 +46,19 @@ def unavailable_form(type_: pa.DataType) -> str | list[str] | None:
 
 
 class RecordSchema(Protocol):
-    """What a record's own schema says of its columns."""
+    """The schema that a record carries itself."""
 
     def type_of(self, column: str) -> str | None:
-        """Return a column's type as DDL, empty where it is not certain, None where the schema has no such column."""
+        """Return a column's type as DDL, empty if it is not certain, None if the schema has no such column."""
 
     def reads_wrongly(self, column: str, type_: pa.DataType) -> bool:
-        """Return whether a column of this type would take the values for something that they are not."""
+        """Return whether a column of this type would silently misread the values."""
 
     def described(self, column: str) -> str:
-        """Return what a column is, for messages; empty where the schema has no such column."""
+        """Return a description of a column for messages; empty if the schema has no such column."""
 
     def renamed(self, new_names: Mapping[str, str]) -> RecordSchema:
-        """Return the schema with columns under their new names, by their old ones."""
+        """Return the schema with its columns renamed; `new_names` maps old names to new ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +67,14 @@ class DecodedChange:
 
     Args:
         kind: A `RowKind`, or `T` for TRUNCATE.
-        row: Column to JSON value; of a delete in sequence mode at least the key. None for TRUNCATE.
+        row: Column to JSON value; a delete in sequence mode needs the key only. None for TRUNCATE.
         op: The source's own operation.
-        position: Where it stands in the source's log; empty if that has none.
+        position: Position in the source's log; empty if there is none.
         event_ms: Event time, epoch ms; None if unknown.
-        other_row: Where an update changed the key: the row as it was, or its old key alone; of a delete the new key.
-        units: Of timestamp columns, where the record itself says so.
-        origin_offset: Where the record itself names it; else None.
-        schema: The record's own; None where it has none.
+        other_row: For an update that changed the key: the old row, or its key alone; for its delete the new key.
+        units: Units of timestamp columns, if the record itself gives them.
+        origin_offset: Partition and offset, if the record itself names them.
+        schema: The record's own schema, if it has one.
     """
 
     kind: str
@@ -93,9 +93,9 @@ class BadRecordError(Exception):
 
     Args:
         reason: Short code, the same for all records that are bad in this way.
-        detail: What was got and what is allowed.
-        origin_offset: As in `DecodedChange`, where the record has one that can be read.
-        masked: The detail where no value may be shown. Default: nothing of it.
+        detail: The value got, and the allowed ones.
+        origin_offset: As in `DecodedChange`, if it can be read.
+        masked: The detail without values. Default: no detail.
         field: The one field that the detail is about.
     """
 
@@ -125,7 +125,7 @@ class BadRecordError(Exception):
         allowed: str,
         origin_offset: OriginOffset | None = None,
     ) -> Self:
-        """Compose the detail in the one order that those of a single field share.
+        """Compose the detail about a single field, always in the same order.
 
         Example:
             >>> BadRecordError.of("bad_sequence", "lsn", got="-1", allowed="0 to 2^63 - 1").detail
@@ -137,38 +137,43 @@ class BadRecordError(Exception):
 
 
 class Format(ABC):
-    """Knows what the values of records look like: turns a parsed one into changes.
+    """Turns the parsed value of a record into changes.
 
-    A project's own derives from this, and is made as `Class(options, columns, key)`: its options, the user's columns, the names of the
-    key's. Its package names it by an entry point of the group `ebbtide.formats`; the entry point's name is the `type` in a spec's `format`.
-    An instance is sent to the workers, so that it can be pickled; it keeps nothing between records.
+    A format of a project's own derives from this class. It is created as `Class(options, columns, key)`: its options, the user's columns,
+    the names of the key's columns. Its package names it by an entry point of the group `ebbtide.formats`; the entry point's name is the
+    `type` in a spec's `format`. Instances are sent to the workers: they must be picklable, and keep nothing between records.
 
     Attributes:
-        Options: Model of what stands beside `type` and `time_units` in a spec's `format`.
+        Options: Model of the fields beside `type` and `time_units` in a spec's `format`.
     """
 
     Options: ClassVar[type[BaseModel]] = NoOptions
 
     @abstractmethod
-    def changes(self, value: Json, key: str | None, other_key: str | None = None) -> list[DecodedChange]:
-        """Return the record's changes in order, none if it is of another table.
+    def changes(
+        self,
+        value: Json,
+        key: str | None,
+        other_key: str | None = None,
+    ) -> list[DecodedChange]:
+        """Return the record's changes in order; none if it belongs to another table.
 
         Args:
             value: The record's value.
             key: The record's key as text, not yet parsed; None if it has none.
-            other_key: The key that its row had before, or has afterwards, in the form of `key`, where a header of the record names it.
+            other_key: The key that its row had before, or has afterwards, if a header of the record names it; in the form of `key`.
 
         Raises:
             BadRecordError: The record cannot be understood.
         """
 
     def typed(self, row: RowForm) -> TypedForm | None:
-        """Say how most records look, so that these are read quickly; None: all go through `changes`.
+        """Return the common form of records, for the quick path; None: all records go through `changes`.
 
-        What it takes must be what `changes` returns.
+        The form must return the same changes as `changes`.
 
         Args:
-            row: How a row is read.
+            row: The form of a row.
         """
         return None
 

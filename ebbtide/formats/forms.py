@@ -1,4 +1,4 @@
-"""Typed forms: how most records of a format look, as structs that a JSON parser fills directly."""
+"""Typed forms: the common form of a format's records, as structs that a JSON parser fills directly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 from ebbtide.formats.encodings import Encoding
 
 LogPosition = tuple[int | None, ...]
-"""Where the source's log says that a change stands, for each such column of the sequence in its order; None where it says nothing."""
+"""Position of a change in the source's log: one number for each log column of the sequence, in order; None if it is missing."""
 OriginOffset = tuple[int, int]
 """Partition and offset of a record in its source."""
 Struct = type[Any]
@@ -30,9 +30,9 @@ class TakenChange(NamedTuple):
         row: The struct.
         kind: `RowKind`, as text.
         op: The source's own operation.
-        position: Where it stands in the source's log.
+        position: Position in the source's log.
         event_ms: Event time, epoch ms.
-        offset: Partition and offset, where the record names them.
+        offset: Partition and offset, if the record names them.
     """
 
     row: Any
@@ -44,32 +44,32 @@ class TakenChange(NamedTuple):
 
 
 class TypedForm(Protocol):
-    """How most records of a format look."""
+    """The common form of a format's records."""
 
     @property
     def value(self) -> Struct:
-        """What a record's value is read as; what cannot be is left."""
+        """The struct that a record's value is parsed into; values that do not fit are left to the exact path."""
 
     @property
     def rows(self) -> Sequence[str | None]:
-        """The value's fields that hold rows; None: the value itself is one."""
+        """The value's fields that hold rows; None stands for the value itself."""
 
     def take(self, value: Any) -> Sequence[TakenChange]:
-        """Return a record's changes; none if it is left to `Format.changes`.
+        """Return a record's changes; empty if it is left to `Format.changes`.
 
         Args:
-            value: The record's value, read.
+            value: The record's value as a struct.
         """
 
 
 @dataclass(frozen=True)
 class RowForm:
-    """A row, as it is read.
+    """The form of a row on the quick path.
 
     Args:
         columns: Columns of the pipeline.
-        encodings: How integers are coded.
-        ignored: Other columns that rows have.
+        encodings: Column to the encoding of its numbers.
+        ignored: Unknown columns that rows have.
     """
 
     columns: pa.Schema
@@ -83,18 +83,18 @@ class RowForm:
 
     @cached_property
     def attributes(self) -> dict[str, str]:
-        """Column to attribute of the struct: a column may have any name."""
+        """Column to attribute of the struct. Numbered, since a column's name may not be an identifier."""
         return {name: f"f{number}" for number, name in enumerate(self.names)}
 
     def attributes_of(self, names: Iterable[str]) -> list[str]:
         """Return the attributes of some columns."""
         return [self.attributes[name] for name in names]
 
-    def struct(self, others: Sequence[Field] = ()) -> Struct:
+    def struct(self, reserved: Sequence[Field] = ()) -> Struct:
         """Make the class of structs of a row.
 
         Args:
-            others: What stands beside its columns.
+            reserved: Fields beside its columns.
         """
         fields: list[Field] = []
         for name in self.names:
@@ -104,7 +104,7 @@ class RowForm:
             fields.append(field)
         return struct(
             "Row",
-            [*others, *fields],
+            [*reserved, *fields],
             forbid_unknown_fields=True,
         )
 
@@ -118,7 +118,7 @@ class RowForm:
 
 
 def is_readable(name: str) -> bool:
-    """Return whether the attribute of a struct can be read from an object's field of this name."""
+    """Return whether the parser can read an object's field of this name into a struct."""
     has_escapes = "\\" in name or '"' in name
     return bool(name) and name.isprintable() and not has_escapes
 
@@ -134,7 +134,7 @@ def struct(
     Args:
         name: Its name.
         fields: All fields; each has a default.
-        forbid_unknown_fields: Objects that have others are not read.
+        forbid_unknown_fields: Refuse objects with any other field.
     """
     attributes = []
     json_names = {}
@@ -146,12 +146,12 @@ def struct(
         attributes,
         rename=json_names,
         forbid_unknown_fields=forbid_unknown_fields,
-        gc=False,  # rows hold no cycles: the collector need not look at them
+        gc=False,  # rows hold no cycles: the collector can skip them
     )
 
 
 def _json_type(type_: pa.DataType) -> Any:
-    """Return what a column's values may be in JSON; what it must be besides is for `convert` to judge."""
+    """Return the JSON types that a column allows; `convert` checks the rest."""
     if pa.types.is_string(type_):
         return str | None | UnsetType
     if pa.types.is_boolean(type_):

@@ -1,16 +1,16 @@
-"""Types of columns that the schema has not, as far as they follow from records with certainty.
+"""Types of unknown columns, as far as records determine them with certainty.
 
 | in the record | type |
 |---|---|
-| a schema of its own | as that says |
+| a schema of its own | of that schema |
 | true, false | BOOLEAN |
 | an integer of 64 bits | BIGINT |
 | a number with a fraction or an exponent | DOUBLE |
 | text | STRING |
-| null, a value that was not sent | as other records say |
+| null, a value that was not sent | of other records |
 | an object, an array, a longer integer | not certain |
 
-Of several types in one step, BIGINT and DOUBLE make DOUBLE; others are not certain.
+BIGINT and DOUBLE in one step make DOUBLE; any other mix of types is not certain.
 """
 
 from __future__ import annotations
@@ -24,23 +24,25 @@ from ebbtide.formats.format import UNAVAILABLE, UNAVAILABLE_BYTES, DecodedChange
 
 _UNSENT = (UNAVAILABLE, UNAVAILABLE_BYTES)
 UNCERTAIN = ""
-"""In the place of a type."""
+"""Stands for a type that is not certain."""
 
 
 def types_text(change: DecodedChange, known: frozenset[str]) -> str | None:
-    """Return the columns of a change that the schema has not, to their types, as JSON; None if there are none.
+    """Return the unknown columns of a change with their types, as JSON; None if there are none.
 
     Args:
         change: The change.
-        known: Columns that are not asked about.
+        known: The known columns.
     """
     row = change.row
     if row is None or known.issuperset(row):
         return None
     types = {}
     for name in row.keys() - known:
-        stated = change.schema.type_of(name) if change.schema else None
-        types[name] = type_of_value(row[name]) if stated is None else stated
+        type_ = change.schema.type_of(name) if change.schema else None
+        if type_ is None:
+            type_ = type_of_value(row[name])
+        types[name] = type_
     return json.dumps(types, sort_keys=True)
 
 
@@ -60,7 +62,9 @@ def type_of_value(value: Any) -> str | None:
         return "BIGINT" if fits else UNCERTAIN
     if isinstance(value, float | Decimal):
         return "DOUBLE"
-    return "STRING" if isinstance(value, str) else UNCERTAIN
+    if isinstance(value, str):
+        return "STRING"
+    return UNCERTAIN
 
 
 def agreed(types: Collection[str]) -> str | None:

@@ -1,4 +1,4 @@
-"""What must hold of a typed change beyond its types; a record that breaks a rule is bad."""
+"""Rules for typed changes beyond their types; a record that breaks one is bad."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Judge:
     """Judges the changes of one batch. Of several rules that a record breaks, the first one tried is named.
 
     Args:
-        settings: The pipeline's.
-        contents: The changes and their records, which are marked where they break a rule.
+        settings: Settings of the pipeline.
+        contents: The changes and their records, which are marked if they break a rule.
     """
 
     def __init__(self, settings: DecodingSettings, contents: Contents) -> None:
@@ -33,11 +33,16 @@ class Judge:
             if change.kind == TRUNCATE:
                 self._truncates.add(i)
 
-    def judge(self, columns: Columns, event_ms: pa.Array, wall_ms: int | None) -> None:
+    def judge(
+        self,
+        columns: Columns,
+        event_ms: pa.Array,
+        wall_ms: int | None,
+    ) -> None:
         """Mark the records that break a rule.
 
         Args:
-            columns: The user's columns, `_unavailable`, and `_sequence` where there is one; (n,) each.
+            columns: (n,) the user's columns, `_unavailable`, and `_sequence` in sequence mode.
             event_ms: (n,) event times, epoch ms.
             wall_ms: Wall time of the step, epoch ms; None: no event time is ahead of it.
         """
@@ -56,7 +61,7 @@ class Judge:
         self._refuse(self._truncates, error)
 
     def _judge_unknown_columns(self) -> None:
-        """Judge columns that the schema has not, where they are refused; of a delete by sequence only the key counts."""
+        """Judge unknown columns if the spec refuses them; of a delete in sequence mode only the key counts."""
         if self._settings.unknown_columns != "refuse":
             return
         known = self._settings.known_columns
@@ -82,7 +87,7 @@ class Judge:
             self._refuse(nulls, error)
 
     def _judge_nulls(self, columns: Columns) -> None:
-        """Judge NOT NULL; a delete by sequence needs no other columns, and a value may be unsent."""
+        """Judge NOT NULL. A delete in sequence mode needs its key only, and an unsent value is allowed."""
         unavailable = columns["_unavailable"]
         for column in self._settings.columns:
             name = column.name
@@ -142,10 +147,10 @@ class Judge:
 
 
 def ahead_of(settings: DecodingSettings, event_ms: pa.Array, wall_ms: int | None) -> list[int]:
-    """Return the changes whose event time is further ahead than may be.
+    """Return the changes whose event time is further ahead than `max_ahead_ms` allows.
 
     Args:
-        settings: The pipeline's.
+        settings: Settings of the pipeline.
         event_ms: (n,) event times, epoch ms.
         wall_ms: Wall time of the step, epoch ms; None: none is ahead of it.
     """
@@ -163,7 +168,7 @@ def _latest_ms(settings: DecodingSettings, wall_ms: int | None) -> int | None:
 
 
 def null_indices(array: pa.Array, *, but: Collection[int] = ()) -> list[int]:
-    """Return where a column is null, some changes left out."""
+    """Return the indices of the nulls of a column, without some changes."""
     if not array.null_count:
         return []
     is_null = array.is_null()
@@ -172,6 +177,5 @@ def null_indices(array: pa.Array, *, but: Collection[int] = ()) -> list[int]:
 
 def _true_indices(array: pa.BooleanArray) -> list[int]:
     mask = array.to_numpy(zero_copy_only=False)
-    found = np.flatnonzero(mask)
-    indices: list[int] = found.tolist()
+    indices: list[int] = np.flatnonzero(mask).tolist()
     return indices

@@ -1,4 +1,4 @@
-"""From bytes to JSON objects, quickly or with every digit kept; and the envelope in which Kafka records are exported."""
+"""Parses bytes to JSON objects, quickly or with every digit kept, and reads the envelopes of exported Kafka records."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Parse = Callable[[str | bytes], Json]
 """Parses one JSON object.
 
 Raises:
-    BadRecordError: It is not one.
+    BadRecordError: The text is not a JSON object.
 """
 
 
 def parse(text: str | bytes) -> Json:
-    """Parse quickly; floats become floats. What the quick parser refuses, the exact one judges."""
+    """Parse quickly; numbers with a fraction become floats. The exact parser judges what this one refuses."""
     try:
         value = from_json(text, allow_inf_nan=False, cache_strings="keys")
     except (ValueError, TypeError):  # a lone surrogate is a TypeError
@@ -31,7 +31,7 @@ def parse(text: str | bytes) -> Json:
 
 
 def parse_exactly(text: str | bytes) -> Json:
-    """Parse with every digit kept, 4 times slower, and say what is wrong."""
+    """Parse with every digit kept, 4 times slower; the error names the problem."""
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8")
@@ -85,7 +85,7 @@ def envelope_origin(envelope: Json) -> tuple[str, int, int]:
 
 def is_natural(value: Any, *, below: int) -> TypeGuard[int]:
     """Return whether a JSON value is an integer from 0 up to below a bound."""
-    is_integer = type(value) is int  # to JSON a boolean is not one
+    is_integer = type(value) is int  # a boolean is an int in Python, but not in JSON
     return is_integer and 0 <= value < below
 
 
@@ -110,7 +110,7 @@ def envelope_value(envelope: Json) -> str | None:
 
 
 def envelope_other_key(envelope: Json) -> str | None:
-    """Return what a Kafka record's header says of the key that its row had before, or has afterwards; None if there is no such header."""
+    """Return the key in a Kafka record's header that its row had before, or has afterwards; None without such a header."""
     headers = envelope.get("headers")
     if not isinstance(headers, list):
         return None

@@ -1,4 +1,4 @@
-"""Plain changelogs: a kind, a row, and optionally where the record stands in its source; with or without Connect's schema."""
+"""Plain changelogs: a kind, a row, and optionally the record's position; with or without a Connect schema."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from ebbtide.formats.connect import ConnectSchema, Fields, has_schema, plain_row
 from ebbtide.formats.format import BadRecordError, DecodedChange, Format, Json
 from ebbtide.formats.forms import Field, OriginOffset, RowForm, TakenChange, TypedForm, is_readable, struct
 from ebbtide.formats.parsing import is_natural
-from ebbtide.model.changelog import RowKind
-
-KINDS = tuple(RowKind)
+from ebbtide.model.changelog import ROW_KINDS, RowKind
 
 
 @dataclass(frozen=True)
@@ -29,17 +27,22 @@ class PlainDecoder(Format):
     row: str | None = "row"
     position: tuple[str, ...] = ()
 
-    def changes(self, value: Json, key: str | None, other_key: str | None = None) -> list[DecodedChange]:
+    def changes(
+        self,
+        value: Json,
+        key: str | None,
+        other_key: str | None = None,
+    ) -> list[DecodedChange]:
         """See `Format.changes`."""
         value, fields = self._without_schema(value)
         origin_offset = self._origin_offset(value)
         kind = value.get(self.kind)
-        if kind not in KINDS:
+        if kind not in ROW_KINDS:
             raise BadRecordError.of(
                 "unknown_kind",
                 self.kind,
                 got=repr(kind),
-                allowed=", ".join(KINDS),
+                allowed=", ".join(ROW_KINDS),
                 origin_offset=origin_offset,
             )
         row = self._row(value)
@@ -63,11 +66,14 @@ class PlainDecoder(Format):
         return [change]
 
     def _without_schema(self, value: Json) -> tuple[Json, Fields]:
-        """Return what a value holds, and the row's fields by the record's own schema; no fields where it has none."""
+        """Return a value without its schema, and the row's fields by that schema, empty without one."""
         if not has_schema(value):
             return value, {}
         payload = value["payload"]
-        return payload if isinstance(payload, dict) else {}, row_fields(value["schema"], self.row)
+        if not isinstance(payload, dict):
+            payload = {}
+        fields = row_fields(value["schema"], self.row)
+        return payload, fields
 
     def typed(self, row: RowForm) -> TypedForm | None:
         """See `Format.typed`."""
@@ -115,14 +121,14 @@ class _TypedRows:
     """
 
     def __init__(self, decoder: PlainDecoder, row: RowForm) -> None:
-        self._places: list[str] = []
+        self._position: list[str] = []
         kind: Field = decoder.kind, "kind", str | None, None
         reserved = [kind]
         for number, name in enumerate(decoder.position):
-            attribute = f"place{number}"
-            place: Field = name, attribute, int | None, None
-            reserved.append(place)
-            self._places.append(attribute)
+            attribute = f"position{number}"
+            field: Field = name, attribute, int | None, None
+            reserved.append(field)
+            self._position.append(attribute)
         self._is_nested = decoder.row is not None
         if decoder.row is None:
             self.value = row.struct(reserved)
@@ -136,14 +142,14 @@ class _TypedRows:
         """See `TypedForm`."""
         kind = value.kind
         row = value.row if self._is_nested else value
-        if kind not in KINDS or row is None:
+        if kind not in ROW_KINDS or row is None:
             return ()
         offset = None
-        if self._places:
-            numbers = [getattr(value, name) for name in self._places]
+        if self._position:
+            numbers = [getattr(value, name) for name in self._position]
             for number in numbers:
-                is_place = number is not None and 0 <= number < 2**63
-                if not is_place:
+                is_natural = number is not None and 0 <= number < 2**63
+                if not is_natural:
                     return ()
             has_partition = len(numbers) > 1
             partition = numbers[0] if has_partition else 0

@@ -1,7 +1,7 @@
-"""Decodes what most records look like quickly: JSON straight into typed structs, a column at a time from there.
+"""The quick path: JSON is parsed straight into typed structs, then converted a column at a time.
 
-What a format does not say to look so (`Format.typed`), and what breaks a rule, is left, record by record, to the exact path
-(`reading`, `typed`, `judging`), which alone says what is bad. What is taken is staged exactly as there.
+It takes only records of the format's common form (`Format.typed`) that break no rule. The rest is left, record by record, to the
+exact path (`reading`, `typed`, `judging`), which alone decides what is bad. Both paths stage a record in the same way.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from ebbtide.model.changelog import ORDER, ORIGIN
 from ebbtide.model.entries import entry_table
 
 MOST_IGNORED = 100
-"""Columns that the schema has not, up to which records that have them are read here."""
+"""Maximum of unknown columns in a row's form: records with more of them are left to the exact path."""
 _NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _NOT_READ_AVRO = (BadRecordError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 
 
 class _Envelope(msgspec.Struct, gc=False):
-    """The envelope of a Kafka record, as far as it is needed."""
+    """The needed fields of a Kafka record's envelope."""
 
     topic: str
     partition: int
@@ -47,24 +47,24 @@ class _Envelope(msgspec.Struct, gc=False):
 
     @property
     def has_place(self) -> bool:
-        """Whether it stands where a record of Kafka can."""
+        """Return whether partition and offset are possible in Kafka."""
         has_partition = 0 <= self.partition < 2**31
         return has_partition and 0 <= self.offset < 2**63
 
 
 def _damaged(values: pa.BinaryArray) -> frozenset[int]:
-    """Return the indices of values that are not UTF-8: the parser does not look at the texts that it passes over."""
+    """Return the indices of values that are not UTF-8: the parser does not check the texts that it skips."""
+    # One check of the whole batch, in Arrow; values are looked at one by one only if it fails.
     try:
         values.cast(pa.string())
     except pa.ArrowInvalid:
-        return frozenset(
-            row for row, value in enumerate(values.to_pylist()) if value is not None and not _is_utf8(value)
-        )
+        rows = enumerate(values.to_pylist())
+        return frozenset(row for row, value in rows if value is not None and not _is_utf8(value))
     return frozenset()
 
 
 def _moved(batch: pa.RecordBatch) -> frozenset[int]:
-    """Return the indices of records a header of which names the key that their row had before, or has afterwards."""
+    """Return the indices of records with a header that names the row's old or new key."""
     if are_placed(batch):
         has_old_key = batch.column("old_key").is_valid()
         has_new_key = batch.column("new_key").is_valid()
@@ -87,13 +87,13 @@ def _is_utf8(value: bytes) -> bool:
 
 @dataclass
 class _Read:
-    """What of a batch was read.
+    """The part of a batch that was read.
 
     Args:
         changes: The changes taken.
         rows: Index in the batch of each change's record.
-        left: Indices of the records that are left.
-        envelopes: Of each change's record, of Kafka records.
+        left: Indices of the records that are left to the exact path.
+        envelopes: Envelope of each change's record, if records have envelopes.
     """
 
     changes: list[TakenChange] = field(default_factory=list)
@@ -106,12 +106,17 @@ class QuickDecoder:
     """Decodes the plain records of a pipeline.
 
     Args:
-        settings: The pipeline's.
-        row: How a row is read.
-        form: How most records look.
+        settings: Settings of the pipeline.
+        row: The form of a row.
+        form: The common form of a record.
     """
 
-    def __init__(self, settings: DecodingSettings, row: RowForm, form: TypedForm) -> None:
+    def __init__(
+        self,
+        settings: DecodingSettings,
+        row: RowForm,
+        form: TypedForm,
+    ) -> None:
         self._settings = settings
         self._row = row
         self._form = form
@@ -125,11 +130,11 @@ class QuickDecoder:
         settings: DecodingSettings,
         ignored: Iterable[str] = (),
     ) -> QuickDecoder | None:
-        """Make the decoder of a pipeline; None if its format does not say how most records look.
+        """Make the decoder of a pipeline; None if its format names no common form.
 
         Args:
-            settings: The pipeline's.
-            ignored: Columns that records have and the schema has not.
+            settings: Settings of the pipeline.
+            ignored: Columns of the records that the schema does not have.
         """
         row = RowForm(
             settings.columns,
@@ -145,7 +150,10 @@ class QuickDecoder:
         return cls(settings, row, form)
 
     def learning(self, staged: pa.Table) -> QuickDecoder:
-        """Return a decoder that also reads the records that have the unknown columns of some staged rows.
+        """Return a decoder that also reads records with the unknown columns of some staged rows.
+
+        Structs refuse unknown fields. A column that appears in the source would send every record to the exact path, if the form did
+        not learn it from the first such batch.
 
         Args:
             staged: Rows that the exact path staged.
@@ -175,10 +183,10 @@ class QuickDecoder:
         Args:
             batch: The records.
             step: Number of the step.
-            wall_ms: Wall time of the step, epoch ms; None: it is not known.
+            wall_ms: Wall time of the step, epoch ms; None: unknown.
 
         Returns:
-            Staged rows, and the records that are left.
+            Staged rows, and the records that are left to the exact path.
         """
         read = self._read(batch)
         try:
@@ -186,6 +194,7 @@ class QuickDecoder:
         except InexactNumberError:
             nothing = self._settings.schema.empty_table()
             return nothing, batch
+        # A record is taken as a whole: if one of its changes is left, all its rows are dropped here.
         left = sorted(read.left)
         if not left:
             return staged, batch.slice(0, 0)
@@ -205,7 +214,8 @@ class QuickDecoder:
         moved = _moved(batch)
         for row, raw in enumerate(values.to_pylist()):
             try:
-                if raw is None or len(raw) > limit or row in damaged or row in moved:
+                is_absent = raw is None or len(raw) > limit
+                if is_absent or row in damaged or row in moved:
                     changes: Sequence[TakenChange] = ()
                 elif holds_envelopes:
                     record = self._read_envelope(raw)
@@ -227,7 +237,7 @@ class QuickDecoder:
         return read
 
     def _holds_envelopes(self, batch: pa.RecordBatch) -> bool:
-        """Return whether the values of a batch are Kafka records, place and all."""
+        """Return whether the values of a batch are whole Kafka records in envelopes."""
         return self._settings.in_envelopes and not are_placed(batch)
 
     def _of_envelope(self, record: _Envelope) -> Sequence[TakenChange]:
@@ -250,7 +260,7 @@ class QuickDecoder:
         step: int,
         wall_ms: int | None,
     ) -> pa.Table:
-        """Return the changes' rows; those of records that turn out to be left among them."""
+        """Return the changes' rows; those of records that are left now are still among them."""
         settings = self._settings
         has_schemas = AvroRecords.of(batch) is not None
         changes = QuickColumns(settings, self._row, read.changes, has_schemas=has_schemas)
@@ -284,21 +294,21 @@ class QuickDecoder:
         read: _Read,
         named: Sequence[OriginOffset | None],
     ) -> pa.StructArray:
-        places = self._places(batch, read)
+        columns = self._origin_columns(batch, read)
         if any(named):
-            places = _with_named(places, named)
+            columns = _with_named(columns, named)
         arrays = []
-        for place, component in zip(places, ORIGIN, strict=True):
-            array = pa.array(place, component.type)
+        for values, component in zip(columns, ORIGIN, strict=True):
+            array = pa.array(values, component.type)
             arrays.append(array)
         return pa.StructArray.from_arrays(arrays, fields=list(ORIGIN))
 
-    def _places(self, batch: pa.RecordBatch, read: _Read) -> list[Any]:
-        """Return the columns of where the changes' records stand: Kafka's places, or files and lines."""
+    def _origin_columns(self, batch: pa.RecordBatch, read: _Read) -> list[Any]:
+        """Return source, partition and position of the changes' records: Kafka's, or files and lines."""
         if self._holds_envelopes(batch):
-            place_of = attrgetter("topic", "partition", "offset")
-            places = map(place_of, read.envelopes)
-            return columns_of(places, len(ORIGIN))
+            origin_of = attrgetter("topic", "partition", "offset")
+            origins = map(origin_of, read.envelopes)
+            return columns_of(origins, len(ORIGIN))
         indices = pa.array(read.rows, pa.int64())
         if are_placed(batch):
             return [batch.column(name).take(indices) for name in ("file", "partition", "offset")]
@@ -311,9 +321,9 @@ class QuickDecoder:
         ]
 
 
-def _with_named(places: list[Any], named: Sequence[OriginOffset | None]) -> list[Any]:
-    """Return the places of records; one that names its own stands there."""
-    sources, partitions, positions = (pa.array(place).to_pylist() for place in places)
+def _with_named(columns: list[Any], named: Sequence[OriginOffset | None]) -> list[Any]:
+    """Return the origins of records; a record's own partition and offset replace its file and line."""
+    sources, partitions, positions = (pa.array(column).to_pylist() for column in columns)
     for change, offset in enumerate(named):
         if offset is not None:
             partition, position = offset

@@ -1,4 +1,4 @@
-"""Typing and judging of changes that were read quickly, a column at a time: what breaks a rule is left to the exact path."""
+"""Typing and judging on the quick path, a column at a time: changes that break a rule are left to the exact path."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ebbtide.model.sequences import LOG_POSITIONS, sequence_type
 
 
 class QuickColumns:
-    """Types and judges changes, a column at a time; keeps which of them are left.
+    """Types and judges changes, a column at a time; collects those that are left to the exact path.
 
     Args:
-        settings: The pipeline's.
-        row: How their rows were read.
+        settings: Settings of the pipeline.
+        row: The form of their rows.
         changes: The changes.
         has_schemas: Their records have schemas of their own.
     """
@@ -55,7 +55,7 @@ class QuickColumns:
                 self._deletes.append(change)
 
     def leave(self, changes: Iterable[int]) -> None:
-        """Note that changes are left."""
+        """Leave changes to the exact path."""
         self.left.update(changes)
 
     def columns(self) -> dict[str, pa.Array]:
@@ -67,6 +67,7 @@ class QuickColumns:
             name = column.name
             is_needed = name in needed
             values = list(self._values[name])
+            # Stale or absent columns of a delete are nulls: they must not make it bad.
             for change in key_only:
                 if not is_needed or values[change] is UNSET:
                     values[change] = None
@@ -78,7 +79,7 @@ class QuickColumns:
         return columns
 
     def _key_only(self) -> list[int]:
-        """Return the deletes of which no more is looked at than the key and the sequence."""
+        """Return the deletes of which only the key and the sequence are read."""
         if not takes_back_by_content(self._settings):
             return self._deletes
         retraction = RowKind.UPDATE_BEFORE
@@ -106,7 +107,7 @@ class QuickColumns:
         return array
 
     def _with_default(self, name: str, values: list[Any]) -> list[Any]:
-        """Return a column's values with its default where a record has none; without a default it is left."""
+        """Return a column's values with its default where a record has none; without a default the record is left."""
         defaults = self._settings.defaults
         if name not in defaults:
             absent = indices_of(values, UNSET)
@@ -115,7 +116,7 @@ class QuickColumns:
         return [default if value is UNSET else value for value in values]
 
     def _leave_nulls(self, name: str, array: pa.Array) -> None:
-        """Leave the changes whose value may not be null; a delete needs none, and a value may be unsent."""
+        """Leave the changes with a null in a column that is not nullable; deletes and unsent values are allowed."""
         deletes = set(self._deletes)
         for change in null_indices(array, but=deletes):
             unsent = self._unsent.get(change, ())
@@ -146,15 +147,18 @@ class QuickColumns:
         return pa.StructArray.from_arrays(components, fields=list(type_))
 
     def ignored(self) -> list[str | None] | None:
-        """Return the names of each change's columns that the schema has not; None if no record has any."""
+        """Return the names of each change's columns that the schema does not have; None if no record has any."""
         allowed = self._settings.ignored_columns
         if allowed.issuperset(self._ignored):
             return None
         texts: list[str | None] = []
         columns = [self._values[name] for name in self._ignored]
         for values in zip(*columns, strict=True):
-            cells = zip(self._ignored, values, strict=True)
-            names = [name for name, value in cells if value is not UNSET and name not in allowed]
+            names = []
+            for name, value in zip(self._ignored, values, strict=True):
+                is_sent = value is not UNSET
+                if is_sent and name not in allowed:
+                    names.append(name)
             text = ",".join(names)
             texts.append(text or None)
         return texts
@@ -172,7 +176,7 @@ def _values_of(row: RowForm, structs: Iterable[Any]) -> dict[str, tuple[Any, ...
     attributes = row.attributes_of(names)
     read = attrgetter(*attributes)
     cells: Iterable[Any] = map(read, structs)
-    is_bare = len(attributes) == 1  # what is read is then no tuple
+    is_bare = len(attributes) == 1  # a getter of one attribute returns no tuple
     if is_bare:
         cells = ((cell,) for cell in cells)
     by_column = columns_of(cells, len(names))

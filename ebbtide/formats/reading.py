@@ -1,4 +1,4 @@
-"""From a batch's bytes to changes, record by record; a record that cannot be understood is set apart with its reason."""
+"""Reads the records of a batch into changes, one by one; records that cannot be read are refused with a reason."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ebbtide.formats.settings import DecodingSettings
 
 @dataclass(slots=True)
 class Record:
-    """One record on its way: where it stands, and what is wrong with it, if anything.
+    """One record: its position, and the reason why it is bad, if it is.
 
     Args:
         row: Its index in the batch.
         origin: Topic or file, partition, and offset or line.
-        has_own_offset: The record itself says where it stands; otherwise `origin` is its file and line.
-        bad: The first thing found wrong with it.
+        has_own_offset: The record names its own position; otherwise `origin` is its file and line.
+        bad: The first rule that it breaks; None if it is good.
     """
 
     row: int
@@ -37,21 +37,21 @@ class Record:
             self.has_own_offset = True
 
     def refuse(self, error: BadRecordError) -> None:
-        """Note what is wrong; of several things the first counts."""
+        """Mark the record as bad; the first error counts."""
         if self.bad is None:
             self.bad = error
 
 
 @dataclass(slots=True)
 class Contents:
-    """What the records of a batch hold.
+    """The contents of a batch of records.
 
     Args:
         changes: The changes taken, in order.
         records: The record of each change; one record may have several.
         refused: Records that could not be read.
         tombstones: Records without a value, or of a kind that is not taken.
-        skipped: Other records that change nothing here: they are of other tables.
+        skipped: Records of other tables.
     """
 
     changes: list[DecodedChange] = field(default_factory=list)
@@ -65,7 +65,7 @@ class RecordReader:
     """Reads the records of one batch.
 
     Args:
-        settings: The pipeline's.
+        settings: Settings of the pipeline.
         parse: Parses a line, and a Kafka record's value.
     """
 
@@ -75,7 +75,7 @@ class RecordReader:
         self._contents = Contents()
 
     def read(self, batch: pa.RecordBatch) -> Contents:
-        """Read a batch of `RECORDS`, of which blank lines are none, or of `PLACED_RECORDS`."""
+        """Read a batch of `RECORDS`, without blank lines, or of `PLACED_RECORDS`."""
         if are_placed(batch):
             self._read_placed(batch)
         else:
@@ -85,18 +85,21 @@ class RecordReader:
     def _read_placed(self, batch: pa.RecordBatch) -> None:
         avro = AvroRecords.of(batch)
         names = ("file", "partition", "offset", "key", "old_key", "new_key", "value")
-        columns = (batch.column(name).to_pylist() for name in names)
-        for row, (*origin, key, old_key, new_key, raw) in enumerate(zip(*columns, strict=True)):
-            topic, partition, offset = origin
-            record = Record(row, (topic, partition, offset), has_own_offset=True)
+        columns = [batch.column(name).to_pylist() for name in names]
+        for row, cells in enumerate(zip(*columns, strict=True)):
+            topic, partition, offset, key, old_key, new_key, raw = cells
+            origin = topic, partition, offset
+            record = Record(row, origin, has_own_offset=True)
             if raw is None:
                 self._contents.tombstones.append(record)
                 continue
             try:
                 self._refuse_too_large(raw)
                 value, key_text = self._read_placed_value(raw, key, avro)
-                other_key = text_of(new_key if old_key is None else old_key)
-                self._take_value(value, key_text, other_key, record)
+                # A create names the old key, a delete the new one: never both.
+                other_key = new_key if old_key is None else old_key
+                other_key_text = text_of(other_key)
+                self._take_value(value, key_text, other_key_text, record)
             except BadRecordError as error:
                 record.bad = error
                 self._contents.refused.append(record)
@@ -163,7 +166,7 @@ class RecordReader:
         self._take(changes, record)
 
     def _under_new_names(self, change: DecodedChange) -> DecodedChange:
-        """Return a change with the columns that its record has under their old names."""
+        """Return a change with its columns under their new names, where its record has the old ones."""
         row = change.row
         if row is None:
             return change
@@ -175,16 +178,20 @@ class RecordReader:
         units = change.units
         if units is not None:
             units = {old_names.get(name, name): unit for name, unit in units.items()}
+        schema = change.schema
+        if schema is not None:
+            schema = schema.renamed(old_names)
         return replace(
             change,
             row=renamed,
             units=units,
-            schema=change.schema and change.schema.renamed(old_names),
+            schema=schema,
         )
 
     def _refuse_too_large(self, raw: bytes) -> None:
         limit = self._settings.max_record_bytes
-        if len(raw) > limit:  # by how much is not known: a reader cuts a line there
+        # The true size is unknown: readers cut a line just above the limit.
+        if len(raw) > limit:
             detail = f"got more than {limit} bytes; allowed: up to {limit}"
             raise BadRecordError("too_large", detail, masked=detail)
 

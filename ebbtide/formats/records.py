@@ -1,4 +1,4 @@
-"""Raw records, as sources give them and decoders take them."""
+"""Raw records: the schemas between sources and decoders."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ PLACED_RECORDS = pa.schema(
         ("offset", pa.int64()),
     ]
 )
-"""Records of a source that gives key and place beside the value: `file` is its name, a topic; `part` and `line` order the records
-of a step; a null value is a tombstone. `old_key` and `new_key` are what the headers `OLD_KEY` and `NEW_KEY` say; null without them."""
+"""Records of a source with keys, partitions and offsets: `file` is its name, a topic; `part` and `line` order the records of a step;
+a null value is a tombstone. `old_key` and `new_key` are the values of the headers `OLD_KEY` and `NEW_KEY`; null without them."""
 MAX_RECORD_BYTES = 16 * 2**20
-"""Bytes above which a record is bad, where the spec does not say; 16 times what Kafka takes."""
+"""Default of the size above which a record is bad, in bytes; 16 times Kafka's default."""
 
 
 def are_placed(batch: pa.RecordBatch) -> bool:
@@ -49,7 +49,7 @@ def as_line(
     old_key: bytes | None = None,
     new_key: bytes | None = None,
 ) -> bytes:
-    """Return a placed record as a line that holds a Kafka record, which the quarantine keeps; what is no text stays bare.
+    """Return a placed record as the line that the quarantine stores: an envelope, or the bare value if it is not text.
 
     Example:
         >>> as_line("t", 0, 7, None, b"{}")
@@ -58,8 +58,10 @@ def as_line(
     try:
         key_text = None if key is None else key.decode()
         value_text = None if value is None else value.decode()
-        headers = [[OLD_KEY, old_key.decode()]] if old_key is not None else []
-        headers += [[NEW_KEY, new_key.decode()]] if new_key is not None else []
+        headers = []
+        for header, other_key in ((OLD_KEY, old_key), (NEW_KEY, new_key)):
+            if other_key is not None:
+                headers.append([header, other_key.decode()])
     except UnicodeDecodeError:
         return value or b""
     record: dict[str, Any] = {"topic": topic, "partition": partition, "offset": offset}
@@ -70,18 +72,20 @@ def as_line(
 
 
 def stored_form(batch: pa.RecordBatch) -> pa.Array:
-    """Return (n,) the bytes by which the quarantine keeps records: lines as they are, placed records with their places.
+    """Return (n,) the bytes that the quarantine stores: lines unchanged, placed records in envelopes.
 
-    Avro becomes JSON with its schema, so that it can be read, mended and replayed.
+    Avro becomes JSON with its schema, so that it can be read, repaired and replayed.
     """
     if not are_placed(batch):
         return batch.column("value")
     avro = AvroRecords.of(batch)
     names = ("file", "partition", "offset", "key", "value", "old_key", "new_key")
-    places = (batch.column(name).to_pylist() for name in names)
-    as_text = (lambda raw: raw) if avro is None else avro.as_text
+    columns = [batch.column(name).to_pylist() for name in names]
     lines = []
-    for topic, partition, offset, key, value, *other_keys in zip(*places, strict=True):
-        line = as_line(topic, partition, offset, as_text(key), as_text(value), *other_keys)
+    for topic, partition, offset, key, value, *other_keys in zip(*columns, strict=True):
+        if avro is not None:
+            key = avro.as_text(key)  # noqa: PLW2901
+            value = avro.as_text(value)  # noqa: PLW2901
+        line = as_line(topic, partition, offset, key, value, *other_keys)
         lines.append(line)
     return pa.array(lines, pa.binary())

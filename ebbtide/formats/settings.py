@@ -1,19 +1,22 @@
-"""What decoding needs to know of a pipeline, and the columns of what it gives.
+"""Settings of decoding, and the columns of staged rows.
 
 A staged row is a changelog row (`ebbtide.model.changelog`) and these columns:
 
 | column | meaning |
 |---|---|
-| `_reason`, `_detail` | why the record is bad: a short code, a sentence; null for good ones |
-| `_raw` | the bad record's bytes; of a line that is too large its head, as long as is allowed |
-| `_ignored` | columns that the record has and the pipeline's schema has not, separated by commas |
-| `_types` | where they are asked for, the same columns with their types: JSON, name to DDL, null where the type is not certain |
+| `_reason`, `_detail` | reason of a bad record: a short code, a sentence; null for good ones |
+| `_raw` | the bad record's bytes; for a line that is too large its beginning, up to the limit |
+| `_ignored` | columns of the record that the pipeline's schema does not have, separated by commas |
+| `_types` | with `infer`, the same columns with their types: JSON, name to DDL, null if the type is not certain |
 
-Records that change nothing are staged too, so that the places read have no gaps, and that they are counted. `_kind` is
-`tombstone` for one without a value, of a kind that is not taken, or that changes no row by its kind (Debezium's `m`);
-`in_doubt` stands beside the `tombstone` of a record whose delete is not seen, and holds its key (`ebbtide.formats.tombstones`);
-`skipped` for another one without a change for this pipeline, as of another table; `bad` for a bad record that names its place,
-null for one that does not. Records of other topics are not staged: their places are of partitions of their own.
+Records that change nothing are staged too, so that they are counted and the offsets read have no gaps. Their `_kind` is
+
+- `tombstone`: no value, a kind that is not taken, or a kind that changes no row (Debezium's `m`);
+- `in_doubt`: a second row for a tombstone whose delete may be lost, with its key (`ebbtide.formats.tombstones`);
+- `skipped`: no change for this pipeline, for example a record of another table;
+- `bad`: a bad record that names its offset; null for a bad record that does not.
+
+Records of other topics are not staged: their offsets belong to other partitions.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from ebbtide.formats.records import MAX_RECORD_BYTES
 from ebbtide.model.changelog import TRUNCATE, RowKind, changelog_schema
 
 UnknownColumns = Literal["ignore", "refuse", "infer"]
-"""What is done about columns that the schema has not: they are left out, their records are bad, or their types are inferred."""
+"""Treatment of columns that the schema does not have: they are left out, their records are bad, or their types are inferred."""
 TOMBSTONE = "tombstone"
 IN_DOUBT = "in_doubt"
 SKIPPED = "skipped"
@@ -50,19 +53,19 @@ STAGED_COLUMNS = {
 
 @dataclass(frozen=True)
 class ColumnSettings:
-    """What decoding needs to know of a pipeline's columns.
+    """Settings of decoding about a pipeline's columns.
 
     Args:
         columns: The user's columns; not nullable ones refuse null.
         key: Names of the key's columns.
         sequence: Columns that order changes, the source's or the user's; empty in arrival mode.
         defaults: Column to the JSON value that it has in records from before it was added.
-        time_units: What integers mean in timestamp columns; microseconds where not given.
-        encodings: How integers are coded, where they are not numbers: see `DebeziumFormat`.
+        time_units: Units of integers in timestamp columns. Default: microseconds.
+        encodings: Column to the encoding of its numbers: see `DebeziumFormat`.
         personal: Columns whose values no `_detail` shows.
-        renamed: Column to the name under which records may have it too.
-        unknown_columns: What is done about columns that the schema has not.
-        ignored_columns: Of these, those that are left out whatever is done about the others.
+        renamed: Column to its former name, which records may still use.
+        unknown_columns: Treatment of columns that the schema does not have.
+        ignored_columns: Unknown columns that are left out in any case.
     """
 
     columns: pa.Schema
@@ -79,7 +82,7 @@ class ColumnSettings:
 
     @cached_property
     def known_columns(self) -> frozenset[str]:
-        """Columns of records that are not reported."""
+        """Columns of records that are not reported as unknown."""
         return self.ignored_columns.union(self.columns.names, self.renamed.values())
 
     @cached_property
@@ -94,19 +97,19 @@ class ColumnSettings:
 
 @dataclass(frozen=True)
 class DecodingSettings(ColumnSettings):
-    """Everything that decoding needs; sent to the workers.
+    """All settings of decoding; sent to the workers.
 
     Args:
         format: Format of the records' values.
         in_envelopes: Lines hold Kafka records (topic, partition, offset, key, value) instead of bare values.
         topic: Take only records of this topic; None takes all.
-        kinds: Kinds of changes to take; the others are skipped as tombstones are.
-        truncates: TRUNCATE may come; else it is bad.
+        kinds: Kinds of changes to take; any other kind is staged as a tombstone.
+        truncates: TRUNCATE is allowed; else it is bad.
         event_time: Column with the event time; None takes the source's own.
         needs_event_time: Something expires by event time, so that it may not be null.
         max_record_bytes: Longer records are bad.
         max_ahead_ms: Records whose event time is further ahead of now are bad; None takes any.
-        doubts_tombstones: Stage a tombstone whose delete is not seen once more as `IN_DOUBT`.
+        doubts_tombstones: Stage a second row, `IN_DOUBT`, for a tombstone whose delete may be lost.
     """
 
     format: Format

@@ -1,4 +1,4 @@
-"""Sums up the staged rows of a batch: what must be known of them before the decision."""
+"""Sums up the staged rows of a batch, for the decision."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.formats.settings import IN_DOUBT, SKIPPED, DecodingSettings
-from ebbtide.model.changelog import TRUNCATE, RowKind
+from ebbtide.model.changelog import ROW_KINDS, TRUNCATE, RowKind
 from ebbtide.model.entries import order_struct
 from ebbtide.model.offsets import Intervals, origin_offsets
 from ebbtide.model.step import BatchSummary
 
-KINDS = [str(kind) for kind in RowKind]
-ASKED = (
+SUMMED_COLUMNS = (
     "_kind",
     "_reason",
     "_ignored",
@@ -27,9 +26,9 @@ ASKED = (
     "_moved_from",
     "_unavailable",
 )
-"""Columns that are summed up."""
+"""Columns that are summed up; those that are there."""
 Floor = tuple[int, ...]
-"""What a TRUNCATE stands at: everything below it is deleted."""
+"""The sequence or order of a TRUNCATE: everything below it is deleted."""
 PartitionOffset = tuple[str, int]
 """A `source/partition` and an offset in it."""
 
@@ -38,19 +37,19 @@ def summarize(rows: pa.Table, decoding: DecodingSettings, *, tracks_offsets: boo
     """Sum up staged rows.
 
     Args:
-        rows: With the columns of `decoding.schema`.
-        decoding: What staged them.
-        tracks_offsets: Sum up the records' offsets, by which redelivered ones are known.
+        rows: Staged rows, with the columns of `decoding.schema`.
+        decoding: Settings of the decoding.
+        tracks_offsets: Sum up the records' offsets, by which redelivered records are recognized.
     """
     kinds = rows["_kind"]
-    changing = pa.array(KINDS)
+    changing = pa.array(ROW_KINDS, pa.string())
     is_change = pc.is_in(kinds, changing)
     is_truncate = pc.equal(kinds, TRUNCATE)
     is_counted = pc.invert(pc.is_in(kinds, pa.array([SKIPPED, IN_DOUBT])))
     has_offset = pc.not_equal(kinds, IN_DOUBT).fill_null(False)
-    # A filter copies what it keeps: the user's columns are what takes room, and are not looked at.
-    asked = [name for name in ASKED if name in rows.column_names]
-    rows = rows.select(asked)
+    # A filter copies its rows: the user's columns are the large ones, and are not needed.
+    names = [name for name in SUMMED_COLUMNS if name in rows.column_names]
+    rows = rows.select(names)
     good = rows.filter(is_change)
     truncates = rows.filter(is_truncate)
     floors = _floors(truncates, decoding)
@@ -63,10 +62,11 @@ def summarize(rows: pa.Table, decoding: DecodingSettings, *, tracks_offsets: boo
         tracked = rows.filter(has_offset)
         offsets = origin_offsets(tracked)
         truncates_by_offset = _by_offset(truncates, floors)
+    counted_orders = rows.select(["_order"]).filter(is_counted)
     reasons = rows["_reason"]
     max_event_ms = pc.max(good["_event_ms"])
     return BatchSummary(
-        records=_records(rows.select(["_order"]).filter(is_counted)),
+        records=_records(counted_orders),
         other_tables=_count(pc.equal(kinds, SKIPPED)),
         bad=len(rows) - reasons.null_count,
         changes=len(good),
@@ -81,7 +81,7 @@ def summarize(rows: pa.Table, decoding: DecodingSettings, *, tracks_offsets: boo
 
 
 def _records(rows: pa.Table) -> int:
-    """Count records: the changes of one, such as both rows of an update, stand side by side and have one order."""
+    """Count records. The changes of one record, such as both rows of an update, are adjacent and have one order."""
     if not len(rows):
         return 0
     orders = order_struct(rows)
@@ -104,7 +104,7 @@ def to_json(summary: BatchSummary) -> str:
 
 
 def from_json(text: str) -> BatchSummary:
-    """Read what `to_json` wrote."""
+    """Read the text of `to_json`."""
     fields = json.loads(text)
     if fields["truncate"] is not None:
         fields["truncate"] = tuple(fields["truncate"])
@@ -122,7 +122,7 @@ def from_json(text: str) -> BatchSummary:
 
 
 def _floors(truncates: pa.Table, decoding: DecodingSettings) -> list[Floor]:
-    """Return what each TRUNCATE stands at: its sequence; in arrival mode its order."""
+    """Return the floor of each TRUNCATE: its sequence; in arrival mode its order."""
     if decoding.sequence:
         sequences = truncates["_sequence"].to_pylist()
         return [tuple(sequence.values()) for sequence in sequences]
@@ -131,7 +131,7 @@ def _floors(truncates: pa.Table, decoding: DecodingSettings) -> list[Floor]:
 
 
 def _by_offset(truncates: pa.Table, floors: list[Floor]) -> dict[PartitionOffset, Floor]:
-    """Return the TRUNCATEs' floors by their offsets; of one delivered twice the first."""
+    """Return the TRUNCATEs' floors by their offsets; the first delivery of each counts."""
     lowest: dict[PartitionOffset, Floor] = {}
     for row, floor in enumerate(floors):
         # TRUNCATEs are few: each is looked up by itself, as one range of one offset in one partition.
@@ -154,7 +154,7 @@ def _ignored(rows: pa.Table) -> frozenset[str]:
 
 
 def _types(rows: pa.Table) -> dict[str, frozenset[str]]:
-    """Return the types of columns that the schema has not, as the records give them."""
+    """Return the types of unknown columns in the records."""
     types: dict[str, set[str]] = {}
     distinct = rows["_types"].unique().drop_null()
     for text in distinct.to_pylist():
@@ -166,15 +166,16 @@ def _types(rows: pa.Table) -> dict[str, frozenset[str]]:
 
 
 def _open_key_changes(good: pa.Table) -> int:
-    """Count the changes of a key that left values out, and those that are sent as a delete and a create, either of which may come first."""
+    """Count the changes of a key that left values out, or were sent as a delete and a create, which may arrive in either order."""
     changes_key = good["_moved_from"].is_valid()
     left_values_out = good["_unavailable"].is_valid()
     is_of_two = pc.not_equal(good["_kind"], RowKind.UPDATE_AFTER)
-    is_open = pc.and_(changes_key, pc.or_(left_values_out, is_of_two))
+    may_lack_values = pc.or_(left_values_out, is_of_two)
+    is_open = pc.and_(changes_key, may_lack_values)
     return _count(is_open)
 
 
 def _count(mask: pa.ChunkedArray) -> int:
-    """Count the rows that a mask marks; null marks none."""
+    """Count the true values of a mask; null is not true."""
     n_true = pc.sum(mask).as_py()
     return int(n_true or 0)

@@ -1,8 +1,8 @@
-"""Tombstones: records with a key and no value, one behind each delete. One without its delete is all that shows it.
+"""Tombstones: records with a key and no value, one after each delete. A lost delete leaves only its tombstone.
 
-The delete may have been dropped on the way (Debezium's ExtractNewRecordState does so unless configured otherwise), or have gone by compaction.
-So a tombstone is staged a second time, as `IN_DOUBT` and with its key, unless the record just before it shows that it is none of these: one of
-the same key, in the same partition, that adds no row. The step then looks whether the key's row is still there.
+The delete may have been dropped on the way (Debezium's ExtractNewRecordState does so unless configured otherwise), or removed by
+compaction. So a tombstone is staged a second time, as `IN_DOUBT` and with its key. It is not if the record just before it proves that
+the delete arrived: a record of the same key and partition that adds no row. The step then checks whether the key still has a row.
 """
 
 from __future__ import annotations
@@ -41,45 +41,67 @@ _RECORDS = pa.schema(
 )
 
 
-def in_doubt(settings: DecodingSettings, batch: pa.RecordBatch, staged: Sequence[pa.Table], step: int) -> pa.Table:
-    """Return the tombstones of a batch of which it is to be found out whether the row of their key is there.
+def in_doubt(
+    settings: DecodingSettings,
+    batch: pa.RecordBatch,
+    staged: Sequence[pa.Table],
+    step: int,
+) -> pa.Table:
+    """Return the tombstones of a batch whose delete may be lost.
 
     Args:
-        settings: The pipeline's.
+        settings: Settings of the pipeline.
         batch: All records.
-        staged: All rows that were made of them; the tombstones are in the last table.
+        staged: All rows staged of them; the tombstones are in the last table.
         step: Number of the step.
 
     Returns:
-        Staged rows; the key is null where it cannot be read.
+        Staged rows; the key is null if it cannot be read.
     """
     has_keys = settings.in_envelopes or are_placed(batch)
     has_tombstones = equals(staged[-1], "_kind", TOMBSTONE).any()
     if not (settings.doubts_tombstones and has_keys and has_tombstones):
         return settings.schema.empty_table()
-    made = pa.concat_tables([table.select(["_kind", "_order"]) for table in staged])
-    _, parts, lines = order_struct(made).T
-    places = _places(parts, lines)
-    is_tombstone = equals(made, "_kind", TOMBSTONE)
-    is_adding = _mask(pc.is_in(made["_kind"], pa.array(_ADDING, pa.string())))
-    places_in_batch = _places(batch.column("part").to_numpy(), batch.column("line").to_numpy())
-    rows = np.flatnonzero(np.isin(places_in_batch, places[is_tombstone]))
+    # 1. The batch's tombstones: staged rows and records meet by their order in the step.
+    kinds_and_orders = [table.select(["_kind", "_order"]) for table in staged]
+    rows_of_batch = pa.concat_tables(kinds_and_orders)
+    _, parts, lines = order_struct(rows_of_batch).T
+    staged_numbers = _order_numbers(parts, lines)
+    is_tombstone = equals(rows_of_batch, "_kind", TOMBSTONE)
+    numbers = _order_numbers(
+        batch.column("part").to_numpy(),
+        batch.column("line").to_numpy(),
+    )
+    is_own = np.isin(numbers, staged_numbers[is_tombstone])
+    rows = np.flatnonzero(is_own)
     own = _records(batch, rows)
-    is_empty = _mask(pc.invert(own["has_value"]))  # the rest is of a kind that is not taken
+    is_empty = _mask(pc.invert(own["has_value"]))  # records of kinds that are not taken have a value
     rows = rows[is_empty]
     own = own.filter(pa.array(is_empty))
-    rows_before = np.maximum(rows - 1, 0)  # the first has none before it: it is its own, and has no value
+    # 2. The record just before each. The first record of a batch stands in for its own predecessor: it has no value.
+    rows_before = np.maximum(rows - 1, 0)
     before = _records(batch, rows_before)
-    is_behind_row = np.isin(places_in_batch[rows_before], places[is_adding])
-    is_known = _mask(before["has_value"]) & ~is_behind_row
+    adding_kinds = pa.array(_ADDING, pa.string())
+    is_adding = _mask(pc.is_in(rows_of_batch["_kind"], adding_kinds))
+    adds_row = np.isin(numbers[rows_before], staged_numbers[is_adding])
+    # 3. It is the delete if it has a value, adds no row, and has the same key in the same partition.
+    has_delete = _mask(before["has_value"]) & ~adds_row
     for name in ("file", "partition", "key"):
-        is_known &= _mask(pc.equal(own[name], before[name]))
-    is_doubted = _mask(own["key"].is_valid()) & ~is_known  # one without a key is of no row
-    return _rows(settings, batch, rows[is_doubted], own.filter(pa.array(is_doubted)), step)
+        has_delete &= _mask(pc.equal(own[name], before[name]))
+    # A tombstone without a key belongs to no row.
+    is_doubted = _mask(own["key"].is_valid()) & ~has_delete
+    doubted = own.filter(pa.array(is_doubted))
+    return _rows(
+        settings,
+        batch,
+        rows[is_doubted],
+        doubted,
+        step,
+    )
 
 
-def _places(parts: Ints, lines: Ints) -> Ints:
-    """Return one number for each place of a batch; lines within a part are less than 2^40 apart, so that no two are equal."""
+def _order_numbers(parts: Ints, lines: Ints) -> Ints:
+    """Return one number for each part and line. A part has fewer than 2^40 lines, so that no two numbers are equal."""
     return (parts << 40) + lines
 
 
@@ -89,13 +111,13 @@ def _mask(values: pa.ChunkedArray) -> NDArray[np.bool_]:
 
 
 def _records(batch: pa.RecordBatch, rows: Ints) -> pa.Table:
-    """Return where some records of a batch stand, their keys, and whether they have a value."""
+    """Return the origins and keys of some records of a batch, and whether they have a value."""
     indices = pa.array(rows)
     values = batch.column("value")
     if not are_placed(batch):
         lines = values.take(indices).to_pylist()
-        found = list(map(_of_line, lines))
-        return pa.Table.from_pylist(found, _RECORDS)
+        records = list(map(_of_line, lines))
+        return pa.Table.from_pylist(records, _RECORDS)
     columns = []
     for name in ("file", "partition", "offset", "key"):
         column = batch.column(name)
@@ -106,7 +128,7 @@ def _records(batch: pa.RecordBatch, rows: Ints) -> pa.Table:
 
 
 def _of_line(line: bytes) -> Json:
-    """Read a line that holds a Kafka record; what is none has nothing."""
+    """Read a line that holds a Kafka record; any other line gives no fields."""
     try:
         envelope = parse(line)
         topic, partition, offset = envelope_origin(envelope)
@@ -137,18 +159,18 @@ def _rows(
     columns: dict[str, object] = {}
     for name in settings.key:
         columns[name] = _key_column(settings, name, keys)
-    places = []
+    origin = []
     for name in ("file", "partition", "offset"):
-        place = records[name].combine_chunks()
-        places.append(place)
+        component = records[name].combine_chunks()
+        origin.append(component)
     columns["_kind"] = [IN_DOUBT] * n
     columns["_order"] = orders_of(batch, rows.tolist(), step)
-    columns["_origin"] = pa.StructArray.from_arrays(places, fields=list(ORIGIN))
+    columns["_origin"] = pa.StructArray.from_arrays(origin, fields=list(ORIGIN))
     return entry_table(settings.schema, columns, n)
 
 
 def _read_key(key: bytes | None, avro: AvroRecords | None) -> Key:
-    """Return a key as a row of the key's columns, with its schema; nothing where it cannot be read."""
+    """Return a key as a row of the key's columns, with its schema; both empty if it cannot be read."""
     try:
         text = text_of(key) if avro is None else avro.key_text(key)
         row, fields = read_key(text)
@@ -158,14 +180,16 @@ def _read_key(key: bytes | None, avro: AvroRecords | None) -> Key:
 
 
 def _key_column(settings: DecodingSettings, name: str, keys: list[Key]) -> pa.Array:
-    """Return one column of some keys; null where it is missing, or does not fit."""
+    """Return one column of some keys; null if it is missing, or does not fit."""
     type_ = settings.columns.field(name).type
     old_name = settings.renamed.get(name, name)
+    encoding = settings.encodings.get(name)
+    unit = settings.time_units.get(name, "us")
     values = [row.get(name, row.get(old_name)) for row, _ in keys]
     schemas = (fields for _, fields in keys)
-    plain = decoded(values, settings.encodings.get(name), type_, schemas)
+    plain = decoded(values, encoding, type_, schemas)
     try:
-        array, _ = convert(plain, type_, settings.time_units.get(name, "us"))
+        array, _ = convert(plain, type_, unit)
     except InexactNumberError:
         return pa.nulls(len(keys), type_)
     return array

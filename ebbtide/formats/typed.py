@@ -1,4 +1,4 @@
-"""From changes with JSON values to typed columns; a value that does not fit makes its record bad."""
+"""Types the JSON values of changes, column by column; a value that does not fit makes its record bad."""
 
 from __future__ import annotations
 
@@ -24,20 +24,19 @@ class ColumnTyper:
     """Types the changes of one batch, a column at a time.
 
     Args:
-        settings: The pipeline's.
-        contents: The changes and their records, which are marked where a value does not fit.
+        settings: Settings of the pipeline.
+        contents: The changes and their records, which are marked if a value does not fit.
     """
 
     def __init__(self, settings: DecodingSettings, contents: Contents) -> None:
         self._settings = settings
         self._changes = contents.changes
         self._records = contents.records
-        own_units = (change.units for change in contents.changes)
-        self._has_own_units = any(own_units)
+        self._has_own_units = any(change.units for change in contents.changes)
         self._have_schemas = any(change.schema for change in contents.changes)
 
     def user_columns(self) -> Columns:
-        """Return the user's columns, and `_unavailable`: the names of those whose values were not sent."""
+        """Return the user's columns, and `_unavailable`: the columns of each change whose values were not sent."""
         columns: Columns = {}
         n_changes = len(self._changes)
         unsent: list[list[str] | None] = [None] * n_changes
@@ -47,14 +46,14 @@ class ColumnTyper:
             values = [row.get(name, _ABSENT) for row in rows]
             own_unsent = take_out_unsent(column, values)
             for i in own_unsent:
-                others = unsent[i] or []
-                unsent[i] = [*others, name]
+                earlier = unsent[i] or []
+                unsent[i] = [*earlier, name]
             columns[name] = self._typed(column, values)
         columns["_unavailable"] = self._staged("_unavailable", unsent)
         return columns
 
     def sequence(self, columns: Columns) -> pa.StructArray:
-        """Return `_sequence`: what orders each change, the source's positions and the user's columns."""
+        """Return `_sequence`: log positions of the source, and columns of the user's."""
         settings = self._settings
         type_ = sequence_type(settings.columns, settings.sequence)
         components = []
@@ -81,7 +80,7 @@ class ColumnTyper:
         return event_times(self._settings, columns, of_source)
 
     def key_changes(self, sequence: pa.StructArray) -> pa.Array:
-        """Return `_moved_from`: of each good update that changed the key the old key, as a list of one."""
+        """Return `_moved_from`: for each good update that changed the key a list with its sequence and old key."""
         n_changes = len(self._changes)
         key_changes: list[list[Json] | None] = [None] * n_changes
         for i, change in enumerate(self._changes):
@@ -97,15 +96,15 @@ class ColumnTyper:
         return self._staged("_moved_from", key_changes)
 
     def _staged(self, name: str, values: list[Any]) -> pa.Array:
-        """Return values as a column of the staged rows, of the type that it has there."""
+        """Return values as a column of the staged rows, by its type there."""
         column = self._settings.schema.field(name)
         return pa.array(values, column.type)
 
     def _needed_rows(self) -> list[Json]:
-        """Return the JSON row of each change, with the columns that it must have.
+        """Return the JSON row of each change, reduced to the columns that count.
 
-        A delete by sequence needs the key and the sequence only; its other columns may be absent or stale. But one that
-        takes back a row by the user's own sequence has that row's content.
+        A delete in sequence mode needs the key and the sequence only: its other columns may be absent or stale. But a retraction in a
+        changelog with the user's own sequence carries the content that it retracts.
         """
         settings = self._settings
         names = settings.columns.names
@@ -128,7 +127,7 @@ class ColumnTyper:
         return rows
 
     def _with_default(self, name: str, values: list[Any]) -> list[Any]:
-        """Return a column's values with its default where a record has none; where there is none either it is bad."""
+        """Return a column's values with its default where a record has none; without a default the record is bad."""
         if _ABSENT not in values:
             return values
         absent = indices_of(values, _ABSENT)
@@ -159,24 +158,35 @@ class ColumnTyper:
                 "wrong_type",
                 column.name,
                 got=shortened(values[i]),
-                allowed=self._allowed(column, values[i], self._changes[i]),
+                allowed=self._allowed(
+                    column,
+                    values[i],
+                    self._changes[i],
+                ),
             )
             record.refuse(error)
         return array
 
     def _misread(self, column: pa.Field, values: list[Any]) -> list[int]:
-        """Return the changes of whose value the record's own schema says that the column would read it wrongly."""
+        """Return the changes whose value the column would misread, by the record's own schema."""
         if not self._have_schemas:
             return []
         misread = []
         for i, change in enumerate(self._changes):
-            is_there = values[i] is not None and values[i] is not _ABSENT
-            if change.schema and is_there and change.schema.reads_wrongly(column.name, column.type):
+            has_value = values[i] is not None and values[i] is not _ABSENT
+            if not change.schema or not has_value:
+                continue
+            if change.schema.reads_wrongly(column.name, column.type):
                 misread.append(i)
         return misread
 
-    def _allowed(self, column: pa.Field, value: Any, change: DecodedChange) -> str:
-        """Return what a column takes, for the message of a value that it does not."""
+    def _allowed(
+        self,
+        column: pa.Field,
+        value: Any,
+        change: DecodedChange,
+    ) -> str:
+        """Return the allowed values of a column, for the message about one that does not fit."""
         name = column.name
         type_ = str(column.type)
         if change.schema:
@@ -194,16 +204,16 @@ class ColumnTyper:
         values: list[Any],
         changes: Sequence[DecodedChange],
     ) -> list[Any]:
-        """Return a column's values with their encoding undone, where the spec gives it one."""
+        """Return a column's values, decoded if the spec names an encoding."""
         encoding = self._settings.encodings.get(column.name)
         schemas = (change.schema for change in changes)
         return decoded(values, encoding, column.type, schemas)
 
     def _convert(self, column: pa.Field, values: list[Any]) -> Converted:
-        """Convert a column, each value by the unit that its own record gives.
+        """Convert a column, each value by the unit of its own record.
 
-        Records with schemas of their own may differ in their units. The column is then converted once for each unit,
-        with the values of the others null, and the results are laid over each other.
+        Records with schemas of their own may differ in their units. The column is then converted once for each unit, with null for all
+        other values, and the results are coalesced. O(n) for each unit.
         """
         default = self._default_unit(column.name)
         if not self._has_own_units:
@@ -228,14 +238,14 @@ class ColumnTyper:
         return self._settings.time_units.get(column, "us")
 
     def _unit(self, change: DecodedChange, column: str) -> TimeUnit:
-        """Return what integers mean in a timestamp column: the record's own schema goes before the spec."""
+        """Return the unit of integers in a timestamp column: that of the record's own schema, else the spec's."""
         default = self._default_unit(column)
         if not change.units:
             return default
         return change.units.get(column, default)
 
     def _old_key(self, change: DecodedChange) -> Json:
-        """Return the typed key of a change's old row; a value that does not fit is None."""
+        """Return the typed key of a change's old row; None for values that do not fit."""
         settings = self._settings
         other_row = change.other_row or {}
         key: Json = {}
@@ -251,12 +261,12 @@ class ColumnTyper:
 
 
 def needed_of_delete(settings: DecodingSettings) -> set[str | None]:
-    """Return the columns that are looked at of a delete by sequence."""
+    """Return the columns that count in a delete of sequence mode."""
     return {*settings.key, *settings.sequence, settings.event_time}
 
 
 def takes_back_by_content(settings: DecodingSettings) -> bool:
-    """Return whether a retraction takes a row back by what is in it: where the user's own columns order changes."""
+    """Return whether retractions match rows by content: if the user's own columns order changes."""
     return not is_log_position(settings.sequence)
 
 
@@ -268,9 +278,9 @@ def event_times(
     """Return event times, epoch ms.
 
     Args:
-        settings: The pipeline's: they name the user's column, if it is one.
-        columns: The user's.
-        of_source: (n,) times that the source gives.
+        settings: Settings of the pipeline; they may name a column of the user's.
+        columns: The user's columns.
+        of_source: (n,) event times of the source.
     """
     if settings.event_time is None:
         return of_source
@@ -280,7 +290,7 @@ def event_times(
         times = times.cast(in_us)
     if pa.types.is_timestamp(times.type):
         in_ms = pa.timestamp("ms", times.type.tz)
-        times = times.cast(in_ms, safe=False)  # cuts off what is below a millisecond
+        times = times.cast(in_ms, safe=False)  # cut to whole milliseconds
     return times.cast(pa.int64())
 
 
@@ -296,5 +306,5 @@ def take_out_unsent(column: pa.Field, values: list[Any]) -> list[int]:
 
 
 def indices_of(values: list[Any], wanted: Any) -> list[int]:
-    """Return where a value stands."""
+    """Return the indices of a value."""
     return [i for i, value in enumerate(values) if value == wanted]

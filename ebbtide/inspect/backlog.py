@@ -1,4 +1,4 @@
-"""How far a pipeline is behind its source, asked of the source and the tables' logs alone: no JVM."""
+"""Backlog of a pipeline: records in its source that no step has read, by the source and the tables' logs. Needs no JVM."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ebbtide.runtime.kinds import positioned_source
 from ebbtide.runtime.plan import Plan
 from ebbtide.sources.positioned import matching
 from ebbtide.sources.source import Backlog
+from ebbtide.sources.span import span_of, stored_form_of
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.several import UpsertPipelines
 from ebbtide.tables.state.layout import files_noted
@@ -22,13 +23,13 @@ from ebbtide.tables.state.layout import files_noted
 
 @dataclass(frozen=True)
 class Lag:
-    """What waits in a pipeline's source.
+    """The backlog of a pipeline.
 
     Args:
         pipeline: Its name.
-        backlog: What waits.
-        behind_ms_of: Partition to how long its oldest record has waited, or was held, ms: 0 if none is; without those of which it is not known.
-        fingerprint: Another one where other records wait; the same while nothing comes and nothing is read.
+        backlog: Files, bytes and records that wait.
+        behind_ms_of: Partition to the age of its oldest waiting or held record, ms; 0 if none waits. Partitions of unknown age are left out.
+        fingerprint: Changes whenever records arrive or are read.
     """
 
     pipeline: str
@@ -38,43 +39,68 @@ class Lag:
 
     @property
     def behind_ms(self) -> int | None:
-        """How long the oldest record has waited, or was held, ms; None if there is none, or if that is not known."""
-        waits = [ms for partition, ms in self.behind_ms_of.items() if self.backlog.is_behind(partition)]
-        return max(waits, default=None)
+        """Age of the oldest waiting record, ms; None if none waits or its age is unknown."""
+        ages_ms = []
+        for partition, age_ms in self.behind_ms_of.items():
+            if self.backlog.is_behind(partition):
+                ages_ms.append(age_ms)
+        return max(ages_ms, default=None)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values; None of what the source has not."""
+        """Return the backlog as plain values; None for what the source does not have."""
+        backlog = self.backlog
         return {
             "pipeline": self.pipeline,
-            "files": self.backlog.files,
-            "bytes": self.backlog.bytes,
-            "records": self.backlog.total_records,
-            "partitions": dict(self.backlog.records),
-            "held": dict(self.backlog.held),
+            "files": backlog.files,
+            "bytes": backlog.bytes,
+            "records": backlog.total_records,
+            "partitions": dict(backlog.records),
+            "held": dict(backlog.held),
             "behind_ms": self.behind_ms,
             "behind_ms_of": dict(self.behind_ms_of),
         }
 
     def text(self) -> str:
-        """Write it for people."""
-        return ", ".join(self._parts()) or "nothing waits"
+        """Return the backlog in words."""
+        parts = ", ".join(self._parts())
+        return parts or "nothing waits"
 
     def line(self) -> str:
-        """Write it for a terminal."""
+        """Return the backlog as a line for a terminal."""
         return f"{self.pipeline}: {self.text()}"
 
     def _parts(self) -> Iterator[str]:
         backlog = self.backlog
         if backlog.files and backlog.bytes is None:
-            yield f"{amount(backlog.files, 'table')} changed"
+            tables = amount(backlog.files, "table")
+            yield f"{tables} changed"
         elif backlog.files:
-            yield f"waiting: {amount(backlog.files, 'file')}, {amount(backlog.bytes or 0, 'byte')}"
-        for what, records in (("waiting", backlog.records), ("held by an open transaction", backlog.held)):
-            shares = [f"{number}: {n:,}" for number, n in sorted(records.items()) if n]
-            if shares:
-                yield f"{what}: {amount(sum(records.values()), 'record')} (partition {', '.join(shares)})"
+            files = amount(backlog.files, "file")
+            n_bytes = amount(backlog.bytes or 0, "byte")
+            yield f"waiting: {files}, {n_bytes}"
+        yield from _by_partition("waiting", backlog.records)
+        yield from _by_partition("held by an open transaction", backlog.held)
         if self.behind_ms is not None:
-            yield f"the oldest for {self.behind_ms / 1000:,.1f} s"
+            seconds = self.behind_ms / 1000
+            yield f"the oldest for {seconds:,.1f} s"
+
+
+def _by_partition(what: str, n_records_of: Mapping[int, int]) -> Iterator[str]:
+    """Yield the number of records, and the share of each partition, in words; nothing if there is none.
+
+    Args:
+        what: State of the records.
+        n_records_of: Partition to its number of records.
+    """
+    shares = []
+    for partition, n_records in sorted(n_records_of.items()):
+        if n_records:
+            shares.append(f"{partition}: {n_records:,}")
+    if shares:
+        total = sum(n_records_of.values())
+        records = amount(total, "record")
+        listed = ", ".join(shares)
+        yield f"{what}: {records} (partition {listed})"
 
 
 def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
@@ -93,29 +119,43 @@ def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
     """
     plan = Plan.under(root, spec)
     commit = plan.state.last()
-    position = None if commit is None else commit[1].source.position
     snapshot = Snapshot.read(plan.at("state"))
-    refuse_misfits_at_rest(plan, OwnTables(plan), Head.at_rest(commit), snapshot)
+    head = Head.at_rest(commit)
+    refuse_misfits_at_rest(plan, OwnTables(plan), head, snapshot)
     files = snapshot.files.values() if snapshot else ()
     files_read = files_noted(plan.at("state"), files)
-    since = plan.follows_on(position)
+    since = plan.follows_on(span_of(head.facts.source.position))
     found = plan.source.discover(files_read, clock_ms, since)
     backlog = plan.source.backlog(found)
-    behind_ms_of = {partition: 0 for partition in backlog.records if not backlog.is_behind(partition)}
+    ages_ms = _ages_ms(backlog, clock_ms)
+    found_text = repr((found.parts, stored_form_of(found.span)))
+    digest = sha256(found_text.encode()).hexdigest()
+    return Lag(spec.name, backlog, ages_ms, fingerprint=digest[:16])
+
+
+def _ages_ms(backlog: Backlog, clock_ms: int) -> dict[int, int]:
+    """Return partition to the age of its oldest waiting record, ms; 0 where none waits.
+
+    A partition that is behind, and whose oldest record has no known time, has no age.
+    """
+    ages_ms = {}
+    for partition in backlog.records:
+        if not backlog.is_behind(partition):
+            ages_ms[partition] = 0
     for partition, oldest_ms in backlog.oldest_ms.items():
-        behind_ms_of[partition] = max(clock_ms - oldest_ms, 0)
-    found_text = repr((found.parts, found.position))
-    return Lag(spec.name, backlog, behind_ms_of, sha256(found_text.encode()).hexdigest()[:16])
+        # A record's time is set by its producer, whose clock may be ahead of this one.
+        ages_ms[partition] = max(clock_ms - oldest_ms, 0)
+    return ages_ms
 
 
 @dataclass(frozen=True)
 class UnreadTopics:
-    """Topics that several pipelines are to read, and none of them does.
+    """Topics that match the pattern of several pipelines, and that none of them reads.
 
     Args:
         several: Their name.
-        pattern: What is to be read.
-        topics: Those that are not.
+        pattern: Pattern of the topics to read.
+        topics: The topics that no pipeline reads.
     """
 
     several: str
@@ -123,23 +163,23 @@ class UnreadTopics:
     topics: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the topics as plain values."""
         return {"pipelines": self.several, "topics": self.pattern, "unread_topics": list(self.topics)}
 
     def text(self) -> str:
-        """Write it for people."""
+        """Return the topics in words."""
         if not self.topics:
             return f"all topics like '{self.pattern}' are read"
         listed = ", ".join(self.topics)
         return f"topics like '{self.pattern}' that no pipeline reads: {listed}"
 
     def line(self) -> str:
-        """Write it for a terminal."""
+        """Return the topics as a line for a terminal."""
         return f"{self.several}: {self.text()}"
 
 
 def unread_topics(several: UpsertPipelines) -> UnreadTopics | None:
-    """Look which topics none of several pipelines reads; None if they name no pattern.
+    """Return the topics that none of several pipelines reads; None if they name no pattern.
 
     Args:
         several: The pipelines.
@@ -150,8 +190,12 @@ def unread_topics(several: UpsertPipelines) -> UnreadTopics | None:
     """
     if several.topics is None:
         return None
-    there = positioned_source(several.pipelines[0]).names()
-    left = set(matching(there, several.topics)) - several.topics_read
+    first, *_ = several.pipelines
+    source = positioned_source(first)  # all read of the same brokers
+    wanted = set(matching(source.names(), several.topics))
+    unread = wanted - several.topics_read
     for pattern in several.ignored_topics:
-        left.difference_update(matching(left, pattern))
-    return UnreadTopics(several.name, several.topics, tuple(sorted(left)))
+        ignored = matching(unread, pattern)
+        unread.difference_update(ignored)
+    topics = sorted(unread)
+    return UnreadTopics(several.name, several.topics, tuple(topics))

@@ -1,4 +1,4 @@
-"""What a pipeline's quarantine holds, read without a JVM."""
+"""Content of a pipeline's quarantine, read without a JVM."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from ebbtide.amounts import amount
+from ebbtide.redaction import printable
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.tables.quarantine import Selection
@@ -20,11 +21,11 @@ class ReasonCount:
 
     Args:
         reason: Its code.
-        records: How many.
+        records: Number of records.
         first_step: The first step that met one.
-        last_step: The last.
-        oldest: The clock of the first.
-        newest: The clock of the last.
+        last_step: The last step that met one.
+        oldest: Clock of the first of these steps.
+        newest: Clock of the last of these steps.
     """
 
     reason: str
@@ -35,23 +36,24 @@ class ReasonCount:
     newest: datetime
 
     def text(self) -> str:
-        """Write it for a terminal."""
+        """Return the count as text for a terminal."""
         steps = f"step {self.first_step}"
         if self.last_step != self.first_step:
             steps = f"steps {self.first_step} to {self.last_step}"
-        oldest = f"{self.oldest:%Y-%m-%d %H:%M}"
-        newest = f"{self.newest:%Y-%m-%d %H:%M}"
-        return f"{self.reason}: {self.records}, {steps}, {oldest} to {newest} UTC"
+        oldest = self.oldest.strftime(MINUTE)
+        newest = self.newest.strftime(MINUTE)
+        times = f"{oldest} to {newest} UTC"
+        return f"{self.reason}: {self.records}, {steps}, {times}"
 
 
 @dataclass(frozen=True)
 class QuarantineSummary:
-    """What a quarantine holds.
+    """Content of a quarantine.
 
     Args:
         pipeline: The pipeline's name.
-        records: How many records.
-        reasons: They by reason, in order of name.
+        records: Number of records.
+        reasons: Their counts by reason, in order of name.
     """
 
     pipeline: str
@@ -59,14 +61,15 @@ class QuarantineSummary:
     reasons: tuple[ReasonCount, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the summary as plain values."""
         return asdict(self)
 
     def text(self) -> str:
-        """Write it for a terminal."""
-        lines = [f"{self.pipeline}: {amount(self.records, 'record')} in quarantine."]
-        lines += [reason.text() for reason in self.reasons]
-        return "\n  ".join(lines)
+        """Return the summary as text for a terminal."""
+        records = amount(self.records, "record")
+        first = f"{self.pipeline}: {records} in quarantine."
+        reasons = [reason.text() for reason in self.reasons]
+        return "\n  ".join([first, *reasons])
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,8 @@ class QuarantinedRecord:
         pipeline: The pipeline's name.
         step: The step that met it.
         at: That step's clock.
-        reason: Why it is bad, as a code.
-        detail: The same in words.
+        reason: Code of the reason why the record is bad.
+        detail: The reason in words.
         origin: Its source, partition and position.
         raw: Its bytes.
     """
@@ -92,37 +95,39 @@ class QuarantinedRecord:
     raw: bytes
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values: `raw` as text, null where the bytes are none; then they are in `raw_base64`."""
+        """Return the record as plain values: `raw` as text, or null with the bytes in `raw_base64` where they are not UTF-8."""
         fields = dict(vars(self))
         try:
             fields["raw"] = self.raw.decode()
         except UnicodeDecodeError:
             fields["raw"] = None
-            fields["raw_base64"] = base64.b64encode(self.raw).decode()
+            encoded = base64.b64encode(self.raw)
+            fields["raw_base64"] = encoded.decode()
         return fields
 
     def text(self) -> str:
-        """Write it for a terminal, the beginning of its bytes only."""
+        """Return the record as text for a terminal, with the beginning of its bytes."""
         place = place_text(self.origin)
-        head = self.raw[:SHOWN_BYTES]
         n_bytes = len(self.raw)
+        head = self.raw[:SHOWN_BYTES]
         shown = head.decode(errors="backslashreplace")
-        if n_bytes > SHOWN_BYTES:
+        is_cut = n_bytes > SHOWN_BYTES
+        if is_cut:
             shown += f"... ({n_bytes} bytes)"
-        lines = [
-            f"{self.pipeline}: step {self.step}, {place}: {self.reason}",
-            self.detail,
-            shown,
-        ]
-        return "\n  ".join(map(printable, lines))
+        first = f"{self.pipeline}: step {self.step}, {place}: {self.reason}"
+        lines = [first, self.detail, shown]
+        escaped = map(printable, lines)
+        return "\n  ".join(escaped)
 
 
 SHOWN_BYTES = 500
-"""Bytes of a record that a terminal is shown."""
+"""Bytes of a record that are shown on a terminal."""
+MINUTE = "%Y-%m-%d %H:%M"
+"""Format of times on a terminal."""
 
 
 def summary(spec: Pipeline, root: str) -> QuarantineSummary:
-    """Count what a pipeline's quarantine holds.
+    """Count the records of a pipeline's quarantine by reason.
 
     Args:
         spec: The pipeline.
@@ -159,12 +164,12 @@ def _reason_count(group: dict[str, Any]) -> ReasonCount:
 
 
 def records(spec: Pipeline, root: str, selection: Selection) -> list[QuarantinedRecord]:
-    """Read what a pipeline's quarantine holds, the oldest first.
+    """Read the records of a pipeline's quarantine, the oldest first.
 
     Args:
         spec: The pipeline.
         root: Folder of all pipelines' tables.
-        selection: Which records.
+        selection: Selects records.
     """
     quarantine = Plan.under(root, spec).quarantine
     rows = quarantine.records(selection)
@@ -177,20 +182,8 @@ def records(spec: Pipeline, root: str, selection: Selection) -> list[Quarantined
 
 
 def place_text(origin: Mapping[str, Any]) -> str:
-    """Write where a record stands in its source."""
+    """Return the position of a record in its source, in words."""
     source = origin["source"]
     partition = origin["partition"]
     position = origin["position"]
     return f"{source}/{partition} at {position}"
-
-
-def printable(text: str) -> str:
-    """Return a text without control characters, which a terminal would obey: they are escaped."""
-    characters = []
-    for character in text:
-        shown = character
-        if not character.isprintable():
-            quoted = ascii(character)
-            shown = quoted[1:-1]
-        characters.append(shown)
-    return "".join(characters)

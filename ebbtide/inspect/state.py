@@ -8,7 +8,7 @@
 | the value's | of a stateful pipeline `value` (of one state typed, of several JSON); of an upsert pipeline the entry's columns, in sequence mode `tombstone`: it is deleted; in arrival mode `_role` and `_shown`, see `ebbtide.operators.arrival.rules` |
 | `accessed` | its last access |
 | `expires` | when it expires; null: never, or not before the year 2200 |
-| `live` | whether it has not expired yet |
+| `live` | true if it has not expired |
 | `step` | the step that wrote it |
 
 Source: FLIP-25, "Future work": queryable state with TTL.
@@ -25,9 +25,8 @@ from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.entries import Step
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.spec.stateful import StatefulPipeline
+from ebbtide.tables.spark_columns import column, columns, json_text
 from ebbtide.tables.state import expiry
-from ebbtide.tables.state.columns import column, columns, json_text
 
 LAST_MS = 7_258_118_400_000
 """The year 2200: an entry that expires later is shown as one that never does."""
@@ -57,36 +56,43 @@ def state(
     """
     tables = Plan.under(root, spec)
     version, facts = _commit(tables, as_of_step)
-    names = list(spec.identity.get("states", {}))
+    states = spec.identity.get("states", {})
+    names = list(states)
     if state is not None and state not in names:
-        allowed = ", ".join(names) or "none: it has but one"
+        allowed = ", ".join(names)
         raise ConfigError.of(
             f"'{spec.name}' has no such state.",
             got=state,
-            allowed=allowed,
+            allowed=allowed or "none: it has but one",
         )
-    entries = tables.state.kept(spark, version)
+    # Nothing has used the session so far: a refusal starts no Spark.
+    entries = tables.state.live_entries(spark, version)
     if now_ms is None:
         now_ms = facts.now_ms
-    at = Step(facts.step, now_ms, facts.frontier.watermark_ms)
+    watermark_ms = facts.frontier.watermark_ms
+    at = Step(facts.step, now_ms, watermark_ms)
     life = _life(tables, at)
     key = columns(spec.key)
     if not names:
         values = _upsert_values(tables, entries)
         return entries.select(*key, *values, *life)
+    # The value of one state keeps its type; those of several have JSON as their common type.
     if state is None:
         shown_states = names
         value = _json(names)
     else:
         shown_states = [state]
         value = column(f"_value_{state}")
-    is_shown = F.col("_state").isin(shown_states)
+    state_name = F.col("_state")
+    is_shown = state_name.isin(shown_states)
     shown = entries.where(is_shown)
+    map_key = _map_key(tables)
+    position = F.col("_position")
     return shown.select(
         *key,
-        F.col("_state").alias("state"),
-        _map_key(spec).alias("map_key"),
-        F.col("_position").alias("position"),
+        state_name.alias("state"),
+        map_key.alias("map_key"),
+        position.alias("position"),
         value.alias("value"),
         *life,
     )
@@ -98,8 +104,9 @@ def _life(tables: Plan, at: Step) -> list[Column]:
     overdue_ms = expiry.overdue_ms(tables.operator, at)
     if spec.sequence and not spec.expires_live:
         is_deleted = F.col("_tombstone")
-        overdue_ms = F.when(is_deleted, overdue_ms)  # of a live row only its waiting for a value ends
-    # An entry is overdue by its clock less the time at which it expires.
+        # A live row does not expire: only the entry of a deleted one does, or a row's wait for a value.
+        overdue_ms = F.when(is_deleted, overdue_ms)
+    # Overdue time = clock - expiry time, so the expiry time is the clock less the overdue time.
     clock_ms = _clock_ms(tables, at)
     expires_ms = F.try_subtract(clock_ms, overdue_ms)
     is_before_last = expires_ms < F.lit(LAST_MS)
@@ -124,14 +131,14 @@ def _clock_ms(tables: Plan, at: Step) -> Column:
         if name is None:
             clock_ms = own_ms
         else:
-            state_name = F.col(rules.state_column)
+            state_name = F.col(rules.ttl_selector)
             is_own = state_name == name
             clock_ms = F.when(is_own, own_ms).otherwise(clock_ms)
     return clock_ms
 
 
 def _upsert_values(tables: Plan, entries: DataFrame) -> list[Column]:
-    """Return an upsert pipeline's columns beside the key's, and those of ours that say what an entry is."""
+    """Return an upsert pipeline's columns beside the key's, and the internal ones that mark the kind of entry."""
     key = tables.spec.key
     schema = tables.operator.columns
     names = [name for name in schema.names if name not in key]
@@ -149,7 +156,8 @@ def _upsert_values(tables: Plan, entries: DataFrame) -> list[Column]:
 def create_view(spark: SparkSession, spec: Pipeline, root: str) -> str:
     """Make the state of a pipeline a view for SQL in this session, as of its last step; return its name, NAME_state."""
     name = f"{spec.name}_state"
-    state(spark, spec, root).createOrReplaceTempView(name)
+    rows = state(spark, spec, root)
+    rows.createOrReplaceTempView(name)
     return name
 
 
@@ -177,17 +185,18 @@ def _commit(tables: Plan, step: int | None) -> tuple[int, StepFacts]:
     )
 
 
-def _map_key(spec: Pipeline) -> Column:
-    """Of each row of a map its key, as text; bytes in hexadecimal."""
+def _map_key(tables: Plan) -> Column:
+    """Return the key of each map row as text; bytes in hexadecimal."""
     key_text = F.lit(None).cast("string")
-    if not isinstance(spec, StatefulPipeline):
-        return key_text
-    for name, state in spec.states.items():
-        if state.key is None:
+    schema = tables.operator.schema
+    for name in tables.spec.identity["states"]:
+        key_name = f"_key_{name}"
+        is_map = key_name in schema.names
+        if not is_map:
             continue
-        key = column(f"_key_{name}")
+        key = column(key_name)
         own_text = key.cast("string")
-        if pa.types.is_binary(state.key):
+        if pa.types.is_binary(schema.field(key_name).type):
             own_text = F.lower(F.hex(key))
         is_own = F.col("_state") == name
         key_text = F.when(is_own, own_text).otherwise(key_text)
@@ -195,7 +204,7 @@ def _map_key(spec: Pipeline) -> Column:
 
 
 def _json(names: list[str]) -> Column:
-    """Of each row the value of its own state, as JSON."""
+    """Return the value of each row's own state, as JSON."""
     value_text = F.lit(None).cast("string")
     for name in names:
         value = column(f"_value_{name}")

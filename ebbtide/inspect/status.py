@@ -1,4 +1,4 @@
-"""Where a pipeline stands, read from its tables' logs alone: no JVM."""
+"""Status of a pipeline, read from its tables' logs alone. Needs no JVM."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from ebbtide.amounts import amount
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import CheckpointMismatchError, DamagedFileError, TableMismatchError
-from ebbtide.ledger.facts import Head, LedgerFacts
+from ebbtide.ledger.facts import Head, LedgerFacts, StepFacts
 from ebbtide.ledger.foreign_writes import DataCommit, foreign_writes_text
 from ebbtide.ledger.lease import Holder, holder_of
 from ebbtide.runtime.belonging import OwnTables, refuse_misfits_at_rest
@@ -31,12 +31,12 @@ class Status:
         pipeline: Its name.
         root: Folder of its tables.
         step: Number of the last step; 0 before the first.
-        kind: What made it, in a word; None before the first.
+        kind: Cause of the last step, in a word; None before the first.
         sink_step: The last step that changed the sink.
         now: Clock of the last step.
         watermark: Its watermark.
-        records: Records read since the last refresh, as far as their logs reach back.
-        quarantined: Bad ones among them.
+        records: Records read since the last refresh, as far as the state's log reaches back.
+        quarantined: Bad records among them.
         in_quarantine: Records that the quarantine holds now.
         other_tables: Records of other tables than the source's in the last hundred steps.
         ignored_columns: Columns that records of the last hundred steps had and the schema has not.
@@ -51,7 +51,7 @@ class Status:
         pause_reason: Why.
         held_by: The process that holds its lease; None: none does, or it is known to have ended.
         foreign_writes: Commits of other clients to sink and state that are neither repaired nor acknowledged.
-        misfit: Why the next run is refused: a table or the checkpoint was deleted, replaced or put back, or data files are missing. None: it is not refused for that.
+        misfit: Why the next run is refused: a table or the checkpoint was deleted, replaced or restored, or data files are missing. None: no such reason.
     """
 
     pipeline: str
@@ -80,37 +80,53 @@ class Status:
     misfit: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the status as plain values."""
         return asdict(self)
 
     def text(self) -> str:
-        """Write it for a terminal."""
+        """Return the status as text for a terminal."""
+        lines = [self._first_line(), *self._warnings()]
+        if self.step:
+            lines += self._details()
+        return "\n  ".join(lines)
+
+    def _first_line(self) -> str:
         if self.step == 0:
-            return "\n".join([f"{self.pipeline}: {self._before_first_step()}", *self._warnings()])
+            return f"{self.pipeline}: {self._before_first_step()}"
         now = _time_text(self.now)
-        counts = f"{amount(self.records, 'record')}, {self.quarantined:,} quarantined"
-        lines = [f"{self.pipeline}: step {self.step} ({self.kind}) at {now}, {counts}", *self._warnings()]
+        records = amount(self.records, "record")
+        step = f"step {self.step} ({self.kind}) at {now}"
+        quarantined = f"{self.quarantined:,} quarantined"
+        return f"{self.pipeline}: {step}, {records}, {quarantined}"
+
+    def _details(self) -> Iterator[str]:
+        """Yield what the last step has left, a line each."""
         if self.watermark:
             watermark = _time_text(self.watermark)
-            lines.append(f"  watermark {watermark}")
-        rows = "" if self.sink_rows is None else f", {amount(self.sink_rows, 'row')}"
-        sink = f"sink {self.root}/sink, version {self.sink_version}{rows}, changed last by step {self.sink_step}"
-        if self.sink_type != "delta":
-            sink = f"sink of type {self.sink_type}, changed last by step {self.sink_step}"
-        elif self.sink_version is None:
-            sink = f"sink {self.root}/sink is gone"
-        lines.append(f"  {sink}; state version {self.state_version}")
+            yield f"watermark {watermark}"
+        yield f"{self._sink_text()}; state version {self.state_version}"
         if self.in_quarantine:
-            lines.append(f"  in quarantine: {self.in_quarantine}")
+            yield f"in quarantine: {self.in_quarantine}"
         if self.other_tables:
-            lines.append(f"  records of other tables: {self.other_tables:,}")
+            yield f"records of other tables: {self.other_tables:,}"
         if self.ignored_columns:
             names = ", ".join(self.ignored_columns)
-            lines.append(f"  columns not in the schema: {names}")
+            yield f"columns not in the schema: {names}"
         if self.evolved:
             columns = ", ".join(added_ddl(self.evolved))
-            lines.append(f"  columns taken in, to be added to the schema: {columns}")
-        return "\n".join(lines)
+            yield f"columns taken in, to be added to the schema: {columns}"
+
+    def _sink_text(self) -> str:
+        if self.sink_type != "delta":
+            return f"sink of type {self.sink_type}, changed last by step {self.sink_step}"
+        sink = f"sink {self.root}/sink"
+        if self.sink_version is None:
+            return f"{sink} is gone"
+        rows = ""
+        if self.sink_rows is not None:
+            n_rows = amount(self.sink_rows, "row")
+            rows = f", {n_rows}"
+        return f"{sink}, version {self.sink_version}{rows}, changed last by step {self.sink_step}"
 
     def _before_first_step(self) -> str:
         if self.misfit:
@@ -119,16 +135,18 @@ class Status:
         return "no step yet. Run 'ebbtide run'." if is_free else "no step yet."
 
     def _warnings(self) -> Iterator[str]:
-        """Say who keeps the next run from beginning, and what is wrong with the tables."""
+        """Yield what keeps the next run from beginning: a misfit of the tables, a pause, a lease; and foreign writes."""
         if self.misfit:
-            yield f"  {self.misfit}"
+            yield self.misfit
         if self.paused_by is not None:
             since = _time_text(self.paused_since)
-            yield f"  paused by {self.paused_by} since {since}: {self.pause_reason}; 'ebbtide resume' lets it read again"
+            pause = f"paused by {self.paused_by} since {since}: {self.pause_reason}"
+            yield f"{pause}; 'ebbtide resume' lets it read again"
         if self.held_by is not None:
-            yield f"  held by {_holder_text(self.held_by)}"
+            holder = _holder_text(self.held_by)
+            yield f"held by {holder}"
         if self.foreign_writes:
-            yield f"  {foreign_writes_text(self.foreign_writes)}"
+            yield foreign_writes_text(self.foreign_writes)
 
 
 def status(spec: Pipeline, root: str) -> Status:
@@ -143,29 +161,24 @@ def status(spec: Pipeline, root: str) -> Status:
     state = Snapshot.read(tables.at("state"), any_features=True)
     own_tables = OwnTables(tables)
     turn = tables.turn
+    head = Head.at_rest(commit)
+    look = tables.look_for_foreign_writes(turn)
     beside_steps = {
         **_pause(turn),
         "held_by": holder_of(turn),
-        "misfit": _misfit(tables, own_tables, Head.at_rest(commit), state),
-        "foreign_writes": tables.look_for_foreign_writes(turn).writes,
+        "misfit": _misfit(tables, own_tables, head, state),
+        "foreign_writes": look.writes,
     }
     if commit is None:
         return Status(spec.name, tables.root, **beside_steps)
     _, last = commit
-    records = 0
-    quarantined = 0
-    other_tables = 0
-    ignored: set[str] = set()
-    for number, (_, facts) in enumerate(tables.state.steps()):
-        is_summed_up = last.frontier.total_records is not None and number >= LOOK_BACK
-        if facts.decision.is_reset or is_summed_up:
-            break
-        records += facts.read.records
-        quarantined += facts.read.quarantined
-        other_tables += facts.read.other_tables
-        ignored.update(facts.read.ignored_columns)
-    known = {*tables.spec.table.columns.names, *tables.spec.ignored_columns}
-    sink = own_tables.sink()
+    recent = _recent(tables, last)
+    frontier = last.frontier
+    schema = tables.spec.table.columns
+    known = {*schema.names, *tables.spec.ignored_columns}
+    ignored = sorted(recent.ignored_columns - known)
+    sink_version, sink_rows = _version_and_rows(own_tables.sink())
+    state_version, state_rows = _version_and_rows(state)
     return Status(
         pipeline=spec.name,
         root=tables.root,
@@ -173,20 +186,69 @@ def status(spec: Pipeline, root: str) -> Status:
         kind=last.cause.what,
         sink_step=own_tables.last_step("sink"),
         now=_time(last.now_ms),
-        watermark=_time(last.frontier.watermark_ms),
-        records=records if last.frontier.total_records is None else last.frontier.total_records,
-        quarantined=quarantined if last.frontier.total_quarantined is None else last.frontier.total_quarantined,
+        watermark=_time(frontier.watermark_ms),
+        records=_first_known(frontier.total_records, recent.records),
+        quarantined=_first_known(frontier.total_quarantined, recent.quarantined),
         in_quarantine=tables.quarantine.size(),
-        other_tables=other_tables,
-        ignored_columns=tuple(sorted(ignored.difference(known))),
+        other_tables=recent.other_tables,
+        ignored_columns=tuple(ignored),
         evolved=dict(tables.evolved),
         sink_type=spec.sink.type,
-        sink_version=None if sink is None else sink.version,
-        sink_rows=None if sink is None else sink.live_rows,
-        state_rows=None if state is None else state.live_rows,
-        state_version=None if state is None else state.version,
+        sink_version=sink_version,
+        sink_rows=sink_rows,
+        state_rows=state_rows,
+        state_version=state_version,
         **beside_steps,
     )
+
+
+@dataclass
+class _Recent:
+    """Totals of the last steps.
+
+    Args:
+        records: Records read.
+        quarantined: Bad ones among them.
+        other_tables: Records of other tables than the source's.
+        ignored_columns: Columns of records that the schema lacks.
+    """
+
+    records: int = 0
+    quarantined: int = 0
+    other_tables: int = 0
+    ignored_columns: set[str] = field(default_factory=set)
+
+
+def _recent(tables: Plan, last: StepFacts) -> _Recent:
+    """Sum up the steps since the last refresh, the newest first.
+
+    Newer releases keep the totals of records in the facts of each step: then `LOOK_BACK` steps are enough for the rest.
+    Facts without totals need every step, as far as the log reaches back.
+    """
+    found = _Recent()
+    has_totals = last.frontier.total_records is not None
+    for number, (_, facts) in enumerate(tables.state.steps()):
+        is_far_back = has_totals and number >= LOOK_BACK
+        if facts.decision.is_reset or is_far_back:
+            break
+        read = facts.read
+        found.records += read.records
+        found.quarantined += read.quarantined
+        found.other_tables += read.other_tables
+        found.ignored_columns.update(read.ignored_columns)
+    return found
+
+
+def _version_and_rows(snapshot: Snapshot | None) -> tuple[int | None, int | None]:
+    """Return version and rows of a table; None of one that is gone, or whose rows are not known."""
+    if snapshot is None:
+        return None, None
+    rows = snapshot.live_rows
+    return snapshot.version, rows
+
+
+def _first_known(total: int | None, counted: int) -> int:
+    return counted if total is None else total
 
 
 def _pause(turn: LedgerFacts | None) -> dict[str, Any]:
@@ -219,10 +281,15 @@ def _time(ms: int | None) -> datetime | None:
 
 
 def _holder_text(holder: Holder) -> str:
-    """Write the process that holds a lease."""
-    user = "" if holder.user is None else f" of {holder.user}"
-    since = "" if holder.since_ms is None else f" since {_time_text(_time(holder.since_ms))}"
-    return f"process {holder.process}{user} on '{holder.host}'{since}"
+    """Return the process that holds a lease, in words."""
+    text = f"process {holder.process}"
+    if holder.user is not None:
+        text += f" of {holder.user}"
+    text += f" on '{holder.host}'"
+    since = _time(holder.since_ms)
+    if since is not None:
+        text += f" since {_time_text(since)}"
+    return text
 
 
 def _time_text(time: datetime | None) -> str:

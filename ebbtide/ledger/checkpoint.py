@@ -1,4 +1,7 @@
-"""Spark's checkpoint, as far as Ebbtide reads it: its id, and what each batch was made of. Of a materialized view Ebbtide writes it."""
+"""Spark's checkpoint, as far as Ebbtide reads it: its id, and the offsets of each batch.
+
+Without a stream of Spark, as in local runs and for materialized views, Ebbtide writes the same files.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,13 @@ from ebbtide.storage.paths import delete, exists, is_file, is_local, join, list_
 SPARK_VERSION = "v1"
 """First line of Spark's `offsets/N`."""
 START = "ebbtide_start.json"
-"""Ours, beside Spark's files, so that it goes with them."""
+"""Ebbtide's own file. It lies beside Spark's files, so that it is deleted and copied with them."""
 ASKED = "asked"
-"""Key in it: where the spec said to begin."""
+"""Key in it: the begin that the spec named."""
 LOST = "lost"
-"""Key in it: which records of the source were lost before the first step, where a user accepted that."""
+"""Key in it: the records of the source that were lost before the first step, if a user accepted their loss."""
 BATCHES_KEPT = 100
-"""Batches of which a checkpoint that no stream of Spark's writes keeps the files; Spark's own keeps as many (`minBatchesToRetain`)."""
+"""Batches whose files Ebbtide keeps in a checkpoint that it writes: as many as Spark by default (`minBatchesToRetain`)."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class BatchOffsets:
 
     Args:
         hash: SHA-256 of the file.
-        timestamp_ms: `batchTimestampMs`: when the batch was planned; the same on replay.
+        timestamp_ms: `batchTimestampMs`: the time at which the batch was planned; the same on replay.
         source: The source's offset.
         conf: Settings of Spark's that it was planned with.
     """
@@ -47,12 +50,12 @@ class BatchOffsets:
 
 @dataclass(frozen=True)
 class NotedStart:
-    """Where the source's first batch begins, as it was noted before that was decided.
+    """The begin of the source's first batch, noted before that batch was decided.
 
     Args:
-        position: It; of what was to be read then, the beginning counts.
-        asked: Where the spec said to begin, as JSON has it; None: an older Ebbtide did not note it.
-        lost: Which records before it are lost, where a user accepted that; None if none are.
+        position: Position of the first batch, of which the begin counts.
+        asked: The begin that the spec named, as JSON; None if an older release noted the start.
+        lost: The records before it that are lost, if a user accepted their loss; else None.
     """
 
     position: dict[str, Any]
@@ -68,7 +71,7 @@ class Checkpoint:
 
     @property
     def query_id(self) -> str | None:
-        """The id that Spark minted with the checkpoint; None if there is none."""
+        """The id that Spark made with the checkpoint; None without a checkpoint."""
         raw = read_bytes(join(self.path, "metadata"))
         if raw is None:
             return None
@@ -80,7 +83,7 @@ class Checkpoint:
 
     @property
     def id_to_discard(self) -> str | None:
-        """The same; None too where it cannot be read, of a checkpoint that is discarded."""
+        """The id of a checkpoint that is discarded; None also if it cannot be read."""
         try:
             return self.query_id
         except CheckpointMismatchError:
@@ -88,7 +91,7 @@ class Checkpoint:
 
     @property
     def start(self) -> NotedStart | None:
-        """Where the source's first batch begins, as it was noted; None if it was not."""
+        """The noted begin of the source's first batch; None if it was not noted."""
         location = join(self.path, START)
         raw = read_bytes(location)
         if raw is None:
@@ -106,17 +109,19 @@ class Checkpoint:
         return NotedStart(span.to_json(), asked, lost)
 
     def note_start(self, position: Mapping[str, Any], asked: Any, lost: str | None = None) -> None:
-        """Note where the source's first batch begins: until it is decided, no step's facts hold it.
+        """Note the begin of the source's first batch: until that is decided, no step's facts have it.
 
         Args:
-            position: The place.
-            asked: Where the spec says to begin, as JSON has it.
+            position: The position.
+            asked: The begin that the spec names, as JSON.
             lost: See `NotedStart`.
         """
         noted = {**position, ASKED: asked}
         if lost is not None:
             noted[LOST] = lost
-        replace_bytes(join(self.path, START), json.dumps(noted).encode())
+        text = json.dumps(noted)
+        location = join(self.path, START)
+        replace_bytes(location, text.encode())
 
     def last_committed(self) -> int | None:
         """Return the last batch that Spark committed."""
@@ -124,17 +129,18 @@ class Checkpoint:
 
     @property
     def is_open(self) -> bool:
-        """Whether a batch was planned that Spark has not committed."""
+        """True if a planned batch is not committed."""
         return self.last_planned() != self.last_committed()
 
     def settle(self, batch_id: int) -> None:
-        """Wait until what Spark has noted of a batch is on disk, as the step that is made of it names it.
+        """Sync the files that Spark wrote of a batch: the step that decides the batch names them.
 
         Args:
             batch_id: The batch.
         """
         if not is_local(self.path):
             return
+        # Hadoop closes a local file without fsync. A decided batch whose offsets a power cut took could not be finished.
         names = [f"offsets/{batch_id}", f"offsets/.{batch_id}.crc"]
         if batch_id == 0:
             names += ["metadata", ".metadata.crc"]
@@ -142,7 +148,7 @@ class Checkpoint:
         sync_below(self.path, filter(is_file, files))
 
     def forget_undecided(self, decided: int | None) -> None:
-        """Delete the plans of batches of which nothing was committed, so that they are made again from the files as they are.
+        """Delete the plans of batches that are neither decided nor committed: they are planned again from the current files.
 
         Args:
             decided: The last batch that the state has decided; None before the first.
@@ -151,15 +157,14 @@ class Checkpoint:
         committed = self.last_committed()
         known = [batch for batch in (decided, committed) if batch is not None]
         last = max(known, default=-1)
+        # Spark plans a batch by listing its source. After a crash before the decision the plan may name files that are gone.
         for batch in self._batches("offsets"):
             if batch > last:
                 self._forget("offsets", batch)
 
     def _forget_torn(self, decided: int | None) -> None:
-        """Delete what a power cut has left empty or torn, and nothing needs: Spark makes it again.
-
-        That are the newest commits, whose batch is found decided then, and an id by which no batch was decided.
-        """
+        """Delete files that a power cut left empty or torn, if Spark can write them again."""
+        # An id under which no batch was decided, and the newest commits: Spark runs their batches again, and the state skips them.
         if decided is None and self.id_to_discard is None:
             delete(join(self.path, "metadata"))
         for batch in reversed(self._batches("commits")):
@@ -169,7 +174,7 @@ class Checkpoint:
             self._forget("commits", batch)
 
     def offsets(self, batch_id: int) -> BatchOffsets:
-        """Read what a batch was made of.
+        """Read the offsets of a batch.
 
         Raises:
             CheckpointMismatchError: the checkpoint has no such batch.
@@ -180,13 +185,12 @@ class Checkpoint:
                 f"The checkpoint '{self.path}' has no offsets for batch {batch_id}.",
                 next_step="Restore it, or run 'ebbtide refresh'.",
             )
-        # Spark writes a line each for the format's version, the batch's metadata and the offset of each source: we have one.
+        # Spark writes one line each for the format's version, the batch's metadata and the offset of each source. There is one source.
         try:
             version, metadata_line, source_line, *_ = raw.decode().splitlines()
             if version != SPARK_VERSION:
-                raise stored.newer(
-                    "A planned batch", join(self.path, "offsets", str(batch_id)), got=f"version {version}"
-                )
+                location = join(self.path, "offsets", str(batch_id))
+                raise stored.newer("A planned batch", location, got=f"version {version}")
             metadata = json.loads(metadata_line)
             return BatchOffsets(
                 hash=hashlib.sha256(raw).hexdigest(),
@@ -198,14 +202,17 @@ class Checkpoint:
             raise self._damaged(f"offsets/{batch_id}", error) from error
 
     def begin(self, puts: Puts) -> None:
-        """Mint an id, if there is none: of a checkpoint that no stream of Spark's writes.
+        """Write an id if there is none, in a checkpoint that Ebbtide writes.
 
         Args:
-            puts: Puts its files.
+            puts: Writes its files.
         """
         if self.query_id is None:
-            text = json.dumps({"id": str(uuid.uuid4())})
-            puts.put_if_absent(join(self.path, "metadata"), text.encode())
+            metadata = {"id": str(uuid.uuid4())}
+            text = json.dumps(metadata)
+            location = join(self.path, "metadata")
+            # If absent: of two processes that begin the checkpoint both use one id.
+            puts.put_if_absent(location, text.encode())
 
     def plan(
         self,
@@ -215,14 +222,14 @@ class Checkpoint:
         source: str,
         conf: Mapping[str, str] | None = None,
     ) -> None:
-        """Note what a batch is to be made of, in Spark's form.
+        """Write the offsets of a batch before it is decided, in Spark's form.
 
         Args:
-            puts: Puts its files.
+            puts: Writes its files.
             batch_id: The batch.
             timestamp_ms: The time, epoch ms.
             source: The source's offset, JSON of one line.
-            conf: Settings of Spark's, for one that goes on with the checkpoint. Default: none.
+            conf: Spark's settings, for a stream of Spark that continues the checkpoint. Default: none.
         """
         metadata = {
             "batchWatermarkMs": 0,
@@ -235,15 +242,17 @@ class Checkpoint:
         puts.put_if_absent(location, text.encode())
 
     def commit(self, puts: Puts, batch_id: int) -> None:
-        """Note that a batch is finished, and forget old ones, as Spark does."""
-        puts.put_if_absent(join(self.path, "commits", str(batch_id)), b'v1\n{"nextBatchWatermarkMs":0}')
+        """Write that a batch is finished, and delete the files of old ones, as Spark does."""
+        location = join(self.path, "commits", str(batch_id))
+        puts.put_if_absent(location, b'v1\n{"nextBatchWatermarkMs":0}')
         for kind in ("offsets", "commits"):
             for old in self._batches(kind):
                 if old <= batch_id - BATCHES_KEPT:
-                    delete(join(self.path, kind, str(old)))
+                    old_file = join(self.path, kind, str(old))
+                    delete(old_file)
 
     def last_planned(self) -> int | None:
-        """Return the last batch of which it is known what it is made of."""
+        """Return the last batch whose offsets are written."""
         return max(self._batches("offsets"), default=None)
 
     def _damaged(self, name: str, error: Exception) -> CheckpointMismatchError:
@@ -262,7 +271,8 @@ class Checkpoint:
         delete(join(self.path, log, f".{batch}.crc"))
 
     def discard(self) -> None:
-        """Delete the checkpoint, its id last: until then it is known to be one that is to go."""
+        """Delete the checkpoint, its id last."""
+        # After a crash on the way the id still says that this is the checkpoint to discard.
         for name in ("offsets", "commits", START):
             delete(join(self.path, name))
         if is_local(self.path) and exists(self.path):
@@ -271,7 +281,7 @@ class Checkpoint:
 
 
 def _is_whole(commit: bytes) -> bool:
-    """Return whether a file of `commits/` has its version, and JSON after it."""
+    """Return whether a file of `commits/` has a version, and valid JSON after it."""
     version, _, text = commit.partition(b"\n")
     try:
         json.loads(text)

@@ -1,4 +1,4 @@
-"""What each commit says of its step, as JSON in Delta's `userMetadata`.
+"""The facts of a step that each of its commits holds, as JSON in Delta's `userMetadata`.
 
 `{"ebbtide": 3, "pipeline": ..., "step": ..., ...}`: the fields of `StepFacts`. The newest commit of the state table with
 such facts is the pipeline's last step. Commits of the ledger hold `LedgerFacts`.
@@ -7,8 +7,8 @@ such facts is the pipeline's last step. Commits of the ledger hold `LedgerFacts`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -24,29 +24,29 @@ STATE_FORMAT = stored.FORMAT
 """Version of the stored formats: state table, sink's reserved columns, facts."""
 
 FREE = ""
-"""The holder of a lease that is free."""
+"""The holder in a turn of a free lease."""
 
 
 class Pause(BaseModel):
-    """That a pipeline reads nothing new until it is resumed."""
+    """A pause: the pipeline reads nothing new until it is resumed."""
 
     model_config = ConfigDict(frozen=True)
 
-    by: str = Field(description="Who paused it.")
-    since_ms: int = Field(description="When, epoch ms.")
-    reason: str = Field(description="Why, in their own words.")
+    by: str = Field(description="User that paused it.")
+    since_ms: int = Field(description="Begin, epoch ms.")
+    reason: str = Field(description="The user's reason.")
 
 
 class Looked(BaseModel):
-    """What a look for foreign writes has found in one table; the next one reads the commits after it."""
+    """The result of a scan of one table for foreign writes; the next scan reads only later commits."""
 
     model_config = ConfigDict(frozen=True)
 
-    version: int = Field(description="Newest version of the table that was looked at.")
+    version: int = Field(description="Newest version of the table that was scanned.")
     checksum: str | None = Field(
-        description="CRC-32 of that commit's file, as 8 hexadecimal digits: a table that was put back has another one, or none. Null: there was no commit."
+        description="CRC-32 of that commit's file, as 8 hexadecimal digits: a table that was restored from a copy has another one, or none. Null: there was no commit."
     )
-    window_end: int = Field(description="Version of the last step that ends windows; 0: there is none.")
+    window_end: int = Field(description="Version of the last step that ends windows; 0 without one.")
     foreign: tuple[int, ...] = Field(description="Versions of the foreign writes since.")
 
 
@@ -57,16 +57,16 @@ class LedgerFacts(BaseModel):
 
     format: int = Field(default=STATE_FORMAT, alias="ebbtide", description="Version of the stored formats.")
     pipeline: str = Field(description="Name of the pipeline.")
-    incarnation: str = Field(description="Minted with the checkpoint; part of every transaction's identity.")
+    incarnation: str = Field(description="Identifies the tables: a rewind, a refresh or a swap makes a new one.")
     epoch: int = Field(description="Grows with each taking of the lease.")
     holder: str = Field(
-        description="The process, see `ebbtide.ledger.process`, and what distinguishes its runs; empty when free."
+        description="The process, see `ebbtide.ledger.process`, and a part that distinguishes its runs; empty if the lease is free."
     )
-    heartbeat: int = Field(description="Count of the holder's signs of life in this epoch.")
+    heartbeat: int = Field(description="Number of the holder's heartbeats in this epoch.")
     makes_way: bool = Field(
         default=False,
         exclude_if=lambda value: not value,
-        description="The holder gives the lease back for a while if it is asked to (ebbtide.ledger.requests).",
+        description="The holder gives the lease back for a while on request (ebbtide.ledger.requests).",
     )
     taken_by: str = Field(
         default="",
@@ -81,26 +81,26 @@ class LedgerFacts(BaseModel):
     paused: Pause | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="That the pipeline is paused (ebbtide.ledger.pauses); each turn carries it on. Absent of one that is not.",
+        description="The pause of the pipeline (ebbtide.ledger.pauses), repeated by each turn; absent if it is not paused.",
     )
     paused_ms: int = Field(
         default=0,
         exclude_if=lambda value: not value,
-        description="How long the pauses that have ended were in sum, ms.",
+        description="Total duration of the pauses that have ended, ms.",
     )
     looked: Mapping[str, Looked] = Field(
         default={},
         exclude_if=lambda value: not value,
-        description="`sink` and `state` to what the last run found of foreign writes; absent before the first run that noted it.",
+        description="`sink` and `state` to the last scan for foreign writes; absent before the first run that noted one.",
     )
 
     @classmethod
     def read(cls, facts: Mapping[str, Any], location: str) -> Self:
-        """Read what a commit of a ledger holds.
+        """Read a turn from a commit of a ledger.
 
         Args:
-            facts: That.
-            location: The ledger's.
+            facts: The stored facts of the commit.
+            location: Location of the ledger.
 
         Raises:
             StoredFormatError, DamagedFileError: see `ebbtide.model.stored.read`.
@@ -108,7 +108,7 @@ class LedgerFacts(BaseModel):
         return stored.read(cls, facts, what="A turn of the lease", where=location)
 
     def paused_until(self, wall_ms: int) -> int:
-        """Return how long the pipeline was paused until some time, in sum, ms.
+        """Return the total duration of the pauses until some time, ms.
 
         Args:
             wall_ms: The time, epoch ms.
@@ -119,7 +119,7 @@ class LedgerFacts(BaseModel):
 
 
 class TableFacts(BaseModel):
-    """What is known of one of a pipeline's tables."""
+    """The identity of one of a pipeline's tables, and the last step that wrote it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -128,22 +128,22 @@ class TableFacts(BaseModel):
 
 
 class Cause(BaseModel):
-    """Why a step was made, in words for people: nothing that a step does follows from them."""
+    """The cause of a step, in words for people: no code depends on them."""
 
     model_config = ConfigDict(frozen=True)
 
     what: str = Field(description="The work, in a word: batch, tick, cleanup, rewind.")
-    why: str = Field(default="", description="The reason that a user gave, in their own words.")
-    notes: tuple[str, ...] = Field(default=(), description="What else there is to know about it.")
+    why: str = Field(default="", description="The reason that a user gave.")
+    notes: tuple[str, ...] = Field(default=(), description="Further remarks.")
 
 
 class SourceFacts(BaseModel):
-    """Up to where the source is read after a step, and by which checkpoint."""
+    """The position in the source after a step, and the checkpoint that belongs to it."""
 
     model_config = ConfigDict(frozen=True)
 
     path: str | None = Field(
-        default=None, description="Where the source is, as the spec says: a relative path belongs to its project."
+        default=None, description="Location of the source, as in the spec: a relative path belongs to its project."
     )
     batch_id: int | None = Field(
         default=None,
@@ -152,64 +152,64 @@ class SourceFacts(BaseModel):
     offsets_hash: str | None = Field(default=None, description="SHA-256 of Spark's offsets/<batch_id>.")
     query_id: str | None = Field(
         default=None,
-        description="Id of Spark's checkpoint; of a step that begins elsewhere that of the one to discard.",
+        description="Id of Spark's checkpoint; for a step that begins elsewhere in the source, of the one to discard.",
     )
     position: dict[str, Any] | None = Field(
         default=None,
-        description="Of a source that is read by position, where the last batch begins and ends (ebbtide.sources.span).",
+        description="Begin and end of the last batch, for a source that is read by position (ebbtide.sources.span).",
     )
     start: dict[str, Any] | None = Field(
         default=None,
-        description="The same: where the first batch since the last refresh began, of a partition that came later its first one.",
+        description="The same: begin of the first batch since the last refresh; for a partition that was added later, of its first one.",
     )
     reread: dict[str, Any] | None = Field(
-        default=None, description="Places from before `position` whose records the step applies, in the same form."
+        default=None, description="Earlier positions whose records the step applies again, in the same form."
     )
     lost: str | None = Field(
         default=None,
-        description="Records of the source that are lost, in words, where a user accepted that with the step.",
+        description="Lost records of the source, in words, if a user accepted their loss with the step.",
     )
 
 
 class StateFacts(BaseModel):
-    """What a step knows of the state that it changes, and of the tables that belong to it."""
+    """The state that a step changes, and the tables that belong to it."""
 
     model_config = ConfigDict(frozen=True)
 
     version: int = Field(description="Version of the state that the step read.")
-    spec: dict[str, Any] = Field(description="The parts of the spec that stored state depends on.")
+    spec: dict[str, Any] = Field(description="The parts of the spec on which stored state depends.")
     evolved: dict[str, str] = Field(
         default_factory=dict,
-        description="Columns that were taken in and that the spec's schema lacks, to their types as DDL.",
+        description="Columns added by schema evolution that the spec's schema lacks, to their types as DDL.",
     )
     tables: dict[str, TableFacts] = Field(
         default_factory=dict, description="The tables beside the state, by name, as they were before the step."
     )
     pending_key_changes: bool = Field(
-        default=False, description="After the step some row waits for a value from under another key."
+        default=False, description="After the step some row waits for a value from an earlier key."
     )
     unadopted: int | None = Field(
-        default=None, description="Rows of the sink that are still to be adopted; null of a step that adopts none."
+        default=None, description="Rows of the sink that remain to be adopted; null for a step that adopts none."
     )
     is_folded: bool = Field(default=False, description="The step left one version of each entry.")
 
 
 class StepFacts(BaseModel):
-    """The facts of a step, known before it is committed: where the pipeline then stands, what the step does, and why."""
+    """The facts of a step, known before it is committed: the frontier that it reaches, its decision, and its cause."""
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
     format: int = Field(default=STATE_FORMAT, alias="ebbtide", description="Version of the stored formats.")
     pipeline: str = Field(description="Name of the pipeline.")
     step: int = Field(description="Number in the ledger, from 1.")
-    incarnation: str = Field(description="Minted with the checkpoint; part of every transaction's identity.")
-    epoch: int = Field(description="The lease under which it was written.")
+    incarnation: str = Field(description="Identifies the tables: a rewind, a refresh or a swap makes a new one.")
+    epoch: int = Field(description="Epoch of the lease under which it was written.")
     code: str = Field(description="Version of Ebbtide.")
-    cause: Cause = Field(description="Why it was made.")
-    frontier: Frontier = Field(description="Where the pipeline then stands.")
-    read: StepRecords = Field(default=StepRecords(), description="What its records were, in sum.")
-    decision: Decision = Field(default=Decision(), description="What it does beside the state.")
-    source: SourceFacts = Field(description="Up to where the source is read.")
+    cause: Cause = Field(description="The cause of the step.")
+    frontier: Frontier = Field(description="Clock, watermark, floor and totals after the step.")
+    read: StepRecords = Field(default=StepRecords(), description="Totals of the records that it read.")
+    decision: Decision = Field(default=Decision(), description="Actions of the tables beside the state.")
+    source: SourceFacts = Field(description="Position in the source after the step.")
     state: StateFacts = Field(description="The state before it, and the tables that belong to that.")
 
     @property
@@ -219,61 +219,87 @@ class StepFacts(BaseModel):
 
     @property
     def raised_floor(self) -> tuple[int, ...] | None:
-        """The floor that the step has raised; None if it has not."""
-        return self.frontier.floor if self.read.floor_raised else None
+        """The new floor, if the step raised it; else None."""
+        if not self.read.floor_raised:
+            return None
+        return self.frontier.floor
 
     @property
     def operator_step(self) -> Step:
-        """What an operator may know of the step."""
+        """The step as an operator sees it."""
         return self.frontier.operator_step(self.step)
 
     @classmethod
     def of_commit(cls, facts: Mapping[str, Any], location: str) -> Self:
-        """Read what a commit says of its step, in this format or an older one.
+        """Read the facts of a step from a commit, in this format or an older one.
 
         Args:
-            facts: That.
-            location: The table's.
+            facts: The stored facts of the commit.
+            location: Location of the table.
 
         Raises:
             StoredFormatError, DamagedFileError: see `ebbtide.model.stored.read`.
         """
-        return stored.read(cls, upgraded(facts, location), what=STEP, where=location)
+        in_this_format = upgraded(facts, location)
+        return stored.read(cls, in_this_format, what=STEP, where=location)
 
     def with_tables(self, tables: Mapping[str, Action]) -> Self:
-        """Return the facts with further actions of tables; each takes the place of an earlier one of its table."""
-        return self.with_decision(self.decision.model_copy(update={"tables": {**self.decision.tables, **tables}}))
+        """Return the facts with further actions of tables; each replaces an earlier action of its table."""
+        all_tables = {**self.decision.tables, **tables}
+        decision = self.decision.model_copy(update={"tables": all_tables})
+        return self.with_decision(decision)
 
     def with_decision(self, decision: Decision) -> Self:
-        """Return the facts of a step that decides something else."""
+        """Return the facts with another decision."""
         return self.model_copy(update={"decision": decision})
 
     def with_state(self, update: Mapping[str, Any]) -> Self:
-        """Return the facts with other values of some fields of `state`."""
-        return self.model_copy(update={"state": self.state.model_copy(update=dict(update))})
+        """Return the facts with new values of some fields of `state`."""
+        state = self.state.model_copy(update=dict(update))
+        return self.model_copy(update={"state": state})
 
     def to_json(self) -> str:
         """Return the stored form."""
         return self.model_dump_json(by_alias=True)
 
     def committed(self, stage: str, operation: str = "WRITE") -> Transaction:
-        """Return what a stage's commit of the step is known by.
+        """Return the transaction by which a stage's commit of the step is recognized.
 
         Args:
             stage: `state`, `sink`, `changelog` or `quarantine`.
-            operation: What the commit calls itself.
+            operation: Name of the operation, in the commit's info.
         """
-        return Transaction(self.transaction(stage), self.step, {"operation": operation, "userMetadata": self.to_json()})
+        info = {"operation": operation, "userMetadata": self.to_json()}
+        return Transaction(self.transaction(stage), self.step, info)
 
     def transaction(self, stage: str) -> str:
-        """Return Delta's application id for a stage: with the step's number, which rises over all incarnations, it is the fence."""
+        """Return Delta's application id for a stage."""
+        # With the step's number it is the fence. Numbers rise over all incarnations: Delta's marks survive a RESTORE, and a
+        # number that came back would be skipped.
         return f"{self.pipeline}/{stage}"
 
 
 def step_number(facts: Mapping[str, Any], location: str) -> int:
-    """Return the number of the step that made a commit; arguments and errors as `StepFacts.of_commit`, for any older format."""
-    is_older = facts[stored.FORMAT_KEY] < STATE_FORMAT
-    return int(facts["step"]) if is_older else StepFacts.of_commit(facts, location).step
+    """Return the number of the step that made a commit, in any older format; arguments and errors as `StepFacts.of_commit`."""
+    if facts[stored.FORMAT_KEY] < STATE_FORMAT:
+        return int(facts["step"])
+    return StepFacts.of_commit(facts, location).step
+
+
+@dataclass(frozen=True)
+class NoStep:
+    """The facts of a pipeline that has made no step: it has read nothing, decided nothing, and no table belongs to it.
+
+    It has those attributes of `StepFacts` that mean something then. What has no meaning before the first step, its time for
+    one, is missing or None, so that a type checker finds who takes it for granted.
+    """
+
+    step: ClassVar[int] = 0
+    frontier: ClassVar[None] = None
+    cause: ClassVar[Cause] = Cause(what="none")
+    decision: ClassVar[Decision] = Decision()
+    source: ClassVar[SourceFacts] = SourceFacts()
+    state: ClassVar[StateFacts] = StateFacts(version=-1, spec={})
 
 
 @dataclass(frozen=True)
@@ -282,17 +308,17 @@ class Head:
 
     Args:
         version: Version of the state that holds its decision; before the first step the newest one.
-        facts: Its facts; None before the first step.
+        facts: Its facts.
     """
 
     version: int
-    facts: StepFacts | None
+    facts: StepFacts | NoStep = field(default_factory=NoStep)
 
     @classmethod
     def at_rest(cls, commit: tuple[int, StepFacts] | None) -> Self:
-        """Return it as read without the lease.
+        """Return the newest step as read without the lease.
 
         Args:
-            commit: Version and facts of the newest step; None before the first, where the version is not known.
+            commit: Version and facts of the newest step; None before the first, whose version is unknown.
         """
-        return cls(-1, None) if commit is None else cls(*commit)
+        return cls(-1) if commit is None else cls(*commit)

@@ -1,7 +1,8 @@
-"""Foreign writes: commits of other clients that changed rows of a pipeline's tables. What counts as one is decided here alone.
+"""Foreign writes: commits of other clients that changed rows of a pipeline's tables.
 
-Each run notes in the ledger what it has found up to which commit. A look reads the commits after that, the newest of those before, which
-must still be the one that was noted, and the foreign writes that were noted: idle runs and `status` cost the same however long the log is.
+Each run notes its scan in the ledger: the newest commit it read, and the foreign writes it found. The next scan reads the commits after
+that one, that one itself, whose checksum must still be the noted one, and the noted foreign writes. So the cost of idle runs and
+`status` does not grow with the log.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from ebbtide.ledger.facts import Looked, StepFacts
 from ebbtide.ledger.windows import accepted_sink_version, ends_window, is_own
 
 MOST_COMMITS = 200
-"""Commits of each table that a run or `status` reads at most, the newest ones; the check `foreign_writes` reads all."""
+"""The most commits of each table that a run or `status` reads, the newest ones; the check `foreign_writes` reads all."""
 MOST_NAMED = 5
-"""Foreign writes that a message names."""
+"""The most foreign writes that a message names."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,10 @@ class DataCommit:
 
     Args:
         table: `sink` or `state`.
-        version: The table's.
-        at_ms: When, epoch ms, as the commit says.
-        operation: What the commit says that it did; None if it does not say.
-        is_own: The pipeline made it.
+        version: Version of the table.
+        at_ms: Time in the commit's info, epoch ms.
+        operation: Operation in the commit's info; None without one.
+        is_own: The pipeline made the commit.
     """
 
     table: str
@@ -45,7 +46,7 @@ class DataCommit:
         return asdict(self)
 
     def text(self) -> str:
-        """Name it."""
+        """Return a name for messages."""
         return f"{self.table} version {self.version} ({self.operation or 'unknown operation'})"
 
 
@@ -55,8 +56,8 @@ def data_commits(pipeline: str, table: str, location: str, versions: Collection[
     Args:
         pipeline: Name of the pipeline.
         table: `sink` or `state`.
-        location: The table's.
-        versions: Those to look at.
+        location: Location of the table.
+        versions: Versions to read.
     """
     for version in log.versions(location):
         if version not in versions:
@@ -68,11 +69,11 @@ def data_commits(pipeline: str, table: str, location: str, versions: Collection[
 
 @dataclass(frozen=True)
 class Look:
-    """What a look for foreign writes has found.
+    """The result of a scan for foreign writes.
 
     Args:
-        writes: Those that are neither repaired nor acknowledged, of each table the oldest first.
-        looked: What the next look goes on from, by table.
+        writes: Foreign writes that are neither repaired nor acknowledged, of each table the oldest first.
+        looked: The scan of each table, from which the next one continues.
     """
 
     writes: tuple[DataCommit, ...] = ()
@@ -80,26 +81,29 @@ class Look:
 
 
 def look_for_foreign_writes(pipeline: str, state: str, sink: str | None, before: Mapping[str, Looked]) -> Look:
-    """Look for the foreign writes that are neither repaired nor acknowledged. A pipeline without a step has none.
+    """Scan for foreign writes that are neither repaired nor acknowledged. A pipeline without a step has none.
 
     Args:
         pipeline: Name of the pipeline.
         state: Location of the state.
-        sink: Location of the sink; None: it has no log to look through.
-        before: What an earlier look has found, by table; empty: none is known.
+        sink: Location of the sink; None for a sink without a Delta log.
+        before: The earlier scan of each table; empty without one.
     """
     if not log.last_step(state):
         return Look()
-    of_state, state_looked = _look_at(pipeline, "state", state, before.get("state"))
+    state_before = before.get("state")
+    of_state, state_looked = _look_at(pipeline, "state", state, state_before)
     if sink is None:
         return Look(tuple(of_state), {"state": state_looked})
     accepted = accepted_sink_version(state, state_looked.window_end)
-    of_sink, sink_looked = _look_at(pipeline, "sink", sink, before.get("sink"), accepted)
-    return Look((*of_sink, *of_state), {"state": state_looked, "sink": sink_looked})
+    sink_before = before.get("sink")
+    of_sink, sink_looked = _look_at(pipeline, "sink", sink, sink_before, accepted)
+    looked = {"state": state_looked, "sink": sink_looked}
+    return Look((*of_sink, *of_state), looked)
 
 
 def foreign_writes_text(writes: Collection[DataCommit]) -> str:
-    """Write foreign writes, and what to do about them, in one line.
+    """Return a message on foreign writes, with the next step, in one line.
 
     Args:
         writes: One or more.
@@ -115,20 +119,21 @@ def foreign_writes_text(writes: Collection[DataCommit]) -> str:
 def _look_at(
     pipeline: str, table: str, location: str, before: Looked | None, accepted: int = 0
 ) -> tuple[list[DataCommit], Looked]:
-    """Return the foreign writes to a table since the last step that ends windows, the oldest first, and what the next look goes on from.
+    """Return the foreign writes to a table since the last step that ends windows, the oldest first, and the scan to note.
 
     Args:
         pipeline: Name of the pipeline.
         table: `sink` or `state`.
-        location: The table's.
-        before: What an earlier look has found; None: nothing is known.
-        accepted: Version up to which a step has accepted all.
+        location: Location of the table.
+        before: The earlier scan; None without one.
+        accepted: Version up to which a step has accepted all commits.
     """
     versions = log.versions(location)
     known = _still_true(location, before)
     looked_at = max(known.version, accepted)
     window_end = known.window_end
     found: list[DataCommit] = []
+    # From the newest back to the last scan, or to a step that ends windows: the commits before it are settled.
     for version in islice(reversed(versions), MOST_COMMITS):
         if version <= looked_at:
             break
@@ -137,24 +142,40 @@ def _look_at(
         if own is not None and ends_window(StepFacts.of_commit(own, location)):
             window_end = version
             break
-        found += _foreign(pipeline, table, version, actions)
+        found += _foreign(
+            pipeline,
+            table,
+            version,
+            actions,
+        )
+    # Writes that an earlier scan noted are read again for their operation and time, unless they are settled by now.
     for version in reversed(known.foreign):
         if version > max(window_end, accepted):
-            found += _foreign(pipeline, table, version, log.actions(location, version))
+            actions = log.actions(location, version)
+            found += _foreign(
+                pipeline,
+                table,
+                version,
+                actions,
+            )
     found = found[:MOST_COMMITS]
     found.reverse()
     newest = versions[-1] if versions else -1
-    checksum = known.checksum if newest == known.version else log.checksum(location, newest)
+    checksum = known.checksum
+    if newest != known.version:
+        checksum = log.checksum(location, newest)
     foreign = tuple(write.version for write in found)
     return found, Looked(version=newest, checksum=checksum, window_end=window_end, foreign=foreign)
 
 
 def _still_true(location: str, before: Looked | None) -> Looked:
-    """Return what an earlier look has found, if the table still has the commits that it looked at; else that nothing is known."""
-    nothing = Looked(version=-1, checksum=None, window_end=0, foreign=())
-    if before is None or log.checksum(location, before.version) != before.checksum:
-        return nothing
-    return before
+    """Return an earlier scan if the table still has the commits that it read; else an empty scan."""
+    # One checksum suffices: a table that was restored from a copy, or made again, differs in its newest noted commit.
+    if before is not None:
+        checksum = log.checksum(location, before.version)
+        if checksum == before.checksum:
+            return before
+    return Looked(version=-1, checksum=None, window_end=0, foreign=())
 
 
 def _foreign(pipeline: str, table: str, version: int, actions: Iterable[log.Action]) -> Iterator[DataCommit]:

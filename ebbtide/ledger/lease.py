@@ -1,8 +1,11 @@
 """One writer per pipeline: the ledger, a Delta table whose commits are the turns of a lease.
 
-Each commit of the ledger holds, in its `userMetadata`, one `LedgerFacts` and no rows. The greatest (epoch, heartbeat)
-counts. To take the lease is to commit the next epoch as the version after the one that was looked at: a version is put if
-it is absent, so that of two takers one is let through.
+Each commit of the ledger holds, in its `userMetadata`, one `LedgerFacts` and no rows. The greatest (epoch, heartbeat) counts. A run
+takes the lease by committing the next epoch as the version after the newest it has read. A version is put only if absent, so that of
+two takers one succeeds.
+
+The fence: `check` reads the newest turn before each commit of a step, so that a run that lost its lease stops there. A take-over
+between the check and the commit is caught by the transaction marks: of two runs with the same step one commits it.
 """
 
 from __future__ import annotations
@@ -18,22 +21,19 @@ from typing import NoReturn, Self
 
 from ebbtide.delta.checkpoints import trim_log
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import create_if_absent
 from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError, TableMismatchError, VersionTakenError
 from ebbtide.ledger.facts import FREE, LedgerFacts, Looked
 from ebbtide.ledger.process import host_and_pid, is_gone, is_here, this_process
-from ebbtide.ledger.puts import puts_of, refuse_unsafe
 from ebbtide.ledger.requests import POLL_S, Requests
-from ebbtide.ledger.turns import COLUMNS, commit_next, commit_turn, first_turn, newest_turn, next_epoch
-from ebbtide.storage.paths import make_private
+from ebbtide.ledger.turns import commit_next, commit_turn, create_ledger, first_turn, newest_turn, next_epoch
 
 TURNS_KEPT = 1000
-"""Commits of the ledger that are kept: the newest ones count, the others are history."""
+"""Newest commits of the ledger that are kept; only the last few are read."""
 TRIM_EVERY = 100
-"""Heartbeats from one look at how many there are to the next."""
+"""Heartbeats between two trims of the ledger's log."""
 _log = logging.getLogger(__name__)
 _ended: set[str] = set()
-"""Holders of this process that have ended, but could not give their lease back."""
+"""Holders of this process that have ended without giving their lease back."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Holder:
     Args:
         host: Its host.
         process: Its process number there.
-        user: Its user; None: a release before this field took the lease.
-        since_ms: When it took the lease, epoch ms of its clock; None: as of `user`.
+        user: Its user; None if an older release took the lease.
+        since_ms: Time at which it took the lease, epoch ms of its clock; None as for `user`.
     """
 
     host: str
@@ -60,8 +60,8 @@ class Lease:
         path: The ledger table's location.
         pipeline: Name of the pipeline.
         ttl_s: Seconds for which a silent holder on another host keeps the lease.
-        makes_way: Whether this run gives it back for a while if it is asked to.
-        asks: Ask a run that makes way, and wait for the end of its step.
+        makes_way: This run gives the lease back for a while on request.
+        asks: Request the lease from a run that makes way, and wait for the end of its step.
 
     Raises:
         LeaseHeldError: another run holds it.
@@ -102,10 +102,7 @@ class Lease:
             raise
 
     def _enter(self) -> Self:
-        home, _, _ = self.path.rpartition("/")
-        make_private(home)  # the first lease makes the pipeline's folder, which no other user may read
-        refuse_unsafe(self.path)
-        create_if_absent(puts_of(self.path), self.path, COLUMNS, {}, name=f"{self.pipeline} ledger")
+        create_ledger(self.path, self.pipeline)
         self._ask()
         version, newest = newest_turn(self.path)
         seen = newest or first_turn(self.pipeline)
@@ -115,7 +112,8 @@ class Lease:
         try:
             self._take(version + 1)
         except StoreUnavailableError:
-            _ended.add(self._me)  # the turn may be taken all the same: its answer was lost
+            # The store may have taken the turn and lost the answer: a later run of this process then knows that it is free.
+            _ended.add(self._me)
             raise
         self._beat.start()
         return self
@@ -129,7 +127,7 @@ class Lease:
         self._done.set()
         if isinstance(error, StoreUnavailableError):
             _ended.add(self._me)
-            return  # the store was waited for long enough
+            return  # the store was retried for long enough: another call would wait as long again
         self._beat.join()
         try:
             if self._lost is None and self._is_mine():
@@ -139,14 +137,14 @@ class Lease:
             _ended.add(self._me)
             if error is None:
                 raise
-            # What ended the run, a full disk for instance, is what is reported.
+            # The error that ended the run is reported, not its consequence.
             _log.warning("The lease of '%s' was not given back: %s", self.pipeline, failure)
 
     def check(self) -> None:
         """Refuse to go on once another run has taken over.
 
         Raises:
-            LeaseLostError: it has.
+            LeaseLostError: another run has the lease.
         """
         if self._lost is None and not self._is_mine():
             self._lost = _process(self._newest().holder)
@@ -161,28 +159,28 @@ class Lease:
         """Refuse to begin a step while another process asks for the lease, if this run makes way.
 
         Raises:
-            LeaseAskedError: one does.
+            LeaseAskedError: another process has asked.
         """
         if self._makes_way:
             self._requests.refuse_asked()
 
     def renew_incarnation(self) -> str:
-        """Mint a new incarnation, after which no older transaction mark counts."""
+        """Make a new incarnation, for a rewind, a refresh or a swap: versions noted under an older one are of other tables."""
         self.check()
         self._renew(incarnation=uuid.uuid4().hex)
         return self.facts.incarnation
 
     def note(self, looked: Mapping[str, Looked]) -> None:
-        """Note what a look for foreign writes has found: the next commit of the lease holds it, and each turn carries it on.
+        """Note the result of a scan for foreign writes; the next commit of the lease stores it, and each later turn repeats it.
 
         Args:
-            looked: By table.
+            looked: The result for each table.
         """
         with self._lock:
             self.facts = self.facts.model_copy(update={"looked": looked})
 
     def _newest(self) -> LedgerFacts:
-        """Return the newest turn; there is one, since this run has taken it.
+        """Return the newest turn; this run has committed at least one.
 
         Raises:
             TableMismatchError: the ledger was deleted meanwhile.
@@ -203,7 +201,8 @@ class Lease:
         return self.seen.epoch == self.facts.epoch and self.seen.holder == self._me
 
     def _ask(self) -> None:
-        """Ask a live holder that makes way to do so, and wait until it has; what it is at may take its time."""
+        """Request the lease from a live holder that makes way, and wait until it is free."""
+        # No limit while heartbeats come: the step under way may take long.
         if not self._asks:
             return
         _, seen = newest_turn(self.path)
@@ -211,7 +210,7 @@ class Lease:
         while seen is not None and seen.makes_way and not has_ended(seen.holder):
             self._requests.leave(self._request)
             if self._done.wait(POLL_S) or time.monotonic() > end:
-                return  # it gives no sign of life: as with any other holder
+                return  # no heartbeat: the holder is treated as one that was not asked
             _, newest = newest_turn(self.path)
             if newest != seen:
                 seen = newest
@@ -222,10 +221,9 @@ class Lease:
             self._requests.withdraw(self._request)
 
     def _take(self, version: int) -> None:
-        """Commit the first turn of an epoch right after what was seen: of two takers one gets the version.
-
-        A heartbeat of the holder that was thought dead may take it too: then the holder lives.
-        """
+        """Commit the first turn of an epoch as the version after the newest that was read."""
+        # Put if absent, and not tried again: the version may have gone to another taker, or to a heartbeat of a holder that was
+        # believed dead. In both cases another run lives.
         try:
             self._table = commit_turn(self.path, version, self.facts)
         except VersionTakenError as error:
@@ -242,7 +240,7 @@ class Lease:
             self.facts = self._committed_next(facts)
 
     def _committed_next(self, facts: LedgerFacts) -> LedgerFacts:
-        """Commit a turn of this epoch as the next version, whichever that is, unless another epoch has begun; return it."""
+        """Commit a turn of this epoch as the next version, unless another epoch has begun; return it."""
 
         def turn_after(newest: LedgerFacts | None) -> LedgerFacts:
             if newest is None:
@@ -250,7 +248,7 @@ class Lease:
             if newest.epoch != facts.epoch:
                 self._lost = _process(newest.holder)
                 self.check()
-            # Only a pause or its end changes what is paused: the holder's turns carry on what the newest one says.
+            # A pause is committed by a process without the lease: the holder repeats that of the newest turn.
             carried_on = {
                 "heartbeat": max(newest.heartbeat, facts.heartbeat) + 1,
                 "paused": newest.paused,
@@ -264,14 +262,14 @@ class Lease:
     def _wait_until_free(self, seen: LedgerFacts) -> None:
         """Refuse to take the lease from a live holder.
 
-        A process of this machine is looked up. One of another counts as dead once its heartbeat has stood still for `ttl_s`
-        on our own clock.
+        A process of this machine is looked up. One of another machine counts as dead after `ttl_s` without a heartbeat.
         """
         if has_ended(seen.holder):
             return
         holder = _process(seen.holder)
         if is_here(holder):
             raise _held(self.pipeline, seen)
+        # Only the count is compared, and only this process's monotonic clock is read: clocks of two machines may differ.
         pause_s = min(1.0, self.ttl_s / 10)
         end = time.monotonic() + self.ttl_s
         while time.monotonic() < end:
@@ -281,7 +279,8 @@ class Lease:
                 raise _held(self.pipeline, newest)
 
     def _keep(self) -> None:
-        """Count up while the run lives, so that other processes can see it. A failure is logged, and the next beat comes sooner."""
+        """Commit heartbeats while the run lives. A failure is logged, and the next heartbeat comes sooner."""
+        # Three per `ttl_s`: one may be lost before another machine believes the run dead.
         beat_s = self.ttl_s / 3
         pause_s = beat_s
         n_beats = 0
@@ -291,11 +290,11 @@ class Lease:
                 pause_s = beat_s
                 n_beats += 1
                 if n_beats % TRIM_EVERY == 0:
-                    # A run that goes on for weeks makes a hundred thousand turns.
+                    # A run of weeks commits a hundred thousand turns.
                     trim_log(self.path, commits_kept=TURNS_KEPT)
             except LeaseLostError:
                 return
-            except Exception as error:  # noqa: BLE001 - whatever the store says: that a beat failed is no news of the lease
+            except Exception as error:  # noqa: BLE001 - a failed heartbeat does not mean that the lease is lost
                 pause_s = beat_s / 4
                 _log.warning(
                     "A heartbeat of '%s' failed, the next follows in %.1f s: %s", self.pipeline, pause_s, error
@@ -307,7 +306,7 @@ def _held(pipeline: str, turn: LedgerFacts) -> LeaseHeldError:
 
     Args:
         pipeline: Name of the pipeline.
-        turn: The newest one of its ledger.
+        turn: The newest turn of its ledger.
     """
     if turn.holder == FREE:
         host = "another host"
@@ -322,15 +321,16 @@ def _held(pipeline: str, turn: LedgerFacts) -> LeaseHeldError:
 
 
 def holder_of(turn: LedgerFacts | None) -> Holder | None:
-    """Return who holds the lease; None if it is free, or its holder is known to have ended.
+    """Return the holder of the lease; None if it is free, or its holder is known to have ended.
 
     Args:
-        turn: The newest one of the ledger; None before the first.
+        turn: The newest turn of the ledger; None before the first.
     """
     if turn is None or has_ended(turn.holder):
         return None
     host, process = host_and_pid(_process(turn.holder))
-    return Holder(host, process, turn.taken_by or None, turn.taken_ms)
+    user = turn.taken_by or None
+    return Holder(host, process, user, turn.taken_ms)
 
 
 def has_ended(holder: str) -> bool:

@@ -1,7 +1,7 @@
 """Pauses: a pipeline that is paused reads nothing new until it is resumed.
 
-A pause stands in the ledger: to pause is to commit a turn that differs from the newest in that alone, and each later turn carries
-it on. So it needs no lease, is there whole or not at all, and is seen by the run that holds the lease before its next step.
+A pause is stored in the ledger: `pause` commits a turn that differs from the newest only in its `paused`, and each later turn repeats
+it. So it needs no lease, is atomic, and the run that holds the lease reads it before its next step.
 """
 
 from __future__ import annotations
@@ -12,53 +12,50 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from ebbtide.delta.table import create_if_absent
 from ebbtide.errors import ConfigError, LeaseHeldError, PausedError
 from ebbtide.ledger.facts import LedgerFacts, Pause, StepFacts
 from ebbtide.ledger.lease import Lease, has_ended
-from ebbtide.ledger.puts import puts_of, refuse_unsafe
-from ebbtide.ledger.turns import COLUMNS, commit_next, first_turn, newest_turn
-from ebbtide.storage.paths import make_private
+from ebbtide.ledger.turns import commit_next, create_ledger, first_turn, newest_turn
 
 POLL_S = 2.0
-"""From one look whether a pipeline was resumed to the next."""
+"""Seconds between two reads of the ledger by a paused run."""
 
 
 def pause(ledger: str, pipeline: str, asked: Pause, lease_ttl_s: float, *, last: StepFacts | None = None) -> bool:
-    """Pause a pipeline, whether a run is under way or not; one that is paused already gets the new reason.
+    """Pause a pipeline, also while a run is under way; a paused one gets the new reason.
 
-    A ledger that was lost, or put back to an older version, is made good: its newest turn is then of the epoch that wrote the state last,
-    and the pauses that the state has left out are left out already.
-
-    A run that goes on until it is stopped is asked to end its step, and waited for; one that ends does so after its step.
+    A continuous run is asked to end its step, and waited for; a bounded one ends after its step.
 
     Args:
         ledger: Location of the ledger.
         pipeline: Name of the pipeline.
-        asked: Who, since when and why; of a pipeline that is paused the time stays.
+        asked: The pause; a pipeline that is paused keeps its time.
         lease_ttl_s: Seconds for which a silent holder on another host keeps the lease.
         last: Facts of the state's last step; None before the first.
 
     Returns:
-        Whether nothing is read any more; else a run ends its step.
+        True if nothing is read any more; False if a run still has to end its step.
 
     Raises:
-        ConfigError: there is no reason.
+        ConfigError: the reason is empty.
     """
     if not asked.reason.strip():
         raise ConfigError.of(
-            "A pause takes a reason.", got="none", allowed="a text, which runs and 'ebbtide status' tell"
+            "A pause needs a reason.",
+            got="none",
+            allowed="a text, which runs and 'ebbtide status' show",
         )
-    home, _, _ = ledger.rpartition("/")
-    make_private(home)
-    refuse_unsafe(ledger)
-    create_if_absent(puts_of(ledger), ledger, COLUMNS, {}, name=f"{pipeline} ledger")
+    create_ledger(ledger, pipeline)
 
     def paused(turn: LedgerFacts) -> LedgerFacts:
         since_ms = turn.paused.since_ms if turn.paused else asked.since_ms
-        update: dict[str, Any] = {"paused": asked.model_copy(update={"since_ms": since_ms})}
+        new_pause = asked.model_copy(update={"since_ms": since_ms})
+        update: dict[str, Any] = {"paused": new_pause}
+        # The state is ahead of a ledger that was lost or restored to an older version. The turn then continues from the state:
+        # its epoch must not be used twice, and pauses that its clock already left out must not be left out again.
         if last is not None and last.epoch > turn.epoch:
-            update |= {"epoch": last.epoch, "paused_ms": max(turn.paused_ms, last.frontier.clock.paused_ms)}
+            update["epoch"] = last.epoch
+            update["paused_ms"] = max(turn.paused_ms, last.frontier.clock.paused_ms)
         return turn.model_copy(update=update)
 
     turn = _change(ledger, pipeline, paused)
@@ -69,7 +66,7 @@ def pause(ledger: str, pipeline: str, asked: Pause, lease_ttl_s: float, *, last:
 
 
 def resume(ledger: str, pipeline: str, now_ms: int) -> Pause | None:
-    """Let a pipeline read again; return the pause that has ended, None if there was none.
+    """Resume a pipeline; return the pause that has ended, None without one.
 
     Args:
         ledger: Location of the ledger.
@@ -82,7 +79,8 @@ def resume(ledger: str, pipeline: str, now_ms: int) -> Pause | None:
     ended = newest.paused
 
     def resumed(turn: LedgerFacts) -> LedgerFacts:
-        return turn.model_copy(update={"paused": None, "paused_ms": turn.paused_until(now_ms)})
+        paused_ms = turn.paused_until(now_ms)
+        return turn.model_copy(update={"paused": None, "paused_ms": paused_ms})
 
     _change(ledger, pipeline, resumed)
     return ended
@@ -93,7 +91,7 @@ def refuse_paused(pipeline: str, turn: LedgerFacts | None) -> None:
 
     Args:
         pipeline: Its name.
-        turn: The newest one of its ledger; None if there is none.
+        turn: The newest turn of its ledger; None without a ledger.
 
     Raises:
         PausedError: it is paused.
@@ -114,7 +112,7 @@ def wait_until_resumed(ledger: str, stop: threading.Event, looked: Callable[[], 
     Args:
         ledger: Location of the ledger.
         stop: Ends the waiting.
-        looked: Called after each look that found it paused.
+        looked: Called after each read that found it paused.
     """
     while not stop.is_set():
         _, turn = newest_turn(ledger)
@@ -125,11 +123,13 @@ def wait_until_resumed(ledger: str, stop: threading.Event, looked: Callable[[], 
 
 
 def _change(ledger: str, pipeline: str, changed: Callable[[LedgerFacts], LedgerFacts]) -> LedgerFacts:
-    """Commit a turn that follows on the newest one, of the same epoch and holder; return it."""
+    """Commit a changed copy of the newest turn, of the same epoch and holder; return it."""
 
     def turn_after(newest: LedgerFacts | None) -> LedgerFacts:
+        # One heartbeat more: of the turns of an epoch the greatest counts.
         turn = changed(newest or first_turn(pipeline))
-        return turn.model_copy(update={"heartbeat": turn.heartbeat + 1})
+        heartbeat = turn.heartbeat + 1
+        return turn.model_copy(update={"heartbeat": heartbeat})
 
     turn, _ = commit_next(ledger, turn_after)
     return turn

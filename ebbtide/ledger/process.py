@@ -1,7 +1,7 @@
-"""Names processes, so that a later reader of a name knows whether that process has ended, or that it cannot know.
+"""Names processes, so that a later reader of a name can find out whether that process has ended, or that this is unknown.
 
-A process number means something on one machine, in one boot and in one namespace of process numbers: containers share a host's
-name, and each has a process 1. Whatever is not certain counts as alive.
+A process number is valid on one machine, in one boot and in one namespace of process numbers: containers share a host's name, and each
+has a process 1. A process whose end is not certain counts as alive.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def this_process() -> str:
-    """Name this process so that no other has the name: `host@boot-namespace:pid:start`."""
+    """Return a unique name of this process: `host@boot-namespace:pid:start`."""
     pid = os.getpid()
     return f"{_here()}:{pid}:{_started(pid)}"
 
@@ -27,29 +27,30 @@ def host_and_pid(process: str) -> tuple[str, str]:
 
 
 def is_here(process: str) -> bool:
-    """Return whether a process belongs to where this one runs: its number can be looked up."""
+    """Return whether a process has the same host, boot and namespace as this one, so that its number can be looked up."""
     place, _, _ = process.rsplit(":", 2)
     return place == _here()
 
 
 def is_gone(process: str) -> bool:
-    """Return whether a process is known to have ended; False if that cannot be known from here."""
+    """Return whether a process is known to have ended; False if that is unknown here."""
     if not is_here(process):
         return False
     _, pid_text, started = process.rsplit(":", 2)
     pid = int(pid_text)
     try:
-        os.kill(pid, 0)  # signals nothing, only looks for the process
+        os.kill(pid, 0)  # signal 0 sends nothing, it only looks for the process
     except ProcessLookupError:
         return True
     except PermissionError:
         pass
+    # Process numbers are used again: the start distinguishes an older process from a later one with its number.
     return _started(pid) != started
 
 
 @cache
 def _here() -> str:
-    """Return what distinguishes the place where process numbers mean the same as here; the host alone where the system does not say more."""
+    """Return the host, boot and namespace in which process numbers are valid; only the host on a system without `/proc`."""
     boot = ""
     namespace = ""
     with suppress(OSError):
@@ -57,15 +58,17 @@ def _here() -> str:
         boot, _, _ = boot_id.partition("-")
     with suppress(OSError):
         link = Path("/proc/self/ns/pid").readlink()  # pid:[4026531836]
-        namespace = "".join(filter(str.isdigit, str(link)))
+        digits = filter(str.isdigit, str(link))
+        namespace = "".join(digits)
     return f"{socket.gethostname()}@{boot}-{namespace}"
 
 
 def _started(pid: int) -> str:
-    """Return when a process started, in clock ticks since boot; empty where the system does not say."""
+    """Return the start of a process, in clock ticks since boot; empty if it is unknown."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-        # The second field, the program's name in parentheses, may itself hold blanks and parentheses; the start is the twentieth after it.
+        # The second field, the program's name in parentheses, may itself have blanks and parentheses. The start is the twentieth
+        # field after it.
         after_name = stat.rsplit(")", 1)[1]
         return after_name.split()[19]
     except (OSError, IndexError):

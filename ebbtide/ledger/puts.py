@@ -1,4 +1,4 @@
-"""How a table's commits are put if they are absent, so that of two writers one has a version.
+"""Puts a table's commits if they are absent, so that of two writers of a version one succeeds.
 
 | where | by |
 |---|---|
@@ -18,7 +18,7 @@ LOCAL = LocalPuts()
 
 
 def puts_of(table: str) -> Puts:
-    """Return what puts a table's commits.
+    """Return the puts of a table's store.
 
     Args:
         table: Its location.
@@ -29,13 +29,13 @@ def puts_of(table: str) -> Puts:
 
 
 def refuse_unsafe(table: str) -> None:
-    """Refuse an object store that overwrites what is to be put if it is absent.
+    """Refuse an object store that ignores the condition of a put, and overwrites.
 
     Args:
         table: Location of a table in it.
 
     Raises:
-        StoreUnsafeError: it does.
+        StoreUnsafeError: the store overwrites.
     """
     if not is_in_object_store(table):
         return
@@ -46,10 +46,10 @@ def refuse_unsafe(table: str) -> None:
 
 
 class ObjectPuts:
-    """By a conditional put, `If-None-Match: *`."""
+    """Puts by a conditional request, `If-None-Match: *`."""
 
     def put_if_absent(self, location: str, data: bytes) -> bool:
-        """See `Puts`."""
+        """Put a file if it is absent; see `Puts`."""
         from ebbtide.storage.bucket import bucket_of, parted
 
         _, key = parted(location)
@@ -57,9 +57,9 @@ class ObjectPuts:
 
 
 class LogStorePuts:
-    """Through Delta's own `LogStore`, in the JVM of the session that is running: of every store that Spark is set up for.
+    """Puts by Delta's own `LogStore`, in the JVM of the active session: for every store that Spark is configured for.
 
-    Whether a version is put only if it is absent is the store's promise.
+    The log store has to put a version only if it is absent.
 
     Args:
         table: Location of the table.
@@ -69,7 +69,7 @@ class LogStorePuts:
         self._table = table
 
     def put_if_absent(self, location: str, data: bytes) -> bool:
-        """See `Puts`."""
+        """Put a file if it is absent; see `Puts`."""
         from py4j.protocol import Py4JJavaError
         from pyspark.sql import SparkSession
 

@@ -1,7 +1,7 @@
-"""Requests for the lease: a process that needs it for a while asks a run that never ends to make way.
+"""Requests for the lease: a process that needs it for a while asks a continuous run to make way.
 
-A request is a file in the pipeline's folder `requests`, named after the process that asks. The run that holds the lease ends the step under way,
-gives the lease back, and takes it again once the request is withdrawn.
+A request is a file in the pipeline's folder `requests`, named after the requesting process. The run that holds the lease ends the
+current step, gives the lease back, and takes it again after the request is withdrawn.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Requests:
     """The requests for one pipeline's lease.
 
     Args:
-        ledger: The ledger table's location.
+        ledger: Location of the ledger.
     """
 
     def __init__(self, ledger: str) -> None:
@@ -30,23 +30,23 @@ class Requests:
         self._folder = join(home, "requests")
 
     def leave(self, name: str) -> None:
-        """Ask for the lease."""
+        """Request the lease."""
         write_bytes(join(self._folder, name), b"")
 
     def withdraw(self, name: str) -> None:
-        """Ask no more."""
+        """Withdraw the request."""
         delete(join(self._folder, name))
 
     @property
     def names(self) -> list[str]:
-        """Who asks."""
+        """Names of the requests."""
         return list_files(self._folder)
 
     def refuse_asked(self) -> None:
         """Refuse to begin a step while another process asks for the lease.
 
         Raises:
-            LeaseAskedError: one does.
+            LeaseAskedError: there is a request.
         """
         if self.names:
             raise LeaseAskedError.of(
@@ -55,12 +55,13 @@ class Requests:
             )
 
     def wait_until_served(self, patience_s: float, stop: threading.Event) -> None:
-        """Wait until all who asked have had the lease. Forget them if neither they nor a holder give a sign of life.
+        """Wait until all requests are withdrawn; delete them if neither a requester nor a holder shows activity.
 
         Args:
-            patience_s: How long without such a sign.
+            patience_s: Seconds without activity.
             stop: Ends the waiting.
         """
+        # A requester that was killed leaves its file behind: without this the run would wait for it forever.
         seen = self._signs()
         end = time.monotonic() + patience_s
         while self.names and not stop.wait(POLL_S):
@@ -73,7 +74,10 @@ class Requests:
                     self.withdraw(name)
 
     def _signs(self) -> object:
-        """Return what changes while a holder or a process that asks lives: the newest turn of the lease, and who asks."""
+        """Return a value that changes with activity: the newest turn of the lease, and the requests."""
         newest = next(log.own_commits(self._ledger), None)
-        turn = None if newest is None else LedgerFacts.read(newest[1], self._ledger)
+        turn = None
+        if newest is not None:
+            _, facts = newest
+            turn = LedgerFacts.read(facts, self._ledger)
         return turn, tuple(self.names)

@@ -1,4 +1,4 @@
-"""Which tables a pipeline has, and the last step that wrote each: what its facts know of them, and what is there."""
+"""The tables of a pipeline, as stored: their ids, and the last step that wrote each."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ebbtide.ledger.facts import StepFacts, TableFacts, step_number
 BESIDE_STATE = ("sink", "changelog", "quarantine")
 """Tables that a step writes after the state, each in a commit of its own."""
 REPAIR = "Run 'ebbtide repair' to bring it to what the state shows, or 'ebbtide refresh' to rebuild it from the source."
-"""What to do about one that is not as it was."""
+"""Next step for a table that was deleted or replaced."""
 
 
 class OwnTable:
-    """One of these tables; found again by reading the commits since alone.
+    """One of these tables. Reads the whole log once, and then only new commits.
 
     Args:
-        location: The table's.
-        stage: What writes it: one of `BESIDE_STATE`.
+        location: Location of the table.
+        stage: Name of the stage that writes it: one of `BESIDE_STATE`.
     """
 
     def __init__(self, location: str, stage: str) -> None:
@@ -32,7 +32,7 @@ class OwnTable:
         self._snapshot: Snapshot | None = None
 
     def facts(self) -> TableFacts | None:
-        """Return its id and the last step that wrote it, 0 before the first; None if there is no table."""
+        """Return its id and the last step that wrote it, 0 before the first; None without a table."""
         if self._version < 0 and not self._read():
             return None
         while actions := log.actions(self.location, self._version + 1):
@@ -42,18 +42,18 @@ class OwnTable:
         return TableFacts(id=self._id, step=self._step)
 
     def snapshot(self) -> Snapshot | None:
-        """Return its newest version; None if there is no table. What the first look has read is kept until a commit follows it."""
+        """Return its newest version; None without a table. The first one read is kept until a commit follows it."""
         if self.facts() is None:
             return None
         return self._snapshot or Snapshot.read(self.location, any_features=True)
 
     def last_step(self) -> int:
-        """Return the last step that wrote it; 0 before the first, or if there is no table."""
+        """Return the last step that wrote it; 0 before the first, or without a table."""
         found = self.facts()
-        return found.step if found else 0
+        return 0 if found is None else found.step
 
     def refuse_gone(self) -> None:
-        """Refuse a table that is not there any more, once it was found.
+        """Refuse a table that was read before and no longer exists.
 
         Raises:
             TableMismatchError: it was deleted.
@@ -68,7 +68,7 @@ class OwnTable:
         self._snapshot = snapshot
         self._version = snapshot.version
         self._id = snapshot.id
-        # The marks outlive the commits; not all that Spark writes has one.
+        # Both are needed: the marks outlive the commits, and not each commit of Spark has one.
         newest = next(log.own_commits(self.location), None)
         last = 0 if newest is None else step_number(newest[1], self.location)
         self._step = max(self._marked(snapshot.transactions), last)
@@ -93,12 +93,12 @@ class OwnTable:
 
 
 def refuse_lost(location: str, stage: str, facts: StepFacts) -> None:
-    """Refuse a table that is not there though it was before a step: made again it would lack the rows of earlier steps.
+    """Refuse a table that existed before a step and no longer does: a new one would lack the rows of earlier steps.
 
     Args:
-        location: The table's.
-        stage: What writes it: one of `BESIDE_STATE`.
-        facts: The step's.
+        location: Location of the table.
+        stage: Name of the stage that writes it: one of `BESIDE_STATE`.
+        facts: Facts of the step.
 
     Raises:
         TableMismatchError: it was deleted.
@@ -111,7 +111,7 @@ def gone(location: str) -> TableMismatchError:
     """Return the error of a table that was deleted.
 
     Args:
-        location: The table's.
+        location: Location of the table.
     """
     return TableMismatchError.of(
         f"The table at '{location}' is gone.",

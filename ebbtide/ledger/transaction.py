@@ -1,4 +1,4 @@
-"""Commits that carry the identity and the facts of a step: a stage that is made again is skipped by Delta."""
+"""Commits that Spark makes with the identity and the facts of a step: Delta skips a stage that was committed before."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ APP_VERSION = "spark.databricks.delta.write.txnVersion"
 METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 MATERIALIZE = "spark.databricks.delta.merge.materializeSource"
 UNSETTLED = 10
-"""Newest commits among which are those that a killed run has not waited for: one step's, and those of one maintenance job."""
+"""Newest commits that a killed run may not have synced: those of one step, and of one maintenance job."""
 
 
 def write(frame: DataFrame, path: str, facts: StepFacts, stage: str, mode: str = "append") -> None:
     """Write rows as a stage of a step.
 
     Args:
-        frame: The rows, evaluated once, here.
-        path: The table.
-        facts: The step's.
+        frame: The rows; evaluated once, here.
+        path: Location of the table.
+        facts: Facts of the step.
         stage: `state`, `sink`, `changelog` or `quarantine`.
-        mode: `append`, or `overwrite`, which replaces the columns too.
+        mode: `append`, or `overwrite`, which also replaces the columns.
     """
     options: dict[str, str | int] = {
         "txnAppId": facts.transaction(stage),
@@ -46,14 +46,13 @@ def write(frame: DataFrame, path: str, facts: StepFacts, stage: str, mode: str =
 
 @contextmanager
 def settled(path: str) -> Iterator[None]:
-    """Wait at the end until what Spark has committed inside is on disk: Hadoop closes a local file without it.
-
-    So nothing that is committed later, to the state or the checkpoint, relies on what a power cut takes away. A cut before that may
-    tear the newest commit: then a repair makes the table from the state.
+    """Sync the commits that Spark makes inside, with their files.
 
     Args:
-        path: The table.
+        path: Location of the table.
     """
+    # Hadoop closes a local file without fsync. Later commits, to the state or the checkpoint, must not rely on one that a power
+    # cut can take. A cut before the sync may tear the newest commit: a repair then rebuilds the table from the state.
     if not is_local(path):
         yield
         return
@@ -63,10 +62,10 @@ def settled(path: str) -> Iterator[None]:
 
 
 def settle_newest(path: str) -> None:
-    """Wait until the newest commits are on disk: a run that was killed behind one that Spark had made did not wait for it.
+    """Sync the newest commits: a run that was killed after a commit of Spark may not have synced it.
 
     Args:
-        path: The table.
+        path: Location of the table.
     """
     if is_local(path):
         newest = max(log.versions(path), default=-1)
@@ -74,31 +73,35 @@ def settle_newest(path: str) -> None:
 
 
 def settle(path: str, since: int) -> None:
-    """Wait until commits are on disk with the files that they name, as far as these are still there; checkpoints of the log too.
+    """Sync commits and checkpoints of the log, and the files that they name, as far as these still exist.
 
     Args:
-        path: The table, on a local disk.
+        path: Location of the table, on a local disk.
         since: The version before the first of them.
     """
     folder = join(path, log.LOG)
-    of_log = [name for name in list_files(folder) if name[:20].isdigit() and int(name[:20]) > since]
+    of_log = [name for name in list_files(folder) if _version_in(name) > since]
     named = []
     for name in of_log:
         if name.endswith(log.COMMIT):
-            with suppress(DeltaLogError):  # a reader of the table says what is wrong with it
-                named += named_files(path, log.read_actions(join(folder, name)))
+            with suppress(DeltaLogError):  # a reader of the table reports a damaged commit
+                actions = log.read_actions(join(folder, name))
+                named += named_files(path, actions)
+    # Data files before the commits that name them: a cut in between leaves files without a commit, which no reader sees.
     kept = [file for file in named if is_file(file)]
     sync_below(path, kept)
-    sync_below(path, [join(folder, name) for name in of_log])
+    log_files = [join(folder, name) for name in of_log]
+    sync_below(path, log_files)
 
 
 @contextmanager
 def transaction(session: SparkSession, path: str, facts: StepFacts, stage: str) -> Iterator[None]:
-    """Make the statements inside a stage of a step on a table: MERGE takes its identity only from the session's settings.
+    """Give the statement inside the identity of a step's stage on a table.
 
-    A second statement of the same identity on one table is skipped by Delta: one statement per table and step. The
-    source of a MERGE inside is read where it stands: it must be files that do not change.
+    One statement per table and step: Delta skips a second one with the same identity. The source of a MERGE inside must be files that
+    do not change: Spark may read it twice.
     """
+    # A MERGE takes its identity only from the session's settings: they are set for it, and unset whatever happens.
     settings = {
         APP_ID: facts.transaction(stage),
         APP_VERSION: str(facts.step),
@@ -113,3 +116,9 @@ def transaction(session: SparkSession, path: str, facts: StepFacts, stage: str) 
     finally:
         for name in settings:
             session.conf.unset(name)
+
+
+def _version_in(name: str) -> int:
+    """Return the version that the name of a file in the log begins with; -1 without one."""
+    digits = name[:20]
+    return int(digits) if digits.isdigit() else -1

@@ -12,22 +12,39 @@ import pyarrow as pa
 from ebbtide.delta import log
 from ebbtide.delta.commit import now_ms
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import commit_after
+from ebbtide.delta.table import commit_after, create_if_absent
 from ebbtide.errors import VersionTakenError
 from ebbtide.ledger.facts import FREE, LedgerFacts
-from ebbtide.ledger.puts import puts_of
+from ebbtide.ledger.puts import puts_of, refuse_unsafe
+from ebbtide.storage.paths import make_private
 from ebbtide.users import user_name
 
 COLUMNS = pa.schema([("pipeline", pa.string())])
-"""Of the ledger, which has no rows."""
+"""Columns of the ledger, which has no rows."""
 TRIES = 5
-"""Times that a turn is committed again where another process took its version."""
+"""Tries to commit a turn whose version another process took."""
 NEWEST = 10
-"""Commits looked at: after a take-over the loser may have added a heartbeat of its older epoch, once."""
+"""Newest commits that are read: after a take-over the loser may have added one heartbeat of its older epoch."""
+
+
+def create_ledger(ledger: str, pipeline: str) -> None:
+    """Create a ledger if it does not exist, in a folder that only this user can read.
+
+    Args:
+        ledger: Its location.
+        pipeline: Name of the pipeline.
+
+    Raises:
+        StoreUnsafeError: the object store overwrites a file that is put if absent.
+    """
+    home, _, _ = ledger.rpartition("/")
+    make_private(home)
+    refuse_unsafe(ledger)
+    create_if_absent(puts_of(ledger), ledger, COLUMNS, {}, name=f"{pipeline} ledger")
 
 
 def newest_turn(ledger: str) -> tuple[int, LedgerFacts | None]:
-    """Return the newest version of a ledger, and the turn that counts as of it; -1 and None if there is none.
+    """Return the newest version of a ledger, and the turn that counts in it; -1 and None without one.
 
     Args:
         ledger: Its location.
@@ -35,6 +52,7 @@ def newest_turn(ledger: str) -> tuple[int, LedgerFacts | None]:
     version = max(log.versions(ledger), default=-1)
     commits = islice(log.own_commits(ledger), NEWEST)
     turns = [LedgerFacts.read(facts, ledger) for _, facts in commits]
+    # Not the last commit: a run that lost its lease may commit one heartbeat of its older epoch after the take-over.
     newest = max(
         turns,
         key=lambda turn: (turn.epoch, turn.heartbeat),
@@ -49,8 +67,8 @@ def next_epoch(pipeline: str, seen: LedgerFacts, holder: str, *, makes_way: bool
     Args:
         pipeline: Name of the pipeline.
         seen: The newest turn.
-        holder: Who takes it.
-        makes_way: Whether it is given back for a while on request.
+        holder: The process that takes it.
+        makes_way: The lease is given back for a while on request.
     """
     return LedgerFacts(
         pipeline=pipeline,
@@ -68,8 +86,14 @@ def next_epoch(pipeline: str, seen: LedgerFacts, holder: str, *, makes_way: bool
 
 
 def first_turn(pipeline: str) -> LedgerFacts:
-    """Return the turn before the first: no run has had the lease yet."""
-    return LedgerFacts(pipeline=pipeline, incarnation=uuid.uuid4().hex, epoch=0, holder=FREE, heartbeat=0)
+    """Return the turn before the first, of a pipeline that no run has held."""
+    return LedgerFacts(
+        pipeline=pipeline,
+        incarnation=uuid.uuid4().hex,
+        epoch=0,
+        holder=FREE,
+        heartbeat=0,
+    )
 
 
 def commit_turn(
@@ -82,20 +106,23 @@ def commit_turn(
 
     Args:
         ledger: Location of the ledger.
-        version: The version that it is to be.
+        version: The version of the commit.
         turn: The turn.
-        known: A version of the ledger, from which on its commits are read. Default: all are.
+        known: A version of the ledger: only later commits are read. Default: all are read.
 
     Returns:
         The version that it made.
 
     Raises:
         VersionTakenError: another process has committed this version.
-        DeltaFeatureError: another client has given the ledger a feature that is not written here.
+        DeltaFeatureError: another client has given the ledger a feature that Ebbtide does not write.
     """
     before = _as_of(ledger, version - 1, known)
-    info = {"operation": "LEASE", "userMetadata": turn.model_dump_json(by_alias=True)}
-    made = None if before is None else commit_after(puts_of(ledger), before, [], info)
+    text = turn.model_dump_json(by_alias=True)
+    info = {"operation": "LEASE", "userMetadata": text}
+    made = None
+    if before is not None:
+        made = commit_after(puts_of(ledger), before, [], info)
     if made is None:
         raise VersionTakenError.of(f"Version {version} of the ledger '{ledger}' was committed by another process.")
     return made
@@ -106,18 +133,18 @@ def commit_next(
     turn_after: Callable[[LedgerFacts | None], LedgerFacts],
     known: Snapshot | None = None,
 ) -> tuple[LedgerFacts, Snapshot]:
-    """Commit a turn that follows on the newest one, looking again where another process has committed meanwhile.
+    """Commit a turn that follows the newest one; tried again if another process commits in between.
 
     Args:
         ledger: Location of the ledger.
-        turn_after: Returns it, given the newest turn.
+        turn_after: Returns the turn to commit, given the newest one.
         known: See `commit_turn`.
 
     Returns:
         The turn, and the version that it made.
 
     Raises:
-        VersionTakenError: other processes were ahead each time.
+        VersionTakenError: another process was faster each time.
     """
     for _ in range(TRIES):
         version, newest = newest_turn(ledger)
@@ -130,9 +157,11 @@ def commit_next(
 
 
 def _as_of(ledger: str, version: int, known: Snapshot | None) -> Snapshot | None:
-    """Return a version of a ledger, from a known one on if that is not later; None if it is not there any more."""
+    """Return a version of a ledger, read from a known one if that is not later; None if it no longer exists."""
     if known is not None and known.version <= version:
         found: Snapshot | None = known.advanced(until=version)
     else:
         found = Snapshot.read(ledger, version)
-    return found if found is not None and found.version == version else None
+    if found is None or found.version != version:
+        return None
+    return found

@@ -1,11 +1,11 @@
-"""Reads the facts of steps that earlier releases have stored: one function for each change of the format.
+"""Upgrades the facts of steps that earlier releases stored: one function for each change of the format.
 
 | format | facts of a step |
 |---|---|
-| 2 | one flat object with a `kind`, from which followed what the step did |
+| 2 | one flat object with a `kind`, which determined the actions of the step |
 | 3 | nested, as `ebbtide.ledger.facts.StepFacts`; `decision` has an action for each table |
 
-Format 1 had the same flat form with fewer fields, and another state beside it: its facts are read only for what starts over.
+Format 1 had the same flat form with fewer fields, and another state: its facts are read only by operations that start over.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from typing import Any
 from ebbtide.model.stored import FORMAT, FORMAT_KEY, refuse_newer_format
 
 Stored = Mapping[str, Any]
-"""An object as JSON has it."""
+"""A JSON object."""
 BESIDE_STATE = ("sink", "changelog", "quarantine")
 """The tables that formats 1 and 2 knew."""
 READING = ("batch", "backfill", "quarantine_replay", "adopt")
 """Kinds of steps that applied records."""
 BEGINNING = ("reset", "rewind", "source", "swap")
-"""Kinds of steps after which the source was read from another place."""
+"""Kinds of steps after which the source was read from another position."""
 OVERWRITING = ("updated", "deleted", "filled")
-"""Counts of a step that changed rows which the sink had."""
+"""Counts of a step that changed existing rows of the sink."""
 
 
 def upgraded(facts: Stored, location: str) -> dict[str, Any]:
     """Return the facts of a step in this release's format.
 
     Args:
-        facts: As they were stored, in this format or an older one.
-        location: Of the table, for errors.
+        facts: The stored facts, in this format or an older one.
+        location: Location of the table, for errors.
 
     Raises:
         StoredFormatError: a newer release wrote them.
@@ -45,7 +45,8 @@ def upgraded(facts: Stored, location: str) -> dict[str, Any]:
 
 
 def _from_format_2(facts: Stored) -> dict[str, Any]:
-    made_by = {name: facts.get(name) for name in ("pipeline", "step", "incarnation", "epoch", "code")}
+    names = ("pipeline", "step", "incarnation", "epoch", "code")
+    made_by = {name: facts.get(name) for name in names}
     return {
         FORMAT_KEY: FORMAT,
         **made_by,
@@ -101,19 +102,29 @@ _STATE = {
 
 
 def _renamed(facts: Stored, names: Stored) -> dict[str, Any]:
-    return {new: facts[old] for new, old in names.items() if old in facts}
+    """Return the fields that `names` lists, under their new names."""
+    renamed = {}
+    for new, old in names.items():
+        if old in facts:
+            renamed[new] = facts[old]
+    return renamed
 
 
 def _cause(facts: Stored) -> dict[str, Any]:
     why = facts.get("reason") or facts.get("note") or ""
-    return {"what": facts.get("kind", "reset"), "why": why, "notes": facts.get("losses", [])}
+    return {
+        "what": facts.get("kind", "reset"),
+        "why": why,
+        "notes": facts.get("losses", []),
+    }
 
 
 def _frontier(facts: Stored) -> dict[str, Any]:
     clock = _renamed(facts, _CLOCK)
     wall_ms = facts.get("wall_ms")
     clock["wall_ms"] = facts.get("now_ms") if wall_ms is None else wall_ms
-    return {"clock": clock, **_renamed(facts, _FRONTIER)}
+    frontier = _renamed(facts, _FRONTIER)
+    return {"clock": clock, **frontier}
 
 
 def _state(facts: Stored) -> dict[str, Any]:
@@ -121,7 +132,7 @@ def _state(facts: Stored) -> dict[str, Any]:
     counts = facts.get("counts")
     is_pending = facts.get("pending_key_changes", False)
     if kind in READING:
-        # Of a step that did not write its counts down it is not known: rows are then looked for.
+        # Unknown for a step without counts: such rows are then looked for, which costs a read and is right either way.
         is_pending = counts is None or counts.get("pending_key_changes", 0) > 0
     return {
         "spec": facts.get("spec", {}),
@@ -148,7 +159,7 @@ def _decision(facts: Stored) -> dict[str, Any]:
 
 
 def _tables(facts: Stored) -> dict[str, Any]:
-    """Return the action of each table, which followed from the kind of step and from its facts."""
+    """Return the action of each table, as the kind of step and its facts determined it."""
     kind = facts.get("kind")
     if kind == "reset":
         return {name: {"do": "clear"} for name in BESIDE_STATE}
@@ -159,21 +170,32 @@ def _tables(facts: Stored) -> dict[str, Any]:
         return {name: _replace(swap, name) for name in BESIDE_STATE}
     if facts.get("restores"):
         changes_rows = kind == "rewind"
-        restores = facts["restores"].items()
-        return {name: {"do": "restore", "version": version, "changes_rows": changes_rows} for name, version in restores}
+        actions = {}
+        for name, version in facts["restores"].items():
+            actions[name] = {
+                "do": "restore",
+                "version": version,
+                "changes_rows": changes_rows,
+            }
+        return actions
     return _of_columns(facts) | _of_rows(facts)
 
 
 def _replace(swap: Stored, name: str) -> dict[str, Any]:
     version = swap["versions"].get(name)
-    return {"do": "replace", "incarnation": swap["incarnation"], "version": version}
+    return {
+        "do": "replace",
+        "incarnation": swap["incarnation"],
+        "version": version,
+    }
 
 
 def _of_columns(facts: Stored) -> dict[str, Any]:
     actions = {}
     change = facts.get("schema_change")
     if change is not None:
-        alter = {"do": "alter", "change": change, "columns_before": facts.get("columns_before") or ""}
+        columns_before = facts.get("columns_before") or ""
+        alter = {"do": "alter", "change": change, "columns_before": columns_before}
         actions = {"sink": alter, "changelog": alter}
     if facts.get("reselects"):
         actions["sink"] = {"do": "rewrite", "alters": True}
@@ -181,21 +203,26 @@ def _of_columns(facts: Stored) -> dict[str, Any]:
 
 
 def _of_rows(facts: Stored) -> dict[str, Any]:
-    """Return what a step did that decided on rows, or on bad records."""
+    """Return the actions of a step that decided rows or bad records."""
     kind = facts.get("kind")
     actions: dict[str, Any] = {}
     counts = facts.get("counts")
     decides = kind in (*READING, "tick", "quarantine_drop")
     raises_floor = decides and facts.get("floor_raised", False)
-    # A change set is applied once, and an empty one changes nothing: so is one whose counts were not written down.
+    # Without counts the change set may be empty or not: applying an empty one changes nothing.
     is_unknown = counts is None and kind in (*READING, "tick")
     counts = counts or {}
-    overwrites = raises_floor or is_unknown or any(counts.get(name) for name in OVERWRITING)
+    changes_rows = any(counts.get(name) for name in OVERWRITING)
+    overwrites = raises_floor or is_unknown or changes_rows
     if overwrites or counts.get("inserted"):
         actions["sink"] = {"do": "apply", "only_inserts": not overwrites and kind != "adopt"}
     if raises_floor or is_unknown or counts.get("emitted"):
         actions["changelog"] = {"do": "append"}
     bad_rows = facts.get("bad_rows")
     if bad_rows:
-        actions["quarantine"] = {"do": "append", "actions": bad_rows, "removed": facts.get("left_quarantine", {})}
+        actions["quarantine"] = {
+            "do": "append",
+            "actions": bad_rows,
+            "removed": facts.get("left_quarantine", {}),
+        }
     return actions

@@ -1,4 +1,4 @@
-"""Up to which commit of a table checks and repairs need not look back: that of the last step that ends windows."""
+"""The window of checks and repairs: the commits of a table since the last step that ends windows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ def window_end(table: str, judged: int, newest: int) -> int:
 
     Args:
         table: Location of the state or the sink.
-        judged: The version judged good last; 0: none was.
-        newest: Steps after this version do not count.
+        judged: The last version that was judged good; 0 without one.
+        newest: Later steps do not count.
     """
     for version, facts in log.own_commits(table):
         if version <= judged:
@@ -25,18 +25,18 @@ def window_end(table: str, judged: int, newest: int) -> int:
 
 
 def ends_window(facts: StepFacts) -> bool:
-    """Return whether checks look no further back than a step.
+    """Return whether checks read no commits before a step.
 
     Args:
-        facts: The step's.
+        facts: Facts of the step.
     """
-    # The commits before the first step of an adoption are of the table's earlier owner.
+    # Commits before the first step of an adoption belong to the table's earlier owner.
     begins_adoption = facts.state.unadopted is not None and facts.step == 1
     return facts.decision.ends_window or begins_adoption
 
 
 def sink_window_end(state: str, state_end: int, sink_end: int) -> int:
-    """Return the version of the sink at which its window ends: what a step accepted of the sink counts, too.
+    """Return the version of the sink at which its window ends; a version that a step accepted counts too.
 
     Args:
         state: Location of the state.
@@ -53,14 +53,20 @@ def accepted_sink_version(state: str, state_end: int) -> int:
         state: Location of the state.
         state_end: Version of the state at which its window ends.
     """
-    facts = log.facts(state, state_end)
-    return 0 if facts is None else StepFacts.of_commit(facts, state).decision.accepts_sink or 0
+    stored = log.facts(state, state_end)
+    if stored is None:
+        return 0
+    facts = StepFacts.of_commit(stored, state)
+    return facts.decision.accepts_sink or 0
 
 
 def is_own(pipeline: str, actions: list[log.Action]) -> bool:
-    """Return whether a commit is a pipeline's: it has a transaction of its, and its facts."""
+    """Return whether a pipeline made a commit: it has a transaction mark of the pipeline, and facts."""
     prefix = f"{pipeline}/"
-    marks = [action["txn"] for action in actions if "txn" in action]
-    names_pipeline = any(mark["appId"].startswith(prefix) for mark in marks)
+    names_pipeline = False
+    for action in actions:
+        if "txn" in action:
+            app_id = action["txn"]["appId"]
+            names_pipeline |= app_id.startswith(prefix)
     has_facts = log.facts_in(actions) is not None
     return names_pipeline and has_facts

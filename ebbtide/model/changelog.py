@@ -35,8 +35,9 @@ class RowKind(StrEnum):
     DELETE = "-D"
 
 
+ROW_KINDS = tuple(RowKind)
 ADDS = frozenset({RowKind.INSERT, RowKind.UPDATE_AFTER})
-"""Kinds that add a row; the others retract one."""
+"""Kinds that add a row; the other two retract one."""
 TRUNCATE = "T"
 
 ORDER = pa.struct(
@@ -65,7 +66,7 @@ CHANGELOG_COLUMNS: dict[str, pa.DataType] = {
 
 
 def may_be_unsent(type_: pa.DataType) -> bool:
-    """Whether a database may leave an unchanged value of this type out of its log (Postgres: TOAST columns)."""
+    """Return whether a database may leave an unchanged value of this type out of its log (Postgres: TOAST columns)."""
     is_text = pa.types.is_string(type_) or pa.types.is_binary(type_)
     is_list = pa.types.is_list(type_)
     return bool(is_text or is_list)
@@ -79,7 +80,7 @@ def changelog_schema(
     """Add the reserved changelog columns to the user's.
 
     Args:
-        columns: The user's.
+        columns: The user's columns.
         key: Names of the key's columns.
         sequence: What orders a key's changes; empty in arrival mode.
 

@@ -1,4 +1,4 @@
-"""Processing time of a pipeline's steps: the wall clock, without downtime, held where it jumps, never going back."""
+"""Processing time of a pipeline's steps: wall time less downtime. Jumps ahead are capped, and it never goes back."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pydantic import ConfigDict
 
 CATCH_UP_MS = 24 * 60 * 60 * 1000
-"""How much more than the pause since the last step processing time may go on by: after a jump that was held, no step makes up
-for more. So a wrong clock does not win by many steps."""
+"""Largest advance of processing time beyond the time since the last step: one day.
+
+A capped jump is caught up by at most this much per step, so that a wrong clock cannot expire all entries within a few steps."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Reading:
         now_ms: Processing time, epoch ms.
         wall_ms: Wall time by which the step was made, epoch ms.
         downtime_ms: Downtime left out of `now_ms`, since the first step.
-        held_ms: How far the wall clock was ahead of what is allowed.
+        held_ms: How far the wall clock was ahead of the allowed maximum.
         paused_ms: How long the pipeline was paused on request, in sum; all of it is downtime.
     """
 
@@ -48,12 +49,11 @@ def next_clock(
     a user has paused the pipeline is downtime in any case: what arrived meanwhile is not to find its entries expired.
 
     Args:
-        last: The clock of the last step; None before the first.
+        last: The clock of the last step; None before the first step.
         wall_ms: The wall clock, epoch ms; of a batch when it was planned.
         started_ms: When this run began: a step planned before belongs to an earlier run.
         ignore_over_ms: A longer pause between two runs is downtime; None: none is.
-        max_jump_ms: The most that processing time goes on from one step to the next; nor does it by more than the pause between
-            them and `CATCH_UP_MS`.
+        max_jump_ms: Largest advance of processing time in one step. The time since the last step plus `CATCH_UP_MS` caps it too.
         paused_ms: How long the pipeline was paused up to now, in sum.
 
     Example:
@@ -70,9 +70,11 @@ def next_clock(
     if is_between_runs and is_too_long:
         downtime_ms += pause_ms
     else:
+        # A requested pause is downtime, but never more than the time that has passed since the last step.
         paused_since_ms = max(paused_ms - last.paused_ms, 0)
         downtime_ms += min(paused_since_ms, max(pause_ms, 0))
-    # Processing time is wall time less downtime; it neither goes back nor beyond the limit.
+    # Two caps on the advance: the configured one, and real time plus one day of catching up. What exceeds them is reported
+    # as `held_ms` and made up for by later steps. `max` below keeps the clock monotonic if the wall clock was set back.
     counted_ms = wall_ms - downtime_ms
     may_go_on_ms = min(max_jump_ms, max(pause_ms, 0) + CATCH_UP_MS)
     limit_ms = last.now_ms + may_go_on_ms

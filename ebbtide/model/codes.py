@@ -40,10 +40,10 @@ def row_codes(table: pa.Table, columns: Sequence[str]) -> Codes:
         if codes is None:
             codes = _column_codes(column)
             continue
-        # A column that all codes determine would split none of them.
+        # Functional dependency: if equal codes imply equal values, the column splits no code and need not be numbered.
         if not _is_determined_by(column, codes):
-            others = _column_codes(column)
-            codes = _joined(codes, others)
+            column_codes = _column_codes(column)
+            codes = _joined(codes, column_codes)
     if codes is None:
         return np.empty(0, np.int64)
     return codes
@@ -55,24 +55,25 @@ def count_codes(codes: Codes) -> int:
     return greatest + 1
 
 
-def _joined(codes: Codes, others: Codes) -> Codes:
+def _joined(left: Codes, right: Codes) -> Codes:
     """Number the pairs of two codes; dense again, so that the next product cannot overflow."""
-    n_others = count_codes(others)
-    pairs = codes * n_others + others
+    n_right = count_codes(right)
+    pairs = left * n_right + right
     return _dense(pairs)
 
 
 def _is_determined_by(column: pa.Array, codes: Codes) -> bool:
     """Return whether rows with equal codes are equal in a column too, where that is quicker to see than to number the column.
 
-    Often a few columns distinguish the rows; the others, long texts among them, are then compared once, each with the first row of
-    its code, and not hashed: O(bytes). False where it is not looked at: with nulls, of other types, of few texts.
+    Often a few columns distinguish the rows. The remaining ones, long texts among them, are then compared once, each with the
+    first row of its code, and not hashed: O(bytes). False without a look for columns with nulls, of other types, or of few texts.
     """
     if column.null_count:
         return False
     type_ = column.type
     is_fixed = pa.types.is_integer(type_) or pa.types.is_temporal(type_)
     if is_fixed:
+        # O(n) comparisons with the first row of each code, where numbering the column would need a hash table.
         values = column.to_numpy(zero_copy_only=False)
         first_row = _first_of_code(codes)[codes]
         is_equal = values == values[first_row]
@@ -124,7 +125,13 @@ def _words_from_each_byte(raw: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], .
     return tuple(words)
 
 
-def _equal_texts(ends: Any, raw: Any, words: Any, first: Any, codes: Any) -> bool:
+def _equal_texts(
+    ends: Any,
+    raw: Any,
+    words: Any,
+    first: Any,
+    codes: Any,
+) -> bool:
     """Compare each text with the first of its code, eight bytes at a time.
 
     Args:
@@ -168,6 +175,7 @@ def _column_codes(column: pa.Array) -> Codes:
         column = _equality_texts(column)
     elif pa.types.is_floating(type_):
         column = _float_bits(column)
+    # The dictionary gives each distinct value a code, null included.
     encoded = column.dictionary_encode(null_encoding="encode")
     return _indices(encoded)
 
@@ -207,6 +215,7 @@ def _dense(values: Codes) -> Codes:
     least = int(values.min())
     greatest = int(values.max())
     span = greatest - least
+    # Beyond that span the array of places would cost more than hashing.
     if span > 4 * len(values):
         encoded = pa.array(values).dictionary_encode()
         return _indices(encoded)

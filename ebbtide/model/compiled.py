@@ -24,6 +24,7 @@ def worth_compiling(rows: int) -> bool:
 @cache
 def compiled(loop: Loop) -> Loop:
     """Return a function over arrays and numbers as machine code, kept on disk, where it may be, for the next process."""
+    # Imported here: numba takes a second to load, and most processes never need it.
     import numba
 
     try:

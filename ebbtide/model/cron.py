@@ -31,6 +31,7 @@ def check_cron(text: str) -> str:
     Raises:
         ValueError: it is not one, or names only days that no month has.
     """
+    # With any minute in the place of H: whether the rest is valid does not depend on it.
     resolved = spread_minute(text, "")
     fields = resolved.lower().split()
     if len(fields) != len(FIELDS):
@@ -65,15 +66,23 @@ def spread_minute(text: str, name: str) -> str:
     letter, slash, step = minute.partition("/")
     if letter not in ("H", "h"):
         return text
+    # A checksum, not `hash`: the same name has the same minute in every process.
     place = zlib.crc32(name.encode())
     if not slash:
         return f"{place % 60} {rest}"
     is_number = step.isascii() and step.isdigit()
-    first = place % int(step) if is_number and int(step) else 0
+    period = int(step) if is_number else 0
+    # A step that is no number, or 0, is refused later with the whole expression.
+    first = place % period if period else 0
     return f"{first}-59/{step} {rest}"
 
 
-def _values(field: str, first: int, last: int, names: Sequence[str] = ()) -> set[int]:
+def _values(
+    field: str,
+    first: int,
+    last: int,
+    names: Sequence[str] = (),
+) -> set[int]:
     """Return what a field stands for; the first of `names` is `first`."""
     values: set[int] = set()
     for part in field.split(","):

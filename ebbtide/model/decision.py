@@ -1,7 +1,7 @@
-"""What a step does beside the state: one action for each table, and what becomes of the source. Pure, and stored with the step.
+"""The decision of a step: one action for each table beside the state, and one for the source. Pure; stored with the step.
 
-A table performs its action once, under the step's transaction mark. A table without an action lacks nothing of the step. Code
-that asks what a step did reads its actions; its cause is for people alone.
+A table performs its action once, under the step's transaction mark. A table without an action is up to date already. Code
+reads the actions of a step; its cause is for people alone.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Apply:
 
 @dataclass(frozen=True)
 class Append:
-    """Append what the step's commit names: of the changelog emitted rows, of the quarantine bad records.
+    """Append the rows that the step's commit names: emitted rows to the changelog, bad records to the quarantine.
 
     Args:
-        actions: Of the quarantine, the actions of its log: bad records that come, where they lie ready, and those that leave.
-        removed: Of the quarantine, how many records leave, by reason: replayed, dropped, max_age, max_bytes.
+        actions: Actions of the quarantine's log: bad records that are added from staged files, and those that leave.
+        removed: Records that leave the quarantine, by reason: replayed, dropped, max_age, max_bytes.
     """
 
     __pydantic_config__ = _CLOSED
@@ -67,12 +67,12 @@ class Restore:
 
 @dataclass(frozen=True)
 class RestoreAndApply:
-    """Go back to a version of its own, and apply the change sets of later steps again, in one commit.
+    """Go back to an own version of the table, and apply the change sets of later steps again, in one commit.
 
     Args:
         version: The table's version; None: begin without rows.
         first_step: The first step that is applied again.
-        last_step: The last one; less than the first: none is.
+        last_step: The last step that is applied again; less than `first_step` if there is none.
     """
 
     __pydantic_config__ = _CLOSED
@@ -88,8 +88,8 @@ class Replace:
     """Take all rows of the same table under another root.
 
     Args:
-        incarnation: Of the pipeline there.
-        version: Version of the table there; None: there is none, and no row is left.
+        incarnation: The incarnation of the pipeline there.
+        version: Version of the table there; None if there is no such table: then no row is left.
     """
 
     __pydantic_config__ = _CLOSED
@@ -101,10 +101,10 @@ class Replace:
 
 @dataclass(frozen=True)
 class Alter:
-    """Take other columns; each row stays.
+    """Change the columns; each row stays.
 
     Args:
-        change: What becomes of the columns.
+        change: The change.
         columns_before: The user's columns before it, as DDL.
     """
 
@@ -126,11 +126,11 @@ class Clear:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Bring the rows to what the state shows, whatever they are now.
+    """Rebuild the rows from the state, whatever they are now.
 
     Args:
         alters: The columns may have changed too.
-        overwrites: All rows are written again: those that are there cannot be read.
+        overwrites: All rows are written again, since the present ones cannot be read.
     """
 
     __pydantic_config__ = _CLOSED
@@ -145,12 +145,12 @@ StoredAction = Annotated[Action, Field(discriminator="do")]
 
 
 class Source(StrEnum):
-    """What becomes of the place in the source.
+    """The step's effect on the position in the source.
 
     Values:
-        KEEP: It stays.
+        KEEP: The position stays.
         ADVANCE: The step reads on from it.
-        BEGIN: The next step reads from where this one says; Spark's checkpoint is discarded.
+        BEGIN: The next step reads from the position that this one names; Spark's checkpoint is discarded.
     """
 
     KEEP = "keep"
@@ -159,54 +159,62 @@ class Source(StrEnum):
 
 
 class Decision(BaseModel):
-    """What a step does beside the state."""
+    """The actions of a step on the tables beside the state, and on the source."""
 
     model_config = ConfigDict(frozen=True)
 
     tables: Mapping[str, StoredAction] = Field(
         default_factory=dict, description="Name of a table to its action, in the order in which they are performed."
     )
-    source: Source = Field(default=Source.KEEP, description="What becomes of the place in the source.")
-    counts: dict[str, int] = Field(default_factory=dict, description="What was decided, by name; those that are not 0.")
+    source: Source = Field(default=Source.KEEP, description="Effect on the position in the source.")
+    counts: dict[str, int] = Field(
+        default_factory=dict, description="Counts of the decision by name; those that are not 0."
+    )
     accepts_sink: int | None = Field(
         default=None, description="Version of the sink that is accepted as it is, with what other clients have written."
     )
 
     @property
     def reads_source(self) -> bool:
-        """Whether the step reads on in the source."""
+        """Return whether the step reads on in the source."""
         return self.source is Source.ADVANCE
 
     @property
     def begins(self) -> bool:
-        """Whether the source is read from another place than the last batch's end: Spark's checkpoint is discarded."""
+        """Return whether the source is read from a position other than the last batch's end: Spark's checkpoint is discarded."""
         return self.source is Source.BEGIN
 
     @property
     def is_reset(self) -> bool:
-        """Whether all tables are emptied, and the source is read again."""
+        """Return whether all tables are emptied, and the source is read again."""
         return self.begins and any(isinstance(action, Clear) for action in self.tables.values())
 
     @property
     def is_rewind(self) -> bool:
-        """Whether all tables go back to an earlier step, from which the source is read again."""
+        """Return whether all tables go back to an earlier step, from which the source is read again."""
         return self.begins and any(isinstance(action, Restore) for action in self.tables.values())
 
     @property
     def is_repair(self) -> bool:
-        """Whether the sink is brought to what the state shows, of which nothing changes."""
-        action = self.tables.get("sink")
-        return isinstance(action, RestoreAndApply) or (isinstance(action, Rewrite) and not action.alters)
+        """Return whether the sink is rebuilt from the state, which does not change."""
+        match self.tables.get("sink"):
+            case RestoreAndApply() | Rewrite(alters=False):
+                return True
+            case _:
+                return False
 
     @property
     def swapped(self) -> str | None:
         """The incarnation whose tables take the place of these; None if none do."""
-        incarnations = [action.incarnation for action in self.tables.values() if isinstance(action, Replace)]
-        return incarnations[0] if incarnations else None
+        # All tables are replaced by the tables of one pipeline: the first action names it.
+        for action in self.tables.values():
+            if isinstance(action, Replace):
+                return action.incarnation
+        return None
 
     @property
     def bad_rows(self) -> tuple[dict[str, Any], ...]:
-        """What the step changes in the quarantine's log: bad records that come, and those that leave."""
+        """Actions of the quarantine's log: bad records that are added, and those that leave."""
         action = self.tables.get("quarantine")
         return action.actions if isinstance(action, Append) else ()
 
@@ -218,17 +226,17 @@ class Decision(BaseModel):
 
     @property
     def changes_columns(self) -> bool:
-        """Whether sink and changelog may have other columns after the step than before it."""
+        """Return whether sink and changelog may have other columns after the step than before it."""
         return any(_changes_columns(action) for action in self.tables.values())
 
     @property
     def ends_window(self) -> bool:
-        """Whether checks look no further back: rows change by the step without a change of the source, or are accepted."""
+        """Return whether checks look no further back: the step changes rows without a change of the source, or accepts rows."""
         return not self.is_by_changes or self.accepts_sink is not None
 
     @property
     def is_by_changes(self) -> bool:
-        """Whether each table is given what the step decided on rows, and nothing else."""
+        """Return whether every action applies or appends the step's own rows."""
         return all(isinstance(action, Apply | Append) for action in self.tables.values())
 
 
@@ -237,6 +245,7 @@ def _changes_columns(action: Action) -> bool:
         case Alter() | Rewrite(alters=True):
             return True
         case Restore():
+            # A restore that keeps the rows undoes a change of how they are stored, columns included.
             return not action.changes_rows
         case _:
             return False

@@ -34,6 +34,7 @@ def parse_duration(value: Any) -> Any:
     if isinstance(value, timedelta):
         return value
     text = value.strip().lower() if isinstance(value, str) else ""
+    # ISO 8601 is left to pydantic, which reads all of it.
     is_iso = text.startswith(("p", "-p"))
     if is_iso:
         return value
@@ -57,6 +58,7 @@ def format_duration(value: timedelta) -> str:
         ('30d', '1500ms')
     """
     ms = to_ms(value)
+    # Weeks are read, but never written: days are the largest unit.
     for unit in ("d", "h", "m", "s"):
         unit_ms = _UNITS_MS[unit]
         if ms % unit_ms == 0:

@@ -1,4 +1,4 @@
-"""What the two reconcilers share: the columns of a state entry, the step they run in, and what they return."""
+"""The contract of the operators: columns of a state entry, the step as they see it, and their result."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ ENTRY_COLUMNS: dict[str, pa.DataType] = {
     "_stamp_ms": pa.int64(),
     "_changed_by": ORDER,
 }
-"""Of every entry: the step that wrote it; what the sink must do for its key (`I`, `U`, `D`, null: nothing); whether the
-entry is dropped; its last access, epoch ms; the order of the change that caused it."""
+"""Columns of every entry: the step that wrote it; the sink's action for its key (`I`, `U`, `D`, null: nothing); whether the
+entry is removed; its last access, epoch ms; the order of the change that caused it."""
 
 INSERT = "I"
 UPDATE = "U"
@@ -40,7 +40,7 @@ class Step:
         number: The ledger's number of the step.
         now_ms: Processing time, epoch ms.
         watermark_ms: Greatest event time of earlier steps less the allowed delay; None before the first event.
-        floor: What a TRUNCATE left dead: (lsn,) in sequence mode, (step, part, position) in arrival mode.
+        floor: The newest TRUNCATE: it deletes everything below (lsn,) in sequence mode, (step, part, position) in arrival mode.
         orphans: The sink may have rows that the state has forgotten.
     """
 
@@ -52,7 +52,8 @@ class Step:
 
     def clock_ms(self, ttl: StateTtlConfig) -> int:
         """The clock that `ttl` ages entries by."""
-        expires_by_watermark = ttl.by_event_time and ttl.expiry_clock is ExpiryClock.WATERMARK
+        compares_with_watermark = ttl.expiry_clock is ExpiryClock.WATERMARK
+        expires_by_watermark = ttl.by_event_time and compares_with_watermark
         if not expires_by_watermark:
             return self.now_ms
         if self.watermark_ms is None:
@@ -62,12 +63,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Reconciled:
-    """Entries to append to the state, and counts of what was met.
+    """Entries to append to the state, and counts.
 
     Args:
         entries: Entry rows; those with a `_change` are the step's change set.
         metrics: Counts by name; names with a count of 0 may be absent.
-        emitted: What was emitted record by record, in order; None where nothing is but the net effect.
+        emitted: The records emitted one by one, in order; None if only the net effect is emitted.
     """
 
     entries: pa.Table
@@ -116,6 +117,7 @@ def live_entries(
 
 def newest_versions(versions: pa.Table, entry_key: Sequence[str]) -> pa.Table:
     """Return the newest version of each entry; arguments as `live_entries`."""
+    # Steps only append: an entry has one version for each step that changed it, and the greatest step counts.
     codes = row_codes(versions, entry_key)
     steps = ints(versions, "_step")
     return versions.take(newest(codes, steps))
@@ -154,7 +156,7 @@ def is_set(table: pa.Table, column: str) -> Mask:
 
 
 def equals(table: pa.Table, column: str, value: str) -> Mask:
-    """Mark the rows that have a text in a column; null is none."""
+    """Mark the rows whose column equals a text; null does not."""
     is_equal = pc.equal(table[column], value)
     filled = is_equal.fill_null(False)
     return np.asarray(filled.to_numpy(), dtype=bool)
@@ -174,11 +176,12 @@ def with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) 
     """Return a table with other values in a column, which keeps its place and type."""
     index = table.schema.get_field_index(name)
     column = table.schema.field(index)
-    return table.set_column(index, column, values.cast(column.type))
+    typed_values = values.cast(column.type)
+    return table.set_column(index, column, typed_values)
 
 
 def entry_table(schema: pa.Schema, columns: dict[str, object], n: int) -> pa.Table:
-    """Build a table of `schema` with n rows; what `columns` does not give is null."""
+    """Build a table of `schema` with n rows; columns that are not given are null."""
     arrays = []
     for column in schema:
         values = columns.get(column.name)

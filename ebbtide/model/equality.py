@@ -26,7 +26,7 @@ _PLAIN = frozenset({int, str, bytes, bool, type(None), date, datetime, timedelta
 
 
 def equality_key(values: Iterable[Any]) -> tuple[Hashable, ...]:
-    """Return what two rows have in common exactly if they are equal; it can be a dict's key and be stored.
+    """Return a key that two rows share exactly if they are equal. It is hashable and can be stored.
 
     Args:
         values: The row's values.
@@ -49,7 +49,7 @@ def map_key(key: Any) -> Hashable:
     A decimal is written with no zeros after its last digit: 1.50 and 1.5 are one key. The keys of a map have one type.
 
     Raises:
-        TypeError: a float, or a decimal that is not a number: -0.0 and 0.0 are one key to some stores and two to others, and
+        TypeError: a float, or a decimal that is not a number: some stores take -0.0 and 0.0 for one key, some for two, and
             NaN is not even equal to itself.
 
     Example:
@@ -60,6 +60,7 @@ def map_key(key: Any) -> Hashable:
         return key  # type: ignore[no-any-return]
     match key:
         case Decimal() if key.is_finite():
+            # Written without an exponent, then cut: `normalize` would round to the context's precision.
             text = format(key, "f")
             digits = text.rstrip("0") if "." in text else text
             number = Decimal(digits)
@@ -78,14 +79,17 @@ def map_key(key: Any) -> Hashable:
 def _equal_form(value: Any) -> Hashable:
     match value:
         case float():
+            # NaN equals nothing in Python, and -0.0 equals 0.0: both are represented by their bytes.
             if math.isnan(value):
                 return _DOUBLE.pack(math.nan)
             return value or _DOUBLE.pack(value)
         case Decimal():
+            # The reduced fraction is the same for 1.0 and 1.00.
             return value.as_integer_ratio()
         case list() | tuple():
             return equality_key(value)
         case dict():
+            # The order of a map's entries does not matter; `repr` orders keys of any type.
             pairs = [equality_key(pair) for pair in value.items()]
             return tuple(sorted(pairs, key=repr))
         case Hashable():

@@ -42,6 +42,7 @@ def key_hashes(rows: pa.Table, key: Sequence[str]) -> Hashes:
         >>> first == same, first == other
         (True, False)
     """
+    # Sums and products wrap around at 64 bits, which is meant: numpy's unsigned arrays do so without a warning.
     hashes = np.zeros(len(rows), np.uint64)
     for name in key:
         values = _column_hashes(rows[name].combine_chunks())
@@ -79,18 +80,21 @@ def _column_hashes(column: pa.Array) -> Hashes:
 
 
 def _words(column: pa.Array) -> Hashes:
-    """Return the values of a column of up to 64 bits as words; whatever for nulls."""
+    """Return the values of a column of up to 64 bits as words; the words of nulls are arbitrary."""
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
     if pa.types.is_floating(column.type):
-        doubles = column.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
+        filled = column.cast(pa.float64()).fill_null(0)
+        doubles = filled.to_numpy(zero_copy_only=False)
+        # Every NaN gets the same bits: all NaN are equal.
         one_nan = np.where(np.isnan(doubles), np.nan, doubles)
         bits: Hashes = one_nan.view(np.uint64)
         return bits
     if pa.types.is_date32(column.type):
         column = column.cast(pa.int32())
     integers = column.cast(pa.int64()).fill_null(0)
-    words: Hashes = integers.to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
+    values = integers.to_numpy(zero_copy_only=False)
+    words: Hashes = values.astype(np.int64).view(np.uint64)
     return words
 
 
@@ -101,6 +105,7 @@ def _decimal_hashes(column: pa.Array) -> Hashes:
     _, words_buffer = values.buffers()
     words = np.frombuffer(words_buffer, np.uint64).reshape(-1, 2)
     start = values.offset
+    # A decimal of 128 bits is two words, the low one first; a slice of a column begins at its offset.
     own = words[start : start + len(values)]
     low, high = own.T
     mixed_low = _mixed(low + _STEP)
@@ -108,17 +113,20 @@ def _decimal_hashes(column: pa.Array) -> Hashes:
 
 
 def _text_hashes(column: pa.Array) -> Hashes:
-    """Hash texts, or bytes, word by word: the k-th words of all that are long enough together. O(bytes)."""
+    """Hash texts, or bytes, word by word: the k-th words of all texts together. O(bytes)."""
     if len(column) == 0:
         return np.zeros(0, np.uint64)
     starts, lengths, words = _texts(column)
     hashes = _mixed(lengths.view(np.uint64) + _STEP)
     longest = int(lengths.max())
-    for at in range(0, longest, _WORD):
-        has_word = np.flatnonzero(lengths > at)
-        word = words[starts[has_word] + at]
-        # A text's last word goes on with the bytes of the next text.
-        n_bytes = np.minimum(lengths[has_word] - at, _WORD)
+    # One pass per word position over all texts that are long enough, so that no loop runs per text.
+    for position in range(0, longest, _WORD):
+        has_word = np.flatnonzero(lengths > position)
+        word_starts = starts[has_word] + position
+        word = words[word_starts]
+        # The last word of a text may run into the next text: those bits are masked.
+        n_left = lengths[has_word] - position
+        n_bytes = np.minimum(n_left, _WORD)
         other_bits = (_WORD - n_bytes) * 8
         own_bits = _ALL_BITS >> other_bits.view(np.uint64)
         mixed = _mixed(hashes[has_word] ^ (word & own_bits))
@@ -138,6 +146,7 @@ def _texts(column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64], Hash
     if data_buffer is not None:
         all_bytes = np.frombuffer(data_buffer, np.uint8)
         data[:n_bytes] = all_bytes[first : first + n_bytes]
+    # Strides of one byte: a view that reads eight bytes from every byte on, without a copy.
     words: Hashes = np.ndarray(
         shape=n_bytes + 1,
         dtype="<u8",

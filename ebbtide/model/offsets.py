@@ -1,4 +1,4 @@
-"""Which offsets of a source have been read, so that a redelivered record is known by its origin.
+"""Offsets of a source that have been read, so that a redelivered record is recognized by its origin.
 
 Kept as closed ranges per source and partition; offsets are dense in practice, so there are few ranges.
 """
@@ -68,7 +68,7 @@ class OffsetRanges:
         return any(low <= offset <= high for low, high in ranges)
 
     def knows_origin(self, origin: Mapping[str, Any]) -> bool:
-        """Return whether the record that stands at an `_origin` was read."""
+        """Return whether the record with an `_origin` was read."""
         source = origin["source"]
         partition = origin["partition"]
         return self.knows(f"{source}/{partition}", origin["position"])
@@ -79,6 +79,7 @@ class OffsetRanges:
         Rows of one record have one `_order`: they count together. O(n log n) in the rows, O(log ranges) a row, and one pass over
         the rows for each partition.
         """
+        # Two kinds of repeats: an offset in the ranges of earlier steps, or one that occurs earlier in this table.
         names, partitions = _partitions(changes)
         offsets = ints(changes, "_origin.position")
         orders = order_struct(changes)
@@ -145,7 +146,7 @@ def _after_first(offsets: Offsets, orders: Ints) -> Mask:
     sorted_offsets = offsets[by_offset]
     begins_run = np.ones(len(offsets), dtype=bool)
     begins_run[1:] = sorted_offsets[1:] != sorted_offsets[:-1]
-    # In sorted order each run of one offset begins with its earliest order: all others in the run repeat it.
+    # In sorted order each run of one offset begins with its earliest order: the rest of the run repeats it.
     run_of = np.cumsum(begins_run) - 1
     run_starts = np.flatnonzero(begins_run)
     earliest = by_offset[run_starts[run_of]]
@@ -169,9 +170,10 @@ def _partitions(changes: pa.Table) -> tuple[list[str], Ints]:
 
 
 def _without(ranges: Intervals, taken: Intervals) -> Intervals:
-    """Take ascending ranges out of others; O(n m)."""
+    """Subtract ranges from ranges, both ascending; O(n m)."""
     left: Intervals = []
     for low, high in ranges:
+        # `start` is the first offset of the range that no subtracted range has covered so far.
         start = low
         for first, last in taken:
             is_apart = last < start or first > high
@@ -187,6 +189,7 @@ def _without(ranges: Intervals, taken: Intervals) -> Intervals:
 
 def _merge(ranges: Intervals) -> Intervals:
     """Join ranges that overlap or touch; O(n log n)."""
+    # In ascending order a range can only touch the last merged one.
     ascending = sorted((int(low), int(high)) for low, high in ranges)
     merged: Intervals = []
     for low, high in ascending:

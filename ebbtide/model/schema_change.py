@@ -1,4 +1,4 @@
-"""How the columns of a pipeline change between two steps: what a migration decides, and state, sink and changelog then take.
+"""Changes of a pipeline's columns: a migration decides them, and state, sink and changelog then apply them.
 
 Stored in the facts of the step that decides it. Pure: rows under the old columns in, the same rows under the new ones out.
 """
@@ -17,7 +17,7 @@ DIGITS_OF_LONG = 20
 
 
 class SchemaChange(BaseModel):
-    """What becomes of columns; those that are not named stay as they are."""
+    """Columns that are added, renamed, widened and dropped; all other columns stay as they are."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -30,17 +30,22 @@ class SchemaChange(BaseModel):
 
     @property
     def rewrites(self) -> bool:
-        """Whether data files must be written again: a new column without values needs none, since what a file lacks is null."""
+        """Return whether data files must be written again. A new column without values needs no rewrite: it reads as null."""
         has_values = any(value is not None for value in self.added.values())
         return bool(self.renamed or self.widened or self.dropped or has_values)
 
-    def rows(self, rows: pa.Table, columns: pa.Schema, fills: Mapping[str, pa.Scalar]) -> pa.Table:
+    def rows(
+        self,
+        rows: pa.Table,
+        columns: pa.Schema,
+        fills: Mapping[str, pa.Scalar],
+    ) -> pa.Table:
         """Return rows under their new columns.
 
         Args:
             rows: Under their old columns.
             columns: The new ones, Ebbtide's own among them.
-            fills: Added column to its value in all rows; others that are missing are null.
+            fills: Added column to its value in all rows; any other missing column is null.
 
         Example:
             >>> change = SchemaChange(renamed={"b": "a"}, added={"c": 7})
@@ -48,6 +53,7 @@ class SchemaChange(BaseModel):
             >>> change.rows(pa.table({"a": [1]}), new, {"c": pa.scalar(7)}).to_pylist()
             [{'b': 1, 'c': 7}]
         """
+        # Three origins of a column: the old one under its old name, the value that the migration gives, or null.
         arrays = []
         for column in columns:
             old_name = self.renamed.get(column.name, column.name)
@@ -86,12 +92,17 @@ def widens(old: pa.DataType, new: pa.DataType) -> bool:
         return True
     if pa.types.is_nested(old):
         return _widens_nested(old, new)
-    if _are_both(pa.types.is_integer, old, new) or _are_both(pa.types.is_floating, old, new):
+    are_integers = _are_both(pa.types.is_integer, old, new)
+    are_floating = _are_both(pa.types.is_floating, old, new)
+    if are_integers or are_floating:
         return bool(old.bit_width <= new.bit_width)
+    # What is left are changes of kind: integers to decimals or doubles, dates to timestamps without a zone.
     if pa.types.is_integer(old):
         return _takes_integers(new, old.bit_width)
     if _are_both(pa.types.is_decimal, old, new):
-        return old.scale <= new.scale and _whole_digits(old) <= _whole_digits(new)
+        has_scale = old.scale <= new.scale
+        has_digits = _whole_digits(old) <= _whole_digits(new)
+        return has_scale and has_digits
     return bool(pa.types.is_date(old) and pa.types.is_timestamp(new) and new.tz is None)
 
 
@@ -116,6 +127,7 @@ def _takes_integers(new: pa.DataType, bits: int) -> bool:
     if pa.types.is_decimal(new):
         needed = DIGITS_OF_LONG if is_long else DIGITS_OF_INT
         return _whole_digits(new) >= needed
+    # A double holds every integer of 32 bits exactly, but not every one of 64.
     return bool(pa.types.is_float64(new)) and not is_long
 
 

@@ -1,4 +1,4 @@
-"""Sequences: what orders the changes of a key, whatever the order of their arrival.
+"""Sequences order the changes of a key independently of their arrival.
 
 A sequence is one or more columns, compared in their order: the user's own, or where the source's log says that the change
 stands:
@@ -49,7 +49,7 @@ UNKNOWN = -1
 
 
 def is_log_position(sequence: Sequence[str]) -> bool:
-    """Whether a sequence is a position in the source's log, not a column of the user's."""
+    """Return whether a sequence is a position in the source's log, not a column of the user's."""
     return set(sequence) <= set(LOG_POSITIONS)
 
 
@@ -69,9 +69,10 @@ def sequence_type(columns: pa.Schema, sequence: Sequence[str]) -> pa.StructType:
 
 def stored_sequence_type(columns: pa.Schema, sequence: Sequence[str]) -> pa.StructType:
     """Return the struct that state and sink hold: a sequence and the rank of the operation, `op`."""
-    components = sequence_type(columns, sequence)
+    fields = list(sequence_type(columns, sequence))
     op = pa.field("op", pa.int32())
-    return pa.struct([*components, op])
+    fields.append(op)
+    return pa.struct(fields)
 
 
 def key_changes_type(columns: pa.Schema, key: Sequence[str], sequence: Sequence[str]) -> pa.ListType:
@@ -112,8 +113,9 @@ def rank_sequences(arrays: Iterable[pa.StructArray]) -> tuple[list[Codes], pa.St
         [1, 0, -1, 1]
     """
     given = list(arrays)
+    # Ranked together: ranks of two separate rankings would not compare.
     together = pa.concat_arrays(given)
-    # Null has no rank: what is known is ranked by itself, and put back in its rows.
+    # Null has no rank: the other rows are ranked without it, and their ranks are put back in their places.
     is_known = together.is_valid().to_numpy(zero_copy_only=False)
     known_rows = np.flatnonzero(is_known)
     known = together
@@ -131,7 +133,7 @@ def rank_sequences(arrays: Iterable[pa.StructArray]) -> tuple[list[Codes], pa.St
 
 def _sequence_of_each_rank(sequences: pa.StructArray, ranks: Codes) -> pa.StructArray:
     rows = np.arange(len(ranks))
-    # Any row with a rank has the rank's sequence.
+    # All rows with one rank have equal sequences: which of them is written last does not matter.
     some_row_of = np.full(count_codes(ranks), UNKNOWN)
     some_row_of[ranks] = rows
     return sequences.take(pa.array(some_row_of))
@@ -140,11 +142,12 @@ def _sequence_of_each_rank(sequences: pa.StructArray, ranks: Codes) -> pa.Struct
 def _struct_ranks(sequences: pa.StructArray) -> Codes:
     """Rank sequences, none of them null."""
     components = [pc.struct_field(sequences, field.name) for field in sequences.type]
-    first, *others = components
+    first, *rest = components
     joined = _component_ranks(first)
-    for component in others:
+    for component in rest:
         ranks = _component_ranks(component)
         n_ranks = count_codes(ranks)
+        # Lexicographic order as one integer: the first components decide, then this one.
         pairs = joined * n_ranks + ranks
         joined = _dense_ranks(pairs)  # dense, so that the next product cannot overflow
     return joined
@@ -166,7 +169,7 @@ def _component_ranks(array: pa.Array) -> Codes:
     if pa.types.is_integer(array.type):
         values = array.to_numpy(zero_copy_only=False)
         return _dense_ranks(values)
-    # Texts, decimals: only the distinct values are sorted.
+    # Texts and decimals: only the distinct values are sorted, then each row takes the rank of its value. O(n + d log d).
     encoded = array.dictionary_encode()
     ascending = pc.array_sort_indices(encoded.dictionary)
     n_values = len(ascending)

@@ -1,7 +1,6 @@
-"""Where a pipeline stands after each of its steps: its clock, watermark, floor and the offsets it has read. Pure.
+"""The frontier of a pipeline after each step: its clock, watermark, floor and the offsets it has read. Pure.
 
-The next frontier follows from the last one, the clock and what a batch's records are in sum. Spark's steps and
-`ebbtide.testing.MemoryPipeline` go by the same functions.
+The next frontier is a function of the last one, the clock and the totals of a batch. All drivers call the same functions.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ class StepRules:
     """The settings of a pipeline that decide its frontier.
 
     Args:
-        max_clock_jump_ms: The most that processing time goes on from one step to the next.
-        allowed_delay_ms: How far the watermark stays behind the greatest event time.
-        ignore_downtime_over_ms: A longer pause between two runs is downtime; None: none is.
+        max_clock_jump_ms: Largest advance of processing time in one step.
+        allowed_delay_ms: Distance of the watermark behind the greatest event time.
+        ignore_downtime_over_ms: A longer pause between two runs is downtime; None: no pause is.
         leaves_orphans: The sink may keep rows that the state forgets.
     """
 
@@ -54,7 +53,7 @@ class TableVersion(BaseModel):
 
 
 class ViewPosition(BaseModel):
-    """What a materialized view was computed from."""
+    """The versions that a materialized view was computed from."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -66,8 +65,8 @@ class ViewPosition(BaseModel):
         """Read what was stored.
 
         Args:
-            document: That.
-            location: Where it was.
+            document: The stored document.
+            location: Its location, for errors.
 
         Raises:
             StoredFormatError, DamagedFileError: see `ebbtide.model.stored.read`.
@@ -77,13 +76,13 @@ class ViewPosition(BaseModel):
 
 @dataclass(frozen=True)
 class BatchSummary:
-    """What the records of a batch are, in sum: known before the decision.
+    """Totals over the records of a batch, known before the decision.
 
     Args:
         records: All records of the pipeline.
         other_tables: Records of other tables beside them.
-        bytes: Of the values that were read, those of other pipelines too.
-        bad: Those that go to the quarantine.
+        bytes: Bytes of the values that were read, records of other pipelines included.
+        bad: Records that go to the quarantine.
         changes: Rows with a row kind.
         key_changes: Changes of a key for which another key's row is needed: values may have to be looked for there.
         max_event_ms: Greatest event time, epoch ms.
@@ -94,8 +93,8 @@ class BatchSummary:
         offsets: Offsets of all records, those that change nothing too, as intervals by `source/partition`. Only in
             arrival mode, where a redelivered record is known by its offset.
         truncates: The TRUNCATEs' orders by (`source/partition`, offset), with `offsets`; of one delivered twice the first.
-        view: Of a materialized view: what it was computed from.
-        recomputed: The same: why it was computed whole; empty if it was not.
+        view: The versions that a materialized view was computed from; None for other pipelines.
+        recomputed: Why the view was computed from scratch; empty if it was not.
     """
 
     records: int = 0
@@ -155,6 +154,7 @@ def _total_offsets(parts: Sequence[BatchSummary]) -> dict[str, Intervals]:
 def _first_truncates(parts: Sequence[BatchSummary]) -> dict[RecordOffset, Order]:
     """Return the order of each TRUNCATE by its offset; of one delivered twice the first."""
     first: dict[RecordOffset, Order] = {}
+    # The first delivery counts: a later one of the same record must not raise the floor again.
     for part in parts:
         for offset, order in part.truncates.items():
             known = first.get(offset, order)
@@ -163,7 +163,7 @@ def _first_truncates(parts: Sequence[BatchSummary]) -> dict[RecordOffset, Order]
 
 
 class Frontier(BaseModel):
-    """Where a pipeline stands after a step. Stored with the step, and what the next one follows from."""
+    """The position of a pipeline after a step. Stored with the step; the next step starts from it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -195,10 +195,10 @@ class Frontier(BaseModel):
         return self.clock.now_ms
 
     def operator_step(self, number: int) -> Step:
-        """Return what an operator may know of the step.
+        """Return the step as an operator sees it.
 
         Args:
-            number: The step's.
+            number: Number of the step.
         """
         return Step(
             number,
@@ -210,7 +210,7 @@ class Frontier(BaseModel):
 
 
 class StepRecords(BaseModel):
-    """What the records of one step were, in sum."""
+    """Totals over the records of one step."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -236,11 +236,11 @@ def clock_after(
     """Read the clock of a step that follows the last one.
 
     Args:
-        last: Where the pipeline stands; None before the first step.
-        rules: The pipeline's.
+        last: The last frontier; None before the first step.
+        rules: Settings of the pipeline.
         wall_ms: The wall clock, epoch ms.
-        started_ms: When the run of that step began, epoch ms.
-        paused_ms: How long the pipeline was paused up to then, in sum.
+        started_ms: Start of the run of that step, epoch ms.
+        paused_ms: Total time for which the pipeline was paused up to then.
     """
     last_clock = None if last is None else last.clock
     return next_clock(
@@ -259,13 +259,13 @@ def next_frontier(
     rules: StepRules,
     batch: BatchSummary | None = None,
 ) -> Frontier:
-    """Work out where a pipeline stands after its next step.
+    """Return the frontier of a pipeline after its next step.
 
     Args:
-        last: Where it stands; None before the first step.
-        clock: Of the step.
-        rules: The pipeline's.
-        batch: The records that it reads; None where it reads none.
+        last: The frontier before; None before the first step.
+        clock: The clock of the step.
+        rules: Settings of the pipeline.
+        batch: Totals over the records that it reads; None if it reads none.
 
     Example:
         >>> rules = StepRules(max_clock_jump_ms=1000)
@@ -276,6 +276,7 @@ def next_frontier(
     """
     read = batch or BatchSummary()
     had_orphans = last is not None and last.orphans
+    last_view = None if last is None else last.view
     offsets = _offsets_read(last).with_ranges(read.offsets)
     return Frontier(
         clock=clock,
@@ -286,21 +287,21 @@ def next_frontier(
         offsets=dict(offsets.read),
         total_records=_total(last, "records", read.records),
         total_quarantined=_total(last, "quarantined", read.bad),
-        view=read.view or (last.view if last else None),
+        view=read.view or last_view,
     )
 
 
 def reset_frontier(clock: Reading) -> Frontier:
-    """Return where a pipeline stands after it was emptied: its clock goes on, all else begins."""
+    """Return the frontier of a pipeline that was emptied: its clock goes on, all else begins again."""
     return Frontier(clock=clock, total_records=0, total_quarantined=0)
 
 
 def records_of(last: Frontier | None, batch: BatchSummary) -> StepRecords:
-    """Return what a step's facts keep of its records.
+    """Return the totals over a step's records that its facts store.
 
     Args:
-        last: Where the pipeline stood before; None before the first step.
-        batch: The records.
+        last: The frontier before; None before the first step.
+        batch: Totals over the records.
     """
     return StepRecords(
         records=batch.records,
@@ -313,11 +314,13 @@ def records_of(last: Frontier | None, batch: BatchSummary) -> StepRecords:
 
 
 def _total(last: Frontier | None, name: str, own: int) -> int | None:
-    """Return a count of a step and all earlier ones; None where an earlier one did not sum up."""
+    """Return a count of a step and all earlier ones; None if an earlier step did not count."""
     if last is None:
         return own
     before: int | None = getattr(last, f"total_{name}")
-    return None if before is None else before + own
+    if before is None:
+        return None
+    return before + own
 
 
 def _offsets_read(last: Frontier | None) -> OffsetRanges:
@@ -340,11 +343,12 @@ def watermark_after(last: Frontier | None, rules: StepRules) -> int | None:
     """Return the watermark of the step after `last`: it follows from the events of earlier steps, and only rises.
 
     Args:
-        last: Where the pipeline stands; None before the first step.
-        rules: The pipeline's.
+        last: The last frontier; None before the first step.
+        rules: Settings of the pipeline.
     """
     if last is None:
         return None
+    # Events of the step itself do not count: its result would depend on which of them are read together.
     candidates = []
     if last.watermark_ms is not None:
         candidates.append(last.watermark_ms)
@@ -360,15 +364,25 @@ def _floor_after(last: Frontier | None, batch: BatchSummary) -> tuple[int, ...] 
 
 
 def _raised_floor(last: Frontier | None, batch: BatchSummary) -> tuple[int, ...] | None:
-    """Return the floor that a batch raises; None if it raises none."""
-    floor = last.floor if last else None
+    """Return the floor that a batch raises; None if it raises none.
+
+    The floor only rises: everything below it was deleted by a TRUNCATE, and an older TRUNCATE that arrives late deletes nothing
+    more.
+    """
     truncate = _new_truncate(last, batch)
-    is_above = truncate is not None and (floor is None or truncate > floor)
-    return truncate if is_above else None
+    if truncate is None:
+        return None
+    floor = last.floor if last else None
+    if floor is not None and truncate <= floor:
+        return None
+    return truncate
 
 
 def _new_truncate(last: Frontier | None, batch: BatchSummary) -> tuple[int, ...] | None:
-    """Return the newest TRUNCATE of a batch; where records are known by their offsets, of those not read before."""
+    """Return the newest TRUNCATE of a batch; None if there is none.
+
+    If records are known by their offsets, a TRUNCATE that was read before and is delivered again does not count.
+    """
     if not batch.truncates:
         return batch.truncate
     read_before = _offsets_read(last)

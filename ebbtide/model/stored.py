@@ -1,8 +1,8 @@
-"""Reads what an earlier run has stored as JSON: the gate through which each such document passes.
+"""Reads stored JSON documents; every document of an earlier run passes through here.
 
-A document may name its format under the key `ebbtide`; without it, it has the format of its table. This release reads no format above
-`FORMAT`, no field and no kind that it does not know: what they mean, only a newer release knows. Such a document is refused whole, by
-`StoredFormatError`. One that is no JSON, or lacks what its format has, is damaged: `DamagedFileError`.
+A document may name its format under the key `ebbtide`; without it, it has the format of its table. A format above `FORMAT`, an
+unknown field or an unknown kind was written by a newer release: the whole document is refused with `StoredFormatError`. A
+document that is not JSON, or lacks a field of its format, is damaged: `DamagedFileError`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,14 @@ FORMAT_KEY = "ebbtide"
 """The key under which a document names its format."""
 USE_NEWER = "A newer Ebbtide wrote it: use that release or newer. Nothing was changed."
 RESTORE = "Restore it from a copy, or run 'ebbtide refresh' to rebuild all tables from the source."
-_UNKNOWN_FIELD = ("extra_forbidden", "unexpected_keyword_argument")
-_ONLY_NEWER_HAS = (*_UNKNOWN_FIELD, "enum", "literal_error", "union_tag_invalid")
-"""Types of pydantic's errors by which a value is one that a newer release has written."""
+_ONLY_NEWER_HAS = (
+    "extra_forbidden",
+    "unexpected_keyword_argument",
+    "enum",
+    "literal_error",
+    "union_tag_invalid",
+)
+"""Types of pydantic's errors for values that only a newer release writes."""
 _Document = TypeVar("_Document", bound=BaseModel)
 
 
@@ -32,11 +37,11 @@ def parsed(raw: bytes | str, *, what: str, where: str) -> dict[str, Any]:
 
     Args:
         raw: JSON.
-        what: What the document is, for the error.
-        where: Its location.
+        what: Name of the document's kind, for errors.
+        where: Location of the document, for errors.
 
     Raises:
-        DamagedFileError: it is no JSON, or no object.
+        DamagedFileError: it is not JSON, or not an object.
         StoredFormatError: it names a format that is newer than this release's.
     """
     try:
@@ -44,17 +49,27 @@ def parsed(raw: bytes | str, *, what: str, where: str) -> dict[str, Any]:
     except ValueError as error:
         raise damaged(what, where, str(error)) from error
     if not isinstance(document, dict):
-        raise damaged(what, where, f"{type(document).__name__}, no object")
+        raise damaged(
+            what,
+            where,
+            f"{type(document).__name__}, not an object",
+        )
     refuse_newer_format(document, what=what, where=where)
     return document
 
 
-def read(model: type[_Document], document: Mapping[str, Any], *, what: str, where: str) -> _Document:
+def read(
+    model: type[_Document],
+    document: Mapping[str, Any],
+    *,
+    what: str,
+    where: str,
+) -> _Document:
     """Read a document of this release's format, or of an older release's that has the same number.
 
     Args:
-        model: What it is to be.
-        document: As it was parsed.
+        model: Model of the document.
+        document: The parsed document.
         what: See `parsed`.
         where: See `parsed`.
 
@@ -63,8 +78,9 @@ def read(model: type[_Document], document: Mapping[str, Any], *, what: str, wher
         DamagedFileError: it lacks a field, or has a value of another type.
     """
     refuse_newer_format(document, what=what, where=where)
-    is_of_its_format = FORMAT_KEY in document and FORMAT_KEY not in _names(model)
-    fields = {name: document[name] for name in document if not is_of_its_format or name != FORMAT_KEY}
+    fields = dict(document)
+    if FORMAT_KEY not in _names(model):
+        fields.pop(FORMAT_KEY, None)
     try:
         return model.model_validate(fields, extra="forbid")
     except ValidationError as error:
@@ -73,29 +89,37 @@ def read(model: type[_Document], document: Mapping[str, Any], *, what: str, wher
 
 def refuse_newer_format(document: Mapping[str, Any], *, what: str, where: str) -> None:
     """Refuse a document whose format is newer than this release's; arguments and errors as `read`."""
-    found = document.get(FORMAT_KEY, FORMAT)
-    if not isinstance(found, int):
-        raise damaged(what, where, f"format {found!r}")
-    if found > FORMAT:
-        raise newer(what, where, got=f"format {found}")
+    named_format = document.get(FORMAT_KEY, FORMAT)
+    if not isinstance(named_format, int):
+        raise damaged(what, where, f"format {named_format!r}")
+    if named_format > FORMAT:
+        raise newer(what, where, got=f"format {named_format}")
 
 
-def refuse_unknown(document: Mapping[str, Any], known: Collection[str], *, what: str, where: str) -> None:
+def refuse_unknown(
+    document: Mapping[str, Any],
+    known: Collection[str],
+    *,
+    what: str,
+    where: str,
+) -> None:
     """Refuse a document with a newer format, or with fields that this release does not know.
 
     Args:
-        document: As it was parsed.
-        known: All that its format has.
+        document: The parsed document.
+        known: Names of the fields of its format.
         what: See `parsed`.
         where: See `parsed`.
 
     Raises:
-        StoredFormatError: it is so.
+        StoredFormatError: it has one of these.
     """
     refuse_newer_format(document, what=what, where=where)
-    unknown = sorted(document.keys() - {*known, FORMAT_KEY})
+    readable = {*known, FORMAT_KEY}
+    unknown = sorted(document.keys() - readable)
     if unknown:
-        raise newer(what, where, got=", ".join(f"field '{name}'" for name in unknown))
+        fields = [f"field '{name}'" for name in unknown]
+        raise newer(what, where, got=", ".join(fields))
 
 
 def newer(what: str, where: str, *, got: str) -> StoredFormatError:
@@ -104,7 +128,7 @@ def newer(what: str, where: str, *, got: str) -> StoredFormatError:
     Args:
         what: See `parsed`.
         where: See `parsed`.
-        got: What of it is not known.
+        got: The parts that this release does not know.
     """
     return StoredFormatError.of(
         f"{what} at '{where}' cannot be read by this release.",
@@ -115,31 +139,46 @@ def newer(what: str, where: str, *, got: str) -> StoredFormatError:
 
 
 def damaged(what: str, where: str, got: str) -> DamagedFileError:
-    """Return the error of a document that is not as any release writes it; arguments as `newer`."""
-    return DamagedFileError.of(f"{what} at '{where}' is damaged.", got=got, next_step=RESTORE)
+    """Return the error of a document that no release writes like this; arguments as `newer`."""
+    return DamagedFileError.of(
+        f"{what} at '{where}' is damaged.",
+        got=got,
+        next_step=RESTORE,
+    )
 
 
 def _names(model: type[BaseModel]) -> set[str]:
-    return {field.alias or name for name, field in model.model_fields.items()}
+    fields = model.model_fields.items()
+    return {field.alias or name for name, field in fields}
 
 
 def _refusal(error: ValidationError, what: str, where: str) -> StoredFormatError | DamagedFileError:
-    """Return what is wrong with a document: a newer one may lack fields besides, so that what is unknown counts first."""
-    found = error.errors(include_url=False, include_context=False)
-    unknown = [each for each in found if each["type"] in _ONLY_NEWER_HAS]
+    """Return the error of a document that does not validate."""
+    unknown: list[str] = []
+    invalid: list[str] = []
+    for details in error.errors(include_url=False, include_context=False):
+        detail = dict(details)
+        if detail["type"] in _ONLY_NEWER_HAS:
+            unknown.append(_unknown_text(detail))
+        invalid.append(f"{_path(detail)}: {detail['msg']}")
+    # A newer document may lack fields besides: unknown values decide first.
     if unknown:
-        return newer(what, where, got="; ".join(_unknown_text(dict(each)) for each in unknown))
-    return damaged(what, where, "; ".join(f"{_path(dict(each))}: {each['msg']}" for each in found))
+        return newer(what, where, got="; ".join(unknown))
+    return damaged(what, where, "; ".join(invalid))
 
 
 def _unknown_text(error: Mapping[str, Any]) -> str:
     path = _path(error)
-    if error["type"] in _UNKNOWN_FIELD:
-        return f"field '{path}'"
-    if error["type"] == "union_tag_invalid":
-        return f"{path}.do '{error['input']['do']}'"
-    return f"{path} '{error['input']}'"
+    value = error["input"]
+    match error["type"]:
+        case "extra_forbidden" | "unexpected_keyword_argument":
+            return f"field '{path}'"
+        case "union_tag_invalid":
+            return f"{path}.do '{value['do']}'"
+        case _:
+            return f"{path} '{value}'"
 
 
 def _path(error: Mapping[str, Any]) -> str:
-    return ".".join(str(part) for part in error["loc"]) or "document"
+    parts = [str(part) for part in error["loc"]]
+    return ".".join(parts) or "document"

@@ -28,17 +28,18 @@ class _Named(StrEnum):
     def _missing_(cls, value: object) -> Self | None:
         if not isinstance(value, str):
             return None
+        # An underscore goes between a small and a capital letter: OnCreateAndWrite becomes ON_CREATE_AND_WRITE.
         name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", value).upper()
         name = _FIRST_VERSION.get(name, name)
         return cls.__members__.get(name)
 
 
 _FIRST_VERSION = {"ON_WRITE": "ON_CREATE_AND_WRITE", "ON_READ_WRITE": "ON_READ_AND_WRITE"}
-"""What FLIP-25's first version called OnWrite and OnReadWrite; its OnCreate and OnRead keep their names."""
+"""Names of FLIP-25's first version for two update types: OnWrite and OnReadWrite. Its other names are unchanged."""
 
 
 class UpdateType(_Named):
-    """What sets or renews an entry's time.
+    """The accesses that set or renew an entry's time.
 
     | | created | overwritten | read |
     |---|---|---|---|
@@ -57,17 +58,17 @@ class UpdateType(_Named):
 
     @property
     def renews_on_read(self) -> bool:
-        """Whether a read that returns an entry renews it."""
+        """Return whether a read that returns an entry renews it."""
         return self in (UpdateType.ON_READ, UpdateType.ON_READ_AND_WRITE)
 
     @property
     def renews_on_write(self) -> bool:
-        """Whether an overwrite of a live entry renews it."""
+        """Return whether an overwrite of a live entry renews it."""
         return self in (UpdateType.ON_CREATE_AND_WRITE, UpdateType.ON_READ_AND_WRITE)
 
 
 class StateVisibility(_Named):
-    """Whether an entry past its time may still be read."""
+    """Visibility of expired entries that are still stored."""
 
     NEVER_RETURN_EXPIRED = "NEVER_RETURN_EXPIRED"
     RETURN_EXPIRED_IF_NOT_CLEANED_UP = "RETURN_EXPIRED_IF_NOT_CLEANED_UP"
@@ -81,7 +82,7 @@ class TimeCharacteristic(_Named):
 
 
 class ExpiryClock(_Named):
-    """What an event time is compared with."""
+    """The clock that an event time is compared with."""
 
     WATERMARK = "WATERMARK"
     PROCESSING_TIME = "PROCESSING_TIME"
@@ -115,7 +116,7 @@ class CompactionFilter(_Config):
 
 
 class CleanupConfig(_Config):
-    """What deletes expired entries beyond those that are met by an access."""
+    """Ways to delete expired entries that no access meets."""
 
     full_snapshot: bool = Field(
         default=False, description="Leave expired entries out of full snapshots (heap, rocksdb). Default: false."
@@ -137,7 +138,7 @@ class CleanupConfig(_Config):
 
 
 class StateTtlConfig(_Config):
-    """How long an entry of state lives.
+    """Time to live of an entry of state.
 
     Source: FLIP-25, "TTL configuration".
 
@@ -193,7 +194,7 @@ class StateTtlConfig(_Config):
 
     @property
     def state_contract(self) -> dict[str, Any]:
-        """What stored entries mean by; plain JSON values."""
+        """The settings that give stored stamps their meaning, as plain JSON values."""
         contract = {
             "ttl_ms": self.ttl_ms,
             "update_type": str(self.update_type),
@@ -207,12 +208,12 @@ class StateTtlConfig(_Config):
 
     @property
     def by_event_time(self) -> bool:
-        """Whether entries are stamped with the event time of the record that touched them."""
+        """Return whether entries are stamped with the event time of the record that touched them."""
         return self.time_characteristic is TimeCharacteristic.EVENT_TIME
 
     @property
     def enabled(self) -> bool:
-        """Whether anything expires."""
+        """Return whether anything expires."""
         return self.update_type is not UpdateType.DISABLED
 
 
@@ -246,8 +247,10 @@ def expired(stamp_ms: NDArray[np.int64], ttl_ms: int, now_ms: int) -> NDArray[np
 
     Source: Flink 2.3, `TtlUtils.expired`.
     """
-    # The sum could overflow: the time to live is cut to what is left up to the largest long.
-    longest_ttl_ms = LONG_MAX - np.maximum(stamp_ms, 0)
+    # The sum could overflow for a stamp above 0: the time to live is cut to what is left up to the largest long.
+    from_epoch_ms = np.maximum(stamp_ms, 0)
+    longest_ttl_ms = LONG_MAX - from_epoch_ms
     capped_ttl_ms = np.minimum(ttl_ms, longest_ttl_ms)
     ends_ms = stamp_ms + capped_ttl_ms
+    # Inclusive: an entry whose end is exactly now has expired, as in Flink.
     return np.asarray(ends_ms <= now_ms)

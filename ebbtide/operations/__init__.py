@@ -1,1 +1,1 @@
-"""What keeps the stored tables small; each job is a step of the same ledger, under the same lease."""
+"""Operations on a pipeline's tables: maintenance, repair, rewind, migration, backfill, quarantine, adoption, clock, pause."""

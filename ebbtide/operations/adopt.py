@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructType
 
 from ebbtide.amounts import amount
 from ebbtide.delta.snapshot import Snapshot
@@ -37,9 +38,8 @@ from ebbtide.runtime.stage import Staged
 from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.storage.paths import delete, join
-from ebbtide.tables.state.columns import columns, numbered, spark_schema
-from ebbtide.tables.state.staged import Stager
-from ebbtide.tables.state.staging import to_json
+from ebbtide.tables.spark_columns import columns, numbered, spark_schema
+from ebbtide.tables.state.staging import Stager, to_json
 
 CAUSE = Cause(what="adopt")
 ROWS_PER_STEP = 1_000_000
@@ -49,7 +49,7 @@ SNAPSHOT = "r"
 
 
 def _report(pipeline: str, n_rows: int, steps: Sequence[int] = ()) -> Report:
-    """Write down what an adoption would do, or did.
+    """Make the report of an adoption, planned or done.
 
     Args:
         pipeline: Name of the pipeline.
@@ -57,9 +57,11 @@ def _report(pipeline: str, n_rows: int, steps: Sequence[int] = ()) -> Report:
         steps: Steps that gave them one; empty of a plan.
     """
     rows = amount(n_rows, "row")
-    counts, details = {"rows": n_rows}, {"steps": list(steps)}
+    counts = {"rows": n_rows}
+    details = {"steps": list(steps)}
     if steps:
-        adopted = f"{rows} adopted in {amount(len(steps), 'step')}. The next run reads the source."
+        in_steps = amount(len(steps), "step")
+        adopted = f"{rows} adopted in {in_steps}. The next run reads the source."
         return Report(pipeline, [adopted], counts, details, steps[-1])
     if not n_rows:
         return Report(pipeline, ["no row to adopt."], counts, details)
@@ -68,7 +70,7 @@ def _report(pipeline: str, n_rows: int, steps: Sequence[int] = ()) -> Report:
 
 
 def plan(spark: SparkSession, spec: Pipeline, root: str) -> Report:
-    """Return what an adoption would do. Changes nothing.
+    """Return the plan of an adoption. Changes nothing.
 
     Args:
         spark: A session with Delta.
@@ -88,9 +90,9 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Repo
     """Adopt the rows; arguments and errors as `plan`.
 
     Args:
-        spark: See `plan`.
-        spec: The same.
-        root: The same.
+        spark: A session with Delta.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables; the table is at `ROOT/NAME/sink`.
         clock_ms: The time, epoch ms.
 
     Raises:
@@ -107,13 +109,14 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Repo
         stepper.publish(spark)
         tables.delta_sink.extend(spark)
         n_rows = _unadopted(spark, tables).count()  # an open step of an earlier try has adopted its own just now
+        # Counted once: rows that are adopted have `_changed_by`, so each step reads the next of those without it.
         n_left = n_rows
         steps = []
         while n_left:
             some = _unadopted(spark, tables).limit(ROWS_PER_STEP)
             n_left = max(0, n_left - ROWS_PER_STEP)
             steps.append(_adopt(spark, stepper, some, n_left, clock_ms))
-        if stepper.last is not None and stepper.last.state.unadopted:
+        if stepper.last.state.unadopted:
             # Another client has deleted the rows that were left: a step says that none is.
             stepper.commit(_leaving(stepper.facts(CAUSE), 0), [])
             steps.append(stepper.number)
@@ -201,6 +204,7 @@ class AdoptedRows:
     def _sequences(self, rows: pa.Table, type_: pa.StructType) -> pa.StructArray:
         components = []
         for field in type_:
+            # The row has no position in the database's log: 0 is before all positions.
             if field.name in LOG_POSITIONS:
                 component = pa.repeat(0, len(rows)).cast(field.type)
             else:
@@ -233,7 +237,7 @@ def _adoptable(spark: SparkSession, tables: Plan) -> DataFrame:
         )
     if spec.has_transform:
         raise AdoptionError.of(
-            f"The sink of '{spec.name}' is what a transform selects: its rows do not tell the source's.",
+            f"The sink of '{spec.name}' is what a transform selects: the source's rows do not follow from it.",
             allowed="an upsert pipeline without a transform",
             next_step="Let the pipeline make a sink of its own from the source.",
         )
@@ -257,23 +261,30 @@ def _refuse_steps(tables: Plan) -> None:
 
 
 def _refuse_other_columns(tables: Plan, stored: DataFrame) -> None:
-    wanted = {field.name: field.dataType for field in spark_schema(tables.spec.sink_table.columns).fields}
-    found = {field.name: field.dataType for field in stored.schema.fields}
-    misfits = [
-        f"{name} {found[name].simpleString() if name in found else 'is missing'}"
-        for name, type_ in wanted.items()
-        if found.get(name) != type_
-    ]
-    reserved = {field.name for field in spark_schema(tables.sink.schema).fields} - wanted.keys()
-    misfits += [f"{name} is not in the spec" for name in found.keys() - wanted.keys() - reserved]
+    wanted = _types(spark_schema(tables.spec.sink_table.columns))
+    reserved = _types(spark_schema(tables.sink.schema))
+    found = _types(stored.schema)
+    misfits = []
+    for name, type_ in wanted.items():
+        if name not in found:
+            misfits.append(f"{name} is missing")
+        elif found[name] != type_:
+            misfits.append(f"{name} {found[name].simpleString()}")
+    unknown = found.keys() - wanted.keys() - reserved.keys()
+    misfits += [f"{name} is not in the spec" for name in unknown]
     if misfits:
-        columns_wanted = ", ".join(f"{name} {type_.simpleString()}" for name, type_ in wanted.items())
+        columns_wanted = [f"{name} {type_.simpleString()}" for name, type_ in wanted.items()]
         raise AdoptionError.of(
             f"The table at '{tables.sink.path}' has not the columns of '{tables.spec.name}'.",
             got="; ".join(sorted(misfits)),
-            allowed=columns_wanted,
+            allowed=", ".join(columns_wanted),
             next_step="Change the spec's schema, or the table.",
         )
+
+
+def _types(schema: StructType) -> dict[str, DataType]:
+    """Return the types of columns by name."""
+    return {field.name: field.dataType for field in schema.fields}
 
 
 def _refuse_keys(tables: Plan, rows: DataFrame) -> None:
@@ -281,6 +292,7 @@ def _refuse_keys(tables: Plan, rows: DataFrame) -> None:
     spec = tables.spec
     own_sequence = [name for name in spec.sequence if name not in LOG_POSITIONS]
     needed = columns([*spec.sink_key, *own_sequence])
+    # The greatest of several booleans is their OR.
     has_null = F.greatest(*[column.isNull() for column in needed], F.lit(False))
     n_null = rows.where(has_null).count()
     by_key = rows.groupBy(*columns(spec.sink_key)).agg(F.count("*").alias("_n"))

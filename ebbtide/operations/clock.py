@@ -11,13 +11,12 @@ from datetime import UTC, datetime
 
 from pyspark.sql import SparkSession
 
-from ebbtide.delta import log
 from ebbtide.errors import ConfigError
-from ebbtide.ledger.facts import Cause, StepFacts
+from ebbtide.ledger.facts import Cause, Head, NoStep, StepFacts
 from ebbtide.model.clock import Reading
 from ebbtide.model.step import next_frontier, watermark_after
-from ebbtide.operations.job import stepping
 from ebbtide.operations.operation import Report
+from ebbtide.operations.stepping import has_state, stepping
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.refusals import refuse_changed_spec
 from ebbtide.spec.pipeline import Pipeline
@@ -40,13 +39,13 @@ def plan(
         to_watermark_ms: Watermark to go on from, epoch ms. Default: it is left.
 
     Raises:
+        TableMismatchError: the state is gone.
         ConfigError: the clock would be ahead of the wall clock, or the watermark ahead of itself.
     """
     tables = Plan.under(root, spec)
-    if not log.versions(tables.state.path):
+    if not has_state(tables):
         return _report(spec.name)
-    newest = tables.state.last()
-    last = None if newest is None else newest[1]
+    last = Head.at_rest(tables.state.last()).facts
     return _planned(tables, last, clock_ms, to_ms, to_watermark_ms)
 
 
@@ -63,12 +62,12 @@ def apply(
 
     Args:
         spark: A session with Delta.
-        spec: See `plan`.
-        root: The same.
-        clock_ms: The same.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+        clock_ms: The wall clock, epoch ms.
         reason: Kept with the step.
-        to_ms: See `plan`.
-        to_watermark_ms: The same.
+        to_ms: Processing time to go on from, epoch ms. Default: it is left.
+        to_watermark_ms: Watermark to go on from, epoch ms. Default: it is left.
 
     Raises:
         LeaseHeldError: the pipeline is being run.
@@ -81,11 +80,11 @@ def apply(
             allowed="a text, kept with the step",
         )
     tables = Plan.under(root, spec)
-    if not log.versions(tables.state.path):
+    if not has_state(tables):
         return _report(spec.name)
     with stepping(spark, tables) as stepper:
         report = _planned(tables, stepper.last, clock_ms, to_ms, to_watermark_ms)
-        if stepper.last is None or (to_ms is None and to_watermark_ms is None):
+        if isinstance(stepper.last, NoStep) or (to_ms is None and to_watermark_ms is None):
             return report
         refuse_changed_spec(tables, stepper)
         stepper.publish(spark)
@@ -136,13 +135,13 @@ def time_ms(text: str | None, now_ms: int) -> int | None:
 
 def _planned(
     tables: Plan,
-    last: StepFacts | None,
+    last: StepFacts | NoStep,
     clock_ms: int,
     to_ms: int | None,
     to_watermark_ms: int | None,
 ) -> Report:
     name = tables.spec.name
-    if last is None:
+    if isinstance(last, NoStep):
         return _report(name)
     watermark_ms = watermark_after(last.frontier, tables.rules)
     if to_ms is not None and to_ms > clock_ms:

@@ -25,15 +25,16 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ebbtide.errors import ConfigError
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.progress import OnPhase, OnProgress
-from ebbtide.spec.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ebbtide.spec.pipeline import Pipeline
+
 
 @dataclass(frozen=True)
 class Report:
-    """What an operation would do to a pipeline, or did; the same for the terminal, for JSON and for Dagster.
+    """The report of an operation on one pipeline, planned or done; the same for the terminal, JSON and Dagster.
 
     Args:
         pipeline: Name of the pipeline.
@@ -64,11 +65,11 @@ class Report:
         return self.as_dict()[name]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
+        """Return the report as plain JSON values."""
         return {"pipeline": self.pipeline, **self.counts, **self.details, "step": self.step}
 
     def text(self) -> str:
-        """Write it for a terminal."""
+        """Return the report as text for a terminal."""
         first, *further = self.lines
         if self.next_step:
             further.append(self.next_step)
@@ -76,12 +77,12 @@ class Report:
 
 
 def ignore(_: object) -> None:
-    """Leave progress be: an operation is not watched."""
+    """Discard progress: the operation is not watched."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """What an operation works on and with.
+    """The pipeline that an operation works on, and the means it works with.
 
     Args:
         spec: The pipeline.
@@ -138,7 +139,7 @@ class Operation:
     """Fields of `Params` that `apply` takes a text in, though a plan does not."""
 
     class Params(BaseModel):
-        """What the operation is asked for, beside the pipeline.
+        """The parameters of the operation, beside the pipeline.
 
         A field's description is the option's help, its `alias` the option's name where that differs, its `title` the word that
         stands for the value in the help. Types are those that a command line and Dagster both have: str, int, bool, list, Literal.
@@ -147,15 +148,15 @@ class Operation:
         model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     def plan(self, ctx: Context, params: Any) -> Report:
-        """Return what the operation would do, or what it looks up. Changes nothing."""
+        """Return the plan of the operation, or the answer of one that only looks up. Changes nothing."""
         raise NotImplementedError
 
     def apply(self, ctx: Context, params: Any) -> Report:
-        """Do it."""
+        """Perform the operation."""
         raise NotImplementedError
 
     def watch(self, ctx: Context) -> Report | None:
-        """Return how far the operation is, from another thread, while it makes steps; None: only its steps are shown."""
+        """Return its progress, from another thread, while it makes steps. None: only its steps are shown."""
         return None
 
     def fits(self, spec: Pipeline) -> bool:
@@ -163,13 +164,13 @@ class Operation:
         return True
 
     def asked(self, given: Mapping[str, Any]) -> BaseModel:
-        """Return what was asked for.
+        """Return the parameters, validated.
 
         Args:
             given: Values by the names of `Params`' fields.
 
         Raises:
-            ConfigError: they are not usable.
+            ConfigError: a value is not usable.
         """
         try:
             return self.Params.model_validate(dict(given))
@@ -177,26 +178,29 @@ class Operation:
             first = error.errors(include_url=False)[0]
             named = ".".join(map(str, first["loc"]))
             raise ConfigError.of(
-                f"What '{self.command}' was asked for is not usable: {named}: {first['msg']}.", got=first["input"]
+                f"A parameter of '{self.command}' is not usable: {named}: {first['msg']}.", got=first["input"]
             ) from error
 
     def act(self, action: str, ctx: Context, params: Any) -> Report:
-        """Do one of its `actions`.
+        """Perform one of its `actions`.
 
         Raises:
             ConfigError: it needs a text that was not given.
         """
-        blank = [name for name in self.needed if action == "apply" and not getattr(params, name).strip()]
-        if blank:
-            raise ConfigError.of(
-                f"To apply '{self.command}' takes a {blank[0]}.", got="none", allowed="a text, kept with the step"
-            )
+        needed = self.needed if action == "apply" else ()
+        for name in needed:
+            if not getattr(params, name).strip():
+                raise ConfigError.of(
+                    f"To apply '{self.command}' takes a {name}.",
+                    got="none",
+                    allowed="a text, kept with the step",
+                )
         report: Report = getattr(self, action)(ctx, params)
         return report
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """What it can be asked to do, what it does unless asked otherwise first.
+        """The actions that it has; the first is its default.
 
         Example:
             >>> class Forget(Operation):
@@ -205,7 +209,11 @@ class Operation:
             ('apply',)
         """
         kind = type(self)
-        own = [name for name in ("plan", "apply") if getattr(kind, name) is not getattr(Operation, name)]
+        own = []
+        for name in ("plan", "apply"):
+            is_own = getattr(kind, name) is not getattr(Operation, name)
+            if is_own:
+                own.append(name)
         return (*own, *self.further)
 
     @property
@@ -216,12 +224,12 @@ class Operation:
 
     @property
     def is_planned(self) -> bool:
-        """Whether it only plans unless it is asked to do it."""
+        """Return whether it only plans unless asked to apply."""
         return self.actions[:2] == ("plan", "apply")
 
     @property
     def command(self) -> str:
-        """How it is typed behind `ebbtide`.
+        """The words of its command after `ebbtide`.
 
         Example:
             >>> class Swap(Operation):

@@ -1,4 +1,4 @@
-"""What the docs say of an operation: the section that docs/reference/operations.md has of each, and that a package can have of its own."""
+"""The reference page of operations: the section of docs/reference/operations.md that describes one, also for operations of other packages."""
 
 from __future__ import annotations
 

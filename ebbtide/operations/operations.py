@@ -1,4 +1,4 @@
-"""The operations that a person asks for, on tables as they are. Importing this loads no Spark."""
+"""The operations that are one command each. Importing this loads no Spark."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class Acknowledge(Operation):
     name = "acknowledge"
 
     class Params(Operation.Params):
-        """Why."""
+        """The reason."""
 
         reason: str = Field(description="Why the sink shall stay as it is; kept in the ledger.")
 
     def apply(self, ctx: Context, params: Params) -> Report:
-        """Accept it, in one step."""
-        from ebbtide.operations import repair
+        """Accept the sink, in one step."""
+        from ebbtide.operations.repair import repair
 
         return repair.acknowledge(ctx.spark, ctx.spec, ctx.root, params.reason).as_report()
 
@@ -52,7 +52,7 @@ class Clock(Operation):
     needed = ("reason",)
 
     class Params(Operation.Params):
-        """What is set, and why."""
+        """The times to set, and the reason."""
 
         to: str | None = Field(
             default=None,
@@ -67,7 +67,7 @@ class Clock(Operation):
         reason: str = Field(default="", description="Why, kept with the step; needed to apply it.")
 
     def plan(self, ctx: Context, params: Params) -> Report:
-        """Tell where clock and watermark stand, and what would be set."""
+        """Show clock and watermark, and the values that would be set."""
         from ebbtide.operations import clock
 
         now_ms = ctx.now_ms
@@ -76,7 +76,7 @@ class Clock(Operation):
         return clock.plan(ctx.spec, ctx.root, now_ms, to_ms, watermark_ms)
 
     def apply(self, ctx: Context, params: Params) -> Report:
-        """Set them."""
+        """Set clock and watermark, in one step."""
         from ebbtide.operations import clock
 
         now_ms = ctx.now_ms
@@ -94,32 +94,32 @@ class Migrate(Operation):
     further: ClassVar = {"undo": "Undo the last step, if it was a migration."}
 
     def plan(self, ctx: Context, params: Operation.Params) -> Report:
-        """Tell what would change."""
-        from ebbtide.operations import migration
+        """List the changes."""
+        from ebbtide.operations.migration import migrate
 
-        return migration.plan(ctx.spark, ctx.spec, ctx.root)
+        return migrate.plan(ctx.spark, ctx.spec, ctx.root)
 
     def apply(self, ctx: Context, params: Operation.Params) -> Report:
         """Migrate, in one step."""
-        from ebbtide.operations import migration
+        from ebbtide.operations.migration import migrate
 
-        return migration.apply(ctx.spark, ctx.spec, ctx.root, ctx.now_ms)
+        return migrate.apply(ctx.spark, ctx.spec, ctx.root, ctx.now_ms)
 
     def undo(self, ctx: Context, params: Operation.Params) -> Report:
         """Put the tables back to what they were before a migration that was the last step."""
-        from ebbtide.operations import migration
+        from ebbtide.operations.migration.undo import undo
 
-        return migration.undo(ctx.spark, ctx.spec, ctx.root)
+        return undo(ctx.spark, ctx.spec, ctx.root)
 
 
 class Pause(Operation):
-    """Let pipelines read nothing new until they are resumed: a run ends after its step, one that goes on waits. Starts no Spark."""
+    """Stop pipelines from reading until they are resumed: a run ends after its step, a continuous one waits. Starts no Spark."""
 
     name = "pause"
     takes_turns = False
 
     class Params(Operation.Params):
-        """Why, and who asks."""
+        """The reason, and who asks."""
 
         reason: str = Field(description="Why; runs, schedules and the status show it.")
         by: str = Field(default="", description="Who asks. Default: the user at this host, or Dagster.")
@@ -132,7 +132,7 @@ class Pause(Operation):
 
 
 class Resume(Operation):
-    """Let paused pipelines read again; processing time has stood still, so that nothing has expired. Starts no Spark."""
+    """Resume paused pipelines; processing time has stood still, so nothing has expired. Starts no Spark."""
 
     name = "resume"
     takes_turns = False
@@ -150,14 +150,14 @@ class Repair(Operation):
     name = "repair"
 
     def plan(self, ctx: Context, params: Operation.Params) -> Report:
-        """Tell what differs."""
-        from ebbtide.operations import repair
+        """List the findings and the ways to repair them."""
+        from ebbtide.operations.repair import repair
 
         return repair.plan(ctx.spark, ctx.spec, ctx.root).as_report()
 
     def apply(self, ctx: Context, params: Operation.Params) -> Report:
         """Repair it, in one step."""
-        from ebbtide.operations import repair
+        from ebbtide.operations.repair import repair
 
         return repair.repair(ctx.spark, ctx.spec, ctx.root).as_report()
 
@@ -169,12 +169,12 @@ class Rewind(Operation):
     observed = "state"
 
     class Params(Operation.Params):
-        """Where to go."""
+        """The step to go back to."""
 
         to_step: int = Field(ge=1, description="The step to go back to.")
 
     def plan(self, ctx: Context, params: Params) -> Report:
-        """Tell what would be undone."""
+        """Show the steps that would be undone."""
         from ebbtide.operations import rewind
 
         return rewind.plan(ctx.spark, ctx.spec, ctx.root, params.to_step)

@@ -1,4 +1,4 @@
-"""Pause and resume: a pipeline reads nothing new until it is resumed; what is stored may be looked after meanwhile."""
+"""Pause and resume: a paused pipeline reads nothing new; maintenance of its tables still runs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ebbtide.spec.pipeline import Pipeline
 
 
 def pause(spec: Pipeline, root: str, by: str, reason: str, clock_ms: int) -> Report:
-    """Pause a pipeline: runs end after their step, those that go on wait, until it is resumed. Starts no Spark.
+    """Pause a pipeline: runs end after their step, and continuous ones wait until it is resumed. Starts no Spark.
 
     Args:
         spec: The pipeline.
         root: Folder of all pipelines' tables.
         by: Who asks.
-        reason: Why; runs, schedules and `ebbtide status` tell it.
+        reason: Why; shown by runs, schedules and `ebbtide status`.
         clock_ms: The time, epoch ms.
 
     Raises:
@@ -43,7 +43,7 @@ def pause(spec: Pipeline, root: str, by: str, reason: str, clock_ms: int) -> Rep
 
 
 def resume(spec: Pipeline, root: str, clock_ms: int) -> Report:
-    """Let a pipeline read again. Starts no Spark.
+    """Resume a pipeline. Starts no Spark.
 
     Args:
         spec: The pipeline.
@@ -55,10 +55,12 @@ def resume(spec: Pipeline, root: str, clock_ms: int) -> Report:
     if ended is None:
         nothing = {"paused": False, "by": "", "since": None, "reason": "", "is_at_rest": True}
         return Report(spec.name, ["it was not paused."], {"seconds": 0.0}, nothing)
-    seconds = max(clock_ms - ended.since_ms, 0) / 1000
+    took_ms = max(clock_ms - ended.since_ms, 0)
+    seconds = took_ms / 1000
+    reason = _reason(ended)
     return Report(
         spec.name,
-        [f"resumed after {seconds:,.0f} s; it was paused by {ended.by}: {_reason(ended)}."],
+        [f"resumed after {seconds:,.0f} s; it was paused by {ended.by}: {reason}."],
         {"seconds": seconds},
         {"paused": False, **_details(ended), "is_at_rest": True},
     )

@@ -21,18 +21,19 @@ from ebbtide.errors import HistoryGoneError, SpecChangedError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Restore
-from ebbtide.operations.job import stepping
 from ebbtide.operations.operation import Report
+from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.abilities import refuse_action
 from ebbtide.runtime.beginning import begun_elsewhere
 from ebbtide.runtime.belonging import refuse_other_tables
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
+from ebbtide.sources.span import span_of
 from ebbtide.spec.pipeline import Pipeline
 
 
 def plan(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Report:
-    """Return what a rewind would do. Changes nothing.
+    """Return the plan of a rewind. Changes nothing.
 
     Args:
         spark: A session with Delta.
@@ -68,8 +69,10 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Repor
 def _facts(stepper: Stepper, target: _Target) -> StepFacts:
     """Make the facts of the step that goes back; it mints a new incarnation."""
     earlier = target.facts
-    restores = {name: Restore(version, changes_rows=True) for name, version in target.versions.items()}
-    source = stepper.source_begun(earlier.source.position, earlier.source.start)
+    restores = {}
+    for name, version in target.versions.items():
+        restores[name] = Restore(version, changes_rows=True)
+    source = stepper.source_begun(span_of(earlier.source.position), span_of(earlier.source.start))
     is_pending = {"pending_key_changes": earlier.state.pending_key_changes}
     return begun_elsewhere(stepper, "rewind", restores, source, earlier.frontier, is_pending)
 
@@ -95,20 +98,25 @@ def _finish_open(spark: SparkSession, stepper: Stepper, to_step: int) -> None:
         HistoryGoneError: one of them lacks it, and it is the step to go back to.
     """
     last = stepper.last
-    if last is None or stepper.last_number == stepper.number:
+    if stepper.last_number == stepper.number:
         stepper.publish(spark)
         return
+    # The state was restored to before the newest step of the other tables: this step was published long ago, or is lost.
     lacking = stepper.tables.lacking(last.decision, last.step)
     if not lacking or to_step != last.step:
         return
     before = last.step - 1
+    allowed = "no step: this is the first one"
+    next_step = "Run 'ebbtide refresh' to rebuild all tables from the source."
+    if before:
+        allowed = "an earlier step"
+        rewind = f"Run 'ebbtide rewind --to-step {before} --apply', which reads the records of step {to_step} again"
+        next_step = f"{rewind}; or 'ebbtide refresh' to rebuild all tables from the source."
     raise HistoryGoneError.of(
-        f"'{last.pipeline}' cannot go back to step {to_step}: not all tables have its rows, and others are of a later step.",
+        f"'{stepper.spec.name}' cannot go back to step {to_step}: some tables lack its rows, and some are of a later step.",
         got=f"no step {to_step} in {', '.join(lacking)}",
-        allowed="an earlier step" if before else "no step: this is the first one",
-        next_step=f"Run 'ebbtide rewind --to-step {before} --apply', which reads the records of step {to_step} again; or 'ebbtide refresh' to rebuild all tables from the source."
-        if before
-        else "Run 'ebbtide refresh' to rebuild all tables from the source.",
+        allowed=allowed,
+        next_step=next_step,
     )
 
 
@@ -134,7 +142,7 @@ class _Target:
 
     @classmethod
     def find(cls, tables: Plan, stepper: Stepper, to_step: int) -> _Target:
-        """Find it, and refuse one that cannot be gone back to."""
+        """Find the step; refuse one that a rewind cannot restore."""
         undone: list[StepFacts] = []
         for version, facts in tables.state.steps():
             if facts.step == to_step:
@@ -161,29 +169,29 @@ class _Target:
         )
 
     def report(self, now: int, step: int | None = None) -> Report:
-        """Write down what going there means.
+        """Make the report of a rewind to the step.
 
         Args:
             now: The last step before.
             step: The step that did it; None of a plan.
         """
         to_step = self.facts.step
-        counts = {"to_step": to_step, "steps": now - to_step, "records": _records_to_read(self.undone)}
+        kind = self.facts.cause.what
+        n_steps = now - to_step
+        n_records = _records_to_read(self.undone)
         versions = {"state": self.version, **self.versions}
-        undone = f"{amount(counts['steps'], 'step')} undone, {amount(counts['records'], 'record')} to be read again"
-        return Report(
-            self.pipeline,
-            [
-                f"back to step {to_step} ({self.facts.cause.what}): {undone}.",
-                ", ".join(f"{name} to version {version}" for name, version in versions.items()),
-            ],
-            counts,
-            {"kind": self.facts.cause.what, "versions": versions},
-            step,
-            f"To do it: 'ebbtide rewind --to-step {to_step} --apply'."
-            if step is None
-            else f"Done in step {step}. The next run reads on from there.",
-        )
+        steps = amount(n_steps, "step")
+        records = amount(n_records, "record")
+        lines = [
+            f"back to step {to_step} ({kind}): {steps} undone, {records} to be read again.",
+            ", ".join(f"{name} to version {version}" for name, version in versions.items()),
+        ]
+        counts = {"to_step": to_step, "steps": n_steps, "records": n_records}
+        details = {"kind": kind, "versions": versions}
+        next_step = f"To do it: 'ebbtide rewind --to-step {to_step} --apply'."
+        if step is not None:
+            next_step = f"Done in step {step}. The next run reads on from there."
+        return Report(self.pipeline, lines, counts, details, step, next_step)
 
 
 def _records_to_read(undone: Sequence[StepFacts]) -> int:
@@ -196,6 +204,8 @@ def _records_to_read(undone: Sequence[StepFacts]) -> int:
     """
     n_records = 0
     total_then: int | None = None
+    # A rewind among the undone steps has given records back already: those of the steps that it undid do not count twice.
+    # A step was undone by it if its total is beyond the total that the rewind went back to.
     for facts in undone:
         total = facts.frontier.total_records or 0
         is_undone_already = total_then is not None and total > total_then
@@ -214,7 +224,7 @@ def _versions_at(tables: Plan, facts: StepFacts, undone: Sequence[StepFacts]) ->
 
     Args:
         tables: The pipeline's.
-        facts: The step's.
+        facts: Facts of the step.
         undone: Facts of the steps since, the newest first.
     """
     versions = {}
@@ -241,34 +251,39 @@ def _sink_steps(facts: StepFacts, undone: Sequence[StepFacts]) -> tuple[int, int
     A repair that follows directly leaves the state as it is: the sink shows it after the repair, whatever had become of it.
 
     Args:
-        facts: The step's.
+        facts: Facts of the step.
         undone: Facts of the steps since, the newest first.
     """
     since = list(reversed(undone))
     repairs = list(takewhile(lambda later: later.decision.is_repair, since))
     n_repairs = len(repairs)
-    last = repairs[-1].step if repairs else facts.step
-    # A step notes which steps the tables had before it: so does the first one behind the repairs.
-    noting = [facts, *since[n_repairs : n_repairs + 1]]
-    noted = [each.state.tables.get("sink") for each in noting]
-    known = [sink.step for sink in noted if sink is not None]
-    return last, max(known, default=0)
+    last = repairs[-1] if repairs else facts
+    # A step records the steps that the tables had before it: so does the first step behind the repairs.
+    first_behind = since[n_repairs : n_repairs + 1]
+    known = 0
+    for recording in (facts, *first_behind):
+        sink = recording.state.tables.get("sink")
+        if sink is not None:
+            known = max(known, sink.step)
+    return last.step, known
 
 
 def _version_at(table: str, step: int) -> tuple[int, int]:
-    """Return the version that a table had after a step, that of its newest commit of this or an earlier one, and that commit's step; 0 before the first."""
+    """Return the version that a table had after a step, and the step of that version's commit; 0 before the first."""
     for version, facts in log.own_commits(table):
-        if facts["step"] <= step:
-            return version, facts["step"]
+        own_step = facts["step"]
+        if own_step <= step:
+            return version, own_step
     return 0, 0
 
 
 def _newer_sink(tables: Plan, step: int) -> HistoryGoneError:
     """Return the error of a sink whose history has not the rows of a step."""
-    later = [facts["step"] for _, facts in log.own_commits(tables.sink.path) if facts["step"] > step]
+    steps = [facts["step"] for _, facts in log.own_commits(tables.sink.path)]
+    later = [each for each in steps if each > step]
     first = min(later, default=step + 1)  # the repair that followed
     return HistoryGoneError.of(
-        f"'{tables.spec.name}' cannot go back to step {step}: its sink was made anew or put back since.",
+        f"'{tables.spec.name}' cannot go back to step {step}: its sink was recreated or restored since.",
         got=f"step {step}",
         allowed=f"step {first - 1}, whose rows the sink was given again, or a later one",
         next_step="Name one of these, or run 'ebbtide refresh' to rebuild all tables from the source.",

@@ -1,4 +1,4 @@
-"""Which entries of an operator expire, and when: as data, so that SQL over a state table and Arrow ask one rule."""
+"""Expiry of an operator's entries as data: SQL over a state table and Arrow evaluate the same rules."""
 
 from __future__ import annotations
 
@@ -10,35 +10,38 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.model.codes import Mask
-from ebbtide.model.entries import LONG_MIN, Step, equals, flags, ints
+from ebbtide.model.entries import LONG_MIN, Step, equals, ints
 from ebbtide.model.state.timers import TIMERS
 from ebbtide.model.ttl import LONG_MAX, StateTtlConfig, TimeCharacteristic
 
 
 @dataclass(frozen=True)
 class ExpiryRules:
-    """When the entries of an operator expire.
+    """Rules by which the entries of an operator expire.
 
     Args:
-        ttls: Name of a state to the time to live of its entries; under None that of all entries whose state has none of
-            its own. Empty: nothing expires.
-        state_column: Column with the name of an entry's state.
-        any_set: Columns of which one is set, true or not null, in each entry that may expire; empty: all may.
-        acted_on: (column, value) each: a tick has to act on the expiry of an entry that has one of these values, and until
-            it has, the entry must not be deleted.
+        ttls: State name to the time to live of its entries; None stands for entries whose state has no own one. Empty: nothing
+            expires.
+        ttl_selector: Column with the name of an entry's state.
+        any_set: An entry may expire only if one of these columns is true or not null; empty: every entry may.
+        needs_tick: (column, value) pairs. A tick must act on the expiry of entries with such a value before they are deleted.
     """
 
     ttls: Mapping[str | None, StateTtlConfig] = field(default_factory=dict)
-    state_column: str = "_state"
+    ttl_selector: str = "_state"
     any_set: tuple[str, ...] = ()
-    acted_on: tuple[tuple[str, str | bool], ...] = ()
+    needs_tick: tuple[tuple[str, str | bool], ...] = ()
 
     @property
     def columns(self) -> set[str]:
         """Columns that `expired` reads, as far as an operator's entries have them."""
-        return {"_stamp_ms", "_ttl_ms", self.state_column, *self.any_set}
+        return {"_stamp_ms", "_ttl_ms", self.ttl_selector, *self.any_set}
 
-    def expired(self, entries: pa.Table, step: Step) -> Mask:
+    def expired(
+        self,
+        entries: pa.Table,
+        step: Step,
+    ) -> Mask:
         """Mark the entries that have expired.
 
         Args:
@@ -50,7 +53,7 @@ class ExpiryRules:
         for state, ttl in self.ttls.items():
             is_own = np.ones(len(entries), dtype=bool)
             if state is not None:
-                is_own = equals(entries, self.state_column, state)
+                is_own = equals(entries, self.ttl_selector, state)
             clock_ms = step.clock_ms(ttl)
             if clock_ms == LONG_MIN:  # there is no watermark yet
                 marked[is_own] = False
@@ -66,7 +69,11 @@ class ExpiryRules:
             marked &= np.logical_or.reduce(is_set)
         return marked
 
-    def deletable(self, entries: pa.Table, step: Step) -> Mask:
+    def deletable(
+        self,
+        entries: pa.Table,
+        step: Step,
+    ) -> Mask:
         """Mark the entries that may be deleted: they have expired, and no tick has to act on that.
 
         Args:
@@ -74,20 +81,29 @@ class ExpiryRules:
             step: The clocks.
         """
         marked = self.expired(entries, step)
-        for name, value in self.acted_on:
-            has_value = equals(entries, name, value) if isinstance(value, str) else flags(entries, name) == value
-            marked &= ~has_value
+        for name, value in self.needs_tick:
+            marked &= ~_has_value(value, entries[name])
         return marked
 
-    def is_of_state(self, entries: pa.Table, state: str | None) -> Mask:
+    def is_of_state(
+        self,
+        entries: pa.Table,
+        state: str | None,
+    ) -> Mask:
         """Mark the entries that have the TTL of a state; for None: those whose state has none of its own."""
         if state is not None:
-            return equals(entries, self.state_column, state)
+            return equals(entries, self.ttl_selector, state)
         marked = np.ones(len(entries), dtype=bool)
         for name in self.ttls:
             if name is not None:
-                marked &= ~equals(entries, self.state_column, name)
+                marked &= ~equals(entries, self.ttl_selector, name)
         return marked
+
+
+def _has_value(value: str | bool, column: pa.ChunkedArray) -> Mask:  # noqa: FBT001
+    # A null flag counts as false; a null text equals no text.
+    has_value = pc.equal(column, value).fill_null(value is False)
+    return np.asarray(has_value.to_numpy(), dtype=bool)
 
 
 def _is_set(column: pa.ChunkedArray) -> Mask:

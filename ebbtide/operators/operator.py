@@ -1,4 +1,4 @@
-"""What a state table needs of the operator whose entries it holds."""
+"""The contract between a state table and the operator whose entries it holds."""
 
 from __future__ import annotations
 
@@ -35,11 +35,14 @@ class Operator(Protocol):
 
     @property
     def expiry(self) -> ExpiryRules:
-        """Which entries expire, and when."""
+        """Rules by which entries expire."""
 
     @property
     def has_named_states(self) -> bool:
-        """Whether entries are of named states (column `_state`, null in rows that are for the sink alone), timers among them."""
+        """Return whether entries belong to named states, timers included.
+
+        Their column `_state` is null in rows that are for the sink alone.
+        """
 
     def apply(
         self,
@@ -49,5 +52,9 @@ class Operator(Protocol):
     ) -> Reconciled:
         """Decide a step."""
 
-    def expire(self, state: pa.Table, step: Step) -> Reconciled:
+    def expire(
+        self,
+        state: pa.Table,
+        step: Step,
+    ) -> Reconciled:
         """Decide a tick."""

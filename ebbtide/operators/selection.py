@@ -1,4 +1,4 @@
-"""What the sink shows of decided rows, where a transform selects from them: rows evaluated elsewhere meet their entries here.
+"""Selection by a transform: joins the rows that were evaluated elsewhere with their entries.
 
 Beside the operator's columns, the entries of such a pipeline have:
 
@@ -7,8 +7,8 @@ Beside the operator's columns, the entries of such a pipeline have:
 | `_shown` | the sink shows a row for the key |
 | `_out` | that row, under the sink's columns; of a key that leaves the sink its key alone |
 
-An operator hands both on from the entry that stood before. Whether the row is new to the sink, changes or leaves it follows
-from what was shown and what fits now. Of a row whose expression failed the sink keeps what it showed, at the row's sequence.
+An operator copies both from the previous entry. What was shown before and what fits now determine whether the row enters the
+sink, changes or leaves it. If an expression of a row fails, the sink keeps its previous row, at the new row's sequence.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ KeyNames = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Selected:
-    """What a transform makes of some rows.
+    """Results of a transform for some rows.
 
     Args:
         rows: (n,) under the sink's columns; null where a row does not fit or fails.
-        fits: (n,) whether it fulfils the condition.
-        fails: (n,) whether an expression of it fails, or gives null to a column that may not be.
+        fits: (n,) true where the row fulfils the condition.
+        fails: (n,) true where an expression fails, or gives null to a column that is not nullable.
     """
 
     rows: pa.StructArray
@@ -46,14 +46,19 @@ class Selected:
     fails: Mask
 
     @classmethod
-    def of(cls, results: pa.ChunkedArray, columns: pa.Schema) -> Self:
-        """Read what was evaluated.
+    def of(
+        cls,
+        results: pa.ChunkedArray,
+        columns: pa.Schema,
+    ) -> Self:
+        """Read the results of the evaluation.
 
         Args:
             results: (n,) struct(fits, row); null where an expression failed.
-            columns: The sink's.
+            columns: The sink's columns.
         """
-        row_type = pa.struct([field.with_nullable(True) for field in columns])
+        nullable_columns = [field.with_nullable(True) for field in columns]
+        row_type = pa.struct(nullable_columns)
         if not len(results):
             none = np.zeros(0, dtype=bool)
             return cls(pa.array([], row_type), none, none)
@@ -83,12 +88,12 @@ def with_selected(
     selected: Selected,
     key: KeyNames,
 ) -> tuple[pa.Table, Counter[str]]:
-    """Return entries with what the sink must do about them, and how often it must do what.
+    """Return entries with the sink's action for each, and counts of the actions.
 
     Args:
-        entries: Entries of a step, `_shown` and `_out` as before it; those that the sink need not take have no `_change`.
-        asked: (n,) which of them were evaluated.
-        selected: (asked,) what became of these.
+        entries: Entries of a step, `_shown` and `_out` as before it; entries without a `_change` do not concern the sink.
+        asked: (n,) true for the entries that were evaluated.
+        selected: (asked,) their results.
         key: See `KeyNames`.
     """
     n_rows = len(entries)
@@ -98,27 +103,38 @@ def with_selected(
     fits[asked] = selected.fits
     fails[asked] = selected.fails
     is_deleted = equals(entries, "_change", DELETE)
-    # A row whose expression failed leaves in the sink what it showed; one that was not asked about stays, unless it is deleted.
-    is_shown = np.where(asked, fits | (fails & was_shown), was_shown & ~is_deleted)
+    # A row whose expression failed leaves the sink as it was. An entry that was not evaluated stays shown unless it is deleted.
+    if_evaluated = fits | (fails & was_shown)
+    if_not = was_shown & ~is_deleted
+    is_shown = np.where(asked, if_evaluated, if_not)
     enters = is_shown & ~was_shown
     stays = is_shown & was_shown
     leaves = was_shown & ~is_shown
     is_decided = is_set(entries, "_change")
-    change = np.select([enters, stays, leaves], [INSERT, UPDATE, DELETE], "")
+    change = np.select(
+        [enters, stays, leaves],
+        [INSERT, UPDATE, DELETE],
+        "",
+    )
     has_change = is_decided & (change != "")
 
-    # The row is taken from what was selected, from the entry as it was, or is no more than the key.
-    place = np.arange(n_rows)
-    number_of = np.cumsum(asked) - 1
-    before = place
-    now = n_rows + number_of
-    key_only = n_rows + len(selected.rows) + place
-    source = np.select([fits, leaves], [now, key_only], before)
+    # The sink's rows come from one array of three parts: the previous rows, the selected rows, and rows with the key alone.
+    # `source` is each entry's index in it.
+    index = np.arange(n_rows)
+    number_of_asked = np.cumsum(asked) - 1
+    previous_row = index
+    selected_row = n_rows + number_of_asked
+    key_only_row = n_rows + len(selected.rows) + index
+    source = np.select([fits, leaves], [selected_row, key_only_row], previous_row)
     has_row = is_shown | leaves
     rows = _rows(entries, selected, key)
     out = rows.take(pa.array(source, mask=~has_row))
 
-    changed = with_column(entries, "_change", pa.array(change, mask=~has_change))
+    changed = with_column(
+        entries,
+        "_change",
+        pa.array(change, mask=~has_change),
+    )
     shown = with_column(changed, "_shown", pa.array(is_shown))
     counts = Counter(
         inserted=int((has_change & enters).sum()),
@@ -130,7 +146,11 @@ def with_selected(
     return with_column(shown, "_out", out), counts
 
 
-def _rows(entries: pa.Table, selected: Selected, key: KeyNames) -> pa.ChunkedArray:
+def _rows(
+    entries: pa.Table,
+    selected: Selected,
+    key: KeyNames,
+) -> pa.ChunkedArray:
     """Return the rows of the entries as they were, those that were selected, and rows of the entries' keys alone."""
     type_ = entries.schema.field("_out").type
     source_of = dict(key)
@@ -152,8 +172,10 @@ def _mask(values: pa.Array) -> Mask:
 
 
 def selected_fields(columns: pa.Schema | None) -> Sequence[pa.Field]:
-    """Return what entries have beside the operator's columns; nothing without a transform."""
+    """Return the fields that a transform adds to entries; none without a transform."""
     if columns is None:
         return ()
-    row_type = pa.struct([field.with_nullable(True) for field in columns])
-    return (pa.field("_shown", pa.bool_()), pa.field("_out", row_type))
+    nullable_columns = [field.with_nullable(True) for field in columns]
+    shown = pa.field("_shown", pa.bool_())
+    out = pa.field("_out", pa.struct(nullable_columns))
+    return (shown, out)

@@ -52,7 +52,7 @@ _KINDS: dict[type, str] = {
     list: "array",
     dict: "object",
 }
-"""What values are called in a note."""
+"""Name of each type of values in a note."""
 _BASE64 = "base64"
 """In the place of the type of a column that holds base64."""
 _INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
@@ -61,7 +61,7 @@ _UNITS: dict[TimeUnit, int] = {
     "us": 1_000_000,
     "ns": 1_000_000_000,
 }
-"""How many of a unit are a second."""
+"""Unit to its number in a second."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +154,7 @@ def _are_base64(values: Sequence[Any]) -> bool:
     if any(isinstance(value, dict) for value in values):
         return all(map(is_precise, values))
     are_encoded = all(isinstance(value, str) and _is_base64(value) for value in values)
+    # One value that no word could be is wanted: `door` and `time` decode as well.
     return are_encoded and any(map(_SHOWS_BASE64.fullmatch, values))
 
 

@@ -41,7 +41,7 @@ def test_the_sample_becomes_its_rows():
 
 @dataclass(frozen=True)
 class Trial:
-    """What a spec makes of the sample.
+    """Result of a spec that is tried on the sample.
 
     Args:
         rows: The sink's rows, as text.
@@ -55,7 +55,7 @@ class Trial:
 
     @property
     def notes(self) -> list[str]:
-        """What is to be mended first."""
+        """Problems to be solved before the first run."""
         return [printable(f"NOT TAKEN: {reason}: {detail}") for reason, detail in self.bad.items()]
 
 
@@ -103,10 +103,10 @@ def try_spec(spec: Pipeline, sample: Sample) -> Trial:
 
 def write_test(folder: Path, spec_folder: Path, name: str, sample: Sample, trial: Trial) -> None:
     """Write the sample, the rows that it becomes, and the test that compares them."""
-    lines = [record.line + b"\n" for record in sample.records]
-    rows = [f"{row}\n" for row in trial.rows]
-    _write(folder / "sample.jsonl", b"".join(lines).decode())
-    _write(folder / "rows.jsonl", "".join(rows))
+    lines = b"".join(record.line + b"\n" for record in sample.records)
+    rows = "".join(f"{row}\n" for row in trial.rows)
+    _write(folder / "sample.jsonl", lines.decode())
+    _write(folder / "rows.jsonl", rows)
     here = folder.resolve()
     spec = os.path.relpath(spec_folder.resolve(), here)
     text = _TEST.format(name=name, spec=Path(spec).as_posix())

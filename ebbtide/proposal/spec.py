@@ -11,8 +11,8 @@ from ebbtide.formats.connect import key_row
 from ebbtide.formats.debezium import DebeziumDecoder
 from ebbtide.formats.debezium_rules import EventOrigin, origin_of
 from ebbtide.formats.format import BadRecordError, DecodedChange, Format
-from ebbtide.formats.plain import KINDS, PlainDecoder
-from ebbtide.model.changelog import RowKind
+from ebbtide.formats.plain import PlainDecoder
+from ebbtide.model.changelog import ROW_KINDS, RowKind
 from ebbtide.proposal.columns import ProposedColumn, propose_columns, quoted
 from ebbtide.proposal.sample import Sample
 from ebbtide.redaction import printable
@@ -25,7 +25,7 @@ TTL = "30d"
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a spec may say.
+    """Fields that a proposed spec may have.
 
     Args:
         attributes: Its format, schema, key, order and ttl, as they stand in a `defs.yaml`.
@@ -38,7 +38,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class _Reading:
-    """How records are read: the spec's format, and its decoder."""
+    """The form of records: the spec's format, and its decoder."""
 
     settings: dict[str, Any]
     decoder: Format
@@ -118,7 +118,7 @@ def _reading_of(sample: Sample) -> _Reading:
     origin = origin_of(first)
     if origin is not None:
         return _debezium(origin)
-    kinds = [name for name, value in first.items() if value in KINDS]
+    kinds = [name for name, value in first.items() if value in ROW_KINDS]
     if not kinds:
         raise ConfigError.of(
             "The records are no changelog that is known.",
@@ -183,7 +183,7 @@ def _key_of(sample: Sample, columns: Sequence[ProposedColumn]) -> tuple[str, ...
             return tuple(row)
     names = [column.name for column in columns]
     raise ConfigError.of(
-        "The records have no key that tells the table's primary key.",
+        "The records have no key, so the table's primary key is unknown.",
         allowed=f"--key with some of {_printable(names)}",
     )
 

@@ -135,7 +135,7 @@ class _Player:
     """Plays one script.
 
     Args:
-        config: The case's.
+        config: Configuration of the case.
         used: Names of the states that the script uses.
         new_store: Makes an empty store, at the start and at each restore.
     """

@@ -1,4 +1,4 @@
-"""What a sink of a project's own cannot do is refused by name before a step is committed: nothing is decided that no one can perform."""
+"""Refuses, before a step is committed, the actions that a sink of another package cannot perform."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ebbtide.model.decision import Action, Apply, Clear, Restore
 from ebbtide.runtime.plan import Plan
 
 PERFORMABLE = (Apply, Clear, Restore)
-"""The actions that a sink may perform that is no Delta table; the others compare it with the state, or rewrite its files."""
+"""The actions that a sink may perform that is no Delta table; all further actions compare it with the state, or rewrite its files."""
 
 
 def refuse_unable(plan: Plan, facts: StepFacts) -> None:

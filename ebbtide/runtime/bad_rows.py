@@ -1,9 +1,59 @@
-"""How many bad records a step may have."""
+"""The bad records of a step, before it is decided: those that are new, refused where the spec refuses them, and laid ready."""
 
 from __future__ import annotations
 
-from ebbtide.errors import QuarantineThresholdError
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.amounts import amount
+from ebbtide.errors import QuarantineThresholdError, SchemaDriftError
+from ebbtide.ledger.facts import Head, StepFacts
+from ebbtide.model.decision import Append
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.stage import Staged
+from ebbtide.spec.pipeline import Pipeline
+
+REASONS = ("unknown_column", "wrong_type", "missing_column")
+"""Reasons of bad records that do not fit the schema."""
+
+
+@dataclass(frozen=True)
+class BadRows:
+    """The bad records of a step.
+
+    Args:
+        new: Those that no earlier step has put into the quarantine.
+        n_known: Number of bad records that are in the quarantine already: a source may deliver a record twice.
+    """
+
+    new: pa.Table
+    n_known: int
+
+    @classmethod
+    def of(cls, plan: Plan, head: Head, staged: Staged) -> BadRows:
+        """Find them, before anything is committed.
+
+        Args:
+            plan: The pipeline.
+            head: Its last step.
+            staged: The step's records.
+
+        Raises:
+            SchemaDriftError: some do not fit the schema, and the spec refuses these.
+            QuarantineThresholdError: there are too many.
+        """
+        bad = staged.bad()
+        new = plan.quarantine.new(bad, plan.offsets_read(head))
+        refuse_drift(plan.spec, new)
+        refuse_too_many(plan, len(new), staged.summary.records)
+        return cls(new, len(bad) - len(new))
+
+    def laid_ready(self, plan: Plan, facts: StepFacts) -> StepFacts:
+        """Write the new ones where the quarantine takes them from; return the step's facts, whose decision names the files."""
+        actions = plan.quarantine.write(self.new, facts)
+        return facts.with_tables({"quarantine": Append(tuple(actions))}) if actions else facts
 
 
 def refuse_too_many(plan: Plan, n_bad: int, n_records: int) -> None:
@@ -25,4 +75,33 @@ def refuse_too_many(plan: Plan, n_bad: int, n_records: int) -> None:
         got=f"{n_bad} of {n_records}",
         allowed=f"up to {limit} (quarantine.max_rows_per_step)",
         next_step=f"See their reasons in '{plan.at('staged')}' (_reason, _detail, _raw), then repair the source or the spec, or raise the limit.",
+    )
+
+
+def refuse_drift(spec: Pipeline, bad: pa.Table) -> None:
+    """Refuse a step whose records do not fit the schema, where the spec says so.
+
+    Args:
+        spec: The pipeline.
+        bad: The step's bad records.
+
+    Raises:
+        SchemaDriftError: there are some; nothing is committed.
+    """
+    if spec.schema_evolution_mode != "fail":
+        return
+    is_drift = pc.is_in(bad["_reason"], pa.array(REASONS))
+    drifted = bad.filter(is_drift)
+    if not len(drifted):
+        return
+    [first] = drifted.slice(0, 1).select(["_reason", "_detail", "_origin"]).to_pylist()
+    origin = first["_origin"]
+    place = f"{origin['source']} partition {origin['partition']} position {origin['position']}"
+    reason = first["_reason"]
+    detail = first["_detail"]
+    raise SchemaDriftError.of(
+        f"Records do not fit the schema of '{spec.name}'; nothing of the step was committed.",
+        got=f"{amount(len(drifted), 'record')}, the first of them {place}: {reason}: {detail}",
+        allowed="records that fit, as schema_evolution_mode is fail",
+        next_step="Change the schema and run 'ebbtide migrate', list a column under ignored_columns, or set schema_evolution_mode: quarantine.",
     )

@@ -175,7 +175,7 @@ class Batches:
         self._step = _refuse_step
         self._between = lambda: None
         self._failure = []
-        # Spark's frame in the traceback has the batch, by which the JVM and this process would hold each other for ever.
+        # Spark's frame in the traceback has the batch, by which the JVM and this process would hold each other forever.
         for reported in self._reported:
             reported.__traceback__ = None
 

@@ -1,4 +1,4 @@
-"""Whether the tables of a pipeline belong together: what does not is refused, never made again in silence.
+"""Refuses tables of a pipeline that do not belong together: none is made again in silence.
 
 A step's facts hold the id of each table beside the state, the last step that wrote it, and the batch of the checkpoint that the step
 was made from. So a table or a checkpoint that was deleted, replaced by another, or put back to an older version is known, and so is a
@@ -11,7 +11,7 @@ from ebbtide.amounts import amount
 from ebbtide.delta.log import file_location
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import CheckpointMismatchError, DamagedFileError, DeltaLogError, TableMismatchError
-from ebbtide.ledger.facts import Head, LedgerFacts, StepFacts, TableFacts
+from ebbtide.ledger.facts import Head, LedgerFacts, NoStep, StepFacts, TableFacts
 from ebbtide.ledger.tables import BESIDE_STATE, REPAIR, gone
 from ebbtide.model.decision import Decision
 from ebbtide.runtime.plan import Plan
@@ -60,7 +60,7 @@ class OwnTables:
         """Return the names of those that are there and have not performed a step's action.
 
         Args:
-            decision: The step's.
+            decision: Decision of the step.
             step: Its number.
         """
         present = self.facts()
@@ -109,9 +109,8 @@ def refuse_misfits_at_rest(plan: Plan, tables: OwnTables, head: Head, state: Sna
         else:
             refuse_misfits(plan, tables, head, state)
     except (TableMismatchError, CheckpointMismatchError):
-        newest = plan.state.last()
-        facts = None if newest is None else newest[1]
-        if facts == head.facts:
+        newest = Head.at_rest(plan.state.last())
+        if newest.facts == head.facts:
             raise
 
 
@@ -126,10 +125,10 @@ def refuse_older_state(plan: Plan, tables: OwnTables, head: Head) -> None:
     Raises:
         TableMismatchError: it was lost, or put back to an older version.
     """
-    if head.facts is None:
+    step = head.facts.step
+    if not step:
         refuse_lost_state(plan, tables)
         return
-    step = head.facts.step
     for name, table in tables.facts().items():
         if table.step > step:
             rewind = f"Restore the state table; or run 'ebbtide rewind --to-step {step} --apply' to bring the other tables back to it, and read again what was read since; or 'ebbtide refresh' to rebuild all tables from the source."
@@ -161,7 +160,7 @@ def refuse_other_tables(plan: Plan, tables: OwnTables, head: Head) -> None:
     Raises:
         TableMismatchError: one was lost, replaced or put back to an older version; or there is no state.
     """
-    if head.facts is None:
+    if isinstance(head.facts, NoStep):
         refuse_lost_state(plan, tables)
         return
     unadopted = head.facts.state.unadopted
@@ -197,7 +196,7 @@ def _refuse_lost_bad_records(quarantine: str, facts: StepFacts) -> None:
 def refuse_lost_ledger(plan: Plan, turn: LedgerFacts | None) -> None:
     """Refuse a ledger that does not know of the state's last step: the pipeline may have been paused.
 
-    To be asked before the lease is taken, which would make the ledger anew.
+    Call it before the lease is taken, which would make a new ledger.
 
     Args:
         plan: The pipeline.
@@ -214,11 +213,11 @@ def refuse_lost_ledger(plan: Plan, turn: LedgerFacts | None) -> None:
         f"The ledger at '{plan.at('ledger')}' was deleted or put back: it does not say whether '{plan.spec.name}' is paused.",
         got=f"epoch {epoch}",
         allowed=f"epoch {last[1].epoch}, which made step {last[1].step}, or a later one",
-        next_step="Restore it; or run 'ebbtide pause', which makes it anew, and 'ebbtide resume' once records may be read. Time before that pause counts for what expires, unless 'ebbtide clock' sets it back.",
+        next_step="Restore it; or run 'ebbtide pause', which makes a new one, and 'ebbtide resume' once records may be read. Time before that pause counts for what expires, unless 'ebbtide clock' sets it back.",
     )
 
 
-def refuse_others_sink(plan: Plan, tables: OwnTables) -> None:
+def refuse_foreign_sink(plan: Plan, tables: OwnTables) -> None:
     """Refuse a table with rows in the sink's place that no pipeline has written.
 
     Raises:
@@ -260,7 +259,7 @@ def refuse_lost_state(plan: Plan, tables: OwnTables) -> None:
             f"The checkpoint '{plan.checkpoint.path}' has committed batches, but the state at '{plan.state.path}' has no steps.",
             next_step="Restore the state table, or run 'ebbtide refresh' to rebuild both.",
         )
-    refuse_others_sink(plan, tables)
+    refuse_foreign_sink(plan, tables)
 
 
 def _refuse_other(location: str, known: TableFacts, found: TableFacts | None) -> None:
@@ -284,7 +283,7 @@ def _refuse_other(location: str, known: TableFacts, found: TableFacts | None) ->
 
 
 def refuse_changed(plan: Plan, head: Head, state: Snapshot) -> None:
-    """Refuse a state whose rows others have changed since the last step; who changes them back is let through.
+    """Refuse a state whose rows another client has changed since the last step; a change that was taken back is let through.
 
     Args:
         plan: The pipeline.
@@ -292,9 +291,9 @@ def refuse_changed(plan: Plan, head: Head, state: Snapshot) -> None:
         state: The newest version of the state.
 
     Raises:
-        TableMismatchError: they have.
+        TableMismatchError: another client has.
     """
-    if head.facts is not None:
+    if head.facts.step:
         plan.state.refuse_changed(state, head.version)
 
 
@@ -310,9 +309,9 @@ def refuse_other_checkpoint(plan: Plan, head: Head) -> None:
     """
     last = head.facts
     checkpoint = plan.checkpoint
-    if last is None or _is_to_discard(plan, last):
+    if isinstance(last, NoStep) or _is_to_discard(plan, last):
         return
-    way_out = without_its_checkpoint(plan, last)
+    way_out = without_its_checkpoint(plan, last.step)
     stands_at = f"The state at '{plan.state.path}' stands at step {last.step}"
     committed = checkpoint.last_committed()
     decided = last.source.batch_id
@@ -357,16 +356,16 @@ def _is_to_discard(plan: Plan, last: StepFacts) -> bool:
     return last.decision.begins and plan.checkpoint.id_to_discard == last.source.query_id
 
 
-def without_its_checkpoint(plan: Plan, last: StepFacts | None) -> str:
+def without_its_checkpoint(plan: Plan, last_step: int) -> str:
     """Return what to do where the checkpoint is gone, or not the state's: a rewind to the last step undoes nothing, and discards what is there.
 
     Args:
         plan: The pipeline.
-        last: Facts of its last step; None before the first.
+        last_step: Number of its last step; 0 before the first.
     """
     path = plan.checkpoint.path
     refresh = "or run 'ebbtide refresh' to rebuild the sink from the source."
-    if last is None:
+    if not last_step:
         return f"Restore '{path}', {refresh}"
-    rewind = f"Run 'ebbtide rewind --to-step {last.step} --apply' to begin a new one where the state stands, with no record read again"
+    rewind = f"Run 'ebbtide rewind --to-step {last_step} --apply' to begin a new one where the state stands, with no record read again"
     return f"{rewind}; or restore '{path}', {refresh}"

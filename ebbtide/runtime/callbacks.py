@@ -53,7 +53,7 @@ class CallbackConnection:
     def kept_by_java(self) -> list[Any]:
         """All connections that the JVM keeps and does not use just now, of other queries too."""
         client = self._java_client
-        # py4j has no method that tells or ends them one by one.
+        # py4j has no method that lists or ends them one by one.
         field = client.getClass().getSuperclass().getDeclaredField("connections")
         field.setAccessible(True)
         return list(field.get(client).toArray())

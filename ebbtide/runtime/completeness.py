@@ -13,19 +13,19 @@ from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.entries import DELETE
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.way_back import OwnVersions, may_forget, net_changes, way_back
-from ebbtide.tables.state.columns import arrow_frame, column, columns, json_text, spark_schema
+from ebbtide.tables.spark_columns import arrow_frame, column, columns, json_text, spark_schema
 
 DECIDED = "_decided"
 """The row that the state shows, as JSON; null: it shows none."""
 SHOWN = "_shown"
 """A row that the sink has, as JSON; null: it has none."""
 ROWS = "_rows"
-"""How many rows the sink has for the key."""
+"""Column: number of the sink's rows with the key."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What differs between the rows that a sink has and those that it must have.
+    """The difference between the rows that a sink has and those that it must have.
 
     Args:
         differing: A row for each key of which they differ: key columns, `_decided`, `_shown`, `_rows`.
@@ -146,8 +146,8 @@ def kept_differences(
 ) -> DataFrame:
     """Compare the sink with the rows that the state keeps; arguments and result as `differences`."""
     key = list(plan.sink.key)
-    row_text = as_text(plan.sink.columns.names)
     shown = decided_rows(spark, plan, facts, state_version)
+    row_text = as_text(plan.sink.columns.names)
     decided = shown.select(*columns(key), row_text.alias(DECIDED), "_step")
     sink = plan.sink.read(spark, sink_version).select(*columns(key), row_text.alias(SHOWN))
     differing = unlike(decided, sink, key)
@@ -162,7 +162,7 @@ def without_accepted(spark: SparkSession, plan: Plan, rows: DataFrame, state_ver
     Args:
         spark: A session with Delta.
         plan: The pipeline.
-        rows: The key's columns, `_step`, and others.
+        rows: The key's columns, `_step`, and further ones.
         state_version: Version of the state to read.
     """
     acknowledged = plan.state.acknowledged(spark, state_version)
@@ -208,7 +208,7 @@ def unlike(decided: DataFrame, sink: DataFrame, key: Sequence[str]) -> DataFrame
     """Pick the keys whose row is not the one that was decided, or that have several.
 
     Args:
-        decided: Key columns, once each, `_decided`, and others.
+        decided: Key columns, once each, `_decided`, and further ones.
         sink: Key columns and `_shown`.
         key: Names of the key's columns.
 

@@ -26,11 +26,9 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
 from ebbtide.sources.source import Part
 from ebbtide.storage.paths import join
-from ebbtide.tables.state.deciding import Decided, Deciding, Work, packed
-from ebbtide.tables.state.due import due_keys
-from ebbtide.tables.state.shares import Share, balanced
-from ebbtide.tables.state.staged import SLICES
-from ebbtide.tables.state.stored import Stored, distinct_keys
+from ebbtide.tables.state.deciding import Decided, Decider, DecideShare, packed
+from ebbtide.tables.state.lookup import Stored, distinct_keys, due_keys
+from ebbtide.tables.state.staging import SLICES, Share, balanced
 from ebbtide.tables.state.table import LINKS, StateWork
 from ebbtide.tasks import run_tasks
 
@@ -63,7 +61,7 @@ def decide(
         plan: The pipeline.
         head: Its last step.
         staged: The batch's records.
-        facts: The step's.
+        facts: Facts of the step.
         snapshot: The state after the last step.
         parts: Parts of the source that the batch read, to be remembered.
 
@@ -78,7 +76,7 @@ def decide(
         work = replace(work, drafts=join(plan.at("staged"), str(facts.step)))
     linked = _linked(plan, staged, snapshot)
     shares = _shares(spark, staged, linked)
-    deciding = Deciding(
+    deciding = DecideShare(
         work,
         plan.operator.changes,
         tuple(plan.operator.key),
@@ -110,7 +108,7 @@ def selected_changes(spark: SparkSession, plan: Plan, staged: Staged, folder: st
     Args:
         spark: The session.
         plan: The pipeline.
-        staged: The step's.
+        staged: Records of the step.
         folder: Where the staged files are.
     """
     if not plan.spec.selects_changes:
@@ -135,9 +133,9 @@ def expire(
         spark: The session.
         plan: The pipeline.
         head: Its last step.
-        facts: The step's.
+        facts: Facts of the step.
         snapshot: The state after the last step.
-        must_commit: Commit though nothing is due: the facts tell something new.
+        must_commit: Commit though nothing is due: the facts have something new.
 
     Returns:
         As `decide`; None if nothing is due.
@@ -164,8 +162,8 @@ def partitions(spark: SparkSession, rows: int) -> int:
     return max(most, -(-rows // ROWS_PER_TASK))
 
 
-def _work(plan: Plan, head: Head, facts: StepFacts, snapshot: Snapshot) -> Work:
-    return Work(
+def _work(plan: Plan, head: Head, facts: StepFacts, snapshot: Snapshot) -> Decider:
+    return Decider(
         operator=packed(plan.operator),
         schema=plan.state.schema,
         step=facts.operator_step,
@@ -178,7 +176,7 @@ def _work(plan: Plan, head: Head, facts: StepFacts, snapshot: Snapshot) -> Work:
 
 def _sink_rows(plan: Plan, head: Head) -> Stored | None:
     """Return the sink's rows, where they stand in for entries that have expired."""
-    if not plan.spec.expires_live or head.facts is None or head.facts.decision.is_reset:
+    if not plan.spec.expires_live or head.facts.decision.is_reset:
         return None
     sink = Snapshot.read(plan.sink.path)
     if sink is None:
@@ -195,22 +193,29 @@ def _n_tasks(spark: SparkSession, staged: Staged) -> int:
 def _shares(spark: SparkSession, staged: Staged, linked: pa.Table | None) -> list[Share]:
     """Deal the batch out to tasks; linked keys are one share of their own."""
     n_tasks = _n_tasks(spark, staged)
-    shares = [Share(staged.files, slices, linked) for slices in balanced(staged.files, n_tasks)]
+    dealt = balanced(staged.files, n_tasks)
+    shares = [Share(staged.files, slices, linked) for slices in dealt]
     if linked is not None:
-        shares.append(Share(staged.files, tuple(range(SLICES)), linked, has_linked=True))
+        all_slices = tuple(range(SLICES))
+        shares.append(Share(staged.files, all_slices, linked, has_linked=True))
     return shares
 
 
 def _commit(plan: Plan, decided: Decided, facts: StepFacts, snapshot: Snapshot, parts: Sequence[Part]) -> Committed:
+    """Commit what tasks have decided: from here on the step is made, and all else follows from the commit."""
     counts = {name: count for name, count in decided.metrics.items() if count}
-    tables = {**_actions(plan, facts, counts), **facts.decision.tables}
+    own = _actions(plan, facts, counts)
+    tables = {**own, **facts.decision.tables}
     decision = facts.decision.model_copy(update={"counts": counts, "tables": tables})
     facts = facts.with_decision(decision)
     refuse_unable(plan, facts)
     adds = list(decided.adds)
     if parts:
-        adds.append(plan.state.note_file(parts, facts.step))
-    return plan.state.perform(Append(tuple(adds)), StateWork(facts, snapshot)), facts
+        # In the same commit as the decision, so that no crash lets a file be read twice, or never.
+        noted = plan.state.note_file(parts, facts.step)
+        adds.append(noted)
+    made = plan.state.perform(Append(tuple(adds)), StateWork(facts, snapshot))
+    return made, facts
 
 
 def _actions(plan: Plan, facts: StepFacts, counts: Mapping[str, int]) -> dict[str, Action]:
@@ -222,24 +227,18 @@ def _actions(plan: Plan, facts: StepFacts, counts: Mapping[str, int]) -> dict[st
         # Rows that were in the sink before the first step are adopted as if they came.
         is_adoption = facts.state.unadopted is not None
         actions["sink"] = Apply(only_inserts=not (overwrites or is_adoption))
-    if plan.spec.emits_every and (raises_floor or counts.get("emitted")):
+    has_emitted = raises_floor or bool(counts.get("emitted"))
+    if plan.spec.emits_every and has_emitted:
         actions["changelog"] = Append()
     return actions
 
 
 def _repeats_of(plan: Plan, head: Head, staged: Staged) -> OffsetRanges | None:
     """Return the offsets whose records repeat what was read; those that are replayed were read, but not applied."""
-    known = read_before(plan, head)
+    known = plan.offsets_read(head)
     if known is None or not staged.replayed:
         return known
     return known.without_ranges(staged.replayed)
-
-
-def read_before(plan: Plan, head: Head) -> OffsetRanges | None:
-    """Return the offsets that earlier steps read; None where the operator knows redelivered records by itself."""
-    if not plan.tracks_offsets:
-        return None
-    return OffsetRanges(head.facts.frontier.offsets if head.facts else {})
 
 
 def _linked(plan: Plan, staged: Staged, snapshot: Snapshot) -> pa.Table | None:
@@ -251,15 +250,19 @@ def _linked(plan: Plan, staged: Staged, snapshot: Snapshot) -> pa.Table | None:
         return None
     key = tuple(plan.operator.key)
     columns = pa.schema([plan.operator.schema.field(name) for name in (*key, LINKS)])
+    # Every file of the state may hold such entries, but almost none does: the statistics of a file say so, and what was read of
+    # one is kept for the process. The cost is that of the files with links.
     moved = [columns.empty_table()]
     for data_file in snapshot.files.values():
         if not data_file.is_all_null(LINKS):
             add = json.dumps(data_file.add)
             moved.append(_links_in(plan.state.path, add, columns))
-    if not (staged.summary.key_changes or any(map(len, moved))):
+    has_moved = any(map(len, moved))
+    if not (staged.summary.key_changes or has_moved):
         return None
     names = [*key, "_sequence", LINKS]
-    changes = (pa.table(batch).select(names) for file in staged.files for batch in file.read(range(SLICES)))
+    batches = (batch for file in staged.files for batch in file.read(range(SLICES)))
+    changes = (pa.table(batch).select(names) for batch in batches)
     keys = linked_keys(changes, moved, key)
     return None if keys is None else distinct_keys(keys, key)[0]
 
@@ -275,4 +278,5 @@ def _links_in(table: str, add: str, columns: pa.Schema) -> pa.Table:
     """
     file = DataFile(json.loads(add))
     rows = read_file(table, file, columns, live=False)
-    return rows.filter(pc.is_valid(rows[LINKS]))
+    has_links = pc.is_valid(rows[LINKS])
+    return rows.filter(has_links)

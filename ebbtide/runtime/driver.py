@@ -19,8 +19,9 @@ from ebbtide.model.decision import Clear
 from ebbtide.model.durations import to_ms
 from ebbtide.model.step import reset_frontier
 from ebbtide.runtime.beginning import begun_elsewhere
-from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_misfits, refuse_others_sink
+from ebbtide.runtime.belonging import OwnTables, refuse_foreign_sink, refuse_lost_state, refuse_misfits
 from ebbtide.runtime.clock import Clock, system_clock
+from ebbtide.runtime.engines import Engine
 from ebbtide.runtime.following import Faults, Following, GoingOn
 from ebbtide.runtime.missing_files import refuse_missing_files
 from ebbtide.runtime.pace import Pace
@@ -36,14 +37,14 @@ from ebbtide.runtime.refusals import (
 from ebbtide.runtime.step import Stepper
 from ebbtide.runtime.stream import Stream
 from ebbtide.runtime.unused import drop_unused_of_another_spec
-from ebbtide.sources.source import Discovery, n_places
+from ebbtide.sources.source import Discovery
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.storage.paths import delete, move_aside
 
 MOST_HELD = 10
-"""How long a run that goes on waits for a lease that another process took without a request, in `lease_ttl`s."""
+"""Patience of a run that goes on with a lease that another process took without a request, in `lease_ttl`s."""
 HELD_POLL_S = 1.0
-"""How often it looks."""
+"""Seconds between two looks for it."""
 _log = logging.getLogger(__name__)
 
 
@@ -67,7 +68,7 @@ def run(
     """Read all that is there, bring the sink up to date, expire what is due, and end, or go on with what comes.
 
     Args:
-        spark: A session with Delta; `ebbtide.runtime.session.build_session` makes one.
+        spark: A session with Delta, as `ebbtide.build_session` makes one; or `ebbtide.auto_session()`, by which the run chooses its engine.
         spec: The pipeline.
         root: Folder of all pipelines' tables; this one's are in `root/name`.
         on_progress: Called after each step.
@@ -97,11 +98,11 @@ def run(
     except LeaseHeldError:
         # Maintenance has an end, and is waited for: so a run can take the place of one that made way for it.
         newest = asked.plan.turn
-        is_held_for_ever = newest is not None and newest.makes_way
-        if is_held_for_ever:
+        is_held_by_a_run = newest is not None and newest.makes_way
+        if is_held_by_a_run:
             raise
     if not has_ended:
-        asked.go_on_after_others(going_on)
+        asked.go_on_after_maintenance(going_on)
     asked.summary.is_aged = going_on.age.is_reached
     return asked.summary
 
@@ -135,7 +136,7 @@ def _clear_the_way(plan: Plan) -> None:
 
 
 def _set_unreadable_aside(plan: Plan, stepper: Stepper) -> None:
-    """Move the folders of tables aside whose log cannot be read: a refresh makes them anew."""
+    """Move the folders of tables aside whose log cannot be read: a refresh makes them again."""
     for name, reason in stepper.tables.leave_out_unreadable().items():
         aside = move_aside(plan.at(name))
         _log.warning("The %s could not be read, and is now at '%s'. %s", name, aside, reason)
@@ -151,10 +152,13 @@ def reset(stepper: Stepper, clock_ms: int, lost: str | None) -> None:
         lost: What cannot be read again, where a user accepted that.
     """
     frontier = reset_frontier(stepper.next_clock(clock_ms))
-    source = stepper.source_begun(position=None, start=None).model_copy(update={"lost": lost})
+    begun = stepper.source_begun(read=None, start=None)
+    source = begun.model_copy(update={"lost": lost})
     cleared = {name: Clear() for name in BESIDE_STATE}
-    facts = begun_elsewhere(stepper, "reset", cleared, source, frontier, {"pending_key_changes": False})
-    stepper.commit(facts, stepper.plan.state.emptied(stepper.found()))
+    forgotten = {"pending_key_changes": False}
+    facts = begun_elsewhere(stepper, "reset", cleared, source, frontier, forgotten)
+    emptied = stepper.plan.state.emptied(stepper.found())
+    stepper.commit(facts, emptied)
 
 
 def following_of(spec: Pipeline) -> Following | None:
@@ -167,7 +171,7 @@ def following_of(spec: Pipeline) -> Following | None:
 
 @dataclass
 class _Run:
-    """What is asked for, and what came of it. Each turn has the lease and opens everything anew.
+    """A run, and its summary. Each turn takes the lease and opens all tables again.
 
     Args:
         spark, spec, root, on_progress, on_phase, stop, clock: See `run`.
@@ -192,7 +196,7 @@ class _Run:
 
     @property
     def plan(self) -> Plan:
-        """The pipeline's tables and source, opened anew."""
+        """The pipeline's tables and source, opened again."""
         return Plan.under(self.root, self.spec)
 
     def turn(self, *, accepts_path: bool = False, accepts_loss: bool = False) -> None:
@@ -205,6 +209,8 @@ class _Run:
         plan = self.plan
         shown = _Phases(self.spec.name, self.on_phase)
         shown.begin("opening the tables")
+        engine = Engine.for_spec(self.spark, self.spec, self.root)
+        self.spark = engine.spark
         refuse_unfit(self.spark, plan, fresh=self.is_fresh)
         with Lease(
             plan.at("ledger"),
@@ -221,7 +227,7 @@ class _Run:
             steps = SourceSteps(stepper, shown.begin, pace)
             shown.steps = steps
             self._open(plan, stepper, accepts_path=accepts_path, accepts_loss=accepts_loss)
-            stream = Stream(self.spark, steps, self._report, shown.begin, self.stop, self.clock)
+            stream = Stream(engine, steps, self._report, shown.begin, self.stop, self.clock)
             shown.begin("listing the source")
             if accepts_loss and not self.is_fresh:
                 stream.accept_loss()
@@ -235,15 +241,16 @@ class _Run:
             if not self.stop.is_set():
                 tick = steps.tick(self.spark, self.clock())
                 self._report(tick)
+            self.summary.engine = stream.engine.text()
             look = plan.look_for_foreign_writes(lease.facts)
             lease.note(look.looked)
         self.summary.foreign_writes = look.writes
 
-    def go_on_after_others(self, going_on: GoingOn) -> None:
-        """Let those who ask have the lease, and take the next turn, until the run is stopped.
+    def go_on_after_maintenance(self, going_on: GoingOn) -> None:
+        """Give the lease to processes that ask for it, and take the next turn, until the run is stopped.
 
-        Everything is opened anew: what they did may have changed the tables, the checkpoint, even the columns. Brokers and stores
-        that are away just then are waited for, too.
+        Everything is opened again: maintenance may have changed the tables, the checkpoint, even the columns. Brokers and stores
+        that are unreachable at that moment are waited for, too.
 
         Args:
             going_on: Its faults.
@@ -252,7 +259,7 @@ class _Run:
         end_s = time.monotonic() + patience_s
         while not self.stop.is_set():
             try:
-                self._wait_for_others(going_on.faults)
+                self._wait_for_the_lease(going_on.faults)
                 if self.stop.is_set():
                     return
                 self.turn()
@@ -281,7 +288,7 @@ class _Run:
         lost: str | None = None
         if self.is_fresh:
             _set_unreadable_aside(plan, stepper)
-            refuse_others_sink(plan, stepper.tables)
+            refuse_foreign_sink(plan, stepper.tables)
             lost = lost_by_refresh(plan, stepper, accepts=accepts_loss)
             self._rehearse(plan)
         else:
@@ -333,8 +340,8 @@ class _Run:
         self.summary.add(progress)
         self.on_progress(progress)
 
-    def _wait_for_others(self, faults: Faults) -> None:
-        """Wait until nobody asks for the lease, and the pipeline is not paused; a look that finds it paused ends faults."""
+    def _wait_for_the_lease(self, faults: Faults) -> None:
+        """Wait until no process asks for the lease, and the pipeline is not paused; a look that finds it paused ends faults."""
         plan = self.plan
         name = self.spec.name
         ledger = plan.at("ledger")
@@ -352,7 +359,7 @@ class _Run:
 
 @dataclass
 class _Phases:
-    """Tells the phases of a turn, and in steps how much of what was found is read.
+    """Reports the phases of a turn, and in steps how much of what was found is read.
 
     Args:
         pipeline: Its name.
@@ -365,11 +372,11 @@ class _Phases:
     found: Discovery = field(default_factory=Discovery)
 
     def begin(self, name: str, step: int | None = None) -> None:
-        """Tell a phase as it begins."""
+        """Report a phase as it begins."""
         making = self.steps if step else None
         files_read = making.parts_read if making else 0
         places_read = making.places_read if making else 0
         n_files = len(self.found.parts)
-        places = n_places(self.found.position)
+        places = self.found.span.size if self.found.span else 0
         phase = Phase(self.pipeline, name, step, files_read, n_files, places_read, places)
         self.on_phase(phase)

@@ -1,4 +1,4 @@
-"""What Spark's workers do before and after a transform's expressions are evaluated."""
+"""Work of Spark's workers before and after a transform's expressions are evaluated."""
 
 from __future__ import annotations
 
@@ -68,5 +68,6 @@ class Finishing:
 def unpickled(done: pa.ChunkedArray) -> list[Any]:
     """Return what tasks made, in the order of their items."""
     numbered = [pickle.loads(text) for text in done.to_pylist()]  # noqa: S301 - by our own workers
-    in_order = sorted(numbered, key=lambda pair: pair[0])
-    return [made for _, made in in_order]
+    by_number = dict(numbered)
+    # Spark returns the rows of tasks in no order that it promises.
+    return [by_number[number] for number in sorted(by_number)]

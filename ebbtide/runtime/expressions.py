@@ -33,7 +33,7 @@ from ebbtide.spec.determinism import what_changes
 from ebbtide.spec.expressions import columns_read
 from ebbtide.spec.row_functions import UnfitFunctionError
 from ebbtide.spec.transform import ALLOWED, Transform
-from ebbtide.tables.state.columns import arrow_frame, spark_schema
+from ebbtide.tables.spark_columns import arrow_frame, spark_schema
 
 SETTINGS = {
     "spark.sql.ansi.enabled": "true",

@@ -67,13 +67,20 @@ def found_records(records: Sequence[pa.RecordBatch], decoding: Decoding, step: i
     """Return records by their orders, with their origins and the bytes that the quarantine keeps."""
     raw_of: dict[tuple[int, int], bytes] = {}
     for batch in records:
-        places = zip(batch["part"].to_pylist(), batch["line"].to_pylist(), strict=True)
-        raw_of |= dict(zip(places, stored_form(batch).to_pylist(), strict=True))
+        parts = batch["part"].to_pylist()
+        lines = batch["line"].to_pylist()
+        places = zip(parts, lines, strict=True)
+        raw = stored_form(batch).to_pylist()
+        raw_of |= dict(zip(places, raw, strict=True))
     found: Found = {}
+    # Decoded once more: only the decoder knows the origin of a record, and whether it makes several changes.
     for batch in decoding.decode(records, step=step, wall_ms=None):
-        for row in pa.Table.from_batches([batch]).select(["_order", "_origin"]).to_pylist():
+        decoded = pa.Table.from_batches([batch]).select(["_order", "_origin"])
+        for row in decoded.to_pylist():
             order = tuple(row["_order"].values())
-            found[order] = row["_origin"], raw_of[order[1:]]
+            _, *place = order
+            part, line = place
+            found[order] = row["_origin"], raw_of[part, line]
     return found
 
 

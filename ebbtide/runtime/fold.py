@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 
 from ebbtide.delta.joining import commit_joined, small_files
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
-from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.model.entries import Step, entry_table, flags, is_set
 from ebbtide.operators.operator import Operator
@@ -51,19 +50,19 @@ class KeepEntries:
             return entries
         stays = ~flags(entries, "_removed")
         if operator.has_named_states:
-            stays &= is_set(entries, "_state")  # the others are rows for the sink
+            stays &= is_set(entries, "_state")  # entries without a state are rows for the sink
         if self.at is not None:
             stays &= ~operator.expiry.deletable(entries, self.at)
         return entries.filter(pa.array(stays))
 
 
-def fold_state(spark: SparkSession, plan: Plan, facts: StepFacts, snapshot: Snapshot) -> Snapshot:
+def fold_state(spark: SparkSession, plan: Plan, step: int, snapshot: Snapshot) -> Snapshot:
     """Join small files of the state, if there is something to gain.
 
     Args:
         spark: The session.
         plan: The pipeline.
-        facts: Of the last step, which is published.
+        step: Number of the last step, which is published.
         snapshot: The newest version of the state.
 
     Returns:
@@ -81,7 +80,7 @@ def fold_state(spark: SparkSession, plan: Plan, facts: StepFacts, snapshot: Snap
         KeepEntries(is_whole),
         is_whole=is_whole,
         data_change=False,
-        step=facts.step,
+        step=step,
     )
     return commit_joined(puts_of(plan.state.path), snapshot, group, adds, {})
 
@@ -95,6 +94,7 @@ def _grew(files: Sequence[DataFile]) -> bool:
             base_bytes += file.size
         else:
             added_bytes += file.size
+    # As much again as the base: so a whole fold writes at most twice what was added since the last one.
     needed_bytes = max(base_bytes, WHOLE_BYTES)
     return added_bytes >= needed_bytes
 

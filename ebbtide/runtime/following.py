@@ -1,4 +1,4 @@
-"""What a run that never ends does between its batches: it looks what is new, ticks when nothing is, and waits faults out."""
+"""A run that does not end by itself: between batches it looks for new records, ticks when there are none, and waits faults out."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Following:
-    """How a run goes on for ever.
+    """The settings of a run that does not end by itself.
 
     Args:
         interval_ms: Least time from one batch to the next, and from one look at the source to the next.
@@ -66,7 +66,7 @@ class Age:
         self._end_s = math.inf if max_age_s is None else now_s() + max_age_s
 
     def look(self) -> None:
-        """Stop the run if it is that old, and nobody else has stopped it."""
+        """Stop the run if it is that old and was not stopped before."""
         is_old = self._now_s() >= self._end_s
         if is_old and not self._stop.is_set():
             self.is_reached = True
@@ -74,7 +74,7 @@ class Age:
 
 
 class Faults:
-    """Waits faults out: longer each time, and not for ever.
+    """Waits faults out: longer each time, up to a bound.
 
     Args:
         budget_s: How long, from the first on.
@@ -89,7 +89,7 @@ class Faults:
 
     @property
     def are_over(self) -> bool:
-        """Whether none is waited out."""
+        """Return whether none is waited out."""
         return self._first_s is None
 
     def wait_after(self, error: Transient) -> float:
@@ -170,9 +170,10 @@ class Watcher:
         self._report = report
         self._looks_s = faults.now_s() + following.interval_ms / 1000
         self._ticked_ms = clock()
-        self._found: Discovery | None = None
+        self.found: Discovery | None = None
+        """What there is to read, as of the last look."""
         self._began_with_look = False
-        """Whether the faults that are waited out began with one of a look: then a good look ends them."""
+        """Return whether the faults that are waited out began with one of a look: then a good look ends them."""
 
     def look(self) -> bool:
         """Make way if another process asks; look what is new, and note it for the stream; where nothing is, tick. Each in its time.
@@ -206,11 +207,11 @@ class Watcher:
     def _discover(self) -> Discovery:
         stepper = self._steps.stepper
         plan = stepper.plan
-        since = plan.follows_on(stepper.position)
+        since = plan.follows_on(stepper.last_read)
         found = plan.source.discover(stepper.files_read(), self._clock(), since)
-        if found != self._found:
+        if found != self.found:
             plan.source.note(found, plan.at("plan.json"))
-            self._found = found
+            self.found = found
         return found
 
     def _tick(self) -> None:

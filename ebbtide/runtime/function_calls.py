@@ -1,7 +1,7 @@
 """Calls of a project's functions in a transform's expressions: evaluated beforehand, as columns that the expressions then read.
 
 Spark takes such calls out of an expression and evaluates them, and their arguments, for all rows and outside of `TryEval`, so that one
-bad row would end the job. So the arguments are tried, the function tells what it raised as a value, and the expression raises that
+bad row would end the job. So the arguments are tried, the function returns what it raised as a value, and the expression raises that
 where it reads the value: only in rows, and branches, that need it.
 """
 
@@ -58,8 +58,10 @@ class FunctionCalls:
             frame: The rows.
             tried: Gives null for a value whose evaluation fails.
         """
+        # Innermost calls first, as they were found: the columns of a call stand when one around it is evaluated.
         for call, column in self.columns.items():
-            arguments = [F.expr(text).alias(f"a{number}") for number, text in enumerate(call.arguments)]
+            numbered = enumerate(call.arguments)
+            arguments = [F.expr(text).alias(f"a{number}") for number, text in numbered]
             is_whole = F.lit(True).alias("is_whole")
             row = F.struct(is_whole, *arguments)
             with_arguments = frame.withColumn(_ARGUMENTS, tried(row))
@@ -70,9 +72,12 @@ class FunctionCalls:
 
     def _given(self, call: FunctionCall) -> Column:
         """Return what the function gives for the arguments that are there."""
-        names = [f"{_ARGUMENTS}.a{number}" for number in range(len(call.arguments))]
-        arguments = [F.col(name) for name in names]
-        function = checked_function(call.function, self.functions[call.function])
+        arguments = []
+        for number in range(len(call.arguments)):
+            argument = F.col(f"{_ARGUMENTS}.a{number}")
+            arguments.append(argument)
+        called = self.functions[call.function]
+        function = checked_function(call.function, called)
         return function(*arguments)
 
     def fields(self) -> list[StructField]:

@@ -1,6 +1,7 @@
-"""What the runtime asks of materialized views, which are a guest: it knows them by an entry point alone.
+"""The contract between the runtime and its guests, materialized views and SQL.
 
-The entry point is `tables` of the group `ebbtide.sources`, a class that is a `ViewSource`.
+The runtime finds materialized views by the entry point `tables` of the group `ebbtide.sources`, a class that is a `ViewSource`. The
+functions at the end are for guests: tables by version and step, sessions of Spark and their functions. Importing this loads no Spark.
 """
 
 from __future__ import annotations
@@ -13,15 +14,23 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from ebbtide.delta import log
 from ebbtide.errors import ConfigError
+from ebbtide.ledger.lease import Lease
 from ebbtide.model.step import ViewPosition
 from ebbtide.sources.source import Source
 from ebbtide.spec.view import MaterializedView
-from ebbtide.tables.state.staged import Stager
+from ebbtide.storage.paths import delete, join
+from ebbtide.tables.state.layout import newest_step
+from ebbtide.tables.state.staging import Stager
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
+
+    from ebbtide.spec.row_functions import RowFunction
 
 GROUP = "ebbtide.sources"
 NAME = "tables"
@@ -47,7 +56,7 @@ class ViewStaging:
 
 
 class ViewLineage(Protocol):
-    """What a query is, as `ViewSource.analyse` finds it."""
+    """An analysed query; see `ViewSource.analyse`."""
 
     tables: frozenset[str]
     """The tables that it reads."""
@@ -93,9 +102,6 @@ class ViewSource(Source, Protocol):
             ViewQueryError: it is not usable as a view.
         """
 
-    def pinned(self) -> ViewPosition:
-        """Return the versions that the tables have now."""
-
     def stage(self, spark: SparkSession, sink: str, stager: Stager, staging: ViewStaging) -> tuple[list[str], str]:
         """Compute what has changed, and stage it.
 
@@ -125,3 +131,87 @@ def view_source() -> type[ViewSource]:
         got=f"no entry point '{NAME}' of the group '{GROUP}'",
         next_step="Install ebbtide again; in a checkout, run 'uv sync'.",
     )
+
+
+def kept_versions(table: str) -> list[int]:
+    """Return the versions of a Delta table whose commits are kept, ascending; empty if there is no table."""
+    return log.versions(table)
+
+
+def version_at_step(table: str, step: int) -> int | None:
+    """Return the newest version of a table that a step, or one before it, has made; None if no kept commit is of these."""
+    for version, facts in log.own_commits(table):
+        if int(facts["step"]) <= step:
+            return version
+    return None
+
+
+def step_of_version(table: str, version: int) -> int | None:
+    """Return the step that made a version of a table; None if no step did."""
+    facts = log.facts(table, version)
+    return None if facts is None else int(facts["step"])
+
+
+def view_position(state: str) -> ViewPosition | None:
+    """Return the versions that the last step of a view has read; None before the first.
+
+    Args:
+        state: Location of the view's state.
+    """
+    newest = newest_step(state)
+    if newest is None:
+        return None
+    _, facts = newest
+    return facts.frontier.view
+
+
+def delete_tables(root: str, pipeline: str, lease_ttl_s: float) -> None:
+    """Delete all tables of a pipeline that no run holds.
+
+    Args:
+        root: Folder of the pipeline's tables.
+        pipeline: Name of the pipeline.
+        lease_ttl_s: Seconds after the last heartbeat for which a run on another machine holds the pipeline.
+
+    Raises:
+        LeaseHeldError: a run holds the pipeline.
+    """
+    ledger = join(root, "ledger")
+    if log.versions(ledger):
+        with Lease(ledger, pipeline, lease_ttl_s):
+            pass  # raises if a run has the lease
+    delete(root)
+
+
+def spark_columns(columns: pa.Schema, *, nullable: bool = False) -> StructType:
+    """Return columns as Spark's; times without a zone stay so.
+
+    Args:
+        columns: Arrow's columns.
+        nullable: Every column may be null, whatever `columns` says.
+    """
+    from ebbtide.tables.spark_columns import spark_schema
+
+    columns_of_spark: StructType = spark_schema(columns, nullable=nullable)
+    return columns_of_spark
+
+
+def new_session(name: str, settings: Mapping[str, str], log_file: Path | None = None) -> SparkSession:
+    """Return a new session in this process's JVM, which is started if there is none; the handler of SIGINT is kept.
+
+    Args:
+        name: Name of the application, if the JVM is started here.
+        settings: Settings of Spark that override those of `build_session`.
+        log_file: File for the output of the JVM, if it is started here. Default: this process's output.
+    """
+    from ebbtide.runtime.session import build_session, sigint_kept
+
+    with sigint_kept():
+        return build_session(name, settings, log_file).newSession()
+
+
+def register_function(spark: SparkSession, name: str, function: RowFunction) -> None:
+    """Make a function of a project callable in the queries of a session; an error of the function ends the query."""
+    from ebbtide.runtime.row_functions import session_function
+
+    spark.udf.register(name, session_function(name, function))

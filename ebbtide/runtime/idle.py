@@ -1,4 +1,4 @@
-"""Whether a run would find nothing to do, judged from source, logs and checkpoint alone: no JVM, about a CPU second.
+"""Judges from source, logs and checkpoint alone that a run would find nothing to do: no JVM, about a CPU second.
 
 Whatever is not certain counts as something to do: the run then starts as ever, and refuses what does not fit.
 """
@@ -22,6 +22,7 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import RunSummary
 from ebbtide.runtime.unused import has_unused_of_spec
 from ebbtide.sources.source import Discovery
+from ebbtide.sources.span import span_of
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.tables.state.layout import ROW, files_noted, may_hold_expired, newest_step, rows_of
 
@@ -54,6 +55,7 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
     refuse_paused(spec.name, turn)
     spec = plan.spec
     state = plan.at("state")
+    # The step before the snapshot: a run that commits between the two leaves a newer snapshot, which the refusals below let through.
     last = newest_step(state)
     snapshot = _snapshot(state)
     if snapshot is None:
@@ -74,7 +76,7 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
         return None
     refuse_missing_files(plan, snapshot, tables.sink())
     files_read = files_noted(state, snapshot.files.values())
-    listed = plan.source.discover(files_read, clock_ms, plan.follows_on(facts.source.position))
+    listed = plan.source.discover(files_read, clock_ms, plan.follows_on(span_of(facts.source.position)))
     if listed.nothing_matched:
         return None
     return _summary(plan, turn, listed)
@@ -89,7 +91,7 @@ def _idle_before_first_step(plan: Plan, turn: LedgerFacts | None, state: Snapsho
         state: The newest version of its state.
         clock_ms: The time, epoch ms.
     """
-    refuse_misfits_at_rest(plan, OwnTables(plan), Head(state.version, None), state)
+    refuse_misfits_at_rest(plan, OwnTables(plan), Head(state.version), state)
     spec = plan.spec
     asks_spark = spec.has_transform or spec.is_view
     is_at_rest = _is_free(plan) and not plan.checkpoint.is_open and has_unused_of_spec(plan)
@@ -97,7 +99,7 @@ def _idle_before_first_step(plan: Plan, turn: LedgerFacts | None, state: Snapsho
         return None
     since = plan.follows_on(None)
     listed = plan.source.discover({}, clock_ms, since)
-    begins = since is None and listed.position is not None  # a run notes where it will begin
+    begins = since is None and listed.span is not None  # a run notes where it will begin
     return None if begins else _summary(plan, turn, listed)
 
 
@@ -200,7 +202,7 @@ def _any_due(operator: Operator, rows: pa.Table, at: Step) -> bool:
     """Return whether an entry has expired, or a timer is due, among all stored versions of entries."""
     schema = _columns_asked(operator)
     if operator.has_named_states:
-        is_of_state = pc.is_valid(rows["_state"])  # the others are rows for the sink
+        is_of_state = pc.is_valid(rows["_state"])  # entries without a state are rows for the sink
         rows = rows.filter(is_of_state)
     entries = live_entries(rows, schema, operator.entry_key)
     is_due = operator.expiry.expired(entries, at)

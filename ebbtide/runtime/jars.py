@@ -63,12 +63,16 @@ def _noted(packages: str) -> list[str]:
 
 def _note_of(packages: str) -> Path:
     """Return where the jars of packages are noted: for each version of Spark apart."""
-    given = os.environ.get("XDG_CACHE_HOME")
-    cache = Path(given) if given else Path.home() / ".cache"
     asked = f"{pyspark.__version__} {packages}"
     digest = hashlib.sha256(asked.encode()).hexdigest()
-    name = f"jars-{digest[:16]}.json"
-    return cache / "ebbtide" / name
+    return cache_folder() / f"jars-{digest[:16]}.json"
+
+
+def cache_folder() -> Path:
+    """Return the folder of what a user's starts of Spark have in common."""
+    given = os.environ.get("XDG_CACHE_HOME")
+    cache = Path(given) if given else Path.home() / ".cache"
+    return cache / "ebbtide"
 
 
 def _shipped_artifacts() -> set[str]:

@@ -170,8 +170,8 @@ def view_operator(spec: Pipeline) -> Operator:
 
 def delta_sink(spec: Pipeline, location: str) -> Sink:
     """Make the sink of a Delta table."""
-    from ebbtide.tables.by_spark import MergeSink, SparkMadeSink
     from ebbtide.tables.delta_sink import SinkTable
+    from ebbtide.tables.spark_sink import MergeSink, SparkMadeSink
 
     given = cast("parts.DeltaSink", spec.sink)
     kind = SparkMadeSink if given.is_spark_s else SinkTable
@@ -181,7 +181,7 @@ def delta_sink(spec: Pipeline, location: str) -> Sink:
         columns=spec.sink_table.columns,
         key=tuple(spec.sink_key),
         sequence=spec.sequence,
-        how="vectors" if given.write == "vectors" else "rewrite",
+        deletes_by="vectors" if given.write == "vectors" else "rewrite",
         with_images=given.change_feed == "images",
         properties=given.table_properties,
         sequence_columns=spec.table.columns if spec.selects_rows else None,

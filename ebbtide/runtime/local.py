@@ -1,23 +1,22 @@
-"""Runs a pipeline in this process, without a JVM: the same steps, and the checkpoint that Spark keeps.
+"""Drives batches that Ebbtide plans by itself: of a run without a JVM, and of a materialized view. It keeps the checkpoint as Spark does.
 
-A run on Spark goes on where a local one has stopped, and the other way round. It is for what one process can hold: a step is
-decided in shares, one after the other.
+A run on Spark goes on where a local one has stopped, and the other way round. A local run is for what one process can hold: a step
+is decided in shares, one after the other.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ebbtide.delta.commit import Puts
 from ebbtide.ledger.checkpoint import Checkpoint
 from ebbtide.ledger.puts import puts_of
 from ebbtide.runtime.batches import Query
-from ebbtide.runtime.clock import Clock
-from ebbtide.sources.source import BatchPlanner, Position
+from ebbtide.sources.source import BatchPlanner
 from ebbtide.tasks import LocalSession
 
 if TYPE_CHECKING:
@@ -26,17 +25,17 @@ if TYPE_CHECKING:
 PARTITIONS = "spark.sql.shuffle.partitions"
 """The setting that Spark compares between the last two batches: it fails on one that has none (`OfflineStateRepartitionUtils`, 4.2)."""
 POLL_S = 1.0
-"""How often a run that goes on looks for the next batch, in seconds; more often if it is to be more often on Spark."""
+"""Seconds between two looks for the next batch, of a run that goes on; fewer where its trigger interval is shorter."""
 
 
-def local_session() -> SparkSession:
-    """Return what stands for a session where there is no JVM; see `ebbtide.tasks.LocalSession`."""
-    return cast("SparkSession", LocalSession())
+def local_session(batch_time: Callable[[int], int] | None = None) -> SparkSession:
+    """Return what stands for a session where there is no JVM; see `ebbtide.tasks.LocalSession`.
 
-
-def batch_time(clock: Clock, batch_id: int) -> int:
-    """Return when a batch is planned, epoch ms: its step's clock, also when the batch is made again."""
-    return clock()
+    Args:
+        batch_time: Returns when a batch is planned, epoch ms, by its number: its step's clock. Default: the run's clock does; with
+            one of its own a run can be repeated to the millisecond, as a test may want.
+    """
+    return cast("SparkSession", LocalSession(batch_time))
 
 
 @dataclass(frozen=True)
@@ -47,13 +46,13 @@ class _Batches:
         checkpoint: The checkpoint.
         puts: Puts its files.
         planner: Says where batches end.
-        clock: Returns the time, epoch ms.
+        batch_time: Returns when a batch is planned, by its number, epoch ms. It is the clock of the step, also when that is made again.
     """
 
     checkpoint: Checkpoint
     puts: Puts
     planner: BatchPlanner
-    clock: Clock
+    batch_time: Callable[[int], int]
 
     def next(self) -> int | None:
         """Return the batch to make: one that is open, or the next, which is planned first; None if nothing is left to read."""
@@ -67,29 +66,33 @@ class _Batches:
         end = self._end_behind(before.source)
         return None if end == before.source else self._plan(last + 1, end, before.conf)
 
-    def _end_behind(self, start: Position) -> Position:
+    def _end_behind(self, start: dict[str, Any]) -> dict[str, Any]:
         return self.planner.latestOffset(start, self.planner.getDefaultReadLimit())
 
-    def _plan(self, batch_id: int, end: Position, conf: Mapping[str, str]) -> int:
+    def _plan(self, batch_id: int, end: dict[str, Any], conf: Mapping[str, str]) -> int:
         """Note what a batch is made of; with the settings of the batch before, which Spark takes for the rest of the stream."""
-        planned_ms = batch_time(self.clock, batch_id)
-        self.checkpoint.plan(self.puts, batch_id, planned_ms, json.dumps(end), conf)
+        self.checkpoint.plan(self.puts, batch_id, self.batch_time(batch_id), json.dumps(end), conf)
         return batch_id
 
 
-def drive(session: LocalSession, query: Query) -> None:
+def drive(session: SparkSession | LocalSession, query: Query) -> None:
     """Drive batches as Spark does: planned, made, noted as done; one that is open is made again first.
 
     Args:
-        session: The session that stands for Spark's.
+        session: The session that the steps are made with.
         query: The batches.
     """
+
+    def at_clock(_: int) -> int:
+        return query.clock()
+
+    own_time = session.batch_time if isinstance(session, LocalSession) else None
     query.begun.set()
     checkpoint = query.plan.checkpoint
     puts = puts_of(checkpoint.path)
     planner = query.plan.source.planner(query.found, query.plan.at("plan.json"))
     checkpoint.begin(puts)
-    batches = _Batches(checkpoint, puts, planner, query.clock)
+    batches = _Batches(checkpoint, puts, planner, own_time or at_clock)
     frame = cast("DataFrame", session.range(0))
     while not query.stop.is_set():
         batch_id = batches.next()

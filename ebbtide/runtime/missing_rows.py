@@ -163,6 +163,7 @@ class _BadRecords:
     @classmethod
     def of(cls, plan: Plan, changes: Sequence[Action]) -> _BadRecords:
         """Read them: of a file that loses records it takes both what it was and what is left."""
+        # A file that loses records has two actions: it is removed as it was, and added as what is left of it. They go together.
         by_path: dict[str, list[Action]] = {}
         for action in changes:
             for named in action.values():
@@ -173,9 +174,10 @@ class _BadRecords:
         is_removal_lost = False
         for actions in by_path.values():
             is_shortened = any("remove" in action for action in actions)
+            files = [DataFile(named) for action in actions for named in action.values()]
             # Of a file that is shortened no record comes.
-            n_rows = 0 if is_shortened else sum(DataFile(action["add"]).rows or 0 for action in actions)
-            if all(whole.has(DataFile(named)) for action in actions for named in action.values()):
+            n_rows = 0 if is_shortened else sum(file.rows or 0 for file in files)
+            if all(map(whole.has, files)):
                 kept += actions
                 n_kept += n_rows
             else:

@@ -11,31 +11,34 @@ from ebbtide.errors import ConfigError
 from ebbtide.formats.decoding import Decoding
 from ebbtide.formats.settings import UnknownColumns
 from ebbtide.ledger.checkpoint import Checkpoint
-from ebbtide.ledger.facts import LedgerFacts
+from ebbtide.ledger.facts import Head, LedgerFacts
 from ebbtide.ledger.foreign_writes import Look, look_for_foreign_writes
 from ebbtide.ledger.tables import OwnTable
 from ebbtide.ledger.turns import newest_turn
 from ebbtide.model.changelog import TRUNCATE, changelog_schema
 from ebbtide.model.clock import Reading
 from ebbtide.model.durations import to_ms
+from ebbtide.model.offsets import OffsetRanges
 from ebbtide.model.step import Frontier, StepRules, clock_after
 from ebbtide.operators.operator import Operator
 from ebbtide.runtime.guests import view_source
 from ebbtide.runtime.kinds import FORMATS, OPERATORS, SINKS, SOURCES, of_kind
-from ebbtide.sources.source import Position, Source, beginning_of
+from ebbtide.sources.source import Source
+from ebbtide.sources.span import Span
 from ebbtide.spec import parts
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.view import MaterializedView
 from ebbtide.storage.paths import join, refuse_links, refuse_unusable, resolve
 from ebbtide.tables.state.layout import newest_step
-from ebbtide.tables.state.staged import Stager
+from ebbtide.tables.state.staging import Stager
 
 if TYPE_CHECKING:
     from ebbtide.tables.changelog import ChangelogTable
     from ebbtide.tables.delta_sink import SinkTable
     from ebbtide.tables.quarantine import QuarantineTable
-    from ebbtide.tables.sink import Sink, Table
+    from ebbtide.tables.sink import Sink
     from ebbtide.tables.state.table import StateTable
+    from ebbtide.tables.table import Table
 
 
 _UNKNOWN_COLUMNS: dict[str, UnknownColumns] = {
@@ -44,7 +47,7 @@ _UNKNOWN_COLUMNS: dict[str, UnknownColumns] = {
     "quarantine": "refuse",
     "fail": "refuse",
 }
-"""What decoding does in each mode about columns that the schema has not."""
+"""Each mode to the decoder's treatment of columns that the schema lacks."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ class Plan:
 
     @cached_property
     def source(self) -> Source:
-        """Where the records come from; of a view its inputs' tables."""
+        """The source of the records; of a view its inputs' tables."""
         if isinstance(self.spec, MaterializedView):
             return view_source()(self.spec, self.all_pipelines)
         make = of_kind(SOURCES, self.spec.source, "source")
@@ -102,17 +105,17 @@ class Plan:
 
     @cached_property
     def operator(self) -> Operator:
-        """What decides."""
+        """The operator, which decides a step."""
         return operator_of(self.spec)
 
     @cached_property
     def decoding(self) -> Decoding:
-        """What turns raw records into changes."""
+        """The decoder of raw records into changes."""
         return decoding_of(self.spec)
 
     @property
     def rules(self) -> StepRules:
-        """What the pipeline's clock and watermark go by."""
+        """The rules of the pipeline's clock and watermark."""
         return rules_of(self.spec)
 
     @property
@@ -189,35 +192,46 @@ class Plan:
 
     @property
     def tracks_offsets(self) -> bool:
-        """Whether a redelivered record is known by its offset: by sequence the operator knows it by itself."""
+        """Return whether a redelivered record is known by its offset: by sequence the operator knows it by itself."""
         is_by_arrival = not self.spec.sequence
         return is_by_arrival and self.spec.may_repeat_offsets
 
-    def follows_on(self, position: Position | None) -> Position | None:
+    def offsets_read(self, head: Head) -> OffsetRanges | None:
+        """Return the offsets that earlier steps read; None where the operator knows redelivered records by itself.
+
+        Args:
+            head: The last step.
+        """
+        if not self.tracks_offsets:
+            return None
+        frontier = head.facts.frontier
+        return OffsetRanges(frontier.offsets if frontier else {})
+
+    def follows_on(self, read: Span | None) -> Span | None:
         """Return what the source's next batch follows on: the last one, else where the first run began; None before that.
 
         A spec that has another start since is taken at its word: nothing has been read.
 
         Args:
-            position: Of the last step.
+            read: The span of the last step.
         """
         noted = self.checkpoint.start
-        if position is not None or noted is None:
-            return position
+        if read is not None or noted is None:
+            return read
         is_as_asked = noted.asked in (None, self.start_asked)
         return self.noted_start if is_as_asked else None
 
     @property
-    def noted_start(self) -> Position | None:
-        """Where the source's first batch was to begin, as the checkpoint has it; None if it does not tell."""
+    def noted_start(self) -> Span | None:
+        """The planned beginning of the first batch, as the checkpoint has it; None if it is not noted there."""
         noted = self.checkpoint.start
         if noted is None:
             return None
-        return beginning_of(noted.position)  # nothing of what the first run found has been read then
+        return Span.from_json(noted.position).beginning  # nothing of what the first run found has been read then
 
     @property
     def start_asked(self) -> Any:
-        """Where the spec says that the first batch begins, as JSON has it; None of a source that always begins at its beginning."""
+        """The beginning of the first batch by the spec, as JSON has it; None of a source that always begins at its beginning."""
         return self.spec.source.model_dump(mode="json").get("start")
 
     @property
@@ -242,7 +256,7 @@ class Plan:
 
     @property
     def turn(self) -> LedgerFacts | None:
-        """The newest turn of the lease; None if nobody has had it."""
+        """The newest turn of the lease; None before the first one."""
         _, newest = newest_turn(self.at("ledger"))
         return newest
 

@@ -1,4 +1,4 @@
-"""What a run reports while it goes and when it ends."""
+"""Reports of a run: phases and steps while it goes, a summary at its end."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class StepProgress:
 
 @dataclass(frozen=True)
 class Phase:
-    """What a run does from now on.
+    """A phase of a run, as it begins.
 
     Args:
         pipeline: Its name.
@@ -127,7 +127,7 @@ OnPhase = Callable[[Phase], None]
 
 @dataclass
 class RunSummary:
-    """What a run did.
+    """Summary of a run.
 
     Args:
         pipeline: Its name.
@@ -137,6 +137,7 @@ class RunSummary:
         files_unmatched: Files that are not the source's, by its pattern.
         files_young: Files left for a later run, by the source's minimum age.
         is_aged: Whether it ended since it was as old as its spec lets it get: another run is to go on.
+        engine: Where the steps were made, and why there.
         foreign_writes: Commits of other clients to sink and state that are neither repaired nor acknowledged.
     """
 
@@ -147,13 +148,14 @@ class RunSummary:
     files_unmatched: int = 0
     files_young: int = 0
     is_aged: bool = False
+    engine: str = ""
     foreign_writes: tuple[DataCommit, ...] = ()
     totals: Counter[str] = field(init=False)
     """Sum of all counts, with `records`, `quarantined` and `steps`."""
     seconds: float = field(init=False, default=0.0)
     """Wall time of all steps."""
     held_ms: int = field(init=False, default=0)
-    """How far the clock of a step ran ahead of what is allowed, at most."""
+    """The largest amount by which the clock of a step was held back, ms."""
 
     def __post_init__(self) -> None:
         """Sum up the steps that are given."""
@@ -187,7 +189,7 @@ class RunSummary:
 
     @property
     def is_of_other_tables(self) -> bool:
-        """Whether all that was read was of other tables than the source's, as where its name is not right."""
+        """Return whether all that was read was of other tables than the source's, as where its name is not right."""
         totals = self.totals
         is_any_own = totals["changes"] or totals["quarantined"] or totals["redelivered"]
         return totals["other_tables"] > 0 and not is_any_own
@@ -212,6 +214,7 @@ class RunSummary:
             "files_unmatched": self.files_unmatched,
             "files_young": self.files_young,
             "is_aged": self.is_aged,
+            "engine": self.engine,
             "foreign_writes": [write.as_dict() for write in self.foreign_writes],
             "is_of_other_tables": self.is_of_other_tables,
             "ignored_columns": self.ignored_columns,

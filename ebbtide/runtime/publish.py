@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import LeaseLostError, SpecChangedError
-from ebbtide.ledger.facts import Head, StepFacts
+from ebbtide.ledger.facts import Head, NoStep, StepFacts
 from ebbtide.model.decision import Action, Alter, Append, Replace, RestoreAndApply, Rewrite
 from ebbtide.runtime import swap
 from ebbtide.runtime.completeness import Difference, difference_of, rows_to_show
@@ -36,7 +36,7 @@ def publish(spark: SparkSession, plan: Plan, head: Head, *, leave: Collection[st
         The step's counts; none of a step that decides nothing for the sink.
     """
     facts = head.facts
-    if facts is None:
+    if isinstance(facts, NoStep):
         return Counter()
     decision = facts.decision
     for name, action in decision.tables.items():
@@ -52,14 +52,14 @@ def publish(spark: SparkSession, plan: Plan, head: Head, *, leave: Collection[st
 
 @dataclass(frozen=True)
 class PlannedWork:
-    """What a table may ask for; see `ebbtide.tables.sink.Work`.
+    """Answers the questions of a table that performs its action; see `ebbtide.tables.table.Work`.
 
     Args:
         spark: The session to write in.
         plan: The pipeline.
         name: The table's: one of `BESIDE_STATE`.
         version: Version of the state that holds the step.
-        facts: The step's.
+        facts: Facts of the step.
     """
 
     spark: SparkSession
@@ -70,7 +70,7 @@ class PlannedWork:
 
     @property
     def changes(self) -> StepChanges:
-        """What the step decided for the sink, and emitted."""
+        """The change set of the step, and the changes that it emitted."""
         return StepChanges(self.plan.state.path, self.version, self.plan.operator)
 
     def columns_before(self, action: Alter) -> pa.Schema:
@@ -133,7 +133,7 @@ def _lacks(last_step: int, facts: StepFacts) -> bool:
 
     Args:
         last_step: The last step that wrote the table.
-        facts: The step's.
+        facts: Facts of the step.
 
     Raises:
         LeaseLostError: a later step wrote it: another run has gone on.

@@ -1,4 +1,21 @@
-"""The steps of a run that reads its source: batches, records read again, the tick at the end, losses that are accepted."""
+"""The steps of a run that reads its source: batches, records read again, the tick at the end, losses that are accepted.
+
+A batch goes through these phases, one after the other:
+
+| phase | result | module |
+|---|---|---|
+| begin | whether the lease is held, the pipeline is not paused, and the batch is not decided already | `ledger` |
+| read | `SourceBatch`: the records, not read yet, and where they stand | `sources` |
+| stage | `Staged`: decoded records in files of the step's own | `runtime.stage`; in tasks `sources`, `formats` |
+| take in | columns that the records bring, as a step of its own before this one | `runtime.drift` |
+| judge | `BadRows`: new bad records, refused or laid ready | `runtime.bad_rows` |
+| decide | the state's next version, which holds the decision: from here on the step is made | `runtime.decide`; in tasks `operators` |
+| publish | sink, changelog and quarantine have performed their actions | `runtime.publish`, `tables` |
+| fold | small files are joined | `runtime.fold` |
+
+A run that died before the decision leaves nothing, and the batch is made again. One that died after it is finished by the next run,
+which reads no record for that.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +24,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.errors import CheckpointMismatchError, QuarantineThresholdError
 from ebbtide.ledger.checkpoint import BatchOffsets
-from ebbtide.ledger.facts import Cause, SourceFacts, StepFacts
+from ebbtide.ledger.facts import Cause, NoStep, SourceFacts, StepFacts
 from ebbtide.ledger.pauses import refuse_paused
 from ebbtide.model.clock import Reading
-from ebbtide.model.decision import Alter, Append, Decision, Source
+from ebbtide.model.decision import Alter, Decision, Source
 from ebbtide.model.schema_change import SchemaChange
 from ebbtide.model.step import ViewPosition
-from ebbtide.runtime.bad_rows import refuse_too_many
+from ebbtide.runtime.bad_rows import BadRows
 from ebbtide.runtime.belonging import without_its_checkpoint
-from ebbtide.runtime.decide import decide, expire, read_before, selected_changes
-from ebbtide.runtime.drift import columns_taken_in, refuse_drift
+from ebbtide.runtime.decide import decide, expire, selected_changes
+from ebbtide.runtime.drift import columns_taken_in
 from ebbtide.runtime.finding import RecordsOfBatch
 from ebbtide.runtime.guests import ViewStaging
 from ebbtide.runtime.pace import Pace, no_pace
@@ -29,7 +47,8 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import StepProgress
 from ebbtide.runtime.stage import Staged, stage, stage_view
 from ebbtide.runtime.step import Stepper
-from ebbtide.sources.source import Part, Position, begun_at, n_places
+from ebbtide.sources.source import Part, SourceBatch
+from ebbtide.sources.span import Span, begun_at, stored_form_of
 from ebbtide.spec.ddl import ddl_of
 from ebbtide.storage.paths import delete, join
 from ebbtide.tables.state.staging import Staging
@@ -37,23 +56,23 @@ from ebbtide.tables.state.staging import Staging
 
 @dataclass(frozen=True)
 class _Reading:
-    """What a step reads, and what it says of that.
+    """The input of a step, and the notes that the step keeps of it.
 
     Args:
         cause: Why it is made.
-        frame: The batch, as Spark gives it.
+        spark: The batch's own session.
         offsets: Its offsets, and when it was planned.
-        parts: Parts of the source among them, to be remembered.
+        batch: Its records.
         advances: The next batch follows on its end. So no row of a tombstone's key is known that is newer.
-        source: Returns what the step says of the source.
+        noted: Fields of `SourceFacts` that differ from those after the last step.
     """
 
     cause: Cause
-    frame: DataFrame
+    spark: SparkSession
     offsets: BatchOffsets
-    parts: Sequence[Part]
+    batch: SourceBatch
     advances: bool
-    source: Callable[[], SourceFacts]
+    noted: Mapping[str, Any]
 
 
 def ignore_phase(name: str, step: int) -> None:
@@ -90,46 +109,48 @@ class SourceSteps:
         self._refuse_to_begin()
         self.pace.wait(self._refuse_to_begin)
         started = time.monotonic()
+        stepper = self.stepper
         offsets = self.plan.checkpoint.offsets(batch_id)
-        parts = list(self.plan.source.parts_of(offsets.source))
-        decided = decided_batch(self.stepper, batch_id, offsets)
+        decided = decided_batch(stepper, batch_id, offsets)
+        follows_on = None if decided else stepper.last_read
+        batch = self.plan.source.batch(frame, offsets.source, self._max_record_bytes, follows_on)
         if decided is None:
-            facts, n_known_bad = self._decide_batch(frame, batch_id, offsets, parts)
+            facts, n_known_bad = self._decide_batch(frame.sparkSession, batch_id, offsets, batch)
         else:
             facts, n_known_bad = decided, 0
         kind = "replay" if decided else "batch"
         progress = self._finish(frame.sparkSession, facts, kind, started, n_known_bad)
-        self.parts_read += len(parts)
-        self.places_read += n_places(facts.source.position)
+        self._count(batch)
         return progress
+
+    @property
+    def _max_record_bytes(self) -> int:
+        return self.plan.decoding.max_record_bytes
+
+    def _count(self, batch: SourceBatch) -> None:
+        self.parts_read += len(batch.parts)
+        self.places_read += batch.span.size if batch.span else 0
 
     def _decide_batch(
         self,
-        frame: DataFrame,
+        spark: SparkSession,
         batch_id: int,
         offsets: BatchOffsets,
-        parts: Sequence[Part],
+        batch: SourceBatch,
     ) -> tuple[StepFacts, int]:
         """Commit the decision on a batch; return its facts, and how many of its bad records were known already."""
-        stepper = self.stepper
-        position = self.plan.source.position_of(offsets.source, stepper.position)
-
-        def source() -> SourceFacts:
-            return stepper.source_kept().model_copy(
-                update={
-                    "batch_id": batch_id,
-                    "offsets_hash": offsets.hash,
-                    "position": position,
-                    "start": begun_at(stepper.source_start, position),
-                }
-            )
-
-        reading = _Reading(Cause(what="batch"), frame, offsets, parts, advances=True, source=source)
+        noted = {
+            "batch_id": batch_id,
+            "offsets_hash": offsets.hash,
+            "position": stored_form_of(batch.span),
+            "start": stored_form_of(begun_at(self.stepper.source_start, batch.span)),
+        }
+        reading = _Reading(Cause(what="batch"), spark, offsets, batch, advances=True, noted=noted)
         with self._staged_files_deleted_on_failure():
             self.plan.checkpoint.settle(batch_id)
             return self._decide(reading)
 
-    def reread(self, spark: SparkSession, places: Position, reason: str, clock_ms: int) -> StepProgress:
+    def reread(self, spark: SparkSession, places: Span, reason: str, clock_ms: int) -> StepProgress:
         """Apply records of the source from before where the pipeline stands, as a step; where it stands does not change.
 
         Args:
@@ -142,16 +163,14 @@ class SourceSteps:
         stepper.lease.check()
         self.pace.wait(stepper.lease.check)
         started = time.monotonic()
-
-        def source() -> SourceFacts:
-            return stepper.source_kept().model_copy(update={"reread": places})
-
+        offsets = BatchOffsets("", clock_ms, places.to_json())
         nothing = spark.range(0)  # the tasks read by themselves
-        offsets = BatchOffsets("", clock_ms, places)
+        batch = self.plan.source.batch(nothing, offsets.source, self._max_record_bytes, None)
         cause = Cause(what="backfill", why=reason)
-        facts, n_known_bad = self._decide(_Reading(cause, nothing, offsets, [], advances=False, source=source))
+        reading = _Reading(cause, spark, offsets, batch, advances=False, noted={"reread": offsets.source})
+        facts, n_known_bad = self._decide(reading)
         progress = self._finish(spark, facts, "backfill", started, n_known_bad)
-        self.places_read += n_places(places)
+        self._count(batch)
         return progress
 
     def tick(self, spark: SparkSession, clock_ms: int) -> StepProgress | None:
@@ -160,7 +179,7 @@ class SourceSteps:
         That is where the source is now, and, where downtime is left out, when the run ended.
         """
         last = self.stepper.last
-        if last is None:
+        if isinstance(last, NoStep):
             return None
         has_moved = self.stepper.source_path != last.source.path
         operator = self.plan.operator
@@ -170,12 +189,12 @@ class SourceSteps:
         must_commit = has_moved or self.plan.spec.downtime_over is not None
         return self._tick(spark, clock_ms, self.stepper.source_kept(), must_commit=must_commit)
 
-    def accept_loss(self, spark: SparkSession, position: Position, lost: str, clock_ms: int) -> StepProgress | None:
+    def accept_loss(self, spark: SparkSession, place: Span, lost: str, clock_ms: int) -> StepProgress | None:
         """Note as a step that records of the source are lost, and where it is read from now on; before the first step, for that one.
 
         Args:
             spark: The session.
-            position: Begins and ends where the next batch begins.
+            place: Begins and ends where the next batch begins.
             lost: What is lost.
             clock_ms: The time, epoch ms.
 
@@ -183,13 +202,14 @@ class SourceSteps:
             The step; None before the first one, when nothing was read.
         """
         stepper = self.stepper
-        if stepper.last is None:
+        if isinstance(stepper.last, NoStep):
             known = stepper.lost_before
             all_lost = lost if known is None else f"{known} {lost}"
-            self.plan.checkpoint.note_start(position, self.plan.start_asked, all_lost)
+            self.plan.checkpoint.note_start(place.to_json(), self.plan.start_asked, all_lost)
             return None
-        start = begun_at(stepper.source_start, position)
-        source = stepper.source_kept().model_copy(update={"position": position, "start": start, "lost": lost})
+        start = begun_at(stepper.source_start, place)
+        noted = {"position": place.to_json(), "start": stored_form_of(start), "lost": lost}
+        source = stepper.source_kept().model_copy(update=noted)
         return self._tick(spark, clock_ms, source, must_commit=True)
 
     def _tick(
@@ -222,33 +242,26 @@ class SourceSteps:
     def _decide(self, reading: _Reading) -> tuple[StepFacts, int]:
         """Stage records and commit the decision; return its facts, and how many bad records were known already."""
         stepper = self.stepper
-        spark = reading.frame.sparkSession
         clock = stepper.next_clock(reading.offsets.timestamp_ms)
-        self.on_phase("reading", stepper.number + 1)
-        staged = _stage(stepper, reading, clock)
+        staged = self._staged(reading, clock)
         new_columns = columns_taken_in(self.plan.spec, staged.summary)
         if new_columns:
-            _add_columns(spark, stepper, new_columns, clock)
-            self.on_phase("reading", stepper.number + 1)
-            staged = _stage(stepper, reading, clock)
-        plan = self.plan
-        bad = staged.bad()
-        new_bad = plan.quarantine.new(bad, read_before(plan, stepper.head))
-        refuse_drift(plan.spec, new_bad)
-        summary = replace(staged.summary, bad=len(new_bad))
-        refuse_too_many(plan, summary.bad, summary.records)
+            _add_columns(reading.spark, stepper, new_columns, clock)
+            staged = self._staged(reading, clock)  # by the plan that has them
+        bad = BadRows.of(self.plan, stepper.head, staged)
         self.on_phase("deciding", stepper.number + 1)
-        becomes = Source.ADVANCE if reading.advances else Source.KEEP
-        decision = Decision(source=becomes)
-        facts = stepper.facts(reading.cause, clock, summary, decision=decision, source=reading.source())
-        bad_rows = plan.quarantine.write(new_bad, facts)
-        if bad_rows:
-            facts = facts.with_tables({"quarantine": Append(tuple(bad_rows))})
-        facts = apply_staged(spark, stepper, staged, facts, reading.parts)
-        position = facts.source.position if reading.advances else None
-        plan.source.measured(position, summary.bytes, plan.at("plan.json"))
+        summary = replace(staged.summary, bad=len(bad.new))
+        decision = Decision(source=Source.ADVANCE if reading.advances else Source.KEEP)
+        source = stepper.source_kept().model_copy(update=dict(reading.noted))
+        facts = stepper.facts(reading.cause, clock, summary, decision=decision, source=source)
+        facts = bad.laid_ready(self.plan, facts)
+        facts = apply_staged(reading.spark, stepper, staged, facts, reading.batch.parts)
         self.pace.passed(facts.read.records)
-        return facts, len(bad) - len(new_bad)
+        return facts, bad.n_known
+
+    def _staged(self, reading: _Reading, clock: Reading) -> Staged:
+        self.on_phase("reading", self.stepper.number + 1)
+        return _stage(self.stepper, reading, clock)
 
     @contextmanager
     def _staged_files_deleted_on_failure(self) -> Iterator[None]:
@@ -321,7 +334,7 @@ def apply_staged(
         spark: The session.
         stepper: Commits it.
         staged: The records.
-        facts: The step's.
+        facts: Facts of the step.
         parts: Parts of the source that are read with it.
 
     Returns:
@@ -361,12 +374,12 @@ def _stage(stepper: Stepper, reading: _Reading, clock: Reading) -> Staged:
     """Stage the records of the next step."""
     plan = stepper.plan
     number = stepper.number + 1
-    spark = reading.frame.sparkSession
-    offsets = reading.offsets
+    spark = reading.spark
     folder = join(plan.at("staged"), str(number))
     if plan.spec.is_view:
-        last = stepper.last.frontier.view if stepper.last else None
-        to = ViewPosition.read(offsets.source, plan.checkpoint.path)
+        frontier = stepper.last.frontier
+        last = frontier.view if frontier else None
+        to = ViewPosition.read(reading.offsets.source, plan.checkpoint.path)
         return stage_view(plan, spark, ViewStaging(last, to, folder, number, clock.wall_ms))
     decoding = plan.decoding
     if not reading.advances:
@@ -378,8 +391,10 @@ def _stage(stepper: Stepper, reading: _Reading, clock: Reading) -> Staged:
         clock.wall_ms,
         tracks_offsets=plan.tracks_offsets,
     )
-    records = plan.source.records(reading.frame, offsets.source, decoding.max_record_bytes)
+    records = reading.batch.records
     staged = stage(records, staging)
+    if reading.advances:
+        plan.source.measured(reading.batch, staged.summary.bytes, plan.at("plan.json"))
     if not plan.spec.has_transform:
         return staged
     staged = replace(staged, find=RecordsOfBatch(records, decoding, number))
@@ -389,11 +404,11 @@ def _stage(stepper: Stepper, reading: _Reading, clock: Reading) -> Staged:
 def decided_batch(stepper: Stepper, batch_id: int, offsets: BatchOffsets) -> StepFacts | None:
     """Return the facts of a batch whose decision stands; refuse one that does not follow the last."""
     last = stepper.last
-    last_id = last.source.batch_id if last else None
+    last_id = last.source.batch_id
     next_id = 0 if last_id is None else last_id + 1
     if batch_id == next_id:
         return None
-    if last is None or batch_id != last_id:
+    if batch_id != last_id:
         stands_at = "none" if last_id is None else last_id
         raise _mismatch(stepper, f"The checkpoint is at batch {batch_id}, the state at {stands_at}.")
     if last.source.offsets_hash != offsets.hash:
@@ -405,5 +420,5 @@ def _mismatch(stepper: Stepper, what: str) -> CheckpointMismatchError:
     return CheckpointMismatchError.of(
         what,
         allowed="the checkpoint that wrote this state",
-        next_step=without_its_checkpoint(stepper.plan, stepper.last),
+        next_step=without_its_checkpoint(stepper.plan, stepper.number),
     )

@@ -1,4 +1,4 @@
-"""What a run refuses before it reads: a spec, a source, a checkpoint or a transform that does not fit what is stored."""
+"""Refusals before a run reads: a spec, a source, a checkpoint or a transform that does not fit what is stored."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from ebbtide.errors import (
     SourceLostError,
     SpecChangedError,
 )
-from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.facts import NoStep, StepFacts
 from ebbtide.ledger.pauses import refuse_paused
 from ebbtide.model.decision import Clear
 from ebbtide.runtime.abilities import refuse_action, refuse_unfit_sink
 from ebbtide.runtime.belonging import refuse_lost_ledger
+from ebbtide.runtime.engines import spark_needed_for
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 UNKNOWN = "perhaps files: which of them were read is not known, as the state is damaged"
-"""What a refresh over a damaged state may lose."""
+"""Stands for the files that a refresh over a damaged state may lose."""
 
 
 def refuse_unfit(spark: SparkSession, plan: Plan, *, fresh: bool) -> None:
@@ -56,12 +57,7 @@ def refuse_spark_only(spark: SparkSession | LocalSession, spec: Pipeline) -> Non
     """
     if not isinstance(spark, LocalSession):
         return
-    reasons = {
-        "a materialized view, whose query is Spark's": spec.is_view,
-        "a transform, which Spark evaluates": spec.has_transform,
-        "a sink that Spark writes or makes (sink.write: merge, sink.table_properties)": spec.spark_makes_sink,
-    }
-    found = [reason for reason, is_so in reasons.items() if is_so]
+    found = spark_needed_for(spec)
     if found:
         raise ConfigError.of(
             f"'{spec.name}' cannot run without Spark.",
@@ -72,7 +68,7 @@ def refuse_spark_only(spark: SparkSession | LocalSession, spec: Pipeline) -> Non
 
 
 def refuse_start_at_end(plan: Plan) -> None:
-    """Refuse to read a source anew from its end: all that is there would be left out.
+    """Refuse to read a source again from its end: all records that it has would be left out.
 
     Raises:
         ConfigError: the spec says to begin there.
@@ -105,8 +101,8 @@ def lost_by_refresh(plan: Plan, stepper: Stepper, *, accepts: bool) -> str | Non
     """
     last = stepper.last
     source = plan.spec.identity.get("source")
-    is_same_source = last is not None and last.state.spec.get("source") == source
-    span = stepper.source_span if is_same_source else None
+    is_same_source = last.state.spec.get("source") == source
+    span = stepper.all_read if is_same_source else None
     has_parts = is_same_source and span is None and not plan.spec.is_view
     read: FileSizes = {}
     unknown = None
@@ -116,7 +112,7 @@ def lost_by_refresh(plan: Plan, stepper: Stepper, *, accepts: bool) -> str | Non
         except (DamagedFileError, DeltaLogError):
             unknown = UNKNOWN
     lost = plan.source.gone(read, span) or unknown
-    if lost is None and last is not None and last.decision.is_reset:
+    if lost is None and last.decision.is_reset:
         return last.source.lost  # of a refresh that is made once more
     if lost is None or accepts:
         return lost
@@ -147,12 +143,12 @@ def refuse_changed_spec(plan: Plan, stepper: Stepper) -> None:
     Raises:
         SpecChangedError: source, format, key, order, columns or ttl are not those of the last step.
     """
-    if stepper.last is not None:
+    if stepper.number:
         refuse_misfit(plan, stepper.last)
 
 
-def refuse_misfit(plan: Plan, last: StepFacts) -> None:
-    """Refuse a spec that does not fit the last step; see `refuse_changed_spec`."""
+def refuse_misfit(plan: Plan, last: StepFacts | NoStep) -> None:
+    """Refuse a spec that does not fit a step; see `refuse_changed_spec`."""
     given = plan.spec.identity
     stored = last.state.spec
     changed = plan.spec.misfits(stored)

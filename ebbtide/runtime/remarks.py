@@ -1,4 +1,4 @@
-"""What does not fail a run and yet is to be known, in sentences: the command line and Dagster show the same."""
+"""Remarks on a run that has not failed, in sentences: the command line and Dagster show the same."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +13,7 @@ from pyspark.sql.udf import UserDefinedFunction
 
 from ebbtide.redaction import printable
 from ebbtide.spec.row_functions import ARROW, PANDAS, RowFunction, plain_types
-from ebbtide.tables.state.shipping import Shipped, ship
+from ebbtide.tables.state.user_code import Shipped, ship
 
 VALUE, ERROR = "value", "error"
 """Fields of what a checked function gives."""
@@ -22,12 +21,12 @@ MOST_CHARACTERS = 500
 """Of an error."""
 MOST_INT = 2**63
 MOST_DECIMAL = 10**20
-"""What a BIGINT and a DECIMAL(38,18) do not hold any more, of either sign."""
+"""Bounds of a BIGINT and of a DECIMAL(38,18), of either sign: the first values that do not fit."""
 
 
 @dataclass(frozen=True)
 class Worker:
-    """What a worker calls.
+    """The function as a worker calls it.
 
     Args:
         name: Of the function, for errors.
@@ -164,7 +163,7 @@ def session_function(name: str, function: RowFunction) -> UserDefinedFunction:
 
     Args:
         name: Its name in queries.
-        function: It.
+        function: The function.
     """
     return _of_spark(name, function, _worker(name, function), _type_of(function))
 
@@ -174,7 +173,7 @@ def checked_function(name: str, function: RowFunction) -> UserDefinedFunction:
 
     Args:
         name: Its name in expressions.
-        function: It.
+        function: The function.
     """
     kinds: dict[int, Callable[[Worker], Callable[..., Any]]] = {
         PANDAS: CheckedPandas,
@@ -191,9 +190,11 @@ def checked_type(function: RowFunction) -> StructType:
 
 
 def _worker(name: str, function: RowFunction) -> Worker:
-    module = sys.modules[function.call.__module__]
-    types = () if function.annotation is None else tuple(plain_types(function.annotation))
-    return Worker(name, ship(function.call, module.__name__), types)
+    types: tuple[type, ...] = ()
+    if function.annotation is not None:
+        types = tuple(plain_types(function.annotation))
+    shipped = ship(function.call, function.call.__module__)
+    return Worker(name, shipped, types)
 
 
 def _of_spark(name: str, function: RowFunction, call: Callable[..., Any], type_: DataType) -> UserDefinedFunction:

@@ -23,10 +23,9 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Find, Staged
 from ebbtide.storage.columnar import ParquetFile
 from ebbtide.storage.paths import delete, join
-from ebbtide.tables.state.deciding import Decided, Work
-from ebbtide.tables.state.selecting import DraftFinish, DraftInputs, Failed, Results, StagedFinish, StagedInputs
-from ebbtide.tables.state.shares import Share, balanced
-from ebbtide.tables.state.staged import BAD_ROWS, StagedFile, Stager
+from ebbtide.tables.state.deciding import Decided, Decider
+from ebbtide.tables.state.staging import BAD_ROWS, Share, StagedFile, Stager, balanced
+from ebbtide.tables.state.transform import DraftFinish, DraftInputs, Failed, Results, StagedFinish, StagedInputs
 
 if TYPE_CHECKING:
     from ebbtide.spec.transform import Transform
@@ -55,7 +54,7 @@ def expressions_of(spark: SparkSession, plan: Plan) -> Expressions:
 def select_decided(
     spark: SparkSession,
     plan: Plan,
-    work: Work,
+    work: Decider,
     decided: Decided,
     staged: Staged,
     facts: StepFacts,
@@ -70,7 +69,7 @@ def select_decided(
         work: What decided, which wrote drafts.
         decided: What was decided.
         staged: The step's records.
-        facts: The step's.
+        facts: Facts of the step.
         in_driver: There is no job.
 
     Returns:
@@ -156,7 +155,7 @@ def selected_replay(
         plan: The pipeline.
         staged: The records.
         folder: Where the staged files are.
-        facts: The step's.
+        facts: Facts of the step.
     """
     if not plan.spec.selects_changes:
         return staged, facts
@@ -175,9 +174,11 @@ def _written(bad: pa.Table, location: str) -> list[StagedFile]:
 
 def results_of(plan: Plan, expressions: Expressions) -> Results:
     """Return what reads the results of a pipeline's expressions, and reports what is needed to say why a row fails."""
-    reported = dict.fromkeys([*plan.spec.key, *expressions.inputs.names])
+    names = [*plan.spec.key, *expressions.inputs.names]
+    reported = tuple(dict.fromkeys(names))
+    # One more than a step may have: by that the step knows that there are too many.
     most = plan.spec.quarantine.max_rows_per_step + 1
-    return Results(expressions.sink, tuple(reported), most)
+    return Results(expressions.sink, reported, most)
 
 
 def with_failed(

@@ -29,11 +29,15 @@ from pyspark.sql import SparkSession
 from ebbtide import java
 from ebbtide.errors import ConfigError, JavaMissingError
 from ebbtide.redaction import REFERENCE, hide, is_credential
+from ebbtide.runtime.class_archive import ClassArchive
 from ebbtide.runtime.jars import JARS, PACKAGES, note_jars, with_known_jars
 from ebbtide.sources.files import FileDataSource
 from ebbtide.users import has_passwd_entry
 
 DELTA_JAR = "io.delta:delta-spark_4.2_2.13:4.4.0"
+
+JVM_ENDS_WITHIN_S = 300
+"""The first one writes the archive of its classes as it ends: some 10 CPU seconds."""
 
 SETTINGS = {
     "spark.jars.packages": DELTA_JAR,
@@ -143,12 +147,16 @@ def _start_jvm(settings: Mapping[str, str], log_file: Path | None) -> None:
     conf = SparkConf().setAll(list(settings.items()))
     # In a session of its own a signal to our process group does not end it under a step; it ends with our end of its input.
     how: dict[str, Any] = {"start_new_session": True}
-    if log_file is None:
-        gateway = launch_gateway(launch_conf, how)  # type: ignore[no-untyped-call]
-    else:
-        with log_file.open("ab") as log:
-            outputs = {"stdout": log, "stderr": log}
-            gateway = launch_gateway(launch_conf, how | outputs)  # type: ignore[no-untyped-call]
+    is_first_start = PACKAGES in settings  # no earlier one has noted their jars
+    archive = ClassArchive.of_this_machine(may_write=not is_first_start)
+    with archive.in_environment():
+        if log_file is None:
+            gateway = launch_gateway(launch_conf, how)  # type: ignore[no-untyped-call]
+        else:
+            with log_file.open("ab") as log:
+                outputs = {"stdout": log, "stderr": log}
+                gateway = launch_gateway(launch_conf, how | outputs)  # type: ignore[no-untyped-call]
+    gateway.class_archive = archive
     SparkContext(conf=conf, gateway=gateway)
 
 
@@ -166,7 +174,8 @@ def end_session(session: SparkSession) -> None:
     context._gateway = context._jvm = None
     gateway.shutdown()
     gateway.proc.stdin.close()  # the JVM ends when its standard input does
-    gateway.proc.wait(timeout=60)
+    exit_code = gateway.proc.wait(timeout=JVM_ENDS_WITHIN_S)
+    gateway.class_archive.keep(exit_code)
 
 
 @contextmanager

@@ -18,8 +18,7 @@ from ebbtide.runtime.finding import Found, Order, nothing_found
 from ebbtide.runtime.guests import ViewSource, ViewStaging
 from ebbtide.sources.source import Records
 from ebbtide.storage.columnar import read_parquet
-from ebbtide.tables.state.staged import BAD_ROWS, StagedFile
-from ebbtide.tables.state.staging import Staging, from_json
+from ebbtide.tables.state.staging import BAD_ROWS, StagedFile, Staging, from_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,10 +48,14 @@ class Staged:
     @classmethod
     def of(cls, results: Iterable[str]) -> Self:
         """Put together what tasks returned; see `ebbtide.tables.state.staging.to_json`."""
-        parts = [from_json(text) for text in results]
-        files = [file for file, _ in parts]
-        summaries = [summary for _, summary in parts]
-        return cls(tuple(files), BatchSummary.total(summaries))
+        files = []
+        summaries = []
+        for text in results:
+            file, summary = from_json(text)
+            files.append(file)
+            summaries.append(summary)
+        total = BatchSummary.total(summaries)
+        return cls(tuple(files), total)
 
     def bad(self) -> pa.Table:
         """Read the bad rows."""
@@ -69,7 +72,8 @@ def stage_view(plan: Plan, spark: SparkSession, staging: ViewStaging) -> Staged:
         staging: What it is computed from, and into which files.
     """
     source = cast("ViewSource", plan.source)
-    results, reason = source.stage(spark, plan.sink.path, plan.stager(staging.folder), staging)
+    stager = plan.stager(staging.folder)
+    results, reason = source.stage(spark, plan.sink.path, stager, staging)
     staged = Staged.of(results)
     summary = replace(staged.summary, view=staging.to, recomputed=reason)
     return replace(staged, summary=summary)
@@ -79,7 +83,7 @@ def stage(records: Records, staging: Staging) -> Staged:
     """Decode a micro-batch into files.
 
     Args:
-        records: The batch's.
+        records: Records of the batch.
         staging: Decodes and writes them.
     """
     return Staged.of(records.run(staging))

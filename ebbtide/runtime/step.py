@@ -6,12 +6,13 @@ A crash before the state's commit leaves nothing; after it the step is finished 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Action, Snapshot
-from ebbtide.ledger.facts import Cause, Head, SourceFacts, StateFacts, StepFacts
+from ebbtide.ledger.facts import Cause, Head, NoStep, SourceFacts, StateFacts, StepFacts
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.transaction import settle_newest
 from ebbtide.model.clock import Reading
@@ -23,10 +24,10 @@ from ebbtide.runtime.fold import fold_state
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.publish import publish
 from ebbtide.runtime.session import code_version
-from ebbtide.sources.source import Position, beginning_of
+from ebbtide.sources.span import Span, span_of, stored_form_of
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.tables.state.foreign_changes import foreign_change
 from ebbtide.tables.state.layout import FileSizes
-from ebbtide.tables.state.others import change_of_others
 from ebbtide.tables.state.table import StateWork
 
 
@@ -53,8 +54,8 @@ class Stepper:
         last = plan.state.last(older=fresh)
         if plan.spec.spark_makes_sink:
             settle_newest(plan.at("sink"))
-        self.head = Head(log.versions(plan.state.path)[-1], None) if last is None else Head(*last)
-        self.source_path = self.last.source.path if self.last else None
+        self.head = Head(log.versions(plan.state.path)[-1]) if last is None else Head(*last)
+        self.source_path = self.last.source.path
         self.tables = OwnTables(plan)
         self._snapshot = plan.state.snapshot()
         self._unchanged = (
@@ -67,9 +68,20 @@ class Stepper:
         return self.plan.spec
 
     @property
-    def last(self) -> StepFacts | None:
-        """Facts of the last step; None before the first."""
+    def last(self) -> StepFacts | NoStep:
+        """Facts of the last step."""
         return self.head.facts
+
+    @property
+    def made(self) -> StepFacts:
+        """Facts of the last step of a pipeline that has made one.
+
+        Raises:
+            LookupError: it has made none.
+        """
+        if isinstance(self.last, StepFacts):
+            return self.last
+        raise LookupError(f"'{self.spec.name}' has made no step")
 
     @property
     def version(self) -> int:
@@ -79,7 +91,7 @@ class Stepper:
     @property
     def number(self) -> int:
         """Number of the last step, 0 before the first."""
-        return self.last.step if self.last else 0
+        return self.last.step
 
     @property
     def last_number(self) -> int:
@@ -87,28 +99,27 @@ class Stepper:
         return max(self.number, self.tables.last_step())
 
     @property
-    def position(self) -> Position | None:
-        """Up to where the source is read, of one that is read by position; None before the first step."""
-        return self.last.source.position if self.last else None
+    def last_read(self) -> Span | None:
+        """The last batch of a source that is read by position: up to its end the source is read. None before the first step."""
+        return span_of(self.last.source.position)
 
     @property
-    def source_start(self) -> Position | None:
-        """Where the first batch began, of a source that is read by position; None before it.
+    def source_start(self) -> Span | None:
+        """The beginning of the first batch, of a source that is read by position; None before it.
 
         Steps of an older version do not say: then what the checkpoint has noted counts, or else what the last batch began with.
         """
-        position = self.position
-        if self.last is None or position is None:
+        last = self.last_read
+        if last is None:
             return None
-        return self.last.source.start or self.plan.noted_start or beginning_of(position)
+        return span_of(self.last.source.start) or self.plan.noted_start or last.beginning
 
     @property
-    def source_span(self) -> Position | None:
+    def all_read(self) -> Span | None:
         """From where to where a source that is read by position was read; None before the first step."""
+        last = self.last_read
         start = self.source_start
-        if start is None or self.position is None:
-            return None
-        return start | {"to": self.position["to"]}
+        return None if start is None or last is None else replace(start, end=last.end)
 
     def next_clock(self, wall_ms: int) -> Reading:
         """Read the clock for the next step.
@@ -116,9 +127,8 @@ class Stepper:
         Args:
             wall_ms: The wall clock, epoch ms.
         """
-        last = self.last.frontier if self.last else None
         paused_ms = self.lease.seen.paused_until(wall_ms)
-        return clock_after(last, self.plan.rules, wall_ms, self.started_ms, paused_ms)
+        return clock_after(self.last.frontier, self.plan.rules, wall_ms, self.started_ms, paused_ms)
 
     def facts(
         self,
@@ -140,7 +150,7 @@ class Stepper:
             source: Up to where the source is read then. Default: as after the last step.
             frontier: Where the pipeline then stands. Default: what follows from the last step, the clock and the records.
         """
-        last = self.last.frontier if self.last else None
+        last = self.last.frontier
         if frontier is None:
             now = clock or (last.clock if last else Reading(0, 0))
             frontier = next_frontier(last, now, self.plan.rules, batch)
@@ -160,30 +170,34 @@ class Stepper:
 
     def source_kept(self) -> SourceFacts:
         """Return what a step says of the source that reads nothing of it: it is read up to where the last step left it."""
-        last = self.last.source if self.last else SourceFacts()
+        last = self.last.source
         return SourceFacts(
             path=self.source_path,
             batch_id=last.batch_id,
             offsets_hash=last.offsets_hash,
             query_id=self.plan.checkpoint.query_id,
             position=last.position,
-            start=self.source_start,
-            lost=None if self.last else self.lost_before,
+            start=stored_form_of(self.source_start),
+            lost=None if self.number else self.lost_before,
         )
 
-    def source_begun(self, position: Position | None, start: Position | None) -> SourceFacts:
+    def source_begun(self, read: Span | None, start: Span | None) -> SourceFacts:
         """Return what a step says of a source that is read from elsewhere, by a checkpoint that is still to be made.
 
         Args:
-            position: Ends where it is read from then; None: at its beginning, or it is not read by position.
+            read: Ends where it is read from then; None: at its beginning, or it is not read by position.
             start: Where its first batch began.
         """
-        to_discard = self.plan.checkpoint.id_to_discard
-        return SourceFacts(path=self.source_path, query_id=to_discard, position=position, start=start)
+        return SourceFacts(
+            path=self.source_path,
+            query_id=self.plan.checkpoint.id_to_discard,
+            position=stored_form_of(read),
+            start=stored_form_of(start),
+        )
 
     @property
     def lost_before(self) -> str | None:
-        """Which records were lost before the first step, as far as that was accepted."""
+        """Records, in words, that were lost before the first step, where that was accepted."""
         noted = self.plan.checkpoint.start
         return None if noted is None else noted.lost
 
@@ -193,14 +207,14 @@ class Stepper:
             spec=self.spec.identity,
             evolved=dict(self.plan.evolved),
             tables=self.tables.facts(),
-            pending_key_changes=self.last is not None and self.last.state.pending_key_changes,
+            pending_key_changes=self.last.state.pending_key_changes,
         )
 
     def commit(self, facts: StepFacts, actions: Sequence[Action]) -> None:
         """Commit a step: the decision.
 
         Args:
-            facts: The step's.
+            facts: Facts of the step.
             actions: What it changes in the newest version of the state.
 
         Raises:
@@ -209,7 +223,9 @@ class Stepper:
         """
         refuse_unable(self.plan, facts)
         self.lease.check()
-        self.advance_to(facts, self.plan.state.perform(Append(tuple(actions)), StateWork(facts, self._snapshot)))
+        work = StateWork(facts, self._snapshot)
+        made = self.plan.state.perform(Append(tuple(actions)), work)
+        self.advance_to(facts, made)
 
     def advance_to(self, facts: StepFacts, made: Snapshot) -> None:
         """Go on from a step that was committed as a version of the state."""
@@ -220,16 +236,14 @@ class Stepper:
     def publish(self, spark: SparkSession) -> dict[str, int]:
         """Bring the other tables to the last decision; return the step's counts."""
         counts = publish(spark, self.plan, self.head)
-        if self.last is not None and "quarantine" in self.last.decision.tables:
+        if "quarantine" in self.last.decision.tables:
             self.tables.facts()  # its first bad records made the quarantine: from now on it is missed
         return dict(counts)
 
     def fold(self, spark: SparkSession) -> None:
         """Join small files of the tables, now that the last step is published."""
-        if self.last is None:
-            return
         self.lease.check()
-        self._snapshot = fold_state(spark, self.plan, self.last, self.newest())
+        self._snapshot = fold_state(spark, self.plan, self.number, self.newest())
         self.plan.sink.fold()
 
     def newest(self) -> Snapshot:
@@ -261,7 +275,7 @@ class Stepper:
             DeltaLogError: the version of the last step is gone.
         """
         state = self.found()
-        _, versions = change_of_others(self.version, state)
+        _, versions = foreign_change(self.version, state)
         if versions[-1] != state.version:
             state = self.plan.state.snapshot(versions[-1])
         return self.plan.state.files(state.files.values())

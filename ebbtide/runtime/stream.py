@@ -1,4 +1,4 @@
-"""Reads what a run has found: Spark's micro-batches, each a step; a materialized view's one step; and, if it is asked to, what comes."""
+"""Reads what a run has found, in batches, each a step; and, if it is asked to, what comes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.amounts import amount
 from ebbtide.errors import SourceLostError, SourceStartError, Transient
-from ebbtide.ledger.puts import puts_of
 from ebbtide.runtime import batches, local
 from ebbtide.runtime.batches import Query
 from ebbtide.runtime.clock import Clock
+from ebbtide.runtime.engines import Engine, OutgrownError
 from ebbtide.runtime.following import GoingOn, Watcher
-from ebbtide.runtime.guests import ViewSource
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import StepProgress
 from ebbtide.runtime.reading import SourceSteps
 from ebbtide.runtime.step import Stepper
-from ebbtide.sources.source import Discovery, beginning_of
+from ebbtide.sources.source import Discovery
 from ebbtide.tasks import LocalSession
 
 START_WAITS_S = (2.0, 10.0, 30.0, *[60.0] * 20)
@@ -30,16 +29,16 @@ START_WAITS_S = (2.0, 10.0, 30.0, *[60.0] * 20)
 setting changes that; the process needs 0.4 CPU s until then, which a busy host may not give it for long. A Python that is
 broken does not get here: Spark has run it before, to plan the source."""
 SLOW_START = "failed to connect back"
-"""What Spark says when that process did not come up in time (`PythonWorkerFactory.createSimpleWorker`)."""
+"""Part of Spark's message when that process did not come up in time (`PythonWorkerFactory.createSimpleWorker`)."""
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Stream:
     """The stream of a run that has the lease.
 
     Args:
-        spark: The session.
+        engine: Where steps are made; chosen again once it is known what there is to read.
         steps: Makes them.
         report: Takes each step's progress; None where a tick found nothing to do.
         begin: Called with the name of each phase as it begins.
@@ -47,7 +46,7 @@ class Stream:
         clock: Returns the time, epoch ms.
     """
 
-    spark: SparkSession
+    engine: Engine
     steps: SourceSteps
     report: Callable[[StepProgress | None], None]
     begin: Callable[[str], None]
@@ -55,8 +54,13 @@ class Stream:
     clock: Clock
 
     @property
+    def spark(self) -> SparkSession:
+        """The session of the engine."""
+        return self.engine.spark
+
+    @property
     def stepper(self) -> Stepper:
-        """What commits the steps."""
+        """The stepper, which commits the steps."""
         return self.steps.stepper
 
     @property
@@ -69,40 +73,36 @@ class Stream:
         plan = self.plan
         stepper = self.stepper
         files_read = stepper.files_read()
-        since = plan.follows_on(stepper.position)
+        since = plan.follows_on(stepper.last_read)
         found = plan.source.discover(files_read, self.clock(), since)
-        if since is None and found.position is not None:
-            plan.checkpoint.note_start(found.position, plan.start_asked)
-        last_batch = stepper.last.source.batch_id if stepper.last else None
-        plan.checkpoint.forget_undecided(last_batch)
+        if since is None and found.span is not None:
+            plan.checkpoint.note_start(found.span.to_json(), plan.start_asked)
+        plan.checkpoint.forget_undecided(stepper.last.source.batch_id)
         return found
 
     def accept_loss(self) -> None:
         """Note which records of the source are lost, if any are, and go on behind them."""
         source = self.plan.source
         stepper = self.stepper
-        since = self.plan.follows_on(stepper.position)
+        since = self.plan.follows_on(stepper.last_read)
         if since is None:
             return
         now_ms = self.clock()
         try:
             source.discover(stepper.files_read(), now_ms, since)
         except SourceLostError as error:
-            left = source.discover_left(since).position
+            left = source.discover_left(since).span
             if left is None:
                 raise
-            noted = self.steps.accept_loss(self.spark, beginning_of(left), str(error), now_ms)
+            noted = self.steps.accept_loss(self.spark, left.beginning, str(error), now_ms)
             self.report(noted)
 
     def read(self, found: Discovery) -> None:
         """Read what was found, and no more."""
-        plan = self.plan
-        has_something = found.streams or plan.checkpoint.is_open
+        has_something = found.streams or self.plan.checkpoint.is_open
         if not has_something:
             return
-        if isinstance(plan.source, ViewSource):
-            self.report(self._view_step(plan.source))
-            return
+        self.engine = self.engine.for_found(found)
         self.begin("starting the stream")
         begun = threading.Event()
         attempt = partial(drive, self.spark, self._query(found, self.report, begun))
@@ -124,20 +124,24 @@ class Stream:
             is_idle = watcher.look()
             if is_idle:
                 age.look()
+            self.engine.refuse_outgrown(watcher.found)
 
         self.begin("starting the stream")
         stop = self.stop
         is_again = False
         while not stop.is_set():
-            watcher = Watcher(self.spark, self.steps, how, faults, self.clock, self.report)
             begun = threading.Event()
             try:
                 if is_again:
                     self.stepper.publish(self.spark)
                     found = self.discover()
+                self.engine = self.engine.for_found(found)
+                watcher = Watcher(self.spark, self.steps, how, faults, self.clock, self.report)
                 query = self._query(found, report_success, begun)
                 attempt = partial(drive, self.spark, replace(query, following=how, between=look_around))
                 start_patiently(attempt, begun, stop)
+            except OutgrownError:
+                is_again = True
             except Transient as error:
                 stop.wait(faults.wait_after(error))
                 is_again = True
@@ -150,28 +154,11 @@ class Stream:
 
         return Query(self.plan, found, step, begun, self.stop, self.clock)
 
-    def _view_step(self, tables: ViewSource) -> StepProgress:
-        """Make the one step of a materialized view's run: up to the versions that its tables have now.
-
-        A step that was decided, and not finished, is finished instead.
-        """
-        checkpoint = self.plan.checkpoint
-        puts = puts_of(checkpoint.path)
-        checkpoint.begin(puts)
-        if not checkpoint.is_open:
-            last = checkpoint.last_committed()
-            batch_id = 0 if last is None else last + 1
-            checkpoint.plan(puts, batch_id, self.clock(), tables.pinned().model_dump_json())
-        batch_id = checkpoint.last_planned() or 0
-        nothing = self.spark.range(0)
-        progress = self.steps.batch(nothing, batch_id)
-        checkpoint.commit(puts, batch_id)
-        return progress
-
 
 def drive(spark: SparkSession | LocalSession, query: Query) -> None:
-    """Drive batches: on Spark, or in this process if that is what the session stands for."""
-    if isinstance(spark, LocalSession):
+    """Drive batches: as Spark plans them, or as this process does where there is no stream of Spark's."""
+    is_one_moment = query.plan.spec.is_view and query.following is None  # a view does not go on with what comes
+    if isinstance(spark, LocalSession) or is_one_moment:
         local.drive(spark, query)
     else:
         batches.drive(spark, query)

@@ -21,7 +21,7 @@ from ebbtide.model.decision import Replace
 from ebbtide.runtime.completeness import DECIDED, SHOWN, Difference, as_text, unlike
 from ebbtide.runtime.plan import Plan
 from ebbtide.storage.paths import delete, join, list_files
-from ebbtide.tables.state.columns import columns
+from ebbtide.tables.spark_columns import columns
 
 
 def net_changes(spark: SparkSession, plan: Plan, sink_version: int) -> Difference:
@@ -34,10 +34,11 @@ def net_changes(spark: SparkSession, plan: Plan, sink_version: int) -> Differenc
         plan: The pipeline.
         sink_version: Version of the backfill's sink.
     """
+    # One text per row on either side: a single shuffle by the key compares any number of columns, of any type.
     key = plan.sink.key
     compared = [name for name in plan.sink.schema.names if name != "_changed_by"]
-    text = as_text(compared)
     rows = plan.backfill.sink.read(spark, sink_version)
+    text = as_text(compared)
     decided = rows.select(*columns(key), text.alias(DECIDED))
     own = plan.sink.read(spark, plan.delta_sink.version())
     shown = own.select(*columns(key), text.alias(SHOWN))
@@ -54,7 +55,8 @@ def state_actions(plan: Plan, own: Snapshot, taken: Snapshot) -> list[Action]:
     """
     definition = plan.state.redefined(own)
     adds = copied(taken, plan.state.path)
-    return replacing(own.files.values(), [*definition, *adds])
+    actions = [*definition, *adds]
+    return replacing(own.files.values(), actions)
 
 
 def refuse_gone(plan: Plan, action: Replace) -> None:

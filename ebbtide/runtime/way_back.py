@@ -170,7 +170,8 @@ def _are_readable(plan: Plan, steps: Steps) -> bool:
 
 def _changed_rows(steps: Steps) -> int:
     """Return about how many rows some steps have changed, at most."""
-    return sum(sum(facts.decision.counts.values()) for _, facts in steps)
+    counts = [facts.decision.counts for _, facts in steps]
+    return sum(sum(of_step.values()) for of_step in counts)
 
 
 def _has_acknowledged(plan: Plan, since: int) -> bool:
@@ -233,7 +234,8 @@ def net_changes(plan: Plan, action: RestoreAndApply) -> pa.Table:
         if facts.step <= action.last_step:
             parts.append(StepChanges(plan.state.path, version, plan.operator).rows(columns))
     changes = pa.concat_tables(parts)
-    # The last change of a key is the first one met from behind.
+    # The last change of a key is the first one met from behind: numpy's `unique` returns the first place of each code. So the
+    # changes of all steps cost one sort, however often a key has changed.
     codes = row_codes(changes, plan.sink.key)[::-1]
     _, from_behind = np.unique(codes, return_index=True)
     last = np.sort(len(changes) - 1 - from_behind)

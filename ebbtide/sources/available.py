@@ -1,4 +1,4 @@
-"""What a source that is read by position has at the moment: where reading begins, what follows on the last step, what is lost. Pure."""
+"""The records that a source has at the moment: where reading begins, which follow on the last step, which are lost. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ebbtide.errors import ConfigError, SourceLostError
 from ebbtide.sources.span import Offsets, Span, described
 
 Start = str | datetime | Offsets
-"""Where the first step begins: `earliest`, `latest`, a time or offsets."""
+"""The beginning of the first step: `earliest`, `latest`, a time or offsets."""
 ACCEPT_LOSS = (
     "Run 'ebbtide refresh --accept-loss' to rebuild the sink from what the source has now, or 'ebbtide run --accept-loss' to go on with that: "
     "either notes the loss, which fails the check 'source_loss'."
@@ -21,7 +21,7 @@ ACCEPT_LOSS = (
 
 @dataclass(frozen=True)
 class Available:
-    """What a source has.
+    """The records that a source has, by their offsets.
 
     Args:
         name: What it is called in messages: `topic 'orders'`.

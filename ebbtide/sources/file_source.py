@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.sources import listing
 from ebbtide.sources.records import ReadRecords
-from ebbtide.sources.source import Backlog, BatchPlanner, Discovery, Part, Position, Records, Source
+from ebbtide.sources.source import Backlog, BatchPlanner, Discovery, Source, SourceBatch
+from ebbtide.sources.span import Span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +48,7 @@ class FileSource(Source):
         self,
         read: Mapping[str, int | None],
         now_ms: int,
-        since: Position | None = None,
+        since: Span | None = None,
     ) -> Discovery:
         """See `Source` and `ebbtide.sources.listing.discover`."""
         return listing.discover(
@@ -60,7 +61,7 @@ class FileSource(Source):
             counts_repeats=self.counts_repeats,
         )
 
-    def gone(self, read: Mapping[str, int | None], span: Position | None) -> str | None:
+    def gone(self, read: Mapping[str, int | None], span: Span | None) -> str | None:
         """See `Source`: files that were moved away since."""
         return listing.missing(self.path, self.patterns, read)
 
@@ -96,7 +97,7 @@ class FileSource(Source):
         self.note(found, location)
         return FileStreamReader(location, self.max_files_per_step, self.max_bytes_per_step)
 
-    def records(self, frame: DataFrame, offset: Any, max_record_bytes: int) -> Records:
+    def batch(self, frame: DataFrame, offset: Any, max_record_bytes: int, since: Span | None) -> SourceBatch:
         """See `Source`: the offset names the files, which the tasks read by themselves."""
         from ebbtide.sources.files import dealt_out, files_of, read_files
 
@@ -105,15 +106,10 @@ class FileSource(Source):
         sizes = [size for _, size in files]
         in_driver = None not in sizes and sum(filter(None, sizes)) <= BYTES_IN_DRIVER
         n_tasks = 1 if in_driver else spark.sparkContext.defaultParallelism
-        return ReadRecords(
+        records = ReadRecords(
             spark,
             dealt_out(files, n_tasks),
             read_files(self.path, max_record_bytes),
             in_driver=in_driver,
         )
-
-    def parts_of(self, offset: Any) -> Sequence[Part]:
-        """See `Source`."""
-        from ebbtide.sources.files import files_of
-
-        return files_of(offset)
+        return SourceBatch(records, parts=files)

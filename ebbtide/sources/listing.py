@@ -1,4 +1,4 @@
-"""Which files of a folder a run reads: those that match, were not read before, and are old enough.
+"""Lists the files of a folder that a run reads: those that match, were not read before, and are old enough.
 
 A file is known by its name below the folder (`partition=0/0001.json`) and its size. Its modification time decides
 nothing but its age: a clone or a copy has new ones. Files are read in the order of their whole names.
@@ -69,18 +69,18 @@ def discover(
         LateFileError: `in_order`, and there is such a file.
     """
     matching: list[FoundFile] = []
-    others: list[str] = []
+    unmatched: list[str] = []
     for file in _listed(path):
         if _matches_any(file.name, patterns):
             matching.append(file)
         else:
-            others.append(file.name)
+            unmatched.append(file.name)
     _refuse_undecodable(path, [file.name for file in matching])
     _refuse_changed(path, matching, read)
     new = [file for file in matching if file.name not in read]
     _refuse_linked(path, [file.name for file in new])
     if counts_repeats:
-        listed = {*others, *(file.name for file in matching)}
+        listed = {*unmatched, *(file.name for file in matching)}
         _refuse_moved(path, new, read, listed)
     if in_order:
         _refuse_late(path, new, read)
@@ -90,14 +90,14 @@ def discover(
         files = _old_enough(new, newest_ms, in_order=in_order)
     parts = tuple((file.name, file.size) for file in files)
     # An empty folder from which files were read has been archived: that is a good reason.
-    is_archived = bool(read) and not others
+    is_archived = bool(read) and not unmatched
     is_expected = bool(matching) or is_archived
     return Discovery(
         parts,
         streams=bool(parts),
         young=len(new) - len(parts),
-        unmatched=len(others),
-        nothing_matched=None if is_expected else _nothing_matched(path, patterns, others),
+        unmatched=len(unmatched),
+        nothing_matched=None if is_expected else _nothing_matched(path, patterns, unmatched),
     )
 
 
@@ -234,7 +234,7 @@ def _refuse_moved(
 
 
 def _refuse_late(path: str, new: Sequence[FoundFile], read: Mapping[str, int | None]) -> None:
-    # In ascending order, the last name of a folder is its greatest.
+    # One pass over all that was read: in ascending order, the last name of a folder is its greatest.
     newest_read: dict[str, str] = {}
     for name in sorted(read):
         folder = _folder(name)
@@ -271,9 +271,11 @@ def _old_enough(new: Sequence[FoundFile], newest_ms: int, *, in_order: bool) -> 
     return files
 
 
-def _nothing_matched(path: str, patterns: Sequence[str], others: Sequence[str]) -> str:
+def _nothing_matched(path: str, patterns: Sequence[str], unmatched: Sequence[str]) -> str:
     content = (
-        f"what does not match: {printable(named(list(map(_escaped, others)), NAMED))}" if others else "it has no files"
+        f"what does not match: {printable(named(list(map(_escaped, unmatched)), NAMED))}"
+        if unmatched
+        else "it has no files"
     )
     allowed = ", ".join(patterns)
     return (

@@ -19,8 +19,8 @@ from ebbtide.model.options import NoOptions
 from ebbtide.sources.available import Available, Start
 from ebbtide.sources.records import ReadRecords
 from ebbtide.sources.sizing import note_most, offsets_within
-from ebbtide.sources.source import Backlog, BatchPlanner, Discovery, Position, Records, Source, Work
-from ebbtide.sources.span import Offsets, Span
+from ebbtide.sources.source import Backlog, BatchPlanner, Discovery, Source, SourceBatch, Work
+from ebbtide.sources.span import Offsets, Span, stored_form_of
 from ebbtide.storage.paths import replace_bytes
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ ReadSpan = Callable[[Span], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True)
 class SourceSettings:
-    """What a spec says of any source that is read by position.
+    """Settings that a spec has for any source that is read by position.
 
     Args:
         pipeline: Name of the pipeline.
@@ -128,6 +128,7 @@ class PositionedSource(Source, ABC):
         Args:
             n: Records with a value to read, of each partition by its share of what is there.
         """
+        # The range doubles with each turn: behind a long stretch without values few turns are needed, and the first ones stay small.
         left = self.beginning()
         read = self.reader(MAX_RECORD_BYTES)
         n_left = most = n
@@ -157,23 +158,23 @@ class PositionedSource(Source, ABC):
         self,
         read: Mapping[str, int | None],
         now_ms: int,
-        since: Position | None = None,
+        since: Span | None = None,
     ) -> Discovery:
         """See `Source`."""
         if since is None:
             return _discovery(self.beginning())
         there = self.available()
-        return _discovery(there.following(Span.from_json(since)))
+        return _discovery(there.following(since))
 
-    def discover_left(self, since: Position) -> Discovery:
+    def discover_left(self, since: Span) -> Discovery:
         """See `Source`."""
         there = self.available()
-        return _discovery(there.left_of(Span.from_json(since)))
+        return _discovery(there.left_of(since))
 
-    def gone(self, read: Mapping[str, int | None], span: Position | None) -> str | None:
+    def gone(self, read: Mapping[str, int | None], span: Span | None) -> str | None:
         """See `Source`: records before the place where reading would begin, by retention or by another start; or the whole source."""
         found = self.beginning()
-        return None if span is None else found.lacks(Span.from_json(span))
+        return None if span is None else found.lacks(span)
 
     def stream(self, spark: SparkSession, found: Discovery, location: str) -> DataFrame:
         """See `Source`."""
@@ -199,57 +200,44 @@ class PositionedSource(Source, ABC):
 
     def backlog(self, found: Discovery) -> Backlog:
         """See `Source`."""
-        return self.waiting(Span.from_json(found.position or {}))
+        return Backlog() if found.span is None else self.waiting(found.span)
 
     def note(self, found: Discovery, location: str) -> None:
         """Write what there is to read, for the stream to plan batches from."""
-        text = json.dumps(found.position)
+        text = json.dumps(stored_form_of(found.span))
         replace_bytes(location, text.encode())
 
-    def measured(self, position: Position | None, n_bytes: int, location: str) -> None:
+    def measured(self, batch: SourceBatch, n_bytes: int, location: str) -> None:
         """See `Source`: note how many offsets the next batch may have."""
         max_bytes = self.settings.max_bytes_per_step
-        if max_bytes is None or position is None:
-            return
-        n_offsets = Span.from_json(position).size
-        if n_offsets:
+        n_offsets = batch.span.size if batch.span else 0
+        if max_bytes is not None and n_offsets:
             most = offsets_within(max_bytes, n_offsets, n_bytes)
             note_most(location, most)
 
-    def records(self, frame: DataFrame, offset: Any, max_record_bytes: int) -> Records:
-        """See `Source`: the offset names the span, which the tasks read by themselves; then it is looked whose records they got."""
-        spark = frame.sparkSession
-        batch = Span.from_json(offset)
-        in_driver = batch.size <= RECORDS_IN_DRIVER
-        n_tasks = 1 if in_driver else spark.sparkContext.defaultParallelism
-        spans = dealt_out(batch, n_tasks, in_order=self.settings.in_order)
-        records = ReadRecords(spark, spans, self.reader(max_record_bytes), in_driver=in_driver)
-        return _RecordsOfSource(records, self, batch)
-
-    def position_of(self, offset: Any, since: Position | None) -> Position:
-        """See `Source`."""
-        batch = Span.from_json(offset)
+    def batch(self, frame: DataFrame, offset: Any, max_record_bytes: int, since: Span | None) -> SourceBatch:
+        """See `Source`: the offset names the span."""
+        span = Span.from_json(offset)
         if since is not None:
-            batch.refuse_gap(Span.from_json(since))
-        return batch.to_json()
+            span.refuse_gap(since)
+        return SourceBatch(_RecordsOfSpan(frame.sparkSession, self, span, max_record_bytes), span=span)
 
 
 @dataclass(frozen=True)
-class _RecordsOfSource:
-    """Records of a batch, and of no source but the one that it names.
-
-    Tasks read by the source's address: only a later look shows whose records they got. Identities do not come back, so that a source
-    which has the batch's once all is read had it all the while.
+class _RecordsOfSpan:
+    """The records of a batch, which tasks read by themselves, and of no source but the one that the batch names.
 
     Args:
-        records: The records.
-        source: Looks.
-        batch: What is read.
+        spark: The batch's own session.
+        source: The source.
+        span: What is read.
+        max_record_bytes: Of a longer record one byte more than that is given.
     """
 
-    records: Records
+    spark: SparkSession
     source: PositionedSource
-    batch: Span
+    span: Span
+    max_record_bytes: int
 
     def run(self, work: Work) -> list[str]:
         """See `Records`.
@@ -257,8 +245,14 @@ class _RecordsOfSource:
         Raises:
             SourceLostError: the source was replaced since the batch was planned.
         """
-        results = self.records.run(work)
-        self.source.refuse_replaced(self.batch)
+        in_driver = self.span.size <= RECORDS_IN_DRIVER
+        n_tasks = 1 if in_driver else self.spark.sparkContext.defaultParallelism
+        spans = dealt_out(self.span, n_tasks, in_order=self.source.settings.in_order)
+        read = self.source.reader(self.max_record_bytes)
+        results = ReadRecords(self.spark, spans, read, in_driver=in_driver).run(work)
+        # Tasks read by the source's address: only a later look shows whose records they got. Identities do not come back, so that
+        # a source which has the batch's once all is read had it all the while.
+        self.source.refuse_replaced(self.span)
         return results
 
 
@@ -276,7 +270,7 @@ def matching(names: Iterable[str], pattern: str) -> list[str]:
 
 
 def _discovery(span: Span) -> Discovery:
-    return Discovery(streams=span.size > 0, position=span.to_json())
+    return Discovery(streams=span.size > 0, span=span)
 
 
 def dealt_out(batch: Span, n_tasks: int, *, in_order: bool) -> list[Span]:
@@ -300,6 +294,7 @@ def dealt_out(batch: Span, n_tasks: int, *, in_order: bool) -> list[Span]:
     ranges: list[Span] = []
     for whole in batch.parts:
         ranges += [whole] if in_order else _cut(whole, fair)
+    # Longest processing time first: each range goes to the task with the least so far, which is within a third of the best deal.
     largest_first = sorted(ranges, key=_size, reverse=True)
     tasks = [Span(batch.identity, {}, {})] * n_tasks
     for each in largest_first:

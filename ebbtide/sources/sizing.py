@@ -1,4 +1,4 @@
-"""How many offsets the next batch may have where bytes are limited: noted beside the plan by the driver, read by the stream."""
+"""The size of the next batch, in offsets, where bytes are limited: noted beside the plan by the driver, read by the stream."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ def offsets_within(max_bytes: int, n_offsets: int, n_bytes: int) -> int:
         >>> offsets_within(1_000, 10, 5_000), offsets_within(1_000, 10, 200), offsets_within(10**9, 8_000, 0)
         (2, 50, 16000)
     """
+    # Records of the next batch are taken to be as large as those of the last one. That is wrong after small ones, so that a batch
+    # grows twofold at most: a topic whose records become large overshoots by one batch.
     at_same_size = max_bytes * n_offsets // max(n_bytes, 1)
     known = max(2 * n_offsets, FIRST_OFFSETS)
     return max(1, min(at_same_size, known))

@@ -1,4 +1,4 @@
-"""What a run needs of a source.
+"""The contract of a source.
 
 A source that is read by position, as a topic, derives from `ebbtide.sources.positioned.PositionedSource`, which has most of it. A folder of
 files (`file_source`) is read in parts, each as a whole.
@@ -13,61 +13,25 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from ebbtide.errors import ConfigError
+from ebbtide.sources.span import Span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Work = Callable[[Iterable[pa.RecordBatch]], str | None]
-"""What a task does with its records, batches of `ebbtide.formats.records.RECORDS`; it returns text, or None for nothing."""
+"""The work of a task on its records, batches of `ebbtide.formats.records.RECORDS`; it returns text, or None for nothing."""
 Part = tuple[str, int | None]
 """A part of the source that is read as a whole, a file: its name and its size in bytes, None if that is not known."""
-
-Position = dict[str, Any]
-"""Where a batch begins and ends in a source without parts, `from` and `to`: JSON of its own, which the step's facts hold."""
-
-
-def beginning_of(position: Position) -> Position:
-    """Return the position of an empty batch where another one begins."""
-    return position | {"to": position["from"]}
-
-
-def begun_at(start: Position | None, position: Position | None) -> Position | None:
-    """Return where reading began, once a batch is read: it may be the first one, or the first of some places.
-
-    Args:
-        start: Where it began before the batch; None before the first one.
-        position: Of the batch; None of a source with parts.
-
-    Example:
-        >>> begun_at({"from": {"0": 5}, "to": {"0": 5}}, {"from": {"0": 9, "1": 2}, "to": {"0": 9, "1": 7}})
-        {'from': {'0': 5, '1': 2}, 'to': {'0': 5, '1': 2}}
-    """
-    if position is None:
-        return start
-    if start is None:
-        return beginning_of(position)
-    places = position["from"] | start["from"]
-    return beginning_of(start | {"from": places})
-
-
-def n_places(position: Position | None) -> int:
-    """Return how many places of a source a position spans: as many records or, where some are gone, fewer; 0 without places."""
-    if position is None or "to" not in position:
-        return 0
-    begins = position["from"]
-    ends = position["to"]
-    sizes = [end - begins.get(partition, end) for partition, end in ends.items()]
-    return sum(sizes)
 
 
 @dataclass(frozen=True)
 class Discovery:
-    """What a run reads, and what it leaves.
+    """The input that a run has found, and what it leaves.
 
     Args:
-        parts: New parts to read, in order. A source without parts gives none, and `streams` is true.
-        streams: Whether there may be something to read.
-        position: Of a source without parts, where the run begins and ends, as its `stream` is to know it; else None.
+        parts: New parts to read, in order; none of a source that is read by position.
+        streams: There may be something to read.
+        span: Of a source that is read by position, what there is to read; else None.
         young: Parts left for a later run.
         unmatched: Parts that are not the source's, by its pattern.
         nothing_matched: What was found instead, where there is nothing to read at all and no good reason for it; else None.
@@ -75,7 +39,7 @@ class Discovery:
 
     parts: tuple[Part, ...] = ()
     streams: bool = False
-    position: Position | None = None
+    span: Span | None = None
     young: int = 0
     unmatched: int = 0
     nothing_matched: str | None = None
@@ -83,7 +47,7 @@ class Discovery:
 
 @dataclass(frozen=True)
 class Backlog:
-    """How much of a source no step has read yet.
+    """The part of a source that no step has read yet.
 
     Args:
         files: Files that wait; None of a source that has none.
@@ -111,7 +75,7 @@ class Backlog:
 
     @property
     def is_empty(self) -> bool:
-        """Whether a run would find nothing to read."""
+        """Return whether a run would find nothing to read."""
         return not self.files and not self.total_records
 
 
@@ -139,8 +103,23 @@ class Records(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class SourceBatch:
+    """The input of a micro-batch.
+
+    Args:
+        records: The records; nothing is read before they are asked for.
+        parts: The parts that are read, to be remembered, so that no later run reads them again; none of a source that is read by position.
+        span: Of a source that is read by position, what is read; else None.
+    """
+
+    records: Records
+    parts: Sequence[Part] = ()
+    span: Span | None = None
+
+
 class Source(Protocol):
-    """Where a pipeline's records come from. A method with a body here fits a source that loses nothing, and remembers parts by their names."""
+    """The source of a pipeline's records. A method with a body here fits a source that loses nothing, and remembers parts by their names."""
 
     def refuse_absent(self) -> None:
         """Refuse a source whose first batch cannot be read, before anything is made or thrown away: later that is refused, too.
@@ -154,21 +133,21 @@ class Source(Protocol):
         self,
         read: Mapping[str, int | None],
         now_ms: int,
-        since: Position | None = None,
+        since: Span | None = None,
     ) -> Discovery:
         """Find what there is to read. Loads no Spark.
 
         Args:
             read: Parts that earlier steps read, to their sizes.
             now_ms: The time, epoch ms.
-            since: The position of the last step, or that of an earlier run's `Discovery` where there is none; None at first.
+            since: The span of the last step, or that of an earlier run's `Discovery` where there is none; None at first.
 
         Raises:
             SourceReadError: the source is not there.
             SourceLostError: what follows on `since` is not there any more, or the source is another one.
         """
 
-    def discover_left(self, since: Position) -> Discovery:
+    def discover_left(self, since: Span) -> Discovery:
         """Find what there is to read where `discover` refuses to go on, as records are lost and that is accepted.
 
         Args:
@@ -176,7 +155,7 @@ class Source(Protocol):
         """
         return Discovery()
 
-    def gone(self, read: Mapping[str, int | None], span: Position | None) -> str | None:
+    def gone(self, read: Mapping[str, int | None], span: Span | None) -> str | None:
         """Name what was read and could not be read again from the beginning; None if all could.
 
         Args:
@@ -230,37 +209,25 @@ class Source(Protocol):
             next_step="Run it with --engine spark.",
         )
 
-    def records(self, frame: DataFrame, offset: Any, max_record_bytes: int) -> Records:
-        """Return the records of a micro-batch.
+    def batch(self, frame: DataFrame, offset: Any, max_record_bytes: int, since: Span | None) -> SourceBatch:
+        """Return what a micro-batch reads.
 
         Args:
             frame: Spark's micro-batch; a source whose tasks read by themselves leaves it alone.
             offset: Its end, as it stands in the checkpoint.
             max_record_bytes: Of a longer record one byte more than that is given, by which a decoder knows it.
+            since: The span of the last step, which the batch has to follow on; None: it need not.
+
+        Raises:
+            CheckpointMismatchError: it does not.
         """
 
-    def measured(self, position: Position | None, n_bytes: int, location: str) -> None:
+    def measured(self, batch: SourceBatch, n_bytes: int, location: str) -> None:
         """Take how large the records of a batch were, by which the next one may be limited.
 
         Args:
-            position: Of the batch; None of a source with parts, whose sizes are known before.
+            batch: The batch.
             n_bytes: Of its records' values.
             location: That of `stream`.
         """
         return
-
-    def parts_of(self, offset: Any) -> Sequence[Part]:
-        """Return the parts that a batch read, by its offset; remembered, so that no later run reads them again."""
-        return []
-
-    def position_of(self, offset: Any, since: Position | None) -> Position | None:
-        """Return the position of a batch, by its offset; None of a source with parts.
-
-        Args:
-            offset: Its end, as it stands in the checkpoint.
-            since: The position of the last step.
-
-        Raises:
-            CheckpointMismatchError: the batch does not follow on it.
-        """
-        return None

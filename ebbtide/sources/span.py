@@ -58,6 +58,11 @@ class Span:
         return {**self.identity, FROM: _texts(self.start), TO: _texts(self.end)}
 
     @property
+    def beginning(self) -> Self:
+        """The place where it begins, as a span without records."""
+        return replace(self, end=self.start)
+
+    @property
     def sizes(self) -> dict[int, int]:
         """Partition to its number of offsets: as many records or, where some were compacted or aborted, fewer."""
         return {partition: self.end[partition] - start for partition, start in self.start.items()}
@@ -135,6 +140,7 @@ class Span:
         total = self.size
         if total <= most:
             return self
+        # Rounded down, so that the shares never exceed `most`; the offsets that are left go to the first partitions, one each.
         shares = {partition: size * most // total for partition, size in self.sizes.items()}
         left = most - sum(shares.values())
         for partition, size in self.sizes.items():
@@ -161,6 +167,36 @@ class Span:
                 allowed=f"{described(since.identity)}, offsets {dict(since.end)}",
                 next_step="Restore the checkpoint, or run 'ebbtide refresh' to rebuild the sink from the source.",
             )
+
+
+def span_of(stored: Mapping[str, Any] | None) -> Span | None:
+    """Read a stored form that may be missing; see `Span.from_json`."""
+    return None if stored is None else Span.from_json(stored)
+
+
+def stored_form_of(span: Span | None) -> dict[str, Any] | None:
+    """Return the stored form of a span that may be missing."""
+    return None if span is None else span.to_json()
+
+
+def begun_at(start: Span | None, read: Span | None) -> Span | None:
+    """Return where reading began, once a batch is read: it may be the first one, or the first of some partitions.
+
+    Args:
+        start: Where it began before the batch; None before the first one.
+        read: The batch; None of a source with parts.
+
+    Example:
+        >>> begun_at(Span({}, {0: 5}, {0: 5}), Span({}, {0: 9, 1: 2}, {0: 9, 1: 7}))
+        Span(identity={}, start={0: 5, 1: 2}, end={0: 5, 1: 2})
+    """
+    if read is None:
+        return start
+    if start is None:
+        return read.beginning
+    # A partition that was read before keeps its beginning; one that came later begins with this batch.
+    beginnings = {**read.start, **start.start}
+    return replace(start, start=beginnings).beginning
 
 
 def described(identity: Mapping[str, str]) -> str:

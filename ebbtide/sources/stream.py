@@ -11,7 +11,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from ebbtide.errors import SourceReadError
 from ebbtide.sources.sizing import noted_most
-from ebbtide.sources.source import Position
 from ebbtide.sources.span import Span
 from ebbtide.storage.paths import read_bytes
 
@@ -30,7 +29,7 @@ class SpanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.max_records = max_records
         self.limits_bytes = limits_bytes
 
-    def initialOffset(self) -> Position:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the offset before the first batch; the plan has where that begins."""
         return {}
 
@@ -41,17 +40,22 @@ class SpanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Leave the plan as it is: it was made for this run."""
 
-    def latestOffset(self, start: Position, limit: ReadLimit = ReadAllAvailable()) -> Position:  # noqa: N802, B008
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit = ReadAllAvailable()) -> dict[str, Any]:  # noqa: N802, B008
         """Return the range of the next batch; `start`, that of the last one, if there is no more.
 
         Spark makes a first batch in any case: of a source without records it has none, and begins where they will.
         """
-        planned = self._planned()
-        left = planned.behind(Span.from_json(start)) if start else planned
+        left = self._planned()
+        if start:
+            last = Span.from_json(start)
+            left = left.behind(last)
         if isinstance(limit, ReadMaxRows):
-            most = min(limit.max_rows, noted_most(self.plan)) if self.limits_bytes else limit.max_rows
+            most = limit.max_rows
+            if self.limits_bytes:
+                most = min(most, noted_most(self.plan))
             left = left.first(most)
-        return left.to_json() if left.size or not start else start
+        is_nothing_new = bool(start) and not left.size
+        return start if is_nothing_new else left.to_json()
 
     def _planned(self) -> Span:
         raw = read_bytes(self.plan)
@@ -59,7 +63,7 @@ class SpanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise SourceReadError.of(f"The plan of the run is gone: '{self.plan}'.", next_step="Run again.")
         return Span.from_json(json.loads(raw))
 
-    def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Name no partitions: steps read the offset."""
         return [InputPartition(None)]
 

@@ -1,4 +1,4 @@
-"""What in SQL gives something else by itself: from run to run, from machine to machine, or by the order in which rows come.
+"""Finds SQL that is not deterministic: it differs from run to run, from machine to machine, or by the order in which rows come.
 
 Spark says of most of it that it is not deterministic, or replaces it by what is current (`ebbtide.spec.determinism`). This list is
 of all functions of Spark 4.2 (`SHOW ALL FUNCTIONS`), and holds those too that Spark takes for deterministic.

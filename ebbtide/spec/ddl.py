@@ -160,8 +160,8 @@ def _definitions(ddl: str) -> list[exp.Expression]:
     [statement] = sqlglot.parse(text, read=SparkSql)
     if statement is None:
         raise ValueError("no columns")
-    others = [part for name, part in statement.args.items() if name not in ("this", "kind")]
-    if any(others):
+    unknown = [part for name, part in statement.args.items() if name not in ("this", "kind")]
+    if any(unknown):
         raise ValueError("more than columns")
     return list(statement.this.expressions)
 
@@ -172,7 +172,7 @@ def _refuse_names(fields: Sequence[pa.Field]) -> None:
     twice = [field.name for number, field in enumerate(fields) if compared[number] in compared[:number]]
     if twice:
         raise ConfigError.of(
-            "The schema names a column twice; Spark does not tell case apart, nor readers two forms of one letter.",
+            "The schema names a column twice; Spark ignores case, and readers cannot distinguish two forms of one letter.",
             got=", ".join(twice),
         )
     unusable = [name for name in all_names(fields) if not _is_usable(name)]
@@ -227,7 +227,7 @@ def is_exact(type_: pa.DataType) -> bool:
 
 
 def has_map(type_: pa.DataType) -> bool:
-    """Whether a type is a MAP, or has one in it."""
+    """Return whether a type is a MAP, or has one in it."""
     if pa.types.is_map(type_):
         return True
     inner = [type_.field(number) for number in range(type_.num_fields)]

@@ -1,4 +1,4 @@
-"""Whether what Spark's analyzer made of SQL follows from its rows alone, as Spark itself says."""
+"""Asks Spark's analyzer whether a query is deterministic: its rows follow from its input alone."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ What passes here may still be refused by Spark's analyzer, which has the last wo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -39,7 +39,7 @@ FORBIDDEN: dict[str, tuple[Any, ...]] = {
     "a star": (exp.Star,),
     "a parameter": (exp.Placeholder, exp.Parameter),
 }
-"""What is no expression over one row, in words."""
+"""Kinds of SQL that are no expression over one row, in words."""
 
 
 CHANGES = "which does not follow from the row"
@@ -150,6 +150,14 @@ class FunctionCall:
     arguments: tuple[str, ...]
 
 
+def _is_call(kinds: Sequence[TokenType], at: int) -> bool:
+    """Return whether a name is called: neither a text nor a field that stands before a parenthesis."""
+    is_called = kinds[at + 1] is TokenType.L_PAREN
+    is_text = kinds[at] is TokenType.STRING
+    is_field = at > 0 and kinds[at - 1] is TokenType.DOT
+    return is_called and not is_text and not is_field
+
+
 def innermost_call(text: str, functions: Collection[str]) -> tuple[FunctionCall, int, int] | None:
     """Return the last call of one of some functions in an expression, and from where to where it stands; None: there is none.
 
@@ -165,12 +173,10 @@ def innermost_call(text: str, functions: Collection[str]) -> tuple[FunctionCall,
     """
     tokens = sqlglot.tokenize(text, read=SparkSql)
     kinds = [token.token_type for token in tokens]
+    # From the end: of the last call no argument is a call, so that replacing it by its value leaves the earlier ones in their places.
     for at in reversed(range(len(tokens) - 1)):
         name = tokens[at].text.lower()
-        is_called = kinds[at + 1] is TokenType.L_PAREN
-        is_text = kinds[at] is TokenType.STRING
-        is_field = at > 0 and kinds[at - 1] is TokenType.DOT
-        if name not in functions or not is_called or is_text or is_field:
+        if name not in functions or not _is_call(kinds, at):
             continue
         marks = _argument_marks(kinds, at + 1)
         offsets = [tokens[mark].start for mark in marks]

@@ -166,6 +166,21 @@ def options_of(model: type[BaseModel], given: dict[str, Any], part: str) -> Base
         raise ValueError("; ".join(wrong)) from None
 
 
+def source_option_names(type_: str) -> frozenset[str]:
+    """Return the names of the options that a source's own class models; none of a built-in source.
+
+    Args:
+        type_: The type of a spec's `source`.
+
+    Raises:
+        ValueError: there is no source of this type.
+    """
+    if type_ in BUILT_IN[SOURCES]:
+        return frozenset()
+    kind: SourceClass = extension(SOURCES, type_, PositionedSource)
+    return frozenset(kind.Options.model_fields)
+
+
 @lru_cache(maxsize=64)
 def extension(group: str, name: str, base: type[Any]) -> type[Any]:
     """Return the class that an installed package names.

@@ -96,6 +96,10 @@ class PipelineFields(Traits):
         default="bounded",
         description="bounded: a run reads what is there and ends; continuous: it goes on with what comes until it is stopped. Default: bounded.",
     )
+    engine: Literal["auto", "spark", "local"] = Field(
+        default="auto",
+        description="Where runs make their steps. local: in their own process, without a JVM; spark: on Spark; auto: local if at most 64 MiB of files or 100,000 records wait and nothing of the pipeline needs Spark. A run on one goes on where the other stopped. Default: auto.",
+    )
     trigger_interval: PositiveDuration = Field(
         default="1s",
         validate_default=True,

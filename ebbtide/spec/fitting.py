@@ -1,4 +1,4 @@
-"""Whether the fields of a pipeline fit together; each function refuses those of one group."""
+"""Refuses fields of a pipeline that do not fit together; each function refuses those of one group."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ RESERVED_COLUMNS = frozenset(CHANGELOG_COLUMNS | ENTRY_COLUMNS | ARRIVAL_COLUMNS
     "_change_type",
     *("_n", "_rows", "_new", "_before", "_truncates", "_emptied", "_decided", "_waits", "_overdue_ms"),
 }
-"""What stands beside the user's columns: in the tables, in staged rows, in what checks compute."""
+"""Columns beside the user's: in the tables, in staged rows, in what checks compute."""
 OWNER = re.compile(r"team:.+|[A-Za-z0-9_][A-Za-z0-9._%+-]*@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
-"""What Dagster takes for an owner."""
+"""Pattern of an owner in Dagster."""
 LARGEST_UNSIGNED = 2**64 - 1
 
 
@@ -111,10 +111,13 @@ def refuse_unfit_columns(
 
 def refuse_unfit_key(key: Sequence[str], columns: pa.Schema) -> None:
     """Refuse a key of other columns than the schema's, of one twice, or of one whose values are not exact."""
-    names = columns.names
-    refuse("key", [name for name in key if name not in names], f"columns of the schema: {', '.join(names)}")
-    refuse("key", [name for name in key if key.count(name) > 1], "each column once")
-    inexact = [name for name in key if not is_exact(columns.field(name).type)]
+    unknown = [name for name in key if name not in columns.names]
+    known = ", ".join(columns.names)
+    refuse("key", unknown, f"columns of the schema: {known}")
+    repeated = [name for name in key if key.count(name) > 1]
+    refuse("key", repeated, "each column once")
+    types = [columns.field(name).type for name in key]
+    inexact = [name for name, type_ in zip(key, types, strict=True) if not is_exact(type_)]
     refuse("key", inexact, "columns with an exact type: no FLOAT, DOUBLE, ARRAY, MAP, STRUCT")
 
 
@@ -133,14 +136,19 @@ def refuse_unfit_format(fields: PipelineFields, columns: pa.Schema) -> None:
 
 
 def _refuse_unfit_encodings(encodings: Mapping[str, str], columns: pa.Schema) -> None:
-    exact = [column.name for column in columns if pa.types.is_integer(column.type) or pa.types.is_decimal(column.type)]
+    decimals = [column.name for column in columns if pa.types.is_decimal(column.type)]
+    exact = [column.name for column in columns if pa.types.is_integer(column.type) or column.name in decimals]
     inexact = [name for name in encodings if name not in exact]
-    refuse("format.encodings", inexact, f"integer or DECIMAL columns: {', '.join(exact) or 'none in the schema'}")
-    unsigned = [name for name, how in encodings.items() if how == "unsigned"]
-    narrow = [name for name in unsigned if not _holds(columns.field(name), LARGEST_UNSIGNED, "us")]
+    named = ", ".join(exact) or "none in the schema"
+    refuse("format.encodings", inexact, f"integer or DECIMAL columns: {named}")
+    narrow = []
+    scaleless = []
+    for name, encoding in encodings.items():
+        if encoding == "unsigned" and not _holds(columns.field(name), LARGEST_UNSIGNED, "us"):
+            narrow.append(name)
+        if encoding == "precise" and name not in decimals:
+            scaleless.append(name)
     refuse("format.encodings", narrow, "for unsigned, columns that hold 2^64 - 1: DECIMAL(20,0)")
-    precise = [name for name, how in encodings.items() if how == "precise"]
-    scaleless = [name for name in precise if not pa.types.is_decimal(columns.field(name).type)]
     refuse("format.encodings", scaleless, "for precise, DECIMAL columns")
 
 

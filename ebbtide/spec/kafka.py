@@ -16,7 +16,7 @@ BOOTSTRAP_SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}"
 REGISTRY = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?")
 """A registry's address."""
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-"""What Kafka takes for a topic's name."""
+"""Pattern of a topic's name."""
 SECRETS = frozenset({"ssl.key.pem", "sasl.oauthbearer.config", "sasl.oauthbearer.extensions"})
 """Properties that are credentials without being named like one."""
 NO_SECRETS = frozenset({"sasl.oauthbearer.token.endpoint.url"})
@@ -158,7 +158,7 @@ class KafkaSource(PositionedPart):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Which records are read; from which brokers, and from where on, is compared by itself."""
+        """Fields that select the records; brokers and start are compared on their own."""
         return {"type": self.type, "topic": self.topic, "table": self.table}
 
 

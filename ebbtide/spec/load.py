@@ -1,4 +1,4 @@
-"""Loads a spec of any kind; its `type`, the component that Dagster makes of it, tells which."""
+"""Loads a spec of any kind; its `type` names the kind: the component that Dagster makes of it."""
 
 from __future__ import annotations
 
@@ -84,8 +84,15 @@ def is_several(document: Mapping[str, Any]) -> bool:
 def names_in(document: Mapping[str, Any]) -> list[str]:
     """Return the names of a file's pipelines."""
     attributes = document.get("attributes") or {}
-    members = attributes.get("pipelines") or () if is_several(document) else [attributes]
-    return [str(member["name"]) for member in members if isinstance(member, Mapping) and "name" in member]
+    members = [attributes]
+    if is_several(document):
+        members = attributes.get("pipelines") or []
+    names = []
+    for member in members:
+        has_name = isinstance(member, Mapping) and "name" in member
+        if has_name:
+            names.append(str(member["name"]))
+    return names
 
 
 def _member_at(location: str | Path) -> Pipeline | None:

@@ -29,12 +29,12 @@ from ebbtide.sources.listing import PATTERNS
 from ebbtide.storage.paths import refuse_unusable
 
 EXPECTATION = r"^(expect_[a-z0-9_]+|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*)$"
-"""What may name an expectation: a type of Great Expectations, or `module:Class`."""
+"""Names of an expectation: a type of Great Expectations, or `module:Class`."""
 
 MOST_CHARACTERS = 255
 """Of a name: what file systems and catalogs take."""
 PROPERTY = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$"
-"""What a table property may be called."""
+"""Pattern of the name of a table property."""
 
 
 def _seen(text: str) -> str:
@@ -45,20 +45,20 @@ def _seen(text: str) -> str:
 
 
 Name = Annotated[str, AfterValidator(_seen)]
-"""A name that others have given: of a topic, a table, a field. Any text that can be seen."""
+"""A name from outside: of a topic, a table, a field. Any text of visible characters."""
 
 
 class SpecPart(BaseModel):
-    """What all parts are: frozen, without unknown fields. Errors do not show what was given: it may be a credential."""
+    """Base class of parts: frozen, without unknown fields. Errors do not show what was given: it may be a credential."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
 
 
 class SourcePart(SpecPart):
-    """What all sources are: what their records hold, and which of them are taken."""
+    """Base class of sources: the form of their records, and the selection among them."""
 
     by_position: ClassVar[bool] = False
-    """Whether records stand at offsets of partitions; else its parts, files, are read each as a whole."""
+    """Records stand at offsets of partitions; else its parts, files, are read each as a whole."""
 
     type: str = Field(description="Which source.")
     path: str = Field(description="Where it is; relative to the project. Required.")
@@ -74,7 +74,7 @@ class SourcePart(SpecPart):
     max_records_per_second: int | None = Field(
         default=None,
         gt=0,
-        description="Records a second that a run reads at most, on average: its steps, a file at least, wait for each other, above 0. For a backfill beside others, or a source that is not to be strained. Default: as fast as it goes.",
+        description="Records a second that a run reads at most, on average: its steps, a file at least, wait for each other, above 0. For a backfill beside other runs, or a source that is not to be strained. Default: as fast as it goes.",
     )
 
     @field_validator("path")
@@ -88,7 +88,7 @@ class SourcePart(SpecPart):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Which records are read; where they are is compared by itself, and how many at once does not matter."""
+        """Fields that select the records; their place is compared on its own, and the size of a step does not matter."""
         return {"type": self.type, "records": self.records, "topic": self.topic, "table": self.table}
 
 
@@ -137,11 +137,11 @@ class FileSource(SourcePart):
 
 
 class FormatPart(SpecPart):
-    """What all formats are."""
+    """Base class of formats."""
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What the records mean by: every field that is not at its default."""
+        """Fields that decide the meaning of records: each one that is not at its default."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
@@ -178,11 +178,11 @@ class PlainFormat(FormatPart):
 
 
 SchemaEvolutionMode = Literal["ignore", "evolve", "quarantine", "fail"]
-"""What becomes of records that do not fit the schema."""
+"""Treatment of records that do not fit the schema."""
 
 
 class ColumnConfig(SpecPart):
-    """What is to be known of a column beside its type."""
+    """Facts about a column beside its type."""
 
     personal: bool = Field(
         default=False,
@@ -195,7 +195,7 @@ class ColumnConfig(SpecPart):
 
 
 class QuarantineConfig(SpecPart):
-    """What makes a record bad beyond its form, how many bad ones a step may have, and how long they are kept."""
+    """Limits of the quarantine: bad records beyond their form, their number in a step, and how long they are kept."""
 
     max_rows_per_step: int = Field(
         default=1000,
@@ -215,7 +215,7 @@ class QuarantineConfig(SpecPart):
 
     max_age: PositiveDuration | None = Field(
         default=None,
-        description="How long the quarantine keeps a record, by the pipeline's clock; the job NAME_cleanup drops and counts older ones. Default: for ever.",
+        description="How long the quarantine keeps a record, by the pipeline's clock; the job NAME_cleanup drops and counts older ones. Default: no limit.",
     )
     max_bytes: int | None = Field(
         default=None,
@@ -235,7 +235,7 @@ class QuarantineConfig(SpecPart):
 NOT_WRITTEN = {"delta.appendonly": "false", "delta.enablechangedatafeed": "true"}
 """Properties, in lower case, that have one value only in a sink: it is updated, and its change feed is on."""
 WRITTEN_BY_MERGE = ("delta.columnmapping.mode", "delta.constraints.")
-"""What Ebbtide's own writers do not know."""
+"""Features that Ebbtide's own writers do not support."""
 
 
 class DeltaSink(SpecPart):
@@ -262,7 +262,7 @@ class DeltaSink(SpecPart):
 
     @property
     def is_spark_s(self) -> bool:
-        """Whether Spark makes the table: properties of the user's may switch features on that it alone knows."""
+        """Return whether Spark makes the table: properties of the user's may switch features on that it alone knows."""
         return self.write == "merge" or bool(self.table_properties)
 
     @field_validator("table_properties")
@@ -284,8 +284,8 @@ class DeltaSink(SpecPart):
         given = {name.lower(): text.lower() for name, text in self.table_properties.items()}
         stopping = [name for name, text in NOT_WRITTEN.items() if given.get(name, text) != text]
         if self.write != "merge":
-            ours = WRITTEN_BY_MERGE
-            stopping += [name for name, text in given.items() if name.startswith(ours) and text != "none"]
+            switched_on = [name for name, text in given.items() if text != "none"]
+            stopping += [name for name in switched_on if name.startswith(WRITTEN_BY_MERGE)]
         refuse("sink.table_properties", stopping, "none that keep the pipeline from writing; some need write: merge")
         return self
 
@@ -314,7 +314,7 @@ class ExpectationConfig(SpecPart):
 
 
 class ChecksConfig(SpecPart):
-    """What the checks allow."""
+    """Limits that the checks allow."""
 
     expiry_grace: NaturalDuration = Field(
         default="1h",
@@ -340,7 +340,7 @@ class ChecksConfig(SpecPart):
 
 
 class SchedulesConfig(SpecPart):
-    """When Dagster starts the jobs, as cron expressions of five fields in UTC; each schedule is off until switched on.
+    """Schedules of the jobs in Dagster, as cron expressions of five fields in UTC; each schedule is off until switched on.
 
     The minute `H` depends on the pipeline's name, so that pipelines do not all start at the same minute.
     """
@@ -364,7 +364,7 @@ class SchedulesConfig(SpecPart):
 
 
 class FreshnessConfig(SpecPart):
-    """How old the sink's last materialization may be."""
+    """Limits on the age of the sink's last materialization."""
 
     fail_window: PositiveDuration = Field(description="Age at which the sink is stale, 1m or more. Required.")
     warn_window: PositiveDuration | None = Field(

@@ -25,7 +25,7 @@ from ebbtide.spec.row_functions import make_importable
 from ebbtide.storage.paths import is_local, resolve
 
 MAX_EVENT_TIME_AHEAD = timedelta(days=1)
-"""Where state expires by event time and the spec says nothing: clocks of sources are off by hours, not by days."""
+"""Default where state expires by event time: clocks of sources are off by hours, not by days."""
 _WRITTEN = "_written_path"
 """Beside a spec's fields: its source's path, absolute and as it was written. It makes no difference to whether specs are equal."""
 OPTIONAL_PARTS = ("transform",)
@@ -33,7 +33,7 @@ OPTIONAL_PARTS = ("transform",)
 
 
 class Pipeline(PipelineFields):
-    """What all pipelines share: their fields, and what follows from these."""
+    """Base class of pipelines: their common fields, and properties that follow from these."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -64,17 +64,17 @@ class Pipeline(PipelineFields):
 
     @property
     def spark_makes_sink(self) -> bool:
-        """Whether Spark makes the sink; it makes none of a project's own."""
+        """Return whether Spark makes the sink; it makes none of a project's own."""
         return isinstance(self.sink, DeltaSink) and self.sink.is_spark_s
 
     @property
     def needs_event_time(self) -> bool:
-        """Whether state expires by event time."""
+        """Return whether state expires by event time."""
         return any(ttl.by_event_time for ttl in self.ttls.values())
 
     @property
     def max_event_time_ahead(self) -> timedelta | None:
-        """How far a record's event time may be ahead of the wall clock; None: as far as it likes."""
+        """The most that a record's event time may be ahead of the wall clock; None: no limit."""
         if "max_event_time_ahead" in self.quarantine.model_fields_set or not self.needs_event_time:
             return self.quarantine.max_event_time_ahead
         return MAX_EVENT_TIME_AHEAD
@@ -117,22 +117,22 @@ class Pipeline(PipelineFields):
 
     @property
     def has_transform(self) -> bool:
-        """Whether the sink shows something else than the source's rows, or a function's."""
+        """Return whether the sink shows something else than the source's rows, or a function's."""
         return self.selects_changes or self.selects_rows
 
     @property
     def stream_cron(self) -> str | None:
-        """When Dagster's schedule runs it; None: there is no schedule, as for a run that goes on by itself."""
+        """Cron expression of Dagster's schedule; None: there is no schedule, as for a run that goes on by itself."""
         return self.schedules.stream if self.run == "bounded" else None
 
     @property
     def has_positions(self) -> bool:
-        """Whether records carry their place in the source, so that a redelivery can be known."""
+        """Return whether records carry their place in the source, so that a redelivery can be known."""
         return self.source.records == "kafka" or (isinstance(self.format, PlainFormat) and bool(self.format.position))
 
     @property
     def may_repeat_offsets(self) -> bool:
-        """Whether a record may be delivered again under its offset: a topic is read once, unless records name other places."""
+        """Return whether a record may be delivered again under its offset: a topic is read once, unless records name other places."""
         names_positions = isinstance(self.format, PlainFormat) and bool(self.format.position)
         return self.has_positions and (names_positions or not self.source.by_position)
 
@@ -165,14 +165,18 @@ class Pipeline(PipelineFields):
             return self
         return self.with_source(max_records_per_second=max_records_per_second)
 
+    def on_engine(self, engine: str | None) -> Self:
+        """Return the spec with runs on an engine; None: as it says itself."""
+        return self if engine is None else self.model_copy(update={"engine": engine})
+
     @property
     def identity(self) -> dict[str, Any]:
-        """What stored state depends on: at least what is read."""
+        """Fields that stored state depends on: at least what is read."""
         return {"source": self.source.identity, "format": self.format.identity}
 
     @property
     def source_path(self) -> str | None:
-        """Where the source is, as the spec's file says: a relative path stays so, and moves with its project; None if it has none."""
+        """Place of the source, as the spec's file has it: a relative path stays so, and moves with its project; None if it has none."""
         resolved, written = self.__dict__.get(_WRITTEN, ("", ""))
         return written if self.source.path == resolved else self.source.path
 

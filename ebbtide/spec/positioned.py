@@ -1,4 +1,4 @@
-"""What a spec says of any source that is read by position: by offsets of partitions."""
+"""Fields of any source that is read by position: by offsets of partitions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STEP_S = 10
 
 
 class SourceStart(SpecPart):
-    """Where the first step begins to read a source by position; exactly one of the two."""
+    """The place at which the first step begins to read a source by position; exactly one of the two."""
 
     timestamp: datetime | None = Field(
         default=None,
@@ -78,7 +78,7 @@ class PositionedPart(SpecPart):
     max_records_per_second: int | None = Field(
         default=None,
         gt=0,
-        description="Records a second that a run reads at most, on average: its steps are made smaller, and wait for each other, above 0. For a backfill beside others, or a source that is not to be strained. Default: as fast as it goes.",
+        description="Records a second that a run reads at most, on average: its steps are made smaller, and wait for each other, above 0. For a backfill beside other runs, or a source that is not to be strained. Default: as fast as it goes.",
     )
 
     @property
@@ -90,10 +90,10 @@ class PositionedPart(SpecPart):
 
     @property
     def records(self) -> Literal["kafka"]:
-        """What the quarantine keeps of a record: a line with its source's name, partition, offset, key and value."""
+        """The form in which the quarantine keeps a record: a line with its source's name, partition, offset, key and value."""
         return "kafka"
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Which records are read; where the source is, and where reading begins, is compared by itself."""
+        """Fields that select the records; address and start are compared on their own."""
         return {"type": self.type, "table": self.table}

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
-from pydantic import ValidationError
 
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import is_credential
-from ebbtide.spec.extensions import BUILT_IN, FORMATS, OTHER, SINKS, SOURCES
 
-_CHOSEN = {
-    (part, tag)
-    for part, group in (("source", SOURCES), ("format", FORMATS), ("sink", SINKS))
-    for tag in (*BUILT_IN[group], OTHER)
-}
-"""How the location of an error begins in a part whose model was chosen by its tag."""
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 def read_document(location: str | Path) -> tuple[Path, dict[str, Any]]:
@@ -82,5 +77,14 @@ def field_path(location: tuple[int | str, ...]) -> tuple[str, ...]:
         ('source', 'topic')
     """
     names = tuple(map(str, location))
-    chosen = names[:2]
-    return (names[0], *names[2:]) if chosen in _CHOSEN else names
+    is_chosen = names[:2] in _chosen_parts()
+    return (names[0], *names[2:]) if is_chosen else names
+
+
+@cache
+def _chosen_parts() -> frozenset[tuple[str, ...]]:
+    """Return the first two names of an error's location in a part whose model was chosen by its tag."""
+    from ebbtide.spec.extensions import BUILT_IN, FORMATS, OTHER, SINKS, SOURCES  # loads the models, and Arrow
+
+    groups = {"source": SOURCES, "format": FORMATS, "sink": SINKS}
+    return frozenset((part, tag) for part, group in groups.items() for tag in (*BUILT_IN[group], OTHER))

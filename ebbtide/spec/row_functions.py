@@ -23,7 +23,7 @@ from ebbtide.spec.expressions import GENERATORS
 from ebbtide.tables.state.project_sources import project_sources
 
 TARGET = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
-"""How a function is named: `module:name`."""
+"""Pattern of a function's name: `module:name`."""
 ALLOWED = "a function with the type that it returns, def f(v: str) -> str, or one made by pyspark's udf, pandas_udf, arrow_udf"
 SPARK_TYPES: dict[Any, str] = {
     bool: "BOOLEAN",
@@ -35,7 +35,7 @@ SPARK_TYPES: dict[Any, str] = {
     date: "DATE",
     datetime: "TIMESTAMP",
 }
-"""What a function is annotated to return, to the type of its values in SQL. Lists and dicts of these are arrays and maps."""
+"""The annotated return type of a function to the type of its values in SQL. Lists and dicts of these are arrays and maps."""
 ROWS, ROWS_BY_ARROW, PANDAS, ARROW = 100, 101, 200, 250
 """PySpark's numbers of functions that give a value for each row: `PythonEvalType`."""
 
@@ -127,8 +127,8 @@ def _without_none(annotation: Any) -> Any:
     if origin not in (typing.Union, types.UnionType):
         return annotation
     members = typing.get_args(annotation)
-    others = [member for member in members if member is not types.NoneType]
-    return others[0] if len(others) == 1 else annotation
+    types_given = [member for member in members if member is not types.NoneType]
+    return types_given[0] if len(types_given) == 1 else annotation
 
 
 def _spark_type(target: str, annotation: Any) -> str:
@@ -165,7 +165,7 @@ def make_importable(folder: Path) -> None:
 
 
 def digest(target: str) -> str:
-    """Return what tells a function's code from another: of its module, and of what that imports of its project, in turn.
+    """Return what identifies a function's code: of its module, and of what that imports of its project, in turn.
 
     Empty where there is no code to read: the module is gone, or was typed.
     """

@@ -26,7 +26,7 @@ from ebbtide.spec.parts import refuse
 from ebbtide.spec.pipeline import Pipeline
 
 FUNCTION_PARTS = ("function", "options", "kinds")
-"""Parts of the identity that say what is made of a row: under others state and sink stay, and rows that come are taken otherwise."""
+"""Parts of the identity that say what is made of a row. Where they change, state and sink stay, and later rows are treated otherwise."""
 
 
 class StatefulPipeline(Pipeline):
@@ -50,12 +50,12 @@ class StatefulPipeline(Pipeline):
     )
     ttl: dict[str, Ttl | None] = Field(
         default_factory=dict,
-        description="State to its time to live, '30d' or the fields of StateTtlConfig, in place of the one that the function declares; null: for ever. Default: those declared.",
+        description="State to its time to live, '30d' or the fields of StateTtlConfig, in place of the one that the function declares; null: entries never expire. Default: those declared.",
     )
     kinds: list[RowKind] = Field(
         default_factory=lambda: list(RowKind),
         min_length=1,
-        description="Kinds of changes that the function takes, of +I, -U, +U, -D; the others are skipped. Default: all.",
+        description="Kinds of changes that the function takes, of +I, -U, +U, -D; all other kinds are skipped. Default: all.",
     )
     output_key: list[str] | None = Field(
         default=None,
@@ -93,7 +93,7 @@ class StatefulPipeline(Pipeline):
         refuse(
             "function",
             [n for n in output.names if compared.count(as_compared(n)) > 1],
-            f"an output of {self.function} that names no column twice; Spark does not tell case apart",
+            f"an output of {self.function} that names no column twice; Spark ignores case",
         )
         refuse(
             "output_key",
@@ -185,7 +185,7 @@ class StatefulPipeline(Pipeline):
 
     @property
     def takes_truncate(self) -> bool:
-        """Whether a TRUNCATE can be applied: what it means to a function nobody knows."""
+        """Return whether a TRUNCATE can be applied: its meaning to a function is unknown."""
         return False
 
     @cached_property
@@ -212,7 +212,7 @@ class StatefulPipeline(Pipeline):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What stored state depends on; a change of it needs a refresh, of what `migrates` names a migration."""
+        """Fields that stored state depends on; a change of it needs a refresh, of what `migrates` names a migration."""
         states = self.states
         options = {name: value for name, value in self.options.items() if not is_credential(name)}
         return {

@@ -1,4 +1,4 @@
-"""What distinguishes the kinds of pipelines, as answers that the other rooms ask for: none of them asks for the kind itself."""
+"""The traits that distinguish the kinds of pipelines: all other rooms ask for these, none for the kind itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Traits(SpecPart):
 
     @property
     def is_view(self) -> bool:
-        """Whether its rows are those of a query over tables, so that it reads no changelog."""
+        """Return whether its rows are those of a query over tables, so that it reads no changelog."""
         return False
 
     @property
@@ -30,32 +30,32 @@ class Traits(SpecPart):
 
     @property
     def expires_live(self) -> bool:
-        """Whether the sink's row stands in for an entry that has expired."""
+        """Return whether the sink's row stands in for an entry that has expired."""
         return False
 
     @property
     def selects_changes(self) -> bool:
-        """Whether a transform applies to each change, before it is decided on."""
+        """Return whether a transform applies to each change, before it is decided on."""
         return False
 
     @property
     def selects_rows(self) -> bool:
-        """Whether a transform applies to each row that was decided."""
+        """Return whether a transform applies to each row that was decided."""
         return False
 
     @property
     def knows_keys(self) -> bool:
-        """Whether the state tells which keys of the source have a row."""
+        """Return whether the state knows which keys of the source have a row."""
         return False
 
     @property
     def emits_every(self) -> bool:
-        """Whether what each record emits is appended to a changelog table."""
+        """Return whether what each record emits is appended to a changelog table."""
         return False
 
     @property
     def leaves_orphans(self) -> bool:
-        """Whether rows may stay in the sink that the state forgets."""
+        """Return whether rows may stay in the sink that the state forgets."""
         return False
 
     @property
@@ -65,12 +65,12 @@ class Traits(SpecPart):
 
     @property
     def takes_truncate(self) -> bool:
-        """Whether a TRUNCATE can be applied."""
+        """Return whether a TRUNCATE can be applied."""
         return True
 
     @property
     def retracts(self) -> bool:
-        """Whether an update must come as a retraction and an addition."""
+        """Return whether an update must come as a retraction and an addition."""
         return False
 
     @property

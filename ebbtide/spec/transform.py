@@ -1,4 +1,4 @@
-"""What an upsert pipeline's sink shows of the source's rows: a projection and a filter."""
+"""The transform of an upsert pipeline: a projection and a filter of the source's rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALLOWED = "a Spark SQL expression over one row: no aggregate, window, subquery, 
 
 
 class Transform(SpecPart):
-    """What the sink shows of the source's rows: `SELECT select FROM source WHERE where`, evaluated by Spark SQL (ANSI, UTC).
+    """The sink's rows as a query over the source's rows: `SELECT select FROM source WHERE where`, evaluated by Spark SQL (ANSI, UTC).
 
     By sequence it is applied to the reconciled row, after the decision: the state keeps the whole source row, and a row that
     stops to fit `where` leaves the sink. In order of arrival it is applied to every change, retractions too, before the
@@ -137,8 +137,8 @@ class Transform(SpecPart):
         names = source.columns.names
         columns = [single_column(self.select[name], names) for name in self.key]
         way_out = f"by sequence, the columns that the key ({', '.join(key)}) is selected as, by name alone; another key needs order: arrival"
-        is_same = None not in columns and set(columns) == set(key) and len(columns) == len(key)
-        refuse("transform.key", [] if is_same else [self._key_text()], way_out)
+        is_renamed_at_most = set(columns) == set(key) and len(columns) == len(key)
+        refuse("transform.key", [] if is_renamed_at_most else [self._key_text()], way_out)
         retyped = []
         for name, column in zip(self.key, columns, strict=True):
             own = self.table.columns.field(name).type
@@ -194,7 +194,7 @@ class Transform(SpecPart):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What rows that were selected depend on."""
+        """Fields that selected rows depend on."""
         selected = {name: self.select[name] for name in self.table.columns.names}
         identity: dict[str, Any] = {
             "schema": ddl_of(self.table.columns),

@@ -40,10 +40,10 @@ class SequenceOrder(SpecPart):
     record, as is a TRUNCATE.
 
     Changes of one key, sequence, operation and content are one change (`duplicates`). Where several contents are left that
-    were not taken back, the sequence does not tell which came later: they are counted (`conflicts`), the one with the
+    were not taken back, the sequence does not show which came later: they are counted (`conflicts`), the one with the
     greatest digest counts (BLAKE2b of the values that all of them carry), and the check `ordering` fails until all
-    but one are taken back or a change with a greater sequence comes. The others are kept beside it: where it is taken back,
-    the next one is the row. Where several were taken back and none is left, the sequence does not tell whether one came once
+    but one are taken back or a change with a greater sequence comes. The rows that lost are kept beside it: where it is taken back,
+    the next one is the row. Where several were taken back and none is left, the sequence does not show whether one came once
     more: the key has no row, is counted, and `ordering` fails until another content or a greater sequence comes. A single
     content that is taken back and added again at its sequence is the same change delivered again: the key has no row. Nor
     has one whose row is inserted again at the sequence of its delete: the delete is the last change of a sequence.
@@ -56,7 +56,7 @@ class SequenceOrder(SpecPart):
 
 
 class MaterializerConfig(SpecPart):
-    """How the histories of `order: arrival` are kept. Source: FLIP-544."""
+    """Settings of the histories of `order: arrival`. Source: FLIP-544."""
 
     upsert_key: list[str] = Field(
         default_factory=list,
@@ -103,7 +103,7 @@ class UpsertPipeline(Pipeline):
     )
     ttl: Ttl | None = Field(
         default=None,
-        description="Time to live of state: '30d', or the fields of StateTtlConfig. Sequence mode: of tombstones, by event time from the latest of their key's changes on; arrival mode: of each row of a history. Default: for ever.",
+        description="Time to live of state: '30d', or the fields of StateTtlConfig. Sequence mode: of tombstones, by event time from the latest of their key's changes on; arrival mode: of each row of a history. Default: entries never expire.",
     )
 
     materializer: MaterializerConfig = Field(
@@ -132,7 +132,7 @@ class UpsertPipeline(Pipeline):
         refuse(
             "ttl.expire_live",
             [True] if self.expires_live else [],
-            "false with a transform: a row of the sink does not tell the source's row",
+            "false with a transform: a row of the sink does not determine the source's row",
         )
         return self
 
@@ -181,7 +181,7 @@ class UpsertPipeline(Pipeline):
         refuse(
             "ttl.update_type",
             [ttl.update_type] if ttl.update_type not in writes else [],
-            f"{', '.join(writes)}; no ttl: for ever",
+            f"{', '.join(writes)}; no ttl: never",
         )
         hidden = ttl.state_visibility is StateVisibility.NEVER_RETURN_EXPIRED
         refuse("ttl.state_visibility", [] if hidden else [ttl.state_visibility], "NEVER_RETURN_EXPIRED")
@@ -201,38 +201,38 @@ class UpsertPipeline(Pipeline):
 
     @property
     def retracts(self) -> bool:
-        """Whether an update must come as a retraction and an addition: in arrival mode."""
+        """Return whether an update must come as a retraction and an addition: in arrival mode."""
         return not self.sequence
 
     @property
     def expires_live(self) -> bool:
-        """Whether the sink's row stands in for an entry that has expired."""
+        """Return whether the sink's row stands in for an entry that has expired."""
         return self.ttl is not None and self.ttl.expire_live
 
     @property
     def emits_every(self) -> bool:
-        """Whether what each record emits is appended to a changelog table."""
+        """Return whether what each record emits is appended to a changelog table."""
         return self.materializer.emission is Emission.EVERY
 
     @property
     def leaves_orphans(self) -> bool:
-        """Whether rows may stay in the sink that the state forgets."""
+        """Return whether rows may stay in the sink that the state forgets."""
         keeps = self.materializer.on_expire is OnExpire.KEEP
         return not self.sequence and self.ttl is not None and keeps
 
     @property
     def knows_keys(self) -> bool:
-        """Whether the state tells which keys of the source have a row."""
+        """Return whether the state knows which keys of the source have a row."""
         return not self.selects_changes
 
     @property
     def selects_changes(self) -> bool:
-        """Whether a transform applies to each change, before it is decided on."""
+        """Return whether a transform applies to each change, before it is decided on."""
         return self.transform is not None and not self.sequence
 
     @property
     def selects_rows(self) -> bool:
-        """Whether a transform applies to each row that was decided."""
+        """Return whether a transform applies to each row that was decided."""
         return self.transform is not None and bool(self.sequence)
 
     @cached_property
@@ -306,7 +306,7 @@ class UpsertPipeline(Pipeline):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What stored state depends on; a change of it needs a refresh, of `ttl` and `columns` a migration."""
+        """Fields that stored state depends on; a change of it needs a refresh, of `ttl` and `columns` a migration."""
         columns = [f"{f.name} {f.type}" for f in self.state_columns]
         histories = {"upsert_key": self.materializer.upsert_key, "keep": str(self.materializer.keep)}
         histories["emission"] = str(self.materializer.emission)

@@ -55,7 +55,7 @@ Refresh = Literal["on_change", "manual"] | RefreshEvery
 
 
 class ViewInputs(SpecPart):
-    """What stands in a view for the source that other pipelines have: it reads tables, not records."""
+    """The source of a view, in the place of that of other pipelines: it reads tables, not records."""
 
     by_position: ClassVar[bool] = False
 
@@ -68,7 +68,7 @@ class ViewInputs(SpecPart):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What tells a view from a pipeline over records."""
+        """The traits by which a view differs from a pipeline over records."""
         return {"type": self.type}
 
 
@@ -109,17 +109,18 @@ class MaterializedView(Pipeline):
     )
     ttl: Ttl | None = Field(
         default=None,
-        description="Time to live of tombstones, by event time, which is the time of a step: '30d', or the fields of StateTtlConfig. No late changes come to a view, so any will do. Default: for ever.",
+        description="Time to live of tombstones, by event time, which is the time of a step: '30d', or the fields of StateTtlConfig. No late changes come to a view, so any will do. Default: tombstones never expire.",
     )
 
     @model_validator(mode="after")
     def _is_a_view(self) -> Self:
         repeated = [name for name in self.inputs if self.inputs.count(name) > 1]
         refuse("inputs", repeated, "each once")
-        refuse("inputs", [name for name in self.inputs if name == self.name], "other pipelines than the view itself")
+        own = [name for name in self.inputs if name == self.name]
+        refuse("inputs", own, "other pipelines than the view itself")
         refuse("schema", list(self.table.defaults), "columns without DEFAULT: the query gives all of them")
-        given = [f"{field.name} NOT NULL" for field in self.table.columns if not field.nullable]
-        strict = [text for text in given if text.removesuffix(" NOT NULL") not in self.key]
+        required = [field.name for field in self.table.columns if not field.nullable]
+        strict = [f"{name} NOT NULL" for name in required if name not in self.key]
         refuse("schema", strict, "NOT NULL in columns of the key alone")
         maps = [field.name for field in self.table.columns if has_map(field.type)]
         refuse("schema", maps, "columns without MAP, which cannot be compared: map_entries makes an array of one")
@@ -157,7 +158,7 @@ class MaterializedView(Pipeline):
 
     @property
     def stream_cron(self) -> str | None:
-        """When Dagster's schedule runs it: at the interval of `refresh`."""
+        """Cron expression of Dagster's schedule: the interval of `refresh`."""
         return self.refresh.cron if isinstance(self.refresh, RefreshEvery) else None
 
     @property
@@ -167,7 +168,7 @@ class MaterializedView(Pipeline):
 
     @property
     def query_hash(self) -> str:
-        """What a change of the query is known by."""
+        """Hash by which a change of the query is known."""
         text = " ".join([*self.inputs, self.query.strip()])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -178,7 +179,7 @@ class MaterializedView(Pipeline):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What stored state depends on; another query is applied by the next run."""
+        """Fields that stored state depends on; another query is applied by the next run."""
         columns = [f"{field.name} {field.type}" for field in self.table.columns]
         ttl = {} if self.ttl is None else {"": self.ttl.state_contract}
         own = {

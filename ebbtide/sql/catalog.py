@@ -1,7 +1,9 @@
-"""What names stand for: pipelines, and what was declared for them. All of it is files, read without a JVM.
+"""The catalog: pipelines and declarations by name, read from files without a JVM.
 
-A folder NAME below the definitions holds `defs.yaml`, a pipeline, as Dagster and the command line read it; or what SQL has declared
-and no pipeline is made of yet: `source.yaml`, `table.yaml`, `function.yaml`. Folders may lie in folders, as Dagster's do.
+A folder NAME below the definitions holds a pipeline, `defs.yaml`, as Dagster and the command line read it, or a declaration of which
+no pipeline is made yet: `source.yaml`, `table.yaml`, `function.yaml`. Folders may lie in folders, as Dagster's do.
+
+Specs are loaded where they are needed only: their models take longer to load than a listing of tables may take.
 """
 
 from __future__ import annotations
@@ -11,28 +13,37 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 
-from ebbtide import MaterializedView, Pipeline
 from ebbtide.errors import ConfigError, SqlError
-from ebbtide.spec.fields import NAME
-from ebbtide.spec.load import KINDS, is_several, load_each, names_in
 from ebbtide.spec.reading import read_document
 from ebbtide.sql.statements import IfThere, ObjectKind
-from ebbtide.storage.paths import replace_bytes
+
+if TYPE_CHECKING:
+    from ebbtide import Pipeline
 
 DEFAULT_CATALOG = "default"
-"""Name of the catalog that a session begins with."""
+"""Name of a session's first catalog."""
 PIPELINE = "defs.yaml"
 """Name of a pipeline's file."""
 UPSERT = "ebbtide.dagster.UpsertPipeline"
-"""The `type` that the file of a table has."""
+"""`type` in the file of a table."""
+_OF_SEVERAL = "UpsertPipelines"
+_OF_VIEWS = "MaterializedView"
+_NAMES = ("UpsertPipeline", "StatefulPipeline", _OF_SEVERAL, _OF_VIEWS)
+_OLD_NAMES = ("UpsertPipelineComponent", "StatefulPipelineComponent")
+TYPES = frozenset(
+    [f"ebbtide.dagster.{name}" for name in _NAMES]
+    + [f"ebbtide.{name}" for name in _NAMES]
+    + [f"pipelines.components.{name}" for name in _OLD_NAMES]
+)
+"""Each `type` of a file with one or several pipelines: the keys of `ebbtide.spec.load`, known here without the models."""
 
 
 class Part(StrEnum):
-    """What a pipeline can be asked for beside its rows, after `NAME$`."""
+    """A table of a pipeline beside its rows, named `NAME$part`."""
 
     STATE = "state"
     CHANGES = "changes"
@@ -42,7 +53,7 @@ class Part(StrEnum):
 
 
 class DeclaredKind(StrEnum):
-    """What SQL declares; the name of its file."""
+    """Kind of a declaration, and the name of its file."""
 
     SOURCE = "source"
     TABLE = "table"
@@ -55,28 +66,28 @@ FIELDS = {
     DeclaredKind.TABLE: _OF_ROWS,
     DeclaredKind.FUNCTION: ("target", "deterministic"),
 }
-"""What the file of a declaration may say."""
+"""Fields that the file of a declaration may have."""
 
 
 def as_set(value: Any) -> str:
-    """Return a value of YAML as SET would have it: true is `true`."""
+    """Return a value of YAML as SET takes it: true is `true`."""
     text = str(value)
     return text.lower() if isinstance(value, bool) else text
 
 
 @dataclass(frozen=True)
 class Declared:
-    """A source, a table that is not filled yet, or a function, as its file has it.
+    """A declared source, table or function; a table that is filled is a pipeline instead.
 
     Args:
         kind: Kind of the declaration.
         name: Name of the object in statements.
-        columns: As DDL; empty of a function.
-        key: Its primary key; empty of a function.
+        columns: Columns as DDL; empty for a function.
+        key: Primary key; empty for a function.
         options: Option to its value, as in WITH.
-        comment: For people.
-        target: Of a function, `module:name`.
-        deterministic: Of a function: the same arguments always give the same value.
+        comment: Description for people.
+        target: `module:name` of a function.
+        deterministic: True for a function whose value follows from its arguments alone.
     """
 
     kind: DeclaredKind
@@ -89,24 +100,29 @@ class Declared:
     deterministic: bool = False
 
     @classmethod
-    def read(cls, kind: DeclaredKind, name: str, document: Any, where: str) -> Declared:
-        """Read its file, or its entry in an environment's file.
+    def read(
+        cls,
+        kind: DeclaredKind,
+        name: str,
+        document: Any,
+        where: str,
+    ) -> Declared:
+        """Read a declaration from its file, or from its entry in an environment's file.
 
         Args:
             kind: Kind of the declaration.
             name: Name of the object.
-            document: What the file says.
-            where: Names the file or the entry in an error.
+            document: Content of the file.
+            where: Name of the file or the entry in an error.
 
         Raises:
-            ConfigError: it has other fields than its kind has.
+            ConfigError: a field is not one of its kind.
         """
         allowed = FIELDS[kind]
         fields: dict[str, Any] = document if isinstance(document, dict) else {str(document): None}
-        strangers = [str(field) for field in fields if field not in allowed]
+        strangers = ", ".join(str(field) for field in fields if field not in allowed)
         if strangers:
-            listed = ", ".join(strangers)
-            raise ConfigError.of(f"{where} is not usable.", got=f"{name}: {listed}", allowed=", ".join(allowed))
+            raise ConfigError.of(f"{where} is not usable.", got=f"{name}: {strangers}", allowed=", ".join(allowed))
         given_options = fields.get("options") or {}
         options = {str(option): as_set(value) for option, value in given_options.items()}
         return cls(
@@ -121,17 +137,17 @@ class Declared:
         )
 
     def document(self) -> dict[str, Any]:
-        """Return what its file says."""
+        """Return the content of its file."""
         values = {**vars(self), "key": list(self.key), "options": dict(self.options)}
         return {name: values[name] for name in FIELDS[self.kind] if values[name]}
 
 
 @dataclass(frozen=True)
 class Filled:
-    """A pipeline.
+    """A table or a view with its pipeline.
 
     Args:
-        location: Its folder.
+        location: Folder of the pipeline's file.
         spec: Spec of the pipeline.
     """
 
@@ -140,14 +156,14 @@ class Filled:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the pipeline."""
         return self.spec.name
 
     def refuse_shared_file(self) -> None:
-        """Refuse to change a pipeline whose file holds other pipelines too.
+        """Refuse to change a pipeline whose file holds several pipelines.
 
         Raises:
-            SqlError: it does.
+            SqlError: the file does.
         """
         if not (self.location / PIPELINE).exists():
             raise SqlError.of(
@@ -158,6 +174,26 @@ class Filled:
 
 
 Entry = Declared | Filled
+Named = TypeVar("Named", "Entry", "Summary")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A name of the catalog with what its file says, the spec of a pipeline not validated.
+
+    Args:
+        name: Name of the object.
+        kind: Kind of the object.
+        comment: Description for people.
+        file: File that defines it; None if the environment's file declares it.
+        is_filled: True if a pipeline fills it.
+    """
+
+    name: str
+    kind: ObjectKind
+    comment: str
+    file: Path | None
+    is_filled: bool = False
 
 
 @dataclass(frozen=True)
@@ -166,8 +202,8 @@ class Catalog:
 
     Args:
         root: Folder of all pipelines' tables.
-        folder: Of the definitions.
-        given: What the environment's file declares beside them.
+        folder: Folder of the definitions.
+        given: Declarations of the environment's file.
     """
 
     root: str
@@ -175,45 +211,53 @@ class Catalog:
     given: tuple[Declared, ...] = ()
 
     def entries(self) -> dict[str, Entry]:
-        """Return all that is there, by name.
+        """Return all pipelines and declarations, by name.
 
         Raises:
-            SqlError: two have one name.
+            SqlError: two have the same name.
             ConfigError: a file is not usable.
         """
-        found: dict[str, Entry] = {}
-        for entry in sorted([*self.given, *self._read()], key=lambda entry: entry.name):
-            if entry.name in found:
+        return self._by_name([*self.given, *self._read()])
+
+    def summaries(self) -> dict[str, Summary]:
+        """Return all names; a spec that is not usable is listed too.
+
+        Raises:
+            SqlError: two have the same name.
+            ConfigError: a declaration is not usable, or a file of pipelines does not name them.
+        """
+        found = [_summary(declared, None) for declared in self.given]
+        for path, kind in self._files():
+            _, document = read_document(path)
+            if kind is None:
+                found += _pipeline_summaries(path, document)
+            else:
+                declared = Declared.read(kind, path.parent.name, document, f"The file '{path}'")
+                found.append(_summary(declared, path))
+        return self._by_name(found)
+
+    def _by_name(self, found: Iterable[Named]) -> dict[str, Named]:
+        by_name: dict[str, Named] = {}
+        for entry in sorted(found, key=lambda entry: entry.name):
+            if entry.name in by_name:
                 raise SqlError.of(
                     f"The name '{entry.name}' is there twice below '{self.folder}'.",
                     allowed="one pipeline, source, table or function of a name",
                 )
-            found[entry.name] = entry
-        return found
-
-    def places(self) -> dict[str, Path]:
-        """Return the file of each name; the rest of what the files say may be unusable.
-
-        Raises:
-            ConfigError: a file cannot be read.
-        """
-        found = {}
-        for path, kind in self._files():
-            names = [path.parent.name] if kind else names_in(read_document(path)[1])
-            found.update(dict.fromkeys(names, path))
-        return found
+            by_name[entry.name] = entry
+        return by_name
 
     def pipelines(self) -> dict[str, Filled]:
         """Return the pipelines, by name."""
         return {name: entry for name, entry in self.entries().items() if isinstance(entry, Filled)}
 
     def declared(self, kind: DeclaredKind) -> dict[str, Declared]:
-        """Return what was declared of a kind, by name."""
+        """Return the declarations of a kind, by name."""
         entries = self.entries().items()
         return {name: entry for name, entry in entries if isinstance(entry, Declared) and entry.kind is kind}
 
     def pipeline(self, name: str) -> Filled:
-        """Return a pipeline.
+        """Return the pipeline of a name.
 
         Raises:
             SqlError: there is none of this name.
@@ -227,19 +271,38 @@ class Catalog:
             )
         return pipelines[name]
 
+    def entry(self, kind: ObjectKind, name: str) -> Entry:
+        """Return the entry of a name and a kind.
+
+        Raises:
+            SqlError: there is none.
+        """
+        entry = self.entries().get(name.lower())
+        if entry is None or kind_of(entry) is not kind:
+            raise SqlError.of(
+                f"There is no {kind.lower()} '{name}'.",
+                got=kind_in_words(entry),
+                next_step="SHOW TABLES, SHOW SOURCES and SHOW FUNCTIONS list what there is.",
+            )
+        return entry
+
     def file_of(self, kind: DeclaredKind, name: str) -> Path:
-        """Return where a declaration stands, or is to stand."""
+        """Return the path of a declaration's file, which need not exist."""
         return self.folder / name / f"{kind}.yaml"
 
     def _files(self) -> Iterator[tuple[Path, DeclaredKind | None]]:
         """Yield the files of declarations with their kinds, and those of pipelines."""
+        kinds = {f"{kind}.yaml": kind for kind in DeclaredKind}
         for path in sorted(self.folder.rglob("*.yaml")):
-            if path.stem in list(DeclaredKind):
-                yield path, DeclaredKind(path.stem)
+            kind = kinds.get(path.name)
+            if kind is not None:
+                yield path, kind
             elif path.name == PIPELINE and _is_pipeline(path):
                 yield path, None
 
     def _read(self) -> Iterator[Entry]:
+        from ebbtide.spec.load import load_each
+
         for path, kind in self._files():
             if kind is not None:
                 yield Declared.read(kind, path.parent.name, read_document(path)[1], f"The file '{path}'")
@@ -247,31 +310,59 @@ class Catalog:
                 yield from (Filled(Path(location), spec) for location, spec in load_each(path.parent))
 
 
+def _summary(declared: Declared, file: Path | None) -> Summary:
+    return Summary(declared.name, kind_of(declared), declared.comment, file)
+
+
+def _pipeline_summaries(path: Path, document: Mapping[str, Any]) -> list[Summary]:
+    """Return the pipelines of a file; what several share is the description of those without one."""
+    type_ = str(document["type"])
+    attributes = document.get("attributes")
+    attributes = attributes if isinstance(attributes, Mapping) else {}
+    members, shared = [attributes], attributes
+    if type_.endswith(_OF_SEVERAL):
+        members = attributes.get("pipelines") or []
+        shared = attributes.get("shared") or {}
+    is_readable = all(isinstance(part, Mapping) for part in [shared, *members])
+    if not (is_readable and all("name" in member for member in members)):
+        from ebbtide.spec.load import load_each
+
+        load_each(path.parent)  # says what is wrong with the file
+        return []
+    kind = ObjectKind.MATERIALIZED_VIEW if type_.endswith(_OF_VIEWS) else ObjectKind.TABLE
+    found = []
+    for member in members:
+        comment = member.get("description", shared.get("description", ""))
+        found.append(Summary(str(member["name"]), kind, str(comment), path, is_filled=True))
+    return found
+
+
 def kind_of(entry: Entry) -> ObjectKind:
-    """Return what statements call an entry."""
+    """Return the kind of an entry, as statements name it."""
     if isinstance(entry, Filled):
-        is_view = isinstance(entry.spec, MaterializedView)
-        return ObjectKind.MATERIALIZED_VIEW if is_view else ObjectKind.TABLE
+        return ObjectKind.MATERIALIZED_VIEW if entry.spec.is_view else ObjectKind.TABLE
     return ObjectKind(entry.kind.upper())
 
 
 def kind_in_words(entry: Entry | None) -> str:
-    """Say what there is of a name, for an error."""
+    """Return the kind of the entry of a name, for an error."""
     return "nothing of this name" if entry is None else f"a {kind_of(entry).lower()}"
 
 
 def existing_kind(entries: Mapping[str, Entry], name: str, what: str, if_there: IfThere) -> str | None:
-    """Return what there is of a name, in words; None if nothing is.
+    """Return the kind of the object that has a name already, in words; None if there is none.
 
     Args:
-        entries: Of the catalog.
-        name: Of what is to be created.
-        what: Is to be created, in words.
+        entries: Entries of the catalog.
+        name: Name of the object to create.
+        what: Kind of the object to create, in words.
         if_there: Behaviour if there is an object of this name.
 
     Raises:
-        SqlError: it is no name, or what there is may neither stay nor be replaced.
+        SqlError: the name is not allowed, or the object of this name may neither stay nor be replaced.
     """
+    from ebbtide.spec.fields import NAME
+
     if not re.fullmatch(NAME, name):
         allowed = "lower-case letters, digits and underscores, 63 at most"
         raise SqlError.of(f"This is no name of a {what}.", got=name, allowed=allowed)
@@ -287,10 +378,10 @@ def existing_kind(entries: Mapping[str, Entry], name: str, what: str, if_there: 
 
 
 def filled(entries: Mapping[str, Entry], name: str) -> Filled:
-    """Return a table that has a pipeline.
+    """Return a table with its pipeline.
 
     Raises:
-        SqlError: it has none.
+        SqlError: no pipeline fills it.
     """
     entry = entries[name]
     if isinstance(entry, Filled):
@@ -305,39 +396,14 @@ def filled(entries: Mapping[str, Entry], name: str) -> Filled:
 
 
 def queryable(entries: Mapping[str, Entry]) -> list[str]:
-    """Return what a query may mean: tables, those that nothing has filled yet too, and sources, to be refused by name."""
-    functions = {
-        name for name, entry in entries.items() if isinstance(entry, Declared) and entry.kind is DeclaredKind.FUNCTION
-    }
-    return [name for name in entries if name not in functions]
-
-
-def refuse_shared_tables(names: Iterable[str], catalog: Catalog, others: Mapping[str, Catalog]) -> None:
-    """Refuse pipelines of which another catalog has one of that name below the same root: they would share tables.
-
-    Args:
-        names: Of the pipelines.
-        catalog: Whose they are.
-        others: Further catalogs, by name.
-
-    Raises:
-        SqlError: there is such a pipeline.
-    """
-    for other_name, other in others.items():
-        shared = other.pipelines().keys() & set(names) if other.root == catalog.root else set()
-        if shared:
-            raise SqlError.of(
-                f"The catalog '{other_name}' has a pipeline of one name, and the same root.",
-                got=", ".join(sorted(shared)),
-                allowed="each pipeline in one of them",
-                next_step="Give one of the catalogs a root of its own in the environment's file.",
-            )
+    """Return the names that a query may read, and those of sources and unfilled tables, which `filled` refuses by name."""
+    return [name for name, entry in entries.items() if kind_of(entry) is not ObjectKind.FUNCTION]
 
 
 def _is_pipeline(path: Path) -> bool:
-    """Return whether a `defs.yaml` is a pipeline's; those of Dagster's other components are none."""
+    """Return whether a `defs.yaml` holds pipelines; the files of Dagster's other components do not."""
     _, document = read_document(path)
-    return str(document.get("type")) in KINDS or is_several(document)
+    return str(document.get("type")) in TYPES
 
 
 def write_declared(catalog: Catalog, declared: Declared) -> Path:
@@ -356,10 +422,10 @@ def write_pipeline(
     """Write a pipeline's `defs.yaml`; return its folder.
 
     Args:
-        catalog: It becomes a part of.
-        attributes: What the file says.
+        catalog: Catalog that the pipeline is added to.
+        attributes: Attributes of the pipeline.
         kind: `type` of the file: the kind of pipeline.
-        folder: Where one that is replaced stands. Default: a folder of its name.
+        folder: Folder of the pipeline that is replaced. Default: a folder of its name.
     """
     folder = folder or catalog.folder / str(attributes["name"])
     _write(folder / PIPELINE, {"type": kind, "attributes": dict(attributes)})
@@ -367,16 +433,18 @@ def write_pipeline(
 
 
 def remove_definition(file: Path) -> None:
-    """Remove the file of a declaration or a pipeline, and its folder if nothing else is in it."""
+    """Remove the file of a declaration or a pipeline, and its folder if that is empty then."""
     file.unlink()
     if not any(file.parent.iterdir()):
         file.parent.rmdir()
 
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:
+    from ebbtide.storage.paths import replace_bytes
+
     replace_bytes(str(path), written(document).encode())
 
 
 def written(document: Mapping[str, Any]) -> str:
-    """Return what a file of the catalog says, as its text."""
+    """Return the text of a file of the catalog."""
     return str(yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=120))

@@ -1,10 +1,10 @@
-"""CREATE and DROP of sources, tables and functions: checked whole before a file is written; functions imported, and registered with Spark."""
+"""CREATE and DROP of sources, tables and functions, and the import of functions. A declaration is checked whole before it is written."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from ebbtide import UpsertPipeline
-from ebbtide.delta import log
 from ebbtide.errors import ConfigError, SqlError
+from ebbtide.runtime.guests import kept_versions, register_function
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import parse_ddl
 from ebbtide.spec.reading import project_of
@@ -27,8 +27,6 @@ from ebbtide.sql.catalog import (
     DeclaredKind,
     Filled,
     existing_kind,
-    kind_in_words,
-    kind_of,
     remove_definition,
     write_declared,
 )
@@ -43,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def imported(catalog: Catalog, declared: Declared) -> RowFunction:
-    """Import a function, from the definitions' project, the current folder, or what is installed.
+    """Import a function from the definitions' project, the current folder, or an installed package.
 
     Raises:
         SqlError: it cannot be called in SQL.
@@ -57,13 +55,13 @@ def imported(catalog: Catalog, declared: Declared) -> RowFunction:
 
 
 def refuse_standard_library(target: str) -> None:
-    """Refuse a module of Python's own without importing it: what it does when imported is none of a project's functions.
+    """Refuse a function of Python's standard library, without importing it: some of its modules act when they are imported.
 
     Args:
-        target: `module:name`.
+        target: `module:name` of the function.
 
     Raises:
-        SqlError: it is one.
+        SqlError: the module is of the standard library.
     """
     package = target.partition(":")[0].partition(".")[0]
     if package not in sys.stdlib_module_names:
@@ -77,10 +75,10 @@ def refuse_standard_library(target: str) -> None:
 
 
 def refuse_indeterministic(declared: Declared) -> None:
-    """Refuse a function in what is evaluated more than once.
+    """Refuse a function in an expression that is evaluated more than once, unless it is declared deterministic.
 
     Raises:
-        SqlError: it was not declared deterministic.
+        SqlError: the function is not.
     """
     if declared.deterministic:
         return
@@ -98,26 +96,24 @@ def called(statement: Statement, functions: Mapping[str, Declared]) -> list[Decl
 
 
 def register(spark: SparkSession, catalog: Catalog, statement: Statement) -> None:
-    """Make the functions that a statement calls known to a session.
+    """Register the functions that a statement calls with a session of Spark.
 
     Raises:
-        SqlError: one cannot be called.
+        SqlError: a function cannot be called.
     """
     functions = called(statement, catalog.declared(DeclaredKind.FUNCTION))
     if not functions:
         return
-    from ebbtide.runtime.row_functions import session_function
-
     for declared in functions:
-        function = session_function(declared.name, imported(catalog, declared))
-        spark.udf.register(declared.name, function)
+        function = imported(catalog, declared)
+        register_function(spark, declared.name, function)
 
 
 def create_source(catalog: Catalog, asked: ast.CreateSource) -> str:
-    """Declare a source; return what was done.
+    """Declare a source; return a message.
 
     Raises:
-        SqlError: it is not usable as a changelog, or the name is taken.
+        SqlError: the source is not usable as a changelog, or the name is taken.
     """
     refuse_unfit(asked.options, "source")
     declared = _declared(DeclaredKind.SOURCE, asked)
@@ -130,10 +126,10 @@ def create_source(catalog: Catalog, asked: ast.CreateSource) -> str:
 
 
 def create_table(catalog: Catalog, asked: ast.CreateTable) -> str:
-    """Declare a table; INSERT INTO makes a pipeline of it. Return what was done.
+    """Declare a table, of which INSERT INTO makes a pipeline; return a message.
 
     Raises:
-        SqlError: its columns, key or options are not usable, or the name is taken.
+        SqlError: the columns, the key or an option is not usable, or the name is taken.
     """
     refuse_unfit(asked.options, "table")
     try:
@@ -148,18 +144,27 @@ def create_table(catalog: Catalog, asked: ast.CreateTable) -> str:
 
 
 def create_function(catalog: Catalog, asked: ast.CreateFunction) -> str:
-    """Declare a function; return what was done.
+    """Declare a function; return a message.
 
     Raises:
-        SqlError: it cannot be imported, nothing says what it returns, or the name is taken or Spark's own.
+        SqlError: the function cannot be imported, has no type, or the name is taken or Spark's own.
     """
     if not re.fullmatch(TARGET, asked.target):
-        raise SqlError.of(f"'{asked.name}' stands for no function.", got=asked.target, allowed="'module:name'")
+        raise SqlError.of(
+            f"'{asked.name}' is not declared by a function.",
+            got=asked.target,
+            allowed="'module:name'",
+        )
     refuse_standard_library(asked.target)
     name = asked.name.lower()
-    declared = Declared(DeclaredKind.FUNCTION, name, target=asked.target, deterministic=asked.is_deterministic)
+    declared = Declared(
+        DeclaredKind.FUNCTION,
+        name,
+        target=asked.target,
+        deterministic=asked.is_deterministic,
+    )
     existing_kind(catalog.entries(), declared.name, declared.kind.value, asked.if_there)
-    function = imported(catalog, declared)  # runs the module: all that can be refused without is refused before
+    function = imported(catalog, declared)  # runs the module, so it comes after all other checks
     if asked.is_deterministic and not function.is_deterministic:
         raise SqlError.of(
             f"'{asked.target}' says that it is not deterministic.",
@@ -170,19 +175,17 @@ def create_function(catalog: Catalog, asked: ast.CreateFunction) -> str:
 
 
 def drop(catalog: Catalog, asked: ast.Drop) -> str:
-    """Forget a source, a table or a function; return what was done.
+    """Drop a source, a table, a view or a function; return a message.
 
     Raises:
-        SqlError: there is none, it is of another kind, or it is in use.
+        SqlError: there is none of the kind, or it is in use.
     """
     name = asked.name.lower()
     what = asked.kind.lower()
     entries = catalog.entries()
-    entry = entries.get(name)
-    if entry is None and asked.if_exists:
+    if asked.if_exists and name not in entries:
         return f"There is no {what} '{name}'."
-    if entry is None or kind_of(entry) is not asked.kind:
-        raise SqlError.of(f"There is no {what} '{name}'.", got=kind_in_words(entry))
+    entry = catalog.entry(asked.kind, name)
     users = users_of(entries, name)
     if users:
         what = f"'{name}' is read by materialized views."
@@ -196,8 +199,17 @@ def drop(catalog: Catalog, asked: ast.Drop) -> str:
     return f"Dropped {what} '{name}'."
 
 
+DECLARING: Mapping[type, Callable[[Catalog, Any], str]] = {
+    ast.CreateSource: create_source,
+    ast.CreateTable: create_table,
+    ast.CreateFunction: create_function,
+    ast.Drop: drop,
+}
+"""Kinds of statements that only change files of the catalog, each with the function that does so."""
+
+
 def pipeline_of_source(source: Declared) -> dict[str, Any]:
-    """Return the attributes of the pipeline that would keep a source's rows as they are; it shows whether the source is usable."""
+    """Return the attributes of the pipeline that stores a source's rows as they are; it is usable if the source is."""
     own = {"name": source.name, "schema": source.columns, "key": list(source.key)}
     return {**own, **attributes_of(source.options)}
 
@@ -214,15 +226,16 @@ def _declared(kind: DeclaredKind, asked: ast.Declaration) -> Declared:
 
 
 def _with_lasting_path(catalog: Catalog, options: Mapping[str, str]) -> Mapping[str, str]:
-    """Return a source's options with a path that means the same tomorrow.
+    """Return a source's options with a path that does not depend on the current folder of later sessions.
 
-    In a project a relative one belongs to its folder. Where there is no project it is the current folder's, and is made absolute.
+    In a project a relative path belongs to the project's folder. Without a project it belongs to the current folder, and is made absolute.
     """
     path = options.get("path", "")
-    has_project = (project_of(catalog.folder) / "pyproject.toml").exists()
-    if not path or has_project:
+    project_file = project_of(catalog.folder) / "pyproject.toml"
+    if not path or project_file.exists():
         return options
-    return {**options, "path": resolve(path, Path.cwd())}
+    absolute = resolve(path, Path.cwd())
+    return {**options, "path": absolute}
 
 
 def _drop_declared(catalog: Catalog, entry: Declared) -> None:
@@ -230,15 +243,15 @@ def _drop_declared(catalog: Catalog, entry: Declared) -> None:
     if not file.exists():
         raise SqlError.of(
             f"'{entry.name}' is declared by the environment's file.",
-            next_step="Take it out there.",
+            next_step="Remove it there.",
         )
     remove_definition(file)
 
 
 def _drop_pipeline(catalog: Catalog, entry: Filled) -> None:
-    """Drop a pipeline that has not run; refuse one that has tables: they are deleted by hand, knowingly."""
+    """Drop a pipeline that has not run; refuse one with tables, which only the user may delete."""
     home = Plan.under(catalog.root, entry.spec)
-    has_tables = log.versions(home.at("state")) or log.versions(home.at("sink"))
+    has_tables = kept_versions(home.at("state")) or kept_versions(home.at("sink"))
     if has_tables:
         raise SqlError.of(
             f"'{entry.name}' has tables.",
@@ -251,8 +264,10 @@ def _drop_pipeline(catalog: Catalog, entry: Filled) -> None:
 
 
 def _write(catalog: Catalog, declared: Declared, if_there: IfThere) -> str:
-    existing = existing_kind(catalog.entries(), declared.name, declared.kind.value, if_there)
+    name = declared.name
+    kind = declared.kind.value
+    existing = existing_kind(catalog.entries(), name, kind, if_there)
     if existing is not None and if_there is IfThere.KEEP:
-        return f"There is a {existing} '{declared.name}' already."
+        return f"There is a {existing} '{name}' already."
     write_declared(catalog, declared)
-    return f"Created {declared.kind.value} '{declared.name}'."
+    return f"Created {kind} '{name}'."

@@ -1,4 +1,4 @@
-"""The file of an environment: what a session has beside its catalog's own files.
+"""The file of an environment: declarations, variables, settings and catalogs of a session.
 
 ```yaml
 sources:                 # as CREATE SOURCE declares them
@@ -39,7 +39,7 @@ def _catalog_name(name: str) -> str:
 
 
 class _CatalogPlace(BaseModel):
-    """Where a further catalog's definitions and tables are."""
+    """Folders of a further catalog's definitions and tables."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -53,7 +53,7 @@ class _CatalogPlace(BaseModel):
 
 
 class _Document(BaseModel):
-    """The sections of an environment's file; an entry of the first two is read as the file of a declaration is."""
+    """The sections of an environment's file; the entries of the first two have the form of declarations' files."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -68,18 +68,19 @@ class _Document(BaseModel):
     def _without_empty(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given or {}
-        return {name: section for name, section in given.items() if section is not None}
+        sections = given.items()
+        return {name: section for name, section in sections if section is not None}
 
 
 @dataclass(frozen=True)
 class Environment:
-    """What an embedded session begins with, beside the definitions of its own catalog.
+    """The initial state of an embedded session, beside the definitions of its own catalog.
 
     Args:
-        given: Sources and functions, in all its catalogs.
-        variables: Name to value.
-        settings: Key to value.
-        places: Name of a further catalog to its folder of definitions, and its root; no root: the session's.
+        given: Sources and functions of all catalogs.
+        variables: Values of variables, by name.
+        settings: Values of settings, by key.
+        places: Folder of definitions and root of each further catalog, by name; no root: the session's.
     """
 
     given: tuple[Declared, ...] = ()
@@ -102,26 +103,24 @@ class Environment:
 
 
 def read_environment(file: Path | None) -> Environment:
-    """Read the file of an environment; None says nothing.
+    """Read the file of an environment; None is an empty one.
 
     Raises:
-        ConfigError: it cannot be read, or has what it must not have.
+        ConfigError: the file cannot be read, or a section is not usable.
     """
     if file is None:
         return Environment()
     where = f"The environment's file '{file}'"
     try:
-        document = _Document.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        document = _Document.model_validate(content)
     except ValidationError as error:
-        faults = []
-        for details in error.errors(include_url=False, include_input=False):
-            location = ".".join(map(str, details["loc"])) or "the file"
-            message = details["msg"].removeprefix("Value error, ")
-            faults.append(f"{location}: {message}")
-        sections = ", ".join(_Document.model_fields)
-        what = f"{where} is not usable."
-        next_step = "docs/reference/sql.md has an example of each section."
-        raise ConfigError.of(what, got="; ".join(faults), allowed=sections, next_step=next_step) from error
+        raise ConfigError.of(
+            f"{where} is not usable.",
+            got=_faults(error),
+            allowed=", ".join(_Document.model_fields),
+            next_step="docs/reference/sql.md has an example of each section.",
+        ) from error
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         why = " ".join(str(error).split())
         raise ConfigError.of(f"{where} cannot be read: {why}.", allowed="YAML") from error
@@ -134,3 +133,12 @@ def read_environment(file: Path | None) -> Environment:
             refuse_unusable(f"catalogs.{name}.root", place.root)
     places = {name: (place.defs, place.root) for name, place in document.catalogs.items()}
     return Environment(tuple(given), document.variables, document.settings, places)
+
+
+def _faults(error: ValidationError) -> str:
+    faults = []
+    for details in error.errors(include_url=False, include_input=False):
+        location = ".".join(map(str, details["loc"])) or "the file"
+        message = details["msg"].removeprefix("Value error, ")
+        faults.append(f"{location}: {message}")
+    return "; ".join(faults)

@@ -1,6 +1,6 @@
 """INSERT INTO: a table and the changelog that fills it become a pipeline, a `defs.yaml`.
 
-sqlglot says what a query is made of; its expressions are kept as they were written, since sqlglot would write some of them otherwise.
+sqlglot parses the query. The texts of expressions are cut from the statement, since sqlglot would print some of them differently.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _STRAY_COMMAS = {
     (",", ","),
     (",", "FROM"),
 }
-"""What sqlglot passes over."""
+"""Misplaced commas that sqlglot accepts."""
 
 
 @dataclass(frozen=True)
 class Filling:
-    """What an INSERT INTO makes.
+    """The pipeline of an INSERT INTO.
 
     Args:
-        attributes: Of the pipeline.
-        existing: The pipeline, if it is there already, the same.
+        attributes: Attributes of the pipeline.
+        existing: The same pipeline, if it exists.
     """
 
     attributes: dict[str, Any]
@@ -48,12 +48,12 @@ class Filling:
 
     @property
     def name(self) -> str:
-        """The pipeline's name: the table's."""
+        """Name of the table and the pipeline."""
         return str(self.attributes["name"])
 
     @property
     def expressions(self) -> list[str]:
-        """What Spark evaluates for each row."""
+        """Expressions that Spark evaluates for each row."""
         transform = self.attributes.get("transform", {})
         selected = transform.get("select", {}).values()
         condition = transform.get("where")
@@ -65,7 +65,7 @@ def plan_insert(catalog: Catalog, asked: Insert) -> Filling:
     """Return the pipeline that a statement asks for. Writes nothing.
 
     Raises:
-        SqlError: there is no such table or source, or the query is none that a pipeline can apply.
+        SqlError: there is no such table or source, or a pipeline cannot apply the query.
     """
     query = _parsed(asked.query)
     source = _source(catalog, query, asked.query)
@@ -89,7 +89,7 @@ def plan_insert(catalog: Catalog, asked: Insert) -> Filling:
 
 
 def write_filling(catalog: Catalog, filling: Filling) -> str:
-    """Write the pipeline's definition, unless it is there; return its folder."""
+    """Write the pipeline's definition, unless it exists; return its folder."""
     if filling.existing is not None:
         return str(filling.existing.location)
     folder = write_pipeline(catalog, filling.attributes)
@@ -123,7 +123,7 @@ def _parsed(query: Statement) -> exp.Select:
 
 
 def _source(catalog: Catalog, query: exp.Select, statement: Statement) -> Declared:
-    """Return the one source that a query reads; refuse what a changelog cannot go through row by row."""
+    """Return the source of a query; refuse clauses that cannot be applied to each change by itself."""
     unfit = {
         "joins": "JOIN: declare a materialized view over tables",
         "group": "GROUP BY: declare a materialized view over tables",
@@ -158,7 +158,7 @@ def _functions(catalog: Catalog, query: exp.Select) -> dict[str, str]:
     """Return the declared functions that a query calls, name to `module:name`.
 
     Raises:
-        SqlError: one cannot be called, or was not declared deterministic.
+        SqlError: a function cannot be called, or is not declared deterministic.
     """
     declared = catalog.declared(DeclaredKind.FUNCTION)
     called = {function.name.lower() for function in query.find_all(exp.Anonymous)}
@@ -179,12 +179,20 @@ def _not_applicable(statement: Statement, got: str) -> SqlError:
     )
 
 
-def _again(entry: Filled, source: Declared, query: exp.Select, asked: Insert, functions: dict[str, str]) -> Filling:
-    """Return the pipeline that is there, if the statement is the one that made it.
+def _again(
+    entry: Filled,
+    source: Declared,
+    query: exp.Select,
+    asked: Insert,
+    functions: dict[str, str],
+) -> Filling:
+    """Return the existing pipeline of a table, if it is that of the statement.
 
     Raises:
-        SqlError: it is another one.
+        SqlError: it is of another statement.
     """
+    # The pipeline's own table and comment are put in the place of a declaration. If the statement then makes other attributes than the
+    # file has, it is another statement; attributes that the user has added to the file are left as they are.
     entry.refuse_shared_file()
     _, document = read_document(entry.location)
     stored = dict(document["attributes"])
@@ -193,11 +201,11 @@ def _again(entry: Filled, source: Declared, query: exp.Select, asked: Insert, fu
     table = Declared(DeclaredKind.TABLE, entry.name, transform["schema"], key, comment=comment)
     attributes = _attributes(source, table, query, asked, functions)
     from_statement = {**attributes, "transform": attributes.get("transform")}
-    others = [name for name, value in from_statement.items() if stored.get(name) != value]
-    if others:
+    different = [name for name, value in from_statement.items() if stored.get(name) != value]
+    if different:
         raise SqlError.of(
             f"The table '{entry.name}' is filled by another statement already.",
-            got=", ".join(others),
+            got=", ".join(different),
             allowed=f"what '{entry.location}' says",
             next_step="Fill another table; or change that file, and run 'ebbtide migrate' or 'ebbtide refresh'.",
         )
@@ -216,11 +224,15 @@ def _attributes(
     selected = _selected(source, table, projection, asked)
     named = {"name": table.name, "description": table.comment or source.comment}
     of_table = {"schema": table.columns, "key": list(table.key)}
-    has_what_orders = set(_ordering(source, attributes)) <= set(selected)
-    takes_all_rows = projection.where is None and has_what_orders
+    has_ordering_columns = set(_ordering(source, attributes)) <= set(selected)
+    takes_all_rows = projection.where is None and has_ordering_columns
+    # Without a computation the pipeline needs no transform: decoding leaves out the columns that its schema lacks.
     if takes_all_rows and _takes_columns_as_they_are(source, table, selected):
         if attributes["order"] == "arrival" and table.key != source.key:
-            attributes.setdefault("materializer", {}).setdefault("upsert_key", list(source.key))
+            attributes.setdefault("materializer", {}).setdefault(
+                "upsert_key",
+                list(source.key),
+            )
         return _in_order({**named, **of_table, **attributes})
     transform = {**of_table, "select": selected, "where": projection.where, "functions": functions or None}
     own = {
@@ -232,7 +244,8 @@ def _attributes(
 
 
 def _projection(query: exp.Select, statement: Statement) -> Projection:
-    has_alias = [isinstance(each, exp.Alias) for each in query.expressions]
+    has_alias = [isinstance(expression, exp.Alias) for expression in query.expressions]
+    # A pipeline has one source, so qualifiers of columns mean nothing in its transform.
     [table] = query.find_all(exp.Table)
     qualifiers = {table.name.lower(), table.alias_or_name.lower()}
     return read_projection(statement, has_alias, qualifiers)
@@ -245,8 +258,11 @@ def _selected(
     asked: Insert,
 ) -> dict[str, str]:
     """Return each column of the table and the expression that fills it, by position."""
-    read = list(map(quoted, parse_ddl(source.columns).columns.names))
-    expressions = [text for each in projection.expressions for text in (read if each == "*" else [each])]
+    of_source = parse_ddl(source.columns).columns.names
+    all_columns = [quoted(name) for name in of_source]
+    expressions: list[str] = []
+    for expression in projection.expressions:
+        expressions += all_columns if expression == "*" else [expression]
     known = parse_ddl(table.columns).columns.names
     names = list(asked.columns) or known
     if len(names) != len(expressions):
@@ -256,13 +272,17 @@ def _selected(
             allowed=f"{len(names)}: {', '.join(names)}",
         )
     if sorted(names) != sorted(known):
-        what = f"The columns named behind '{table.name}' are not the table's."
+        what = f"The columns named after '{table.name}' are not the table's."
         raise SqlError.of(what, got=", ".join(names), allowed=", ".join(known))
     return dict(zip(names, expressions, strict=True))
 
 
-def _takes_columns_as_they_are(source: Declared, table: Declared, selected: dict[str, str]) -> bool:
-    """Return whether nothing is computed or renamed: then decoding leaves the other columns out by itself."""
+def _takes_columns_as_they_are(
+    source: Declared,
+    table: Declared,
+    selected: dict[str, str],
+) -> bool:
+    """Return whether no column is computed, renamed or converted, and the key of the source is kept."""
     read = parse_ddl(source.columns)
     filled = parse_ddl(table.columns)
     for name, expression in selected.items():
@@ -275,9 +295,11 @@ def _takes_columns_as_they_are(source: Declared, table: Declared, selected: dict
 
 
 def _ordering(source: Declared, attributes: dict[str, Any]) -> list[str]:
-    """Return the source's columns by which its changes are ordered, or have a time: without them they cannot be."""
+    """Return the source's columns that order its changes or hold their event time: a pipeline must read them."""
     order = attributes["order"]
-    names = [] if order == "arrival" else list(order["sequence"])
+    names: list[str] = []
+    if order != "arrival":
+        names += order["sequence"]
     if "event_time" in attributes:
         names.append(attributes["event_time"])
     known = parse_ddl(source.columns).columns.names
@@ -285,18 +307,25 @@ def _ordering(source: Declared, attributes: dict[str, Any]) -> list[str]:
 
 
 def _column(table: TableSchema, name: str) -> tuple[str, bool, Any]:
-    """Return a column's type, whether it has a default, and which: records that lack the column have it for a value."""
-    return type_ddl(table.columns.field(name).type), name in table.defaults, table.defaults.get(name)
+    """Return a column's type, whether it has a default for records that lack it, and the default."""
+    field = table.columns.field(name)
+    has_default = name in table.defaults
+    default = table.defaults.get(name)
+    return type_ddl(field.type), has_default, default
 
 
 _ORDER = ("name", "description", "source", "format", "schema", "transform", "key", "order", "ttl")
 
 
 def _in_order(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return attributes in the order in which people read them; empty ones left out."""
+    """Return attributes in the order of the file, without empty ones."""
     known = [name for name in _ORDER if name in attributes]
-    names = dict.fromkeys([*known, *attributes])
-    return {name: attributes[name] for name in names if attributes[name] != ""}
+    further = [name for name in attributes if name not in _ORDER]
+    ordered = {}
+    for name in [*known, *further]:
+        if attributes[name] != "":
+            ordered[name] = attributes[name]
+    return ordered
 
 
 @dataclass(frozen=True)
@@ -304,36 +333,42 @@ class Projection:
     """`SELECT expressions FROM source [WHERE condition]`.
 
     Args:
-        expressions: Each as text, without its alias.
-        where: The condition as text.
+        expressions: Texts of the expressions, without aliases.
+        where: Text of the condition.
     """
 
     expressions: tuple[str, ...]
     where: str | None = None
 
 
-def read_projection(query: Statement, has_alias: Sequence[bool], qualifiers: Collection[str]) -> Projection:
+def read_projection(
+    query: Statement,
+    has_alias: Sequence[bool],
+    qualifiers: Collection[str],
+) -> Projection:
     """Read a query over one source that has no other clauses.
 
     Args:
-        query: Such a one; sqlglot can parse it.
-        has_alias: Of each expression, whether a name follows it.
-        qualifiers: Names of the source, that may stand before its columns; they are left out.
+        query: Query that sqlglot has parsed.
+        has_alias: For each expression, whether it has an alias.
+        qualifiers: Names of the source that columns may have as a prefix, which is left out.
     """
     # sqlglot has parsed the query, so its clauses come in the known order. The text of each expression is cut from the statement at
     # the commas, FROM and WHERE outside of brackets: printed by sqlglot it could differ from what was written.
     words = [keyword(token) for token in query.tokens]
     outer = _outside_brackets(query.tokens)
-    from_ = next(at for at in outer if words[at] == "FROM" and words[at - 1] != "DISTINCT")
-    commas = [at for at in outer if words[at] == "," and at < from_]
+    from_ = next(position for position in outer if _is_clause(words, position))
+    wheres = [position for position in outer if words[position] == "WHERE" and position > from_]
+    commas = [position for position in outer if words[position] == "," and position < from_]
+    ends = [*commas, from_]
+    start = 1  # after SELECT
     texts = []
-    before = [0, *commas]
-    behind = [*commas, from_]
-    for start, end, is_named in zip(before, behind, has_alias, strict=True):
-        part = query.tokens[start + 1 : end]
+    for end, is_named in zip(ends, has_alias, strict=True):
+        part = query.tokens[start:end]
         own = _without_alias(part) if is_named else part
-        texts.append(_without_qualifiers(query, own, qualifiers))
-    wheres = [at for at in outer if words[at] == "WHERE" and at > from_]
+        text = _without_qualifiers(query, own, qualifiers)
+        texts.append(text)
+        start = end + 1
     where = None
     if wheres:
         condition = query.tokens[wheres[0] + 1 :]
@@ -341,14 +376,19 @@ def read_projection(query: Statement, has_alias: Sequence[bool], qualifiers: Col
     return Projection(tuple(texts), where)
 
 
+def _is_clause(words: Sequence[str], at: int) -> bool:
+    """Return whether a word begins the clause FROM; in IS DISTINCT FROM it does not."""
+    return words[at] == "FROM" and words[at - 1] != "DISTINCT"
+
+
 def _without_alias(tokens: Sequence[Token]) -> Sequence[Token]:
-    """Return the tokens of an expression without the name that follows it, and its AS."""
+    """Return the tokens of an expression without its alias."""
     n_alias = 2 if keyword(tokens[-2]) == "AS" else 1
     return tokens[:-n_alias]
 
 
 def _outside_brackets(tokens: Sequence[Token]) -> list[int]:
-    """Return the numbers of the tokens that stand in no brackets."""
+    """Return the positions of the tokens outside of brackets, the brackets included."""
     depth = 0
     found = []
     for at, token in enumerate(tokens):
@@ -362,14 +402,20 @@ def _outside_brackets(tokens: Sequence[Token]) -> list[int]:
     return found
 
 
-def _without_qualifiers(query: Statement, tokens: Sequence[Token], qualifiers: Collection[str]) -> str:
+def _without_qualifiers(
+    query: Statement,
+    tokens: Sequence[Token],
+    qualifiers: Collection[str],
+) -> str:
     """Return the text of some tokens, without qualifiers."""
     part = query.part(tokens)
     text = part.text
     pairs = list(pairwise(part.tokens))
-    for name, dot in reversed(pairs):  # from the end on, so that offsets stay right
+    for name, dot in reversed(pairs):  # from the end on, so that the offsets before stay valid
         if dot.text == "." and _is_qualifier(name, qualifiers):
-            text = text[: name.start] + text[dot.end + 1 :]
+            before = text[: name.start]
+            after = text[dot.end + 1 :]
+            text = before + after
     return text
 
 

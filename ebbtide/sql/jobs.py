@@ -1,18 +1,17 @@
-"""Jobs: runs of pipelines that go on when the session that began them is over; each is a process of its own.
+"""Jobs: runs of pipelines that outlive the session that began them; each is a process of its own.
 
 A job is a folder ROOT/.sql/jobs/ID:
 
 | file | holds |
 |---|---|
-| `job.json` | what was asked: the pipelines, when, whether they are run again and again, by which client of a gateway |
-| `process` | what runs it, as `ebbtide.ledger.process` names it |
-| `log` | what it printed |
-| `stop` | it was asked to stop |
-| `exit` | its exit code, once it is over |
+| `job.json` | the pipelines, the time, whether the runs repeat, the client of a gateway |
+| `process` | the process, as `ebbtide.ledger.process` names it |
+| `log` | the output |
+| `stop` | present once the job was asked to stop |
+| `exit` | the exit code, once the job has ended |
 
-The process is `python -m ebbtide.sql.jobs FOLDER`. A view that is to be kept up to date is run again: at its interval, or when a
-table that it reads has changed, until the job is asked to stop. Runs that fail are tried again; after `MOST_FAILURES` in a row the
-job has failed.
+The process is `python -m ebbtide.sql.jobs FOLDER`. The job of a view repeats its run, at an interval or when a table that the view
+reads has changed, until it is asked to stop. A failed run is repeated; after `MOST_FAILURES` in a row the job has failed.
 """
 
 from __future__ import annotations
@@ -30,27 +29,27 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ebbtide.errors import SqlError
 from ebbtide.ledger.process import host_and_pid, is_gone, is_here, this_process
 
-if TYPE_CHECKING:  # the process of a job stays small: it loads neither Arrow nor what reads definitions
-    from ebbtide import Pipeline
+if TYPE_CHECKING:  # a job's process stays small: it loads neither Arrow nor the models of specs
+    from ebbtide import MaterializedView, Pipeline
     from ebbtide.sql.catalog import Filled
 
 FOLDER = ".sql/jobs"
 STARTS_WITHIN_S = 30
-"""How long a job's process may take to say that it runs."""
+"""Maximum time until a job's process has begun."""
 LOG_TAIL = 4_000
-"""Bytes of a log in which its last line is looked for."""
+"""Bytes at the end of a log that are read for its last line."""
 LOOKS_EVERY_S = 2.0
-"""Between two looks at the tables that a view reads."""
+"""Interval at which the tables of a view are checked for changes."""
 MOST_FAILURES = 3
 
 
 class JobStatus(StrEnum):
-    """Where a job stands."""
+    """Status of a job."""
 
     RUNNING = "RUNNING"
     STOPPING = "STOPPING"
@@ -60,13 +59,13 @@ class JobStatus(StrEnum):
 
 @dataclass(frozen=True)
 class Job:
-    """A run of pipelines that goes on by itself.
+    """A run of pipelines in the background.
 
     Args:
-        folder: Of its files.
-        pipelines: Names of what it runs.
-        started: When, as ISO 8601 in UTC.
-        started_by: Name of the gateway's client that began it; empty: not a gateway's, or of an older release.
+        folder: Folder of the job's files.
+        pipelines: Names of the pipelines.
+        started: Time of the start, as ISO 8601 in UTC.
+        started_by: Name of the gateway's client that began it; empty for other jobs, and those of older releases.
     """
 
     folder: Path
@@ -76,18 +75,23 @@ class Job:
 
     @classmethod
     def read(cls, folder: Path) -> Job:
-        """Read it from its folder."""
+        """Read a job from its folder."""
         asked = json.loads((folder / "job.json").read_text(encoding="utf-8"))
-        return cls(folder, tuple(asked["pipelines"]), asked["started"], asked.get("client", ""))
+        return cls(
+            folder,
+            tuple(asked["pipelines"]),
+            asked["started"],
+            asked.get("client", ""),
+        )
 
     @property
     def id(self) -> str:
-        """Its id."""
+        """Id of the job."""
         return self.folder.name
 
     @property
     def status(self) -> JobStatus:
-        """Where it stands; a process that is gone without a word has failed."""
+        """Status of the job; FAILED if the process has gone without an exit code."""
         code = self._text("exit")
         if code:
             return JobStatus.FINISHED if int(code) == 0 else JobStatus.FAILED
@@ -97,7 +101,7 @@ class Job:
 
     @property
     def message(self) -> str:
-        """The last line that it printed."""
+        """Last line of the log."""
         log = self.folder / "log"
         n_bytes = log.stat().st_size
         with log.open("rb") as file:
@@ -107,17 +111,18 @@ class Job:
         return last_line.strip()
 
     def stop(self) -> None:
-        """Ask it to end after its step.
+        """Ask the job to end after its step.
 
         Raises:
-            SqlError: it runs on another machine.
+            SqlError: the job runs on another machine.
         """
         if self.status is not JobStatus.RUNNING:
             return
         process = self._text("process")
         host, pid = host_and_pid(process)
         if not is_here(process):
-            raise SqlError.of(f"The job '{self.id}' runs elsewhere.", got=host, next_step=f"Stop it on '{host}'.")
+            what = f"The job '{self.id}' runs on another machine."
+            raise SqlError.of(what, got=host, next_step=f"Stop it on '{host}'.")
         (self.folder / "stop").touch()
         os.kill(int(pid), signal.SIGTERM)
 
@@ -138,7 +143,8 @@ class Jobs:
 
     def all(self) -> list[Job]:
         """Return all jobs, the newest first."""
-        jobs = [Job.read(process.parent) for process in self._folder.glob("*/process")]
+        processes = self._folder.glob("*/process")
+        jobs = [Job.read(process.parent) for process in processes]
         jobs.sort(key=lambda job: (job.started, job.id), reverse=True)
         return jobs
 
@@ -156,16 +162,27 @@ class Jobs:
         allowed = ", ".join(running) or "none: no job is running"
         raise SqlError.of("There is no such job.", got=id_, allowed=allowed)
 
-    def start(self, pipelines: Sequence[Filled], *, once: bool = False, by: str = "") -> Job:
-        """Begin a job that runs pipelines one after the other; a view again and again, as its `refresh` says.
+    def is_running(self, pipeline: str) -> bool:
+        """Return whether a job runs a pipeline."""
+        of_pipeline = [job for job in self.all() if pipeline in job.pipelines]
+        return any(job.status is JobStatus.RUNNING for job in of_pipeline)
+
+    def start(
+        self,
+        pipelines: Sequence[Filled],
+        *,
+        once: bool = False,
+        by: str = "",
+    ) -> Job:
+        """Begin a job that runs pipelines in order; the run of a view repeats by its `refresh`.
 
         Args:
-            pipelines: Pipelines of the job, in the order in which they run.
-            once: Each is run once, whatever it is.
-            by: Name of the gateway's client that begins it.
+            pipelines: Pipelines of the job, in order.
+            once: Run a view once too.
+            by: Name of the gateway's client that begins the job.
 
         Raises:
-            SqlError: its process did not begin.
+            SqlError: the process did not begin.
         """
         from ebbtide.storage.paths import make_private
 
@@ -194,7 +211,7 @@ class Jobs:
 
     @property
     def _folder(self) -> Path:
-        """Where the jobs of the root are; a root in a store has them in this user's folder."""
+        """Folder of the root's jobs; for a root in a store it is below this user's home."""
         from ebbtide.storage.paths import is_local
 
         if is_local(self.root):
@@ -203,24 +220,29 @@ class Jobs:
 
 
 def repeats(spec: Pipeline) -> bool:
-    """Return whether a pipeline is run again and again by its job."""
-    from ebbtide import MaterializedView
-
-    return isinstance(spec, MaterializedView) and spec.refresh != "manual"
+    """Return whether the job of a pipeline repeats its run."""
+    view = cast("MaterializedView", spec)
+    return spec.is_view and view.refresh != "manual"
 
 
 def _await_start(folder: Path, process: subprocess.Popen[bytes]) -> None:
     ends_at = time.monotonic() + STARTS_WITHIN_S
-    while not (folder / "process").exists():
+    begun = folder / "process"
+    while not begun.exists():
         is_late = time.monotonic() > ends_at
-        if is_late or process.poll() is not None:
-            printed = (folder / "log").read_text(encoding="utf-8", errors="replace")
-            raise SqlError.of("The job's process did not begin.", got=printed[-500:] or "nothing printed")
+        has_ended = process.poll() is not None
+        if is_late or has_ended:
+            log = folder / "log"
+            printed = log.read_text(encoding="utf-8", errors="replace")
+            raise SqlError.of(
+                "The job's process did not begin.",
+                got=printed[-500:] or "nothing printed",
+            )
         time.sleep(0.02)
 
 
 def main(folder: Path) -> int:
-    """Run what a job's folder asks for, and record how that ended; return the exit code."""
+    """Run the pipelines of a job's folder, and record the exit code; return it."""
     asked = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     command = [sys.executable, "-m", "ebbtide.cli", "run", *asked["locations"], "--root", asked["root"]]
     stop = threading.Event()
@@ -233,44 +255,57 @@ def main(folder: Path) -> int:
 
     signal.signal(signal.SIGTERM, end)
     _write(folder / "process", this_process())
+    # Each run is a process of its own, so that what a run loads is given back between two runs. The handler of SIGTERM passes the signal
+    # on, and the run ends after its step.
     code = n_failures = 0
     while not stop.is_set():
         started = time.monotonic()
         runs[:] = [subprocess.Popen(command)]
         if stop.is_set():
-            runs[0].send_signal(signal.SIGTERM)  # it was set between the two
+            runs[0].send_signal(signal.SIGTERM)  # the stop came before the process was in `runs`
         code = runs[0].wait()
-        n_failures = n_failures + 1 if code else 0
-        is_over = not asked.get("repeats") or n_failures >= MOST_FAILURES
-        if is_over or not _await_next(asked, started, stop, has_failed=code != 0):
+        has_failed = code != 0
+        n_failures = n_failures + 1 if has_failed else 0
+        repeats_run = asked.get("repeats") and n_failures < MOST_FAILURES
+        if not repeats_run or not _await_next(asked, started, stop, has_failed=has_failed):
             break
     _write(folder / "exit", str(code))
     return code
 
 
-def _await_next(asked: dict[str, Any], started: float, stop: threading.Event, *, has_failed: bool) -> bool:
-    """Wait until a view has to be run again; False if the job is to stop."""
-    is_due = None if has_failed else _due(asked["locations"][0], asked["root"], started)
+def _await_next(
+    asked: dict[str, Any],
+    started: float,
+    stop: threading.Event,
+    *,
+    has_failed: bool,
+) -> bool:
+    """Wait until a view has to be run again; return False if the job is to stop."""
+    is_due = _at_once if has_failed else _due(asked["locations"][0], asked["root"], started)
     while not stop.wait(LOOKS_EVERY_S):
-        if is_due is None or is_due():
+        if is_due():
             return True
     return False
 
 
+def _at_once() -> bool:
+    """Return that a failed run is repeated at the next look."""
+    return True
+
+
 def _due(location: str, root: str, started: float) -> Callable[[], bool]:
-    """Return a function that says whether a view has to be run again.
+    """Return a function that returns whether a view has to be run again.
 
     Args:
-        location: Its folder.
+        location: Folder of the view's definition.
         root: Folder of all pipelines' tables.
-        started: When it was run last, by the monotonic clock.
+        started: Start of the last run, by the monotonic clock.
     """
-    from ebbtide import MaterializedView, load
+    from ebbtide import load
     from ebbtide.runtime.plan import Plan
-    from ebbtide.spec.view import RefreshEvery
 
-    view = load(location)
-    if isinstance(view, MaterializedView) and isinstance(view.refresh, RefreshEvery):
+    view = cast("MaterializedView", load(location))
+    if not isinstance(view.refresh, str):
         interval_s = view.refresh.every.total_seconds()
         return lambda: time.monotonic() - started >= interval_s
     source = Plan.under(root, view).source
@@ -278,7 +313,7 @@ def _due(location: str, root: str, started: float) -> Callable[[], bool]:
 
 
 def _write(path: Path, text: str) -> None:
-    """Put a file in place whole: other processes wait for it."""
+    """Write a file at once, since other processes wait for it."""
     beside = path.with_suffix(".new")
     beside.write_text(text, encoding="utf-8")
     beside.replace(path)

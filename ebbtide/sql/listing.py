@@ -1,4 +1,4 @@
-"""What SHOW and DESCRIBE list, and what a word may become, by the catalog's files and logs alone: no JVM."""
+"""SHOW, DESCRIBE and completions, from the catalog's files and the logs of tables alone: no JVM."""
 
 from __future__ import annotations
 
@@ -7,27 +7,30 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
-import pyarrow as pa
 from sqlglot import exp
 
-from ebbtide import MaterializedView, status
 from ebbtide.errors import EbbtideError, SqlError
-from ebbtide.runtime.plan import Plan
-from ebbtide.spec.ddl import ddl_of, parse_ddl, type_ddl
 from ebbtide.spec.reading import read_document
-from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Entry, Filled, Part
-from ebbtide.sql.options import flattened
-from ebbtide.sql.reference import KEYWORDS, SETTINGS
+from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Entry, Filled, Part, Summary
+from ebbtide.sql.reference import KEYWORDS
 from ebbtide.sql.results import Completion, CompletionKind, ResultColumn, Row
-from ebbtide.sql.statements import Show, Shown
+from ebbtide.sql.settings import SETTINGS
+from ebbtide.sql.statements import ObjectKind, Show, Shown
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ebbtide import MaterializedView
+    from ebbtide.runtime.plan import Plan
 
 MOST_STEPS = 1_000
-"""Steps that SHOW STEPS lists, the newest first."""
-Named = TypeVar("Named", Filled, Declared, Entry)
+"""Maximum number of steps that SHOW STEPS lists, the newest first."""
+Named = TypeVar("Named", Filled, Declared, Summary)
 _OF_VIEW = ("name", "description", "query", "inputs", "schema", "key", "refresh")
 """Fields of a view's spec that stand in its statement outside of WITH."""
+_TABLES = (ObjectKind.TABLE, ObjectKind.MATERIALIZED_VIEW)
 Listed = tuple[tuple[ResultColumn, ...], list[Row]]
 """Columns and rows."""
 
@@ -38,7 +41,14 @@ def columns(*names: str) -> tuple[ResultColumn, ...]:
     return tuple(ResultColumn(name, type_ or "string") for name, _, type_ in parts)
 
 
-STEP_COLUMNS = columns("step:bigint", "kind", "at", "records:bigint", "quarantined:bigint", "state_version:bigint")
+STEP_COLUMNS = columns(
+    "step:bigint",
+    "kind",
+    "at",
+    "records:bigint",
+    "quarantined:bigint",
+    "state_version:bigint",
+)
 PIPELINE_COLUMNS = columns(
     "name", "step:bigint", "kind", "at", "records:bigint", "quarantined:bigint", "in_quarantine:bigint"
 )
@@ -56,7 +66,7 @@ def show(catalog: Catalog, asked: Show) -> Listed:
             rows = [_pipeline_row(entry, catalog.root) for entry in _fitting(catalog.pipelines(), asked)]
         case Shown.TABLES:
             names = columns("name", "kind", "comment")
-            rows = [row for entry in _fitting(catalog.entries(), asked) for row in _table_row(entry)]
+            rows = [_table_row(table) for table in _fitting(catalog.summaries(), asked) if table.kind in _TABLES]
         case Shown.SOURCES:
             sources = catalog.declared(DeclaredKind.SOURCE)
             rows = [[source.name, source.comment] for source in _fitting(sources, asked)]
@@ -70,29 +80,28 @@ def show(catalog: Catalog, asked: Show) -> Listed:
 
 
 def catalogs(known: Mapping[str, Catalog], in_use: str, pattern: str | None) -> Listed:
-    """List what USE takes."""
-    rows: list[Row] = [
-        [name, str(catalog.folder), catalog.root, name == in_use]
-        for name, catalog in known.items()
-        if fits(name, pattern)
-    ]
-    return columns("name", "definitions", "root", "in_use:boolean"), rows
+    """List the catalogs that USE takes."""
+    names = columns("name", "definitions", "root", "in_use:boolean")
+    rows: list[Row] = []
+    for name, catalog in known.items():
+        if fits(name, pattern):
+            row = [name, str(catalog.folder), catalog.root, name == in_use]
+            rows.append(row)
+    return names, rows
 
 
 def _fitting(entries: Mapping[str, Named], asked: Show) -> list[Named]:
     return [entry for name, entry in entries.items() if fits(name, asked.pattern)]
 
 
-def _table_row(entry: Entry) -> list[Row]:
-    """Return the row of a table or a view; none of what is neither."""
-    if isinstance(entry, Filled):
-        kind = "materialized view" if isinstance(entry.spec, MaterializedView) else "table"
-        return [[entry.name, kind, entry.spec.description]]
-    is_table = entry.kind is DeclaredKind.TABLE
-    return [[entry.name, "table, not filled yet", entry.comment]] if is_table else []
+def _table_row(table: Summary) -> Row:
+    kind = table.kind.lower()
+    return [table.name, kind if table.is_filled else f"{kind}, not filled yet", table.comment]
 
 
 def _pipeline_row(entry: Filled, root: str) -> Row:
+    from ebbtide import status
+
     last = status(entry.spec, root)
     return [
         entry.name,
@@ -107,7 +116,12 @@ def _pipeline_row(entry: Filled, root: str) -> Row:
 
 def _steps(catalog: Catalog, asked: Show) -> Listed:
     if asked.of is None:
-        raise SqlError.of("SHOW STEPS lists the steps of one pipeline.", next_step="SHOW STEPS FROM name")
+        raise SqlError.of(
+            "SHOW STEPS lists the steps of one pipeline.",
+            next_step="SHOW STEPS FROM name",
+        )
+    from ebbtide.runtime.plan import Plan
+
     entry = catalog.pipeline(asked.of)
     plan = Plan.under(catalog.root, entry.spec)
     return steps(plan)
@@ -116,28 +130,33 @@ def _steps(catalog: Catalog, asked: Show) -> Listed:
 def steps(plan: Plan) -> Listed:
     """List the newest steps of a pipeline, the newest first."""
     rows: list[Row] = []
-    for version, facts in islice(plan.state.steps(), MOST_STEPS):
+    newest = islice(plan.state.steps(), MOST_STEPS)
+    for version, facts in newest:
         at = datetime.fromtimestamp(facts.now_ms / 1000, UTC)
-        kind = facts.cause.what
-        row = [facts.step, kind, _text(at), facts.read.records, facts.read.quarantined, version]
+        read = facts.read
+        row = [facts.step, facts.cause.what, _text(at), read.records, read.quarantined, version]
         rows.append(row)
     return STEP_COLUMNS, rows
 
 
 def describe(entries: Mapping[str, Entry], name: str) -> Listed | None:
-    """Return the columns of a source, a table or a view; None of a part of one (`NAME$steps`) and of all else: that takes Spark.
+    """Return the columns of a source, a table or a view; None for names that Spark describes, such as `NAME$steps`.
 
     Raises:
-        SqlError: it is a function.
+        SqlError: the name is a function's.
     """
+    from ebbtide.spec.ddl import type_ddl
+
     entry = entries.get(name)
     if entry is None:
         return None
     fields, key, comments = _fields(entry)
-    rows: list[Row] = [
-        [field.name, type_ddl(field.type), field.nullable, field.name in key, comments.get(field.name, "")]
-        for field in fields
-    ]
+    rows: list[Row] = []
+    for field in fields:
+        is_key = field.name in key
+        comment = comments.get(field.name, "")
+        row = [field.name, type_ddl(field.type), field.nullable, is_key, comment]
+        rows.append(row)
     return FIELD_COLUMNS, rows
 
 
@@ -146,26 +165,43 @@ def _fields(entry: Entry) -> tuple[Iterable[pa.Field], Sequence[str], dict[str, 
         table = entry.spec.sink_table
         return table.columns, entry.spec.sink_key, table.comments
     if entry.kind is DeclaredKind.FUNCTION:
-        raise SqlError.of(f"'{entry.name}' is a function.", got=entry.target, allowed="a source, a table, a view")
-    table = parse_ddl(entry.columns)
-    return table.columns, entry.key, table.comments
+        raise SqlError.of(
+            f"'{entry.name}' is a function.",
+            got=entry.target,
+            allowed="a source, a table, a view",
+        )
+    from ebbtide.spec.ddl import parse_ddl
+
+    declared = parse_ddl(entry.columns)
+    return declared.columns, entry.key, declared.comments
 
 
 def show_create(entry: Entry) -> str:
-    """Write the statement that declares something."""
+    """Return the statement that declares an entry."""
     if isinstance(entry, Filled):
+        from ebbtide.spec.ddl import ddl_of
+
         spec = entry.spec
-        if isinstance(spec, MaterializedView):
-            return _create_view(entry, spec)
+        if spec.is_view:
+            return _create_view(entry, cast("MaterializedView", spec))
         body = ddl_of(spec.sink_table.columns)
         return _create("TABLE", spec.name, body, spec.sink_key, spec.description, {})
     if entry.kind is DeclaredKind.FUNCTION:
         declared = " DETERMINISTIC" if entry.deterministic else ""
         return f"CREATE FUNCTION {quoted(entry.name)} AS {text(entry.target)}{declared};"
-    return _create(entry.kind.upper(), entry.name, entry.columns, entry.key, entry.comment, entry.options)
+    return _create(
+        entry.kind.upper(),
+        entry.name,
+        entry.columns,
+        entry.key,
+        entry.comment,
+        entry.options,
+    )
 
 
 def _create_view(entry: Filled, view: MaterializedView) -> str:
+    from ebbtide.sql.options import flattened
+
     _, document = read_document(entry.location)
     attributes = document["attributes"]
     further = {name: value for name, value in attributes.items() if name not in _OF_VIEW}
@@ -185,7 +221,14 @@ def _create_view(entry: Filled, view: MaterializedView) -> str:
     return "\n".join(lines)
 
 
-def _create(what: str, name: str, body: str, key: Sequence[str], comment: str, options: Mapping[str, str]) -> str:
+def _create(
+    what: str,
+    name: str,
+    body: str,
+    key: Sequence[str],
+    comment: str,
+    options: Mapping[str, str],
+) -> str:
     lines = [
         f"CREATE {what} {quoted(name)} (",
         f"  {body.strip()},",
@@ -197,16 +240,17 @@ def _create(what: str, name: str, body: str, key: Sequence[str], comment: str, o
 
 
 def _comment_and_options(comment: str, options: Mapping[str, str]) -> list[str]:
-    lines = [f"COMMENT {text(comment)}"] if comment else []
-    if options:
-        pairs = [f"  {text(option)} = {text(value)}" for option, value in options.items()]
-        listed = ",\n".join(pairs)
-        lines += ["WITH (", listed, ")"]
+    lines = []
+    if comment:
+        lines.append(f"COMMENT {text(comment)}")
+    pairs = [f"  {text(option)} = {text(value)}" for option, value in options.items()]
+    if pairs:
+        lines += ["WITH (", ",\n".join(pairs), ")"]
     return lines
 
 
 def fits(name: str, pattern: str | None) -> bool:
-    """Return whether a name fits what stands after LIKE: `%` any characters, `_` one; `*` as Spark has it."""
+    """Return whether a name fits a pattern of LIKE: `%` and `*` are any characters, `_` is one; None fits all names."""
     if pattern is None:
         return True
     glob = pattern.replace("%", "*").replace("_", "?")
@@ -214,14 +258,14 @@ def fits(name: str, pattern: str | None) -> bool:
 
 
 def quoted(name: str) -> str:
-    """Write a name."""
+    """Return a name as SQL, quoted if necessary."""
     is_plain = name.isidentifier() and name.islower()
     escaped = name.replace("`", "``")
     return name if is_plain else f"`{escaped}`"
 
 
 def text(value: str) -> str:
-    """Write a text."""
+    """Return a text as a literal of SQL."""
     doubled = value.replace("\\", "\\\\")
     escaped = doubled.replace("'", "\\'")
     return f"'{escaped}'"
@@ -233,17 +277,20 @@ def _text(time: datetime) -> str:
 
 _LAST_WORD = re.compile(r"[\w$.-]*$")
 _SET = re.compile(r"^\s*(SET|RESET)\s+[\w.-]*$", re.IGNORECASE)
-_TABLE_COMES = re.compile(r"\b(FROM|JOIN|INTO|TABLE|DESCRIBE|DESC|STEPS\s+IN|VIEW|SOURCE)\s+[\w$]*$", re.IGNORECASE)
+_TABLE_COMES = re.compile(
+    r"\b(FROM|JOIN|INTO|TABLE|DESCRIBE|DESC|STEPS\s+IN|VIEW|SOURCE)\s+[\w$]*$",
+    re.IGNORECASE,
+)
 _NAMED = re.compile(r"\b(?:FROM|JOIN)\s+([\w$]+)", re.IGNORECASE)
 
 
 def completions(catalog: Catalog, text: str, offset: int) -> list[Completion]:
-    """Return what the word before an offset may become, each once, the likeliest first.
+    """Return the completions of the word before an offset, each once, the likeliest first.
 
     Args:
-        catalog: What names stand for; where it cannot be read, only keywords and functions are offered.
-        text: What was typed.
-        offset: Where the cursor is.
+        catalog: Catalog in use; if it cannot be read, only keywords and functions are offered.
+        text: Text that was typed.
+        offset: Offset of the cursor.
     """
     before = text[:offset]
     found = _LAST_WORD.search(before)
@@ -259,21 +306,38 @@ def completions(catalog: Catalog, text: str, offset: int) -> list[Completion]:
     return fitting
 
 
-def _candidates(catalog: Catalog, text: str, before: str) -> Iterator[tuple[str, CompletionKind]]:
+def _candidates(
+    catalog: Catalog,
+    text: str,
+    before: str,
+) -> Iterator[tuple[str, CompletionKind]]:
+    # The order is that of likelihood: columns of the tables that the text names, tables, then keywords and functions, which cannot
+    # follow a word such as FROM.
     if _SET.search(before):
         yield from ((name, CompletionKind.SETTING) for name in SETTINGS)
         return
     try:
         entries = catalog.entries()
-        named = [(entries, name.lower()) for name in _NAMED.findall(text)]
-        described = [describe(*each) or ((), []) for each in named]
-    except EbbtideError:
-        entries, described = {}, []
-    yield from ((str(row[0]), CompletionKind.COLUMN) for _, rows in described for row in rows)
+        columns_named = _columns_of(entries, _NAMED.findall(text))
+    except EbbtideError:  # the next statement raises it
+        entries, columns_named = {}, []
+    yield from ((name, CompletionKind.COLUMN) for name in columns_named)
     for name, entry in entries.items():
-        parts = [f"{name}${part}" for part in Part] if isinstance(entry, Filled) else []
-        yield from ((table, CompletionKind.TABLE) for table in (name, *parts))
+        yield name, CompletionKind.TABLE
+        if isinstance(entry, Filled):
+            yield from ((f"{name}${part}", CompletionKind.TABLE) for part in Part)
     if _TABLE_COMES.search(before):
         return
     yield from ((word, CompletionKind.KEYWORD) for word in KEYWORDS)
     yield from ((name, CompletionKind.FUNCTION) for name in sorted(exp.FUNCTION_BY_NAME))
+
+
+def _columns_of(entries: Mapping[str, Entry], names: Iterable[str]) -> list[str]:
+    """Return the columns of the tables that a text names."""
+    found: list[str] = []
+    for name in names:
+        described = describe(entries, name.lower())
+        if described is not None:
+            _, rows = described
+            found += [str(row[0]) for row in rows]
+    return found

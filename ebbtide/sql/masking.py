@@ -1,4 +1,4 @@
-"""What was typed, as it may be kept: the values of credentials in WITH, SET and the like masked. Loads the tokenizer alone."""
+"""Masks the values of credentials in statements, so that a history or an audit may keep them. Loads the tokenizer alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MARKS = frozenset("(),=")
 
 
 def masked(text: str) -> str | None:
-    """Return what was typed with the values of credentials masked; None: it cannot be read, and may have some.
+    """Return a text with the values of credentials masked; None if it cannot be read and may have some.
 
     Example:
         >>> masked("SET s3.secret.key = a b"), masked("CREATE SOURCE s (..) WITH ('password' = 'it''s')")
@@ -27,7 +27,7 @@ def masked(text: str) -> str | None:
         return None if is_credential(text) else redacted(text)
     line_starts = [0]
     line_starts += [end.end() for end in re.finditer("\n", text)]
-    # From the end on: what stands before a mask keeps its offset.
+    # Masked from the end on, so that the offsets before a mask stay valid.
     for statement in reversed(statements):
         line_start = line_starts[statement.place.line - 1]
         offset = line_start + statement.place.column - 1
@@ -40,7 +40,9 @@ def masked(text: str) -> str | None:
 
 
 def _secrets(statement: Statement) -> Iterator[tuple[int, int]]:
-    """Yield where values of credentials stand: behind a name like theirs and `=`, or right behind it, as texts in OPTIONS may."""
+    """Yield the offsets of credentials' values: after the name of one and `=`, or right after it, as in OPTIONS."""
+    # Every token may end a name. The name includes all words and marks that adjoin it, as in `s3.secret.key`; of a name like that of a
+    # credential the value is masked, and its tokens are not read as names.
     tokens = statement.tokens
     is_setting = bool(tokens) and keyword(tokens[0]) == "SET"
     last = -1
@@ -52,6 +54,7 @@ def _secrets(statement: Statement) -> Iterator[tuple[int, int]]:
         name = _name_before(statement, position)
         if not is_credential(name):
             continue
+        # A value of SET goes on to the end of the statement.
         last = len(tokens) - 1 if is_setting else _value_end(tokens, value)
         start = tokens[value].start
         end = tokens[last].end + 1
@@ -59,16 +62,17 @@ def _secrets(statement: Statement) -> Iterator[tuple[int, int]]:
 
 
 def _value_of(tokens: Sequence[Token], name: int) -> int | None:
-    """Return where the value begins that a name may have."""
-    _, after, *further = tokens[name : name + 3]
+    """Return the position of the value after a name; None if there is none."""
+    following = name + 1
+    after = tokens[following]
     if after.token_type is TokenType.STRING:
-        return name + 1
-    has_value = keyword(after) == "=" and further
-    return name + 2 if has_value else None
+        return following
+    has_value = keyword(after) == "=" and following + 1 < len(tokens)
+    return following + 1 if has_value else None
 
 
 def _name_before(statement: Statement, last: int) -> str:
-    """Return the name that ends with a token: a quoted one, or words and marks without a space between."""
+    """Return the name that ends with a token: a quoted one, or words and marks without spaces."""
     tokens = statement.tokens
     first = last
     while first and _adjoins(tokens[first - 1], tokens[first]):
@@ -79,7 +83,7 @@ def _name_before(statement: Statement, last: int) -> str:
 
 
 def _value_end(tokens: Sequence[Token], first: int) -> int:
-    """Return the last token of a value: texts that follow each other are one (`'it''s'`), as words and marks without a space are."""
+    """Return the last token of a value: adjacent texts (`'it''s'`), or words and marks without spaces, are one value."""
     last = first
     while last + 1 < len(tokens) and _goes_on(tokens[last], tokens[last + 1]):
         last += 1
@@ -94,12 +98,12 @@ def _goes_on(token: Token, after: Token) -> bool:
 
 
 def _adjoins(token: Token, after: Token) -> bool:
-    """Return whether two tokens are one word, or words and marks, without a space between."""
+    """Return whether two tokens are words or marks without a space between."""
     if token.end + 1 != after.start:
         return False
     return not _stands_alone(token) and not _stands_alone(after)
 
 
 def _stands_alone(token: Token) -> bool:
-    """Return whether a token is quoted, or parts a list."""
+    """Return whether a token is quoted, or a mark of a list."""
     return token.token_type in QUOTED or keyword(token) in _MARKS

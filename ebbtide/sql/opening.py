@@ -1,4 +1,4 @@
-"""Where a session comes from, this process or a gateway, and the gateway's token, given by reference. Libraries are loaded when one is opened."""
+"""Opens a session, in this process or in a gateway; a gateway's token is given by reference. Libraries are loaded only then."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from ebbtide.redaction import hide
 from ebbtide.sql.results import Session
 
 LEAST_LENGTH = 16
-"""Of a token: a shorter one is soon guessed."""
+"""Characters of the shortest token: a shorter one can be guessed."""
 MOST_LENGTH = 4096
 FORM = re.compile(r"[A-Za-z0-9._~+/=-]+")
-"""What RFC 6750 lets a token have."""
+"""Form of a token by RFC 6750."""
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9_./-]{1,255}")
+"""Paths that `refuse_unusable` never refuses: no URI, no control character, no name that is too long."""
 TO_GET_ONE = "Make one: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'."
-OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+OF_OTHER_USERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def token_of_variable(name: str, environment: Mapping[str, str]) -> str:
     """Return the token that a variable holds.
 
     Args:
-        name: Of the variable.
-        environment: This process's.
+        name: Name of the variable.
+        environment: Variables of this process.
 
     Raises:
-        ConfigError: it is not set, or is not a token.
+        ConfigError: the variable is not set, or does not hold a token.
     """
     if name not in environment:
         raise ConfigError.of(
@@ -45,7 +47,7 @@ def token_of_file(path: Path) -> str:
     """Return the token that a file holds.
 
     Raises:
-        ConfigError: it cannot be read, other users may read it, or it holds no token.
+        ConfigError: the file cannot be read, other users may read it, or it holds no token.
     """
     text = private_text(path, MOST_LENGTH)
     return _usable(text.strip(), f"the file {path}")
@@ -55,24 +57,27 @@ def private_text(path: Path, most_characters: int) -> str:
     """Return the text of a file of tokens.
 
     Args:
-        path: Of the file.
+        path: Path of the file.
         most_characters: Maximum length; the rest is not read.
 
     Raises:
-        ConfigError: it cannot be read, or other users may read it.
+        ConfigError: the file cannot be read, or other users may read it.
     """
     try:
         with path.open(encoding="ascii", errors="replace") as file:
             mode = os.fstat(file.fileno()).st_mode
             text = file.read(most_characters)
     except OSError as error:
-        raise ConfigError.of("The file of the gateway's tokens cannot be read.", got=error) from error
-    if mode & OF_OTHERS or not stat.S_ISREG(mode):
         raise ConfigError.of(
-            "The file of the gateway's tokens is open to others.",
+            "The file of the gateway's tokens cannot be read.",
+            got=error,
+        ) from error
+    if mode & OF_OTHER_USERS or not stat.S_ISREG(mode):
+        raise ConfigError.of(
+            "The file of the gateway's tokens is open to other users.",
             got=f"{path}, mode {stat.S_IMODE(mode):o}",
             allowed="a file of mode 600",
-            next_step=f"chmod 600 {path}, and put new tokens into it: others may have read these.",
+            next_step=f"chmod 600 {path}, and put new tokens into it: other users may have read these.",
         )
     return text
 
@@ -83,11 +88,11 @@ def is_token(text: str) -> bool:
 
 
 def _usable(token: str, place: str) -> str:
-    """Return a token that may be used; it is shown nowhere from now on."""
+    """Return a token, checked and registered as hidden: no output shows it from now on."""
     hide(token)
     if not is_token(token):
         raise ConfigError.of(
-            f"What {place} holds is not a token.",
+            f"The content of {place} is not a token.",
             got=f"{len(token)} characters",
             allowed=f"{LEAST_LENGTH} or more letters, digits and . _ ~ + / = -",
             next_step=TO_GET_ONE,
@@ -102,10 +107,10 @@ class Target:
     Args:
         root: Folder of all pipelines' tables.
         defs: Folder of the definitions.
-        environment: A file, see `ebbtide.sql.environment`.
-        gateway: URL of a gateway, that has a root and definitions of its own; root, defs and environment are then ignored.
-        token_file: Holds the gateway's token.
-        token_variable: Name of the variable that holds it.
+        environment: File of an environment, see `ebbtide.sql.environment`.
+        gateway: URL of a gateway, which has its own root and definitions; root, defs and environment are then ignored.
+        token_file: File with the gateway's token.
+        token_variable: Name of the variable with the gateway's token.
     """
 
     root: str
@@ -120,8 +125,8 @@ def open_session(target: Target) -> Session:
     """Open a session.
 
     Raises:
-        ConfigError: what it is to work on is not usable.
-        EbbtideError: the gateway gives none.
+        ConfigError: the target is not usable.
+        EbbtideError: the gateway opens none.
     """
     session: Session
     if target.gateway is not None:
@@ -134,11 +139,22 @@ def open_session(target: Target) -> Session:
             token = token_of_variable(target.token_variable, os.environ)
         session = RemoteSession(target.gateway, token)
         return session
-    from ebbtide.sql.environment import read_environment
+    from ebbtide.sql.catalog import DEFAULT_CATALOG, Catalog
     from ebbtide.sql.session import EmbeddedSession
-    from ebbtide.storage.paths import refuse_unusable
 
-    refuse_unusable("--root", target.root)
+    if not _PLAIN_PATH.fullmatch(target.root):
+        from ebbtide.storage.paths import refuse_unusable  # loads Arrow
+
+        refuse_unusable("--root", target.root)
+    if target.environment is None:
+        own = Catalog(target.root, Path(target.defs))
+        session = EmbeddedSession({DEFAULT_CATALOG: own}, {})
+        return session
+    from ebbtide.sql.environment import read_environment
+
     environment = read_environment(target.environment)
-    session = EmbeddedSession(environment.catalogs(target.root, target.defs), environment.settings)
+    session = EmbeddedSession(
+        environment.catalogs(target.root, target.defs),
+        environment.settings,
+    )
     return session

@@ -1,4 +1,4 @@
-"""A statement that is being executed on a thread of its own, and what it gives: rows that are there, or changes as they come."""
+"""A statement that is executed on its own thread, and its output: rows that are complete, or changes as they come."""
 
 from __future__ import annotations
 
@@ -14,60 +14,60 @@ from ebbtide.sql.results import OperationStatus, Page, Result, Row
 from ebbtide.sql.tokens import Place
 
 KEPT_PAGES = 2
-"""Of changes: when a page is asked for, the one before it, whose answer may have been lost, can be asked for again."""
+"""Pages of changes that are kept: the answer with the page before the last may have been lost, and is repeated."""
 CANCELS_EVERY_S = 0.2
-"""How often a cancelled operation is interrupted until it is over: a job of Spark's may begin after the first time."""
+"""Interval at which a cancelled operation is interrupted until it ends: Spark may begin a job after the first interrupt."""
 
 
 class Output(Protocol):
-    """What a statement gives."""
+    """Output of a statement."""
 
     @property
     def result(self) -> Result:
-        """What is known before the rows."""
+        """The result without the rows."""
 
     def page(self, token: int, timeout_s: float | None) -> Page | None:
         """Return a page; None if the time is up before there is one."""
 
     def go_on(self, is_canceled: threading.Event) -> None:
-        """Do what is left once the result is known, on the statement's thread."""
+        """Produce the rows once the result is known, on the statement's thread."""
 
 
 class Rows(Protocol):
-    """Rows that are there."""
+    """Rows that are complete."""
 
     @property
     def count(self) -> int:
-        """How many."""
+        """Number of rows."""
 
     def slice(self, start: int, stop: int) -> list[Row]:
-        """Return the rows from one number on up to another."""
+        """Return the rows with numbers from `start` to below `stop`."""
 
 
 @dataclass(frozen=True)
 class Listed:
-    """Rows in memory: few, such as SHOW lists."""
+    """Rows in memory: few, such as those of SHOW."""
 
     rows: list[Row]
 
     @property
     def count(self) -> int:
-        """How many."""
+        """Number of rows."""
         return len(self.rows)
 
     def slice(self, start: int, stop: int) -> list[Row]:
-        """Return the rows from one number on up to another."""
+        """Return the rows with numbers from `start` to below `stop`."""
         return self.rows[start:stop]
 
 
 @dataclass(frozen=True)
 class Whole:
-    """Rows that are all there.
+    """Rows that are complete, as pages.
 
     Args:
-        result: What is known of them.
+        result: Result of the statement.
         rows: All rows.
-        page_rows: Rows of a page.
+        page_rows: Maximum number of rows in a page.
     """
 
     result: Result
@@ -77,14 +77,17 @@ class Whole:
     def page(self, token: int, timeout_s: float | None) -> Page:
         """Return a page; its token is the number of its first row."""
         stop = token + self.page_rows
-        return Page(self.rows.slice(token, stop), stop if stop < self.rows.count else None)
+        rows = self.rows.slice(token, stop)
+        has_next = stop < self.rows.count
+        following = stop if has_next else None
+        return Page(rows, following)
 
     def go_on(self, is_canceled: threading.Event) -> None:
-        """All is done."""
+        """Do nothing: the rows are complete."""
 
 
 def keep() -> None:
-    """Delete nothing: rows that nothing holds but themselves."""
+    """Delete nothing: the rows have no files."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +96,8 @@ class Batch:
 
     Args:
         rows: The changes.
-        position: Position behind the last of them.
-        delete: Deletes what holds the rows.
+        position: Position after the last change.
+        delete: Deletes the files of the rows.
     """
 
     rows: Rows
@@ -103,15 +106,20 @@ class Batch:
 
 
 class Changes:
-    """Changes as they come; each page is of one batch, and is kept until the page after the next was asked for.
+    """Changes as they come, as pages. A page has rows of one batch, and is kept until the next but one is asked for.
 
     Args:
-        result: What is known of them.
-        batches: Makes them, waiting in between; ends once it is cancelled.
-        page_rows: Rows of a page.
+        result: Result of the statement.
+        batches: Yields the batches, waiting in between; ends once the event is set.
+        page_rows: Maximum number of rows in a page.
     """
 
-    def __init__(self, result: Result, batches: Callable[[threading.Event], Iterator[Batch]], page_rows: int) -> None:
+    def __init__(
+        self,
+        result: Result,
+        batches: Callable[[threading.Event], Iterator[Batch]],
+        page_rows: int,
+    ) -> None:
         self.result = result
         self._batches = batches
         self._page_rows = page_rows
@@ -121,60 +129,73 @@ class Changes:
         self._changed = threading.Condition()
 
     def page(self, token: int, timeout_s: float | None) -> Page | None:
-        """Return a page; its token counts the pages.
+        """Return a page; its token is the number of the page.
 
         Raises:
-            SqlError: it is there no more.
+            SqlError: the page was dropped.
         """
+        # Asking for a page acknowledges those before the previous one: they are dropped, and files without further pages deleted.
         with self._changed:
-            self._forget(token - KEPT_PAGES)
-            came = self._changed.wait_for(lambda: token < self._n_pages or self._is_over, timeout_s)
+            self._drop(token - KEPT_PAGES)
+            came = self._changed.wait_for(
+                lambda: token < self._n_pages or self._is_over,
+                timeout_s,
+            )
             if not came:
                 return None
             if token >= self._n_pages:
                 return Page()
             if token not in self._pages:
                 raise SqlError.of(
-                    "This page is not to be had any more.",
+                    "This page is no longer kept.",
                     got=token,
                     allowed=f"{min(self._pages, default=self._n_pages)} and those after it",
-                    next_step="EMIT CHANGES FROM a position takes the changes up from there.",
+                    next_step="EMIT CHANGES FROM a position resumes from there.",
                 )
             batch, start = self._pages[token]
-        rows = batch.rows.slice(start, start + self._page_rows)
-        is_last = start + self._page_rows >= batch.rows.count
+        stop = start + self._page_rows
+        rows = batch.rows.slice(start, stop)
+        is_last = stop >= batch.rows.count
         return Page(rows, token + 1, batch.position if is_last else None)
 
     def go_on(self, is_canceled: threading.Event) -> None:
-        """Make the batches."""
+        """Add the pages of each batch as it comes."""
         try:
             for batch in self._batches(is_canceled):
-                starts = range(0, max(batch.rows.count, 1), self._page_rows)
-                with self._changed:
-                    for number, start in enumerate(starts, start=self._n_pages):
-                        self._pages[number] = batch, start
-                    self._n_pages += len(starts)
-                    self._changed.notify_all()
+                self._add(batch)
         finally:
             with self._changed:
                 self._is_over = True
                 self._changed.notify_all()
 
-    def _forget(self, last: int) -> None:
-        """Forget the pages up to one, and delete the batches that have no other."""
-        gone = [self._pages.pop(number)[0] for number in list(self._pages) if number <= last]
-        kept = {id(batch) for batch, _ in self._pages.values()}
-        for name, batch in {id(batch): batch for batch in gone}.items():
-            if name not in kept:
+    def _add(self, batch: Batch) -> None:
+        """Cut a batch into pages; an empty one has a page too, since its position is news."""
+        n_rows = max(batch.rows.count, 1)
+        with self._changed:
+            for start in range(0, n_rows, self._page_rows):
+                self._pages[self._n_pages] = batch, start
+                self._n_pages += 1
+            self._changed.notify_all()
+
+    def _drop(self, last: int) -> None:
+        """Drop the pages up to a number, and delete the batches without further pages."""
+        dropped: dict[int, Batch] = {}
+        for number in list(self._pages):
+            if number <= last:
+                batch, _ = self._pages.pop(number)
+                dropped[id(batch)] = batch
+        still_used = {id(batch) for batch, _ in self._pages.values()}
+        for batch_id, batch in dropped.items():
+            if batch_id not in still_used:
                 batch.delete()
 
 
 class RunningOperation:
-    """See `ebbtide.sql.results.Operation`.
+    """A statement on its own thread: see `ebbtide.sql.results.Operation`.
 
     Args:
-        on_cancel: Interrupts what the operation has Spark do; given the operation's id.
-        on_close: Forgets it.
+        on_cancel: Interrupts the jobs of Spark for the operation of an id.
+        on_close: Forgets the operation of an id.
     """
 
     def __init__(self, on_cancel: Callable[[str], None], on_close: Callable[[str], None]) -> None:
@@ -193,13 +214,19 @@ class RunningOperation:
         """Begin.
 
         Args:
-            work: Does what the statement says, on a thread of its own.
+            work: Executes the statement; called on the operation's thread.
         """
-        threading.Thread(target=self._run, args=(work,), name=f"sql-{self.id}", daemon=True).start()
+        thread = threading.Thread(
+            target=self._run,
+            args=(work,),
+            name=f"sql-{self.id}",
+            daemon=True,
+        )
+        thread.start()
 
     @property
     def status(self) -> OperationStatus:
-        """Where it stands."""
+        """Status of the operation."""
         if self._is_canceled.is_set():
             return OperationStatus.CANCELED
         if self._error is not None:
@@ -207,7 +234,7 @@ class RunningOperation:
         return OperationStatus.FINISHED if self._is_over.is_set() else OperationStatus.RUNNING
 
     def when_over(self, call: Callable[[], None]) -> None:
-        """Call something once it is over, on its thread; now, if it is over."""
+        """Register a function to be called when the operation ends, on its thread; calls it now if it has ended."""
         with self._ending:
             if not self._is_over.is_set():
                 self._when_over.append(call)
@@ -215,7 +242,7 @@ class RunningOperation:
         call()
 
     def result(self, timeout_s: float | None = None) -> Result | None:
-        """Wait until its columns are known, or until it did what it was to do."""
+        """Wait until the columns are known, or a statement without rows is done."""
         output = self._awaited(timeout_s)
         return None if output is None else output.result
 
@@ -229,16 +256,21 @@ class RunningOperation:
         return page
 
     def cancel(self) -> None:
-        """End it; the session lives on."""
+        """End the operation, not the session; does nothing if it has ended."""
         if self._is_over.is_set():
             return
         self._is_canceled.set()
         self._has_result.set()
         self._on_cancel(self.id)
-        threading.Thread(target=self._interrupt, name=f"sql-cancel-{self.id}", daemon=True).start()
+        thread = threading.Thread(
+            target=self._interrupt,
+            name=f"sql-cancel-{self.id}",
+            daemon=True,
+        )
+        thread.start()
 
     def close(self) -> None:
-        """Forget it and delete what it stored; cancels it if it runs."""
+        """Forget the operation and delete its rows; cancels it if it runs."""
         self.cancel()
         self._on_close(self.id)
 
@@ -260,11 +292,13 @@ class RunningOperation:
             self._on_cancel(self.id)
 
     def _run(self, work: Callable[[], Output]) -> None:
+        # A waiter is woken twice: when the result is known, and when the operation has ended. The order matters: `_is_over` is set
+        # before the registered functions are called, so that each is called once, here or in `when_over`.
         try:
             self._output = work()
             self._has_result.set()
             self._output.go_on(self._is_canceled)
-        except Exception as error:  # noqa: BLE001 - raised where the result is asked for
+        except Exception as error:  # noqa: BLE001 - `result` and `page` raise it
             self._error = as_ours(error)
         finally:
             with self._ending:
@@ -275,21 +309,21 @@ class RunningOperation:
 
 
 MOST_CHARACTERS = 2_000
-"""Of a message."""
+"""Maximum length of a message."""
 _TRACES = ("\n\nJVM stacktrace:", "\n\tat ", "\n\n== SQL", "\n== SQL")
-"""How what follows a message begins."""
+"""Beginnings of the text after a message."""
 _CALLED = re.compile(r"^An error occurred while calling \S+\n: (?:[\w.$]+: )?")
 _RAISED = re.compile(r"An exception was thrown from the Python worker:.*\n(?=\S)", re.DOTALL)
-"""What stands before the last line of a Python function's traceback."""
+"""The text before the last line of a Python function's traceback."""
 _PLACED = re.compile(r"[;(]?\s*line (\d+),? pos (\d+)[;)]?(?:\n.*)?$", re.DOTALL)
 
 
 def as_ours(error: BaseException, place: Callable[[int, int], Place] | None = None) -> EbbtideError:
-    """Return an error of Spark's, or of a library, as one of ours.
+    """Return an error of Spark, or of a library, as one of ours.
 
     Args:
         error: Error of Spark or of a library.
-        place: Returns where something was written that Spark has found at a line (from 1) and a position (from 0).
+        place: Returns the place in the script for a line (from 1) and a position (from 0) of Spark's.
     """
     if isinstance(error, EbbtideError):
         return error
@@ -302,8 +336,9 @@ def as_ours(error: BaseException, place: Callable[[int, int], Place] | None = No
     text = _RAISED.sub("A Python function raised ", text.rstrip())
     placed = _PLACED.search(text)
     message = _PLACED.sub("", text).strip() or type(error).__name__
+    message = message[:MOST_CHARACTERS]
     if placed is None or place is None:
-        return SqlError(message[:MOST_CHARACTERS])
-    written_at = place(int(placed[1]), int(placed[2]))
-    sentence = message[:MOST_CHARACTERS].removesuffix(".")
-    return SqlError(f"{sentence}. At {written_at}.")
+        return SqlError(message)
+    line, position = int(placed[1]), int(placed[2])
+    sentence = message.removesuffix(".")
+    return SqlError(f"{sentence}. At {place(line, position)}.")

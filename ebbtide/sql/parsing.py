@@ -1,7 +1,7 @@
 """Parses one statement: a table of first words to readers; each reader is a recursive descent over a `Cursor` of tokens.
 
-A reader returns None if the statement turns out to be Spark's: then the next reader tries, from the first token again. What no reader
-takes is a query or another statement of Spark, and goes there as it was written.
+A reader returns None for a statement of Spark: then the next reader tries from the first token. A statement that no reader takes is
+a query or another statement of Spark, which receives it as it was written.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from ebbtide.sql.statements import Client, IfThere, ObjectKind, Option, Options,
 from ebbtide.sql.tokens import Cursor, Statement, keyword, split
 
 QUERIES = ("SELECT", "WITH", "VALUES", "TABLE", "FROM", "(")
-"""How a statement begins that returns rows."""
+"""First words of queries."""
 OF_SPARK_TOO = (Shown.TABLES, Shown.FUNCTIONS, Shown.CATALOGS)
-"""What Spark's SHOW lists too, of a database or by other patterns."""
+"""Objects that Spark's SHOW lists too, of a database or by other patterns."""
 
 
 def parse(statement: Statement) -> Parsed:
     """Read one statement.
 
     Args:
-        statement: As from `ebbtide.sql.tokens.split`.
+        statement: Statement of `ebbtide.sql.tokens.split`.
 
     Raises:
-        SqlSyntaxError: it begins as one of ours and goes on otherwise.
+        SqlSyntaxError: it begins as one of ours, but cannot be read to its end.
 
     Example:
         >>> parse_text("SHOW STEPS FROM orders")
@@ -48,10 +48,19 @@ def parse(statement: Statement) -> Parsed:
 
 
 def parse_text(text: str) -> Parsed:
-    """Read the one statement of a text.
+    """Read the single statement of a text.
 
     Raises:
-        SqlSyntaxError: it cannot be read, or is none or several.
+        SqlSyntaxError: the text cannot be read, or is not one statement.
+    """
+    return parse(single(text))
+
+
+def single(text: str) -> Statement:
+    """Return the single statement of a text.
+
+    Raises:
+        SqlSyntaxError: the text cannot be split, or is not one statement.
     """
     found = split(text)
     if len(found) != 1:
@@ -60,14 +69,14 @@ def parse_text(text: str) -> Parsed:
             got=f"{len(found)} statements",
             allowed="one",
         )
-    return parse(found[0])
+    return found[0]
 
 
 def _create(cursor: Cursor) -> Parsed | None:
     replaces = cursor.take("OR", "REPLACE")
     kind = cursor.take_one(ObjectKind)
     if kind is None:
-        return None  # CREATE VIEW and DATABASE, among others, are Spark's
+        return None  # such as CREATE VIEW and CREATE DATABASE, which are Spark's
     keeps = not replaces and cursor.take("IF", "NOT", "EXISTS")
     if_there = IfThere.FAIL
     if replaces:
@@ -133,13 +142,16 @@ def _key_columns(cursor: Cursor) -> tuple[str, ...]:
     return key
 
 
+_DEPTHS = {"(": 1, ")": -1, "<": 1, ">": -1}
+
+
 def _comma_parts(statement: Statement) -> list[Statement]:
     """Split a statement at the commas outside of parentheses and of a type's angle brackets."""
     depth = 0
     parts: list[list[Token]] = [[]]
     for token in statement.tokens:
         mark = keyword(token)
-        depth += {"(": 1, ")": -1, "<": 1, ">": -1, "<>": 0}.get(mark, 0)
+        depth += _DEPTHS.get(mark, 0)
         if mark == "," and depth == 0:
             parts.append([])
         else:
@@ -155,7 +167,7 @@ def _names(cursor: Cursor) -> tuple[str, ...]:
 
 
 def _options(cursor: Cursor) -> Options:
-    """Read `WITH ('name' = 'value', ..)`; names may stand without quotes."""
+    """Read `WITH ('name' = 'value', ..)`; the quotes of names are optional."""
     options: dict[str, Option] = {}
     if not cursor.take("WITH"):
         return options
@@ -165,7 +177,10 @@ def _options(cursor: Cursor) -> Options:
         place = cursor.place
         name = cursor.text("an option") if cursor.is_at_text() else cursor.name("an option")
         if name in options:
-            raise SqlSyntaxError.of(f"The option '{name}' is there twice at {place}.", allowed="each once")
+            raise SqlSyntaxError.of(
+                f"The option '{name}' is there twice at {place}.",
+                allowed="each once",
+            )
         cursor.expect("=")
         options[name] = Option(cursor.literal("a value"), place)
         if not cursor.take(",") and cursor.words(1) != (")",):
@@ -202,7 +217,7 @@ def _create_view(cursor: Cursor, name: str, if_there: IfThere) -> Parsed:
 
 def _refresh(cursor: Cursor) -> Parsed | None:
     if not cursor.take("MATERIALIZED", "VIEW"):
-        return None  # REFRESH TABLE and others are Spark's
+        return None  # such as REFRESH TABLE, which is Spark's
     return ast.RefreshView(cursor.name("a view"))
 
 
@@ -252,7 +267,7 @@ def _show(cursor: Cursor) -> Parsed | None:
         return ast.ShowCreate(ObjectKind(kind), cursor.name("a name"))
     what = cursor.take_one(Shown)
     if what is None:
-        return None  # SHOW DATABASES, PARTITIONS and others are Spark's
+        return None  # such as SHOW DATABASES and SHOW PARTITIONS, which are Spark's
     if Shown(what) in OF_SPARK_TOO and not _is_plain_show(cursor):
         return None  # SHOW TABLES IN a_database, SHOW FUNCTIONS a_name
     of = cursor.name("a table") if cursor.take("FROM") or cursor.take("IN") else None
@@ -295,13 +310,13 @@ def _set(cursor: Cursor) -> Parsed | None:
     value = cursor.rest()
     if not value.tokens:
         cursor.refuse("a value")
-    [*others, last] = value.tokens
-    is_text = not others and last.token_type is TokenType.STRING
-    return ast.SetOption(key, last.text if is_text else value.text)
+    first, *further = value.tokens
+    is_text = first.token_type is TokenType.STRING and not further
+    return ast.SetOption(key, first.text if is_text else value.text)
 
 
 def _key(cursor: Cursor) -> str:
-    """Read a setting's name; parts of it may be joined by dashes, as `max-rows`."""
+    """Read a setting's name, in which dashes may join words, as in `max-rows`."""
     key = cursor.name("a setting")
     while cursor.take("-"):
         key += "-" + cursor.name("the rest of the name")
@@ -374,4 +389,4 @@ _READERS: dict[str, Callable[[Cursor], Parsed | None]] = {
     "QUIT": _client(Client.QUIT),
     "EXIT": _client(Client.QUIT),
 }
-"""How a statement of ours begins, to what reads the rest; None from that: it is Spark's after all."""
+"""First words of our statements, each with the reader of the rest."""

@@ -1,4 +1,4 @@
-"""Queries: Spark executes them over views of one moment; their rows go to files, and so do their changes, step by step."""
+"""Queries: Spark executes them over views as of a moment, and writes their rows, or their changes step by step, to files."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from pyspark.sql import functions as F
 from ebbtide.amounts import amount
 from ebbtide.errors import SqlError
 from ebbtide.sql.operations import Batch, Changes, Listed, Output, Whole, as_ours
-from ebbtide.sql.reference import Settings
 from ebbtide.sql.references import Referring, find_references
 from ebbtide.sql.results import Result, ResultColumn, ResultKind
 from ebbtide.sql.rows import Names, WrittenRows, frame, result_columns, sink_version, write_rows
+from ebbtide.sql.settings import Settings
 from ebbtide.sql.statements import Select, SparkStatement
 
 Versions = Mapping[str, int]
 """Name of a table to a version of its sink."""
 OWN_COLUMNS = (ResultColumn("op"), ResultColumn("version", "bigint"))
-"""What stands before a query's columns: +I -U +U -D, and the version of the table that last changed."""
+"""Columns of changes before those of the query: +I -U +U -D, and the version of the table that last changed."""
 _OP, _VERSION = "_ebbtide_op", "_ebbtide_version"
 _POSITION = re.compile(r"([a-z][a-z0-9_]*)=(\d+)")
 
@@ -35,8 +35,8 @@ class Moment:
     """A query as of a moment.
 
     Args:
-        versions: Of the tables that it reads.
-        rows: Its rows then.
+        versions: Versions of the tables that it reads.
+        rows: Rows of the query.
     """
 
     versions: Versions
@@ -44,7 +44,7 @@ class Moment:
 
 
 def position_text(versions: Versions) -> str:
-    """Write a moment down so that changes can be taken up again from there.
+    """Return the text of a moment, from which changes can be resumed.
 
     Example:
         >>> position_text({"orders": 3, "items": 12})
@@ -57,19 +57,19 @@ def parse_position(text: str, names: Sequence[str]) -> dict[str, int]:
     """Read a position.
 
     Args:
-        text: As `position_text` writes it.
-        names: Of the tables that the query reads.
+        text: Text of `position_text`.
+        names: Names of the tables that the query reads.
 
     Raises:
-        SqlError: it is none of this query.
+        SqlError: the text is not a position of this query.
     """
     parts = [_POSITION.fullmatch(part) for part in text.split(",")]
     found = {part[1]: int(part[2]) for part in parts if part}
-    has_strangers = found.keys() != set(names)
-    if None in parts or has_strangers:
+    is_of_query = found.keys() == set(names)
+    if None in parts or not is_of_query:
         allowed = [f"{name}=VERSION" for name in sorted(names)]
         raise SqlError.of(
-            "This is no position of the query.",
+            "This is not a position of the query.",
             got=text,
             allowed=", ".join(allowed),
         )
@@ -77,11 +77,12 @@ def parse_position(text: str, names: Sequence[str]) -> dict[str, int]:
 
 
 def next_versions(now: Versions, newest: Versions) -> dict[str, int]:
-    """Return the moment after one: of a single table its next version, of several that of them all now."""
+    """Return the moment after another: the next version of a single table, or the newest versions of several."""
     if len(now) != 1:
         return dict(newest)
     [(name, version)] = now.items()
-    return {name: min(version + 1, newest[name])}
+    following = min(version + 1, newest[name])
+    return {name: following}
 
 
 def snapshot(moment: Moment) -> DataFrame:
@@ -90,12 +91,12 @@ def snapshot(moment: Moment) -> DataFrame:
 
 
 def difference(before: Moment, after: Moment, key: Sequence[str]) -> DataFrame:
-    """Return what became of the rows of one moment by another.
+    """Return the changes of rows from one moment to another.
 
     Args:
-        before: The earlier.
-        after: The later.
-        key: Columns of the query by which a new row replaces an old one; none: no row is an update.
+        before: The earlier moment.
+        after: The later moment.
+        key: Columns of the query by which a new row replaces an old one; empty: no row is an update.
     """
     # A multiset difference in both directions: rows that stay equal cancel, and duplicates are counted. Each step costs two queries
     # over the whole result, whatever has changed; a key only names the pairs of an old and a new row updates.
@@ -107,18 +108,21 @@ def difference(before: Moment, after: Moment, key: Sequence[str]) -> DataFrame:
     sign = F.col(_OP)
     kind = F.when(sign == "+", "I").otherwise("D")
     if not key:
-        return with_sign.withColumn(_OP, F.concat(sign, kind))
+        op = F.concat(sign, kind)
+        return with_sign.withColumn(_OP, op)
     keyed = [F.col(f"`{name}`") for name in key]
     of_key = Window.partitionBy(*keyed)
     n_of_key = F.count(F.lit(1)).over(of_key)
-    kind_of_key = F.when(n_of_key > 1, "U").otherwise(kind)
-    with_op = with_sign.withColumn(_OP, F.concat(sign, kind_of_key))
+    is_update = n_of_key > 1
+    kind_of_key = F.when(is_update, "U").otherwise(kind)
+    op = F.concat(sign, kind_of_key)
+    with_op = with_sign.withColumn(_OP, op)
     deletions_first = F.col(_OP).desc()  # '-' is greater than '+'
     return with_op.orderBy(*keyed, deletions_first)
 
 
 def key_of(columns: Sequence[str], sink_key: Sequence[str]) -> list[str]:
-    """Return a table's key if a query over it alone has all of it, each once."""
+    """Return the key of a table if a query over that table alone shows each of its columns once; else an empty list."""
     has_key = all(columns.count(name) == 1 for name in sink_key)
     return list(sink_key) if has_key else []
 
@@ -126,20 +130,26 @@ def key_of(columns: Sequence[str], sink_key: Sequence[str]) -> list[str]:
 def _with_op(rows: DataFrame, op: Column, moment: Moment) -> DataFrame:
     newest = max(moment.versions.values(), default=0)
     version = F.lit(newest).cast("bigint")
-    own = (op.alias(_OP), version.alias(_VERSION))
-    return rows.select(*own, "*")
+    return rows.select(
+        op.alias(_OP),
+        version.alias(_VERSION),
+        "*",
+    )
 
 
 def steps_since(
-    start: Moment, newest: Callable[[], Versions], at: Callable[[Versions], Moment], wait: Callable[[], bool]
+    start: Moment,
+    newest: Callable[[], Versions],
+    at: Callable[[Versions], Moment],
+    wait: Callable[[], bool],
 ) -> Iterator[tuple[Moment, Moment]]:
     """Yield each moment with the one before it, as they come.
 
     Args:
-        start: The first.
-        newest: Returns the versions of the tables as they are now.
+        start: The first moment.
+        newest: Returns the newest versions of the tables.
         at: Returns the query as of a moment.
-        wait: Waits a while; False: there shall be no more.
+        wait: Waits a while; returns False to end the iteration.
     """
     # A single table is followed version by version, so that each of its commits is seen. Several tables have no common order of
     # commits: each round compares the newest versions of all, and commits in between are seen as one change.
@@ -160,12 +170,12 @@ class Queries:
     """Executes the queries of a session.
 
     Args:
-        spark: Its Spark session.
-        names: What they stand for.
-        settings: The session's.
-        folder: For the rows of one query.
+        spark: Spark session of the SQL session.
+        names: Catalog of the statement.
+        settings: Settings of the session.
+        folder: Folder for the rows of one query.
         judge: Refuses a text that the session may not have Spark execute.
-        analysing: Views are the session's: what one statement has them mean must not be changed by another before Spark has looked.
+        analysing: Held from the definition of views to the analysis of the query: all statements of a session share its views.
     """
 
     spark: SparkSession
@@ -179,7 +189,7 @@ class Queries:
         """Execute a query, or a statement that Spark alone reads.
 
         Raises:
-            EbbtideError: a table that it names has no rows yet; or Spark's errors, with their places as they were written.
+            EbbtideError: a table of the statement does not exist yet, or Spark fails; the message has the place in the script.
         """
         referring = find_references(asked.statement, self.names.queryable())
         is_streaming = self.settings["runtime-mode"] == "streaming" and bool(referring.references)
@@ -194,7 +204,7 @@ class Queries:
     def _rows(self, referring: Referring) -> Output:
         rows = self._analysed(referring, self._newest(referring))
         columns = result_columns(rows)
-        if not columns:  # a command: Spark has done it when it read it
+        if not columns:  # Spark executes a command when it analyses it
             return Whole(Result.done("Done."), Listed([]))
         most = int(self.settings["max-rows"])
         limited = rows.limit(most + 1) if most else rows
@@ -246,8 +256,12 @@ class Queries:
         return key_of(columns, spec.sink_key)
 
     def _newest(self, referring: Referring) -> dict[str, int]:
-        """Return the versions of the tables that are read, as they are now."""
-        tables = {reference.table for reference in referring.references}
+        """Return the newest versions of the tables that are read; a sink that is no Delta table has none."""
+        tables = set()
+        for reference in referring.references:
+            spec = self.names.filled(reference.table).spec
+            if reference.part is None or spec.sink.type == "delta":
+                tables.add(reference.table)
         return {table: sink_version(self.names, table) for table in tables}
 
     def _analysed(self, referring: Referring, versions: Versions) -> DataFrame:

@@ -1,7 +1,6 @@
-"""Finds the tables of the catalog that a statement names. Spark stays the one that reads the statement: names are found by tokens.
+"""Finds the tables of the catalog that a statement names, by its tokens: Spark alone parses the statement.
 
-What is beyond Spark's grammar is written for it: `orders$state`, and `orders VERSION AS OF 3`, `orders STEP AS OF 3`, whose views have
-names of their own.
+Names beyond Spark's grammar are replaced by names of views: `orders$state`, `orders VERSION AS OF 3`, `orders STEP AS OF 3`.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ class Reference:
 
     Args:
         table: Name of the pipeline.
-        part: Of it; None: its rows.
-        pin: The moment that is asked for; None: now.
+        part: Part of the pipeline; None: its rows.
+        pin: Moment to be read; None: now.
     """
 
     table: str
@@ -48,19 +47,19 @@ class Reference:
 
     @property
     def view(self) -> str:
-        """Name of the view that stands for it."""
+        """Name of the view for the table."""
         name = self.table if self.part is None else f"{self.table}${self.part}"
         return name if self.pin is None else f"{name}@{self.pin.kind.lower()}{self.pin.number}"
 
 
 @dataclass(frozen=True)
 class Edit:
-    """What Spark is given in the place of a part of a statement.
+    """A replacement in a statement, for Spark.
 
     Args:
-        start: Where the part begins, an offset of the statement.
-        end: Where it ends.
-        written: What stands there for Spark.
+        start: Offset of the replaced part.
+        end: Offset after the replaced part.
+        written: Replacement.
     """
 
     start: int
@@ -73,9 +72,9 @@ class Referring:
     """A statement, and the tables that it names.
 
     Args:
-        statement: As it was written.
-        references: The tables.
-        edits: What is written otherwise for Spark, in order.
+        statement: Statement as it was written.
+        references: Tables of the statement.
+        edits: Replacements for Spark, in order.
     """
 
     statement: Statement
@@ -84,17 +83,18 @@ class Referring:
 
     @property
     def text(self) -> str:
-        """The statement as Spark takes it."""
+        """Text of the statement for Spark."""
         text = self.statement.text
         for edit in reversed(self.edits):
             text = text[: edit.start] + edit.written + text[edit.end :]
         return text
 
     def place(self, line: int, position: int) -> Place:
-        """Return where something stands in the script, that Spark has found at a line (from 1) and a position (from 0) of `text`."""
+        """Return the place in the script for a line (from 1) and a position (from 0) in `text`, as errors of Spark have them."""
+        # The offset in `text` is moved back over each edit before it; an offset inside an edit becomes the beginning of its part.
         lines = self.text.split("\n")
         before = lines[: line - 1]
-        line_start = sum(len(each) + 1 for each in before)
+        line_start = sum(len(earlier) + 1 for earlier in before)
         offset = line_start + position
         for edit in self.edits:
             if offset < edit.start:
@@ -110,15 +110,17 @@ class Referring:
 def find_references(statement: Statement, names: Collection[str]) -> Referring:
     """Find the tables of a catalog in a statement.
 
-    A column of a table's name counts as that table: it is then one unused view more.
+    A column with the name of a table counts as the table, which costs an unused view.
 
     Args:
-        statement: Any.
-        names: Of the catalog's pipelines.
+        statement: Any statement.
+        names: Names of the catalog that a query may read.
 
     Raises:
         SqlError: there is no such part of a table.
     """
+    # Each name is looked up by its first token. A plain name needs no edit, since the view has the name of the table; a part or a pin
+    # becomes the quoted name of its own view, with the table's name as the alias, so that `orders.id` still works.
     references = set()
     edits = []
     tokens = statement.tokens
@@ -133,16 +135,21 @@ def find_references(statement: Statement, names: Collection[str]) -> Referring:
         references.add(reference)
         if part is None and pin is None:
             continue
+        after += n_pin
         written = f"`{reference.view}`"
-        if pin is not None and not _has_alias(tokens, after + n_pin):
+        if pin is not None and not _has_alias(tokens, after):
             written += f" AS `{name}`"
-        last = tokens[after + n_pin - 1]
+        last = tokens[after - 1]
         edits.append(Edit(token.start, last.end + 1, written))
     return Referring(statement, frozenset(references), tuple(edits))
 
 
-def _named(statement: Statement, position: int, names: Collection[str]) -> tuple[str, Part | None, int] | None:
-    """Return the table, the part and the number of tokens of a name that begins at a token; None if none does."""
+def _named(
+    statement: Statement,
+    position: int,
+    names: Collection[str],
+) -> tuple[str, Part | None, int] | None:
+    """Return the table, the part and the number of tokens of the name that begins at a token; None if there is none."""
     tokens = statement.tokens
     token = tokens[position]
     if token.token_type is TokenType.STRING:
@@ -152,7 +159,7 @@ def _named(statement: Statement, position: int, names: Collection[str]) -> tuple
     if is_qualified:
         return None
     n_tokens = 1
-    after = [each.text for each in tokens[position + 1 : position + 3]]
+    after = [following.text for following in tokens[position + 1 : position + 3]]
     has_part_after = len(after) == 2 and after[0] == "$"
     if has_part_after and not dollar:
         part = after[1].lower()
@@ -178,7 +185,7 @@ def _named(statement: Statement, position: int, names: Collection[str]) -> tuple
 
 
 def _pin(tokens: tuple[Token, ...], position: int) -> tuple[Pin | None, int]:
-    """Return the moment that is named at a token, and by how many tokens."""
+    """Return the moment at a token, `[FOR] VERSION AS OF number`, and the number of its tokens; None and 0 if there is none."""
     following = tokens[position : position + 5]
     words = [keyword(token) for token in following]
     n_for = 1 if words[:1] == ["FOR"] else 0
@@ -186,8 +193,8 @@ def _pin(tokens: tuple[Token, ...], position: int) -> tuple[Pin | None, int]:
     if len(phrase) < 4:
         return None, 0
     kind, *as_of, number = phrase
-    has_form = as_of == ["AS", "OF"] and number.isdecimal()
-    if not has_form or kind not in list(PinKind):
+    is_pin = kind in list(PinKind) and as_of == ["AS", "OF"]
+    if not is_pin or not number.isdecimal():
         return None, 0
     pin = Pin(PinKind(kind), int(number))
     return pin, n_for + len(phrase)

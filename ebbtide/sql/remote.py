@@ -1,4 +1,4 @@
-"""A session in a gateway, over HTTP: the protocol of an embedded one. Needs `pip install 'ebbtide[sql]'`."""
+"""A session in a gateway, over HTTP, by the same protocol as an embedded one. Needs `pip install 'ebbtide[sql]'`."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ except ModuleNotFoundError as missing:
 
 VERSION = "/v1"
 CONNECT_S = 10
-"""How long a gateway may take to take a connection."""
+"""Maximum time to open a connection."""
 ANSWER_S = 30
-"""How long it may take to answer, beside what it was asked to wait."""
+"""Maximum time to an answer, beside the time that a request asks the gateway to wait."""
 CONNECTIONS = 4
-"""Kept open: one waits for rows, one cancels, one completes, one sends heartbeats."""
+"""Connections kept open: one waits for rows, one cancels, one completes, one sends heartbeats."""
 UNAVAILABLE = (502, 503, 504)
-"""What is in front of a gateway says so where that does not answer."""
+"""Statuses of a proxy before a gateway that does not answer."""
 TO_DO = "See whether it runs and is reached from here. Its queries are cancelled when it ends, its jobs go on."
 
 
 class GatewayClient:
-    """Sends requests to a gateway; any number of threads may.
+    """Sends requests to a gateway; safe for threads.
 
     Args:
-        url: Of the gateway.
-        token: That it wants; None: none.
+        url: URL of the gateway.
+        token: Token of the client; None: none.
 
     Raises:
         ConfigError: the URL is not usable.
@@ -65,18 +65,24 @@ class GatewayClient:
             self._headers["Authorization"] = f"Bearer {token}"
         self._pool = urllib3.PoolManager(maxsize=CONNECTIONS, retries=False)
 
-    def call(self, method: str, path: str, body: object = None, waits_s: float = 0) -> dict[str, Any]:
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        waits_s: float = 0,
+    ) -> dict[str, Any]:
         """Send a request; return the JSON of its answer.
 
         Args:
             method: GET, POST or DELETE.
-            path: Below /v1.
-            body: As JSON; None: none.
-            waits_s: How long the gateway was asked to wait.
+            path: Path below /v1.
+            body: Body to be sent as JSON; None: none.
+            waits_s: How long the request asks the gateway to wait.
 
         Raises:
-            EbbtideError: that which the gateway answered with.
-            GatewayGoneError: it does not answer.
+            EbbtideError: the error in the gateway's answer.
+            GatewayGoneError: the gateway does not answer.
         """
         timeout = urllib3.Timeout(connect=CONNECT_S, read=ANSWER_S + waits_s)
         headers = dict(self._headers)
@@ -86,13 +92,20 @@ class GatewayClient:
             data = json.dumps(body).encode("ascii")
         url = f"{self._url}{VERSION}{path}"
         try:
-            response = self._pool.request(method, url, body=data, headers=headers, timeout=timeout, redirect=False)
+            response = self._pool.request(
+                method,
+                url,
+                body=data,
+                headers=headers,
+                timeout=timeout,
+                redirect=False,
+            )
         except urllib3.exceptions.HTTPError as error:
             raise self._gone(type(error).__name__) from error
         return self._read(response.status, response.data)
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         self._pool.clear()
 
     def _read(self, status: int, data: bytes) -> dict[str, Any]:
@@ -100,12 +113,14 @@ class GatewayClient:
             answered = json.loads(data)
         except (ValueError, RecursionError):
             answered = None
-        is_ours = isinstance(answered, dict)
-        if is_ours and status < 300:
-            return answered  # type: ignore[no-any-return]
-        error = answered.get("error") if is_ours else None
+        found: dict[str, Any] = answered if isinstance(answered, dict) else {}
+        if found and status < 300:
+            return found
+        error = found.get("error")
         if isinstance(error, dict):
-            named = EbbtideError.named(str(error.get("class")), str(error.get("message")))
+            class_name = str(error.get("class"))
+            message = str(error.get("message"))
+            named = EbbtideError.named(class_name, message)
             if named is not None:
                 raise named
         if status in UNAVAILABLE:
@@ -117,7 +132,11 @@ class GatewayClient:
         )
 
     def _gone(self, got: str) -> GatewayGoneError:
-        return GatewayGoneError.of(f"The gateway at {self._url} does not answer.", got=got, next_step=TO_DO)
+        return GatewayGoneError.of(
+            f"The gateway at {self._url} does not answer.",
+            got=got,
+            next_step=TO_DO,
+        )
 
 
 def _usable(url: str) -> str:
@@ -139,36 +158,47 @@ def _usable(url: str) -> str:
 
 Answered = TypeVar("Answered")
 POLL_S = 15
-"""How long one request waits; a wait that takes longer is several."""
+"""Maximum wait of one request; a longer wait is several requests."""
 HEARTBEATS_PER_TIMEOUT = 4
-"""So that one or two may be lost."""
+"""Heartbeats before a session times out: one or two may be lost."""
 
 
 class RemoteSession:
-    """A session in a gateway. It is kept alive by heartbeats until it is closed, or this process ends.
+    """A session in a gateway; heartbeats keep it alive until it is closed, or this process ends.
 
     Args:
-        url: Of the gateway, as it printed it.
-        token: That it wants; None: none.
-        settings: What the session begins with.
+        url: URL that the gateway printed.
+        token: Token of the client; None: none.
+        settings: Initial settings.
 
     Raises:
         ConfigError: the URL is not usable.
         GatewayGoneError: no gateway answers there.
-        GatewayError: it wants another token.
-        GatewayBusyError: it has no place for one more session.
+        GatewayError: the token is not known.
+        GatewayBusyError: there are as many sessions as the gateway allows.
     """
 
-    def __init__(self, url: str, token: str | None = None, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self._client = GatewayClient(url, token)
-        begins_with = dict(settings or {})
-        opened = self._client.call("POST", "/sessions", {"settings": begins_with})
+        body = {"settings": dict(settings or {})}
+        opened = self._client.call("POST", "/sessions", body)
         self.id: str = opened["session"]
-        """What the gateway knows it by: a client that has it and the token may use the session."""
+        """Id in the gateway: a client that has it and the token may use the session."""
         self._path = f"/sessions/{quote(self.id, safe='')}"
         self._is_closed = threading.Event()
         interval_s = opened["idle_timeout_s"] / HEARTBEATS_PER_TIMEOUT
-        threading.Thread(target=self._keep_alive, args=(interval_s,), daemon=True, name="heartbeat").start()
+        heartbeats = threading.Thread(
+            target=self._keep_alive,
+            args=(interval_s,),
+            daemon=True,
+            name="heartbeat",
+        )
+        heartbeats.start()
 
     @property
     def catalog_name(self) -> str:
@@ -178,25 +208,31 @@ class RemoteSession:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Its settings, credentials masked."""
+        """Settings of the session, credentials masked."""
         settings: dict[str, str] = self._client.call("GET", self._path)["settings"]
         return settings
 
     def execute(self, statement: str) -> Operation:
-        """Begin to execute one statement; errors are raised by the operation, also that the gateway refuses it."""
-        try:
-            begun = self._client.call("POST", f"{self._path}/statements", {"statement": statement})
-        except EbbtideError as error:
-            return _RefusedOperation(error)
+        """Begin to execute one statement.
+
+        Raises:
+            EbbtideError: the gateway refuses it or is gone.
+        """
+        begun = self._client.call("POST", f"{self._path}/statements", {"statement": statement})
         return _RemoteOperation(self._client, self._path, begun["operation"])
 
     def complete(self, text: str, offset: int) -> list[Completion]:
-        """Return what the word before an offset may become."""
-        found = self._client.call("POST", f"{self._path}/complete", {"text": text, "offset": offset})
-        return [Completion(each["text"], each["start"], CompletionKind(each["kind"])) for each in found["completions"]]
+        """Return the completions of the word before an offset."""
+        body = {"text": text, "offset": offset}
+        answered = self._client.call("POST", f"{self._path}/complete", body)
+        found = []
+        for completion in answered["completions"]:
+            kind = CompletionKind(completion["kind"])
+            found.append(Completion(completion["text"], completion["start"], kind))
+        return found
 
     def close(self) -> None:
-        """End it: its queries are cancelled, its jobs go on. One that the gateway no longer has, or can reach, is over too."""
+        """End the session: its queries are cancelled, its jobs go on. Succeeds too if the gateway is gone or has ended it."""
         if self._is_closed.is_set():
             return
         self._is_closed.set()
@@ -209,15 +245,20 @@ class RemoteSession:
             try:
                 self._client.call("POST", f"{self._path}/heartbeat")
             except Transient:
-                continue  # what the user does next will say so
+                continue  # the next statement reports it
             except EbbtideError:
-                return  # the session is over
+                return  # the session has ended
 
 
 class _RemoteOperation:
     """A statement that a gateway executes."""
 
-    def __init__(self, client: GatewayClient, session_path: str, operation_id: str) -> None:
+    def __init__(
+        self,
+        client: GatewayClient,
+        session_path: str,
+        operation_id: str,
+    ) -> None:
         self.id = operation_id
         self._client = client
         self._path = f"{session_path}/operations/{quote(operation_id, safe='')}"
@@ -240,40 +281,27 @@ class _RemoteOperation:
         self._client.call("DELETE", self._path)
 
     def _wait(
-        self, path: str, field: str, read: Callable[[dict[str, Any]], Answered], timeout_s: float | None
+        self,
+        path: str,
+        field: str,
+        read: Callable[[dict[str, Any]], Answered],
+        timeout_s: float | None,
     ) -> Answered | None:
-        """Ask again and again until the answer has what is waited for; None if the time is up."""
+        """Repeat a request until the answer has a field; None if the time is up."""
+        # A proxy may end a long request, so a long wait is several of `POLL_S`; the last one has the time that is left.
         ends_at = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left_s = POLL_S if ends_at is None else ends_at - time.monotonic()
             wait_s = min(max(left_s, 0), POLL_S)
-            answered = self._client.call("GET", f"{path}?timeout_s={wait_s:.3f}", waits_s=wait_s)
+            answered = self._client.call(
+                "GET",
+                f"{path}?timeout_s={wait_s:.3f}",
+                waits_s=wait_s,
+            )
             if field in answered:
                 return read(answered)
             if ends_at is not None and time.monotonic() >= ends_at:
                 return None
-
-
-class _RefusedOperation:
-    """A statement that never began."""
-
-    id = ""
-    status = OperationStatus.FAILED
-
-    def __init__(self, error: EbbtideError) -> None:
-        self._error = error
-
-    def result(self, timeout_s: float | None = None) -> Result | None:
-        raise self._error
-
-    def page(self, token: int = 0, timeout_s: float | None = None) -> Page | None:
-        raise self._error
-
-    def cancel(self) -> None:
-        """Do nothing: it is over."""
-
-    def close(self) -> None:
-        """Do nothing: it stored nothing."""
 
 
 def _result(answered: dict[str, Any]) -> Result:

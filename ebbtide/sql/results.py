@@ -1,4 +1,4 @@
-"""What a client asks of a session, embedded or in a gateway, and what comes back: columns, and rows page by page, as JSON values."""
+"""The protocol of sessions, embedded or in a gateway: statements go in; columns, and rows as JSON values, come back page by page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 Row = Sequence[Any]
-"""JSON values: numbers that JSON cannot hold exactly, dates, times and bytes as text, structures as lists and objects."""
+"""JSON values: structures are lists and objects; numbers that JSON cannot hold exactly, dates, times and bytes are texts."""
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,8 @@ class ResultColumn:
     """A column of a result.
 
     Args:
-        name: Its name.
-        type: Its type, as Spark writes it.
+        name: Name of the column.
+        type: Type of the column, as Spark writes it.
     """
 
     name: str
@@ -25,24 +25,24 @@ class ResultColumn:
 
 
 class ResultKind(StrEnum):
-    """What the rows are."""
+    """Kind of the rows of a result."""
 
     DONE = "done"
-    """None: the statement did something; its message says what."""
+    """There are none; the message says what the statement did."""
     ROWS = "rows"
-    """A table's, all of one moment."""
+    """Rows as of one moment."""
     CHANGES = "changes"
-    """Changes of it: before the columns asked for stand `op` (+I -U +U -D) and `version`, the table's; they may never end."""
+    """Changes of rows, perhaps without end. The columns of the query follow `op` (+I -U +U -D) and the table's `version`."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What is known of a result before its rows.
+    """The part of a result that is known before its rows.
 
     Args:
-        kind: What they are.
-        columns: Of each row.
-        message: For people: what was done, or what is to be known of the rows (cut off at a limit).
+        kind: Kind of the rows.
+        columns: Columns of the rows.
+        message: Note for people: the effect of the statement, or that rows are cut off at a limit.
     """
 
     kind: ResultKind
@@ -51,7 +51,7 @@ class Result:
 
     @classmethod
     def done(cls, message: str) -> Result:
-        """Say what a statement did."""
+        """Return the result of a statement without rows."""
         return cls(ResultKind.DONE, message=message)
 
 
@@ -60,10 +60,10 @@ class Page:
     """Some of the rows.
 
     Args:
-        rows: They, in order.
-        next: What to ask the next page by; None: there is none.
-        position: Of changes, where they can be taken up again: `EMIT CHANGES FROM 'position'`.
-        notice: What is to be known now, such as that rows were cut off at a limit; empty: nothing.
+        rows: Rows in order.
+        next: Token of the next page; None at the last.
+        position: Position after these changes, for `EMIT CHANGES FROM 'position'`.
+        notice: Note for people, such as that rows are cut off at a limit; empty: none.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Page:
 
 
 class OperationStatus(StrEnum):
-    """Where an operation stands."""
+    """Status of an operation."""
 
     RUNNING = "RUNNING"
     FINISHED = "FINISHED"
@@ -93,11 +93,11 @@ class CompletionKind(StrEnum):
 
 @dataclass(frozen=True)
 class Completion:
-    """What a word may become.
+    """A completion of a word.
 
     Args:
         text: The whole word.
-        start: Where the word begins, an offset of what was typed.
+        start: Offset of the word in the text that was typed.
         kind: Kind of the word.
     """
 
@@ -111,14 +111,14 @@ class Operation(Protocol):
 
     @property
     def id(self) -> str:
-        """Its id."""
+        """Id of the operation."""
 
     @property
     def status(self) -> OperationStatus:
-        """Where it stands."""
+        """Status of the operation."""
 
     def result(self, timeout_s: float | None = None) -> Result | None:
-        """Wait until its columns are known, or until it did what it was to do.
+        """Wait until the columns are known, or a statement without rows is done.
 
         Args:
             timeout_s: How long to wait. Default: as long as it takes.
@@ -127,16 +127,16 @@ class Operation(Protocol):
             None if the time is up.
 
         Raises:
-            EbbtideError: it failed, with its place in the statement.
-            OperationCanceledError: it was cancelled.
+            EbbtideError: the statement failed; the message has the place in the statement.
+            OperationCanceledError: the operation was cancelled.
         """
 
     def page(self, token: int = 0, timeout_s: float | None = None) -> Page | None:
         """Return a page of rows.
 
         Args:
-            token: 0 for the first page, then `next` of the one before; a page can be asked for again until the one after the next was.
-            timeout_s: How long to wait for rows that are still to come. Default: as long as it takes.
+            token: 0 for the first page, then `next` of the page before. A page can be repeated until the next but one was read.
+            timeout_s: How long to wait for rows that have yet to come. Default: as long as it takes.
 
         Returns:
             None if the time is up.
@@ -146,18 +146,18 @@ class Operation(Protocol):
         """
 
     def cancel(self) -> None:
-        """End it; the session lives on. Does nothing if it is over."""
+        """End the operation, not the session; does nothing if it has ended."""
 
     def close(self) -> None:
-        """Forget it and delete what it stored; cancels it if it runs."""
+        """Forget the operation and delete its rows; cancels it if it runs."""
 
 
 class Session(Protocol):
-    """A session: settings, temporary views and a catalog of its own. One statement runs at a time."""
+    """A session with its own settings, temporary views and catalog. One statement runs at a time."""
 
     @property
     def id(self) -> str:
-        """Its id."""
+        """Id of the session."""
 
     @property
     def catalog_name(self) -> str:
@@ -165,17 +165,20 @@ class Session(Protocol):
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Its settings, credentials masked."""
+        """Settings of the session, credentials masked."""
 
     def execute(self, statement: str) -> Operation:
-        """Begin to execute one statement; errors are raised by the operation.
+        """Begin to execute one statement; the operation raises the errors of the statement.
 
         Args:
-            statement: Its text, with or without a semicolon. HELP, CLEAR, QUIT and SOURCE are the client's.
+            statement: Text of the statement; the semicolon is optional. HELP, CLEAR, QUIT and SOURCE are the client's.
+
+        Raises:
+            EbbtideError: the gateway refuses the statement or is gone.
         """
 
     def complete(self, text: str, offset: int) -> list[Completion]:
-        """Return what the word before an offset may become. Starts no JVM."""
+        """Return the completions of the word before an offset. Starts no JVM."""
 
     def close(self) -> None:
-        """End it: its queries are cancelled, its jobs go on."""
+        """End the session: its queries are cancelled, its jobs go on."""

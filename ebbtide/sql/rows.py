@@ -1,4 +1,4 @@
-"""Tables as Spark's frames of one moment, and a result's rows: written to files by Spark's tasks, read from there page by page."""
+"""Tables as frames of Spark as of a moment, and the rows of results: Spark's tasks write them to files, and pages are read from these."""
 
 from __future__ import annotations
 
@@ -17,58 +17,61 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from ebbtide import state
-from ebbtide.delta import log
 from ebbtide.errors import SqlError
+from ebbtide.runtime.guests import kept_versions, spark_columns, step_of_version, version_at_step
 from ebbtide.runtime.plan import Plan
 from ebbtide.sql.catalog import Entry, Filled, Part, filled, queryable
 from ebbtide.sql.listing import steps
 from ebbtide.sql.references import Pin, PinKind, Reference
 from ebbtide.sql.results import ResultColumn, Row
-from ebbtide.storage.columnar import open_parquet
-from ebbtide.tables.state.columns import spark_schema
 
 FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
 @dataclass(frozen=True)
 class Names:
-    """What names stand for in one statement: its definitions are read once.
+    """The catalog for one statement: its files are read once.
 
     Args:
         root: Folder of all pipelines' tables.
-        entries: The catalog's, by name.
+        entries: Entries of the catalog, by name.
     """
 
     root: str
     entries: Mapping[str, Entry]
 
     def queryable(self) -> list[str]:
-        """Return those that a query may mean."""
+        """Return the names that a query may read; see `ebbtide.sql.catalog.queryable`."""
         return queryable(self.entries)
 
     def filled(self, name: str) -> Filled:
-        """Return a table that has a pipeline.
-
-        Raises:
-            SqlError: it has none.
-        """
+        """Return a table with its pipeline; see `ebbtide.sql.catalog.filled`."""
         return filled(self.entries, name)
 
+    def plan(self, name: str) -> Plan:
+        """Return the plan of a table's pipeline."""
+        return Plan.under(self.root, self.filled(name).spec)
 
-def frame(spark: SparkSession, names: Names, reference: Reference, versions: Mapping[str, int]) -> DataFrame:
+
+def frame(
+    spark: SparkSession,
+    names: Names,
+    reference: Reference,
+    versions: Mapping[str, int],
+) -> DataFrame:
     """Read a table, or a part of one, as of a moment.
 
     Args:
-        spark: The session.
-        names: What they stand for.
-        reference: The table.
-        versions: Name of a table to the version of its sink that is now.
+        spark: Session of the query.
+        names: Catalog of the statement.
+        reference: Table to be read.
+        versions: Name of a table to the version of its sink as of now.
 
     Raises:
-        SqlError: it does not exist yet, or no more.
+        SqlError: the table does not exist (yet).
     """
     entry = names.filled(reference.table)
-    plan = Plan.under(names.root, entry.spec)
+    plan = names.plan(reference.table)
     match reference.part:
         case None:
             pin = reference.pin
@@ -77,42 +80,51 @@ def frame(spark: SparkSession, names: Names, reference: Reference, versions: Map
         case Part.STATE:
             return state(spark, entry.spec, names.root, as_of_step=_step(plan, reference))
         case Part.STEPS:
-            columns, rows = steps(plan)
+            columns, listed = steps(plan)
             schema = ", ".join(f"`{column.name}` {column.type}" for column in columns)
-            return spark.createDataFrame([tuple(row) for row in rows], schema=schema)
+            rows = [tuple(row) for row in listed]
+            return spark.createDataFrame(rows, schema=schema)
         case Part.CHANGES:
-            return _shown(entry, _feed(spark, plan.at("sink"), reference), *FEED_COLUMNS)
-        case Part.QUARANTINE if not log.versions(plan.quarantine.path):
-            nothing = spark_schema(plan.quarantine.schema)
-            return spark.createDataFrame([], nothing)  # made with its first bad record
+            return _shown(entry, _feed(spark, _existing(plan, reference), reference), *FEED_COLUMNS)
+        case Part.QUARANTINE if not kept_versions(plan.quarantine.path):
+            of_bad_records = spark_columns(plan.quarantine.schema)
+            return spark.createDataFrame([], of_bad_records)  # the first bad record creates the table
         case _:
             location = _existing(plan, reference)
             return _at(spark, location, _newest(location))
 
 
 def sink_version(names: Names, name: str) -> int:
-    """Return the version of a pipeline's sink that is now.
+    """Return the newest version of a pipeline's sink.
 
     Raises:
-        SqlError: it has none yet.
+        SqlError: there is none yet.
     """
-    plan = Plan.under(names.root, names.filled(name).spec)
-    return _newest(_existing(plan, Reference(name)))
+    location = _existing(names.plan(name), Reference(name))
+    return _newest(location)
 
 
 def _existing(plan: Plan, reference: Reference) -> str:
-    location = plan.at("sink" if reference.part is None else reference.part)
-    if not log.versions(location):
+    is_sink = reference.part is None or reference.part is Part.CHANGES
+    if is_sink and plan.sink_log is None:
+        raise SqlError.of(
+            f"SQL cannot read the sink of '{reference.table}', which is no Delta table.",
+            got=f"sink.type: {plan.spec.sink.type}",
+            allowed="delta",
+            next_step=f"Query {reference.table}$state or {reference.table}$steps, or read the sink by its own means.",
+        )
+    location = plan.at("sink" if is_sink else str(reference.part))
+    if not kept_versions(location):
         raise SqlError.of(
             f"There is no table '{reference.view}' yet.",
             got=location,
-            next_step=f"SHOW JOBS tells whether a job fills '{reference.table}' just now; else run it: INSERT INTO, or 'ebbtide run'.",
+            next_step=f"SHOW JOBS lists the jobs that fill '{reference.table}'. Without one, run it: INSERT INTO, or 'ebbtide run'.",
         )
     return location
 
 
 def _newest(location: str) -> int:
-    return log.versions(location)[-1]
+    return kept_versions(location)[-1]
 
 
 def _at(spark: SparkSession, location: str, version: int) -> DataFrame:
@@ -120,20 +132,17 @@ def _at(spark: SparkSession, location: str, version: int) -> DataFrame:
 
 
 def _shown(entry: Filled, rows: DataFrame, *further: str) -> DataFrame:
-    """Leave out the reserved columns."""
+    """Return rows without the reserved columns."""
     own = [f"`{name}`" for name in entry.spec.sink_table.columns.names]
     return rows.select(*own, *further)
 
 
 def _version(plan: Plan, reference: Reference, pin: Pin) -> int:
-    """Return the version of the sink that a pin means: of a step the one after it."""
+    """Return the version of the sink that a pin names; for a step the newest version made by it or a step before."""
     location = _existing(plan, reference)
     if pin.kind is PinKind.VERSION:
         return pin.number
-    for version, facts in log.own_commits(location):
-        if int(facts["step"]) <= pin.number:
-            return version
-    return 0
+    return version_at_step(location, pin.number) or 0
 
 
 def _step(plan: Plan, reference: Reference) -> int | None:
@@ -142,28 +151,28 @@ def _step(plan: Plan, reference: Reference) -> int | None:
         return None
     if pin.kind is PinKind.STEP:
         return pin.number
-    facts = log.facts(plan.at("state"), pin.number)
-    if facts is None:
+    step = step_of_version(plan.at("state"), pin.number)
+    if step is None:
         raise SqlError.of(f"No step made version {pin.number} of the state of '{reference.table}'.")
-    return int(facts["step"])
+    return step
 
 
 def _feed(spark: SparkSession, location: str, reference: Reference) -> DataFrame:
-    """Read the change feed, from the first commit on that is still there."""
+    """Read the change feed from the oldest commit that is still there."""
     if reference.pin is not None:
         raise SqlError.of(
-            f"'{reference.view}' has no moment: it is the changes of all.",
+            f"'{reference.view}' cannot be read as of a version or step: it has the changes of all versions.",
             next_step="Filter by _commit_version.",
         )
-    options: dict[str, str | int] = {"readChangeFeed": "true", "startingVersion": log.versions(location)[0]}
+    options: dict[str, str | int] = {"readChangeFeed": "true", "startingVersion": kept_versions(location)[0]}
     return spark.read.format("delta").options(**options).load(location)
 
 
 _AS_TEXT = ("void", "interval", "variant", "time", "geo")
-"""How the names of types begin that Parquet does not hold, or Arrow not in a way that we show."""
+"""Prefixes of the types that are written as text: Parquet cannot hold them, or Arrow has no value that is shown as in Spark."""
 
 GROUP_BYTES = 2**20
-"""Of a group of rows in a file: each page reads the groups that hold it, whole."""
+"""Size of a group of rows in a file: a page reads whole groups."""
 
 
 def result_columns(frame: DataFrame) -> tuple[ResultColumn, ...]:
@@ -172,18 +181,22 @@ def result_columns(frame: DataFrame) -> tuple[ResultColumn, ...]:
 
 
 def write_rows(frame: DataFrame, folder: Path) -> None:
-    """Write a query's rows to files in its order; columns may have one name."""
-    n_columns = len(frame.columns)
-    names = [f"c{number}" for number in range(n_columns)]
+    """Write a query's rows to files in its order; several columns may have the same name."""
+    names = [f"c{number}" for number, _ in enumerate(frame.columns)]
     renamed = frame.toDF(*names)
-    storable = [_storable(field.name, field.dataType) for field in renamed.schema]
+    storable = []
+    for field in renamed.schema:
+        column = _storable(field.name, field.dataType)
+        storable.append(column)
     rows = renamed.select(*storable)
-    rows.write.option("parquet.block.size", GROUP_BYTES).parquet(str(folder))
+    writer = rows.write.option("parquet.block.size", GROUP_BYTES)
+    writer.parquet(str(folder))
 
 
 def _storable(name: str, type_: DataType) -> Column:
+    column = F.col(name)
     is_text = type_.simpleString().startswith(_AS_TEXT)
-    return F.col(name).cast("string").alias(name) if is_text else F.col(name)
+    return column.cast("string").alias(name) if is_text else column
 
 
 @dataclass(frozen=True)
@@ -191,8 +204,8 @@ class WrittenRows:
     """Rows in files.
 
     Args:
-        files: They, in order, each with its number of rows.
-        most: No more of them count; None: all.
+        files: Files in order, each with its number of rows.
+        most: Maximum number of rows to be shown; None: all.
     """
 
     files: tuple[tuple[Path, int], ...]
@@ -200,62 +213,86 @@ class WrittenRows:
 
     @classmethod
     def read(cls, folder: Path) -> WrittenRows:
-        """Look at what `write_rows` wrote."""
-        paths = sorted(folder.glob("part-*.parquet"))
-        return cls(tuple((path, pq.read_metadata(path).num_rows) for path in paths))
+        """Read the number of rows in each file of `write_rows`."""
+        files = []
+        for path in sorted(folder.glob("part-*.parquet")):
+            n_rows = pq.read_metadata(path).num_rows
+            files.append((path, n_rows))
+        return cls(tuple(files))
 
     @property
     def count(self) -> int:
-        """How many rows there are."""
+        """Number of rows."""
         n_rows = sum(n_rows for _, n_rows in self.files)
         return n_rows if self.most is None else min(n_rows, self.most)
 
     def first(self, n_rows: int) -> WrittenRows:
-        """Return no more than the first of them."""
+        """Return the first rows only."""
         return replace(self, most=n_rows)
 
     def slice(self, start: int, stop: int) -> list[Row]:
-        """Return the rows from one number on up to another."""
+        """Return the rows with numbers from `start` to below `stop`."""
         rows: list[Row] = []
+        paths = [path for path, _ in self.files]
         sizes = [n_rows for _, n_rows in self.files]
-        for number, begin, end in _windows(sizes, start, min(stop, self.count)):
-            rows += _file_rows(self.files[number][0], begin, end)
+        last = min(stop, self.count)
+        for number, begin, end in _windows(sizes, start, last):
+            rows += _file_rows(paths[number], begin, end)
         return rows
 
 
-def _windows(sizes: Iterable[int], start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    """Yield of parts that follow each other those that hold some rows: the part's number, and its rows from one up to another."""
+def _windows(
+    sizes: Iterable[int],
+    start: int,
+    stop: int,
+) -> Iterator[tuple[int, int, int]]:
+    """Yield the parts that hold the rows from `start` to below `stop`.
+
+    Args:
+        sizes: Number of rows in each part, in order.
+        start: Number of the first row.
+        stop: Number after the last row.
+
+    Yields:
+        Number of a part, and the window of rows in it.
+    """
+    # `first` is the number of a part's first row; the window is the overlap of the part with the rows asked for.
     first = 0
     for number, size in enumerate(sizes):
-        begin, end = max(start - first, 0), min(stop - first, size)
+        begin = max(start - first, 0)
+        end = min(stop - first, size)
         if begin < end:
             yield number, begin, end
         first += size
 
 
 def _file_rows(path: Path, start: int, stop: int) -> Iterator[Row]:
-    """Yield some rows of a file; only the row groups are read that hold them."""
-    file = open_parquet(path)
-    numbers = range(file.num_row_groups)
-    sizes = [file.metadata.row_group(number).num_rows for number in numbers]
+    """Yield some rows of a file; reads only the row groups that hold them."""
+    # Spark writes times as INT96; as nanoseconds, Arrow's default, they end in the year 2262.
+    file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+    sizes = []
+    for number in range(file.num_row_groups):
+        group = file.metadata.row_group(number)
+        sizes.append(group.num_rows)
     for number, begin, end in _windows(sizes, start, stop):
-        group = file.read_row_group(number)
-        yield from json_rows(group.slice(begin, end - begin))
+        rows = file.read_row_group(number)
+        window = rows.slice(begin, end - begin)
+        yield from json_rows(window)
 
 
 def json_rows(table: pa.Table) -> Iterator[Row]:
     """Yield rows as JSON values."""
     columns = [column.to_pylist() for column in table.columns]
     for values in zip(*columns, strict=True):
-        yield [json_value(value) for value in values]
+        yield list(map(json_value, values))
 
 
 def json_value(value: Any) -> Any:
-    """Return what JSON holds exactly: decimals, dates, times and what is no number as text, bytes in hexadecimal."""
+    """Return a value that JSON holds exactly: decimals, dates, times, NaN and infinities as text, bytes in hexadecimal."""
     if isinstance(value, dict):
         return {str(name): json_value(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [json_value(inner) for inner in value]
+        return list(map(json_value, value))
     write = _WRITERS.get(type(value))
     return value if write is None else write(value)
 

@@ -1,4 +1,7 @@
-"""A session in this process: catalogs, settings, jobs and Spark, and what each statement does with them."""
+"""A session in this process: its catalogs, settings, jobs and Spark, and the execution of each kind of statement.
+
+Modules that only some statements need are loaded by these: `ebbtide sql -e "SHOW TABLES"` loads neither Arrow nor the models of specs.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +9,23 @@ import secrets
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
-from functools import partial, singledispatch
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial, singledispatchmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ebbtide import load
 from ebbtide.errors import SqlError
 from ebbtide.sql import statements as ast
-from ebbtide.sql.catalog import Catalog, Filled, kind_of, refuse_shared_tables, written
-from ebbtide.sql.declare import create_function, create_source, create_table, drop, register
-from ebbtide.sql.fill import plan_insert, write_filling
-from ebbtide.sql.jobs import Jobs, JobStatus
-from ebbtide.sql.judging.reading import Rights
+from ebbtide.sql.catalog import Catalog, Filled, written
+from ebbtide.sql.jobs import Jobs
 from ebbtide.sql.listing import catalogs, columns, completions, describe, fits, show, show_create
 from ebbtide.sql.operations import Listed, Output, RunningOperation, Whole
 from ebbtide.sql.parsing import parse, parse_text
-from ebbtide.sql.reference import SPARK, Settings
 from ebbtide.sql.results import Completion, Result, ResultColumn, ResultKind, Row
+from ebbtide.sql.settings import SPARK, Rights, Settings
 from ebbtide.sql.statements import ObjectKind
 from ebbtide.sql.tokens import Statement
-from ebbtide.sql.views import plan_view, write_view
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,14 +34,14 @@ if TYPE_CHECKING:
 
 
 class EmbeddedSession:
-    """What the statements of a session work on: catalogs, settings, jobs, and Spark, which is started when first needed.
+    """A session in this process. Spark is started when it is first needed.
 
     Args:
-        catalogs: Catalogs by name; the first is in use, USE changes that.
-        settings: What it begins with.
-        start_spark: Gives a Spark session of its own. Default: one of this process's JVM, started if there is none.
-        client: Name of the gateway's client that has it: jobs that it begins are recorded as that client's.
-        rights: What its statements may do. Default: all but to change what pipelines own.
+        catalogs: Catalogs by name; the first is in use until USE names another.
+        settings: Initial settings.
+        start_spark: Returns a new Spark session. Default: one of this process's JVM, started if there is none.
+        client: Name of the gateway's client; its jobs are recorded under the name.
+        rights: Rights of the statements. Default: all; tables of pipelines are never changed.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class EmbeddedSession:
         self._analysing = threading.Lock()
         self.folder = Path(tempfile.mkdtemp(prefix="ebbtide-sql-"))
         self.operations: dict[str, RunningOperation] = {}
-        """Statements that are executed and not closed, by id."""
+        """Operations that are not closed, by id."""
 
     @property
     def catalog(self) -> Catalog:
@@ -76,22 +75,23 @@ class EmbeddedSession:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Its settings, credentials masked."""
+        """Settings of the session, credentials masked."""
         return self._settings.shown()
 
     def execute(self, statement: str) -> RunningOperation:
         """Begin to execute one statement."""
         operation = RunningOperation(on_cancel=self.interrupt, on_close=self._forget)
         self.operations[operation.id] = operation
-        operation.start(lambda: answer(parse_text(statement), self, operation.id))
+        executor = Executor(self, operation.id)
+        operation.start(lambda: executor.execute(parse_text(statement)))
         return operation
 
     def complete(self, text: str, offset: int) -> list[Completion]:
-        """Return what the word before an offset may become."""
+        """Return the completions of the word before an offset."""
         return completions(self.catalog, text, offset)
 
     def close(self) -> None:
-        """End it: its queries are cancelled, its jobs go on."""
+        """End the session: its queries are cancelled, its jobs go on."""
         for operation in list(self.operations.values()):
             operation.close()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -101,7 +101,7 @@ class EmbeddedSession:
         shutil.rmtree(self.folder / operation, ignore_errors=True)
 
     def spark(self) -> SparkSession:
-        """Return its Spark session; started now if it was not."""
+        """Return the Spark session, started if necessary."""
         from ebbtide.sql.judging.judge import Judge  # only once Spark is needed
 
         with self._starting:
@@ -114,13 +114,13 @@ class EmbeddedSession:
             return self._spark
 
     def judge(self) -> Judge:
-        """Return what judges the statements that its Spark session is to execute."""
+        """Return the judge of the statements for the Spark session."""
         self.spark()
         assert self._judge is not None  # noqa: S101 - made with the session
         return self._judge
 
     def interrupt(self, operation: str) -> None:
-        """End what Spark does for an operation."""
+        """Cancel the jobs of Spark for an operation."""
         if self._spark is not None:
             self._spark.sparkContext.cancelJobsWithTag(operation)
 
@@ -130,7 +130,7 @@ class EmbeddedSession:
         return Jobs(self.catalog.root)
 
     def set(self, key: str, value: str) -> None:
-        """Change a setting; Spark's also where Spark was started.
+        """Change a setting; a setting of Spark also in the Spark session.
 
         Raises:
             SqlError: there is none of that name, or it does not take the value.
@@ -140,7 +140,7 @@ class EmbeddedSession:
             self._spark.conf.set(key, value)
 
     def reset(self, key: str | None) -> None:
-        """Bring a setting, or all, back to what the session began with.
+        """Set a setting, or all, back to the initial value.
 
         Raises:
             SqlError: there is none of that name.
@@ -157,252 +157,292 @@ class EmbeddedSession:
                 self._spark.conf.set(name, value)
 
     def query(self, asked: ast.Select | ast.SparkStatement, operation: str) -> Output:
-        """Execute what Spark executes.
+        """Execute a statement of Spark.
 
         Args:
             asked: The statement.
-            operation: Id of what executes it.
+            operation: Id of the operation.
         """
         from ebbtide.sql.query import Queries  # only once Spark is needed
         from ebbtide.sql.rows import Names
 
         spark = self.spark()
-        spark.sparkContext.addJobTag(operation)  # the tags of Spark sessions are known to their threads alone
-        # Each session has a pool: a large query of one does not hold up the others.
+        spark.sparkContext.addJobTag(operation)  # tags of Spark sessions are known in their thread only
+        # Each session has a pool: a large query of one does not delay the other sessions.
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.id)
         names = Names(self.catalog.root, self.catalog.entries())
         admit = partial(self._admit, asked.statement)
-        queries = Queries(spark, names, self._settings, self.folder / operation, admit, self._analysing)
+        queries = Queries(
+            spark,
+            names,
+            self._settings,
+            self.folder / operation,
+            admit,
+            self._analysing,
+        )
         return queries.execute(asked)
 
     def _admit(self, statement: Statement, text: str) -> None:
-        """Let a statement come to Spark, with the functions that it calls; these are imported only then.
+        """Judge a statement for Spark, then import and register the functions that it calls.
 
         Args:
-            statement: As it was written.
-            text: As Spark is to execute it.
+            statement: Statement as it was written.
+            text: Text for Spark.
         """
+        from ebbtide.sql.declare import register
+
         self.judge().judge(text)
         register(self.spark(), self.catalog, statement)
 
 
-def new_spark_session(log_file: Path | None = None) -> SparkSession:
-    """Return a Spark session of its own in this process's JVM; for queries of any kind, not for steps.
+def refuse_shared_tables(
+    names: Collection[str],
+    catalog: Catalog,
+    further: Mapping[str, Catalog],
+) -> None:
+    """Refuse pipelines that would share tables with a pipeline of the same name and root in another catalog.
 
     Args:
-        log_file: Takes what the JVM writes, if it is started here. Default: this process's output.
+        names: Names of the pipelines.
+        catalog: Catalog of the pipelines.
+        further: Further catalogs, by name.
+
+    Raises:
+        SqlError: there is such a pipeline.
     """
-    from ebbtide import build_session
-    from ebbtide.runtime.session import sigint_kept
+    for other_name, other in further.items():
+        if other.root != catalog.root:
+            continue
+        shared = other.pipelines().keys() & set(names)
+        if shared:
+            raise SqlError.of(
+                f"The catalog '{other_name}' has a pipeline of one name, and the same root.",
+                got=", ".join(sorted(shared)),
+                allowed="each pipeline in one of them",
+                next_step="Give one of the catalogs a root of its own in the environment's file.",
+            )
+
+
+def new_spark_session(log_file: Path | None = None) -> SparkSession:
+    """Return a new Spark session in this process's JVM, with settings for queries of any size instead of small steps.
+
+    Args:
+        log_file: File for the output of the JVM, if it is started here. Default: this process's output.
+    """
+    from ebbtide.runtime.guests import new_session
 
     settings = {
         "spark.driver.extraJavaOptions": "",
         "spark.sql.adaptive.enabled": "true",
         "spark.scheduler.mode": "FAIR",
     }
-    with sigint_kept():
-        return build_session("ebbtide-sql", settings, log_file).newSession()
+    return new_session("ebbtide-sql", settings, log_file)
 
 
-_DECLARING: Mapping[type, Callable[[Catalog, Any], str]] = {
-    ast.CreateSource: create_source,
-    ast.CreateTable: create_table,
-    ast.CreateFunction: create_function,
-    ast.Drop: drop,
-}
-"""What is done at once to the catalog's files, and says what was done."""
-
-
-@singledispatch
-def answer(asked: Any, session: EmbeddedSession, operation: str) -> Output:
-    """Do what a statement asks for.
+@dataclass(frozen=True)
+class Executor:
+    """Executes one statement of a session.
 
     Args:
-        asked: The statement.
-        session: What it works on.
-        operation: Id of what executes it.
+        session: Session that executes it.
+        operation: Id of the operation.
     """
-    declare = _DECLARING.get(type(asked))
-    if declare is None:
-        raise SqlError.of("This is the client's to do, not the session's.", got=str(asked))
-    return _done(declare(session.catalog, asked))
 
+    session: EmbeddedSession
+    operation: str
 
-@answer.register(ast.Select)
-@answer.register(ast.SparkStatement)
-def _(asked: ast.Select | ast.SparkStatement, session: EmbeddedSession, operation: str) -> Output:
-    return session.query(asked, operation)
+    @singledispatchmethod
+    def execute(self, asked: Any) -> Output:
+        """Execute a statement; there is a method for each kind.
 
+        Args:
+            asked: The statement.
 
-@answer.register
-def _(asked: ast.Describe, session: EmbeddedSession, operation: str) -> Output:
-    described = describe(session.catalog.entries(), asked.name.lower())
-    if described is None:
-        return session.query(ast.SparkStatement(asked.statement), operation)
-    return _listed(*described)
-
-
-@answer.register
-def _(asked: ast.Explain, session: EmbeddedSession, operation: str) -> Output:
-    explained = parse(asked.statement)
-    if isinstance(explained, ast.Insert):
-        filling = plan_insert(session.catalog, explained)
-        text = written(filling.attributes)
-        return _listed(columns("plan"), [[text.rstrip()]])
-    if isinstance(explained, ast.CreateView):
-        planned = plan_view(session.catalog, explained, session.spark)
-        rows: list[Row] = [[planned.text()]] if planned else []
-        return _listed(columns("plan"), rows)
-    if not isinstance(explained, ast.Select | ast.SparkStatement):
-        return _done(f"{type(explained).__name__}: done at once, from files.")
-    return session.query(ast.SparkStatement(asked.whole), operation)
-
-
-@answer.register
-def _(asked: ast.Show, session: EmbeddedSession, operation: str) -> Output:
-    if asked.what is ast.Shown.CATALOGS:
-        return _listed(*catalogs(session.catalogs, session.catalog_name, asked.pattern))
-    if asked.what is not ast.Shown.JOBS:
-        return _listed(*show(session.catalog, asked))
-    rows: list[Row] = []
-    for job in session.jobs.all():
-        names = ", ".join(job.pipelines)
-        if fits(names, asked.pattern):
-            row = [job.id, names, job.status.value, job.started, job.message]
-            rows.append(row)
-    shown = columns("id", "pipelines", "status", "started", "message")
-    return _listed(shown, rows)
-
-
-@answer.register
-def _(asked: ast.ShowCreate, session: EmbeddedSession, operation: str) -> Output:
-    entry = session.catalog.entries().get(asked.name.lower())
-    if entry is None or kind_of(entry) is not asked.kind:
+        Raises:
+            EbbtideError: the statement is refused or fails.
+        """
         raise SqlError.of(
-            f"There is no {asked.kind.lower()} '{asked.name}'.",
-            next_step="SHOW TABLES and SHOW SOURCES list them.",
+            "This statement is executed by the client, not by the session.",
+            got=str(asked),
         )
-    statement = show_create(entry)
-    return _listed(columns("statement"), [[statement]])
 
+    @execute.register(ast.CreateSource)
+    @execute.register(ast.CreateTable)
+    @execute.register(ast.CreateFunction)
+    @execute.register(ast.Drop)
+    def _(self, asked: Any) -> Output:
+        from ebbtide.sql.declare import DECLARING
 
-@answer.register
-def _(asked: ast.SetOption, session: EmbeddedSession, operation: str) -> Output:
-    if asked.key is None or asked.value is None:
+        declare = DECLARING[type(asked)]
+        return _done(declare(self.session.catalog, asked))
+
+    @execute.register(ast.Select)
+    @execute.register(ast.SparkStatement)
+    def _(self, asked: ast.Select | ast.SparkStatement) -> Output:
+        return self.session.query(asked, self.operation)
+
+    @execute.register
+    def _(self, asked: ast.Describe) -> Output:
+        entries = self.session.catalog.entries()
+        described = describe(entries, asked.name.lower())
+        if described is None:
+            statement = ast.SparkStatement(asked.statement)
+            return self.session.query(statement, self.operation)
+        return _listed(*described)
+
+    @execute.register
+    def _(self, asked: ast.Explain) -> Output:
+        explained = parse(asked.statement)
+        if isinstance(explained, ast.Insert):
+            from ebbtide.sql.fill import plan_insert
+
+            filling = plan_insert(self.session.catalog, explained)
+            text = written(filling.attributes)
+            return _listed(columns("plan"), [[text.rstrip()]])
+        if isinstance(explained, ast.CreateView):
+            from ebbtide.sql.views import plan_view
+
+            planned = plan_view(self.session.catalog, explained, self.session.spark)
+            rows: list[Row] = [[planned.text()]] if planned else []
+            return _listed(columns("plan"), rows)
+        if not isinstance(explained, ast.Select | ast.SparkStatement):
+            kind = type(explained).__name__
+            return _done(f"{kind}: done at once, from files.")
+        whole = ast.SparkStatement(asked.whole)
+        return self.session.query(whole, self.operation)
+
+    @execute.register
+    def _(self, asked: ast.Show) -> Output:
+        session = self.session
+        if asked.what is ast.Shown.CATALOGS:
+            listed = catalogs(session.catalogs, session.catalog_name, asked.pattern)
+            return _listed(*listed)
+        if asked.what is not ast.Shown.JOBS:
+            listed = show(session.catalog, asked)
+            return _listed(*listed)
         rows: list[Row] = []
-        for key, value in session.settings.items():
-            if asked.key in (None, key):
-                rows.append([key, value])
-        return _listed(columns("key", "value"), rows)
-    session.set(asked.key, asked.value)
-    return _done(f"Set '{asked.key}'.")
+        for job in session.jobs.all():
+            names = ", ".join(job.pipelines)
+            if fits(names, asked.pattern):
+                row = [job.id, names, job.status.value, job.started, job.message]
+                rows.append(row)
+        shown = columns("id", "pipelines", "status", "started", "message")
+        return _listed(shown, rows)
 
+    @execute.register
+    def _(self, asked: ast.ShowCreate) -> Output:
+        entry = self.session.catalog.entry(asked.kind, asked.name)
+        statement = show_create(entry)
+        return _listed(columns("statement"), [[statement]])
 
-@answer.register
-def _(asked: ast.Reset, session: EmbeddedSession, operation: str) -> Output:
-    session.reset(asked.key)
-    return _done("Reset all settings." if asked.key is None else f"Reset '{asked.key}'.")
+    @execute.register
+    def _(self, asked: ast.SetOption) -> Output:
+        if asked.key is None or asked.value is None:
+            rows: list[Row] = []
+            for key, value in self.session.settings.items():
+                if asked.key in (None, key):
+                    rows.append([key, value])
+            return _listed(columns("key", "value"), rows)
+        self.session.set(asked.key, asked.value)
+        return _done(f"Set '{asked.key}'.")
 
+    @execute.register
+    def _(self, asked: ast.Reset) -> Output:
+        self.session.reset(asked.key)
+        is_all = asked.key is None
+        return _done("Reset all settings." if is_all else f"Reset '{asked.key}'.")
 
-@answer.register
-def _(asked: ast.Use, session: EmbeddedSession, operation: str) -> Output:
-    if asked.catalog not in session.catalogs:
-        raise SqlError.of(
-            "There is no such catalog.",
-            got=asked.catalog,
-            allowed=", ".join(session.catalogs),
-            next_step="The environment's file names catalogs; DATABASE or SCHEMA before the name is Spark's.",
-        )
-    known = list(session.catalogs)
-    position = known.index(asked.catalog)
-    earlier = {name: session.catalogs[name] for name in known[:position]}
-    wanted = session.catalogs[asked.catalog]
-    refuse_shared_tables(wanted.pipelines(), wanted, earlier)
-    session.catalog_name = asked.catalog
-    return _done(f"Names now stand for those of '{asked.catalog}'.")
+    @execute.register
+    def _(self, asked: ast.Use) -> Output:
+        if asked.catalog not in self.session.catalogs:
+            raise SqlError.of(
+                "There is no such catalog.",
+                got=asked.catalog,
+                allowed=", ".join(self.session.catalogs),
+                next_step="The environment's file names catalogs; DATABASE or SCHEMA before the name is Spark's.",
+            )
+        known = list(self.session.catalogs)
+        position = known.index(asked.catalog)
+        earlier = {name: self.session.catalogs[name] for name in known[:position]}
+        wanted = self.session.catalogs[asked.catalog]
+        refuse_shared_tables(wanted.pipelines(), wanted, earlier)
+        self.session.catalog_name = asked.catalog
+        return _done(f"The catalog in use is '{asked.catalog}'.")
 
+    @execute.register(ast.Insert)
+    @execute.register(ast.StatementSet)
+    def _(self, asked: ast.Insert | ast.StatementSet) -> Output:
+        """Make pipelines of statements, and begin a job that runs them. All are checked before any is written."""
+        from ebbtide.sql.fill import plan_insert, write_filling
 
-@answer.register(ast.Insert)
-@answer.register(ast.StatementSet)
-def _(asked: ast.Insert | ast.StatementSet, session: EmbeddedSession, operation: str) -> Output:
-    """Make pipelines of statements, and begin a job that runs them; all are checked before any is written."""
-    inserts = (asked,) if isinstance(asked, ast.Insert) else asked.inserts
-    fillings = [plan_insert(session.catalog, insert) for insert in inserts]
-    names_filled = [filling.name for filling in fillings]
-    others = dict(session.catalogs)
-    del others[session.catalog_name]
-    refuse_shared_tables(names_filled, session.catalog, others)
-    expressions = [text for filling in fillings for text in filling.expressions]
-    if expressions and not session.rights.programs:  # else a JVM is not started to judge them
-        session.judge().judge_expressions(expressions)
-    for filling in fillings:
-        write_filling(session.catalog, filling)
-    pipelines = [session.catalog.pipeline(name) for name in names_filled]
-    job = session.jobs.start(pipelines, by=session.client)
-    names = ", ".join(job.pipelines)
-    return _done(f"Job '{job.id}' fills {names}. SHOW JOBS tells how it goes, STOP JOB '{job.id}' ends it.")
+        catalog = self.session.catalog
+        inserts = (asked,) if isinstance(asked, ast.Insert) else asked.inserts
+        fillings = [plan_insert(catalog, insert) for insert in inserts]
+        names_filled = [filling.name for filling in fillings]
+        further = dict(self.session.catalogs)
+        del further[self.session.catalog_name]
+        refuse_shared_tables(names_filled, catalog, further)
+        expressions: list[str] = []
+        for filling in fillings:
+            expressions += filling.expressions
+        if expressions and not self.session.rights.programs:  # with all rights no JVM is started to judge them
+            self.session.judge().judge_expressions(expressions)
+        for filling in fillings:
+            write_filling(catalog, filling)
+        pipelines = [catalog.pipeline(name) for name in names_filled]
+        job = self.session.jobs.start(pipelines, by=self.session.client)
+        names = ", ".join(job.pipelines)
+        return _done(f"Job '{job.id}' fills {names}. SHOW JOBS lists its state, STOP JOB '{job.id}' ends it.")
 
+    @execute.register
+    def _(self, asked: ast.StopJob) -> Output:
+        client = self.session.client
+        job = self.session.jobs.get(asked.job)
+        is_own = job.started_by == client
+        if self.session.rights.stops_own_jobs_only and not is_own:
+            raise SqlError.of(
+                f"Job '{job.id}' is another client's.",
+                got=job.started_by or "a job that no client of a gateway began",
+                allowed=f"jobs that '{client}' began",
+                next_step="A client of the role owner can stop it.",
+            )
+        job.stop()
+        return _done(f"Job '{job.id}' ends after its step.")
 
-@answer.register
-def _(asked: ast.StopJob, session: EmbeddedSession, operation: str) -> Output:
-    job = session.jobs.get(asked.job)
-    if session.rights.stops_own_jobs_only and job.started_by != session.client:
-        raise SqlError.of(
-            f"Job '{job.id}' is another client's.",
-            got=job.started_by or "a job that no client of a gateway began",
-            allowed=f"jobs that '{session.client}' began",
-            next_step="A client of the role owner can stop it.",
-        )
-    job.stop()
-    return _done(f"Job '{job.id}' ends after its step.")
+    @execute.register
+    def _(self, asked: ast.CreateView) -> Output:
+        from ebbtide import load
+        from ebbtide.sql.views import plan_view, write_view
 
+        def spark() -> SparkSession:
+            """Return the Spark session for a query that only reads."""
+            self.session.judge().judge_query(asked.query.text)
+            return self.session.spark()
 
-@answer.register
-def _(asked: ast.CreateView, session: EmbeddedSession, operation: str) -> Output:
-    planned = plan_view(session.catalog, asked, partial(_spark_for, session, asked.query))
-    if planned is None:
-        return _done(f"There is a materialized view '{asked.name}' already.")
-    folder = write_view(session.catalog, planned)
-    entry = Filled(folder, load(folder))
-    said = f"Created materialized view '{entry.name}'."
-    if _is_running(session.jobs, entry.name):
-        return _done(said)
-    job = session.jobs.start([entry], by=session.client)
-    return _done(f"{said} Job '{job.id}' fills it; SHOW JOBS tells how it goes.")
+        planned = plan_view(self.session.catalog, asked, spark)
+        if planned is None:
+            return _done(f"There is a materialized view '{asked.name}' already.")
+        folder = write_view(self.session.catalog, planned)
+        entry = Filled(folder, load(folder))
+        message = f"Created materialized view '{entry.name}'."
+        if self.session.jobs.is_running(entry.name):
+            return _done(message)
+        job = self.session.jobs.start([entry], by=self.session.client)
+        return _done(f"{message} Job '{job.id}' fills it; SHOW JOBS lists its state.")
 
-
-@answer.register
-def _(asked: ast.RefreshView, session: EmbeddedSession, operation: str) -> Output:
-    entry = session.catalog.pipeline(asked.name.lower())
-    if kind_of(entry) is not ObjectKind.MATERIALIZED_VIEW:
-        raise SqlError.of(
-            f"There is no materialized view '{asked.name}'.",
-            got="a table",
-            next_step="SHOW TABLES lists both.",
-        )
-    job = session.jobs.start([entry], once=True, by=session.client)
-    return _done(f"Job '{job.id}' brings '{entry.name}' up to date; SHOW JOBS tells how it goes.")
-
-
-def _is_running(jobs: Jobs, pipeline: str) -> bool:
-    """Return whether a job runs a pipeline."""
-    of_pipeline = [job for job in jobs.all() if pipeline in job.pipelines]
-    return any(job.status is JobStatus.RUNNING for job in of_pipeline)
-
-
-def _spark_for(session: EmbeddedSession, query: Statement) -> SparkSession:
-    """Return the Spark session for a view's query.
-
-    Raises:
-        GatewayError: the query does more than read.
-    """
-    session.judge().judge_query(query.text)
-    return session.spark()
+    @execute.register
+    def _(self, asked: ast.RefreshView) -> Output:
+        view = self.session.catalog.entry(ObjectKind.MATERIALIZED_VIEW, asked.name)
+        entry = self.session.catalog.pipeline(view.name)
+        job = self.session.jobs.start([entry], once=True, by=self.session.client)
+        return _done(f"Job '{job.id}' brings '{entry.name}' up to date; SHOW JOBS lists its state.")
 
 
 def _done(message: str) -> Output:
-    return Whole(Result.done(message), Listed([]))
+    result = Result.done(message)
+    return Whole(result, Listed([]))
 
 
 def _listed(shown: tuple[ResultColumn, ...], rows: list[Row]) -> Output:
-    return Whole(Result(ResultKind.ROWS, shown), Listed(rows))
+    result = Result(ResultKind.ROWS, shown)
+    return Whole(result, Listed(rows))

@@ -10,7 +10,7 @@ from ebbtide.sql.tokens import Place, Statement
 
 
 class ObjectKind(StrEnum):
-    """What the catalog holds, as statements name it."""
+    """Kind of an object of the catalog, as statements name it."""
 
     SOURCE = "SOURCE"
     TABLE = "TABLE"
@@ -19,7 +19,7 @@ class ObjectKind(StrEnum):
 
 
 class Shown(StrEnum):
-    """What SHOW lists."""
+    """Kind of the objects that SHOW lists."""
 
     TABLES = "TABLES"
     SOURCES = "SOURCES"
@@ -31,7 +31,7 @@ class Shown(StrEnum):
 
 
 class IfThere(StrEnum):
-    """What becomes of an object of the same name."""
+    """Behaviour of CREATE if there is an object of the name."""
 
     FAIL = "FAIL"
     KEEP = "IF NOT EXISTS"
@@ -40,7 +40,7 @@ class IfThere(StrEnum):
 
 @dataclass(frozen=True)
 class Option:
-    """The value of an option in WITH, and where it stands."""
+    """The value of an option in WITH, with the place of the option."""
 
     value: str
     place: Place
@@ -51,15 +51,15 @@ Options = Mapping[str, Option]
 
 @dataclass(frozen=True)
 class Declaration:
-    """What a source and a table are declared by.
+    """Declaration of a source or a table.
 
     Args:
-        name: Its own.
-        columns: As DDL.
+        name: Name of the source or table.
+        columns: Columns as DDL.
         key: Names of the columns that identify a row.
-        options: Of WITH.
-        comment: For people.
-        if_there: See there.
+        options: Options of WITH.
+        comment: Description for people.
+        if_there: Behaviour if there is an object of the name.
     """
 
     name: str
@@ -71,11 +71,11 @@ class Declaration:
 
 
 class CreateSource(Declaration):
-    """`CREATE SOURCE name (columns, PRIMARY KEY (..)) WITH (..)`: where a changelog comes from, and what its rows are."""
+    """`CREATE SOURCE name (columns, PRIMARY KEY (..)) WITH (..)`: declares the place and the rows of a changelog."""
 
 
 class CreateTable(Declaration):
-    """`CREATE TABLE name (columns, PRIMARY KEY (..)) WITH (..)`: a table to be kept right, filled by INSERT INTO."""
+    """`CREATE TABLE name (columns, PRIMARY KEY (..)) WITH (..)`: declares a table for INSERT INTO."""
 
 
 @dataclass(frozen=True)
@@ -83,13 +83,13 @@ class CreateView:
     """`CREATE MATERIALIZED VIEW name [(PRIMARY KEY (..))] REFRESH .. AS SELECT ..`: a query that is kept as a table.
 
     Args:
-        name: Of the view.
+        name: Name of the view.
         query: The SELECT, as it was written.
-        key: Names of the columns that identify a row; none: those that follow from the query.
+        key: Names of the columns that identify a row; empty: the key of the query.
         refresh: `ON CHANGE`, `MANUAL`, or the interval of EVERY.
-        options: Of WITH.
-        comment: For people.
-        if_there: See there.
+        options: Options of WITH.
+        comment: Description for people.
+        if_there: Behaviour if there is an object of the name.
     """
 
     name: str
@@ -103,7 +103,7 @@ class CreateView:
 
 @dataclass(frozen=True)
 class RefreshView:
-    """`REFRESH MATERIALIZED VIEW name`: brings it up to date, as a job."""
+    """`REFRESH MATERIALIZED VIEW name`: brings the view up to date, as a job."""
 
     name: str
 
@@ -113,10 +113,10 @@ class CreateFunction:
     """`CREATE FUNCTION name AS 'module:name' [DETERMINISTIC]`.
 
     Args:
-        name: Of the function in statements.
-        target: Where it is, `module:name`.
-        if_there: See there.
-        is_deterministic: The same arguments always give the same value.
+        name: Name of the function in statements.
+        target: `module:name` of the function in Python.
+        if_there: Behaviour if there is an object of the name.
+        is_deterministic: Whether the value follows from the arguments alone.
     """
 
     name: str
@@ -139,8 +139,8 @@ class Insert:
     """`INSERT INTO table SELECT .. FROM source ..`: fills a table from a changelog, as a job.
 
     Args:
-        table: Its name.
-        columns: Those named behind it; none: all, in order.
+        table: Name of the table.
+        columns: Columns after the name; empty: all, in order.
         query: The SELECT, as it was written.
     """
 
@@ -178,8 +178,8 @@ class Describe:
     """`DESCRIBE [TABLE] name`.
 
     Args:
-        name: Of what is described.
-        statement: All of it: Spark describes what the catalog lacks.
+        name: Name to be described.
+        statement: The whole statement, for names that Spark describes.
     """
 
     name: str
@@ -188,11 +188,11 @@ class Describe:
 
 @dataclass(frozen=True)
 class Explain:
-    """`EXPLAIN statement`: what it would do; does nothing.
+    """`EXPLAIN statement`: shows the effect of a statement without executing it.
 
     Args:
-        statement: What is explained.
-        whole: With EXPLAIN: Spark explains what is not ours.
+        statement: Statement to be explained.
+        whole: The whole statement, for those that Spark explains.
     """
 
     statement: Statement
@@ -208,7 +208,7 @@ class StopJob:
 
 @dataclass(frozen=True)
 class SetOption:
-    """`SET key = value`; without a value: shows it, or all."""
+    """`SET key = value`; without a value it shows the setting, or all."""
 
     key: str | None = None
     value: str | None = None
@@ -216,14 +216,14 @@ class SetOption:
 
 @dataclass(frozen=True)
 class Reset:
-    """`RESET [key]`: back to what the session began with."""
+    """`RESET [key]`: sets a setting, or all, back to the initial value."""
 
     key: str | None = None
 
 
 @dataclass(frozen=True)
 class Use:
-    """`USE name`: the catalog that names stand for from now on."""
+    """`USE name`: changes the catalog in use."""
 
     catalog: str
 
@@ -236,7 +236,7 @@ class RunScript:
 
 
 class Client(StrEnum):
-    """What is the client's alone."""
+    """Statements of the client alone."""
 
     HELP = "HELP"
     CLEAR = "CLEAR"
@@ -245,12 +245,12 @@ class Client(StrEnum):
 
 @dataclass(frozen=True)
 class Select:
-    """A query for rows: as of now, or as they change.
+    """A query for rows as of now, or for their changes.
 
     Args:
-        statement: The query as it was written, without what is ours.
-        emits_changes: `EMIT CHANGES`: the rows, then what becomes of them.
-        position: `EMIT CHANGES FROM 'position'`: only what came after it.
+        statement: The query as it was written, without `EMIT CHANGES`.
+        emits_changes: `EMIT CHANGES`: the rows, then their changes.
+        position: `EMIT CHANGES FROM 'position'`: only the changes after it.
     """
 
     statement: Statement

@@ -1,4 +1,4 @@
-"""SQL text as tokens with their places: what splits a script into statements, and what statements of ours are read from."""
+"""Tokens of SQL with their places: scripts are split into statements by them, and our statements are parsed from them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ebbtide.spec.dialect import SparkSql
 QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
 """Kinds of tokens whose text is not a keyword."""
 _INNER_ENDS = {"IF", "LOOP", "WHILE", "FOR", "REPEAT"}
-"""What Spark's scripts have after END where it ends no block."""
+"""Words after an END of Spark's scripts that does not end a BEGIN."""
 _PIECE = re.compile(
     r"""--[^\n]*+|/\*"""
     r"""|(?<!\w)[rR](?:'[^']*+'|"[^"]*+")"""  # a raw text: its backslashes mean themselves
@@ -23,25 +23,25 @@ _PIECE = re.compile(
     r"""|(?:(?<!\w)[rR](?=['"]))?(?P<open>['"`])""",
     re.DOTALL,
 )
-"""A comment to the end of its line, the beginning of another, a text or name that is closed, or the quote of one that is not."""
+"""A comment of one line, the beginning of a longer one, a closed text or name, or the quote of one that is not closed."""
 _COMMENT_MARK = re.compile(r"/\*|\*/")
 _SHOWN = 40
-"""Characters of a statement that an error shows."""
+"""Maximum number of characters of a statement that an error shows."""
 
 
 class _Tokenizer(SparkSql.Tokenizer):
-    """Spark's, but for SHOW and the like, of which sqlglot takes the rest for one text."""
+    """Spark's tokenizer, but with tokens for SHOW and the like, of which sqlglot makes one text."""
 
     COMMANDS: ClassVar[set[TokenType]] = set()
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where something stands in what was typed or read.
+    """A place in a script.
 
     Args:
-        line: From 1.
-        column: From 1.
+        line: Line from 1.
+        column: Column from 1.
     """
 
     line: int
@@ -59,9 +59,9 @@ class Statement:
     """The text of one statement, without its semicolon.
 
     Args:
-        text: As it was written.
-        tokens: Its tokens; their offsets count from where `text` begins.
-        place: Where it begins in its script.
+        text: Text as it was written.
+        tokens: Tokens, with offsets from the beginning of `text`.
+        place: Place of its beginning in the script.
     """
 
     text: str
@@ -69,11 +69,11 @@ class Statement:
     place: Place
 
     def place_of(self, token: Token) -> Place:
-        """Return where one of its tokens stands in the script."""
+        """Return the place of a token in the script."""
         return self.place_at(token.start)
 
     def place_at(self, offset: int) -> Place:
-        """Return where the character at an offset of its text stands in the script."""
+        """Return the place in the script of the character at an offset of the text."""
         before = self.text[:offset]
         n_lines = before.count("\n")
         if n_lines == 0:
@@ -82,22 +82,32 @@ class Statement:
         return Place(self.place.line + n_lines, in_line)
 
     def part(self, tokens: Sequence[Token]) -> Statement:
-        """Return some of its tokens that follow each other, one at least, as a statement of their own."""
+        """Return consecutive tokens, at least one, as a statement."""
         start = tokens[0].start
         end = tokens[-1].end + 1
-        moved = [
-            Token(token.token_type, token.text, token.line, token.col, token.start - start, token.end - start)
-            for token in tokens
-        ]
-        return Statement(self.text[start:end], tuple(moved), self.place_at(start))
+        text = self.text[start:end]
+        moved = [_moved(token, -start) for token in tokens]
+        place = self.place_at(start)
+        return Statement(text, tuple(moved), place)
+
+
+def _moved(token: Token, by: int) -> Token:
+    return Token(
+        token.token_type,
+        token.text,
+        token.line,
+        token.col,
+        token.start + by,
+        token.end + by,
+    )
 
 
 def split(script: str, place: Place = BEGINNING) -> list[Statement]:
-    r"""Split a script at its semicolons: those in texts, names, comments and blocks (BEGIN .. END) do not count.
+    r"""Split a script at the semicolons outside of texts, names, comments and blocks (BEGIN .. END).
 
     Args:
         script: Any number of statements.
-        place: Where it begins, if it is a part of a longer one.
+        place: Place of the beginning, for a part of a longer script.
 
     Raises:
         SqlSyntaxError: a text, a name or a comment is not closed.
@@ -111,7 +121,7 @@ def split(script: str, place: Place = BEGINNING) -> list[Statement]:
 
 
 def is_complete(text: str) -> bool:
-    """Return whether what was typed so far can be executed: it is empty, or ends with a semicolon outside of any block.
+    """Return whether a text can be executed: it is empty, or ends with a semicolon outside of any block.
 
     Example:
         >>> is_complete("SELECT 1"), is_complete("SELECT 1;"), is_complete("BEGIN SELECT 1;"), is_complete("SELECT ';")
@@ -147,20 +157,26 @@ def _tokenized(text: str) -> list[Token]:
 
 
 def _words(token: Token, text: str) -> Iterator[Token]:
-    """Yield a token, or, if it is a phrase such as PRIMARY KEY, each of its words."""
-    written = text[token.start : token.end + 1]
-    if token.token_type in QUOTED or " " not in token.text:
+    """Yield a token, or each word of a phrase such as PRIMARY KEY."""
+    is_phrase = token.token_type not in QUOTED and " " in token.text
+    if not is_phrase:
         yield token
         return
+    written = text[token.start : token.end + 1]
     for word in re.finditer(r"\S+", written):
-        start = token.start + word.start()
-        end = token.start + word.end() - 1
-        yield Token(TokenType.VAR, word[0], token.line, token.col, start, end)
+        yield Token(
+            TokenType.VAR,
+            word[0],
+            token.line,
+            token.col,
+            token.start + word.start(),
+            token.start + word.end() - 1,
+        )
 
 
 @dataclass
 class _Blocks:
-    """Counts the blocks, and CASE expressions in them, that are open where the tokens of a statement were read to."""
+    """Counts the open blocks, and CASE expressions in them, while the tokens of a statement are read."""
 
     depth: int = 0
     is_in_block: bool = False
@@ -170,7 +186,7 @@ class _Blocks:
         return not self.is_in_block or self.depth <= 0
 
     def read(self, before: str, word: str, after: str) -> None:
-        """Take the next keyword, between its neighbours."""
+        """Read the next keyword, given its neighbours."""
         opens = word == "BEGIN" and after != "TRANSACTION"
         if opens:
             self.is_in_block = True
@@ -182,36 +198,42 @@ class _Blocks:
 
 def _parts(tokens: Sequence[Token]) -> list[list[Token]]:
     """Return the tokens of each statement."""
+    # A semicolon ends a statement unless a block is open. Whether BEGIN, CASE and END open or close one depends on their neighbours:
+    # BEGIN TRANSACTION opens none, END IF closes none, and the CASE of END CASE opens none.
     parts: list[list[Token]] = [[]]
     blocks = _Blocks()
-    words = [keyword(token) for token in tokens]
-    neighbours = zip(["", *words], words, [*words[1:], ""], strict=False)
-    for token, (before, word, after) in zip(tokens, neighbours, strict=True):
-        if token.token_type is TokenType.SEMICOLON and blocks.are_closed:
+    words = ["", *map(keyword, tokens), ""]
+    for position, token in enumerate(tokens, start=1):
+        is_semicolon = token.token_type is TokenType.SEMICOLON
+        if is_semicolon and blocks.are_closed:
             parts.append([])
             blocks = _Blocks()
         else:
             parts[-1].append(token)
-            blocks.read(before, word, after)
+            blocks.read(*words[position - 1 : position + 2])
     return [part for part in parts if part]
 
 
 def _refuse_unclosed(text: str) -> None:
-    """Refuse a text, name or comment that does not end: sqlglot says so of some, and not where it began."""
+    """Refuse a text, name or comment that is not closed, with its place: sqlglot finds some of these, without the place."""
     found = _left_open(text)
     if found is None:
         return
     start, opener = found
     what = {"`": "name", "/*": "comment"}.get(opener, "text")
+    place = Statement(text, (), BEGINNING).place_at(start)
+    closer = "*/" if opener == "/*" else opener
     raise SqlSyntaxError.of(
-        f"The {what} that begins at {Statement(text, (), BEGINNING).place_at(start)} is not closed.",
+        f"The {what} that begins at {place} is not closed.",
         got=text[start : start + _SHOWN],
-        next_step=f"Close it with {'*/' if opener == '/*' else opener}",
+        next_step=f"Close it with {closer}",
     )
 
 
 def _left_open(text: str) -> tuple[int, str] | None:
-    """Return where a quote or comment begins that does not end, and its mark; None if all are closed. Comments nest in Spark."""
+    """Return the offset and the mark of a quote or comment that is not closed; None if all are. Comments nest in Spark."""
+    # One pass over the quotes and comments; everything between two pieces is skipped. The pattern has possessive quantifiers, so that
+    # a long text without an end takes linear time.
     at = 0
     while (piece := _PIECE.search(text, at)) is not None:
         at = piece.end()
@@ -231,10 +253,10 @@ _WORDS = (TokenType.VAR, TokenType.IDENTIFIER)
 
 
 class Cursor:
-    """Stands at a token of a statement.
+    """Reads a statement token by token.
 
     Args:
-        statement: Statement that is read, token by token.
+        statement: Statement to be read.
     """
 
     def __init__(self, statement: Statement) -> None:
@@ -244,12 +266,12 @@ class Cursor:
 
     @property
     def token(self) -> Token | None:
-        """The token it stands at; None at the end."""
+        """The next token; None at the end."""
         return self._tokens[self._at] if self._at < len(self._tokens) else None
 
     @property
     def place(self) -> Place:
-        """Where that is; at the end, where the statement ends."""
+        """Place of the next token; at the end, the end of the statement."""
         if self.token is None:
             return self.statement.place_at(len(self.statement.text))
         return self.statement.place_of(self.token)
@@ -259,7 +281,7 @@ class Cursor:
         return self.token is None
 
     def words(self, n: int) -> tuple[str, ...]:
-        """Return the next keywords, in upper case; what is quoted is an empty text."""
+        """Return the next keywords in upper case; a quoted token is an empty text."""
         return tuple(keyword(token) for token in self._tokens[self._at : self._at + n])
 
     def take(self, *words: str) -> bool:
@@ -286,7 +308,7 @@ class Cursor:
             self.refuse(" ".join(words))
 
     def name(self, what: str) -> str:
-        """Read a name, quoted or not, `NAME$part` and dotted ones too.
+        """Read a name, quoted or not, also `NAME$part` and dotted names.
 
         Raises:
             SqlSyntaxError: something else comes next.
@@ -333,7 +355,7 @@ class Cursor:
         return sign + token.text
 
     def rest(self) -> Statement:
-        """Read all that is left, as a statement of its own; it may be empty."""
+        """Read the rest, as a statement that may be empty."""
         if self.token is None:
             return Statement("", (), self.place)
         tokens = self._tokens[self._at :]
@@ -341,10 +363,10 @@ class Cursor:
         return self.statement.part(tokens)
 
     def enclosed(self, what: str) -> Statement:
-        """Read what stands between a parenthesis and the one that closes it.
+        """Read the content of parentheses.
 
         Raises:
-            SqlSyntaxError: no parenthesis comes next, or none closes it.
+            SqlSyntaxError: no parenthesis comes next, it is empty, or none closes it.
         """
         if not self.take("("):
             self.refuse(f"({what})")
@@ -363,16 +385,16 @@ class Cursor:
         return self.statement.part(inner)
 
     def end(self) -> None:
-        """Be at the end.
+        """Refuse further tokens.
 
         Raises:
-            SqlSyntaxError: more follows.
+            SqlSyntaxError: there are some.
         """
         if not self.at_end():
             self.refuse("the end of the statement")
 
     def refuse(self, allowed: str) -> NoReturn:
-        """Refuse what comes next.
+        """Refuse the next token.
 
         Raises:
             SqlSyntaxError: always.
@@ -386,12 +408,11 @@ class Cursor:
         )
 
     def _is_joined(self, joint: str) -> bool:
-        """Return whether a mark and a word follow without a space between."""
+        """Return whether a mark and a word come next, without a space before or between."""
         around = self._tokens[self._at - 1 : self._at + 2]
         if len(around) < 3:
             return False
         before, mark, after = around
         adjoins_before = mark.start == before.end + 1
         adjoins_after = after.start == mark.end + 1
-        is_joint = mark.text == joint
-        return is_joint and adjoins_before and adjoins_after
+        return mark.text == joint and adjoins_before and adjoins_after

@@ -1,19 +1,17 @@
-"""CREATE MATERIALIZED VIEW: a query over tables becomes a pipeline, a `defs.yaml`. Spark reads the query; no row is read."""
+"""CREATE MATERIALIZED VIEW: a query over tables becomes a pipeline, a `defs.yaml`. Spark analyses the query without reading rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
 
 from ebbtide import MaterializedView
-from ebbtide.delta import log
 from ebbtide.errors import ConfigError, SqlError, ViewQueryError
-from ebbtide.ledger.lease import Lease
-from ebbtide.runtime.guests import ViewLineage, view_source
+from ebbtide.runtime.guests import ViewLineage, delete_tables, kept_versions, spark_columns, view_source
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import ddl_of, is_exact
 from ebbtide.sql.catalog import (
@@ -32,25 +30,24 @@ from ebbtide.sql.options import explained, nested, refuse_unfit, texts
 from ebbtide.sql.references import find_references
 from ebbtide.sql.statements import CreateView, IfThere, ObjectKind
 from ebbtide.sql.tokens import Statement
-from ebbtide.storage.paths import delete
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 VIEW = "ebbtide.dagster.MaterializedView"
-"""The `type` that the file of a view has."""
+"""`type` in the file of a view."""
 DROP_WAITS_S = 5.0
-"""How long after its last sign of life a run on another machine keeps a view from being dropped."""
+"""Time after the last heartbeat of a run on another machine until a view can be dropped."""
 
 
 @dataclass(frozen=True)
 class PlannedView:
-    """What a CREATE MATERIALIZED VIEW makes.
+    """The pipeline of a CREATE MATERIALIZED VIEW.
 
     Args:
-        attributes: Of the pipeline.
-        analysis: What Spark's analyzer says of the query.
+        attributes: Attributes of the pipeline.
+        analysis: Columns, key and lineage of the query.
     """
 
     attributes: dict[str, Any]
@@ -58,34 +55,35 @@ class PlannedView:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the view."""
         return str(self.attributes["name"])
 
     def text(self) -> str:
-        """Say what it is, and of each input which rows a change of it has computed again."""
-        lineage = self.analysis
+        """Return the definition, and for each input the rows that a change of it recomputes."""
         lines = []
-        for table in sorted(lineage.tables):
-            columns = lineage.common_columns([table])
-            computed = (
-                f"the rows of the same {', '.join(columns)}"
-                if columns
-                else "all rows: no column shows which it touches"
-            )
-            lines.append(f"a change of {table} computes {computed}")
+        for table in sorted(self.analysis.tables):
+            columns = self.analysis.common_columns([table])
+            recomputed = "all rows: no column shows which it touches"
+            if columns:
+                recomputed = f"the rows of the same {', '.join(columns)}"
+            lines.append(f"a change of {table} computes {recomputed}")
         return written(self.attributes) + "\n".join(lines)
 
 
-def plan_view(catalog: Catalog, asked: CreateView, spark: Callable[[], SparkSession]) -> PlannedView | None:
-    """Return the view that a statement asks for; None if it is there and may stay. Writes nothing.
+def plan_view(
+    catalog: Catalog,
+    asked: CreateView,
+    spark: Callable[[], SparkSession],
+) -> PlannedView | None:
+    """Return the view of a statement; None if it exists and is kept. Writes nothing.
 
     Args:
-        catalog: What names stand for.
+        catalog: Catalog in use.
         asked: The statement.
-        spark: Gives a Spark session; not asked for one that is refused without.
+        spark: Returns a Spark session; called only if no check without Spark refuses the statement.
 
     Raises:
-        SqlError: it is none that can be kept.
+        SqlError: the query cannot be kept as a view.
     """
     entries = catalog.entries()
     name = asked.name.lower()
@@ -116,17 +114,13 @@ def write_view(catalog: Catalog, planned: PlannedView) -> Path:
 
 
 def drop_view(catalog: Catalog, entry: Filled) -> None:
-    """Forget a view and delete its tables: they can be computed again.
+    """Drop a view and delete its tables, which can be computed again.
 
     Raises:
-        EbbtideError: a run of it goes on.
+        EbbtideError: the view is being run.
     """
     plan = Plan.under(catalog.root, entry.spec)
-    ledger = plan.at("ledger")
-    if log.versions(ledger):
-        with Lease(ledger, entry.name, DROP_WAITS_S):
-            pass  # no other run has it
-    delete(plan.root)
+    delete_tables(plan.root, entry.name, DROP_WAITS_S)
     remove_definition(entry.location / PIPELINE)
 
 
@@ -136,15 +130,19 @@ def users_of(entries: Mapping[str, Entry], name: str) -> list[str]:
 
 
 def _inputs_of_views(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
-    specs = {name: entry.spec for name, entry in entries.items() if isinstance(entry, Filled)}
-    return {name: spec.inputs for name, spec in specs.items() if isinstance(spec, MaterializedView)}
+    inputs = {}
+    for name, entry in entries.items():
+        if isinstance(entry, Filled) and entry.spec.is_view:
+            inputs[name] = cast("MaterializedView", entry.spec).inputs
+    return inputs
 
 
 def _tables(entries: Mapping[str, Entry], query: Statement) -> dict[str, Filled]:
     """Return the tables that a query names."""
     names = queryable(entries)
+    found = find_references(query, names).references
     tables = {}
-    for reference in sorted(find_references(query, names).references, key=lambda each: each.view):
+    for reference in sorted(found, key=lambda reference: reference.view):
         if reference.part is not None or reference.pin is not None:
             raise SqlError.of(
                 f"A view cannot read '{reference.view}'.",
@@ -152,9 +150,10 @@ def _tables(entries: Mapping[str, Entry], query: Statement) -> dict[str, Filled]
             )
         tables[reference.table] = filled(entries, reference.table)
     if not tables:
+        allowed = [name for name in names if isinstance(entries[name], Filled)]
         raise SqlError.of(
             f"The query at {query.place} reads no table of a pipeline.",
-            allowed=", ".join(name for name in names if isinstance(entries[name], Filled)) or "none: there is none yet",
+            allowed=", ".join(allowed) or "none: there is none yet",
             next_step="SHOW TABLES lists them.",
         )
     return tables
@@ -162,24 +161,33 @@ def _tables(entries: Mapping[str, Entry], query: Statement) -> dict[str, Filled]
 
 def _refuse_cycle(entries: Mapping[str, Entry], name: str, inputs: list[str]) -> None:
     """Refuse a view that reads itself, directly or through other views."""
+    # Depth first from the inputs; a path ends at a table that is no view, or is on the path already.
     inputs_of = _inputs_of_views(entries)
-    ways = [[table] for table in inputs]
-    while ways:
-        way = ways.pop()
-        if way[-1] == name:
+    paths = [[table] for table in inputs]
+    while paths:
+        path = paths.pop()
+        last = path[-1]
+        if last == name:
+            circle = [name, *path]
             raise SqlError.of(
                 f"The view '{name}' would read itself.",
-                got=" of ".join(reversed([name, *way])),
+                got=" of ".join(reversed(circle)),
                 allowed="no circle",
             )
-        ways += [[*way, table] for table in inputs_of.get(way[-1], []) if table not in way]
+        following = [table for table in inputs_of.get(last, []) if table not in path]
+        paths += [[*path, table] for table in following]
 
 
-def _analysed(spark: SparkSession, query: Statement, tables: Mapping[str, Filled]) -> ViewLineage:
-    from ebbtide.tables.state.columns import spark_schema
-
-    schemas = {name: spark_schema(entry.spec.sink_table.columns, nullable=True) for name, entry in tables.items()}
-    keys = {name: entry.spec.sink_key for name, entry in tables.items()}
+def _analysed(
+    spark: SparkSession,
+    query: Statement,
+    tables: Mapping[str, Filled],
+) -> ViewLineage:
+    schemas = {}
+    keys = {}
+    for name, entry in tables.items():
+        schemas[name] = spark_columns(entry.spec.sink_table.columns, nullable=True)
+        keys[name] = entry.spec.sink_key
     try:
         return view_source().analyse(spark, query.text, schemas, keys)
     except ViewQueryError as error:
@@ -193,7 +201,7 @@ def _key(asked: CreateView, analysis: ViewLineage) -> list[str]:
         raise SqlError.of(
             f"The query at {asked.query.place} does not show which columns identify a row.",
             allowed="GROUP BY or DISTINCT; keys of tables that all are selected",
-            next_step=f"Say it: CREATE MATERIALIZED VIEW {asked.name} (PRIMARY KEY (..)) AS ..",
+            next_step=f"Declare it: CREATE MATERIALIZED VIEW {asked.name} (PRIMARY KEY (..)) AS ..",
         )
     strangers = [name for name in key if name not in names]
     if strangers:
@@ -236,13 +244,13 @@ def _attributes(
 
 
 def _is_personal(name: str, analysis: ViewLineage, inputs: Mapping[str, Filled]) -> bool:
-    """Return whether a column is made of a personal one."""
+    """Return whether a column is derived from a personal one."""
     origins = analysis.origins(name)
     return any(column in inputs[table].spec.personal for table, column in origins)
 
 
 def refresh_of(text: str) -> str | dict[str, str]:
-    """Return what REFRESH says as the spec has it.
+    """Return the interval of REFRESH as a value of the spec.
 
     Example:
         >>> refresh_of("ON CHANGE"), refresh_of("5m")
@@ -252,15 +260,20 @@ def refresh_of(text: str) -> str | dict[str, str]:
     return text.lower().replace(" ", "_") if is_word else {"every": text}
 
 
-def _refuse_other_columns(catalog: Catalog, existing: Filled, view: MaterializedView) -> None:
-    """Refuse to replace a view that has rows by one with different rows."""
+def _refuse_other_columns(
+    catalog: Catalog,
+    existing: Filled,
+    view: MaterializedView,
+) -> None:
+    """Refuse to replace a view that has rows by a view with other columns or another key."""
     plan = Plan.under(catalog.root, existing.spec)
-    if not log.versions(plan.at("state")):
+    if not kept_versions(plan.at("state")):
         return
-    others = [name for name, value in view.identity.items() if existing.spec.identity.get(name) != value]
-    if others:
+    stored = existing.spec.identity
+    different = [name for name, value in view.identity.items() if stored.get(name) != value]
+    if different:
         raise SqlError.of(
-            f"The view '{view.name}' has rows with another {', '.join(others)}.",
+            f"The view '{view.name}' has rows with another {', '.join(different)}.",
             got=ddl_of(view.table.columns),
             allowed=ddl_of(existing.spec.table.columns),
             next_step=f"DROP MATERIALIZED VIEW {view.name}, then create it.",

@@ -2,11 +2,12 @@
 
 | module | holds |
 |---|---|
-| `paths` | what is done with a location, wherever it is |
+| `paths` | reads and writes at a location, local or not |
+| `usage` | sizes of folders |
 | `columnar` | Parquet and Arrow files |
-| `disk` | what reaches a local disk, and how its failures are named |
+| `disk` | syncs of local disks, and names of their failures |
 | `bucket` | the calls to a bucket, through Rust's object_store, and their settings |
-| `faults` | which failures are passing, and how long a call is repeated |
+| `faults` | retries of calls to a store |
 | `arrow` | a bucket as a file system of Arrow |
 
 Endpoint, region and credentials come from the environment (docs/how-to/object-stores.md), never from a location.

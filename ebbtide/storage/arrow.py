@@ -1,6 +1,6 @@
-"""A bucket as a file system of Arrow's: what reads and writes Parquet and Arrow files takes such a one.
+"""A bucket as a file system of Arrow, which Arrow needs to read and write Parquet files there.
 
-Folders are what names begin with: they need not be made, and are there while something is in them.
+A folder is a prefix of names: it is never made, and exists while a file is in it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import pyarrow.fs as pafs
 from ebbtide.storage.bucket import Bucket, Found, bucket_of, parted
 
 READ_AHEAD = 8 << 20
-"""Bytes of a request where a file is read from front to back."""
+"""Bytes of a request when a file is read from front to back."""
 READ_WHOLE = 1 << 20
-"""Bytes of a file up to which it is fetched by one request: a request costs more than a megabyte."""
+"""Bytes of a file up to which it is read by one request: another request takes longer than a megabyte."""
 IN_MEMORY = 64 << 20
-"""Bytes of a file that is being written that are held in memory; a longer one is on disk until it is put."""
+"""Bytes of a file under way that are held in memory; a longer one is kept on disk until it is put."""
 
 
 def file_system(location: str) -> tuple[pafs.FileSystem, str]:
-    """Return the file system that a location is in, and the path in it."""
+    """Return the file system of a location, and the path in it."""
     _, key = parted(location)
     bucket = bucket_of(location)
     handler = BucketHandler(bucket)
@@ -31,7 +31,7 @@ def file_system(location: str) -> tuple[pafs.FileSystem, str]:
 
 
 class BucketHandler(pafs.FileSystemHandler):
-    """What Arrow asks of a file system, answered by a bucket.
+    """The operations of a file system, made by calls to a bucket.
 
     Args:
         bucket: The bucket.
@@ -47,26 +47,28 @@ class BucketHandler(pafs.FileSystemHandler):
         return hash(self.bucket)
 
     def get_type_name(self) -> str:
-        """Name the kind of file system."""
+        """Return the kind of file system."""
         return "object_store"
 
     def normalize_path(self, path: str) -> str:
-        """Return a path as it is."""
+        """Return a path unchanged."""
         return path
 
     def get_file_info(self, paths: Sequence[str]) -> list[pafs.FileInfo]:
-        """Return what is at each path."""
+        """Return the file or folder at each path."""
         return [self._info(path) for path in paths]
 
     def get_file_info_selector(self, selector: pafs.FileSelector) -> list[pafs.FileInfo]:
-        """Return what is in a folder."""
+        """Return the content of a folder."""
         folder = selector.base_dir
         if selector.recursive:
             infos = [_file_info(found) for found in self.bucket.listed_deep(folder)]
         else:
             listed = self.bucket.listed(folder)
-            infos = [_file_info(found) for found in listed["objects"]]
-            infos += [_folder_info(prefix) for prefix in listed["common_prefixes"]]
+            files = listed["objects"]
+            folders = listed["common_prefixes"]
+            infos = [_file_info(found) for found in files]
+            infos += [_folder_info(prefix) for prefix in folders]
         if infos or selector.allow_not_found or not folder:
             return infos
         raise FileNotFoundError(f"There is nothing in '{self.bucket.uri(folder)}'")
@@ -75,16 +77,18 @@ class BucketHandler(pafs.FileSystemHandler):
         found = self.bucket.found(path) if path else None
         if found is not None:
             return _file_info(found)
+        # A second request, only for a name without a file: a folder exists by its files.
         if self.bucket.has_below(path):
             return _folder_info(path)
         return pafs.FileInfo(path, pafs.FileType.NotFound)
 
     def create_dir(self, path: str, recursive: bool) -> None:  # noqa: FBT001 - Arrow's signature
-        """Do nothing: a folder comes with what is put in it."""
+        """Do nothing: a folder exists with its first file."""
 
     def delete_dir(self, path: str) -> None:
-        """Delete all that is in a folder."""
-        keys = [found["path"] for found in self.bucket.listed_deep(path)]
+        """Delete all files in a folder."""
+        files = self.bucket.listed_deep(path)
+        keys = [found["path"] for found in files]
         self.bucket.delete(keys)
 
     def delete_file(self, path: str) -> None:
@@ -92,13 +96,14 @@ class BucketHandler(pafs.FileSystemHandler):
         self.bucket.delete([path])
 
     def open_input_stream(self, path: str) -> pa.NativeFile:
-        """Open a file to be read from front to back."""
+        """Open a file for reading from front to back."""
+        # Read ahead: each read of the raw file is a request.
         raw = ObjectFile(self.bucket, path)
         buffered = io.BufferedReader(raw, READ_AHEAD)
         return pa.PythonFile(buffered, mode="r")
 
     def open_input_file(self, path: str) -> pa.NativeFile:
-        """Open a file to be read in any order."""
+        """Open a file for reading in any order."""
         file = ObjectFile(self.bucket, path)
         if file.size() > READ_WHOLE:
             return pa.PythonFile(file, mode="r")
@@ -106,30 +111,36 @@ class BucketHandler(pafs.FileSystemHandler):
         return pa.BufferReader(data)
 
     def open_output_stream(self, path: str, metadata: object) -> pa.NativeFile:
-        """Open a file to be written; it is put when it is closed."""
-        return pa.PythonFile(NewObject(self.bucket, path), mode="w")
+        """Open a file for writing; it is put when it is closed."""
+        file = NewObject(self.bucket, path)
+        return pa.PythonFile(file, mode="w")
 
     delete_dir_contents = delete_dir
 
     def delete_root_dir_contents(self) -> None:
-        """Refuse to empty a bucket."""
+        """Refuse to empty a bucket: no caller needs it."""
         raise NotImplementedError
 
     def move(self, src: str, dest: str) -> None:
-        """Refuse: no object store can."""
+        """Refuse: an object store cannot rename."""
         raise NotImplementedError
 
     def copy_file(self, src: str, dest: str) -> None:
-        """Refuse: nothing of ours copies."""
+        """Refuse: no caller copies by the file system."""
         raise NotImplementedError
 
     def open_append_stream(self, path: str, metadata: object) -> pa.NativeFile:
-        """Refuse: no object store can."""
+        """Refuse: an object store cannot append."""
         raise NotImplementedError
 
 
 def _file_info(found: Found) -> pafs.FileInfo:
-    return pafs.FileInfo(found["path"], pafs.FileType.File, size=found["size"], mtime=found["last_modified"])
+    return pafs.FileInfo(
+        found["path"],
+        pafs.FileType.File,
+        size=found["size"],
+        mtime=found["last_modified"],
+    )
 
 
 def _folder_info(path: str) -> pafs.FileInfo:
@@ -141,10 +152,10 @@ class ObjectFile(io.RawIOBase):
 
     Args:
         bucket: The bucket.
-        key: The file's.
+        key: Key of the file.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: the file does not exist.
     """
 
     def __init__(self, bucket: Bucket, key: str) -> None:
@@ -157,19 +168,19 @@ class ObjectFile(io.RawIOBase):
         self._at = 0
 
     def readable(self) -> bool:
-        """See `io.IOBase`."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """See `io.IOBase`."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """See `io.IOBase`."""
+        """Return the current position."""
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """See `io.IOBase`."""
+        """Move to a position, and return it. Makes no request."""
         start = 0
         if whence == io.SEEK_CUR:
             start = self._at
@@ -183,7 +194,7 @@ class ObjectFile(io.RawIOBase):
         return self._size
 
     def read(self, size: int = -1) -> bytes:
-        """See `io.RawIOBase`."""
+        """Read some bytes by one request."""
         left = max(self._size - self._at, 0)
         length = left if size < 0 else min(size, left)
         if length == 0:
@@ -193,18 +204,18 @@ class ObjectFile(io.RawIOBase):
         return data
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """See `io.RawIOBase`."""
+        """Read into a buffer; return the number of bytes."""
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
 
 class NewObject(io.RawIOBase):
-    """A file of a bucket that is being written: kept here until it is closed, and then put whole.
+    """A file of a bucket under way: kept locally until it is closed, and then put whole.
 
     Args:
         bucket: The bucket.
-        key: The file's.
+        key: Key of the file.
     """
 
     def __init__(self, bucket: Bucket, key: str) -> None:
@@ -213,25 +224,26 @@ class NewObject(io.RawIOBase):
         self._kept = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 - closed with this one
 
     def writable(self) -> bool:
-        """See `io.IOBase`."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """See `io.IOBase`."""
+        """Return the current position."""
         return self._kept.tell()
 
     def write(self, data: bytes) -> int:  # type: ignore[override]
-        """See `io.RawIOBase`."""
+        """Append bytes to the local copy."""
         return self._kept.write(data)
 
     def close(self) -> None:
         """Put the file."""
         if self.closed:
             return
+        # Closed first: a second `close`, after a put that failed, must not put again.
         super().close()
         with self._kept:
             self._bucket.put(self._key, self._kept)
 
     def __del__(self) -> None:
-        """Forget what was not closed: its writer has failed."""
+        """Discard a file that was not closed: its writer has failed."""
         self._kept.close()

@@ -1,4 +1,4 @@
-"""A bucket's calls: read, list, put, put if absent, delete. Each is tried again while the store fails by itself."""
+"""The calls to a bucket: read, list, put, put if absent, delete. Each is retried while the store's fault is transient."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ ENDPOINTS = {
     "abfs": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
     "abfss": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 }
-"""Variables of the environment that name an endpoint, by scheme, the first that is set counts."""
+"""Environment variables that name an endpoint, by scheme; the first that is set counts."""
 SETTINGS_OF = ("AWS_", "AZURE_", "GOOGLE_")
-"""How variables begin that settings of a store come from."""
+"""Prefixes of the environment variables with a store's settings."""
 SECRETS = ("KEY", "SECRET", "TOKEN", "PASSWORD")
-"""In the names of those that hold a credential."""
+"""Words in the names of those that have a credential."""
 QUICK_RETRIES = {"max_retries": 3, "retry_timeout": timedelta(seconds=5)}
-"""Of the library itself, within one call: a hiccup is not worth a word."""
+"""Retries of the library itself, within one call, which are not logged."""
 LISTED_AT_ONCE = 1000
 PROBE = ".put_if_absent"
-"""Name of the empty file that shows that a store puts a file only if it is absent."""
+"""Name of the empty file that tests whether a store puts a file only if it is absent."""
 
 
 class Found(TypedDict):
-    """What a store says of a file."""
+    """The metadata of a file."""
 
     path: str
     size: int
@@ -43,7 +43,7 @@ class Found(TypedDict):
 
 
 class Listed(TypedDict):
-    """What is directly in a folder."""
+    """The direct content of a folder."""
 
     objects: Sequence[Found]
     common_prefixes: Sequence[str]
@@ -64,9 +64,10 @@ def parted(location: str) -> tuple[str, str]:
 
 
 def bucket_of(location: str) -> Bucket:
-    """Return the bucket that a location is in."""
+    """Return the bucket of a location; one client for each bucket and endpoint."""
     root, _ = parted(location)
-    return _bucket(root, _endpoint(root))
+    endpoint = _endpoint(root)
+    return _bucket(root, endpoint)
 
 
 @cache
@@ -75,7 +76,7 @@ def _bucket(root: str, endpoint: str | None) -> Bucket:
 
 
 def client_options(location: str) -> dict[str, str]:
-    """Return what a client needs beside the environment: plain HTTP is for an endpoint that says so, and no other."""
+    """Return the options that a client needs beside the environment: plain HTTP only for an endpoint that names it."""
     endpoint = _endpoint(location) or ""
     is_plain = endpoint.startswith("http://")
     if not is_plain:
@@ -84,7 +85,7 @@ def client_options(location: str) -> dict[str, str]:
 
 
 def _endpoint(location: str) -> str | None:
-    """Return the endpoint that the environment names; None if it names none."""
+    """Return the endpoint in the environment; None without one."""
     scheme, _, _ = location.partition("://")
     for name in ENDPOINTS[scheme]:
         endpoint = os.environ.get(name)
@@ -94,7 +95,7 @@ def _endpoint(location: str) -> str | None:
 
 
 def _hide_secrets() -> None:
-    """Have the credentials in the environment shown nowhere, whatever writes them."""
+    """Register the credentials in the environment, so that no message shows them."""
     for name, value in os.environ.items():
         is_setting = name.startswith(SETTINGS_OF)
         is_file = name.endswith("_FILE")
@@ -108,7 +109,7 @@ class Bucket:
 
     Args:
         root: Its URI, without a key.
-        endpoint: Where it is, as the environment says; None: where its provider has it.
+        endpoint: The endpoint in the environment; None: the provider's.
 
     Raises:
         ConfigError: the environment's settings are not usable.
@@ -119,7 +120,8 @@ class Bucket:
         self.endpoint = endpoint
         _hide_secrets()
         try:
-            self._store: Any = from_url(root, client_options=client_options(root), retry_config=QUICK_RETRIES)  # type: ignore[call-overload]
+            options = client_options(root)
+            self._store: Any = from_url(root, client_options=options, retry_config=QUICK_RETRIES)  # type: ignore[call-overload]
         except (BaseError, ValueError) as error:
             raise _unusable(root, error) from None
 
@@ -128,7 +130,7 @@ class Bucket:
         return f"{self.root}/{key}"
 
     def found(self, key: str) -> Found | None:
-        """Return what is said of a file; None if there is none."""
+        """Return the metadata of a file; None if it is absent."""
 
         def call() -> Found | None:
             try:
@@ -140,13 +142,14 @@ class Bucket:
         return retried(self.uri(key), call)
 
     def read(self, key: str) -> bytes | None:
-        """Return a file's bytes; None if there is none."""
+        """Return a file's bytes; None if it is absent."""
 
         def call() -> bytes | None:
             try:
-                return bytes(self._store.get(key).bytes())
+                answer = self._store.get(key)
             except FileNotFoundError:
                 return None
+            return bytes(answer.bytes())
 
         return retried(self.uri(key), call)
 
@@ -156,10 +159,10 @@ class Bucket:
         start: int,
         length: int,
     ) -> bytes:
-        """Return some bytes of a file, fewer where it ends.
+        """Return a range of a file's bytes, shorter at its end.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: the file does not exist.
         """
 
         def call() -> bytes:
@@ -170,8 +173,12 @@ class Bucket:
 
     def listed(self, prefix: str) -> Listed:
         """Return the files and folders directly in a folder."""
-        listed: Listed = retried(self.uri(prefix), lambda: self._store.list_with_delimiter(prefix or None))
-        return listed
+
+        def call() -> Listed:
+            listed: Listed = self._store.list_with_delimiter(prefix or None)
+            return listed
+
+        return retried(self.uri(prefix), call)
 
     def listed_deep(self, prefix: str) -> list[Found]:
         """Return the files in a folder and all folders below it."""
@@ -185,7 +192,7 @@ class Bucket:
         return retried(self.uri(prefix), call)
 
     def has_below(self, prefix: str) -> bool:
-        """Return whether anything is in a folder, at any depth."""
+        """Return whether a file is in a folder, at any depth."""
 
         def call() -> bool:
             parts = self._store.list(prefix or None, chunk_size=1)
@@ -195,66 +202,65 @@ class Bucket:
         return retried(self.uri(prefix), call)
 
     def put(self, key: str, file: IO[bytes]) -> None:
-        """Write a file whole, over the one that is there; a large one in parts that count together.
+        """Write a file atomically, replacing an existing one; a large one by a multipart upload.
 
         Args:
             key: Its key.
-            file: What goes in, from its beginning.
+            file: Its content, from the beginning.
         """
 
         def call() -> None:
-            file.seek(0)
+            file.seek(0)  # a retry begins again
             self._store.put(key, file)
 
         self._writing(key, call)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Write a file, or leave the one that is there; return whether it is ours.
-
-        An answer may be lost, or say 503 after the file was put; another try is then refused because of ourselves. So
-        what is there is compared: no two writers put the same bytes.
+        """Write a file if it is absent; return whether this writer's file is there.
 
         Args:
             key: Its key.
-            data: What goes in; no other writer puts the same.
+            data: Its content, unique to this writer.
         """
+        # The store may put the file and lose the answer, or answer 503: the retry is then refused because of the first try. So a
+        # refusal compares the stored bytes; they are this writer's own only if this writer put them.
 
         def call() -> bool:
             if self._put_new(key, data):
                 return True
-            there = self.read(key)
-            if there is None:
+            stored = self.read(key)
+            if stored is None:
                 raise ConflictError("Conflict: the file is refused, and not there")
-            return there == data
+            return stored == data
 
         return self._writing(key, call)
 
     def refuse_overwriting(self, key: str) -> None:
-        """Refuse a store that does not heed the condition of a put, as older ones that speak S3: two writers would both win.
+        """Refuse a store that ignores the condition of a put, as some older ones do: two writers would both succeed.
 
         Args:
-            key: Folder to leave an empty file in.
+            key: Folder of the empty test file.
 
         Raises:
-            StoreUnsafeError: a file was put where there was one.
+            StoreUnsafeError: the store put a file that existed.
         """
         probe = f"{key}/{PROBE}"
 
         def call() -> bool:
             return self._put_new(probe, b"")
 
-        # Once it is there, one put a run is refused, and that is all there is to see.
+        # The file stays: later runs make one request, which must be refused. Only the run that wrote it tries a second time.
         is_new = self._writing(probe, call)
         if is_new and self._writing(probe, call):
             raise StoreUnsafeError.of(
-                f"The object store of '{self.root}' overwrites files that are to be put only if they are absent.",
+                f"The object store of '{self.root}' overwrites files that are put only if absent.",
                 got=f"'{self.uri(probe)}' was put twice",
                 allowed="stores that heed 'If-None-Match: *'",
                 next_step="Use another store, or a newer version of this one (docs/how-to/object-stores.md).",
             )
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete files; one that is gone already is fine."""
+        """Delete files; absent ones are ignored."""
 
         def call() -> None:
             try:
@@ -273,7 +279,7 @@ class Bucket:
             return
 
     def _put_new(self, key: str, data: bytes) -> bool:
-        """Ask the store once; return whether it says that the file is put."""
+        """Send one conditional put; return whether the store accepted it."""
         try:
             self._store.put(key, data, mode="create", use_multipart=False)
         except AlreadyExistsError:
@@ -283,7 +289,7 @@ class Bucket:
     def _writing(self, key: str, call: Callable[[], Answer]) -> Answer:
         try:
             return retried(self.uri(key), call)
-        except FileNotFoundError as error:  # of what is written, that can only be the bucket
+        except FileNotFoundError as error:  # of a write it can only mean the bucket
             raise refused(self.uri(key), error) from None
 
 

@@ -1,4 +1,4 @@
-"""Parquet and Arrow files at any location: read whole or not at all, written with checksums."""
+"""Parquet and Arrow files at any location: written with checksums, and verified when they are read."""
 
 from __future__ import annotations
 
@@ -21,59 +21,71 @@ FOOTER_END = 8
 
 
 def read_parquet(location: str, columns: list[str] | None = None, *, footer: str | None = None) -> pa.Table:
-    """Read a Parquet file; its pages must be as they were written.
+    """Read a Parquet file, and verify its pages.
 
     Args:
-        location: The file's.
-        columns: Those to read, whatever the case of their names in the file; one that it has not is left out. Default: all.
-        footer: Its `footer_checksum`; None where that was not noted.
+        location: Location of the file.
+        columns: Names of the columns to read, in any case; columns that the file lacks are left out. Default: all.
+        footer: Its `footer_checksum`; None if it was not noted.
 
     Raises:
         DamagedFileError: it is damaged or gone.
-        TableMismatchError: two columns of it have one of the names.
+        TableMismatchError: two of its columns have one of the names.
     """
     fs, path = file_system(location)
     with _damage_refused(location), fs.open_input_file(path) as file:
         if footer is not None and _footer_checksum(file) != footer:
             raise _damaged(location, "damaged", "another footer")
-        # Of a store, a few long ranges in place of one of each column and row group.
-        stored = open_parquet(file, page_checksum_verification=True, pre_buffer=not is_local(location))
+        # From a store, read a few long ranges and not one for each column and row group.
+        stored = open_parquet(
+            file,
+            page_checksum_verification=True,
+            pre_buffer=not is_local(location),
+        )
         if columns is None:
             return stored.read()
         names = _stored_names(location, columns, stored.schema_arrow.names)
-        rows = stored.read(columns=list(names))
-        return rows.select(list(names)).rename_columns(names) if names else rows
+        stored_names = list(names)
+        rows = stored.read(columns=stored_names)
+        if not names:
+            return rows
+        in_order = rows.select(stored_names)
+        return in_order.rename_columns(names)
 
 
 def open_parquet(file: pa.NativeFile | Path, **options: bool) -> pq.ParquetFile:
     """Open a Parquet file; its times are microseconds.
 
-    Spark writes times as INT96, which Arrow reads as nanoseconds where it is not asked: these end in the year 2262.
-
     Args:
         file: The file, or a local path.
-        options: Arrow's.
+        options: Options of Arrow.
     """
-    # `read_table` would load pandas, a CPU second.
+    # Spark writes times as INT96, which Arrow by default reads as nanoseconds: these end in the year 2262.
+    # Not `read_table`: it loads pandas, a CPU second.
     return pq.ParquetFile(file, coerce_int96_timestamp_unit="us", **options)
 
 
 def _stored_names(location: str, columns: list[str], stored: list[str]) -> dict[str, str]:
-    """Return how a file writes the names of columns, and how they were asked for: Delta's have no case."""
-    asked = {name.lower(): name for name in columns}
-    names = {name: asked[name.lower()] for name in stored if name.lower() in asked}
-    if len(set(names.values())) < len(names):
+    """Return the requested columns: the name in the file to the requested one. Names in Delta are case-insensitive."""
+    requested = {name.lower(): name for name in columns}
+    names = {}
+    for name in stored:
+        folded = name.lower()
+        if folded in requested:
+            names[name] = requested[folded]
+    n_different = len(set(names.values()))
+    if n_different < len(names):
         raise TableMismatchError.of(
             f"Columns of the file '{location}' have names that differ by case alone.",
             got=", ".join(names),
             allowed="one column of each name, whatever its case",
-            next_step="Write the file again with one of them.",
+            next_step="Rewrite the file with one of them.",
         )
     return names
 
 
 def footer_checksum(location: str) -> str:
-    """Return the CRC-32 of a Parquet file's footer: it says what the columns are, and unlike the pages it has no checksum itself.
+    """Return the CRC-32 of a Parquet file's footer, which defines the columns and, unlike the pages, has no checksum of its own.
 
     Raises:
         DamagedFileError: the file is gone.
@@ -84,36 +96,40 @@ def footer_checksum(location: str) -> str:
 
 
 def _footer_checksum(file: pa.NativeFile) -> str:
+    # The last 8 bytes of the file are the length of the footer, 4 bytes little-endian, and `PAR1`.
     size = file.size()
     end_at = max(size - FOOTER_END, 0)
-    n_bytes = int.from_bytes(file.read_at(4, end_at), "little")
-    footer = file.read_at(n_bytes + FOOTER_END, max(end_at - n_bytes, 0))
+    length = file.read_at(4, end_at)
+    n_bytes = int.from_bytes(length, "little")
+    begin_at = max(end_at - n_bytes, 0)
+    footer = file.read_at(n_bytes + FOOTER_END, begin_at)
     return f"{zlib.crc32(footer):08x}"
 
 
 @contextmanager
 def _damage_refused(location: str) -> Iterator[None]:
-    """Name a file that turns out to be no such file as was written; what the system or the store says of itself goes on."""
+    """Name a file that is damaged or gone; errors of the system and of the store are raised unchanged."""
     try:
         with failures_named(location):
             yield
     except FileNotFoundError as error:
         raise _damaged(location, "gone", error) from error
     except OSError as error:
-        is_parsers = error.errno is None
-        if is_parsers:
+        # Arrow raises OSError for damage too, without a number of the system.
+        is_of_parser = error.errno is None
+        if is_of_parser:
             raise _damaged(location, "damaged", error) from error
         raise
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise _damaged(location, "damaged", error) from error
 
 
-def _damaged(location: str, how: str, error: object) -> DamagedFileError:
+def _damaged(location: str, state: str, error: object) -> DamagedFileError:
     first_line, _, _ = str(error).partition("\n")
     return DamagedFileError.of(
-        f"The file '{location}' is {how}.",
+        f"The file '{location}' is {state}.",
         got=first_line,
-        next_step="Nothing of it was used. Restore it from a copy; without one run 'ebbtide repair', which mends a sink (of a function's pipeline 'ebbtide refresh' does), and says of the state how far back its files are whole.",
+        next_step="Nothing of it was used. Restore it from a copy; without one run 'ebbtide repair', which repairs a sink (of a function's pipeline 'ebbtide refresh' does), and reports back to which step the state's files are whole.",
     )
 
 
@@ -121,7 +137,8 @@ def write_parquet(location: str, rows: pa.Table, *, row_group_size: int, compres
     """Write a Parquet file whose times are microseconds, as Spark reads them; folders are made as needed."""
     fs, path = file_system(location)
     with failures_named(location):
-        fs.create_dir(path.rpartition("/")[0])
+        folder, _, _ = path.rpartition("/")
+        fs.create_dir(folder)
         pq.write_table(
             rows,
             path,
@@ -139,8 +156,12 @@ def write_arrow(location: str, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatch
     """Write an Arrow file, batch by batch; folders are made as needed."""
     fs, path = file_system(location)
     with failures_named(location):
-        fs.create_dir(path.rpartition("/")[0])
-        with fs.open_output_stream(path, compression=None) as stream, pa.ipc.new_file(stream, schema) as writer:
+        folder, _, _ = path.rpartition("/")
+        fs.create_dir(folder)
+        with (
+            fs.open_output_stream(path, compression=None) as stream,
+            pa.ipc.new_file(stream, schema) as writer,
+        ):
             yield writer
 
 
@@ -149,15 +170,18 @@ def open_arrow(location: str) -> Iterator[pa.ipc.RecordBatchFileReader]:
     """Open an Arrow file; a local one is mapped into memory."""
     fs, path = file_system(location)
     is_mapped = isinstance(fs, pafs.LocalFileSystem)
-    with _damage_refused(location), pa.memory_map(path) if is_mapped else fs.open_input_file(path) as file:
-        yield pa.ipc.open_file(file)
+    with _damage_refused(location):
+        # Mapped: tasks that read a few batches of a file read only their pages.
+        source = pa.memory_map(path) if is_mapped else fs.open_input_file(path)
+        with source as file:
+            yield pa.ipc.open_file(file)
 
 
 class ParquetFile:
-    """A Parquet file that is written batch by batch and made with the first; a context manager.
+    """A Parquet file that is written batch by batch, and made with the first batch; a context manager.
 
     Args:
-        location: Where it goes; folders are made as needed.
+        location: Location of the file; folders are made as needed.
         schema: Its columns.
     """
 
@@ -183,5 +207,12 @@ class ParquetFile:
 
     def _opened(self) -> pq.ParquetWriter:
         fs, path = file_system(self.location)
-        fs.create_dir(path.rpartition("/")[0])
-        return pq.ParquetWriter(path, self.schema, filesystem=fs, compression="lz4", write_page_checksum=True)
+        folder, _, _ = path.rpartition("/")
+        fs.create_dir(folder)
+        return pq.ParquetWriter(
+            path,
+            self.schema,
+            filesystem=fs,
+            compression="lz4",
+            write_page_checksum=True,
+        )

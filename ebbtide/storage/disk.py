@@ -1,6 +1,7 @@
-"""Local disks: which failures of them are named, and what outlasts a power cut: files that were synced, in folders that were synced since.
+"""Local disks: names of their failures, and syncs.
 
-Of all else a cut may leave an empty file, a torn one, or none: a file's name and its bytes reach the disk each in their own time.
+A file survives a power cut if it was synced, and its folder after it. Of any other file a cut may leave an empty one, a torn one, or
+none: the name of a file and its bytes reach the disk separately.
 """
 
 from __future__ import annotations
@@ -15,44 +16,44 @@ from pathlib import Path
 from ebbtide.errors import DiskError, DiskFullError
 
 FEW = 4
-"""Files that are synced one by one; more are at once, so that the disk writes them together."""
+"""The most files that are synced one after the other; more are synced in parallel, so that the disk writes them together."""
 AT_ONCE = 16
-"""Files that are synced at once at most."""
+"""The most files that are synced in parallel."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FAILED = (errno.EIO, errno.EROFS, errno.EFBIG)
 
 
 @contextmanager
 def failures_named(path: str | Path) -> Iterator[None]:
-    """Name the file at which a disk fails; another error of the system goes on as it is.
+    """Name the file at which a disk fails; other errors of the system are raised unchanged.
 
     Args:
-        path: What is written or read.
+        path: The file that is written or read.
 
     Raises:
         DiskFullError: the disk is full.
-        DiskError: it fails otherwise, is read-only, or takes no file as large.
+        DiskError: it fails otherwise, is read-only, or refuses a file as large.
     """
     try:
         yield
     except DiskError:
-        raise  # it has the name of the file within
+        raise  # an inner call has named the file
     except OSError as error:
         if error.errno in FULL:
             raise _named(DiskFullError, f"The disk of '{path}' is full.", error, "Make room, then run again") from error
         if error.errno in FAILED:
-            raise _named(DiskError, f"The disk failed at '{path}'.", error, "Mend it, then run again") from error
+            raise _named(DiskError, f"The disk failed at '{path}'.", error, "Repair it, then run again") from error
         raise
 
 
-def _named(kind: type[DiskError], what: str, error: OSError, next_step: str) -> DiskError:
-    named = kind.of(what, got=error, next_step=f"{next_step}: what was begun is finished.")
+def _named(kind: type[DiskError], message: str, error: OSError, next_step: str) -> DiskError:
+    named = kind.of(message, got=error, next_step=f"{next_step}: the run finishes the step that was begun.")
     named.errno = error.errno
     return named
 
 
 def sync(path: str | Path) -> None:
-    """Wait until a file's bytes, or a folder's names, are on disk."""
+    """Write a file's bytes, or a folder's names, to disk (fsync)."""
     handle = os.open(path, os.O_RDONLY)
     try:
         with failures_named(path):
@@ -62,12 +63,13 @@ def sync(path: str | Path) -> None:
 
 
 def sync_below(top: str, files: Iterable[str]) -> None:
-    """Wait until files are on disk, with the folders that they are in; nothing happens without a file.
+    """Sync files, and then the folders above them; nothing happens without a file.
 
     Args:
-        top: A folder above all of them, in one that is there since long.
+        top: A folder above all of them, whose parent has long been on disk.
         files: Their paths.
     """
+    # Once each: a data file may be named by several commits.
     different = list(dict.fromkeys(files))
     if len(different) <= FEW:
         for file in different:
@@ -76,15 +78,19 @@ def sync_below(top: str, files: Iterable[str]) -> None:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(sync, different))
     above = Path(top).parent
-    folders = {folder for file in different for folder in Path(file).parents if folder.is_relative_to(above)}
+    folders: set[Path] = set()
+    for file in different:
+        parents = Path(file).parents
+        folders.update(folder for folder in parents if folder.is_relative_to(above))
+    # Deepest first: a name is on disk only after the content that it leads to.
     for folder in sorted(folders, reverse=True):
         sync(folder)
 
 
 def sync_above(path: str | Path) -> None:
-    """Wait until the folders that lead to a file or a folder are on disk, as far as this user may look into them."""
+    """Sync the folders that lead to a file or a folder, as far as this user can read them."""
     for folder in Path(path).parents:
         try:
             sync(folder)
         except PermissionError:
-            return  # was there before: who may not look into a folder has made nothing in it
+            return  # an older folder: this user cannot have made anything in a folder that it cannot read

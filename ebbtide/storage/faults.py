@@ -1,6 +1,6 @@
-"""Faults of an object store: which pass by themselves, how long a call is tried again, and what is said of them.
+"""Faults of an object store: retries of calls whose fault is transient, and errors for the rest.
 
-The library distinguishes a fault of the network from an answer by its text only: `status code: 503` or `HTTP error: ...`.
+The library distinguishes a fault of the network from an answer only by its text: `status code: 503` or `HTTP error: ...`.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from obstore.exceptions import BaseError
 from ebbtide.errors import EbbtideError, StoreRefusedError, StoreUnavailableError
 
 BUDGET_S = 180.0
-"""How long a call is tried again before the run fails: S3 that splits a busy prefix answers 503 for minutes."""
+"""Seconds of retries before the run fails: S3 answers 503 for minutes while it splits a busy prefix."""
 FIRST_PAUSE_S = 0.2
 MOST_PAUSE_S = 15.0
 PASSING_STATUSES = (408, 429)
-"""Of an answer that is worth another try, beside all from 500 on."""
+"""Statuses of answers that are retried, beside all from 500 on."""
 _DEBUG = "\n\nDebug source:"
-"""Begins what the library adds for its own developers."""
+"""Begins the part of a message that the library adds for its own developers."""
 _STATUS = re.compile(r"status code: (\d{3})([\w ]*)")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _SYSTEM = re.compile(r'message: "([^"]+)"')
 _NETWORK = "HTTP error: "
 _OF_SETTINGS = "builder error"
-"""A request that could not even be made: of a URL that is none, or of plain HTTP where that is not allowed."""
+"""A request that could not be made: an invalid URL, or plain HTTP that is not allowed. Retrying does not help."""
 _log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 
 class ConflictError(BaseError):
-    """Raised when a store refuses a put because of another that it then does not have: of two at once it refused both."""
+    """Raised when a store refuses a put because of another one that it then does not have: it refused two concurrent puts."""
 
 
 def retried(location: str, call: Callable[[], Answer]) -> Answer:
-    """Make a call, again and again while the store fails in a way that passes by itself.
+    """Make a call, and repeat it while the store's fault is transient.
 
     Args:
-        location: What it is about, for errors.
-        call: Asks the store; more than once it does no more than once.
+        location: Location of the file, for errors.
+        call: Calls the store; must be idempotent.
 
     Raises:
-        StoreUnavailableError: the store failed all the time.
+        StoreUnavailableError: every try failed.
         StoreRefusedError: it refuses the call.
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
     """
     started = time.monotonic()
     pause_s = FIRST_PAUSE_S
@@ -57,19 +57,21 @@ def retried(location: str, call: Callable[[], Answer]) -> Answer:
             return call()
         except BaseError as error:
             fault = error
+        # Transient or not is decided by the fault alone: a missing file is not one, and `call` raises it itself.
         elapsed_s = time.monotonic() - started
         if not passes(fault):
             raise refused(location, fault)
         if elapsed_s + pause_s > BUDGET_S:
             raise _unavailable(location, fault, elapsed_s)
         _log.warning("The object store of '%s' failed, tried again in %.1f s: %s", location, pause_s, cause(fault))
-        # By chance, or all clients that must slow down would come back at once.
-        time.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+        # Jitter: without it all clients that were slowed down would return at the same moment.
+        jitter = random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+        time.sleep(pause_s * jitter)
         pause_s = min(2 * pause_s, MOST_PAUSE_S)
 
 
 def passes(fault: BaseError) -> bool:
-    """Return whether a fault may pass by itself."""
+    """Return whether a fault is transient."""
     if isinstance(fault, ConflictError):
         return True
     text = _text(fault)
@@ -81,16 +83,16 @@ def passes(fault: BaseError) -> bool:
 
 
 def cause(fault: Exception) -> str:
-    """Return what a store, or the network, said: without URLs, which may be signed, and without what was signed."""
+    """Return the message of a store or of the network, without URLs and signed text: these may be credentials."""
     text = _text(fault)
     status = _STATUS.search(text)
     if status is not None:
         code = _CODE.search(text)
-        said = f"{status[1]}{status[2]}".strip()
+        answer = f"{status[1]}{status[2]}".strip()
         if code is None:
-            return said
-        return f"{said}, {code[1]}"
-    # Of the network: `Error performing GET URL - HTTP error: ...`, and what the system said further down.
+            return answer
+        return f"{answer}, {code[1]}"
+    # A fault of the network: `Error performing GET URL - HTTP error: ...`, and the system's message further down.
     _, _, last = text.rpartition(" - ")
     first_line, _, _ = last.partition("\n")
     system = _SYSTEM.search(str(fault))
@@ -101,9 +103,9 @@ def cause(fault: Exception) -> str:
 
 def refused(location: str, fault: Exception) -> EbbtideError:
     """Return the error of a call that would be refused again."""
-    # What the library says is not chained to it: an answer may hold what was signed.
+    # The library's error is not chained: its text may have a signed request.
     return StoreRefusedError.of(
-        f"The object store of '{location}' refuses what is asked of it.",
+        f"The object store of '{location}' refuses the request.",
         got=cause(fault),
         next_step="Look at the bucket's name and rights, and at the endpoint, region and credentials in the environment "
         "(docs/how-to/object-stores.md).",
@@ -118,7 +120,7 @@ def _unavailable(
     return StoreUnavailableError.of(
         f"The object store of '{location}' failed for {elapsed_s:.0f} s.",
         got=cause(fault),
-        next_step="Nothing is half done: start the run again once the store answers.",
+        next_step="No step is half done: start the run again when the store answers.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Locations: local paths and object-store URIs behind one small set of reads."""
+"""Locations: local paths and URIs of stores, behind one set of functions to read and write files."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from ebbtide.storage.disk import failures_named, sync, sync_above
 
 LOCAL_SCHEME = "file"
 OBJECT_STORES = ("s3", "s3a", "gs", "abfs", "abfss")
-"""Schemes of what `ebbtide.storage` serves."""
+"""Schemes of object stores whose calls `ebbtide.storage.bucket` makes."""
 SCHEMES = (LOCAL_SCHEME, *OBJECT_STORES, "hdfs")
-"""Of the URIs that a location may be."""
+"""Schemes that the URI of a location may have."""
 MOST_BYTES_OF_NAME = 255
-"""Of a file or a folder: what file systems take."""
+"""The longest name of a file or folder that file systems allow."""
 UNFINISHED = ".tmp"
-"""How the names of files end that are being written, and get their own name once they are whole; they begin with a dot."""
+"""End of the names of files that are being written; they begin with a dot, and are renamed when complete."""
 DAY_S = 86_400
 PRIVATE = 0o700
-"""Mode of the folders that no other user may look into."""
+"""Mode of folders that only their owner can read."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=[/\\])")
-"""Of a URI, or the drive of a Windows path."""
+"""The scheme of a URI, or the drive of a Windows path."""
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -49,13 +49,18 @@ def file_system(location: str) -> tuple[pafs.FileSystem, str]:
 
 
 def is_in_object_store(location: str) -> bool:
-    """Return whether a location is in a store that `ebbtide.storage` serves."""
+    """Return whether a location is in an object store."""
     scheme, is_uri, _ = location.partition("://")
     return bool(is_uri) and scheme in OBJECT_STORES
 
 
+def needs_jvm(location: str) -> bool:
+    """Return whether files there are written by Spark's JVM alone, as in HDFS."""
+    return not (is_local(location) or is_in_object_store(location))
+
+
 def storage_options(location: str) -> dict[str, str]:
-    """Return what another client of a location's store, deltalake for instance, needs to know beside the environment."""
+    """Return the options that another client of a location's store, such as deltalake, needs beside the environment."""
     if not is_in_object_store(location):
         return {}
     from ebbtide.storage.bucket import client_options
@@ -67,41 +72,44 @@ def refuse_unusable(field: str, location: str) -> None:
     """Refuse a location that is neither a local path nor the bare URI of a store.
 
     Args:
-        field: Where it was given, `source.path` for instance.
+        field: The setting that names it, such as `source.path`.
         location: A path or a URI.
 
     Raises:
-        ConfigError: it is empty, of another scheme, or a URI with more than a place in a store.
+        ConfigError: it is empty, has another scheme, or is a URI with credentials, a query or a fragment.
     """
-    what = f"{field} is not a location."
+    problem = f"{field} is not a location."
     if not location.strip() or has_unseen(location):
-        raise ConfigError.of(what, got=repr(location), allowed="a path or a URI, without control characters")
-    longest = max(len(part.encode()) for part in location.split("/"))
+        raise ConfigError.of(problem, got=repr(location), allowed="a path or a URI, without control characters")
+    parts = location.split("/")
+    longest = max(len(part.encode()) for part in parts)
     if longest > MOST_BYTES_OF_NAME:
-        raise ConfigError.of(what, got=f"a name of {longest} bytes", allowed=f"names of {MOST_BYTES_OF_NAME} bytes")
+        raise ConfigError.of(problem, got=f"a name of {longest} bytes", allowed=f"names of {MOST_BYTES_OF_NAME} bytes")
     scheme = _SCHEME.match(location)
     if scheme is None:
         return
     name = scheme[1]
-    place = location[scheme.end() :]
-    if name not in SCHEMES or not place.startswith("//"):
-        allowed = ", ".join(f"{each}://" for each in SCHEMES)
-        raise ConfigError.of(what, got=location, allowed=f"a local path, or a URI of {allowed}")
-    if name == LOCAL_SCHEME and not place.startswith("///"):
-        raise ConfigError.of(what, got=location, allowed="file:/// and an absolute path")
-    authority = place.removeprefix("//").partition("/")[0]
-    # A secret may have a slash in it. Only the authority of HDFS has a port: there a slash ends it.
-    looked_at = f"//{authority}" if name == "hdfs" else place
-    if redacted(f":{looked_at}") != f":{looked_at}":
+    rest = location[scheme.end() :]
+    if name not in SCHEMES or not rest.startswith("//"):
+        allowed = ", ".join(f"{known}://" for known in SCHEMES)
+        raise ConfigError.of(problem, got=location, allowed=f"a local path, or a URI of {allowed}")
+    if name == LOCAL_SCHEME and not rest.startswith("///"):
+        raise ConfigError.of(problem, got=location, allowed="file:/// and an absolute path")
+    authority = rest.removeprefix("//").partition("/")[0]
+    # A secret may have a slash in it, so the whole rest is searched. Only HDFS has a port in its authority, which a slash ends.
+    looked_at = f"//{authority}" if name == "hdfs" else rest
+    searched = f":{looked_at}"
+    if redacted(searched) != searched:
         raise ConfigError.of(
             f"{field} has credentials in it.",
             got=location,
             allowed="a bare URI",
             next_step="Give them to Spark and to the environment instead (docs/explanation/security.md).",
         )
-    decoded = unquote(place)
-    if "?" in place or "#" in place or ".." in decoded.split("/"):
-        raise ConfigError.of(what, got=location, allowed="a URI without '?', '#' and '..'")
+    decoded = unquote(rest)
+    has_parent = ".." in decoded.split("/")
+    if "?" in rest or "#" in rest or has_parent:
+        raise ConfigError.of(problem, got=location, allowed="a URI without '?', '#' and '..'")
 
 
 def resolve(location: str, base: Path | None = None) -> str:
@@ -114,7 +122,10 @@ def resolve(location: str, base: Path | None = None) -> str:
     is_local_uri = location.startswith(f"{LOCAL_SCHEME}:///")
     if "://" in location and not is_local_uri:
         return location
-    path = unquote(location.removeprefix(f"{LOCAL_SCHEME}://")) if is_local_uri else location
+    path = location
+    if is_local_uri:
+        encoded = location.removeprefix(f"{LOCAL_SCHEME}://")
+        path = unquote(encoded)
     absolute = (base or Path.cwd()) / path
     return os.path.realpath(absolute)
 
@@ -128,8 +139,8 @@ def is_linked(folder: str, name: str) -> bool:
     """Return whether a name below a folder is reached by a symbolic link.
 
     Args:
-        folder: Its location; that it is a link itself says nothing.
-        name: Below it, `inner/name`.
+        folder: Location of the folder, which may be a link itself.
+        name: Name below it, such as `inner/name`.
     """
     if not is_local(folder):
         return False
@@ -138,14 +149,14 @@ def is_linked(folder: str, name: str) -> bool:
 
 
 def refuse_links(root: str, name: str) -> None:
-    """Refuse a folder of a root that is a symbolic link, or has one directly in it: what is written there would lie elsewhere.
+    """Refuse a folder of a root that is a symbolic link, or has one directly in it: files would be written elsewhere.
 
     Args:
         root: Location of the root.
-        name: The folder's.
+        name: Name of the folder.
 
     Raises:
-        ConfigError: there is one.
+        ConfigError: there is a link.
     """
     home = Path(root, name)
     if not is_local(root) or not home.is_dir():
@@ -156,15 +167,16 @@ def refuse_links(root: str, name: str) -> None:
             f"'{linked[0]}' is a symbolic link, which may lead out of the root '{root}'.",
             got=os.path.realpath(linked[0]),
             allowed="folders of their own",
-            next_step="Move there what the link leads to, or mount it there.",
+            next_step="Move the target of the link there, or mount it there.",
         )
 
 
 def make_private(folder: str) -> None:
-    """Make a local folder that no other user may look into, whatever the umask; one that is there stays as it is."""
+    """Make a local folder that only its owner can read, for any umask; an existing one is not changed."""
     if not is_local(folder):
         return
     path = Path(folder)
+    # One by one: `mkdir(parents=True)` gives the folders in between the umask's mode, and only the last one its own.
     missing = [each for each in (path, *path.parents) if not each.exists()]
     for each in reversed(missing):
         with failures_named(each):
@@ -172,9 +184,11 @@ def make_private(folder: str) -> None:
 
 
 def is_ours(folder: Path) -> bool:
-    """Return whether a folder belongs to this user, and no other user may write to it."""
+    """Return whether a folder belongs to this user, and only this user can write to it."""
     status = folder.stat()
-    return status.st_uid == os.getuid() and not status.st_mode & _WRITABLE_BY_OTHERS
+    is_owner = status.st_uid == os.getuid()
+    is_shared = status.st_mode & _WRITABLE_BY_OTHERS
+    return is_owner and not is_shared
 
 
 def join(location: str, *names: str) -> str:
@@ -183,8 +197,9 @@ def join(location: str, *names: str) -> str:
 
 
 def list_files(location: str) -> list[str]:
-    """Return the names of the files directly in a folder, sorted; hidden ones (`.`, `_`) left out, none if it is absent."""
-    return sorted(name for name in file_names(location) if not _is_hidden(name))
+    """Return the names of the files directly in a folder, sorted, without hidden ones (`.`, `_`); none if it is absent."""
+    names = file_names(location)
+    return sorted(name for name in names if not _is_hidden(name))
 
 
 def file_names(location: str) -> set[str]:
@@ -192,7 +207,8 @@ def file_names(location: str) -> set[str]:
     fs, path = file_system(location)
     selector = pafs.FileSelector(path, allow_not_found=True)
     infos = fs.get_file_info(selector)
-    return {info.base_name for info in infos if info.type == pafs.FileType.File}
+    files = [info for info in infos if info.type == pafs.FileType.File]
+    return {info.base_name for info in files}
 
 
 def _is_hidden(name: str) -> bool:
@@ -206,7 +222,7 @@ class FoundFile:
     Args:
         name: Its name below the folder listed, `inner/name`.
         size: Bytes.
-        modified_ms: When it was last written, epoch ms; None where the store does not say.
+        modified_ms: Time of its last write, epoch ms; None if the store does not have it.
     """
 
     name: str
@@ -215,25 +231,29 @@ class FoundFile:
 
 
 def walk(location: str) -> list[FoundFile]:
-    """List the files in a folder and all folders below it, by name; hidden ones (`.`, `_`) and what is in them left out.
+    """List the files in a folder and all folders below it, by name, without hidden ones (`.`, `_`) and their content.
 
-    A local name that is not UTF-8 has lone surrogates for its bytes, as `os.fsdecode` gives them: nothing can open it by that.
+    A local name that is not UTF-8 has lone surrogates for its bytes, as from `os.fsdecode`: no file can be opened by it.
     """
     fs, path = file_system(location)
     folder = path.rstrip("/")
     files = []
     all_decode = True
-    infos = fs.get_file_info(pafs.FileSelector(path, recursive=True))
+    selector = pafs.FileSelector(path, recursive=True)
+    infos = fs.get_file_info(selector)
     for info in infos:
         try:
             name = info.path[len(folder) :].lstrip("/")
         except UnicodeDecodeError:
             all_decode = False
             continue
-        is_hidden = any(map(_is_hidden, name.split("/")))
+        parts = name.split("/")
+        is_hidden = any(map(_is_hidden, parts))
         if info.type != pafs.FileType.File or is_hidden:
             continue
-        modified_ms = None if info.mtime_ns is None else info.mtime_ns // 1_000_000
+        modified_ms = None
+        if info.mtime_ns is not None:
+            modified_ms = info.mtime_ns // 1_000_000
         files.append(FoundFile(name, info.size, modified_ms))
     if not all_decode:
         files += _undecodable(Path(folder))
@@ -241,11 +261,14 @@ def walk(location: str) -> list[FoundFile]:
 
 
 def _undecodable(folder: Path) -> Iterator[FoundFile]:
-    """Yield the files whose names Arrow cannot give."""
+    """Yield the files whose names Arrow cannot decode."""
+    # A second walk, by `os`: Arrow raises without saying which file it is.
     for parent, _, names in os.walk(folder):
         for own in names:
-            name = Path(parent, own).relative_to(folder).as_posix()
-            if has_surrogate(name) and not any(map(_is_hidden, name.split("/"))):
+            path = Path(parent, own).relative_to(folder)
+            is_hidden = any(map(_is_hidden, path.parts))
+            name = path.as_posix()
+            if has_surrogate(name) and not is_hidden:
                 yield FoundFile(name, 0)
 
 
@@ -258,55 +281,39 @@ def has_surrogate(name: str) -> bool:
     return False
 
 
-@dataclass(frozen=True)
-class Usage:
-    """What is stored in a folder.
-
-    Args:
-        files: Files, hidden ones too.
-        bytes: Their bytes.
-    """
-
-    files: int
-    bytes: int
-
-
-def usage(location: str) -> Usage:
-    """Return what is stored in a folder and all folders below it."""
-    fs, path = file_system(location)
-    found = fs.get_file_info(pafs.FileSelector(path, recursive=True, allow_not_found=True))
-    sizes = [info.size for info in found if info.type == pafs.FileType.File]
-    return Usage(len(sizes), sum(sizes))
-
-
 def size_of(location: str) -> int | None:
-    """Return a file's bytes; None if it is absent."""
+    """Return the size of a file in bytes; None if it is absent."""
     fs, path = file_system(location)
     info = fs.get_file_info(path)
-    return info.size if info.type == pafs.FileType.File else None
+    if info.type != pafs.FileType.File:
+        return None
+    size: int = info.size
+    return size
 
 
 def is_folder(location: str) -> bool:
-    """Return whether a folder is there."""
-    fs, path = file_system(location)
-    return bool(fs.get_file_info(path).type == pafs.FileType.Directory)
+    """Return whether a folder exists."""
+    return bool(_type_of(location) == pafs.FileType.Directory)
 
 
 def is_file(location: str) -> bool:
-    """Return whether a file is there; of a store that is one request, where `exists` may take two."""
+    """Return whether a file exists; one request to a store, where `exists` may need two."""
     if is_in_object_store(location):
         from ebbtide.storage.bucket import bucket_of, parted
 
         _, key = parted(location)
         return bucket_of(location).found(key) is not None
-    fs, path = file_system(location)
-    return bool(fs.get_file_info(path).type == pafs.FileType.File)
+    return bool(_type_of(location) == pafs.FileType.File)
 
 
 def exists(location: str) -> bool:
-    """Return whether a file or folder is there."""
+    """Return whether a file or folder exists."""
+    return bool(_type_of(location) != pafs.FileType.NotFound)
+
+
+def _type_of(location: str) -> pafs.FileType:
     fs, path = file_system(location)
-    return bool(fs.get_file_info(path).type != pafs.FileType.NotFound)
+    return fs.get_file_info(path).type
 
 
 def read_bytes(location: str) -> bytes | None:
@@ -325,7 +332,7 @@ def read_bytes(location: str) -> bytes | None:
 
 
 def read_range(location: str, offset: int, size: int) -> bytes | None:
-    """Return some bytes of a file, fewer where it ends; None if it is absent."""
+    """Return a range of a file's bytes, shorter at its end; None if it is absent."""
     fs, path = file_system(location)
     try:
         with fs.open_input_file(path) as file:
@@ -336,28 +343,31 @@ def read_range(location: str, offset: int, size: int) -> bytes | None:
 
 
 def write_bytes(location: str, data: bytes) -> None:
-    """Write a file, over the one that is there; folders are made as needed."""
+    """Write a file, replacing an existing one; folders are made as needed."""
     fs, path = file_system(location)
+    folder, _, _ = path.rpartition("/")
     with failures_named(location):
-        fs.create_dir(path.rpartition("/")[0])
+        fs.create_dir(folder)
         with fs.open_output_stream(path, compression=None) as stream:
             stream.write(data)
 
 
 def copy_file(location: str, to: str) -> None:
-    """Copy a file within a store, over the one that is there; folders are made as needed."""
+    """Copy a file within a store, replacing an existing one; folders are made as needed."""
     from_fs, from_path = file_system(location)
     to_fs, to_path = file_system(to)
+    folder, _, _ = to_path.rpartition("/")
     with failures_named(to):
-        to_fs.create_dir(to_path.rpartition("/")[0])
+        to_fs.create_dir(folder)
         pafs.copy_files(from_path, to_path, from_fs, to_fs)
 
 
 def replace_bytes(location: str, data: bytes) -> None:
-    """Write a file in one piece: who reads it meanwhile, or after a power cut, sees the old one or the new one."""
+    """Write a file atomically: a reader, also one after a power cut, sees the old file or the new one."""
     if not is_local(location):
-        write_bytes(location, data)  # a put is in one piece
+        write_bytes(location, data)  # a put of a store is atomic
         return
+    # Synced before it is renamed, and its folder after: without the first a cut may leave an empty file under the name.
     path = Path(location)
     unnamed = path.with_name(f".{path.name}.{uuid.uuid4().hex}{UNFINISHED}")
     try:
@@ -373,7 +383,7 @@ def replace_bytes(location: str, data: bytes) -> None:
 
 
 def delete_unfinished(folder: str, *, older_than_s: float = DAY_S) -> None:
-    """Delete the files of a local folder whose writer died before it gave them their names.
+    """Delete the files of a local folder whose writer died before it renamed them.
 
     Args:
         folder: Its location; nothing happens in a store, which has no such files.
@@ -383,22 +393,22 @@ def delete_unfinished(folder: str, *, older_than_s: float = DAY_S) -> None:
         return
     before_s = time.time() - older_than_s
     for path in Path(folder).glob(f".*{UNFINISHED}"):
-        with suppress(FileNotFoundError):  # it has just got its name
+        with suppress(FileNotFoundError):  # its writer has just renamed it
             if path.stat().st_mtime <= before_s:
                 path.unlink()
 
 
 def aside_of(folder: str) -> str:
-    """Return where a local folder may be moved, so that another one can be made in its place: nothing is there yet.
+    """Return a free name to which a local folder can be moved, so that a new one can be made in its place.
 
     Raises:
-        ConfigError: it is in a store, which renames no folder at once.
+        ConfigError: it is in a store, which cannot rename a folder at once.
     """
     if not is_local(folder):
         raise ConfigError.of(
             f"The folder '{folder}' has to be moved away first.",
             got="a folder of a store",
-            allowed="a local one, which is renamed",
+            allowed="a local folder, which is renamed",
             next_step="Move it with the store's own tools, then run this again.",
         )
     number = 1
@@ -408,7 +418,7 @@ def aside_of(folder: str) -> str:
 
 
 def move_aside(folder: str) -> str:
-    """Rename a local folder; return where it is then. See `aside_of`."""
+    """Rename a local folder; return its new name. See `aside_of`."""
     aside = aside_of(folder)
     with failures_named(folder):
         Path(folder).rename(aside)
@@ -416,7 +426,7 @@ def move_aside(folder: str) -> str:
 
 
 def delete(location: str) -> None:
-    """Delete a file, or a folder and all in it, if it is there."""
+    """Delete a file, or a folder with its content, if it exists."""
     fs, path = file_system(location)
     type_ = fs.get_file_info(path).type
     with failures_named(location):
@@ -432,6 +442,6 @@ def is_compressed(location: str) -> bool:
 
 
 def open_stream(location: str) -> pa.NativeFile:
-    """Open a file for reading, decompressed as its name says."""
+    """Open a file for reading, decompressed by the end of its name."""
     fs, path = file_system(location)
     return fs.open_input_stream(path)

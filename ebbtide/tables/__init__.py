@@ -1,1 +1,1 @@
-"""The tables of a pipeline: its state, and the sink, changelog and quarantine beside it. `sink` has their contract."""
+"""The tables of a pipeline: its state, and the sink, changelog and quarantine beside it. `table` has their contract."""

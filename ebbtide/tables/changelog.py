@@ -1,4 +1,4 @@
-"""The changelog table: what each record emitted, appended step by step.
+"""The changelog table: the emissions of each record, appended step by step.
 
 | column | meaning |
 |---|---|
@@ -15,13 +15,12 @@ Source: FLIP-544; Flink's `SinkUpsertMaterializer` emits so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from ebbtide.delta.altering import FileUnderNewColumns
 from ebbtide.delta.joining import write_files
 from ebbtide.delta.snapshot import Action as LogAction
 from ebbtide.delta.snapshot import Snapshot
@@ -30,13 +29,13 @@ from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.changelog import ORDER, TRUNCATE
 from ebbtide.model.decision import Action, Alter, Append
 from ebbtide.model.schema_change import SchemaChange
-from ebbtide.tables.appended import AppendedTable
-from ebbtide.tables.sink import Work
-from ebbtide.tables.stage import alter_stage
+from ebbtide.tables.append_table import AppendTable
+from ebbtide.tables.step_commits import alter_stage
+from ebbtide.tables.table import Work
 
 
 @dataclass(frozen=True)
-class ChangelogTable(AppendedTable):
+class ChangelogTable(AppendTable):
     """One pipeline's changelog table.
 
     Args:
@@ -51,8 +50,27 @@ class ChangelogTable(AppendedTable):
     @property
     def schema(self) -> pa.Schema:
         """All columns."""
-        row = [column.with_nullable(True) for column in self.columns]
-        fields = [pa.field("_kind", pa.string()), *row, pa.field("_order", ORDER), pa.field("_number", pa.int64())]
+        return self.schema_of(self.columns)
+
+    @property
+    def stored_schema(self) -> pa.Schema:
+        """The same: every column may be null."""
+        return self.schema
+
+    @property
+    def bounded(self) -> tuple[str, ...]:
+        """Columns that statistics are kept of."""
+        return self.BOUNDED
+
+    def schema_of(self, columns: pa.Schema) -> pa.Schema:
+        """Return all columns of a changelog with these columns of the user's."""
+        row = [column.with_nullable(True) for column in columns]
+        fields = [
+            pa.field("_kind", pa.string()),
+            *row,
+            pa.field("_order", ORDER),
+            pa.field("_number", pa.int64()),
+        ]
         return pa.schema(fields)
 
     def can(self, action: Action) -> bool:
@@ -60,22 +78,22 @@ class ChangelogTable(AppendedTable):
         return isinstance(action, Alter) or super().can(action)
 
     def perform(self, action: Action, work: Work) -> None:
-        """Perform the action of a step, once; see `ebbtide.tables.sink`."""
+        """Perform the action of a step, once; see `ebbtide.tables.table`."""
         if isinstance(action, Alter):
             self.alter(work.spark, work.columns_before(action), action.change, work.facts)
         else:
             super().perform(action, work)
 
     def perform_append(self, action: Append, work: Work) -> None:
-        """Append what a step emitted."""
+        """Append the emissions of a step."""
         self.append(work.changes.emitted(self.schema), work.facts)
 
     def append(self, emitted: pa.Table, facts: StepFacts) -> None:
-        """Append what a step emitted, and its TRUNCATE; a step that was appended is skipped.
+        """Append the emissions of a step, and its TRUNCATE; a step that was appended is skipped.
 
         Args:
             emitted: Rows of this table.
-            facts: The step's.
+            facts: Facts of the step.
 
         Raises:
             TableMismatchError: the table was deleted.
@@ -84,14 +102,16 @@ class ChangelogTable(AppendedTable):
         if facts.raised_floor is not None:
             truncate = self._truncate(facts.raised_floor)
             rows = pa.concat_tables([rows, truncate])
-        n_rows = max(len(rows), 1)
-        self.commit_append(
-            lambda _: write_files(self.path, rows, self.BOUNDED, rows_per_file=n_rows, data_change=True), facts
-        )
+
+        def actions_of(_: Snapshot) -> list[LogAction]:
+            return write_files(self.path, rows, self.BOUNDED, data_change=True)
+
+        self.commit_append(actions_of, facts)
 
     def _truncate(self, floor: tuple[int, ...]) -> pa.Table:
         """Make the row of a TRUNCATE; its order is the floor that it raised."""
-        row = {"_kind": TRUNCATE, "_order": dict(zip(ORDER.names, floor, strict=True))}
+        order = dict(zip(ORDER.names, floor, strict=True))
+        row = {"_kind": TRUNCATE, "_order": order}
         return pa.Table.from_pylist([row], self.schema)
 
     def files_of(self, taken: Snapshot) -> list[LogAction]:
@@ -105,25 +125,5 @@ class ChangelogTable(AppendedTable):
         change: SchemaChange,
         facts: StepFacts,
     ) -> None:
-        """Give the table the spec's columns, as a sink; what was emitted before has the new columns too.
-
-        Args:
-            spark: The session to write in.
-            stored: The user's columns as they were.
-            change: What becomes of them.
-            facts: The step's.
-        """
-        before = replace(self, columns=stored)
-        work = FileUnderNewColumns(
-            self.path,
-            before.schema,
-            self.schema,
-            self.BOUNDED,
-            change,
-        )
-        alter_stage(
-            spark,
-            work,
-            facts,
-            self.STAGE,
-        )
+        """Give the table the spec's columns; earlier emissions get them too. Arguments as `alter_stage`."""
+        alter_stage(spark, self, stored, change, facts)

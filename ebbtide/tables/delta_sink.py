@@ -1,9 +1,8 @@
-"""The Delta sink as Ebbtide writes it: each action in one commit with the step's identity, so that a replay is skipped."""
+"""The Delta sink that Ebbtide writes: each action is one commit with the step's identity, so that a replay is skipped."""
 
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from ebbtide.delta.altering import FileUnderNewColumns
+from ebbtide.delta.joining import write_files
 from ebbtide.delta.restoring import restoring
 from ebbtide.delta.snapshot import Action, Snapshot
-from ebbtide.delta.table import add_file, emptied, replacing
+from ebbtide.delta.table import emptied, replacing
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.transaction import settle_newest
@@ -24,18 +23,18 @@ from ebbtide.model import decision as does
 from ebbtide.model.decision import Restore, RestoreAndApply
 from ebbtide.model.entries import DELETE
 from ebbtide.model.schema_change import SchemaChange
-from ebbtide.tables.defined import DefinedSink
 from ebbtide.tables.floor import Floors
-from ebbtide.tables.old_rows import Upsert
-from ebbtide.tables.sink import ChangeSet, Work, cannot_perform
-from ebbtide.tables.stage import alter_stage, commit_stage, restore_stage
-from ebbtide.tables.state.columns import columns, numbered, quoted, spark_schema
+from ebbtide.tables.replaced_rows import Upsert
+from ebbtide.tables.sink_definition import SinkDefinition
+from ebbtide.tables.spark_columns import columns, numbered, quoted, spark_schema
+from ebbtide.tables.step_commits import alter_stage, commit_stage, restore_stage
+from ebbtide.tables.table import ChangeSet, Work, cannot_perform
 from ebbtide.tables.upsert import STATISTICS_COLUMNS, Upserter
 
 
 @dataclass(frozen=True)
-class SinkTable(DefinedSink):
-    """One pipeline's sink, written by Ebbtide; see `ebbtide.tables.by_spark` for those that Spark makes or writes."""
+class SinkTable(SinkDefinition):
+    """One pipeline's sink, written by Ebbtide; see `ebbtide.tables.spark_sink` for those that Spark makes or writes."""
 
     @cached_property
     def _upserter(self) -> Upserter:
@@ -44,9 +43,14 @@ class SinkTable(DefinedSink):
             self.schema,
             self.key,
             puts_of(self.path),
-            by_vectors=self.how == "vectors",
+            by_vectors=self.deletes_by == "vectors",
             with_images=self.with_images,
         )
+
+    @property
+    def bounded(self) -> tuple[str, ...]:
+        """Columns that statistics are kept of."""
+        return tuple(self.schema.names[:STATISTICS_COLUMNS])
 
     @property
     def _floors(self) -> Floors:
@@ -57,7 +61,7 @@ class SinkTable(DefinedSink):
         return True
 
     def perform(self, action: does.Action, work: Work) -> None:
-        """Perform the action of a step, once; see `ebbtide.tables.sink`."""
+        """Perform the action of a step, once; see `ebbtide.tables.table`."""
         spark = work.spark
         facts = work.facts
         match action:
@@ -91,7 +95,7 @@ class SinkTable(DefinedSink):
         Args:
             spark: The session to write in.
             changes: The change set.
-            facts: The step's.
+            facts: Facts of the step.
             only_inserts: No key is in the sink yet.
         """
         decided = changes.rows(self.schema)
@@ -103,6 +107,8 @@ class SinkTable(DefinedSink):
         decided: pa.Table,
         floor: tuple[int, ...] | None,
     ) -> Upsert:
+        # All keys of the change set lose their row, and those that are not deleted get a new one. So an apply that meets an
+        # unexpected row, or none, ends the same.
         is_deleted = pc.equal(decided["_change"], DELETE)
         shown = decided.filter(pc.invert(is_deleted))
         floors = self._floors
@@ -134,7 +140,7 @@ class SinkTable(DefinedSink):
         facts: StepFacts,
     ) -> None:
         """Bring the table back to an earlier version, and apply changes to that, in one commit."""
-        # Whichever step raised the floor: what is below it is dead.
+        # The greatest floor of all steps counts, not the one that a step raised: the restored rows may lie below an older one.
         upsert = self._upsert(changes, facts.frontier.floor)
         if upsert.is_below is not None:
             is_above = np.invert(upsert.is_below(upsert.rows))
@@ -148,17 +154,20 @@ class SinkTable(DefinedSink):
         self._upserter.apply(upsert, facts.committed("sink", "RESTORE"), back)
 
     def take_rows(self, action: does.Replace, work: Work) -> None:
-        """Take the rows of the table under another root: those that differ, in one commit, so that the change feed shows only them."""
-        if action.version is not None:
-            rows = work.difference(action)
-            self.replace(work.spark, rows.present, rows.coming, work.facts)
+        """Take the differing rows of the table under another root, in one commit: the change feed shows only these."""
+        if action.version is None:  # the other root has no sink
+            return
+        rows = work.difference(action)
+        self.replace(work.spark, rows.present, rows.coming, work.facts)
 
     def rewrite(self, action: does.Rewrite, work: Work) -> None:
-        """Bring the rows to what the state shows."""
+        """Replace the rows that differ from those that the state shows, or all rows."""
         spark = work.spark
+        # Other columns cannot be compared row by row.
         if action.overwrites or (action.alters and self._has_other_columns()):
             self.overwrite(spark, work.decided_rows(action), work.facts)
             return
+        # A state that expires entries no longer shows all rows: the sink then goes back to a good version of its own.
         way = work.way_back()
         if way is not None:
             self.restore_and_apply(way, work.net_changes(way), work.facts)
@@ -177,9 +186,9 @@ class SinkTable(DefinedSink):
 
         Args:
             spark: The session to write in.
-            keys: Those whose rows go.
-            rows: Those that come, with all columns.
-            facts: The step's.
+            keys: Keys whose rows are deleted.
+            rows: Rows to insert, with all columns.
+            facts: Facts of the step.
         """
         in_order = rows.select(*columns(self.schema.names))
         adds = self._added(in_order)
@@ -188,10 +197,14 @@ class SinkTable(DefinedSink):
         self._upserter.replace(typed_keys, adds, facts.committed("sink", "MERGE"))
 
     def _added(self, rows: DataFrame) -> list[Action]:
-        """Write rows as data files, where they are; return the actions that add them."""
+        """Write rows as data files, in the tasks that hold them; return the actions that add the files."""
         write_rows = RowFiles(self.path, self.schema)
         written = numbered(rows).mapInArrow(write_rows, "action STRING")
-        return [json.loads(row["action"]) for row in written.collect()]
+        actions = []
+        for row in written.collect():
+            action = json.loads(row["action"])
+            actions.append(action)
+        return actions
 
     def overwrite(
         self,
@@ -204,7 +217,7 @@ class SinkTable(DefinedSink):
         adds = self._added(in_order)
 
         def actions_of(found: Snapshot) -> list[Action]:
-            without_rows = emptied(found, self._stored_schema, self._stored_properties)
+            without_rows = emptied(found, self.stored_schema, self.stored_properties)
             return [*without_rows, *adds]
 
         commit_stage(
@@ -219,7 +232,7 @@ class SinkTable(DefinedSink):
         """Replace the table by an empty one with the spec's columns and properties; its history stays."""
         commit_stage(
             self.path,
-            lambda found: emptied(found, self._stored_schema, self._stored_properties),
+            lambda found: emptied(found, self.stored_schema, self.stored_properties),
             facts,
             "sink",
             "REPLACE TABLE",
@@ -232,38 +245,24 @@ class SinkTable(DefinedSink):
         change: SchemaChange,
         facts: StepFacts,
     ) -> None:
-        """Give the table the spec's columns; each row stays.
-
-        Args:
-            spark: The session to write in.
-            stored: The user's columns as they were.
-            change: What becomes of them.
-            facts: The step's.
-        """
-        before = replace(self, columns=stored)
-        bounded = self.schema.names[:STATISTICS_COLUMNS]
-        work = FileUnderNewColumns(self.path, before.schema, self._stored_schema, tuple(bounded), change)
-        alter_stage(
-            spark,
-            work,
-            facts,
-            "sink",
-        )
+        """Give the table the spec's columns; each row stays. Arguments as `alter_stage`."""
+        alter_stage(spark, self, stored, change, facts)
 
     def extend(self, spark: SparkSession) -> None:
-        """Give a table that another client made what a sink has beside the user's columns."""
-        schema = spark_schema(self._stored_schema, nullable=True)
+        """Add a sink's reserved columns and properties to a table that another client made."""
+        # Spark knows every feature that the table may have. An append without rows adds the columns and leaves the files alone.
+        schema = spark_schema(self.stored_schema, nullable=True)
         nothing = spark.createDataFrame([], schema)
         writer = nothing.write.format("delta").mode("append")
         settings = []
-        for name, value in self._stored_properties.items():
+        for name, value in self.stored_properties.items():
             setting = f"'{name}' = '{value}'"
             settings.append(setting)
         properties = ", ".join(settings)
         table = f"delta.{quoted(self.path)}"
         writer.option("mergeSchema", "true").save(self.path)
         spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({properties})")
-        settle_newest(self.path)
+        settle_newest(self.path)  # the state's commit, which follows, relies on both
 
     def refuse_altered(self) -> None:
         """Refuse a table with columns of another client; see `Sink`."""
@@ -278,13 +277,13 @@ class SinkTable(DefinedSink):
         self._upserter.fold(everything=True)
 
     def below(self, floor: tuple[int, ...]) -> Column:
-        """Return whether a row stands below a TRUNCATE."""
+        """Return the condition that a row lies below a TRUNCATE."""
         return self._floors.condition(floor)
 
 
 @dataclass(frozen=True)
 class RowFiles:
-    """Writes the rows that a task is given as data files of a table; goes to the workers.
+    """Writes the rows of a task as data files of a table; runs in workers.
 
     Args:
         table: Its location.
@@ -302,13 +301,7 @@ class RowFiles:
             rows = pa.Table.from_batches([batch])
             named = rows.rename_columns(self.columns.names)
             typed = named.cast(self.columns)
-            name = f"part-{uuid.uuid4()}.parquet"
             bounded = self.columns.names[:STATISTICS_COLUMNS]
-            action = add_file(
-                self.table,
-                name,
-                typed,
-                bounded=bounded,
-            )
-            text = json.dumps(action)
-            yield pa.record_batch({"action": [text]})
+            actions = write_files(self.table, typed, bounded, data_change=True)
+            texts = [json.dumps(action) for action in actions]
+            yield pa.record_batch({"action": texts})

@@ -1,4 +1,7 @@
-"""The floor of a TRUNCATE: a row whose change stands below it is dead. Compared here in Arrow, and in Spark where that reads the sink."""
+"""The floor of a TRUNCATE: rows whose change is ordered before it are deleted.
+
+The comparison exists twice: in Arrow for the sinks that Ebbtide writes, as a Spark column for those that Spark reads.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from pyspark.sql import functions as F
 
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.codes import Mask
-from ebbtide.tables.state.columns import quoted
+from ebbtide.tables.spark_columns import quoted
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Floors:
         return self.sequence or ORDER.names
 
     def marks(self, floor: tuple[int, ...] | None) -> Callable[[pa.Table], Mask] | None:
-        """Return what marks the rows below a floor, given their `column`; None if there is no floor."""
+        """Return a function that marks the rows below a floor, given their `column`; None without a floor."""
         if floor is None:
             return None
 
@@ -44,7 +47,7 @@ class Floors:
             ranks = rows[self.column].combine_chunks()
             below = np.zeros(len(rows), dtype=bool)
             is_equal = np.ones(len(rows), dtype=bool)
-            # The first component that differs decides.
+            # Lexicographic: the first component that differs decides. Columns stay in Arrow, no row becomes a Python tuple.
             for name, limit in zip(self._fields, floor, strict=True):
                 component = pc.struct_field(ranks, name)
                 integers = component.cast(pa.int64())
@@ -60,13 +63,13 @@ class Floors:
         floor: tuple[int, ...],
         side: str = "",
     ) -> Column:
-        """Return whether a row stands below a floor, for Spark.
+        """Return the condition that a row lies below a floor, for Spark.
 
         Args:
             floor: The floor.
             side: Alias of the table, with a dot.
         """
-        # Structs compare field by field, which is the order of the changes.
+        # Spark compares structs field by field, which is the order of the changes. A MERGE takes no function of Python.
         own = []
         limits = []
         for name, limit in zip(self._fields, floor, strict=True):

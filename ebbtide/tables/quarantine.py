@@ -1,10 +1,10 @@
-"""The quarantine: bad records, with the reason, their place and their bytes.
+"""The quarantine: bad records, with the reason, their origin and their bytes.
 
 | column | meaning |
 |---|---|
 | `step` | the step that met the record |
 | `reason`, `detail` | see docs/how-to/bad-records.md |
-| `origin`, `order` | where it stands in its source; in what order it was read |
+| `origin`, `order` | its position in the source; its place in the order of reading |
 | `raw` | its bytes, of a record that is too long the first of them |
 | `at` | the step's clock |
 
@@ -13,7 +13,6 @@ A record that was replayed and is still bad keeps all but `reason` and `detail`.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -25,8 +24,9 @@ import pyarrow.compute as pc
 from ebbtide.delta import log
 from ebbtide.delta.commit import on_disk
 from ebbtide.delta.features import with_vectors
+from ebbtide.delta.joining import write_files
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
-from ebbtide.delta.table import add_file, read_file, read_rows
+from ebbtide.delta.table import read_file, read_rows
 from ebbtide.errors import TableMismatchError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.changelog import ORDER, ORIGIN
@@ -35,9 +35,9 @@ from ebbtide.model.decision import Append
 from ebbtide.model.entries import entry_table, order_struct
 from ebbtide.model.offsets import OffsetRanges
 from ebbtide.storage.paths import exists, is_local
-from ebbtide.tables.appended import AppendedTable
-from ebbtide.tables.removal import ORDERS, rebased, removal
-from ebbtide.tables.sink import Work
+from ebbtide.tables.append_table import AppendTable
+from ebbtide.tables.quarantine_removal import ORDERS, rebased, removal
+from ebbtide.tables.table import Work
 
 COLUMNS = pa.schema(
     [
@@ -54,12 +54,12 @@ COLUMNS = pa.schema(
 
 @dataclass(frozen=True)
 class Selection:
-    """Which records are meant: those that fit in every way that is given.
+    """A selection of records: those that fulfil every condition that is set.
 
     Args:
-        reasons: Their reason is one of these; none: any.
-        steps: One of these steps met them; none: any.
-        limit: No more than so many, the oldest; None: all.
+        reasons: Allowed reasons; empty: any.
+        steps: Steps that met them; empty: any.
+        limit: The most records, the oldest first; None: all.
     """
 
     reasons: tuple[str, ...] = ()
@@ -80,12 +80,12 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class QuarantineTable(AppendedTable):
+class QuarantineTable(AppendTable):
     """One pipeline's quarantine; made with its first bad record.
 
     Args:
         path: Its location.
-        knows_offsets: Records are known by their offsets: one that is delivered again is taken once.
+        knows_offsets: Records are known by their offsets: a redelivered one is stored once.
     """
 
     STAGE: ClassVar[str] = "quarantine"
@@ -98,10 +98,10 @@ class QuarantineTable(AppendedTable):
         return COLUMNS
 
     def new(self, bad: pa.Table, read_before: OffsetRanges | None = None) -> pa.Table:
-        """Pick the bad records that are not in the table yet, nor were replayed or dropped.
+        """Return the bad records that are not in the table yet, and were not replayed or dropped.
 
         Args:
-            bad: With the columns of `ebbtide.tables.state.staged.BAD_ROWS`.
+            bad: With the columns of `ebbtide.tables.state.staging.BAD_ROWS`.
             read_before: Offsets that earlier steps read; None where these are not kept.
         """
         if not self.knows_offsets or not len(bad):
@@ -109,7 +109,8 @@ class QuarantineTable(AppendedTable):
         if read_before is not None:
             was_read = [read_before.knows_origin(origin) for origin in bad["_origin"].to_pylist()]
             bad = bad.filter(pc.invert(pa.array(was_read, pa.bool_())))
-        # A redelivered record has the same origin and the same bytes.
+        # A redelivered record has the same origin and the same bytes. Origins alone do not suffice: a topic that was made
+        # again has other records at the same offsets.
         record_key = ["_origin", "_raw"]
         known = self._known()
         both = pa.concat_tables([known, bad.select(record_key)])
@@ -135,10 +136,10 @@ class QuarantineTable(AppendedTable):
         return read_rows(snapshot, columns)
 
     def records(self, selection: Selection) -> pa.Table:
-        """Read records whole, the oldest first.
+        """Read all columns of records, the oldest first.
 
         Args:
-            selection: Which.
+            selection: Conditions on the records.
         """
         snapshot = Snapshot.read(self.path)
         files = snapshot.files.values() if snapshot is not None else []
@@ -160,36 +161,28 @@ class QuarantineTable(AppendedTable):
         """Write a step's bad records as a data file; nothing is appended yet.
 
         Args:
-            new: Those that are not in the table, as from `new`.
-            facts: The step's.
+            new: Records that are not in the table, as from `new`.
+            facts: Facts of the step.
 
         Returns:
-            The actions that add it: part of the decision, so that a redo reads no source.
+            The actions that add it: part of the decision, so that a retry does not read the source.
         """
         actions = self.added(_rows(new, facts))
         if is_local(self.path):
-            on_disk(self.path, actions)  # the state's commit names them
+            # The state's commit names the file: a power cut must not take the file and leave the commit.
+            on_disk(self.path, actions)
         return actions
 
     def added(self, rows: pa.Table) -> list[Action]:
-        """Write rows of this table as a data file; return the actions that add it, none for no row."""
-        if not len(rows):
-            return []
-        name = f"part-{uuid.uuid4()}.parquet"
-        add = add_file(
-            self.path,
-            name,
-            rows,
-            bounded=self.BOUNDED,
-        )
-        return [add]
+        """Write rows of this table as a data file; return the actions that add it, none without rows."""
+        return write_files(self.path, rows, self.BOUNDED, data_change=True)
 
     def replace(self, gone: pa.Table, rows: pa.Table) -> list[Action]:
-        """Return the actions that take records out and put others in; nothing is committed yet.
+        """Return the actions that delete records and insert new ones; nothing is committed yet.
 
         Args:
-            gone: Those that leave, with their `order`.
-            rows: Those that come, whole.
+            gone: Records to delete, with their `order`.
+            rows: Records to insert, with all columns.
         """
         snapshot = Snapshot.read(self.path)
         if snapshot is None:
@@ -199,14 +192,14 @@ class QuarantineTable(AppendedTable):
         return [*leaving, *coming]
 
     def append(self, actions: Sequence[Action], facts: StepFacts) -> None:
-        """Bring the table to what a step decided; a step that was committed is skipped.
+        """Commit the actions of a step; a step that was committed is skipped.
 
         Args:
-            actions: What the step changes in the table's log.
-            facts: The step's.
+            actions: Log actions of the step.
+            facts: Facts of the step.
 
         Raises:
-            TableMismatchError: the table was deleted, with the files that the step has written for it or without.
+            TableMismatchError: the table was deleted, with or without the files that the step has written for it.
         """
         if not actions:
             return
@@ -214,7 +207,8 @@ class QuarantineTable(AppendedTable):
         self.commit_append(lambda found: _on(found, actions), facts)
 
     def _refuse_lost_files(self, actions: Sequence[Action]) -> None:
-        """Refuse to make a table of files that were deleted with it."""
+        """Refuse to make a table again whose first files were deleted with it."""
+        # `refuse_lost` does not see it: before its first commit no step knows the table.
         if log.versions(self.path):
             return
         files = [DataFile(action["add"]) for action in actions if "add" in action]
@@ -226,11 +220,11 @@ class QuarantineTable(AppendedTable):
             )
 
     def perform_append(self, action: Append, work: Work) -> None:
-        """Append the bad records that a step's facts name, and take out those that leave."""
+        """Append the bad records that a step's facts name, and delete those that were replayed or dropped."""
         self.append(action.actions, work.facts)
 
     def properties_after(self, found: Snapshot) -> dict[str, str]:
-        """Return those that it has."""
+        """Return its current properties."""
         return dict(found.configuration)
 
     def files_of(self, taken: Snapshot) -> list[Action]:
@@ -248,13 +242,14 @@ def oldest_first(rows: pa.Table) -> pa.Table:
 
 
 def _on(found: Snapshot, actions: Sequence[Action]) -> list[Action]:
-    """Return a step's actions as a version takes them."""
+    """Return a step's actions, adapted to a version of the table."""
     fitted = rebased(actions, found)
     adds = [action["add"] for action in fitted if "add" in action]
     has_vectors = any("deletionVector" in add for add in adds)
     if not has_vectors:
         return fitted
-    return [*with_vectors(found.protocol, found.metadata), *fitted]
+    feature = with_vectors(found.protocol, found.metadata)
+    return [*feature, *fitted]
 
 
 def _rows(new: pa.Table, facts: StepFacts) -> pa.Table:

@@ -1,6 +1,6 @@
-"""Upserts without a MERGE: new rows go into new files, old ones leave by deletion vectors, or with the files they are in.
+"""Upserts without a MERGE: new rows are written to new files, old ones are deleted by vectors or by rewriting their files.
 
-See `ebbtide.tables.old_rows` for how the old rows are found.
+`ebbtide.tables.replaced_rows` finds the old rows.
 """
 
 from __future__ import annotations
@@ -12,22 +12,30 @@ import numpy as np
 import pyarrow as pa
 
 from ebbtide.delta import vectors
-from ebbtide.delta.commit import Puts, Transaction, now_ms
+from ebbtide.delta.commit import Puts, Transaction
+from ebbtide.delta.deleting import LostRows, deleting
 from ebbtide.delta.features import refuse_unwritable, with_vectors
 from ebbtide.delta.fitting import refuse_nulls, refuse_other_columns
-from ebbtide.delta.joining import SMALL_BYTES, commit_joined, emptied_files, in_batches, small_files, write_files
+from ebbtide.delta.joining import (
+    ROWS_PER_FILE,
+    SMALL_BYTES,
+    commit_joined,
+    emptied_files,
+    in_batches,
+    small_files,
+    write_files,
+)
 from ebbtide.delta.restoring import becoming
 from ebbtide.delta.snapshot import Action, Snapshot
-from ebbtide.delta.table import add_file, commit_on, read_file, read_files
+from ebbtide.delta.table import add_file, commit_on, read_file, read_files, replacing
 from ebbtide.ledger.tables import gone
 from ebbtide.model.codes import row_codes
-from ebbtide.tables.old_rows import Dying, OldRows, Upsert
+from ebbtide.tables.replaced_rows import FileLoss, ReplacedRows, Upsert
 
-ROWS_PER_FILE = 1_000_000
 STATISTICS_COLUMNS = 32
-"""Columns, the first ones, that statistics are kept of."""
+"""Statistics are kept of the first columns, as many as Spark keeps by default."""
 Back = Callable[[Snapshot], list[Action]]
-"""Returns what brings a version back to an earlier one."""
+"""Returns the log actions that bring a version back to an earlier one."""
 
 
 class Upserter:
@@ -38,9 +46,8 @@ class Upserter:
         columns: Its columns.
         key: Names of the key's columns.
         puts: Its store.
-        by_vectors: Old rows leave by deletion vectors. Else the files that they are in are written again without them, for
-            readers that know no vectors.
-        with_images: The change feed shows an update as what was and what is, from a file of its own. Else readers derive a
+        by_vectors: Old rows are deleted by deletion vectors. Else their files are rewritten, for readers without vectors.
+        with_images: The change feed shows the row before and after an update, from a file of its own. Else readers derive a
             delete and an insert from the data files.
     """
 
@@ -60,7 +67,7 @@ class Upserter:
         self._columns = columns
         self._key = list(key)
         self._puts = puts
-        self._old = OldRows(table, columns, key, with_rows=with_images)
+        self._replaced = ReplacedRows(table, columns, key, with_rows=with_images)
         self._snapshot: Snapshot | None = None
 
     def apply(
@@ -74,19 +81,21 @@ class Upserter:
         Args:
             upsert: The changes.
             committed: The transaction.
-            back: The table goes back first, in the same commit: readers see nothing in between. Its change feed is then derived from
-                the data files.
+            back: The table goes back first, in the same commit, so that readers see nothing in between. Readers then derive the
+                change feed from the data files.
 
         Raises:
             DeltaFeatureError: the table has a feature that is not written here.
             TableMismatchError: another client has given it other columns.
-            HistoryGoneError: what it goes back to is gone.
+            HistoryGoneError: the version to go back to is gone.
         """
+        # Written once, outside: a version that is tried again needs the same new files, and only other removals.
         adds = self._written(upsert.rows)
 
         def actions_of(found: Snapshot) -> list[Action]:
             if back is None:
                 return self._changes(found, upsert, adds, with_images=self._with_images)
+            # Two changes in one commit: the first is applied in memory, and the commit holds the difference to the second.
             before = found.after(back(found))
             changes = self._changes(before, upsert, adds)
             return becoming(found, before.after(changes))
@@ -102,8 +111,8 @@ class Upserter:
         """Commit once that some keys have other rows; errors as `apply`.
 
         Args:
-            keys: The keys, once each: all rows that they have go.
-            adds: The actions that add the files with the rows that come.
+            keys: The keys, once each: all their rows are deleted.
+            adds: The actions that add the files with the new rows.
             committed: The transaction.
         """
         gone_rows = Upsert(keys, self._columns.empty_table())
@@ -112,14 +121,17 @@ class Upserter:
     def _changes(
         self, found: Snapshot, upsert: Upsert, adds: Sequence[Action], *, with_images: bool = False
     ) -> list[Action]:
-        """Return the actions that make an upsert of a version: asked for each version that is tried, as old rows may have moved."""
+        """Return the actions that apply an upsert to a version.
+
+        Called for each version that is tried: another client may have moved the old rows.
+        """
         self._refuse_altered(found, adds)
-        dying = list(self._old.dying(found, upsert))
-        actions = [*adds, *self._removals(dying)]
-        if dying and self._by_vectors:
+        losses = list(self._replaced.losses(found, upsert))
+        actions = [*adds, *self._removals(losses)]
+        if losses and self._by_vectors:
             actions += with_vectors(found.protocol, found.metadata)
-        if dying and with_images:
-            actions.append(self._images(dying, upsert.rows))
+        if losses and with_images:
+            actions.append(self._images(losses, upsert.rows))
         return actions
 
     def _commit(
@@ -131,10 +143,10 @@ class Upserter:
         self._snapshot = made or self._snapshot
 
     def fold(self, *, everything: bool = False) -> None:
-        """Join small files, and write large ones again of which half the rows are gone; no row changes.
+        """Join small files, and rewrite large ones of which half the rows are gone; no row changes.
 
         Args:
-            everything: Join all small files. Else only where that is to be done anyway before long.
+            everything: Join all small files. Else only those of a size class that is full.
 
         Raises:
             DeltaFeatureError: the table has a feature that is not written here.
@@ -146,6 +158,7 @@ class Upserter:
         small = small_files(files)
         if everything:
             small = [file for file in files if file.size < SMALL_BYTES]
+        # One small file without a vector has nothing to be joined with, and nothing to lose.
         is_one_whole = len(small) == 1 and small[0].vector is None
         if not is_one_whole:
             group += small
@@ -163,7 +176,7 @@ class Upserter:
         self._snapshot = snapshot
 
     def refuse_altered(self) -> None:
-        """Refuse a table that another client has altered; see `Sink`."""
+        """Refuse a table that another client has altered; see `ebbtide.tables.sink.Sink`."""
         self._refuse_altered(self._newest())
 
     def _refuse_altered(self, found: Snapshot, adds: Sequence[Action] = ()) -> None:
@@ -182,7 +195,7 @@ class Upserter:
         if newest is None:
             raise gone(self._table)
         self._snapshot = newest
-        self._old.follow(newest)
+        self._replaced.follow(newest)
         return newest
 
     def _written(
@@ -191,7 +204,8 @@ class Upserter:
         *,
         data_change: bool = True,
     ) -> list[Action]:
-        """Write rows, in the order of their keys, and their indices; return the actions that add them."""
+        """Write rows, and index them; return the actions that add the files."""
+        # In the order of keys: the statistics of the files then overlap little, and lookups open few files.
         in_order = rows
         if len(rows):
             by_key = [(name, "ascending") for name in self._key]
@@ -202,49 +216,56 @@ class Upserter:
             self._columns.names[:STATISTICS_COLUMNS],
             rows_per_file=ROWS_PER_FILE,
             data_change=data_change,
-            on_written=self._old.keep,
+            on_written=self._replaced.keep,
         )
 
-    def _removals(self, dying: Sequence[Dying]) -> list[Action]:
-        """Return the actions that take rows out of their files."""
-        at_ms = now_ms()
-        actions = [each.file.removed(at_ms, data_change=True) for each in dying]
-        partly = [each for each in dying if not each.is_whole]
-        if not self._by_vectors:
-            return actions + self._rewritten(partly)
-        descriptors = vectors.write(self._table, [each.dead for each in partly])
-        for each, descriptor in zip(partly, descriptors, strict=True):
-            add = each.file.with_vector(descriptor, data_change=True)
-            actions.append(add)
-        return actions
+    def _removals(self, losses: Sequence[FileLoss]) -> list[Action]:
+        """Return the actions that delete rows from their files."""
+        if self._by_vectors:
+            lost = [LostRows(loss.file, loss.dead, loss.is_whole) for loss in losses]
+            return deleting(self._table, lost)
+        files = [loss.file for loss in losses]
+        partly = [loss for loss in losses if not loss.is_whole]
+        return replacing(files, self._rewritten(partly))
 
-    def _rewritten(self, partly: Sequence[Dying]) -> list[Action]:
-        """Write what is left of some files again, together."""
+    def _rewritten(self, partly: Sequence[FileLoss]) -> list[Action]:
+        """Write the remaining rows of some files to a new file."""
         left = [self._columns.empty_table()]
-        for each in partly:
+        for loss in partly:
             rows = read_file(
                 self._table,
-                each.file,
+                loss.file,
                 self._columns,
                 live=False,
             )
-            left.append(vectors.without(rows, each.dead))
+            left.append(vectors.without(rows, loss.dead))
         return self._written(pa.concat_tables(left))
 
-    def _images(self, dying: Sequence[Dying], rows: pa.Table) -> Action:
-        """Write the commit's change feed: each row before and after."""
-        old = pa.concat_tables([self._old.rows_of(each) for each in dying])
+    def _images(self, losses: Sequence[FileLoss], rows: pa.Table) -> Action:
+        """Write the commit's change feed: each row before and after its change."""
+        old = pa.concat_tables([self._replaced.rows_of(loss) for loss in losses])
         n_old = len(old)
+        # Dense codes of the keys match old rows with new ones by integers, whatever the key's types. O(changes).
         keys = pa.concat_tables([old.select(self._key), rows.select(self._key)])
         codes = row_codes(keys, self._key)
         of_old = codes[:n_old]
         of_new = codes[n_old:]
         is_replaced = np.isin(of_old, of_new)
         replaces = np.isin(of_new, of_old)
-        kinds = [*np.where(is_replaced, "update_preimage", "delete"), *np.where(replaces, "update_postimage", "insert")]
-        feed = pa.concat_tables([old, rows.cast(old.schema)])
-        feed = feed.append_column("_change_type", pa.array(kinds, pa.string()))
+        old_kinds = np.where(is_replaced, "update_preimage", "delete")
+        new_kinds = np.where(replaces, "update_postimage", "insert")
+        kinds = np.concatenate([old_kinds, new_kinds])
+        new = rows.cast(old.schema)
+        images = pa.concat_tables([old, new])
+        kind_column = pa.array(kinds, pa.string())
+        feed = images.append_column("_change_type", kind_column)
         name = f"_change_data/cdc-{uuid.uuid4()}.parquet"
-        add = add_file(self._table, name, feed, bounded=())["add"]
-        cdc = {"path": add["path"], "partitionValues": {}, "size": add["size"], "dataChange": False}
+        action = add_file(self._table, name, feed, bounded=())
+        add = action["add"]
+        cdc = {
+            "path": add["path"],
+            "partitionValues": {},
+            "size": add["size"],
+            "dataChange": False,
+        }
         return {"cdc": cdc}

@@ -1,1 +1,1 @@
-"""Materialized views: which of their rows a change of an input touches, and how these are computed again."""
+"""Materialized views: the rows that a change of an input touches are found and recomputed."""

@@ -1,4 +1,4 @@
-"""Spark's plans and expressions, as py4j shows them."""
+"""Access to Spark's plans and expressions over py4j."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ LIMITS = {
     "Tail",
     "LimitAndOffset",
 }
-"""Nodes that show some of the rows below them."""
+"""Nodes that return some of the rows below them."""
 
 
 def listed(collection: Any) -> list[Any]:
-    """Return the items of a sequence or a set of Scala's."""
+    """Return the items of a sequence or a set of Scala."""
     sequence = collection.toSeq()
     return [sequence.apply(place) for place in range(sequence.size())]
 
@@ -33,20 +33,20 @@ def kind(node: Any) -> str:
 
 
 def column(named: Any) -> int:
-    """Return the id under which an expression is shown."""
+    """Return the id of a named expression."""
     return int(named.exprId().id())
 
 
 def output(plan: Any) -> list[int]:
-    """Return the ids of the columns that a plan gives."""
+    """Return the ids of a plan's output columns."""
     return [column(attribute) for attribute in listed(plan.output())]
 
 
 def subqueries(plan: Any) -> list[Any]:
-    """Return the expressions of a plan's own node that hold a plan.
+    """Return the expressions of a plan's root that hold a plan.
 
     Raises:
-        ViewQueryError: there is one of a kind that is not known.
+        ViewQueryError: one is of an unknown kind.
     """
     n_plans = plan.subqueries().size()
     if not n_plans:
@@ -64,7 +64,7 @@ def subqueries(plan: Any) -> list[Any]:
 
 
 def subqueries_in(expression: Any) -> Iterator[Any]:
-    """Yield an expression and those below it, as far as they hold a plan."""
+    """Yield the expressions at and below an expression that hold a plan."""
     if kind(expression) in SUBQUERIES:
         yield expression
     for child in listed(expression.children()):
@@ -72,7 +72,7 @@ def subqueries_in(expression: Any) -> Iterator[Any]:
 
 
 def everywhere(plan: Any) -> Iterator[Any]:
-    """Yield a plan's nodes, and those of the subqueries in its expressions; of EXISTS without its LIMIT, which does not matter."""
+    """Yield the nodes of a plan and of the subqueries in its expressions; the LIMIT of EXISTS has no effect and is left out."""
     yield plan
     for child in listed(plan.children()):
         yield from everywhere(child)
@@ -84,12 +84,12 @@ def everywhere(plan: Any) -> Iterator[Any]:
 
 
 def null_safe_pairs(join: Any) -> list[tuple[Any, Any]]:
-    """Return what a join wants to be equal by `<=>`, both ways."""
+    """Return the pairs of expressions that a join compares by `<=>`, in both orders."""
     condition = join.condition()
-    asked = _conjuncts(condition.get()) if condition.isDefined() else []
+    conjuncts = _conjuncts(condition.get()) if condition.isDefined() else []
     pairs: list[tuple[Any, Any]] = []
-    for each in asked:
-        pairs += both_ways(each)
+    for conjunct in conjuncts:
+        pairs += both_ways(conjunct)
     return pairs
 
 
@@ -100,7 +100,7 @@ def _conjuncts(condition: Any) -> list[Any]:
 
 
 def both_ways(condition: Any) -> list[tuple[Any, Any]]:
-    """Return the sides of `<=>` both ways; none of another condition."""
+    """Return the sides of `<=>` in both orders; an empty list for another condition."""
     if kind(condition) != "EqualNullSafe":
         return []
     left, right = condition.left(), condition.right()

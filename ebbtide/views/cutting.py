@@ -1,7 +1,7 @@
-"""Tables cut down here, without Spark: what a step touches is mostly little, and Spark costs more than reading a column.
+"""Filters tables by values without Spark: a step mostly touches few rows, and Spark costs more than reading a column.
 
-Data files and change files are read as they are, a table's files one after the other, so that no more than one is held with what
-was found. Of FLOAT, DOUBLE and nested columns Spark alone says which are equal.
+The files of a table, and its change files, are read one after the other, so that one file and the rows found are in memory. Values
+of FLOAT, DOUBLE and nested columns are compared by Spark alone.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ebbtide.delta import log
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import read_file
 from ebbtide.spec.ddl import is_exact
-from ebbtide.tables.defined import RESERVED
+from ebbtide.tables.sink_definition import RESERVED
 from ebbtide.views.lineage import Cut
 
 FEED_BYTES = 2**30
-"""Bytes of change files that are looked through; after more than that a view is computed whole."""
+"""Maximum size of change files that are read; with more a view is computed whole."""
 TABLE_BYTES = 256 * 2**20
-"""Bytes of a table's data files that are looked through here."""
+"""Maximum size of a table's data files that are read here."""
 MOST_ROWS = 200_000
-"""Rows that are handed to Spark from here, of one table, and values that tables are looked through for here."""
+"""Maximum number of rows of a table that are passed to Spark from here, and of values to filter by."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class PinnedTable:
 
     @cached_property
     def snapshot(self) -> Snapshot:
-        """What the version holds."""
+        """Snapshot of the version."""
         found = Snapshot.read(self.location, self.version)
         if found is None:
             raise LookupError(f"no Delta table at {self.location}")
@@ -49,7 +49,7 @@ class PinnedTable:
 
     @property
     def schema(self) -> StructType:
-        """Its columns, without reserved ones, all nullable; known without a JVM."""
+        """Columns without the reserved ones, all nullable; needs no JVM."""
         stored = json.loads(self.snapshot.metadata["schemaString"])
         own = StructType()
         for field in StructType.fromJson(stored):
@@ -58,19 +58,21 @@ class PinnedTable:
         return own
 
     def cut(self, cuts: Cut, values: pa.Table) -> pa.Table | None:
-        """Return the rows that have some values, and perhaps others.
+        """Return a superset of the rows with some values.
 
         Args:
-            cuts: The columns to be looked at, in the order of the values' columns; several: rows that fit one of them.
+            cuts: Columns to be compared, in the order of the values' columns; with several cuts, rows that fit any of them.
             values: The values.
 
         Returns:
-            They, with all columns; None if Spark has to look: of many rows, or by values that are not exact.
+            The rows with all columns; None if Spark has to filter, since they are many or the values are not exact.
         """
         files = self.snapshot.files.values()
-        is_large = sum(file.size for file in files) > TABLE_BYTES or len(values) > MOST_ROWS
+        n_bytes = sum(file.size for file in files)
+        is_large = n_bytes > TABLE_BYTES or len(values) > MOST_ROWS
         if is_large or not are_exact(values.schema):
             return None
+        # The compared columns of a file are read first, its other columns only if a row fits.
         columns = to_arrow_schema(self.schema, timezone="UTC")
         names = set().union(*cuts)
         looked_at = pa.schema([field for field in columns if field.name in names])
@@ -80,14 +82,16 @@ class PinnedTable:
             fits = np.zeros(len(rows), bool)
             for cut in cuts:
                 fits |= _may_fit(rows, cut, values)
-            if fits.any():  # all columns of these rows are Spark's to read: which a query needs, it alone knows
-                found.append(read_file(self.location, file, columns).filter(pa.array(fits)))
-            if sum(map(len, found)) > MOST_ROWS:
+            if fits.any():  # with all columns, since only Spark knows which of them the query needs
+                whole = read_file(self.location, file, columns)
+                found.append(whole.filter(pa.array(fits)))
+            n_found = sum(map(len, found))
+            if n_found > MOST_ROWS:
                 return None
         return pa.concat_tables(found)
 
     def feed(self, versions: Iterable[int]) -> list[log.Action]:
-        """Return the files that show what some versions changed: change files, or of a version without these its data files."""
+        """Return the files with the changes of some versions: change files, or the data files of a version without these."""
         files: list[log.Action] = []
         for version in versions:
             actions = log.actions(self.location, version)
@@ -101,11 +105,11 @@ class PinnedTable:
         cut: Sequence[str],
         names: pa.Schema,
     ) -> pa.Table:
-        """Return the values that changed rows have, before and after.
+        """Return the values of changed rows, before and after the change.
 
         Args:
             feed: Files of `feed`.
-            cut: The columns to be looked at.
+            cut: Columns to be read.
             names: Names and types of the values, in the same order.
         """
         columns = pa.schema(list(zip(cut, names.types, strict=True)))
@@ -118,18 +122,23 @@ class PinnedTable:
 
 
 def distinct(values: pa.Table) -> pa.Table:
-    """Return each row once; all of them where values are not exact."""
-    return values.group_by(values.column_names).aggregate([]) if are_exact(values.schema) else values
+    """Return each row once; rows of values that are not exact are returned as they are."""
+    if not are_exact(values.schema):
+        return values
+    groups = values.group_by(values.column_names)
+    return groups.aggregate([])
 
 
 def are_exact(values: pa.Schema) -> bool:
-    """Return whether values can be compared here."""
+    """Return whether values can be compared without Spark."""
     return all(map(is_exact, values.types))
 
 
 def _may_fit(rows: pa.Table, cut: Sequence[str], values: pa.Table) -> np.ndarray:
-    """Mark the rows each of whose columns has one of its values: all that have some values together, and perhaps others."""
+    """Return a mask of the rows in which each column has one of its values: a superset of the rows with a tuple of values."""
     fits = np.ones(len(rows), bool)
     for name, wanted in zip(cut, values.columns, strict=True):
-        fits &= pc.is_in(rows[name], wanted.combine_chunks()).to_numpy()
+        value_set = wanted.combine_chunks()
+        is_wanted = pc.is_in(rows[name], value_set)
+        fits &= is_wanted.to_numpy()
     return fits

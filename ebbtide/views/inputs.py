@@ -1,4 +1,4 @@
-"""The tables that a view reads, as a source: its offset is the version of each of them. Needs no Spark to look for changes."""
+"""The tables of a view as a source: the offset is the version of each table. Changes are found without Spark."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ebbtide.delta.feed import commit_hash, gap, has_changes
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import SourceReadError
 from ebbtide.model.step import TableVersion, ViewPosition
-from ebbtide.sources.source import Discovery, Part, Position, Records, Source
+from ebbtide.runtime.guests import view_position
+from ebbtide.sources.source import Discovery, Part, Source, SourceBatch, Work
 from ebbtide.storage.paths import join
-from ebbtide.tables.state.layout import newest_step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ViewTables(Source):
-    """The tables that a view reads. What was read stands in the step's facts as `frontier.view`.
+    """The tables that a view reads. The facts of a step have the versions that were read as `frontier.view`.
 
     Args:
         view: The view.
@@ -33,11 +33,11 @@ class ViewTables(Source):
     root: str
 
     def location(self, name: str) -> str:
-        """Return where an input's table is."""
+        """Return the location of an input's table."""
         return join(self.root, name, "sink")
 
     def pinned(self) -> ViewPosition:
-        """Return the versions that the tables have now."""
+        """Return the newest versions of the tables."""
         inputs = {}
         for name in self.view.inputs:
             location = self.location(name)
@@ -61,47 +61,90 @@ class ViewTables(Source):
         self,
         read: Mapping[str, int | None],
         now_ms: int,
-        since: Position | None = None,
+        since: object = None,
     ) -> Discovery:
-        """See `Source`: the parts are the tables whose rows are others than at the last step; all of them after another query."""
+        """See `Source`: the parts are the tables whose rows have changed since the last step; all of them after a new query."""
         self.refuse_absent()
-        parts: list[Part] = [(name, None) for name in self._changed(self._last())]
+        parts: list[Part] = [(name, None) for name in self.changed_between(self._last(), self.pinned())]
         return Discovery(tuple(parts), streams=bool(parts))
 
-    def _changed(self, last: ViewPosition | None) -> list[str]:
-        """Return the inputs whose rows are others than at the last step; all of them where the view is computed whole."""
-        now = self.pinned()
+    def changed_between(self, last: ViewPosition | None, now: ViewPosition) -> list[str]:
+        """Return the inputs whose rows have changed since an earlier position; all of them if the view is computed whole.
+
+        Args:
+            last: The earlier position; None before the first step.
+            now: The position.
+        """
         if last is None or why_whole(last, now, self):
             return list(now.inputs)
         changed = []
         for name, table in now.inputs.items():
-            if has_changes(self.location(name), last.inputs[name].version, table.version):
+            before = last.inputs[name].version
+            if has_changes(self.location(name), before, table.version):
                 changed.append(name)
         return changed
 
     def _last(self) -> ViewPosition | None:
-        """Return where the last step stood; None before the first."""
+        """Return the position of the last step; None before the first."""
         state = join(self.root, self.view.name, "state")
-        newest = newest_step(state)
-        return None if newest is None else newest[1].frontier.view
+        return view_position(state)
 
     def stream(self, spark: SparkSession, found: Discovery, location: str) -> DataFrame:
-        """See `Source`: a view has none, its steps are begun by the run itself."""
+        """See `Source`: a view has none, its batches are planned by the run itself."""
         raise NotImplementedError("a view is no stream")
 
-    def records(self, frame: DataFrame, offset: Any, max_record_bytes: int) -> Records:
-        """See `Source`: a view has none."""
+    def planner(self, found: Discovery, location: str) -> OneMoment:
+        """See `Source`."""
+        return OneMoment(self, self.pinned())
+
+    def batch(self, frame: DataFrame, offset: Any, max_record_bytes: int, since: object) -> SourceBatch:
+        """See `Source`: a view has no records."""
+        return SourceBatch(_NoRecords())
+
+
+class _NoRecords:
+    """The records of a view: it has none."""
+
+    def run(self, work: Work) -> list[str]:
+        """See `Records`: a view computes its rows from its tables."""
         raise NotImplementedError("a view reads no records")
 
 
-def why_whole(last: ViewPosition | None, to: ViewPosition, tables: ViewTables) -> str:
-    """Say why a view has to be computed whole, whatever its query is; empty if it need not be.
+@dataclass(frozen=True)
+class OneMoment:
+    """Plans the batch of a run: up to the versions that the tables have as the run begins. The names are Spark's, see `BatchPlanner`.
 
     Args:
-        last: Where the last step stood; None before the first.
-        to: Where the step will stand.
-        tables: The view's.
+        tables: The tables.
+        to: Their versions.
     """
+
+    tables: ViewTables
+    to: ViewPosition
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return the offset before the first batch: no table has been read."""
+        return {}
+
+    def getDefaultReadLimit(self) -> None:  # noqa: N802
+        """Limit nothing: a step reads all that has changed."""
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802
+        """Return the versions; `start` if no row is another one since."""
+        last = ViewPosition.model_validate(start) if start else None
+        return self.to.model_dump() if self.tables.changed_between(last, self.to) else start
+
+
+def why_whole(last: ViewPosition | None, to: ViewPosition, tables: ViewTables) -> str:
+    """Return the reason to compute a view whole that does not depend on its query; empty if there is none.
+
+    Args:
+        last: Position of the last step; None before the first.
+        to: Position of the next step.
+        tables: Tables of the view.
+    """
+    # Each input must be the same table, with the same commit at the version that was read, and an unbroken log since then: only then
+    # the commits in between are all the changes since the last step.
     if last is None:
         return "it is the first step"
     if last.query != to.query:
@@ -112,9 +155,11 @@ def why_whole(last: ViewPosition | None, to: ViewPosition, tables: ViewTables) -
             return f"'{name}' is another table than before"
         location = tables.location(name)
         is_there = before.commit and before.commit == commit_hash(location, before.version)
-        if not is_there:  # versions after another commit in its place say nothing
+        if (
+            not is_there
+        ):  # with another commit of this number, the later versions are not changes of the rows that were read
             return (
-                f"'{name}' has no version {before.version} as it was read: it was put back, or its log was cleaned up"
+                f"'{name}' has no version {before.version} as it was read: it was restored, or its log was cleaned up"
             )
         problem = gap(location, before.version, now.version)
         if problem:

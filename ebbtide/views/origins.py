@@ -1,8 +1,8 @@
-"""Which columns of tables the columns of a query are made of, as Spark's plan shows it: what is made of personal ones is personal.
+"""The columns of tables from which a query derives its columns, by Spark's plan: a column derived from a personal one is personal.
 
-Each column has an id, and is made once: read from a table, computed by an expression, or shown by a node in the place of others. In
-an optimized plan the names of WITH, INTERSECT, EXCEPT and what a subquery reads outside of itself are joins. A column of a
-node that is not known here may be made of all that the node reads.
+Each column has an id and one definition: it is read from a table, computed by an expression, or merged from the inputs of a node. In
+an optimized plan WITH, INTERSECT, EXCEPT and correlated subqueries are joins. A column of an unknown node counts as derived from all
+columns that the node reads.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Origin = tuple[str, str]
 
 @dataclass
 class Origins:
-    """What the columns of a plan are made of.
+    """Origins of the columns of a plan.
 
     Args:
-        plan: Spark's optimized plan.
+        plan: Optimized plan of Spark.
     """
 
     plan: Any
@@ -41,20 +41,21 @@ class Origins:
         self._read(self.plan)
 
     def of(self, column_id: int) -> frozenset[Origin]:
-        """Return what a column is made of."""
+        """Return the columns of tables from which a column is derived."""
         seen: set[int] = set()
         waiting = [column_id]
         while waiting:
-            each = waiting.pop()
-            if each not in seen:
-                seen.add(each)
-                waiting += self._made_of.get(each, ())
-        return frozenset(self._tables[each] for each in seen if each in self._tables)
+            id_ = waiting.pop()
+            if id_ not in seen:
+                seen.add(id_)
+                waiting += self._made_of.get(id_, ())
+        return frozenset(self._tables[id_] for id_ in seen & self._tables.keys())
 
     def _add(self, made: int, of: Iterable[int]) -> None:
         self._made_of.setdefault(made, set()).update(of)
 
     def _read(self, plan: Any) -> None:
+        # Bottom up: the columns of the nodes below, and of subqueries, are known before those of a node.
         below = listed(plan.children())
         for inner in below + listed(plan.subqueries()):
             self._read(inner)
@@ -82,27 +83,28 @@ class Origins:
                 )
 
     def _read_computed(self, plan: Any, below: list[Any]) -> None:
-        """Read the columns that a node makes by expressions: by its own where a column has one, else by all that it reads."""
-        if kind(plan) == "Join":  # of INTERSECT and EXCEPT, where each side stands for the other
+        """Read the columns that a node computes: by the column's own expression, or else by all that the node reads."""
+        if kind(plan) == "Join":  # in INTERSECT and EXCEPT the columns of a side stand for those of the other
             for one, same in null_safe_pairs(plan):
                 for made in _sources(one):
                     self._add(made, _sources(same))
-        from_below = [each for child in below for each in output(child)]
+        from_below = [id_ for child in below for id_ in output(child)]
         new = set(output(plan)) - set(from_below)
         if not new:
             return
-        expressions = listed(plan.expressions())
-        own = {column(expression): expression for expression in expressions if kind(expression) == "Alias"}
-        everything = [source for expression in expressions for source in _sources(expression)]
+        everything: list[int] = []
+        own_sources: dict[int, list[int]] = {}
+        for expression in listed(plan.expressions()):
+            sources = _sources(expression)
+            everything += sources
+            if kind(expression) == "Alias":
+                own_sources[column(expression)] = sources
         for made in new:
-            self._add(
-                made,
-                _sources(own[made]) if made in own else everything or from_below,
-            )
+            self._add(made, own_sources.get(made, everything or from_below))
 
 
 def _sources(expression: Any) -> list[int]:
-    """Return the columns that an expression reads, and those that its subqueries give."""
+    """Return the columns that an expression reads, and the output columns of its subqueries."""
     sources = [column(attribute) for attribute in listed(expression.references())]
     for subquery in subqueries_in(expression):
         sources += output(subquery.plan())

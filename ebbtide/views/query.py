@@ -1,4 +1,4 @@
-"""A view's query as Spark reads it: its columns, which of them identify a row, what they are made of."""
+"""Analysis and evaluation of a view's query by Spark, in a session with fixed settings."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ SETTINGS = {
     "spark.sql.caseSensitive": "false",
     "spark.sql.variable.substitute": "false",
 }
-"""What decides the result of a query, whatever the session around it has."""
+"""Settings that the result of a query depends on; they do not follow the session around it."""
 NO_GROUP_LIMIT = ("spark.sql.optimizer.windowGroupLimitThreshold", "-1")
-"""Setting under which a window whose first rows alone are shown stays as it is: Spark does not know the keys of what it makes of it."""
+"""Setting that keeps a window with a limit of rows as it is: Spark derives no keys from the node that it would make of it."""
 
 
 def new_session(spark: SparkSession) -> SparkSession:
-    """Return a session of its own for a view's query: no views and functions of another one, its settings as they must be."""
+    """Return a new session for a view's query, without the views and functions of other sessions, and with `SETTINGS`."""
     session = spark.newSession()
     for name, value in SETTINGS.items():
         session.conf.set(name, value)
@@ -44,15 +44,15 @@ def new_session(spark: SparkSession) -> SparkSession:
 
 
 def evaluate(session: SparkSession, query: str, tables: Mapping[str, DataFrame]) -> DataFrame:
-    """Return what a query gives.
+    """Return the result of a query.
 
     Args:
-        session: Of `new_session`.
-        query: It.
-        tables: What the names in it stand for.
+        session: Session of `new_session`.
+        query: Text of the query.
+        tables: Tables by name.
 
     Raises:
-        ViewQueryError: Spark's analyzer does not take it.
+        ViewQueryError: Spark's analyzer refuses the query.
     """
     for name, rows in tables.items():
         rows.createOrReplaceTempView(f"`{name}`")
@@ -66,16 +66,16 @@ def analyse(
     tables: Mapping[str, StructType],
     keys: Mapping[str, Sequence[str]] | None = None,
 ) -> Lineage:
-    """Return what a query is, without a row of its tables.
+    """Return the lineage of a query, without reading rows.
 
     Args:
-        session: Of `new_session`.
-        query: It.
-        tables: Name of each table that it may read to the table's columns.
-        keys: The tables' keys, where they are known.
+        session: Session of `new_session`.
+        query: Text of the query.
+        tables: Columns of the tables that the query may read, by name.
+        keys: Keys of the tables, as far as they are known.
 
     Raises:
-        ViewQueryError: it is not usable as a view.
+        ViewQueryError: the query is not usable as a view.
     """
     rows = _over_empty_tables(session, query, tables, {})
     plan: Any = rows._jdf.queryExecution().analyzed()
@@ -96,15 +96,17 @@ def _over_empty_tables(
     tables: Mapping[str, StructType],
     keys: Mapping[str, Sequence[str]],
 ) -> DataFrame:
-    empty = {name: empty_table(session, name, schema, keys.get(name, ())) for name, schema in tables.items()}
+    empty = {}
+    for name, schema in tables.items():
+        empty[name] = empty_table(session, name, schema, keys.get(name, ()))
     return evaluate(session, query, empty)
 
 
 def refuse_other_columns(view: MaterializedView, columns: pa.Schema) -> None:
-    """Refuse a query that does not give the columns of a view's spec.
+    """Refuse a query whose columns are not those of a view's spec.
 
     Raises:
-        ViewQueryError: their names, order or types are others.
+        ViewQueryError: names, order or types differ.
     """
     given = _described(columns)
     wanted = _described(view.table.columns)
@@ -118,16 +120,16 @@ def refuse_other_columns(view: MaterializedView, columns: pa.Schema) -> None:
 
 
 def _described(columns: pa.Schema) -> str:
-    """Return columns as DDL, but for what is not nullable."""
+    """Return columns as DDL without NOT NULL."""
     return ", ".join(f"{field.name} {type_ddl(field.type)}" for field in columns)
 
 
 @contextmanager
 def errors_as_ours(*, has_personal: bool = False) -> Iterator[None]:
-    """Raise what Spark says of a query as an error of ours.
+    """Raise errors of Spark for a query as errors of ours.
 
     Args:
-        has_personal: Values of columns are not to be shown.
+        has_personal: Leave out the text, which may have values of columns.
     """
     try:
         yield
@@ -137,16 +139,16 @@ def errors_as_ours(*, has_personal: bool = False) -> Iterator[None]:
             raise own from error
         condition = error.getCondition()
         if condition is None:
-            raise  # of a machine or a store, not of the query
-        said = f"[{condition}] {MASK}" if has_personal else _first_line(error)
+            raise  # an error of a machine or a store, not of the query
+        text = f"[{condition}] {MASK}" if has_personal else _first_line(error)
         raise ViewQueryError.of(
             "The query of the view fails in Spark.",
-            got=said,
+            got=text,
         ) from error
 
 
 def _first_line(error: Exception) -> str:
-    """Return an error's words, without the stack and the query below them."""
+    """Return the first line of an error, without the SQL state."""
     first, _, _ = str(error).strip().partition("\n")
     words = re.sub(r" SQLSTATE: \w+.*$", "", first)
     return words.removesuffix(".")

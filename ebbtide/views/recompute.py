@@ -1,12 +1,13 @@
-"""A step of a view: what of it may have changed is computed again, and the difference staged as changes.
+"""A step of a view: the rows that may have changed are computed again, and the difference is staged as changes.
 
-1. The inputs' change files, from the versions of the last step to those of this one, give the values of those columns of the
-   view that are bound in every changed input (`ebbtide.views.lineage`). Rows with other values stay as they are.
-2. The query is evaluated over the pinned versions, each input cut down to the rows with such values where it is bound.
-3. Its rows with such values, against those that the view has: what is new or another is an upsert, a key that is gone a delete.
+1. The change files of the inputs, from the versions of the last step to those of this one, have the touched values of the columns
+   that are bound in every changed input (`ebbtide.views.lineage`). Rows with other values cannot change.
+2. The query is evaluated over the pinned versions; bound inputs are reduced to the rows with touched values.
+3. The result is compared with the rows of the view that have touched values: a new or different row is an upsert, a missing key a
+   delete.
 
-The query is Spark's in any case. Small tables are cut here (`ebbtide.views.cutting`), large ones by Spark's semi joins; no row but
-what a task stages leaves the JVM.
+Spark always evaluates the query. Small tables are reduced here (`ebbtide.views.cutting`), large ones by semi joins of Spark; only the
+rows that a task stages leave the JVM.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -21,8 +23,8 @@ from pyspark.sql import functions as F
 
 from ebbtide.delta import log
 from ebbtide.model.step import ViewPosition
-from ebbtide.tables.state.columns import arrow_frame, columns, quoted
-from ebbtide.tables.state.staged import Stager
+from ebbtide.tables.spark_columns import arrow_frame, columns, quoted
+from ebbtide.tables.state.staging import Stager
 from ebbtide.views import cutting
 from ebbtide.views.cutting import PinnedTable
 from ebbtide.views.inputs import ViewTables, why_whole
@@ -39,11 +41,11 @@ from ebbtide.views.staging import StageDifference, as_changes, difference
 
 @dataclass(frozen=True)
 class Extent:
-    """How much of a view a step computes.
+    """Extent of the computation in a step.
 
     Args:
-        reason: Why all of it; empty if only touched rows.
-        columns: Those columns of the view whose values tell which rows are touched.
+        reason: Reason to compute the whole view; empty if only touched rows are computed.
+        columns: Columns of the view whose values determine the touched rows.
         changed: The inputs that have changed.
     """
 
@@ -58,10 +60,10 @@ class Recomputing:
 
     Args:
         spark: The session of the run.
-        tables: The view's inputs.
-        sink: Where the view's rows are.
-        last: What the view was computed from; None before the first step.
-        to: What it is to be computed from.
+        tables: Inputs of the view.
+        sink: Location of the view's rows.
+        last: Position of the last step; None before the first.
+        to: Position of this step.
     """
 
     spark: SparkSession
@@ -71,41 +73,44 @@ class Recomputing:
     to: ViewPosition
 
     def stage(self, stager: Stager, step: int, wall_ms: int) -> list[str]:
-        """Compute what has changed, and stage it; return what the tasks returned, see `StageDifference`.
+        """Compute the changes and stage them; return the results of the tasks, see `StageDifference`.
 
         Args:
-            stager: Writes changes into the step's folder.
-            step: Its number.
-            wall_ms: Its wall time, epoch ms.
+            stager: Writes changes into the folder of the step.
+            step: Number of the step.
+            wall_ms: Wall time of the step, epoch ms.
 
         Raises:
             ViewQueryError: the query is not usable, or fails on a row.
-            ViewKeyError: it gives several rows for one key.
+            ViewKeyError: the query has several rows for one key.
         """
         view = self.tables.view
         refuse_other_columns(view, self.lineage.columns)
         if not (self.extent.reason or self.extent.changed):
             return []
         work = StageDifference(view.name, stager, wall_ms, view.personal)
-        with errors_as_ours(has_personal=bool(view.personal)):
-            changes = as_changes(self._difference(), view.key, view.name, step, wall_ms)
-            done = changes.mapInArrow(work, "result STRING").collect()
+        has_personal = bool(view.personal)
+        with errors_as_ours(has_personal=has_personal):
+            rows = self._difference()
+            changes = as_changes(rows, view.key, view.name, step, wall_ms)
+            results = changes.mapInArrow(work, "result STRING")
+            done = results.collect()
         return [row["result"] for row in done]
 
     @cached_property
     def session(self) -> SparkSession:
-        """The session of the query."""
+        """Session of the query."""
         return new_session(self.spark)
 
     @cached_property
     def lineage(self) -> Lineage:
-        """What the query is."""
+        """Lineage of the query."""
         schemas = {name: table.schema for name, table in self.inputs.items()}
         return analyse(self.session, self.tables.view.query, schemas)
 
     @cached_property
     def inputs(self) -> dict[str, PinnedTable]:
-        """The inputs as of the step."""
+        """Inputs as of the step."""
         pinned = {}
         for name, table in self.to.inputs.items():
             pinned[name] = PinnedTable(self.tables.location(name), table.version)
@@ -113,12 +118,14 @@ class Recomputing:
 
     @cached_property
     def own(self) -> PinnedTable:
-        """The view's rows as they are now."""
-        return PinnedTable(self.sink, log.versions(self.sink)[-1])
+        """Rows of the view before the step."""
+        newest = log.versions(self.sink)[-1]
+        return PinnedTable(self.sink, newest)
 
     @cached_property
     def extent(self) -> Extent:
-        """How much is computed."""
+        """Extent of the computation."""
+        # Checks in the order of their cost: the logs of the inputs, the optimizer, the sizes of change files.
         reason = why_whole(self.last, self.to, self.tables)
         if reason:
             return Extent(reason)
@@ -127,23 +134,25 @@ class Recomputing:
         names = ", ".join(changed)
         if changed and not columns:
             return Extent(f"no column shows which rows a change of {names} touches")
-        sizes = [file.get("size") or 0 for name in changed for file in self.feeds[name]]
-        if sum(sizes) > cutting.FEED_BYTES:
-            return Extent(f"the changes of {names} have {sum(sizes)} bytes")
+        files = chain.from_iterable(self.feeds[name] for name in changed)
+        n_bytes = sum(file.get("size") or 0 for file in files)
+        if n_bytes > cutting.FEED_BYTES:
+            return Extent(f"the changes of {names} have {n_bytes} bytes")
         return Extent("", tuple(columns), tuple(changed))
 
     @cached_property
     def feeds(self) -> dict[str, list[log.Action]]:
-        """The files that show what changed since the last step, of each input that is read."""
+        """Files with the changes since the last step, for each input that is read."""
         feeds = {}
         for name in sorted(self.lineage.tables):
             table = self.inputs[name]
             before = self.last.inputs[name].version if self.last else -1
-            feeds[name] = table.feed(range(before + 1, table.version + 1))
+            versions = range(before + 1, table.version + 1)
+            feeds[name] = table.feed(versions)
         return feeds
 
     def _difference(self) -> DataFrame:
-        """Return what is new, another or gone; see `difference`."""
+        """Return the new, different and missing rows; see `difference`."""
         if self.extent.reason:
             tables = {name: self._read(table) for name, table in self.inputs.items()}
             new = evaluate(self.session, self.tables.view.query, tables)
@@ -163,58 +172,75 @@ class Recomputing:
 
     @property
     def is_unique(self) -> bool:
-        """Whether the query cannot give two rows for a key."""
+        """True if the query has at most one row for each key."""
         own = set(self.tables.view.key)
         return any(own.issuperset(key) for key in self.lineage.keys)
 
     def touched(self) -> pa.Table:
-        """Return the values that changed rows of the inputs have, before and now, in the columns of the extent."""
-        fields = [self.tables.view.table.columns.field(name).with_nullable(True) for name in self.extent.columns]
+        """Return the values of changed rows of the inputs, before and after, in the columns of the extent."""
+        # A feed has rows before and after each change, so both the old and the new values of a row are touched. Of an input with several
+        # readings each gives values, by its own columns.
+        columns_of_view = self.tables.view.table.columns
+        fields = [columns_of_view.field(name).with_nullable(True) for name in self.extent.columns]
         values = pa.schema(fields)
         found = [values.empty_table()]
         for name in self.extent.changed:
             table = self.inputs[name]
-            found += [table.values(self.feeds[name], cut, values) for cut in self._cuts(name)]
+            feed = self.feeds[name]
+            found += [table.values(feed, cut, values) for cut in self._cuts(name)]
         return cutting.distinct(pa.concat_tables(found))
 
     def computed(self, touched: pa.Table) -> DataFrame:
-        """Return the query's rows that have touched values, of inputs that are cut down to what these need."""
+        """Return the rows of the query with touched values, from reduced inputs."""
         tables = {}
         for name, table in self.inputs.items():
             cuts = self._cuts(name)
             tables[name] = self.cut(table, cuts, touched) if cuts else self._read(table)
         rows = evaluate(self.session, self.tables.view.query, tables)
-        return with_values(rows, self.extent.columns, self._frame(touched))
+        values = self._frame(touched)
+        return with_values(rows, self.extent.columns, values)
 
     def _cuts(self, name: str) -> Cut:
-        """Return the columns of an input by which it is cut; none: it is not cut."""
+        """Return the columns by which an input is reduced; empty: it is read whole."""
         return self.lineage.cut(name, self.extent.columns) or ()
 
     def cut(self, table: PinnedTable, cuts: Cut, touched: pa.Table) -> DataFrame:
-        """Return the rows of a table that have touched values, and perhaps others."""
+        """Return a superset of the rows of a table with touched values."""
         rows = table.cut(cuts, touched)
         if rows is not None:
             frame = arrow_frame(self.session, rows, table.schema)
-            return frame.coalesce(1)  # so that joins of little with little need no shuffle
+            return frame.coalesce(1)  # so that joins of few rows need no shuffle
         whole = self._read(table)
-        return with_values(whole, cuts[0], self._frame(touched)) if len(cuts) == 1 else whole
+        if len(cuts) != 1:
+            return whole
+        [cut] = cuts
+        return with_values(whole, cut, self._frame(touched))
 
     def _frame(self, values: pa.Table) -> DataFrame:
         frame = arrow_frame(self.session, values)
         if not cutting.are_exact(values.schema):
-            frame = frame.distinct()  # `cutting.distinct` leaves that to Spark
-        return frame.coalesce(1) if len(values) <= cutting.MOST_ROWS else frame
+            frame = frame.distinct()  # `cutting.distinct` leaves this to Spark
+        is_small = len(values) <= cutting.MOST_ROWS
+        return frame.coalesce(1) if is_small else frame
 
     def _read(self, table: PinnedTable) -> DataFrame:
-        rows = self.session.read.format("delta").option("versionAsOf", table.version).load(table.location)
+        reader = self.session.read.format("delta")
+        rows = reader.option("versionAsOf", table.version).load(table.location)
         return rows.select(*columns(table.schema.names))
 
 
 def with_values(rows: DataFrame, own: Sequence[str], values: DataFrame) -> DataFrame:
-    """Return the rows that have one of some values, in columns of their own in the same order; null is a value too."""
-    are_same = []
-    for mine, name in zip(own, values.columns, strict=True):
-        value = quoted(name, "v")
-        are_same.append(f"{quoted(mine, 'r')} <=> {value}")
-    condition = F.expr(" AND ".join(are_same))
+    """Return the rows with one of some tuples of values; null is a value too.
+
+    Args:
+        rows: The rows.
+        own: Columns of the rows, in the order of the values' columns.
+        values: Tuples of values.
+    """
+    equalities = []
+    for name_of_row, name_of_value in zip(own, values.columns, strict=True):
+        of_row = quoted(name_of_row, "r")
+        of_value = quoted(name_of_value, "v")
+        equalities.append(f"{of_row} <=> {of_value}")
+    condition = F.expr(" AND ".join(equalities))
     return rows.alias("r").join(values.alias("v"), condition, "left_semi")

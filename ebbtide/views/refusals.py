@@ -1,4 +1,4 @@
-"""What cannot be kept as a view: rows that may be others without a change of a table, and rows of what is no table."""
+"""Refuses queries that cannot be kept as a view: their rows may change without a change of a table, or are not of tables."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ IN_ORDER = {
     "Project",
     "SubqueryAlias",
 }
-"""Nodes that leave the rows below them in their order."""
+"""Nodes that keep the order of the rows below them."""
 LEAVES = {"CTERelationRef", "LocalRelation", "OneRowRelation", "Range"}
-"""Leaves of plans that read nothing: constants, and the names of WITH."""
+"""Leaves of plans that read no table: constants, and references to WITH."""
 ARBITRARY = {
     "First",
     "Last",
@@ -37,9 +37,9 @@ ARBITRARY = {
     "CollectSet",
     "ListAgg",
 }
-"""Aggregates whose result depends on the order in which rows come."""
+"""Aggregates whose result depends on the order of rows."""
 SORTING = {"ArraySort", "SortArray"}
-"""Functions that bring the elements of such a result into order."""
+"""Functions that sort the elements of such a result."""
 _PLAIN_TYPES = (
     T.BinaryType,
     T.BooleanType,
@@ -48,19 +48,19 @@ _PLAIN_TYPES = (
     T.TimestampNTZType,
     T.TimestampType,
 )
-"""Types of tables' columns that hold no others, beside texts without a collation."""
+"""Types of tables' columns without inner types, beside texts without a collation."""
 
 
 def refuse_changing(jvm: Any, query: str, plan: Any) -> None:
-    """Refuse what may give other rows tomorrow, or in another process.
+    """Refuse a query whose rows may change with time, or from one process to another.
 
     Args:
-        jvm: The session's.
-        query: The query.
-        plan: What Spark's analyzer makes of it.
+        jvm: JVM of the session.
+        query: Text of the query.
+        plan: Analyzed plan of the query.
 
     Raises:
-        ViewQueryError: the query is of that kind.
+        ViewQueryError: the query is one.
     """
     try:
         got = determinism.what_changes(jvm, plan) or what_changes(query)
@@ -68,7 +68,7 @@ def refuse_changing(jvm: Any, query: str, plan: Any) -> None:
         raise ViewQueryError.of(
             "The query cannot be split into words: whether it follows from its tables alone is not known.",
             got=str(error),
-            next_step="Write its texts without what Spark alone takes for one.",
+            next_step="Write its texts as literals of standard SQL.",
         ) from error
     if got is not None:
         raise ViewQueryError.of(
@@ -80,10 +80,10 @@ def refuse_changing(jvm: Any, query: str, plan: Any) -> None:
 
 
 def refuse_collations(query: str) -> None:
-    """Refuse COLLATE in a query: of texts that a collation takes for equal, the order of rows says which one is shown.
+    """Refuse COLLATE in a query: the order of rows decides which of several equal texts is shown.
 
     Raises:
-        ViewQueryError: it has one.
+        ViewQueryError: the query has a COLLATE.
     """
     if has_collation(query):
         raise ViewQueryError.of(
@@ -94,15 +94,15 @@ def refuse_collations(query: str) -> None:
 
 
 def tables_read(jvm: Any, plan: Any, allowed: Iterable[str]) -> frozenset[str]:
-    """Return the tables that a plan reads, and no others.
+    """Return the tables that a query reads; refuse other inputs, and results that depend on the order of rows.
 
     Args:
-        jvm: The session's.
-        plan: What Spark's analyzer makes of a query.
-        allowed: Names of the tables that it may read.
+        jvm: JVM of the session.
+        plan: Analyzed plan of the query.
+        allowed: Names of the tables that the query may read.
 
     Raises:
-        ViewQueryError: it reads what is no table, or the order of rows decides what it shows.
+        ViewQueryError: the query is refused.
     """
     aggregates = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.AGGREGATE_EXPRESSION()
     found: set[str] = set()
@@ -110,7 +110,7 @@ def tables_read(jvm: Any, plan: Any, allowed: Iterable[str]) -> frozenset[str]:
         name = kind(node)
         if name == "Sample":
             raise ViewQueryError.of(
-                "The query takes a sample, another one each time.",
+                "The query takes a sample, which differs each time.",
                 got="TABLESAMPLE",
             )
         if name.startswith("UnionLoop"):
@@ -130,7 +130,7 @@ def tables_read(jvm: Any, plan: Any, allowed: Iterable[str]) -> frozenset[str]:
 
 
 def _table(leaf: Any, allowed: Iterable[str]) -> str:
-    """Return the table of a pipeline that a leaf of a plan is."""
+    """Return the table of a pipeline that a leaf of a plan reads."""
     attributes = listed(leaf.output())
     table = table_of(attributes[0]) if attributes and kind(leaf) == "LogicalRDD" else None
     if table is None:
@@ -144,7 +144,7 @@ def _table(leaf: Any, allowed: Iterable[str]) -> str:
 
 
 def _refuse_arbitrary(expression: Any, above: str = "") -> None:
-    """Refuse aggregates that give what comes first, or a list in the order in which it comes."""
+    """Refuse aggregates that return the first row, or a list in the order of rows, unless the list is sorted."""
     name = kind(expression)
     if name in ARBITRARY and above not in SORTING:
         raise ViewQueryError.of(
@@ -158,7 +158,8 @@ def _refuse_arbitrary(expression: Any, above: str = "") -> None:
 
 
 def _refuse_unsorted(limit: Any) -> None:
-    """Refuse a LIMIT or an OFFSET over rows in no order: which ones stay depends on the files that they are in."""
+    """Refuse a LIMIT or an OFFSET over unsorted rows: the files would decide which rows are shown."""
+    # Down through nodes that keep the order of rows, to the Sort that decides which rows are shown, if there is one.
     below = limit
     while kind(below) in IN_ORDER:
         below = below.children().apply(0)
@@ -190,7 +191,7 @@ def refuse_types(columns: T.StructType) -> None:
 
 
 def _inner_types(type_: T.DataType) -> Iterator[T.DataType]:
-    """Yield the types that a type is made of, which hold no others."""
+    """Yield the innermost types of a type."""
     if isinstance(type_, T.StructType):
         for field in type_:
             yield from _inner_types(field.dataType)

@@ -1,11 +1,11 @@
-"""Materialized views as the runtime finds them, by an entry point: their tables as a source, and what computes their steps."""
+"""Entry point of materialized views for the runtime: their tables as a source, and the computation of their steps."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ebbtide.tables.state.staged import Stager
+from ebbtide.tables.state.staging import Stager
 from ebbtide.views.inputs import ViewTables
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ComputedTables(ViewTables):
-    """The tables that a view reads, and what computes it from them; see `ebbtide.runtime.guests.ViewSource`."""
+    """The tables of a view with the computation of its steps; see `ebbtide.runtime.guests.ViewSource`."""
 
     @staticmethod
     def analyse(
@@ -35,6 +35,12 @@ class ComputedTables(ViewTables):
         """See `ViewSource`."""
         from ebbtide.views.recompute import Recomputing
 
-        recomputing = Recomputing(spark, self, sink, staging.last, staging.to)
+        recomputing = Recomputing(
+            spark,
+            self,
+            sink,
+            staging.last,
+            staging.to,
+        )
         results = recomputing.stage(stager, staging.step, staging.wall_ms)
         return results, recomputing.extent.reason

@@ -1,8 +1,8 @@
-"""What becomes of a view's rows, as changes of a changelog: found by Spark, written down by its tasks.
+"""Changes of a view's rows: Spark finds them, its tasks stage them.
 
-A row of the difference has the columns of staged rows (`ebbtide.formats.settings`) that a view has values for, and before them
-`_copies`: the rows that the query gives for its key. Its kind is `+U` where the row is new or another, and `-D` where the key is
-gone and the row is the old one. A row without a key has no kind: it is bad.
+A row of the difference has the columns of staged rows (`ebbtide.formats.settings`) for which a view has values, and before them
+`_copies`: the number of rows that the query has for the key. The kind is `+U` for a new or different row, and `-D` with the old row
+for a missing key. A row without a key has no kind: it is bad.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from ebbtide.formats.settings import STAGED_COLUMNS
 from ebbtide.model.sequences import STEP
 from ebbtide.model.step import BatchSummary
 from ebbtide.redaction import MASK
-from ebbtide.tables.state.columns import quoted
-from ebbtide.tables.state.staged import Stager
-from ebbtide.tables.state.staging import to_json
+from ebbtide.tables.spark_columns import quoted
+from ebbtide.tables.state.staging import Stager, to_json
 
 COPIES = "_copies"
 
@@ -34,19 +33,21 @@ def difference(
     *,
     is_unique: bool,
 ) -> DataFrame:
-    """Return rows that are new or others (`new`), and those that are gone (`old`), as structs, with their copies.
+    """Return new and different rows (`new`) and missing ones (`old`) as structs, with their copies.
 
     Args:
-        new: The rows that there are to be.
-        old: Those that there are; each key once, none of them null.
+        new: Rows after the step.
+        old: Rows before the step; each key is there once and not null.
         key: Names of the key's columns.
-        is_unique: `new` has each key once.
+        is_unique: Whether `new` has each key once.
     """
+    # A full outer join of both sides by the key. Equal rows are dropped, and what is left is new, different or missing. Copies are
+    # counted before the join, unless the key of the query excludes them: the count costs a shuffle of all rows.
     keys = [quoted(name) for name in key]
     copies = "1" if is_unique else f"count(*) OVER (PARTITION BY {', '.join(keys)})"
     counted = new.selectExpr(f"{copies} AS {COPIES}", "struct(*) AS new", *keys)
     known = old.selectExpr("struct(*) AS old", *keys)
-    # A row without a key equals none: it is new.
+    # A row without a key equals no other row, so it counts as new.
     has_same_key = [f"{quoted(name, 'n')} = {quoted(name, 'o')}" for name in key]
     condition = F.expr(" AND ".join(has_same_key))
     both = counted.alias("n").join(known.alias("o"), condition, "full_outer")
@@ -60,13 +61,13 @@ def as_changes(
     step: int,
     wall_ms: int,
 ) -> DataFrame:
-    """Return a difference as `StageDifference` takes it.
+    """Return a difference as the input of `StageDifference`.
 
     Args:
-        rows: Of `difference`.
+        rows: Rows of `difference`.
         key: Names of the key's columns.
-        view: The view's name.
-        step: The step's number.
+        view: Name of the view.
+        step: Number of the step.
         wall_ms: Wall time of the step, epoch ms.
     """
     place = "CAST(spark_partition_id() AS BIGINT) AS {}, monotonically_increasing_id() AS position"
@@ -89,10 +90,10 @@ def as_changes(
 
 @dataclass(frozen=True)
 class StageDifference:
-    """Writes a task's share of the difference; goes to the workers.
+    """Stages a task's share of the difference; runs in the workers.
 
     Args:
-        view: The view's name.
+        view: Name of the view.
         stager: Writes staged rows.
         wall_ms: Wall time of the step, epoch ms.
         personal: Columns whose values no error shows.
@@ -107,7 +108,7 @@ class StageDifference:
         """Yield the file and the summary as JSON; nothing if there was no row.
 
         Raises:
-            ViewKeyError: the query gives several rows for one key.
+            ViewKeyError: the query has several rows for one key.
         """
         parts: list[BatchSummary] = []
         file = self.stager.stage(self._staged(batches, parts))
@@ -119,7 +120,7 @@ class StageDifference:
         batches: Iterable[pa.RecordBatch],
         parts: list[BatchSummary],
     ) -> Iterator[pa.Table]:
-        """Yield rows with all columns of staged ones; add the summary of each batch of them to `parts`."""
+        """Yield rows with all columns of staged rows; append the summary of each batch to `parts`."""
         staged = pa.schema([*self.stager.columns, *pa.schema(STAGED_COLUMNS)])
         for batch in batches:
             n = len(batch)
@@ -141,12 +142,18 @@ class StageDifference:
             yield rows.select(staged.names).cast(staged)
 
     def _refuse_repeated(self, rows: pa.Table) -> None:
-        is_repeated = (rows[COPIES].to_numpy() > 1) & rows["_kind"].is_valid().to_numpy()
+        has_copies = rows[COPIES].to_numpy() > 1
+        has_key = rows["_kind"].is_valid().to_numpy()
+        is_repeated = has_copies & has_key
         if not is_repeated.any():
             return
-        place = int(np.argmax(is_repeated))
-        [first] = rows.select([COPIES, *self.stager.key]).slice(place, 1).to_pylist()
-        shown = [f"{name}={MASK if name in self.personal else first[name]}" for name in self.stager.key]
+        position = int(np.argmax(is_repeated))
+        repeated = rows.select([COPIES, *self.stager.key])
+        [first] = repeated.slice(position, 1).to_pylist()
+        shown = []
+        for name in self.stager.key:
+            value = MASK if name in self.personal else first[name]
+            shown.append(f"{name}={value}")
         raise ViewKeyError.of(
             f"The query of the view '{self.view}' gives {first[COPIES]} rows for one key; nothing of the step was committed.",
             got=", ".join(shown),

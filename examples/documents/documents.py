@@ -14,7 +14,7 @@ from ebbtide.extend import Action, Apply, Clear, Restore, Sink, TableFacts, Work
 
 
 class Options(BaseModel):
-    """What stands beside `type: documents` in a spec's `sink`."""
+    """Fields beside `type: documents` in a spec's `sink`."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ebbtide.operations.operation import Context, Operation, Report
 from pydantic import Field
 
 import ebbtide
+from ebbtide.operations.operation import Context, Operation, Report
 
 
 class Handover(Operation):
@@ -17,7 +17,7 @@ class Handover(Operation):
     name = "handover"
 
     class Params(Operation.Params):
-        """Where to, and what is said to the readers."""
+        """The file, and notes for its readers."""
 
         to: str = Field(title="FILE", description="The file to write, as JSON.")
         note: list[str] = Field(

@@ -20,7 +20,7 @@ LINES_AT_ONCE = 10_000
 
 
 class Options(BaseModel):
-    """What stands beside `type: logbook` in a spec's `source`."""
+    """Fields beside `type: logbook` in a spec's `source`."""
 
     model_config = ConfigDict(extra="forbid")
 

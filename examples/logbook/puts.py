@@ -9,7 +9,7 @@ from ebbtide.extend import BadRecordError, DecodedChange, Format, RowKind
 
 
 class Options(BaseModel):
-    """What stands beside `type: puts` in a spec's `format`: names of the two words."""
+    """Fields beside `type: puts` in a spec's `format`: the two words."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -27,7 +27,7 @@ def test_window_follows_on_what_was_judged(make):
     assert begin(VersionRange.after(pipeline.plan, {**first.until, "incarnation": "another"})) == (0, 0)
 
 
-def test_window_begins_with_the_repair_of_a_sink_that_was_made_anew(make):
+def test_window_begins_with_the_repair_of_a_sink_that_was_recreated(make):
     """Its versions count from 0 again: those that were judged are another table's."""
     pipeline = make()
     for n in range(1, 4):

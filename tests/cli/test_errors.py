@@ -1,4 +1,4 @@
-"""Exit codes: what a service manager is told of an error."""
+"""Exit codes of errors, for a service manager."""
 
 import re
 from pathlib import Path

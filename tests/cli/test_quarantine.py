@@ -8,10 +8,10 @@ import sys
 import pytest
 from click.testing import CliRunner
 from disk import DiskPipeline
-from ebbtide.operations.redecoding import read_mended
 from quarantine_support import raws, replay
 
 from ebbtide.cli import main
+from ebbtide.operations.quarantine.redecoding import read_corrected
 from ebbtide.spec.load import load
 
 SPEC = """
@@ -101,15 +101,19 @@ def test_what_show_prints_is_mended_and_replayed(tmp_path):
     lines = call("show", folder, "--root", tmp_path / "root", "--json").output.splitlines()
     records = [json.loads(line) for line in lines]
     records[1]["raw"] = '{"kind": "+I", "row": {"id": 1, "n": 5}}'
-    mended = tmp_path / "mended.jsonl"
-    mended.write_text("\n".join(json.dumps(record) for record in records[:2]) + "\n")
+    corrected = tmp_path / "corrected.jsonl"
+    corrected.write_text("\n".join(json.dumps(record) for record in records[:2]) + "\n")
     before = raws(disk)
-    shown = call("replay", folder, "--root", tmp_path / "root", "--records", mended)
+    shown = call("replay", folder, "--root", tmp_path / "root", "--records", corrected)
     assert shown.output.splitlines()[0] == "t: 1 record to replay, 1 left."
     assert raws(disk) == before
-    told = json.loads(call("replay", folder, "--root", tmp_path / "root", "--records", mended, "--json").output)
-    assert (told["replayed"], told["step"], [kept["reason"] for kept in told["kept"]]) == (1, None, ["bad_json"])
-    replay(disk, mended=read_mended(str(mended)))
+    printed = json.loads(call("replay", folder, "--root", tmp_path / "root", "--records", corrected, "--json").output)
+    assert (printed["replayed"], printed["step"], [kept["reason"] for kept in printed["kept"]]) == (
+        1,
+        None,
+        ["bad_json"],
+    )
+    replay(disk, corrected=read_corrected(str(corrected)))
     assert disk.rows() == [{"id": 1, "n": 5}]
 
 

@@ -7,16 +7,16 @@ import sys
 SCRIPT = """
 import os, signal, sys
 from ebbtide.cli.live import Live
-from ebbtide.cli.stopping import SIGNALS, begin_anew, stop_on_signal
+from ebbtide.cli.stopping import SIGNALS, restart, stop_on_signal
 
 with stop_on_signal(Live(sys.stderr)) as stop:
     print(os.getpid(), sys.argv[1:], flush=True)
     if "--accept-loss" in sys.argv:
-        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # as `begin_anew` does first
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # as `restart` does first
         os.kill(os.getpid(), signal.SIGTERM)
-        begin_anew(stop)
+        restart(stop)
     print("stopped", stop.wait(30), stop.is_signalled)
-    begin_anew(stop)
+    restart(stop)
     print("ended")
 """
 

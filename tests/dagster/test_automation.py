@@ -46,9 +46,9 @@ class Watched:
     @property
     def is_report_started(self):
         report_alone = dg.AssetSelection.assets("report")
-        told = dg.evaluate_automation_conditions(self.location, self.instance, report_alone, cursor=self.cursor)
-        self.cursor = told.cursor
-        return told.get_num_requested(dg.AssetKey("report")) == 1
+        evaluated = dg.evaluate_automation_conditions(self.location, self.instance, report_alone, cursor=self.cursor)
+        self.cursor = evaluated.cursor
+        return evaluated.get_num_requested(dg.AssetKey("report")) == 1
 
 
 def test_asset_below_a_sink_starts_once_all_blocking_checks_of_the_newest_rows_have_passed(tmp_path):

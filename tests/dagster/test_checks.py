@@ -2,9 +2,13 @@
 
 import dagster as dg
 import pytest
+from local_pipeline import up
+from local_run import START
 from spark_support import plain_spec
 
 from ebbtide.dagster.checks import _last_good, sink_checks
+from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
+from ebbtide.runtime import session
 
 KEY = dg.AssetCheckKey(dg.AssetKey("plain"), "ordering")
 
@@ -33,4 +37,22 @@ def test_blocking_checks_come_last_and_the_projects_own_after_ordering(tmp_path)
     rule = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "v"}}
     specs = list(sink_checks(plain_spec(tmp_path, checks={"expectations": [rule]})).check_specs)
     assert [spec.name for spec in specs][-3:] == ["ordering", "complete", "expectations"]
-    assert [spec.blocking for spec in specs] == [False] * 6 + [True] * 3
+    assert [spec.name for spec in specs if spec.blocking] == ["ordering", "complete", "expectations"]
+
+
+def test_small_tables_are_judged_without_a_session(make, instance, tmp_path, monkeypatch):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    checks = sink_checks(pipeline.spec)
+    monkeypatch.setattr(session, "build_session", None)
+    storage = StorageResource(root=pipeline.root, data_docs=str(tmp_path / "docs"))
+    definitions = dg.Definitions(
+        assets=[dg.AssetSpec(pipeline.spec.name)],
+        asset_checks=[checks],
+        jobs=[dg.define_asset_job("judge", selection=dg.AssetSelection.checks(checks))],
+        resources={"spark": SparkResource(), "storage": storage, "clock": ClockResource(fixed_ms=START)},
+    )
+    job = definitions.resolve_job_def("judge")
+    evaluations = job.execute_in_process(instance=instance).get_asset_check_evaluations()
+    assert {each.check_name: each.passed for each in evaluations} == {spec.name: True for spec in checks.check_specs}
+    assert all("judged" in each.metadata for each in evaluations)

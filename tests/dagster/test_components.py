@@ -3,6 +3,7 @@
 import dagster as dg
 import pytest
 from dagster.components.testing import create_defs_folder_sandbox
+from installing import install
 
 import ebbtide
 from ebbtide.dagster import MaterializedView, Resources, UpsertPipeline, UpsertPipelines
@@ -87,3 +88,23 @@ def test_several_pipelines_of_one_file_are_assets_each_and_share_no_name_with_ot
     with pytest.raises(Exception) as caught, sandbox.build_all_defs():  # noqa: PT011 - Dagster's, around ours
         pass
     assert [error for error in causes(caught.value) if isinstance(error, ConfigError)]
+
+
+def test_component_takes_parts_of_other_packages_with_their_options(sandbox, tmp_path, monkeypatch):
+    install(tmp_path / "logbook", monkeypatch, "logbook")
+    install(tmp_path / "documents", monkeypatch, "documents")
+    parts = {
+        "source": {"type": "logbook", "folder": "logs"},
+        "format": {"type": "puts"},
+        "sink": {"type": "documents", "indent": 2},
+    }
+    add(sandbox, "a", **parts, order="arrival")
+    with sandbox.build_all_defs() as definitions:
+        graph = definitions.resolve_asset_graph()
+        assert graph.get(dg.AssetKey("a")).kinds == {"spark"}
+        checks = {key.name for key in graph.asset_check_keys}
+        assert checks == {"expiry", "quarantine_rate", "schema_drift", "foreign_writes", "source_loss"}
+    add(sandbox, "b", **parts | {"sink": {"type": "documents", "indent": "deep"}}, order="arrival")
+    with pytest.raises(Exception) as caught, sandbox.build_all_defs():  # noqa: PT011 - Dagster's, around ours
+        pass
+    assert any("sink.indent" in str(error) for error in causes(caught.value))

@@ -26,7 +26,7 @@ def ended(*statuses, **how):
         (ended(SUCCESS), 0, True),
         (ended(FAILURE), 9, False),
         (ended(FAILURE), 10, True),
-        (ended(CANCELED), 10, True),  # the worker's machine was shut down: nobody has asked for it
+        (ended(CANCELED), 10, True),  # the worker's machine was shut down: no user has asked for it
         (ended(FAILURE, FAILURE, FAILURE, SUCCESS), 39, False),
         (ended(FAILURE, FAILURE, FAILURE, SUCCESS), 40, True),
         (ended(*[FAILURE] * 10), LONGEST_WAIT_S, True),
@@ -47,8 +47,8 @@ def location(tmp_path):
 def tick(location, instance, **resources):
     sensor = location.resolve_sensor_def("plain_keep_running")
     with dg.build_sensor_context(instance=instance, resources=DEFAULT_RESOURCES | resources) as context:
-        told = sensor.evaluate_tick(context)
-    return [request.job_name for request in told.run_requests], told.skip_message
+        evaluated = sensor.evaluate_tick(context)
+    return [request.job_name for request in evaluated.run_requests], evaluated.skip_message
 
 
 def failing(error):
@@ -70,7 +70,7 @@ def failing(error):
     ("error", "said"),
     [
         (SourceUnavailableError("away"), "1 runs have failed in a row"),
-        (SourceLostError("gone"), "the last run failed by what does not pass by itself"),
+        (SourceLostError("gone"), "the last run failed with an error that does not pass by itself"),
         (ConnectionError("the JVM is gone"), "1 runs have failed in a row"),
     ],
 )
@@ -96,7 +96,7 @@ def test_run_that_ended_of_age_is_judged_and_followed_and_one_under_way_is_left(
 
 def test_no_run_is_launched_while_the_pipeline_is_paused(location, tmp_path):
     root = str(tmp_path / "root")
-    pausing.pause(plain_spec(tmp_path), root, "somebody", "the broker moves", 0)
+    pausing.pause(plain_spec(tmp_path), root, "someone", "the broker moves", 0)
     storage = StorageResource(root=root)
     with dg.DagsterInstance.ephemeral() as instance:
         requests, skipped = tick(location, instance, storage=storage)

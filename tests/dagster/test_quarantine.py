@@ -1,14 +1,14 @@
-"""The job that replays quarantined records: launched with nothing it tells a plan."""
+"""The job that replays quarantined records: launched without settings it reports a plan."""
 
 import json
 
 import dagster as dg
 from disk import DiskPipeline
-from ebbtide.operations.quarantine_operations import Replay
 from quarantine_support import by_seq, raws
 
 from ebbtide.dagster.operations import operation_job
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
+from ebbtide.operations.quarantine.operations import Replay
 
 MENDED = by_seq("id BIGINT NOT NULL, n INT DEFAULT 7, seq INT")
 
@@ -39,17 +39,17 @@ def test_job_plans_by_default_and_replays_when_told_to(tmp_path):
     disk = DiskPipeline(by_seq(), tmp_path)
     disk.step([json.dumps({"kind": "+I", "row": {"id": n, "seq": n}}) for n in (1, 2)])
     disk.step(["{"])
-    told = launch(disk, tmp_path)
-    assert told.pop("report").startswith("t: 2 records to replay, 1 left.\n\n- stays: step 2, ")
-    assert told.pop("next") == "launch quarantine_replay with action: apply"
-    assert told == {"job": "quarantine_replay: plan", "replayed": 2, "kept": 1, "late": 0, "not_found": 0}
+    metadata = launch(disk, tmp_path)
+    assert metadata.pop("report").startswith("t: 2 records to replay, 1 left.\n\n- stays: step 2, ")
+    assert metadata.pop("next") == "launch quarantine_replay with action: apply"
+    assert metadata == {"job": "quarantine_replay: plan", "replayed": 2, "kept": 1, "late": 0, "not_found": 0}
     assert len(raws(disk)) == 3
     one = launch(disk, tmp_path, action="apply", reasons=["missing_column"], steps=[1], limit=1)
     assert (one["replayed"], one["inserted"], one["step"]) == (1, 1, 3)
     assert "next" not in one
-    mended = tmp_path / "mended.jsonl"
+    corrected = tmp_path / "corrected.jsonl"
     origin = {"source": "step-1", "partition": 0, "position": 1}
-    mended.write_text(json.dumps({"origin": origin, "raw": '{"kind": "+I", "row": {"id": 2, "n": 9, "seq": 2}}'}))
-    assert launch(disk, tmp_path, action="apply", records=str(mended))["replayed"] == 1
+    corrected.write_text(json.dumps({"origin": origin, "raw": '{"kind": "+I", "row": {"id": 2, "n": 9, "seq": 2}}'}))
+    assert launch(disk, tmp_path, action="apply", records=str(corrected))["replayed"] == 1
     assert disk.rows() == [{"id": 1, "n": 7, "seq": 1}, {"id": 2, "n": 9, "seq": 2}]
     assert raws(disk) == [b"{"]

@@ -123,9 +123,9 @@ def test_job_pauses_and_resumes(pipeline):
             )
             return done.get_asset_observation_events()[0].asset_observation_data.asset_observation.metadata
 
-    told = launch("t_pause", reason="why", by="ann")
-    assert told["next"].value == "launch resume"
-    assert (told["paused"].value, told["by"].value, told["reason"].value) == (True, "ann", "why")
+    metadata = launch("t_pause", reason="why", by="ann")
+    assert metadata["next"].value == "launch resume"
+    assert (metadata["paused"].value, metadata["by"].value, metadata["reason"].value) == (True, "ann", "why")
     with pytest.raises(PausedError):
         pipeline.run()
     assert launch("t_resume")["paused"].value is False
@@ -144,8 +144,8 @@ def test_of_a_run_that_goes_on_what_waits_is_plotted_as_it_ages_and_nothing_is_l
     pipeline.put(up(1, 1))
     first = tick(None)
     again = tick(first.cursor)
-    assert [len(told.asset_events) for told in (first, again)] == [1, 1]
-    assert [told.run_requests for told in (first, again)] == [[], []]
+    assert [len(metadata.asset_events) for metadata in (first, again)] == [1, 1]
+    assert [metadata.run_requests for metadata in (first, again)] == [[], []]
     pipeline.run(stop=(stop := threading.Event()), on_progress=lambda _: stop.set())
     done = tick(again.cursor)
     assert [len(done.asset_events), len(tick(done.cursor).asset_events)] == [1, 0], "nothing waits: said once"
@@ -165,11 +165,11 @@ def test_backfill_s_job_tells_how_far_it_is_and_drops_it(pipeline):
             metadata = event.asset_observation_data.asset_observation.metadata
             return {name: value.value for name, value in metadata.items()}
 
-    told = launch("status")
-    assert told["job"] == "backfill_status"
-    assert [told[f"backfill_{name}"] for name in ("records", "waiting", "percent")] == [1, 0, 100.0]
-    assert "records" not in told, "that is what the pipeline's own runs plot"
-    assert (told["next"], "1 record, 100.0 %" in told["report"]) == ("launch backfill_swap", True)
+    metadata = launch("status")
+    assert metadata["job"] == "backfill_status"
+    assert [metadata[f"backfill_{name}"] for name in ("records", "waiting", "percent")] == [1, 0, 100.0]
+    assert "records" not in metadata, "that is what the pipeline's own runs plot"
+    assert (metadata["next"], "1 record, 100.0 %" in metadata["report"]) == ("launch backfill_swap", True)
     assert launch("drop")["report"] == "t: backfill dropped."
-    told = launch("status")
-    assert (told["backfill_records"], told["next"]) == (0, "launch backfill_start")
+    metadata = launch("status")
+    assert (metadata["backfill_records"], metadata["next"]) == (0, "launch backfill_start")

@@ -1,4 +1,4 @@
-"""What a run tells Dagster, with the session of the tests in the place of a run's own."""
+"""Reports of a run to Dagster; the session of the tests stands for the run's own."""
 
 import json
 from collections import Counter
@@ -6,10 +6,11 @@ from collections import Counter
 import dagster as dg
 import pytest
 from dagster import AssetKey
+from installing import install
 from pyspark.sql import functions as F
 from spark_support import PROJECT, change, plain_spec, shop_lines, table, write
 
-from ebbtide import StatefulPipeline, StepProgress
+from ebbtide import StatefulPipeline, StepProgress, local_session
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.dagster import stream
 from ebbtide.dagster.definitions import pipeline_definitions
@@ -146,6 +147,25 @@ def test_broken_rules_turn_checks_red_and_hold_back_what_reads_the_sink(spark, t
     assert started(result) == ["plain_reconcile", "plain_checks"], "the report waits for `ordering`"
 
 
+def test_sink_of_another_package_is_materialized_and_checked_without_a_version_of_its_own(tmp_path, monkeypatch):
+    install(tmp_path / "site", monkeypatch, "documents")
+    source = write(tmp_path / "in", [change("+I", 1, "a", 1), change("+I", 2, "b", 2)])
+    spec = plain_spec(source, order={"sequence": ["seq"]}, ttl="1d", sink={"type": "documents"})
+    definitions = pipeline_definitions(spec)
+    assets = [*definitions.assets, *definitions.asset_checks]
+    assert {asset.key.path[-1]: asset.kinds for each in definitions.assets for asset in each.specs} == {
+        "plain_state": {"spark", "deltalake"},
+        "plain": {"spark"},
+    }
+    result = dg.materialize(assets, resources=resources(tmp_path, local_session()))
+    [of_sink] = [made for made in result.get_asset_materialization_events() if made.asset_key == AssetKey("plain")]
+    told = of_sink.materialization.metadata
+    assert (told["step"].value, told["inserted"].value) == (1, 2)
+    assert not {"table_version", "dagster/row_count"} & told.keys()
+    assert {each.check_name for each in result.get_asset_check_evaluations()} >= {"expiry", "foreign_writes"}
+    assert red(result) == {}
+
+
 def plant_disorder_and_overdue_entry(spark, home):
     """Change a row of the sink without a change that caused it, and add an entry of long ago to the state."""
     old = "named_struct('step', 0L, 'part', 0L, 'position', 0L)"
@@ -155,7 +175,7 @@ def plant_disorder_and_overdue_entry(spark, home):
     planted = entry.withColumns(
         {name: F.lit(value).cast(entry.schema[name].dataType) for name, value in fields.items()}
     )
-    # Said to be no change: a state that others changed stops the run before anything is judged.
+    # Committed as no change of data: a state that another client changed stops the run before anything is judged.
     planted.write.format("delta").mode("append").option("dataChange", "false").save(f"{home}/state")
 
 

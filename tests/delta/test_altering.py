@@ -1,4 +1,4 @@
-"""A table under other columns keeps what is said of those that stay, and gets the features that new ones need."""
+"""A table with new columns keeps the metadata of those that stay, and gets the features that new ones need."""
 
 import json
 

@@ -59,7 +59,7 @@ def test_every_version_is_read_from_the_checkpoint_that_is_left_below_it(table, 
     assert {Path(uri).name for uri in DeltaTable(table, version=version).file_uris()} == files
 
 
-def test_checkpoint_that_cannot_be_deleted_stays_and_is_told(table, monkeypatch, caplog):
+def test_checkpoint_that_cannot_be_deleted_stays_and_is_logged(table, monkeypatch, caplog):
     def refuse(location):
         raise PermissionError(location)
 

@@ -25,7 +25,7 @@ def table(tmp_path):
 
 
 @pytest.mark.parametrize("n_others", [1, 2, 3])
-def test_version_that_others_were_first_with_is_taken_however_many_follow_it(table, n_others):
+def test_version_of_another_writer_is_not_committed_again(table, n_others):
     for version in range(1, 1 + n_others):
         commit(PUTS, table, version, [], INFO)
     with pytest.raises(VersionTakenError):
@@ -57,7 +57,7 @@ def test_version_is_put_only_behind_the_commit_before_it_or_a_checkpoint_of_that
         f"The table at '{table}' is gone. Got: no version 1 in its log. Allowed: the table as it was written."
         " Restore it; without a copy run 'ebbtide repair' if it is a sink, a changelog or a quarantine, else 'ebbtide refresh'."
     )
-    assert log.versions(table) == [], "what nobody could read is not begun"
+    assert log.versions(table) == [], "a log that no reader could read is not begun"
 
 
 def test_first_version_of_a_table_that_is_gone_is_not_put(table):
@@ -93,7 +93,7 @@ def test_every_file_that_a_commit_names_is_waited_for(table):
     assert relative == ["a b.parquet", bitmap, "c.parquet", "d.parquet", "_change_data/e.parquet"]
 
 
-def test_transaction_follows_whatever_others_have_committed_meanwhile(table):
+def test_transaction_follows_foreign_commits(table):
     stale = Snapshot.read(table)
     for version in (1, 2, 3):
         commit(PUTS, table, version, [], INFO)

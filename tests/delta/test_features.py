@@ -108,7 +108,7 @@ def test_table_that_is_appended_to_alone_takes_what_deletes_no_row():
         ("delta.invariants", "invariants"),
     ],
 )
-def test_rule_of_a_field_is_refused_however_deep_it_stands(rule, feature):
+def test_rule_of_a_nested_field_is_refused(rule, feature):
     inner = {"type": "struct", "fields": [{"name": "n", "type": "long", "metadata": {rule: "1"}}]}
     places = [
         inner,

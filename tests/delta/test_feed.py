@@ -63,13 +63,13 @@ def test_feed_is_readable_behind_the_last_version_of_which_something_is_gone(tab
 def test_commit_that_is_gone_ends_the_feed(table):
     Path(log.commit_file(table, 2)).unlink()
     assert readable_since(table, 0, 4) == 2
-    assert has_changes(table, 1, 2), "nobody can say"
+    assert has_changes(table, 1, 2), "it is unknown"
 
 
-def test_commit_put_in_the_place_of_another_is_told_from_it(table):
-    told = [commit_hash(table, version) for version in range(5)]
-    assert len(set(told)) == 5
-    assert "" not in told
+def test_replaced_commit_has_another_hash(table):
+    hashes = [commit_hash(table, version) for version in range(5)]
+    assert len(set(hashes)) == 5
+    assert "" not in hashes
     assert commit_hash(table, 5) == ""
 
 
@@ -88,18 +88,18 @@ def test_files_that_are_joined_change_no_row(table):
     assert not has_changes(table, 4, 4)
 
 
-@pytest.mark.parametrize("said", [{"dataChange": True}, {}])
+@pytest.mark.parametrize("flag", [{"dataChange": True}, {}])
 @pytest.mark.parametrize("kind", ["add", "remove"])
-def test_rows_that_come_or_go_are_changes_where_nothing_else_is_said(table, kind, said):
+def test_added_or_removed_file_is_a_change_unless_flagged_otherwise(table, kind, flag):
     file = next(iter(Snapshot.read(table).files.values()))
-    commit(PUTS, table, 5, [{kind: {"path": file.path, "partitionValues": {}, "size": file.size, **said}}], {})
+    commit(PUTS, table, 5, [{kind: {"path": file.path, "partitionValues": {}, "size": file.size, **flag}}], {})
     assert has_changes(table, 4, 5)
     assert feed_files(table, log.actions(table, 5)) == [join(table, file.path)]
 
 
-def test_newest_commits_of_ours_come_first_and_others_are_left_out(table):
+def test_own_commits_are_yielded_newest_first(table):
     for version, step in ((5, 1), (6, 2)):
         commit(PUTS, table, version, [], {"userMetadata": json.dumps({log.FACTS: 1, "step": step})})
-    commit(PUTS, table, 7, [], {"userMetadata": "of others"})
+    commit(PUTS, table, 7, [], {"userMetadata": "of another client"})
     assert [(version, facts["step"]) for version, facts in log.own_commits(table)] == [(6, 2), (5, 1)]
     assert log.last_step(table) == 2

@@ -124,7 +124,7 @@ def test_joined_files_hold_the_same_rows_for_any_reader(table):
     assert not pa.table(DeltaTable(table).load_cdf(starting_version=made.version, allow_out_of_range=True).read_all())
 
 
-def test_files_that_somebody_else_has_taken_away_meanwhile_are_left_alone(table):
+def test_files_that_another_client_removed_are_not_replaced(table):
     snapshot = Snapshot.read(table)
     DeltaTable(table).optimize.compact()
     newest = join_all(snapshot, list(snapshot.files.values()))
@@ -132,7 +132,7 @@ def test_files_that_somebody_else_has_taken_away_meanwhile_are_left_alone(table)
     assert numbers(table) == list(range(12))
 
 
-def test_files_that_somebody_else_has_added_meanwhile_stay(table):
+def test_files_that_another_client_added_stay(table):
     snapshot = Snapshot.read(table)
     rows = pa.table({"n": [100]}, COLUMNS)
     commit(PUTS, table, snapshot.version + 1, written(table, rows), {"operation": "WRITE"})

@@ -68,7 +68,7 @@ def ids(index):
 WHOLE = [(1, 0), (1, 2), (2, 1)]
 
 
-def test_copy_is_made_once_and_read_by_others(tmp_path, written):
+def test_copy_is_made_once_and_read_by_other_processes(tmp_path, written):
     where, file, _ = written
     assert ids(cache_of(where, tmp_path / "c").index_of(file)) == WHOLE
     [copy] = (tmp_path / "c").iterdir()
@@ -104,7 +104,7 @@ def test_copy_with_a_flipped_bit_is_made_again(tmp_path, written):
 
 
 @pytest.mark.parametrize(
-    "other",
+    "changed",
     [
         {"key": ["a", "b"]},
         {"columns": pa.schema([("a", pa.int64()), ("b", pa.string())])},
@@ -116,10 +116,10 @@ def test_copy_with_a_flipped_bit_is_made_again(tmp_path, written):
     ],
     ids=str,
 )
-def test_index_of_other_rows_or_columns_has_a_copy_of_its_own(tmp_path, written, other):
+def test_index_of_other_rows_or_columns_has_a_copy_of_its_own(tmp_path, written, changed):
     where, file, _ = written
     own = {"table": where, "key": ["a"], "columns": SCHEMA, "where": ("b", "y")}
-    names = {IndexCache(**{**own, **more}, folder=tmp_path)._name(file) for more in ({}, other)}
+    names = {IndexCache(**{**own, **more}, folder=tmp_path)._name(file) for more in ({}, changed)}
     assert len(names) == 2
 
 
@@ -231,7 +231,7 @@ def test_copies_that_were_deleted_for_want_of_space_are_not_kept_mapped(tmp_path
     assert mapped_bytes(tmp_path / "c") <= 1.5 * limit
 
 
-def test_copy_that_others_deleted_is_closed_with_the_next_version(tmp_path, written):
+def test_copy_that_another_process_deleted_is_closed_with_the_next_version(tmp_path, written):
     where, file, _ = written
     cache = cache_of(where, tmp_path / "c")
     cache.index_of(file)
@@ -272,7 +272,7 @@ def test_rows_of_one_kind_alone_are_kept_with_their_numbers(tmp_path, written):
     assert ids(cache.index_of(file)) == [(1, 2)]
     rows = table([(1, None), (2, "y")])
     some = DataFile(add_file(where, "g.parquet", rows, bounded=())["add"])
-    assert ids(cache_of(where, tmp_path / "c", where=("b", "y")).index_of(some)) == [(2, 1)], "null is no value"
+    assert ids(cache_of(where, tmp_path / "c", where=("b", "y")).index_of(some)) == [(2, 1)], "null is not a value"
 
 
 def test_copies_are_kept_in_a_folder_of_ones_own_only(tmp_path):

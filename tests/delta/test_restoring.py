@@ -49,8 +49,8 @@ def test_rows_are_those_of_the_version(table, version, rows, data_change):
     commit_after(PUTS, found, restoring(found, version, data_change=data_change), {"operation": "RESTORE"})
     assert numbers(table) == rows
     newest = log.actions(table, 4)
-    said = {action[kind]["dataChange"] for action in newest for kind in ("add", "remove") if kind in action}
-    assert said <= {data_change}
+    flags = {action[kind]["dataChange"] for action in newest for kind in ("add", "remove") if kind in action}
+    assert flags <= {data_change}
 
 
 def test_file_that_is_gone_is_counted_and_nothing_restored(table):

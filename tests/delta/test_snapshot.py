@@ -72,7 +72,7 @@ def test_no_table_is_none(tmp_path):
     assert Snapshot.read(str(tmp_path / "t")) is None
 
 
-def test_table_of_ours_is_read_by_others(tmp_path):
+def test_own_table_is_read_by_delta_rs(tmp_path):
     table = made(tmp_path, rows(1, 2), rows(3))
     found = Snapshot.read(table)
     assert (found.version, len(found.files), found.transactions) == (2, 2, {"app": 2})
@@ -80,7 +80,7 @@ def test_table_of_ours_is_read_by_others(tmp_path):
     assert DeltaTable(table).transaction_version("app") == 2
 
 
-def test_rows_of_a_vector_do_not_count_for_anybody(tmp_path):
+def test_rows_of_a_vector_do_not_count_for_any_reader(tmp_path):
     table = made(tmp_path, rows(1, 2, 3, 4), rows(5))
     deleted(table, "part-1.parquet", 0, 2)
     deleted(table, "part-1.parquet", 3)
@@ -114,7 +114,7 @@ def test_checkpoint_with_vectors_and_transactions_is_read_without_older_commits(
 
 
 def in_parts(table, n_parts):
-    """Put a checkpoint of the newest version in so many parts, as other writers do of large tables; return their files."""
+    """Write a checkpoint of the newest version in several parts, as some writers do; return their files."""
     DeltaTable(table).create_checkpoint()
     [whole] = Path(table, "_delta_log").glob("*.checkpoint.parquet")
     actions = pq.read_table(whole)
@@ -276,14 +276,14 @@ def test_year_that_python_has_not_gets_no_bounds(tmp_path, type_, value):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["typeWidening"], "writerFeatures": ["typeWidening"]}}, "read.*typeWidening"),
         ({"protocol": {"minReaderVersion": 4, "minWriterVersion": 7}}, "reader version 4"),
         ({"configuration": {"delta.columnMapping.mode": "name"}}, "columnMapping"),
     ],
 )  # fmt: skip
-def test_table_with_a_feature_that_is_not_known_is_not_read(tmp_path, change, said):
+def test_table_with_a_feature_that_is_not_known_is_not_read(tmp_path, change, message):
     table = made(tmp_path)
     log = tmp_path / "t" / "_delta_log" / f"{0:020d}.json"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
@@ -293,7 +293,7 @@ def test_table_with_a_feature_that_is_not_known_is_not_read(tmp_path, change, sa
         if "metaData" in line and "configuration" in change:
             line["metaData"]["configuration"] = change["configuration"]
     log.write_text("\n".join(map(json.dumps, lines)))
-    with pytest.raises(DeltaFeatureError, match=said):
+    with pytest.raises(DeltaFeatureError, match=message):
         Snapshot.read(table)
 
 
@@ -344,7 +344,7 @@ def test_file_that_is_not_in_the_tables_folder_is_refused_as_data_vector_and_sid
     add = {"add": {"path": path, "partitionValues": {}, "size": 1, "dataChange": True}}
     with pytest.raises(DeltaLogError, match="not in the table's folder"):
         commit(PUTS, table, 2, [add], {})
-    Path(commit_file(table, 2)).write_text(json.dumps(add))  # as somebody else may
+    Path(commit_file(table, 2)).write_text(json.dumps(add))  # as another client may
     with pytest.raises(DeltaLogError, match="not in the table's folder"):
         read_rows(Snapshot.read(table), COLUMNS)
 

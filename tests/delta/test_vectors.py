@@ -19,7 +19,7 @@ def test_z85_gives_bytes_back(data):
 
 
 @given(st.lists(st.sets(st.integers(0, 2**40), min_size=1, max_size=300), min_size=1, max_size=4))
-def test_vectors_are_read_back_whatever_their_size(tmp_path_factory, sets):
+def test_vectors_of_any_size_are_read_back(tmp_path_factory, sets):
     table = str(tmp_path_factory.mktemp("table"))
     descriptors = vectors.write(table, [BitMap64(rows) for rows in sets])
     assert [set(vectors.read(table, each)) for each in descriptors] == sets
@@ -66,10 +66,10 @@ def test_vector_that_ends_early_or_is_gone_is_refused(tmp_path):
     [descriptor] = vectors.write(str(tmp_path), [LARGE])
     [file] = tmp_path.iterdir()
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(DeltaLogError, match="is not there"):
+    with pytest.raises(DeltaLogError, match="does not exist"):
         vectors.read(str(tmp_path), descriptor)
     file.unlink()
-    with pytest.raises(DeltaLogError, match="is not there"):
+    with pytest.raises(DeltaLogError, match="does not exist"):
         vectors.read(str(tmp_path), descriptor)
 
 

@@ -10,7 +10,7 @@ from spark_support import PROJECT
 from ebbtide import UpsertPipeline
 from ebbtide.checks.great_expectations.spec_expectations import expectation_of
 from ebbtide.checks.great_expectations.validate import validate
-from ebbtide.checks.rule import Batch
+from ebbtide.checks.judged import Batch
 
 PLACED = "2026-01-02 10:00:00"
 ROWS = f"""SELECT 1L AS order_id, 'paid' AS status, TIMESTAMP'{PLACED}' AS placed_at,

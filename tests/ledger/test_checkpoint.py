@@ -1,4 +1,4 @@
-"""What Spark's checkpoint says: its id, what each batch was made of, and what of it was only planned."""
+"""Spark's checkpoint: its id, the offsets of each batch, and batches that are only planned."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""What commits say of their step: stored under fixed names, with an action for each table."""
+"""The facts of a step in its commits: stored under fixed names, with an action for each table."""
 
 import json
 

@@ -61,9 +61,9 @@ def test_commits_of_other_clients_count_in_both_tables(pipeline):
     write_as_another_client(pipeline.plan.sink.path, "UPDATE")
     write_as_another_client(pipeline.plan.state.path, "MERGE")
     versions = pipeline.versions()
-    [(first, _, _), *others] = found(pipeline)
+    [(first, _, _), *newer] = found(pipeline)
     assert first == "sink"
-    assert others == [("sink", versions["sink"], "UPDATE"), ("state", versions["state"], "MERGE")]
+    assert newer == [("sink", versions["sink"], "UPDATE"), ("state", versions["state"], "MERGE")]
 
 
 def test_joined_files_and_changed_properties_are_no_foreign_writes(pipeline):
@@ -117,7 +117,7 @@ def test_no_more_than_the_newest_commits_are_read(pipeline, monkeypatch):
     assert [commit.version for commit in commits if not commit.is_own] == [spoilt]
 
 
-def test_one_that_was_noted_is_named_however_many_commits_follow(pipeline, monkeypatch):
+def test_noted_foreign_write_is_reported_after_many_commits(pipeline, monkeypatch):
     monkeypatch.setattr(module, "MOST_COMMITS", 2)
     pipeline.do("spoil")
     spoilt = pipeline.versions()["sink"]
@@ -152,7 +152,7 @@ def test_commits_that_a_run_has_looked_at_are_not_read_again(pipeline, monkeypat
     pause(ledger, "t", Pause(by="me", since_ms=LATER, reason="to look"), 60)
     resume(ledger, "t", LATER)
     pipeline.do("cleanup")
-    assert reads_of_sink() == 2, "turns of others carry on what is noted"
+    assert reads_of_sink() == 2, "turns of another run repeat the noted scan"
 
 
 def test_table_that_was_put_back_is_looked_at_from_the_beginning(pipeline, tmp_path):

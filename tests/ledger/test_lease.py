@@ -1,4 +1,4 @@
-"""The lease: one holder at a time, whoever dies, is silent or comes at the same moment."""
+"""The lease has one holder at a time, also if holders die, are silent or start at the same moment."""
 
 import os
 import stat
@@ -189,7 +189,7 @@ def test_heartbeat_whose_version_was_taken_is_put_as_the_next(path, monkeypatch)
         assert (version, newest.heartbeat) == (3, lease.facts.heartbeat)
 
 
-def test_heartbeat_that_others_are_always_faster_than_is_given_up(path, monkeypatch):
+def test_heartbeat_that_always_loses_its_version_is_given_up(path, monkeypatch):
     tries = []
 
     def taken(_, version, *__):
@@ -204,7 +204,7 @@ def test_heartbeat_that_others_are_always_faster_than_is_given_up(path, monkeypa
     assert len(tries) == 5
 
 
-def test_run_that_never_noticed_that_it_was_taken_over_ends_without_a_word(path):
+def test_run_that_was_taken_over_unnoticed_ends_without_an_error(path):
     with Lease(path, "p", 3600) as stale:
         stale._me = ELSEWHERE
         stale._renew(holder=ELSEWHERE)
@@ -243,7 +243,7 @@ HOST = ("--uts", "--net", "--pid", "--mount-proc")
 
 @pytest.mark.parametrize(("namespaces", "host"), [(CONTAINER, None), (HOST, "elsewhere")])
 def test_a_live_holder_in_another_namespace_is_not_taken_for_gone(path, namespaces, host):
-    """Its process number, 1 in there, is no process of its own here: it ended, or never was."""
+    """Its process number, 1 in the container, means another process here."""
     named = pytest.raises(LeaseHeldError, match=f"on '{host or os.uname().nodename}'")
     with holder_in(path, 3, *namespaces, host=host), named, Lease(path, "p", 5):
         pass
@@ -259,7 +259,7 @@ def test_a_holder_on_another_host_that_was_killed_is_waited_for_and_followed(pat
     assert waited_s >= 2
 
 
-def test_a_heartbeat_that_fails_is_said_and_tried_again(path, caplog, monkeypatch):
+def test_heartbeat_that_fails_is_logged_and_retried(path, caplog, monkeypatch):
     with Lease(path, "p", 0.6) as lease:
         renew, fails = lease._renew, iter([OSError("disk"), ValueError("store")])
 
@@ -303,7 +303,7 @@ def unavailable(*_):
     raise StoreUnavailableError.of("The store does not answer.")
 
 
-def test_turn_that_was_taken_though_its_answer_was_lost_is_no_hindrance_to_the_same_process(path, monkeypatch):
+def test_turn_with_a_lost_answer_does_not_block_the_same_process(path, monkeypatch):
     Lease(path, "p", 3600).__enter__().__exit__(None, None, None)
 
     def lost(*given):
@@ -318,7 +318,7 @@ def test_turn_that_was_taken_though_its_answer_was_lost_is_no_hindrance_to_the_s
         assert second.facts.epoch == 3
 
 
-def test_run_that_ended_because_its_store_went_away_writes_no_more_and_is_followed_by_the_same_process(path):
+def test_run_whose_store_went_away_writes_no_more_and_is_followed_by_its_process(path):
     first = Lease(path, "p", 3600)
     with pytest.raises(StoreUnavailableError), first:
         unavailable()
@@ -327,7 +327,7 @@ def test_run_that_ended_because_its_store_went_away_writes_no_more_and_is_follow
         assert second.facts.epoch == first.facts.epoch + 1
 
 
-def test_ledger_keeps_as_many_turns_however_long_a_run_goes_on(path, monkeypatch):
+def test_long_run_keeps_a_limited_number_of_turns(path, monkeypatch):
     monkeypatch.setattr(lease_module, "TURNS_KEPT", 5)
     monkeypatch.setattr(lease_module, "TRIM_EVERY", 20)
     monkeypatch.setattr(checkpoints, "INTERVAL", 10)

@@ -1,4 +1,4 @@
-"""Whether the process that a name stands for has ended: known here, unknown of any other place."""
+"""A process is known to have ended only on the machine, boot and namespace of its name."""
 
 import os
 import subprocess
@@ -44,7 +44,7 @@ def test_process_of_a_place_with_colons_is_looked_up_there(monkeypatch):
     assert process.is_gone(f"fe80::1@boot-1:{2**22 + 1}:345")
 
 
-def test_process_keeps_its_name_whatever_it_calls_itself_and_however_it_grows():
+def test_process_name_does_not_change_with_its_title_or_memory():
     own = Path("/proc/self/comm")
     called, before = own.read_text(), process.this_process()
     held = bytearray(50_000_000)

@@ -1,4 +1,4 @@
-"""What puts a table's commits: a link on local disks, a conditional put in object stores, elsewhere Spark's log store."""
+"""Commits are put by a link on local disks, by a conditional put in object stores, elsewhere by Spark's log store."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def test_tables_in_object_stores_are_put_by_the_store(table):
     assert isinstance(puts_of(table), ObjectPuts)
 
 
-def test_other_tables_are_put_by_the_log_store_of_their_place():
+def test_tables_elsewhere_are_put_by_the_log_store():
     puts = puts_of("hdfs://host/t")
     assert isinstance(puts, LogStorePuts)
     assert puts._table == "hdfs://host/t"

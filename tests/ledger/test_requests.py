@@ -25,7 +25,7 @@ class Waits:
     def wait(self, seconds):
         self.n += 1
         self.now_s += seconds
-        assert self.n < 20, "it waits for ever"
+        assert self.n < 20, "it waits forever"
         return bool(self.acts.get(f"at_{self.n}", lambda: False)())
 
 

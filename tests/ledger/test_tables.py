@@ -1,4 +1,4 @@
-"""The last step that wrote a table, found again by reading the commits since alone."""
+"""The last step that wrote a table, found by reading only new commits."""
 
 import pyarrow as pa
 import pytest
@@ -24,7 +24,7 @@ def step(table, number, *actions):
     commit(PUTS, table, Snapshot.read(table).version + 1, actions, {"operation": "WRITE", **facts})
 
 
-def test_last_step_is_found_again_from_the_commits_since(table):
+def test_last_step_is_found_from_the_new_commits(table):
     seen = OwnTable(table, "sink")
     assert seen.last_step() == 0
     step(table, None)
@@ -41,7 +41,7 @@ def test_last_step_is_found_again_from_the_commits_since(table):
     assert (seen.facts().step, seen.facts().id) == (6, Snapshot.read(table).id)
 
 
-def test_table_that_another_has_replaced_has_another_id(table):
+def test_replaced_table_has_another_id(table):
     seen = OwnTable(table, "sink")
     step(table, 4)
     before = seen.facts()
@@ -51,18 +51,18 @@ def test_table_that_another_has_replaced_has_another_id(table):
     assert (seen.facts().id, seen.facts().step) == ("another", 4)
 
 
-def test_table_with_features_that_are_not_read_here_is_known_all_the_same(table):
+def test_table_with_unknown_features_has_facts(table):
     features = {"readerFeatures": ["fromLater"], "writerFeatures": ["fromLater"]}
     step(table, 4, {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}})
     assert OwnTable(table, "sink").facts().step == 4
 
 
-def test_there_is_no_step_where_there_is_no_table(tmp_path):
+def test_absent_table_has_no_facts(tmp_path):
     absent = OwnTable(str(tmp_path / "absent"), "sink")
     assert (absent.facts(), absent.last_step(), absent.snapshot()) == (None, 0, None)
 
 
-def test_marks_tell_the_step_once_its_commit_is_gone(table, tmp_path):
+def test_last_step_is_read_from_the_mark_after_a_cleanup_of_the_log(table, tmp_path):
     from deltalake import DeltaTable
 
     step(table, 7, transaction_mark("p/sink", 7), transaction_mark("p/other", 9), transaction_mark("mysink", 11))

@@ -94,7 +94,7 @@ def test_each_kind_of_step_becomes_the_actions_of_its_tables(kind, given, tables
         (("tick", "adopt", "backfill", "migration", "cleanup", "repair", "clock"), Source.KEEP),
     ],
 )
-def test_each_kind_says_what_becomes_of_the_source(kinds, source):
+def test_each_kind_has_its_effect_on_the_source(kinds, source):
     assert {facts(kind).decision.source for kind in kinds} == {source}
 
 

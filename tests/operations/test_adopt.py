@@ -1,11 +1,9 @@
-"""Adoption without Spark: the rows of a table of others stand before all that the source brings."""
+"""Adoption without Spark: the rows of another client's table come before all changes of the source."""
 
 import json
 
 import pyarrow as pa
 import pytest
-from ebbtide.operations.adopt import AdoptedRows, _report
-from ebbtide.tables.state.staged import SLICES, Stager
 from local_pipeline import killed, up
 from local_run import ADOPTED, SPARK, START, adopt_without_spark, make_table
 from support import envelope
@@ -17,7 +15,9 @@ from ebbtide.errors import AdoptionError, LeaseHeldError, TableMismatchError
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.operations import adopt
+from ebbtide.operations.adopt import AdoptedRows, _report
 from ebbtide.storage.paths import exists
+from ebbtide.tables.state.staging import SLICES, Stager
 
 VIEW = MaterializedView(name="v", query="SELECT id FROM t", inputs=["t"], schema="id BIGINT NOT NULL", key=["id"])
 SCHEMA = {"schema": "id BIGINT, v STRING, n BIGINT"}
@@ -46,8 +46,8 @@ def test_rows_are_adopted_in_steps_and_shown_as_they_were(make, order):
     pipeline = adoptable(make, **order)
     assert adopted(pipeline, START) == (5, (1, 2, 3))
     assert pipeline.rows() == ROWS
-    told = [(facts.cause.what, facts.state.unadopted, facts.read.records) for _, facts in pipeline.plan.state.steps()]
-    assert told == [("adopt", left, 0) for left in (0, 1, 3)], "rows of a table are no records of the source"
+    steps = [(facts.cause.what, facts.state.unadopted, facts.read.records) for _, facts in pipeline.plan.state.steps()]
+    assert steps == [("adopt", left, 0) for left in (0, 1, 3)], "rows of a table are no records of the source"
     assert pipeline.last.now_ms == START
     changed_by = [row["_changed_by"] for row in pipeline.table("sink", pipeline.plan.sink.schema)]
     assert None not in changed_by
@@ -112,7 +112,7 @@ def test_open_step_of_an_adoption_is_finished_by_the_next_and_its_rows_are_not_a
 
 
 def killed_behind_a_decision(_, __, head):
-    if head.facts is not None:
+    if head.facts.step:
         raise InterruptedError
     return {}
 
@@ -173,7 +173,7 @@ def test_what_cannot_be_adopted_is_refused_with_the_way_out(make, tmp_path):
     pipeline.do("table")
     pipeline.spec = pipeline.with_fields(transform=TRANSFORM)
     assert refused(pipeline) == (
-        "The sink of 't' is what a transform selects: its rows do not tell the source's. Allowed: an upsert pipeline without a"
+        "The sink of 't' is what a transform selects: the source's rows do not follow from it. Allowed: an upsert pipeline without a"
         " transform. Let the pipeline make a sink of its own from the source."
     )
     pipeline.spec = VIEW

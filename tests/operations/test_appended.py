@@ -12,7 +12,9 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after
 from ebbtide.errors import DeltaLogError, TableMismatchError
 from ebbtide.ledger.puts import LOCAL
-from ebbtide.operations import pausing, quarantine_drop, repair
+from ebbtide.operations import pausing
+from ebbtide.operations.quarantine import drop as quarantine_drop
+from ebbtide.operations.repair import appended
 from ebbtide.tables.quarantine import COLUMNS, Selection
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
@@ -41,8 +43,8 @@ def put_back(pipeline, name, *, with_files=False):
         (here / file_name).write_bytes(content)
 
 
-def mended(pipeline):
-    """What a repair says of the losses, and does about them; twice, as if it was asked for again."""
+def findings(pipeline):
+    """The findings of a repair; a second repair has none."""
     report = pipeline.repair()
     assert pipeline.repair().findings == ()
     return [finding.text() for finding in report.findings]
@@ -60,7 +62,7 @@ WHOLE = ([1, 2, 3, 4, 5], [b"[", b"{"])
 
 def test_whole_tables_have_lost_nothing(five_steps):
     sink = five_steps.versions()["sink"]
-    assert mended(five_steps) == []
+    assert findings(five_steps) == []
     assert five_steps.versions()["sink"] == sink
     assert contents(five_steps) == WHOLE
 
@@ -68,7 +70,7 @@ def test_whole_tables_have_lost_nothing(five_steps):
 def test_what_an_older_copy_lacks_is_appended_again(five_steps):
     put_back(five_steps, "changelog")
     put_back(five_steps, "quarantine", with_files=True)
-    assert mended(five_steps) == [
+    assert findings(five_steps) == [
         "changelog: put back from step 4 to step 2; 3 rows of step 3, 4, 5 can be appended again",
         "quarantine: put back from step 3 to step 1; 1 row of step 3 can be appended again",
     ]
@@ -82,18 +84,18 @@ def test_what_is_nowhere_is_counted(five_steps):
     version = next(version for version, facts in five_steps.plan.state.steps() if facts.step == 4)
     for location in log.added(five_steps.plan.state.path, version):
         Path(location).unlink()
-    assert mended(five_steps) == [
+    assert findings(five_steps) == [
         f"changelog: put back from step 4 to step 2; 2 rows of step 3, 5 can be appended again; 1 row of step 4 {GONE}",
         f"quarantine: put back from step 3 to step 1; 1 row of step 3 {GONE}",
     ]
     assert contents(five_steps) == ([1, 2, 3, 5], [b"{"])
 
 
-@pytest.mark.parametrize("place", ["AppendedTable.append_missed", "commit_stage"])
+@pytest.mark.parametrize("place", ["AppendTable.append_missed", "commit_stage"])
 def test_repair_that_was_killed_behind_its_decision_is_finished_by_the_next_run(five_steps, monkeypatch, place):
     put_back(five_steps, "changelog")
     with monkeypatch.context() as patch:
-        patch.setattr(f"ebbtide.tables.appended.{place}", killed)
+        patch.setattr(f"ebbtide.tables.append_table.{place}", killed)
         with pytest.raises(InterruptedError):
             five_steps.repair()
     assert not five_steps.is_idle()
@@ -104,7 +106,7 @@ def test_repair_that_was_killed_behind_its_decision_is_finished_by_the_next_run(
 def test_deleted_tables_are_made_again(five_steps):
     for name in APPENDED:
         shutil.rmtree(five_steps.home / name)
-    assert mended(five_steps) == [
+    assert findings(five_steps) == [
         "changelog: gone; 5 rows of step 1, 2, 3, 4, 5 can be appended again",
         f"quarantine: gone; 2 rows of step 1, 3 {GONE}",
     ]
@@ -118,14 +120,14 @@ def test_quarantine_that_was_deleted_behind_its_first_step_is_missed(make):
     shutil.rmtree(pipeline.home / "quarantine")
     with pytest.raises(TableMismatchError, match="lacks the bad records of step 1"):
         pipeline.run()
-    assert mended(pipeline) == [f"quarantine: gone; 1 row of step 1 {GONE}"]
+    assert findings(pipeline) == [f"quarantine: gone; 1 row of step 1 {GONE}"]
 
 
 @pytest.mark.parametrize("name", APPENDED)
 def test_another_table_is_moved_aside(five_steps, name):
     snapshot = Snapshot.read(five_steps.plan.at(name))
     commit_after(LOCAL, snapshot, [{"metaData": {**snapshot.metadata, "id": "another"}}], {"operation": "REPLACE"})
-    [said] = mended(five_steps)
+    [said] = findings(five_steps)
     assert said.startswith(f"{name}: another table is in its place; to be moved aside and made again; ")
     assert "lost" not in said
     assert contents(five_steps) == WHOLE
@@ -137,7 +139,7 @@ def test_older_copy_from_before_a_rewind_is_moved_aside(five_steps, name):
     five_steps.do("rewind")
     five_steps.read(up(6, 6, "+I"), "x")
     put_back(five_steps, name)
-    [said] = mended(five_steps)
+    [said] = findings(five_steps)
     assert "to be moved aside and made again" in said
     assert said.endswith("what steps up to 6 wrote there is lost: the state does not hold it")
     assert "10" in said or "11" in said
@@ -146,7 +148,7 @@ def test_older_copy_from_before_a_rewind_is_moved_aside(five_steps, name):
 def test_records_that_have_left_do_not_come_back(five_steps):
     five_steps.do("drop")
     put_back(five_steps, "quarantine", with_files=True)
-    [said] = mended(five_steps)
+    [said] = findings(five_steps)
     assert said == "quarantine: put back from step 3 to step 1; 1 row of step 3 can be appended again"
     assert contents(five_steps)[1] == [b"["]
 
@@ -154,7 +156,7 @@ def test_records_that_have_left_do_not_come_back(five_steps):
 @pytest.mark.parametrize("with_files", [False, True])
 @pytest.mark.parametrize("joined", [False, True])
 def test_records_stay_where_it_is_not_told_any_more_which_of_a_file_have_left(make, monkeypatch, joined, with_files):
-    """Of the vector that told it the older copy has nothing."""
+    """The older copy lacks the vector that deleted the row."""
     monkeypatch.setattr(joining, "WIDTH", 2 if joined else 9)
     pipeline = make()
     pipeline.read(up(1, 1), "{", "{2")
@@ -164,7 +166,7 @@ def test_records_stay_where_it_is_not_told_any_more_which_of_a_file_have_left(ma
     assert contents(pipeline)[1] == [b"[", b"{2"]
     put_back(pipeline, "quarantine", with_files=with_files)
     again = "1 row of step 2 can be appended again" if with_files else f"1 row of step 2 {GONE}"
-    assert mended(pipeline) == [
+    assert findings(pipeline) == [
         (
             f"quarantine: put back from step 2 to step 1; {again};"
             " 1 row of step 3, which left then, may be there again: the files that named them are gone"
@@ -192,7 +194,7 @@ def test_table_whose_log_cannot_be_read_is_moved_aside_and_made_again(five_steps
     damage(five_steps.home / name)
     with pytest.raises(DeltaLogError, match="run 'ebbtide repair --apply' or 'ebbtide refresh'"):
         five_steps.run()
-    [said] = mended(five_steps)
+    [said] = findings(five_steps)
     assert said.startswith(f"{name}: its log cannot be read; to be moved aside and made again; ")
     assert contents(five_steps) == WHOLE
     assert (five_steps.home / f"{name}.aside-1" / "_delta_log").is_dir()
@@ -202,10 +204,10 @@ def test_table_whose_log_cannot_be_read_is_moved_aside_and_made_again(five_steps
 def test_files_of_a_quarantine_are_appended_again_though_setting_it_aside_was_killed(five_steps, monkeypatch, place):
     tear(five_steps.home / "quarantine")
     with monkeypatch.context() as patch:
-        patch.setattr(repair, place, killed)
+        patch.setattr(appended, place, killed)
         with pytest.raises(InterruptedError):
-            mended(five_steps)
-    [said] = mended(five_steps)
+            findings(five_steps)
+    [said] = findings(five_steps)
     assert "; 2 rows of step 1, 3 can be appended again" in said
     assert contents(five_steps) == WHOLE
 

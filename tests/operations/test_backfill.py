@@ -7,8 +7,6 @@ from types import SimpleNamespace
 
 import local_run
 import pytest
-from ebbtide.operations.backfill_asked import Asked
-from ebbtide.operations.backfill_swap import _report
 from local_pipeline import up
 from local_run import HOUR, SPARK, START
 from support import change, plain
@@ -18,11 +16,17 @@ from ebbtide.delta.commit import commit
 from ebbtide.errors import BackfillError, ConfigError, LeaseHeldError, PausedError
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.puts import LOCAL
-from ebbtide.operations import backfill, backfill_asked, backfill_status, backfill_swap, pausing
+from ebbtide.operations import pausing
+from ebbtide.operations.backfill import asked as backfill_asked
+from ebbtide.operations.backfill import build as backfill
+from ebbtide.operations.backfill import status as backfill_status
+from ebbtide.operations.backfill import swap as backfill_swap
+from ebbtide.operations.backfill.asked import Asked
+from ebbtide.operations.backfill.swap import _report
 from ebbtide.runtime.plan import Plan
 from ebbtide.sources.span import Span
 from ebbtide.storage.paths import delete, exists
-from ebbtide.tables import appended, stage
+from ebbtide.tables import append_table, step_commits
 
 
 def with_steps(make, **fields):
@@ -104,7 +108,7 @@ def test_swap_reads_what_the_pipeline_has_read_since(make):
     pipeline.read(up(1, 7), up(8, 8))
     pipeline.put(up(9, 9))
     pipeline.do("swap")
-    assert pipeline.rows() == {1: 7, 3: 3, 4: 4, 5: 6, 8: 8, 9: 9}, "and what nobody had"
+    assert pipeline.rows() == {1: 7, 3: 3, 4: 4, 5: 6, 8: 8, 9: 9}, "and a row that no table had"
     pipeline.read(up(3, 10))
     assert pipeline.rows()[3] == 10
 
@@ -214,18 +218,18 @@ def test_by_arrival_the_changelog_and_the_quarantine_become_the_backfill_s(make)
     pipeline.read(up(1, 1, "-U"), up(1, 2, "+U"), "[", up(2, 2, "+I"))
     names = ["_kind", "id", "n"]
 
-    def told():
+    def shown():
         changelog = [
             [row[name] for name in names] for row in pipeline.table("changelog", pipeline.plan.changelog.schema)
         ]
         bad = pipeline.plan.quarantine.values("raw").to_pylist()
         return sorted(changelog), sorted(row["raw"] for row in bad), pipeline.rows()
 
-    before = told()
+    before = shown()
     pipeline.do("compaction")
     pipeline.do("backfill")
     pipeline.do("swap")
-    assert told() == before
+    assert shown() == before
     assert pipeline.last.step == 4
     assert pipeline.last.frontier.total_quarantined == 2
     pipeline.read(up(2, 2, "-D"))
@@ -362,9 +366,9 @@ def test_what_was_asked_is_told():
 def test_swap_is_told():
     keys = [{"id": 1, "n": "a"}, {"id": 2, "n": None}]
     report = _report("t", 1_234, {"added": 4, "changed": 2, "deleted": 3}, keys)
-    told = "t: backfill of 1,234 records: 4 rows added, 2 changed, 3 deleted."
+    shown = "t: backfill of 1,234 records: 4 rows added, 2 changed, 3 deleted."
     assert [line.strip() for line in report.text().splitlines()] == [
-        told,
+        shown,
         "id: 1, n: a",
         "id: 2, n: None",
         "To do it: 'ebbtide backfill swap --apply'.",
@@ -437,7 +441,7 @@ def test_swap_that_reached_some_tables_goes_on_with_the_others(make, monkeypatch
     pipeline.do("backfill")
     for name in ("changelog", "quarantine"):
         with monkeypatch.context() as patch:
-            patch.setattr(appended, "commit_stage", killed_at(name))
+            patch.setattr(append_table, "commit_stage", killed_at(name))
             with pytest.raises(InterruptedError):
                 pipeline.do("swap")
         versions = pipeline.versions()
@@ -454,7 +458,7 @@ def killed_at(table):
     def commit_stage(location, made, facts, name):
         if name == table:
             raise InterruptedError
-        return stage.commit_stage(location, made, facts, name)
+        return step_commits.commit_stage(location, made, facts, name)
 
     return commit_stage
 
@@ -555,8 +559,8 @@ WHOLE = Span({"cluster_id": "c", "topic": "t", "topic_id": "i"}, {0: 0, 1: 5}, {
     ],
 )
 def test_what_a_backfill_of_a_topic_lacks_is_told_by_its_offsets(reached, missing):
-    own = SimpleNamespace(position=WHOLE.to_json())
-    taken = SimpleNamespace(last=None) if reached is None else SimpleNamespace(last="", position=reached.to_json())
+    own = SimpleNamespace(last_read=WHOLE)
+    taken = SimpleNamespace(number=0 if reached is None else 1, last_read=reached)
     assert list(backfill_swap._missing(own, taken)) == missing
 
 

@@ -4,8 +4,6 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from ebbtide.operations.operation import Context
-from ebbtide.operations.operations import Clock
 from local_pipeline import up
 from local_run import HOUR, SPARK, START, killed_behind_a_decision
 
@@ -13,6 +11,8 @@ from ebbtide.cli import main
 from ebbtide.errors import ConfigError, LeaseHeldError, SpecChangedError
 from ebbtide.ledger.lease import Lease
 from ebbtide.operations import clock, rewind
+from ebbtide.operations.operation import Context
+from ebbtide.operations.operations import Clock
 
 DAYS = 24 * HOUR
 EXPIRING = {"order": "arrival", "ttl": "2h", "materializer": {"on_expire": "delete"}}
@@ -131,17 +131,17 @@ def test_command_tells_where_the_clock_stands_and_what_it_would_set(make, tmp_pa
     spec = tmp_path / "defs.yaml"
     spec.write_text(json.dumps({"type": "ebbtide.dagster.UpsertPipeline", "attributes": fields}))
 
-    def told(*options):
+    def clock_shown(*options):
         return CliRunner().invoke(main, ["clock", str(spec), "--root", pipeline.root, *options])
 
     stands = "t: clock at 1970-02-11T16:00:00.000+00:00; watermark at 2025-12-31T23:59:50.000+00:00"
-    assert told().output == f"{stands}.\n"
-    assert told("--watermark", "2025-12-31T01:00:00+01:00").output == (
+    assert clock_shown().output == f"{stands}.\n"
+    assert clock_shown("--watermark", "2025-12-31T01:00:00+01:00").output == (
         f"{stands}, set to 2025-12-31T00:00:00.000+00:00.\n  To do it: the same with '--reason TEXT --apply'.\n"
     )
-    assert "cannot be set ahead" in told("--to", "2999-01-01").output
-    assert "Allowed: now, or as 2026" in told("--to", "soon").output
-    assert "To apply 'clock' takes a reason. Got: none." in told("--to", "now", "--apply").output
+    assert "cannot be set ahead" in clock_shown("--to", "2999-01-01").output
+    assert "Allowed: now, or as 2026" in clock_shown("--to", "soon").output
+    assert "To apply 'clock' takes a reason. Got: none." in clock_shown("--to", "now", "--apply").output
     assert pipeline.last.step == 1, "nothing was done"
 
 

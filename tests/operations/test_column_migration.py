@@ -4,7 +4,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from disk import DiskPipeline
-from ebbtide.operations.registry import maintain
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from quarantine_support import by_seq, root_of
@@ -16,7 +15,9 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after, read_rows
 from ebbtide.errors import ConfigError, MigrationError, SpecChangedError
 from ebbtide.ledger.puts import puts_of
-from ebbtide.operations import migration
+from ebbtide.operations.migration import migrate as migration
+from ebbtide.operations.migration.undo import undo as undo_migration
+from ebbtide.operations.registry import maintain
 from ebbtide.runtime.publish import publish
 
 FIRST = [change("+I", id=1, n=1, seq=1), change("+I", id=2, n=2, seq=2)]
@@ -275,7 +276,7 @@ def test_migration_is_undone_with_the_values_that_were_dropped(tmp_path):
     disk = DiskPipeline(wide, tmp_path)
     disk.step([change("+I", id=1, n=1, v="a", seq=1)])
     _, narrow = migrated(disk, by_seq())
-    undone = migration.undo(narrow, wide, root_of(disk))
+    undone = undo_migration(narrow, wide, root_of(disk))
     assert undone["changes"] == ["the tables are as before the migration"]
     disk = on(narrow, wide)
     assert disk.rows() == [{"id": 1, "n": 1, "v": "a", "seq": 1}]
@@ -283,7 +284,7 @@ def test_migration_is_undone_with_the_values_that_were_dropped(tmp_path):
     disk.step([change("+U", id=1, n=2, v="b", seq=2)])
     assert disk.rows() == [{"id": 1, "n": 2, "v": "b", "seq": 2}]
     with pytest.raises(MigrationError, match="no migration of 't' to undo"):
-        migration.undo(disk, wide, root_of(disk))
+        undo_migration(disk, wide, root_of(disk))
 
 
 def test_migration_is_not_undone_over_what_others_have_changed_since(tmp_path):
@@ -293,7 +294,7 @@ def test_migration_is_not_undone_over_what_others_have_changed_since(tmp_path):
     _, narrow = migrated(disk, by_seq())
     foreign_delete(narrow.plan.sink.path)
     with pytest.raises(MigrationError, match="was changed by another client since"):
-        migration.undo(narrow, wide, root_of(disk))
+        undo_migration(narrow, wide, root_of(disk))
 
 
 def foreign_delete(location):
@@ -306,7 +307,7 @@ def test_sink_with_columns_of_others_is_refused_before_anything_changes(tmp_path
     disk = DiskPipeline(by_seq(), tmp_path)
     disk.step(FIRST)
     sink = Snapshot.read(disk.plan.sink.path)
-    columns = pa.schema([*disk.plan.sink._stored_schema, pa.field("theirs", pa.string())])
+    columns = pa.schema([*disk.plan.sink.stored_schema, pa.field("theirs", pa.string())])
     commit_after(puts_of(sink.table), sink, under_columns(sink, columns), {"operation": "ADD COLUMNS"})
     with pytest.raises(MigrationError, match=r"has other columns than the pipeline has given it.*theirs"):
         migrated(disk, by_seq("id BIGINT NOT NULL, n BIGINT, seq INT"))

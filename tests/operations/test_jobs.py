@@ -3,9 +3,6 @@
 import shutil
 
 import pytest
-from ebbtide.operations.job import _report
-from ebbtide.operations.registry import maintain
-from ebbtide.tables.state.rewriting import BASE
 from local_pipeline import up
 from local_run import HOUR, SPARK, START, killed_behind_a_decision
 
@@ -17,7 +14,10 @@ from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.operations import rewind
+from ebbtide.operations.maintenance.measuring import _report
+from ebbtide.operations.registry import maintain
 from ebbtide.tables.state import rewriting
+from ebbtide.tables.state.rewriting import BASE
 
 NOTHING = "t: cleanup: found nothing to do; 0 entries."
 EXPIRING = {"ttl": {"ttl": "1h"}}

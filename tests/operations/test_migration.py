@@ -10,7 +10,8 @@ from local_run import HOUR, SPARK, START, change_state, spoil
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import LeaseHeldError, MigrationError, TableMismatchError
 from ebbtide.ledger.lease import Lease
-from ebbtide.operations import migration
+from ebbtide.operations.migration import migrate as migration
+from ebbtide.operations.migration.undo import undo as undo_migration
 
 BACK = "Change the spec back and migrate again: stamps and values that are gone do not come back by that."
 WIDER = {"schema": "id BIGINT NOT NULL, n BIGINT"}
@@ -18,7 +19,7 @@ RENAMED = {"schema": "id BIGINT NOT NULL, amount INT", "columns": {"amount": {"r
 
 
 def undo(pipeline):
-    return migration.undo(SPARK, pipeline.spec, pipeline.root)
+    return undo_migration(SPARK, pipeline.spec, pipeline.root)
 
 
 def contents(pipeline, *names):

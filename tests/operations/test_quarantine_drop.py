@@ -3,11 +3,11 @@
 import pyarrow as pa
 import pytest
 from disk import DiskPipeline
-from ebbtide.operations.registry import maintain
 from quarantine_support import ALL, by_seq, commits, held, raws, root_of
 
 from ebbtide import status
-from ebbtide.operations import quarantine_drop
+from ebbtide.operations.quarantine import drop as quarantine_drop
+from ebbtide.operations.registry import maintain
 from ebbtide.tables.quarantine import COLUMNS, Selection
 
 HOUR = 3_600_000

@@ -4,15 +4,9 @@ import json
 
 import pytest
 from disk import DiskPipeline
-from ebbtide.operations.job import stepping
-from ebbtide.operations.operation import Context
-from ebbtide.operations.quarantine_operations import Replay
-from ebbtide.operations.quarantine_replay import Found
-from ebbtide.operations.redecoding import read_mended, redecoded
-from ebbtide.operations.registry import maintain
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from quarantine_support import ALL, by_seq, commits, held, mended_as, raws, replay, root_of
+from quarantine_support import ALL, by_seq, commits, corrected_as, held, raws, replay, root_of
 from reference import fold_log, read_event
 from support import change, envelope, plain, record, spec
 
@@ -24,7 +18,13 @@ from ebbtide.delta.table import read_rows
 from ebbtide.errors import ConfigError, SpecChangedError
 from ebbtide.inspect.quarantine import place_text
 from ebbtide.ledger.puts import puts_of
-from ebbtide.operations import quarantine_replay
+from ebbtide.operations.operation import Context
+from ebbtide.operations.quarantine import replay as quarantine_replay
+from ebbtide.operations.quarantine.operations import Replay
+from ebbtide.operations.quarantine.redecoding import read_corrected, redecoded
+from ebbtide.operations.quarantine.replay import Found
+from ebbtide.operations.registry import maintain
+from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.plan import Plan
 from ebbtide.tables.quarantine import COLUMNS, QuarantineTable, Selection
 from ebbtide.testing import MemoryPipeline
@@ -127,7 +127,7 @@ def test_replay_emits_what_the_records_would_have(tmp_path):
     disk = DiskPipeline(of, tmp_path)
     disk.step(["{", "["])
     lines = change("+I", id=1, n=1), change("-D", id=1, n=1)
-    replay(disk, mended=mended_as(disk, *lines), accept_late=True)
+    replay(disk, corrected=corrected_as(disk, *lines), accept_late=True)
     changelog = disk.plan.changelog
     emitted = read_rows(Snapshot.read(changelog.path), changelog.schema).to_pylist()
     assert [(row["_kind"], row["id"]) for row in emitted] == [("+I", 1), ("-D", 1)]
@@ -148,10 +148,10 @@ def test_function_takes_a_replayed_record_when_it_is_replayed(tmp_path):
     )
     disk = DiskPipeline(of, tmp_path)
     disk.step([seen(1, "1970-01-01T00:00:00Z"), seen(2, "yesterday")])
-    mended = mended_as(disk, seen(2, "1970-01-01T00:00:00Z"))
+    corrected = corrected_as(disk, seen(2, "1970-01-01T00:00:00Z"))
     with pytest.raises(ConfigError, match="Late: 1 record"):
-        replay(disk, mended=mended)
-    replay(disk, mended=mended, accept_late=True)
+        replay(disk, corrected=corrected)
+    replay(disk, corrected=corrected, accept_late=True)
     assert (ids(disk), raws(disk)) == ([1, 2], [])
 
 
@@ -164,8 +164,8 @@ def test_head_of_a_record_is_never_replayed_and_a_mended_one_is(tmp_path):
     report = replay(disk, wider)
     assert report.step is None
     assert report["kept"][0]["detail"] == quarantine_replay.WHY_NOT["too_large"]
-    assert "it needs a mended record" in report.text()
-    replay(disk, wider, mended=mended_as(disk, long))
+    assert "it needs a corrected record" in report.text()
+    replay(disk, wider, corrected=corrected_as(disk, long))
     assert (ids(disk), raws(disk)) == ([1, 2], [])
 
 
@@ -181,30 +181,30 @@ def test_mended_record_that_is_bad_leaves_the_quarantined_one_as_it_was(tmp_path
     disk = DiskPipeline(by_seq(), tmp_path)
     disk.step(["{", "["])
     before = held(disk)
-    report = replay(disk, mended=mended_as(disk, NO_N))
+    report = replay(disk, corrected=corrected_as(disk, NO_N))
     assert [kept["reason"] for kept in report["kept"]] == ["missing_column"]
     assert held(disk) == before
-    report = replay(disk, mended=mended_as(disk, change("+I", id=1, n=1, seq=1)) | {("nowhere", 0, 0): b"{}"})
+    report = replay(disk, corrected=corrected_as(disk, change("+I", id=1, n=1, seq=1)) | {("nowhere", 0, 0): b"{}"})
     assert (report["replayed"], report["not_found"]) == (1, 1)
-    assert "with an origin that no selected record has: 1 mended record." in report.text()
-    assert raws(disk) == [b"["], "what no mended record stands for is not tried"
+    assert "with an origin that no selected record has: 1 corrected record." in report.text()
+    assert raws(disk) == [b"["], "what no corrected record stands for is not tried"
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("\n{", f"Line 2 of 'FILE' is not a mended record. Got: JSONDecodeError: {NO_JSON}. Allowed: {A_RECORD}."),
+        ("\n{", f"Line 2 of 'FILE' is not a corrected record. Got: JSONDecodeError: {NO_JSON}. Allowed: {A_RECORD}."),
         (
             '{"raw": "x"}',
-            f"Line 1 of 'FILE' is not a mended record. Got: KeyError: 'origin'. Allowed: {A_RECORD}.",
+            f"Line 1 of 'FILE' is not a corrected record. Got: KeyError: 'origin'. Allowed: {A_RECORD}.",
         ),
         (
             '{"origin": {"source": "f", "partition": 0, "position": 1}, "raw": null}',
-            "Line 1 of 'FILE' has no record. Got: raw: None. Allowed: the mended record as text.",
+            "Line 1 of 'FILE' has no record. Got: raw: None. Allowed: the corrected record as text.",
         ),
         (
             '{"origin": {"source": "f", "partition": 0, "position": 1}, "raw": " "}',
-            "Line 1 of 'FILE' has no record. Got: raw: ' '. Allowed: the mended record as text.",
+            "Line 1 of 'FILE' has no record. Got: raw: ' '. Allowed: the corrected record as text.",
         ),
         (
             '{"origin": {"source": "f", "partition": 0, "position": 1}, "raw": "x"}\n' * 2,
@@ -213,10 +213,10 @@ def test_mended_record_that_is_bad_leaves_the_quarantined_one_as_it_was(tmp_path
     ],
 )
 def test_file_of_what_is_no_mended_record_is_refused_by_line(tmp_path, content, said):
-    (tmp_path / "mended.jsonl").write_text(content)
+    (tmp_path / "corrected.jsonl").write_text(content)
     with pytest.raises(ConfigError) as raised:
-        read_mended(str(tmp_path / "mended.jsonl"))
-    assert str(raised.value) == said.replace("FILE", str(tmp_path / "mended.jsonl"))
+        read_corrected(str(tmp_path / "corrected.jsonl"))
+    assert str(raised.value) == said.replace("FILE", str(tmp_path / "corrected.jsonl"))
 
 
 def test_mended_records_are_read_by_the_origins_of_those_that_they_stand_for(tmp_path):
@@ -224,16 +224,16 @@ def test_mended_records_are_read_by_the_origins_of_those_that_they_stand_for(tmp
         json.dumps({"origin": {"source": "f", "partition": 0, "position": position}, "raw": f"ä{position}"})
         for position in (1, 2)
     ]
-    (tmp_path / "mended.jsonl").write_text("\n \n".join(lines))
-    found = read_mended(str(tmp_path / "mended.jsonl"))
+    (tmp_path / "corrected.jsonl").write_text("\n \n".join(lines))
+    found = read_corrected(str(tmp_path / "corrected.jsonl"))
     assert found == {("f", 0, 1): "ä1".encode(), ("f", 0, 2): "ä2".encode()}
 
 
 def test_file_of_mended_records_that_is_absent_is_refused(tmp_path):
     location = str(tmp_path / "nowhere.jsonl")
     with pytest.raises(ConfigError) as raised:
-        read_mended(location)
-    assert str(raised.value) == f"There is no file of mended records. Got: {location}."
+        read_corrected(location)
+    assert str(raised.value) == f"There is no file of corrected records. Got: {location}."
 
 
 # A crash between the decision and what follows from it.
@@ -273,7 +273,7 @@ def test_replay_that_was_decided_is_finished_once(tmp_path):
 
 
 def join_files(disk):
-    """What somebody's OPTIMIZE does to the quarantine."""
+    """The effect of another client's OPTIMIZE on the quarantine."""
     path = disk.plan.quarantine.path
     snapshot = Snapshot.read(path)
     files = list(snapshot.files.values())
@@ -303,8 +303,8 @@ def test_replay_of_rows_that_wait_for_a_value_of_another_key_keeps_them_waiting(
     moved = record(envelope("u", 30, before={"id": 1, "notes": None}, after={"id": 2, "notes": unsent}), 1)
     created = record(envelope("c", 10, after={"id": 1, "notes": "kept"}), 0)
     disk.step(["{", "["])
-    replay(disk, mended=mended_as(disk, moved))
-    replay(disk, mended=mended_as(disk, created))
+    replay(disk, corrected=corrected_as(disk, moved))
+    replay(disk, corrected=corrected_as(disk, created))
     memory.step([moved])
     memory.step([created])
     assert disk.rows() == memory.rows() == [{"id": 2, "notes": "kept"}]
@@ -355,7 +355,7 @@ def test_by_sequence_the_sink_is_as_if_the_records_had_been_good(tmp_path_factor
         if good_of and (not todo or data.draw(st.booleans())):
             most = data.draw(st.integers(1, len(good_of)))
             chosen = [row["raw"] for row in held(disk, Selection(limit=most))]
-            replay(disk, mended=mended_as(disk, *(good_of.pop(raw) for raw in chosen)))
+            replay(disk, corrected=corrected_as(disk, *(good_of.pop(raw) for raw in chosen)))
     want = fold_log([read_event(line) for line in lines], ["id"])
     assert {(row["id"],): row for row in disk.rows()} == want
     assert raws(disk) == []
@@ -371,20 +371,20 @@ def test_by_arrival_a_late_record_is_refused_unless_accepted_and_one_within_the_
     disk.step(["{", "["], now_ms=0)
     disk.step([change("-D", id=1, n=1)], now_ms=10_000)
     one, two = change("+I", id=1, n=1), change("+I", id=2, n=2)
-    replay(disk, mended=mended_as(disk, one), now_ms=59_000)
+    replay(disk, corrected=corrected_as(disk, one), now_ms=59_000)
     assert (ids(disk), len(raws(disk))) == ([], 1), "the retraction had waited for it"
 
-    late = mended_as(disk, two)
+    late = corrected_as(disk, two)
     plan = quarantine_replay.plan(ARRIVAL, root_of(disk), 60_000, ALL, late)
     assert plan["late"] == 1
     assert "the same with '--apply --accept-late'." in plan.text()
     before = commits(disk)
     with pytest.raises(ConfigError, match=r"Late: 1 record.*Allowed: --accept-late.*ebbtide refresh"):
-        replay(disk, mended=late, now_ms=60_000)
+        replay(disk, corrected=late, now_ms=60_000)
     disk.reload()
     assert commits(disk)["state"] == before["state"]
     assert len(raws(disk)) == 1
-    replay(disk, mended=late, now_ms=60_000, accept_late=True)
+    replay(disk, corrected=late, now_ms=60_000, accept_late=True)
     assert (ids(disk), raws(disk)) == ([2], [])
 
 
@@ -395,7 +395,7 @@ def test_by_arrival_a_record_from_before_a_truncate_is_late(tmp_path):
     disk.step([record(envelope("t", 5), 5)])
     disk.step(["["])
     lines = [record(envelope("c", n, after={"id": n, "n": n}), n) for n in (1, 9)]
-    plan = quarantine_replay.plan(of, root_of(disk), 0, ALL, mended_as(disk, *lines))
+    plan = quarantine_replay.plan(of, root_of(disk), 0, ALL, corrected_as(disk, *lines))
     assert (plan["replayed"], plan["late"]) == (2, 1)
 
 
@@ -403,7 +403,7 @@ def test_by_arrival_a_truncate_is_not_replayed(tmp_path):
     of = spec(order="arrival", materializer={"retraction_grace": "1m"})
     disk = DiskPipeline(of, tmp_path)
     disk.step(["{", record(envelope("c", 2, after={"id": 2, "n": 2}), 2)])
-    report = replay(disk, mended=mended_as(disk, record(envelope("t", 1), 1)))
+    report = replay(disk, corrected=corrected_as(disk, record(envelope("t", 1), 1)))
     assert [kept["reason"] for kept in report["kept"]] == ["truncate"]
     assert ids(disk) == [2]
 
@@ -427,7 +427,7 @@ def test_record_whose_place_was_read_when_it_was_set_aside_is_applied_once(by_ar
     bad = kafka(7, 1, op="?")
     by_arrival.step([bad])
     assert by_arrival.head.facts.frontier.offsets == {"t/0": [(7, 7)]}
-    replay(by_arrival, mended=mended_as(by_arrival, kafka(7, 1)), accept_late=True)
+    replay(by_arrival, corrected=corrected_as(by_arrival, kafka(7, 1)), accept_late=True)
     assert (ids(by_arrival), unmatched_or_twice(by_arrival)) == ([1], 1)
 
     by_arrival.step([bad, kafka(7, 1)])
@@ -439,21 +439,21 @@ def test_record_whose_place_was_read_when_it_was_set_aside_is_applied_once(by_ar
 def test_record_that_came_good_at_its_place_meanwhile_is_not_applied_again(by_arrival):
     by_arrival.step(["{"])
     by_arrival.step([kafka(7, 1)])
-    report = replay(by_arrival, mended=mended_as(by_arrival, kafka(7, 1)), accept_late=True)
+    report = replay(by_arrival, corrected=corrected_as(by_arrival, kafka(7, 1)), accept_late=True)
     assert (report["counts"]["redelivered"], raws(by_arrival)) == (1, [])
     assert unmatched_or_twice(by_arrival) == 1
 
 
 def test_replayed_record_that_names_its_place_is_known_when_it_is_delivered_again(by_arrival):
     by_arrival.step(["{"])
-    replay(by_arrival, mended=mended_as(by_arrival, kafka(7, 1)), accept_late=True)
+    replay(by_arrival, corrected=corrected_as(by_arrival, kafka(7, 1)), accept_late=True)
     by_arrival.step([kafka(7, 1)])
     assert (by_arrival.metrics["redelivered"], unmatched_or_twice(by_arrival)) == (1, 1)
 
 
 def test_place_of_a_mended_record_that_is_bad_is_not_taken_for_read(by_arrival):
     by_arrival.step(["{", "["])
-    replay(by_arrival, mended=mended_as(by_arrival, kafka(7, 1, op="?"), kafka(8, 2)), accept_late=True)
+    replay(by_arrival, corrected=corrected_as(by_arrival, kafka(7, 1, op="?"), kafka(8, 2)), accept_late=True)
     by_arrival.step([kafka(7, 1)])
     assert (ids(by_arrival), len(raws(by_arrival))) == ([1, 2], 1)
 
@@ -462,8 +462,8 @@ def test_replayed_records_apply_in_the_order_in_which_they_came(tmp_path):
     disk = DiskPipeline(ARRIVAL, tmp_path)
     disk.step(["{", "["])
     disk.step(["]"])
-    mended = mended_as(disk, *(change("+U", id=1, n=n) for n in (1, 2, 3)))
-    replay(disk, mended=mended, now_ms=0)
+    corrected = corrected_as(disk, *(change("+U", id=1, n=n) for n in (1, 2, 3)))
+    replay(disk, corrected=corrected, now_ms=0)
     assert disk.rows() == [{"id": 1, "n": 3}]
 
 
@@ -480,11 +480,11 @@ def test_what_somebody_asks_for_is_planned_or_done(tmp_path):
     disk = DiskPipeline(ARRIVAL, tmp_path)
     disk.step(["{", "["], now_ms=0)
     origins = [row["origin"] for row in held(disk)]
-    mended = tmp_path / "mended.jsonl"
+    corrected = tmp_path / "corrected.jsonl"
     nowhere = {"source": "nowhere", "partition": 0, "position": 0}
     mended_records = [(origins[1], change("+I", id=7, n=7)), (nowhere, change("+I", id=8, n=8))]
     lines = [json.dumps({"origin": origin, "raw": raw}) for origin, raw in mended_records]
-    mended.write_text("\n".join(lines))
+    corrected.write_text("\n".join(lines))
     operation = Replay()
 
     def no_session():
@@ -494,15 +494,15 @@ def test_what_somebody_asks_for_is_planned_or_done(tmp_path):
         ctx = Context(disk.spec, root_of(disk), session, clock=lambda: clock_ms)
         return operation.act(action, ctx, operation.asked(given))
 
-    planned = do("plan", records=str(mended))
+    planned = do("plan", records=str(corrected))
     assert [planned[name] for name in ("replayed", "late", "not_found", "step")] == [1, 1, 1, None]
     with pytest.raises(ConfigError, match="Late: 1 record"):
-        do("apply", session=lambda: disk, records=str(mended))
-    done = do("apply", session=lambda: disk, records=str(mended), accept_late=True)
+        do("apply", session=lambda: disk, records=str(corrected))
+    done = do("apply", session=lambda: disk, records=str(corrected), accept_late=True)
     assert (done["replayed"], done["not_found"], done.step) == (1, 1, 2)
     assert (disk.rows(), raws(disk)) == ([{"id": 7, "n": 7}], [b"{"])
     assert disk.plan.state.last()[1].now_ms == 60_000
-    none_selected = do("plan", 0, records=str(mended), steps=[9])
+    none_selected = do("plan", 0, records=str(corrected), steps=[9])
     assert (none_selected["replayed"], none_selected["not_found"]) == (0, 2)
     assert do("plan", 0, steps=[9]).text() == "t: no quarantined record fits."
 
@@ -537,7 +537,7 @@ def test_report_names_some_of_the_records_that_stay_and_counts_the_others():
     assert [line.rpartition(" ")[2] for line in lines[1:21]] == [str(n) for n in range(20)]
     assert lines[21:23] == [
         "  ... and 2 more (--json has them all)",
-        "  Left out, with an origin that no selected record has: 3 mended records.",
+        "  Left out, with an origin that no selected record has: 3 corrected records.",
     ]
     assert lines[23] == (
         "  Late: 2 records. By order of arrival such apply now, after all that came since, and the sink may not become what it would"

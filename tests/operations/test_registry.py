@@ -11,12 +11,6 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from click.testing import CliRunner
-from ebbtide.operations.backfill_operations import Start
-from ebbtide.operations.operation import Context, Operation, Report
-from ebbtide.operations.operation_page import section_of
-from ebbtide.operations.operations import Clock, Repair
-from ebbtide.operations.registry import BUILT_IN, GROUP, TAKEN_NAMES, operations
-from ebbtide.operations.repair_report import Finding, RepairReport
 from local_pipeline import up
 
 from ebbtide.cli import main
@@ -26,6 +20,12 @@ from ebbtide.dagster.operations import operation_job, report_metadata
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.errors import ConfigError
 from ebbtide.operations import registry
+from ebbtide.operations.backfill.operations import Start
+from ebbtide.operations.operation import Context, Operation, Report
+from ebbtide.operations.operation_page import section_of
+from ebbtide.operations.operations import Clock, Repair
+from ebbtide.operations.registry import BUILT_IN, GROUP, TAKEN_NAMES, operations
+from ebbtide.operations.repair.report import Finding, RepairReport
 from ebbtide.runtime.progress import Phase, StepProgress
 
 SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "handover"
@@ -69,7 +69,7 @@ def test_operation_of_another_package_has_its_command_and_its_help(pipeline, tmp
     assert "handover" in call("--help").output
     shown = call("handover", "--help").output
     assert "Write down how many rows a sink has" in shown
-    assert "Only tells what it would do, unless --apply." in " ".join(shown.split())
+    assert "Only shows the plan, unless --apply." in " ".join(shown.split())
     for option in ("--to FILE", "--note TEXT", "--root TEXT", "--json", "--apply"):
         assert option in shown
     written = tmp_path / "sink.json"
@@ -158,7 +158,7 @@ def test_entry_point_that_is_no_operation_is_refused_by_name(tmp_path, monkeypat
         operations()
     shown = call(*(word for name in entry for word in name.split(".")), "--help")
     assert (shown.exit_code, said in shown.output) == ((0, False) if "run" in entry else (2, True))
-    assert call("rewind", "--help").exit_code == 0, "the others work all the same"
+    assert call("rewind", "--help").exit_code == 0, "all other commands still work"
 
 
 def test_built_in_operations_have_names_jobs_and_commands_of_their_own():
@@ -185,7 +185,7 @@ class Counted(Operation):
 
 def test_what_an_operation_is_asked_for_is_checked():
     assert Counted().asked({}) == Counted.Params(up_to=3)
-    with pytest.raises(ConfigError, match=r"What 'counted' was asked for is not usable: up_to: .*Got: many"):
+    with pytest.raises(ConfigError, match=r"A parameter of 'counted' is not usable: up_to: .*Got: many"):
         Counted().asked({"up_to": "many"})
     with pytest.raises(ConfigError, match="not usable: down_to"):
         Counted().asked({"down_to": 3})

@@ -1,11 +1,10 @@
-"""What repairs say and refuse, without Spark; how they compare and mend is in `tests/spark/test_repair.py`."""
+"""Messages and refusals of repairs, without Spark; comparison and repair of rows are in `tests/spark/test_repair.py`."""
 
 import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from ebbtide.operations.repair_report import Finding, RepairReport
 from local_pipeline import killed, up
 from local_run import SPARK
 
@@ -13,7 +12,9 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import create, read_rows
 from ebbtide.errors import ConfigError, RepairError, TableMismatchError
 from ebbtide.ledger.puts import LOCAL
-from ebbtide.operations import migration, repair
+from ebbtide.operations.migration.undo import undo as undo_migration
+from ebbtide.operations.repair import repair
+from ebbtide.operations.repair.report import Finding, RepairReport
 from ebbtide.runtime.step import Stepper
 from ebbtide.storage.paths import exists
 
@@ -135,7 +136,7 @@ def undo_columns(pipeline):
     spec = pipeline.spec
     pipeline.spec = pipeline.with_fields(schema="id BIGINT NOT NULL, n BIGINT, v STRING, more BIGINT DEFAULT 7")
     pipeline.do("alter")
-    migration.undo(SPARK, pipeline.spec, pipeline.root)
+    undo_migration(SPARK, pipeline.spec, pipeline.root)
     pipeline.spec = spec
 
 

@@ -25,7 +25,7 @@ from ebbtide.errors import HistoryGoneError, RepairError, TableMismatchError
 from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Decision, RestoreAndApply, Rewrite
-from ebbtide.operations import repair
+from ebbtide.operations.repair import repair
 from ebbtide.runtime import publish, way_back
 from ebbtide.tables.delta_sink import SinkTable
 
@@ -150,7 +150,7 @@ def test_steps_since_a_foreign_write_are_applied_again(aged, name):
     FOREIGN[name](pipeline)
     feed(pipeline, FILES[2:], 2)
     assert kind == "expired rows go" or shown(pipeline) != pipelines.right[3]
-    if kind == "live rows expire":  # what steps decided since may follow from the rows that others changed
+    if kind == "live rows expire":  # what steps decided since may follow from the rows that another client changed
         with pytest.raises(RepairError, match="cannot be repaired"):
             pipeline.repair()
         return
@@ -339,7 +339,7 @@ BETWEEN = ("rewind", "refresh", "compaction", "cleanup")
 @pytest.mark.parametrize("name", ["delete", "newest file lost", "sink dropped"])
 @pytest.mark.parametrize("between", BETWEEN)
 def test_sink_is_repaired_behind_other_steps(make, between, name):
-    """Of a sink that was dropped behind a rewind the state tells the rows: no version that it went back to is left."""
+    """A sink that was dropped after a rewind has no version left to go back to: the state holds its rows."""
     pipeline = make()
     feed(pipeline, FILES[:2])
     pipeline.do(between)

@@ -1,14 +1,15 @@
-"""Records that are read again into a sink, as far as it needs no broker: what is refused, what is left, what is told."""
+"""Records that are read again into a sink, as far as it needs no broker: refusals, what is left, and the report."""
 
 import pytest
-from ebbtide.operations.rereading import _report
 from local_pipeline import up
 from local_run import SPARK, START
 from support import plain
 
 from ebbtide.errors import BackfillError, ConfigError
-from ebbtide.ledger.facts import Cause
-from ebbtide.operations import pausing, rereading
+from ebbtide.ledger.facts import Cause, NoStep
+from ebbtide.operations import pausing
+from ebbtide.operations.backfill import rereading
+from ebbtide.operations.backfill.rereading import _report
 from ebbtide.sources.span import Span
 
 TOPIC = {"source": {"type": "kafka", "bootstrap_servers": "127.0.0.1:1", "topic": "t"}}
@@ -67,7 +68,7 @@ def test_reading_goes_on_behind_what_was_read_last_for_the_same_reason_only(make
     assert rereading._behind(last, "why", WHOLE) == WHOLE.after(some.end)
     assert rereading._behind(last, "another", WHOLE) == WHOLE
     assert rereading._behind(last.model_copy(update={"source": pipeline.last.source}), "why", WHOLE) == WHOLE
-    assert rereading._behind(None, "why", WHOLE) == WHOLE
+    assert rereading._behind(NoStep(), "why", WHOLE) == WHOLE
 
 
 def test_report_is_written_for_people():

@@ -9,7 +9,8 @@ from local_run import SPARK
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
 from ebbtide.errors import HistoryGoneError, RepairError, SpecChangedError
-from ebbtide.operations import repair, rewind
+from ebbtide.operations import rewind
+from ebbtide.operations.repair import repair
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_step_is_refused_of_which_the_sink_has_no_version(repaired, put_back, st
         with pytest.raises(HistoryGoneError) as raised:
             work(SPARK, pipeline.spec, pipeline.root, step)
         assert str(raised.value) == (
-            f"'t' cannot go back to step {step}: its sink was made anew or put back since. Got: step {step}."
+            f"'t' cannot go back to step {step}: its sink was recreated or restored since. Got: step {step}."
             " Allowed: step 4, whose rows the sink was given again, or a later one."
             " Name one of these, or run 'ebbtide refresh' to rebuild all tables from the source."
         )

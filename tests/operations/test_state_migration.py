@@ -1,14 +1,15 @@
 """Migration of states without Spark: what becomes of stored entries under another time to live, or of states that have changed."""
 
 import pytest
-from ebbtide.operations.migration import _report
 from local_pipeline import killed, up
 from local_run import HOUR, SPARK, START
 from store_support import line, stateful
 
 from ebbtide.errors import MigrationError, SpecChangedError
 from ebbtide.ledger.facts import Cause
-from ebbtide.operations import migration
+from ebbtide.operations.migration import migrate as migration
+from ebbtide.operations.migration.report import migration_report
+from ebbtide.operations.migration.undo import undo as undo_migration
 from ebbtide.runtime import driver
 
 ONE_HOUR = "1h (ON_CREATE_AND_WRITE, PROCESSING_TIME)"
@@ -183,7 +184,7 @@ def test_other_function_options_and_kinds_are_refused_until_a_migration_takes_th
         f"options {{'by': 10}} -> {{}}, {stays}",
         f"kinds ['+I', '+U', '-D', '-U'] -> ['+U'], {stays}",
     ]
-    migration.undo(SPARK, pipeline.spec, pipeline.root)
+    undo_migration(SPARK, pipeline.spec, pipeline.root)
     assert pipeline.last.state.spec == stored
     pipeline.do("migrate", START)
     assert planned(pipeline)["changes"] == []
@@ -199,12 +200,12 @@ def test_option_that_is_named_like_a_credential_may_change_and_is_stored_nowhere
 
 
 def test_plan_is_written_for_people():
-    assert _report("t").text() == "t: what is stored fits the spec; nothing to migrate."
+    assert migration_report("t").text() == "t: what is stored fits the spec; nothing to migrate."
     found = {"stamped": 5, "unstamped": 2, "revived": 3, "dropped": 4}
-    plan = _report("t", ["ttl none -> 1h", "state a: added"], **found)
+    plan = migration_report("t", ["ttl none -> 1h", "state a: added"], **found)
     counts = "t: 5 entries stamped, 2 unstamped, 3 expired ones brought back, 4 dropped"
     assert plan.text() == (f"{counts}.\n  ttl none -> 1h\n  state a: added\n  To do it: 'ebbtide migrate --apply'.")
-    done = _report("t", ["columns: in another order"], 7, **found, rewritten=6)
+    done = migration_report("t", ["columns: in another order"], 7, **found, rewritten=6)
     assert done.text() == (
         f"{counts}, 6 rows of sink and changelog written again.\n  columns: in another order\n"
         "  Done in step 7. To undo it before the next run: 'ebbtide migrate --undo'."

@@ -1,17 +1,17 @@
-"""A state that others have changed, or that has lost files: what comes back, and what is said of the rest."""
+"""A state that another client has changed, or that has lost files: its restore, and the report of the rest."""
 
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from ebbtide.operations.job import stepping
-from ebbtide.operations.state_repair import decided_version, refuse_damaged_state, restore_state
 from local_pipeline import up
 from local_run import SPARK, change_state
 
 from ebbtide.delta import log
 from ebbtide.errors import HistoryGoneError, LeaseLostError, RepairError
-from ebbtide.operations import state_repair
+from ebbtide.operations.repair import state as state_repair
+from ebbtide.operations.repair.state import decided_version, refuse_damaged_state, restore_state
+from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.belonging import refuse_older_state
 
 REFRESH = "'ebbtide refresh' to rebuild all tables from the source."

@@ -2,17 +2,17 @@
 
 import pyarrow as pa
 import pytest
-from ebbtide.operations.transform_migration import (
+from local_pipeline import up
+from support import spec
+
+from ebbtide.ledger.facts import StateFacts
+from ebbtide.operations.migration.transforms import (
     KnownRecords,
     Unselected,
     WithoutSelected,
     transform_migration,
     with_stored_transform,
 )
-from local_pipeline import up
-from support import spec
-
-from ebbtide.ledger.facts import StateFacts
 from ebbtide.operators.selection import SELECTED_COLUMNS
 from ebbtide.runtime.plan import operator_of
 
@@ -32,7 +32,7 @@ def of(transform):
 
 
 class Step:
-    """A step's facts, as far as they tell its spec."""
+    """Facts of a step, with its spec alone."""
 
     def __init__(self, made_with):
         self.state = StateFacts(version=0, spec=made_with.identity)

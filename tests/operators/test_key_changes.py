@@ -9,7 +9,7 @@ from support import OnlyTouchedKeys, envelope, record, spec
 
 from ebbtide.formats.format import UNAVAILABLE as KEPT
 from ebbtide.model.sequences import OP_DELETE, OP_SNAPSHOT, OP_UPSERT, UNKNOWN
-from ebbtide.operators.sequence.log import STORED, Event, Kept, KeyChange, Known, play
+from ebbtide.operators.sequence.log import STORED, AwaitedRow, Event, KeyChange, Known, play
 from ebbtide.testing import MemoryPipeline
 
 WHOLE_STATE = pytest.param(MemoryPipeline, marks=pytest.mark.model)
@@ -392,13 +392,13 @@ def test_value_is_that_of_the_row_that_has_the_old_key_where_its_delete_has_not_
 
 def test_row_that_has_left_gives_nothing_to_the_next_though_only_a_later_delete_is_known():
     events = [of_create(OLD, 3, 10), of_move(1), Event(MOVED + 2, OP_DELETE, OLD, is_delete=True, new_key=UNKNOWN)]
-    assert play(events).kept[OLD] == [Kept(UNKNOWN, MOVED + 2, {}, has_left=True)]
+    assert play(events).kept[OLD] == [AwaitedRow(UNKNOWN, MOVED + 2, {}, has_left=True)]
 
 
 @pytest.mark.parametrize(
     ("before", "kept"),
     [
-        (of_create(NEW, 3, 10), [Kept(3, 7, {"v": Known(10, 3)}, started=3)]),
+        (of_create(NEW, 3, 10), [AwaitedRow(3, 7, {"v": Known(10, 3)}, started=3)]),
         (of_create(NEW, 7, 10), None),
         (of_create(NEW, 3), None),
         (of_snapshot(NEW, 10, 0), None),

@@ -276,7 +276,7 @@ def test_only_tombstones_and_rows_that_wait_may_expire_unless_live_ones_may():
     assert [entry["id"] for entry in acted_on(pipeline.state, operator)] == [1, 3]
     assert sorted(entry["id"] for entry in operator.expire(pipeline.state, Step(9, 100)).entries.to_pylist()) == [2, 3]
     live = operator_of(spec(ttl={"ttl": "100ms", "expire_live": True}))
-    assert (live.expiry.any_set, live.expiry.acted_on) == ((), ())
+    assert (live.expiry.any_set, live.expiry.needs_tick) == ((), ())
 
 
 @pytest.mark.parametrize("live", [False, True])

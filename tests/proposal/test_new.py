@@ -106,7 +106,7 @@ def test_a_column_without_one_kind_of_value_is_left_out_and_said(project):
 @pytest.mark.parametrize(
     ("values", "options", "said"),
     [
-        ([flattened(id=1)], [], "no key that tells the table's primary key. Allowed: --key with some of id."),
+        ([flattened(id=1)], [], "so the table's primary key is unknown. Allowed: --key with some of id."),
         ([flattened(id=1)], ["--key", "no"], "The key has columns that the records do not have. Got: no. Allowed: id."),
         ([{"a": 1}], [], "no changelog that is known. Got: fields a."),
         ([[1], "x"], [], "no record to go by. Got: 2 lines that are no JSON object."),
@@ -246,7 +246,7 @@ def test_spec_that_does_not_take_its_sample_is_written_to_be_mended_and_fails(pr
     result = new("t", "--path", records(project, *events), "--key", "id")
     assert result.exit_code == 1
     assert "bad: 2." in result.stdout
-    assert "Next: mend the spec by these reasons" in result.stdout
+    assert "Next: correct the spec by these reasons" in result.stdout
     assert "# NOT TAKEN: missing_before: " in (project / "pipelines/defs/t/defs.yaml").read_text()
 
 

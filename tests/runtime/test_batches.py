@@ -1,4 +1,4 @@
-"""Batches that Spark makes one after the other, on a thread of its own: what stops them, and what of it is told."""
+"""Batches that Spark makes one after the other, on a thread of its own: what stops them, and what is reported of it."""
 
 import contextlib
 import gc
@@ -14,7 +14,7 @@ AT_ONCE_S = 30
 
 
 class Query:
-    """Calls for batches as Spark's query does, from the moment that somebody waits for it; what fails ends it."""
+    """Calls for batches as Spark's query does, from the moment that it is waited for; a failure ends it."""
 
     def __init__(self, n_batches, between_batches=lambda: None):
         self.n_batches, self.between_batches = n_batches, between_batches

@@ -1,13 +1,10 @@
-"""Tables that do not belong together are refused with the way out, without Spark: what was deleted, replaced, put back, changed by others."""
+"""Tables that do not belong together are refused with the way out, without Spark: what was deleted, replaced, put back, changed by another client."""
 
 import json
 import shutil
 from pathlib import Path
 
 import pytest
-from ebbtide.operations.job import stepping
-from ebbtide.operations.state_repair import decided_version, refuse_damaged_state, restore_state
-from ebbtide.tables.state.table import StateWork
 from local_pipeline import up
 from local_run import SPARK
 
@@ -20,8 +17,11 @@ from ebbtide.errors import RepairError, TableMismatchError
 from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.model.decision import Append
-from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_older_state, refuse_others_sink
+from ebbtide.operations.repair.state import decided_version, refuse_damaged_state, restore_state
+from ebbtide.operations.stepping import stepping
+from ebbtide.runtime.belonging import OwnTables, refuse_foreign_sink, refuse_lost_state, refuse_older_state
 from ebbtide.tables.quarantine import COLUMNS
+from ebbtide.tables.state.table import StateWork
 
 REPAIR = "Run 'ebbtide repair' to bring it to what the state shows, or 'ebbtide refresh' to rebuild it from the source."
 REFRESH = "Restore the state table, or run 'ebbtide refresh' to rebuild all tables from the source."
@@ -135,7 +135,7 @@ def test_table_of_others_with_rows_is_never_taken_for_the_sink(make):
     )
     assert refused(pipeline) == message
     with pytest.raises(TableMismatchError) as raised:
-        refuse_others_sink(pipeline.plan, OwnTables(pipeline.plan))
+        refuse_foreign_sink(pipeline.plan, OwnTables(pipeline.plan))
     assert str(raised.value) == message
 
 
@@ -174,8 +174,8 @@ def test_what_is_known_of_tables_is_what_wrote_them_last(two_steps):
     assert OwnTables(two_steps.plan).last_step("changelog") == 0
 
 
-def others(pipeline, *, data_change=True, removes=False, operation="DELETE"):
-    """Change the state as somebody else does: a file of rows comes twice, or goes."""
+def change_by_another_client(pipeline, *, data_change=True, removes=False, operation="DELETE"):
+    """Change the state as another client does: a file of rows comes twice, or goes."""
     state = pipeline.plan.state.snapshot()
     file = next(iter(state.files.values()))
     add = {**file.add, "path": f"copy-{state.version}.parquet", "dataChange": data_change}
@@ -188,15 +188,15 @@ def test_state_that_others_changed_is_refused_until_it_is_as_it_was(two_steps):
     state = two_steps.plan.state.path
     decided, _ = two_steps.plan.state.last()
     before = two_steps.plan.state.snapshot()
-    others(two_steps)
+    change_by_another_client(two_steps)
     changed = log.versions(state)[-1]
     message = (
         f"The state at '{state}' was changed by another client. Got: version {changed}, DELETE."
-        f" Allowed: what version {decided} holds. Run 'ebbtide repair --apply' to bring it back,"
+        f" Allowed: the rows of version {decided}. Run 'ebbtide repair --apply' to bring it back,"
         " or 'ebbtide refresh' to rebuild all tables from the source."
     )
     assert refused(two_steps) == message
-    others(two_steps, data_change=False, operation="OPTIMIZE")
+    change_by_another_client(two_steps, data_change=False, operation="OPTIMIZE")
     assert refused(two_steps) == message, "who joins files behind it does not make it right"
     now = two_steps.plan.state.snapshot()
     back = [file.removed(0, data_change=True) for id_, file in now.files.items() if id_ not in before.files]
@@ -207,10 +207,10 @@ def test_state_that_others_changed_is_refused_until_it_is_as_it_was(two_steps):
 @pytest.mark.parametrize("joined", [False, True])
 def test_state_that_others_changed_is_brought_back_to_the_rows_of_the_last_step(two_steps, joined):
     if joined:  # the files of the step itself are not needed then
-        others(two_steps, data_change=False, removes=True, operation="OPTIMIZE")
-        others(two_steps, data_change=False, operation="OPTIMIZE")
+        change_by_another_client(two_steps, data_change=False, removes=True, operation="OPTIMIZE")
+        change_by_another_client(two_steps, data_change=False, operation="OPTIMIZE")
     right = two_steps.plan.state.snapshot()
-    others(two_steps, removes=True)
+    change_by_another_client(two_steps, removes=True)
     with stepping(SPARK, two_steps.plan, refuse=refuse_older_state) as stepper:
         assert decided_version(stepper) == right.version
         assert restore_state(stepper) == right.version
@@ -252,8 +252,8 @@ def test_lost_file_of_the_state_is_named_with_the_step_that_can_be_gone_back_to(
 
 
 def test_files_of_the_state_may_be_joined_by_others(two_steps):
-    others(two_steps, data_change=False, removes=True, operation="OPTIMIZE")
-    others(two_steps, data_change=False, operation="OPTIMIZE")
+    change_by_another_client(two_steps, data_change=False, removes=True, operation="OPTIMIZE")
+    change_by_another_client(two_steps, data_change=False, operation="OPTIMIZE")
     with two_steps.stepper():
         pass
 
@@ -266,9 +266,9 @@ def test_change_of_somebody_who_does_not_say_what_it_was_is_refused_too(two_step
 
 
 def test_state_that_is_joined_and_changed_and_brought_back_to_the_joined_files_is_right(two_steps):
-    others(two_steps, data_change=False, operation="OPTIMIZE")
+    change_by_another_client(two_steps, data_change=False, operation="OPTIMIZE")
     joined = two_steps.plan.state.snapshot()
-    others(two_steps)
+    change_by_another_client(two_steps)
     assert "changed by another client" in refused(two_steps)
     now = two_steps.plan.state.snapshot()
     back = [file.removed(0, data_change=True) for id_, file in now.files.items() if id_ not in joined.files]
@@ -297,11 +297,11 @@ def behind_first_step(work):
 
 
 def test_state_that_others_change_during_a_run_is_refused_before_the_next_step(four_files):
-    changes = behind_first_step(lambda: others(four_files, removes=True))
+    changes = behind_first_step(lambda: change_by_another_client(four_files, removes=True))
     with pytest.raises(TableMismatchError) as raised:
         four_files.run(on_progress=changes)
     assert str(raised.value) == refused(four_files)
-    assert "Got: version 2, DELETE. Allowed: what version 1 holds. Run 'ebbtide repair --apply'" in str(raised.value)
+    assert "Got: version 2, DELETE. Allowed: the rows of version 1. Run 'ebbtide repair --apply'" in str(raised.value)
     assert four_files.last.step == 1
     four_files.do("restore")
     four_files.run()
@@ -323,7 +323,7 @@ def test_files_of_the_state_may_be_joined_by_others_during_a_run(four_files):
 def test_state_that_others_change_while_a_step_is_decided_is_refused(two_steps):
     with two_steps.stepper() as stepper:
         stepper.newest()
-        others(two_steps, removes=True)
+        change_by_another_client(two_steps, removes=True)
         with pytest.raises(TableMismatchError, match="changed by another client"):
             stepper.commit(stepper.facts(Cause(what="cleanup")), [])
         with pytest.raises(TableMismatchError, match="changed by another client"):
@@ -342,7 +342,7 @@ def test_state_that_others_change_before_its_first_step_is_refused_with_the_way_
         with pytest.raises(TableMismatchError) as raised:
             pipeline.plan.state.perform(Append(), StateWork(facts, empty))
     assert str(raised.value) == (
-        f"The state at '{empty.table}' was changed by another client. Got: version 1, WRITE. Allowed: what version 0 holds."
+        f"The state at '{empty.table}' was changed by another client. Got: version 1, WRITE. Allowed: the rows of version 0."
         " Run 'ebbtide refresh' to rebuild all tables from the source."
     )
 
@@ -384,7 +384,7 @@ def test_state_that_is_deleted_during_a_step_is_not_made_again(two_steps):
 
 
 def alters(table, **fields):
-    """Change the columns of a table as others do: give some other fields in the log, or take them away."""
+    """Change the columns of a table as another client does: give some other fields in the log, or take them away."""
     snapshot = Snapshot.read(table)
     schema = json.loads(snapshot.metadata["schemaString"])
     known = {field["name"]: field for field in schema["fields"]}
@@ -458,7 +458,7 @@ def test_null_for_a_column_that_others_let_have_none_is_refused_until_they_let_i
         pipeline.read(up(3, 1, v=None))
     assert str(raised.value) == (
         f"The column 'v' of the table at '{pipeline.plan.sink.path}' takes no null, though the pipeline's may be null. Got: 1 null."
-        " Allowed: a column that takes nulls. Let it have them (ALTER TABLE ... ALTER COLUMN v DROP NOT NULL), then run again:"
+        " Allowed: a column that takes nulls. Allow them (ALTER TABLE ... ALTER COLUMN v DROP NOT NULL), then run again:"
         " the step is finished then."
     )
     assert pipeline.rows() == {1: 1, 2: 1}

@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 from disk import DiskPipeline
-from ebbtide.tables.state.table import StateTable
 from local_pipeline import up
 from local_run import HOUR, START
 from quarantine_support import by_seq
@@ -14,7 +13,8 @@ from ebbtide.delta.fitting import columns_of
 from ebbtide.delta.key_index import IndexCache
 from ebbtide.delta.table import read_rows
 from ebbtide.runtime import decide as deciding
-from ebbtide.runtime.decide import partitions, read_before
+from ebbtide.runtime.decide import partitions
+from ebbtide.tables.state.table import StateTable
 
 UNSENT = "__debezium_unavailable_value"
 
@@ -200,7 +200,7 @@ def pipeline_head(pipeline):
 def test_by_sequence_no_offsets_are_kept(make):
     pipeline = make()
     pipeline.read(up(1, 1))
-    assert read_before(pipeline.plan, pipeline_head(pipeline)) is None
+    assert pipeline.plan.offsets_read(pipeline_head(pipeline)) is None
 
 
 @pytest.mark.parametrize("shown", [1, 2])

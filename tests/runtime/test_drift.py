@@ -3,16 +3,16 @@
 import pyarrow as pa
 import pytest
 from disk import DiskPipeline
-from ebbtide.operations.job import stepping
-from ebbtide.tables.state.staged import BAD_ROWS
 from quarantine_support import by_seq, root_of
 from support import change, plain
 
 from ebbtide.errors import SchemaDriftError
 from ebbtide.model.clock import Reading
+from ebbtide.operations.stepping import stepping
 from ebbtide.runtime import reading
-from ebbtide.runtime.drift import refuse_drift
+from ebbtide.runtime.bad_rows import refuse_drift
 from ebbtide.runtime.plan import Plan
+from ebbtide.tables.state.staging import BAD_ROWS
 
 EVOLVE = {"schema_evolution_mode": "evolve"}
 

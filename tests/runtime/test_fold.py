@@ -2,8 +2,6 @@
 
 import pyarrow as pa
 import pytest
-from ebbtide.tables.state.layout import FILE, ROW, rows_of
-from ebbtide.tables.state.rewriting import BASE
 from local_pipeline import LATER, up
 from support import plain
 
@@ -14,6 +12,8 @@ from ebbtide.model.entries import Step
 from ebbtide.runtime import fold
 from ebbtide.runtime.fold import KeepEntries, fold_state
 from ebbtide.runtime.plan import operator_of
+from ebbtide.tables.state.layout import FILE, ROW, rows_of
+from ebbtide.tables.state.rewriting import BASE
 
 AGEING = {"order": {"sequence": ["n"]}, "ttl": {"ttl": "10ms", "expire_live": True}}
 
@@ -57,7 +57,7 @@ def folded(pipeline):
     """The actions of a fold of the state as it is, which begins by itself."""
     state = pipeline.plan.state
     before = state.snapshot()
-    after = fold_state(None, pipeline.plan, pipeline.last, before)
+    after = fold_state(None, pipeline.plan, pipeline.last.step, before)
     assert after.version == before.version + 1
     assert after.files.keys() == state.snapshot().files.keys()
     return log.actions(state.path, after.version)
@@ -76,8 +76,8 @@ def test_fold_keeps_rows_files_read_and_keys_accepted_and_says_that_it_changes_n
     assert sorted(notes) == ["0000.jsonl", "0001.jsonl", "0002.jsonl"]
 
     def but_the_first(files):
-        first, *others = sorted(files, key=lambda file: file.add["modificationTime"])
-        return [first, *others] if is_whole else others
+        first, *later = sorted(files, key=lambda file: file.add["modificationTime"])
+        return [first, *later] if is_whole else later
 
     monkeypatch.setattr(fold, "small_files", but_the_first)
     actions = folded(pipeline)
@@ -113,6 +113,6 @@ def test_state_with_nothing_to_gain_is_left(make, monkeypatch):
     pipeline.read(up(1, 1))
     before = pipeline.plan.state.snapshot()
     monkeypatch.setattr(fold, "small_files", lambda _: [])
-    assert fold_state(None, pipeline.plan, pipeline.last, before) is before
+    assert fold_state(None, pipeline.plan, pipeline.last.step, before) is before
     monkeypatch.setattr(fold, "WHOLE_BYTES", 1)
-    assert fold_state(None, pipeline.plan, pipeline.last, before).version == before.version + 1
+    assert fold_state(None, pipeline.plan, pipeline.last.step, before).version == before.version + 1

@@ -1,4 +1,4 @@
-"""Runs that go on for ever: batches come as records do, ticks come by the clock, faults are waited out for so long."""
+"""Runs that do not end by themselves: batches come as records do, ticks come by the clock, faults are waited out for so long."""
 
 import threading
 import time
@@ -93,7 +93,7 @@ def test_fault_is_told_with_its_wait_and_waited_out_until_the_budget_is_over(cap
 class Watched:
     """A source, a plan and steps that note what a watcher asks of them, and when."""
 
-    position = "where the last step ended"
+    last_read = "where the last step ended"
 
     def __init__(self):
         self.now_s, self.now_ms = 0.0, START
@@ -103,8 +103,8 @@ class Watched:
         self.source = self.lease = self.checkpoint = self.plan = self.stepper = self
         self.is_open = False
 
-    def follows_on(self, position):
-        return {"follows": position}
+    def follows_on(self, read):
+        return {"follows": read}
 
     def files_read(self):
         return {"a": 1}
@@ -148,8 +148,8 @@ def watched():
 def watcher(watched):
     often = Following(interval_ms=1_000, tick_every_ms=5_000)
     faults = Faults(100.0, lambda: watched.now_s)
-    told = watched.told = []
-    return Watcher("session", watched, often, faults, lambda: watched.now_ms, told.append)
+    reported = watched.reported = []
+    return Watcher("session", watched, often, faults, lambda: watched.now_ms, reported.append)
 
 
 def test_source_is_looked_at_once_in_an_interval_and_noted_where_it_is_another(watched, watcher):
@@ -171,7 +171,7 @@ def test_source_without_news_gives_a_tick_in_its_time(watched, watcher):
     assert first == [*quiet, "note"]
     assert rest == [quiet, [*quiet, "tick"], quiet, quiet, [*quiet, "tick"]]
     assert watched.asked[-1] == ("tick", "session", START + 11_998)
-    assert watched.told == [f"tick of {START + 5_999}", f"tick of {START + 11_998}"]
+    assert watched.reported == [f"tick of {START + 5_999}", f"tick of {START + 11_998}"]
 
 
 def test_tick_comes_as_soon_as_its_time_is_over(watched, watcher):
@@ -387,5 +387,5 @@ def beside_tables(home):
     """Files that no table's log cares for; of the checkpoint those are left out that Spark deletes by itself."""
     found = {path.relative_to(home) for path in home.rglob("*") if path.is_file()}
     tables_and_logs = {"state", "sink", "ledger", "changelog", "quarantine"}
-    others = {path for path in found if path.parts[0] not in tables_and_logs}
-    return {path for path in others if path.parent.name not in {"offsets", "commits"}}
+    rest = {path for path in found if path.parts[0] not in tables_and_logs}
+    return {path for path in rest if path.parent.name not in {"offsets", "commits"}}

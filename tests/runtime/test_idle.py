@@ -1,6 +1,7 @@
 """Whether a run would find nothing to do is certain or denied, without Spark: whatever is open, held, due or changed makes a run start."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 from local_pipeline import killed, up
@@ -31,7 +32,7 @@ def test_pipeline_over_an_empty_folder_is_idle_once_its_tables_are_there(make):
     pipeline = make()
     summary = pipeline.run()
     idle_summary = idle_run(pipeline.spec, pipeline.root, START)
-    assert idle_summary == summary
+    assert idle_summary == replace(summary, engine=""), "it needs none"
     assert "it has no files" in idle_summary.nothing_matched
     pipeline.put(up(1, 1))
     assert not pipeline.is_idle(), "a first file"

@@ -26,7 +26,7 @@ from kafka_broker import PASSWORD, USER, free_port
 from kafka_support import TopicPipeline, over_topic, plainly, records_of
 from killing import PLACES
 from local_pipeline import LATER, up
-from local_run import SPARK, batch_time, kept_apart
+from local_run import SPARK, kept_apart
 from shop_truth import same_as_truth
 from support import SHOP, envelope, evenly, lines_of, shop
 
@@ -45,7 +45,7 @@ from ebbtide.errors import (
 )
 from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.inspect.backlog import lag
-from ebbtide.runtime import decide, driver, local, reading
+from ebbtide.runtime import decide, driver, reading
 from ebbtide.runtime.finding import RecordsOfBatch
 from ebbtide.runtime.following import Faults, Following
 from ebbtide.runtime.plan import Plan
@@ -80,7 +80,6 @@ def _apart(monkeypatch):
     monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 20_000)  # tests on Spark set it for their process
     monkeypatch.setattr(positioned, "RECORDS_IN_DRIVER", 20_000)
     with kept_apart():
-        monkeypatch.setattr(local, "batch_time", batch_time)  # as in the runs that are killed
         yield
 
 
@@ -300,8 +299,8 @@ def test_topic_made_anew_is_refused_with_fewer_or_more_records_and_refresh_reads
     assert pipeline.rows() == {10 + number: 1 for number in range(n_anew)}
 
 
-def made_anew_after_a_step(pipeline, *values):
-    """What makes the topic anew once a step was made, with other records."""
+def recreated_after_a_step(pipeline, *values):
+    """Return a listener that recreates the topic once a step was made, with other records."""
 
     def on_progress(step):
         if step.step == 1:
@@ -315,9 +314,9 @@ def made_anew_after_a_step(pipeline, *values):
 def test_topic_made_anew_between_two_steps_of_a_run_is_refused_before_the_second_is_decided(over):
     pipeline = over(source={"max_records_per_step": 2})
     pipeline.send(*(up(number, 1) for number in range(5)))
-    others = [up(10 + number, 1) for number in range(9)]
+    records_then = [up(10 + number, 1) for number in range(9)]
     with pytest.raises(SourceLostError, match=r"deleted and recreated.*topic id.*ebbtide refresh"):
-        pipeline.run(on_progress=made_anew_after_a_step(pipeline, *others))
+        pipeline.run(on_progress=recreated_after_a_step(pipeline, *records_then))
     assert pipeline.ranges() == ({"0": 0, "1": 0, "2": 0}, {"0": 2, "1": 0, "2": 0})
     assert pipeline.rows() == {0: 1, 1: 1}
     pipeline.run(accept_loss=True)
@@ -328,9 +327,9 @@ def test_topic_made_anew_between_two_steps_of_a_run_is_refused_before_the_second
 def test_topic_that_is_followed_and_made_anew_is_refused_before_a_record_of_it_counts(over, monkeypatch):
     pipeline = over(source={"max_records_per_step": 2})
     pipeline.send(*(up(number, 1) for number in range(5)))
-    others = [up(10 + number, 1) for number in range(9)]
+    records_then = [up(10 + number, 1) for number in range(9)]
     with pytest.raises(SourceLostError, match=r"deleted and recreated"):
-        pipeline.follow(Following(interval_ms=1), made_anew_after_a_step(pipeline, *others), threading.Event())
+        pipeline.follow(Following(interval_ms=1), recreated_after_a_step(pipeline, *records_then), threading.Event())
     assert pipeline.rows() == {0: 1, 1: 1}
 
 
@@ -398,8 +397,9 @@ def test_checkpoint_whose_batch_does_not_follow_the_last_step_is_refused(over):
     pipeline.run()
     position = pipeline.last.source.position
     later = position | {"from": position["to"] | {"0": 3}}
+    frame = SimpleNamespace(sparkSession=SPARK)
     with pytest.raises(CheckpointMismatchError, match="does not begin where the last step ended"):
-        pipeline.plan.source.position_of(later, position)
+        pipeline.plan.source.batch(frame, later, 1_000, Span.from_json(position))
 
 
 def test_topic_whose_checkpoint_was_deleted_is_read_on_after_a_rewind_to_the_last_step(over):
@@ -426,7 +426,7 @@ def test_other_start_counts_as_long_as_no_step_has_read(over):
     pipeline.spec = pipeline.with_fields(source={"start": "earliest"})
     pipeline.send(up(2, 2))
     pipeline.run()
-    assert pipeline.last.read.records == 1, "from now on steps tell where reading goes on"
+    assert pipeline.last.read.records == 1, "from now on steps record where reading goes on"
 
 
 @pytest.mark.parametrize(
@@ -521,7 +521,7 @@ def test_steps_tell_where_the_first_batch_began_over_a_rewind_and_of_steps_that_
         last = stepper.head.facts
         older = last.model_copy(update={"source": last.source.model_copy(update={"start": None})})
         stepper.head = replace(stepper.head, facts=older)
-        assert stepper.source_start["from"] == {"0": 2, "1": 0, "2": 0}, "the last batch's, as the checkpoint is new"
+        assert stepper.source_start.start == {0: 2, 1: 0, 2: 0}, "the last batch's, as the checkpoint is new"
 
 
 def test_aborted_transactions_and_compacted_records_leave_holes_that_end_no_range(over, broker, topic):
@@ -687,10 +687,10 @@ def test_by_arrival_partitions_interleave_by_the_greatest_time_so_far_then_by_th
     pipeline.run()
     # 3 at 7; then, all at 10, partition 0 with 1 and 2 and partition 2 with 5; then 4 at 12.
     assert pipeline.rows() == {1: 4}
-    batches = pipeline.plan.source.records(
-        SimpleNamespace(sparkSession=SPARK), pipeline.last.source.position, 1_000_000
+    batch = pipeline.plan.source.batch(
+        SimpleNamespace(sparkSession=SPARK), pipeline.last.source.position, 1_000_000, None
     )
-    [order] = batches.run(lambda given: json.dumps(_values_in_order(given)))
+    [order] = batch.records.run(lambda given: json.dumps(_values_in_order(given)))
     assert json.loads(order) == [3, 1, 2, 5, 4]
 
 
@@ -718,9 +718,9 @@ def test_record_whose_transform_fails_is_quarantined_with_its_place(over):
     )
     assert pipeline.spec.has_transform
     pipeline.send(up(1, 0), up(2, 1))
-    batch = json.loads(json.dumps(pipeline.plan.source.discover({}, 0).position))
-    records = pipeline.plan.source.records(SimpleNamespace(sparkSession=SPARK), batch, 1_000_000)
-    found = RecordsOfBatch(records, pipeline.plan.decoding, 3)([(3, 0, 1)])
+    offset = pipeline.plan.source.discover({}, 0).span.to_json()
+    batch = pipeline.plan.source.batch(SimpleNamespace(sparkSession=SPARK), offset, 1_000_000, None)
+    found = RecordsOfBatch(batch.records, pipeline.plan.decoding, 3)([(3, 0, 1)])
     [(origin, raw)] = found.values()
     assert (origin["source"], origin["partition"], origin["position"]) == (pipeline.topic, 0, 1)
     assert json.loads(json.loads(raw)["value"])["row"]["id"] == 2
@@ -796,7 +796,7 @@ def test_client_that_may_describe_a_topic_and_not_read_it_is_told_at_once(over, 
 def test_credentials_that_are_refused_while_records_are_to_be_read_are_told_at_once(over, broker):
     pipeline = over()
     pipeline.send(up(1, 1))
-    found = Span.from_json(pipeline.plan.source.discover({}, 0).position)
+    found = pipeline.plan.source.discover({}, 0).span
     settings = Client(broker.sasl_servers, {**SASL, "sasl.password": "wrong-password"}, "test").settings()
     reading = Reading(settings, in_order=False, max_value_bytes=1_000)
     with pytest.raises(SourceReadError, match=r"refuse the client's credentials.*sasl.password"):
@@ -807,7 +807,7 @@ def test_silence_of_the_brokers_names_the_last_error(over, monkeypatch):
     monkeypatch.setattr(reading_module, "SILENCE_S", 1.5)
     pipeline = over()
     pipeline.send(up(1, 1))
-    found = Span.from_json(pipeline.plan.source.discover({}, 0).position)
+    found = pipeline.plan.source.discover({}, 0).span
     settings = Client(f"127.0.0.1:{free_port()}", {}, "test").settings()
     reading = Reading(settings, in_order=False, max_value_bytes=1_000)
     with pytest.raises(SourceUnavailableError, match=r"Got: partition 0; last error: _(ALL_BROKERS_DOWN|TRANSPORT): "):
@@ -931,12 +931,12 @@ def test_partition_without_a_leader_is_waited_for_and_told(over, broker, topic, 
         pipeline = over(source={"topic": lost})
         broker.put(lost, [*plainly(up(1, 1)), *plainly(up(2, 1), partition=1)])
         second.kill()
-        told = ""
-        while "has no leader" not in told:  # at first the others do not know yet
+        reported = ""
+        while "has no leader" not in reported:  # at first the other brokers do not know yet
             with pytest.raises(SourceUnavailableError) as raised:
                 pipeline.run()
-            told = str(raised.value)
-    assert f"A partition of topic '{lost}' has no leader" in told
+            reported = str(raised.value)
+    assert f"A partition of topic '{lost}' has no leader" in reported
 
 
 def test_lag_is_told_per_partition_and_by_the_oldest_record(over, broker, topic):
@@ -946,8 +946,8 @@ def test_lag_is_told_per_partition_and_by_the_oldest_record(over, broker, topic)
     found = lag(pipeline.spec, pipeline.root, LATER)
     assert (dict(found.backlog.records), found.behind_ms) == ({0: 2, 1: 0, 2: 1}, 7_000)
     assert found.text() == "waiting: 3 records (partition 0: 2, 2: 1), the oldest for 7.0 s"
-    told = {name: value.value for name, value in _observation(pipeline.spec, found).metadata.items()}
-    assert told == {
+    reported = {name: value.value for name, value in _observation(pipeline.spec, found).metadata.items()}
+    assert reported == {
         "held_records": 0,
         "waiting_records": 3,
         "waiting_records_0": 2,
@@ -986,9 +986,9 @@ class Watched(Consumer):
 
     def __init__(self, settings):
         def note(text):
-            told = json.loads(text)
-            self.n_bytes.append(told["rx_bytes"])
-            self.n_fetches.append(sum(each["req"].get("Fetch", 0) for each in told["brokers"].values()))
+            reported = json.loads(text)
+            self.n_bytes.append(reported["rx_bytes"])
+            self.n_fetches.append(sum(each["req"].get("Fetch", 0) for each in reported["brokers"].values()))
 
         super().__init__({**settings, "statistics.interval.ms": 10, "stats_cb": note})
 
@@ -1171,10 +1171,10 @@ def test_new_proposes_one_file_for_all_topics_of_a_pattern_and_those_left_out_ar
     assert (orders.name, orders.source.topic, orders.key) == ("orders", f"{topic}.orders", ["order_id"])
     sampled = tmp_path / "tests/pipelines/shop/orders"
     assert {path.name for path in sampled.iterdir()} == {"test_orders.py", "sample.jsonl", "rows.jsonl"}
-    told = CliRunner().invoke(main, ["lag", "pipelines/defs/shop", "--root", str(tmp_path / "root")])
-    assert told.exit_code == 0, told.output
-    assert f"shop: topics like '{topic}.*' that no pipeline reads: {topic}.empty" in told.output
-    assert "orders: " in told.output
+    reported = CliRunner().invoke(main, ["lag", "pipelines/defs/shop", "--root", str(tmp_path / "root")])
+    assert reported.exit_code == 0, reported.output
+    assert f"shop: topics like '{topic}.*' that no pipeline reads: {topic}.empty" in reported.output
+    assert "orders: " in reported.output
 
 
 def test_sensor_tells_topics_that_no_pipeline_reads(broker, topic):

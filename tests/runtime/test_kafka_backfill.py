@@ -9,7 +9,12 @@ from local_pipeline import LATER, up
 from local_run import SPARK, kept_apart, swap_without_spark
 
 from ebbtide.errors import BackfillError, ConfigError, PausedError, SourceLostError
-from ebbtide.operations import backfill, backfill_asked, backfill_status, backfill_swap, pausing, rereading
+from ebbtide.operations import pausing
+from ebbtide.operations.backfill import asked as backfill_asked
+from ebbtide.operations.backfill import build as backfill
+from ebbtide.operations.backfill import rereading
+from ebbtide.operations.backfill import status as backfill_status
+from ebbtide.operations.backfill import swap as backfill_swap
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.publish import publish as step_module_publish
@@ -114,10 +119,10 @@ def test_swap_makes_a_run_that_goes_on_end_its_step_and_read_on_from_there(over)
     building.join()
     assert reports[0]["added"] == 1
     assert pipeline.rows() == {1: 1, 2: 2, 3: 3}
-    told = [
+    causes = [
         facts.cause.what for _, facts in pipeline.plan.state.steps() if facts.read.records or facts.decision.swapped
     ]
-    assert told == ["batch", "swap", "batch"]
+    assert causes == ["batch", "swap", "batch"]
     assert sum(facts.read.records for _, facts in pipeline.plan.state.steps()) == 2, "no record is read twice"
 
 

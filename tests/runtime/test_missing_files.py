@@ -114,8 +114,8 @@ def test_files_in_folders_below_the_table_are_found(pipeline):
     folder.mkdir()
     Path(file.location(sink.table)).rename(folder / file.path)
     moved = type(file)({**file.add, "path": f"Ab/{file.path}"})
-    others = {key: each for key, each in sink.files.items() if each is not file}
-    found = Snapshot(**{**vars(sink), "files": {**others, ("Ab", None): moved}})
+    kept = {key: each for key, each in sink.files.items() if each is not file}
+    found = Snapshot(**{**vars(sink), "files": {**kept, ("Ab", None): moved}})
     assert missing_files(found) == []
     (folder / file.path).unlink()
     assert missing_files(found) == [join(sink.table, f"Ab/{file.path}")]

@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from ebbtide.operations.backfill_asked import ASKED
 from local_pipeline import LATER, up
 from local_run import SPARK
 
@@ -17,7 +16,10 @@ from ebbtide.inspect.status import status
 from ebbtide.ledger.checkpoint import START, Checkpoint
 from ebbtide.model.step import ViewPosition
 from ebbtide.model.stored import FORMAT, FORMAT_KEY
-from ebbtide.operations import backfill_status, pausing, repair
+from ebbtide.operations import pausing
+from ebbtide.operations.backfill import status as backfill_status
+from ebbtide.operations.backfill.asked import ASKED
+from ebbtide.operations.repair import repair
 from ebbtide.sources.files import files_of
 from ebbtide.sources.span import Span
 
@@ -188,7 +190,7 @@ def test_backfill_of_a_newer_release_is_refused(pipeline):
     commands = (partial(pipeline.do, "swap"), lambda: backfill_status.status(pipeline.spec, pipeline.root, LATER))
     changes = [(change, StoredFormatError, said) for change, said in NEWER.values()]
     changes.append((lambda _: {}, DamagedFileError, "is damaged"))
-    changes.append((lambda _: [], DamagedFileError, "list, no object"))
+    changes.append((lambda _: [], DamagedFileError, "list, not an object"))
     for change, error, said in changes:
         asked.write_text(before)
         edit_file(asked, change)

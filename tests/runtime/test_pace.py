@@ -1,4 +1,4 @@
-"""The pace of a run: no more than so many records a second, over all steps; whoever asks is heard while a step is waited with."""
+"""The pace of a run: no more than so many records a second, over all steps; a process that asks for the lease gets it while a step is held back."""
 
 import threading
 
@@ -9,7 +9,7 @@ from ebbtide.runtime.pace import LOOK_S, Pace, no_pace
 
 
 class Time:
-    """A clock that goes on by what is waited, and an event that nobody sets."""
+    """A clock that goes on by what is waited, and an event that is never set."""
 
     def __init__(self):
         self.now_s = 0.0
@@ -55,7 +55,7 @@ def test_whoever_asks_is_heard_and_a_stop_ends_the_waiting():
     pace.passed(3600)
 
     def asked():
-        raise LeaseAskedError("somebody asks")
+        raise LeaseAskedError("a process asks")
 
     with pytest.raises(LeaseAskedError):
         pace.wait(asked)

@@ -26,7 +26,7 @@ OFTEN = Following(interval_ms=1, tick_every_ms=1)
 EXPIRING = {"order": "arrival", "ttl": "2h", "materializer": {"on_expire": "delete"}}
 
 
-def pause(pipeline, clock_ms=START, reason="the source is being mended"):
+def pause(pipeline, clock_ms=START, reason="the source is being repaired"):
     return pausing.pause(pipeline.spec, pipeline.root, "ann", reason, clock_ms)
 
 
@@ -39,14 +39,14 @@ def test_paused_pipeline_refuses_runs_until_it_is_resumed(make):
     pipeline.read(up(1, 1))
     paused = pause(pipeline)
     assert paused.text() == (
-        "t: paused: the source is being mended. Nothing is read any more.\n  To go on: 'ebbtide resume'."
+        "t: paused: the source is being repaired. Nothing is read any more.\n  To go on: 'ebbtide resume'."
     )
     assert paused.as_dict() == {
         "pipeline": "t",
         "paused": True,
         "by": "ann",
         "since": datetime.fromtimestamp(START / 1000, UTC),
-        "reason": "the source is being mended",
+        "reason": "the source is being repaired",
         "seconds": 0.0,
         "is_at_rest": True,
         "step": None,
@@ -60,7 +60,7 @@ def test_paused_pipeline_refuses_runs_until_it_is_resumed(make):
     assert pipeline.rows() == {1: 1}
     ended = resume(pipeline, START + 5_000_000)
     assert ended.as_dict() == {**paused.as_dict(), "paused": False, "seconds": 5_000}
-    assert ended.text() == "t: resumed after 5,000 s; it was paused by ann: the source is being mended."
+    assert ended.text() == "t: resumed after 5,000 s; it was paused by ann: the source is being repaired."
     again = resume(pipeline).as_dict()
     assert (again["paused"], again["by"], again["since"], again["reason"], again["seconds"]) == (False, "", None, "", 0)
     assert resume(pipeline).text() == "t: it was not paused."
@@ -105,7 +105,7 @@ def test_silent_holder_keeps_the_lease_from_a_pause_as_long_as_the_spec_says(mak
     given = []
     monkeypatch.setattr(pauses, "pause", lambda *asked, last: given.append((*asked, last)))
     pause(pipeline)
-    asked = Pause(by="ann", since_ms=START, reason="the source is being mended")
+    asked = Pause(by="ann", since_ms=START, reason="the source is being repaired")
     assert given == [(pipeline.plan.at("ledger"), "t", asked, 30, None)]
 
 
@@ -118,7 +118,7 @@ def test_run_that_ends_stops_before_its_next_step(make):
         asked = pause(pipeline)
         assert not asked["is_at_rest"]
         assert asked.text() == (
-            "t: paused: the source is being mended. A run is under way: it ends after its step.\n  To go on: 'ebbtide resume'."
+            "t: paused: the source is being repaired. A run is under way: it ends after its step.\n  To go on: 'ebbtide resume'."
         )
 
     with pytest.raises(PausedError):
@@ -134,13 +134,13 @@ def test_run_that_goes_on_ends_its_step_waits_and_goes_on(make, monkeypatch):
     pipeline = make(lease_ttl="30s")
     pipeline.put(up(1, 1))
     stop = threading.Event()
-    told = []
-    pauser = threading.Thread(target=lambda: told.append(pause(pipeline)))
+    results = []
+    pauser = threading.Thread(target=lambda: results.append(pause(pipeline)))
 
     def while_paused():
         pauser.join()
         pipeline.put(up(1, 2))
-        told.append((pipeline.do("compaction").step, pipeline.rows()))
+        results.append((pipeline.do("compaction").step, pipeline.rows()))
         resume(pipeline)
 
     watcher = threading.Thread(target=while_paused)
@@ -148,7 +148,7 @@ def test_run_that_goes_on_ends_its_step_waits_and_goes_on(make, monkeypatch):
     def on_progress(step):
         if step.kind != "batch":
             return
-        if not told and not pauser.is_alive():
+        if not results and not pauser.is_alive():
             pauser.start()
             watcher.start()
         elif pipeline.rows() == {1: 2}:
@@ -156,7 +156,7 @@ def test_run_that_goes_on_ends_its_step_waits_and_goes_on(make, monkeypatch):
 
     pipeline.follow(OFTEN, on_progress, stop)
     watcher.join()
-    report, (compacted, rows) = told
+    report, (compacted, rows) = results
     assert report["is_at_rest"]
     assert (compacted, rows) == (2, {1: 1})
     assert pipeline.rows() == {1: 2}
@@ -294,7 +294,7 @@ def test_ledger_that_does_not_know_of_the_last_step_is_refused_since_the_pipelin
         lambda: pipeline.run(clock_ms=later),
         lambda: pipeline.do("refresh"),
         lambda: pipeline.do("cleanup"),
-        lambda: pipeline.do("cleanup"),  # the first has not made it anew
+        lambda: pipeline.do("cleanup"),  # the first has not made it again
     ):
         with pytest.raises(
             TableMismatchError, match=r"The ledger at .* does not say whether 't' is paused.*ebbtide pause"

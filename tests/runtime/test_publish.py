@@ -1,4 +1,4 @@
-"""What a step has decided reaches each table once, whoever publishes it, however often; what a later step has written is left alone."""
+"""What a step has decided reaches each table once, however often it is published; what a later step has written is left alone."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ def head_of(pipeline):
 def test_nothing_is_published_before_the_first_step(make):
     pipeline = make()
     pipeline.plan.state.create()
-    assert publish(SPARK, pipeline.plan, Head(0, None)) == {}
+    assert publish(SPARK, pipeline.plan, Head(0)) == {}
     assert list(pipeline.versions()) == ["state"]
 
 
@@ -190,7 +190,7 @@ def test_rewind_that_ended_between_two_tables_goes_on_with_the_second(make, monk
     pipeline.read(up(1, 1, "+I"))
     pipeline.read(up(2, 2, "+I"))
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.tables.stage.restore_stage", killed)
+        patch.setattr("ebbtide.tables.step_commits.restore_stage", killed)
         with pytest.raises(InterruptedError):
             pipeline.do("rewind")
     assert pipeline.rows() == {1: 1}

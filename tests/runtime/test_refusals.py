@@ -64,7 +64,7 @@ def test_refresh_reads_what_is_left_if_the_loss_is_accepted_and_the_step_tells_i
 
 
 def take_away(pipeline):
-    """Take all rows out of the state, as others do; returns what was there."""
+    """Take all rows out of the state, as another client does; returns what was there."""
     state = pipeline.plan.state.snapshot()
     commit_after(LOCAL, state, replacing(state.files.values(), []), {"operation": "DELETE"})
     return state

@@ -12,7 +12,10 @@ from ebbtide.checks.great_expectations.checks import checks_of
 from ebbtide.errors import ConfigError, TableMismatchError
 from ebbtide.inspect.status import status
 from ebbtide.model.decision import Apply
-from ebbtide.operations import adopt, backfill, migration, repair, rewind
+from ebbtide.operations import adopt, rewind
+from ebbtide.operations.backfill import build as backfill
+from ebbtide.operations.migration import migrate as migration
+from ebbtide.operations.repair import repair
 from ebbtide.runtime.plan import Plan
 
 DOCUMENTS = {"type": "documents"}

@@ -1,4 +1,4 @@
-"""A step is decided once and finished by whoever comes next; what does not follow the last one is refused, and so is a run that was
+"""A step is decided once and finished by the next run; what does not follow the last one is refused, and so is a run that was
 taken over."""
 
 import json
@@ -73,7 +73,7 @@ def test_batch_that_spark_did_not_commit_is_finished_and_not_decided_again(make,
     pipeline = make()
     pipeline.put(up(1, 1), "{")
     with monkeypatch.context() as patch:
-        patch.setattr(stepping, "publish", lambda *given: killed() if given[2].facts else {})
+        patch.setattr(stepping, "publish", lambda *given: killed() if given[2].facts.step else {})
         with pytest.raises(InterruptedError):
             pipeline.run()
     assert pipeline.rows() == {}

@@ -28,7 +28,7 @@ class Waits(threading.Event):
 
 
 class Attempts:
-    """Fails as many times as it is told to, then works."""
+    """Fails a given number of times, then works."""
 
     def __init__(self, failures, message=SLOW, begun=None):
         self.failures, self.message, self.begun, self.count = failures, message, begun, 0

@@ -1,4 +1,4 @@
-"""Tables made before the first step follow the spec, without Spark; once others have touched them, or a step was made, they do not."""
+"""Tables made before the first step follow the spec, without Spark; once another client has touched them, or a step was made, they do not."""
 
 import json
 import shutil
@@ -27,13 +27,13 @@ OTHER_FIELDS = {
 }
 
 
-@pytest.mark.parametrize("others", OTHER_FIELDS.values(), ids=OTHER_FIELDS)
+@pytest.mark.parametrize("changed", OTHER_FIELDS.values(), ids=OTHER_FIELDS)
 @pytest.mark.parametrize("fields", [{}, EVERY], ids=["by sequence", "emits every"])
-def test_spec_that_changes_before_the_first_step_has_tables_of_its_own(make, fields, others):
+def test_spec_that_changes_before_the_first_step_has_tables_of_its_own(make, fields, changed):
     pipeline = make(**{"schema": ID_AND_N, **fields})
     pipeline.run()
-    pipeline.spec = pipeline.with_fields(**others)
-    row = {"w": "x"} if others.get("schema") == WITH_W else {}
+    pipeline.spec = pipeline.with_fields(**changed)
+    row = {"w": "x"} if changed.get("schema") == WITH_W else {}
     pipeline.read(up(1, 1, "+I", **row))
     [shown] = pipeline.table("sink", pipeline.spec.sink_table.columns)
     assert shown == {"id": 1, "n": 1, **row}

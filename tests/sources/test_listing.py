@@ -205,7 +205,7 @@ def test_file_that_changes_while_it_is_read_is_told_with_both_sizes(found, got):
 
 def test_folder_that_cannot_be_listed_says_what_to_do(tmp_path):
     inner, long_name = os.open(tmp_path, os.O_RDONLY), "x" * 255
-    for _ in range(17):  # deeper than a path may be long: nobody can list it by its name
+    for _ in range(17):  # deeper than a path may be long: it cannot be listed by its name
         os.mkdir(long_name, dir_fd=inner)
         outer, inner = inner, os.open(long_name, os.O_RDONLY, dir_fd=inner)
         os.close(outer)

@@ -11,7 +11,8 @@ from support import plain
 
 from ebbtide.errors import BackfillError, ConfigError, SourceLostError, SourceReadError
 from ebbtide.inspect.backlog import lag
-from ebbtide.operations import pausing, rereading
+from ebbtide.operations import pausing
+from ebbtide.operations.backfill import rereading
 from ebbtide.runtime.kinds import positioned_source
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.positioned import SourceStart

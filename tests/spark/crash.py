@@ -6,16 +6,15 @@ import signal
 import sys
 from typing import Any
 
-from ebbtide.tables.state.table import StateTable
-
 from ebbtide import MaterializedView, UpsertPipeline
-from ebbtide.operations import quarantine_replay
+from ebbtide.operations.quarantine import replay as quarantine_replay
 from ebbtide.runtime.driver import run, system_clock
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.session import build_session
 from ebbtide.tables.changelog import ChangelogTable
 from ebbtide.tables.delta_sink import SinkTable
 from ebbtide.tables.quarantine import QuarantineTable, Selection
+from ebbtide.tables.state.table import StateTable
 
 PLACES = {
     "before the decision": (StateTable, "perform", "before"),

@@ -6,7 +6,7 @@ from spark_support import change, plain_spec, sink, write
 
 from ebbtide.errors import AdoptionError, TableMismatchError
 from ebbtide.operations import adopt as adopting
-from ebbtide.operations import repair as repairing
+from ebbtide.operations.repair import repair as repairing
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
 

@@ -4,7 +4,8 @@ import pytest
 from judging import verdict_of
 from spark_support import change, plain_spec, sink, write
 
-from ebbtide.operations import backfill, backfill_swap
+from ebbtide.operations.backfill import build as backfill
+from ebbtide.operations.backfill import swap as backfill_swap
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.idle import idle_run
 from ebbtide.runtime.plan import Plan

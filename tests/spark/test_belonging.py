@@ -4,13 +4,13 @@ import shutil
 
 import pytest
 from deltalake import DeltaTable
-from ebbtide.operations.registry import maintain
 from judging import verdict_of
 from spark_support import change, plain_spec, sink, write
 
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import CheckpointMismatchError, TableMismatchError
-from ebbtide.operations import repair as repairing
+from ebbtide.operations.registry import maintain
+from ebbtide.operations.repair import repair as repairing
 from ebbtide.runtime.driver import refresh, run
 from ebbtide.runtime.idle import idle_run
 from ebbtide.runtime.plan import Plan

@@ -2,7 +2,8 @@
 
 import pyarrow as pa
 import pytest
-from ebbtide.tables.state.columns import arrow_frame, spark_schema
+
+from ebbtide.tables.spark_columns import arrow_frame, spark_schema
 
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string())])
 

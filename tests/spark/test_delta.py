@@ -12,7 +12,7 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, create, read_rows
 from ebbtide.errors import VersionTakenError
 from ebbtide.ledger.puts import LogStorePuts
-from ebbtide.tables.old_rows import Upsert
+from ebbtide.tables.replaced_rows import Upsert
 from ebbtide.tables.upsert import Upserter
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string()), ("at", pa.timestamp("us", "UTC"))])

@@ -8,7 +8,7 @@ from ebbtide.checks.version_range import VersionRange
 from ebbtide.delta import log
 from ebbtide.errors import SchemaDriftError, SpecChangedError
 from ebbtide.inspect.status import status
-from ebbtide.operations import migration
+from ebbtide.operations.migration import migrate as migration
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.idle import idle_run
 from ebbtide.runtime.plan import Plan

@@ -1,10 +1,14 @@
 """A run on Spark goes on where a local one has stopped, and the other way round."""
 
+import threading
+
 import pytest
 from spark_support import cut, forget_last_commit, same_as_truth, shop_lines, shop_spec, write
 
-from ebbtide import local_session
+from ebbtide import auto_session, local_session
+from ebbtide.runtime import engines
 from ebbtide.runtime.driver import run
+from ebbtide.runtime.following import Following
 
 
 @pytest.mark.parametrize("is_local_first", [True, False])
@@ -12,14 +16,43 @@ def test_engines_take_turns_and_finish_each_others_batches(spark, tmp_path, is_l
     parts = cut(shop_lines("orders"), 6)
     source = tmp_path / "in"
     spec = shop_spec("orders", write(source, *parts[:2]))
-    engines = [local_session(), spark] if is_local_first else [spark, local_session()]
-    first = run(engines[0], spec, str(tmp_path))
+    sessions = [local_session(), spark] if is_local_first else [spark, local_session()]
+    first = run(sessions[0], spec, str(tmp_path))
     assert [step.kind for step in first.steps] == ["batch", "batch"]
 
     for number in range(2, 6):
         forget_last_commit(tmp_path, spec)  # as a run that was killed before its batch was noted
         write(source, parts[number], first=number)
-        engines.reverse()
-        summary = run(engines[0], spec, str(tmp_path))
+        sessions.reverse()
+        summary = run(sessions[0], spec, str(tmp_path))
         assert [step.kind for step in summary.steps] == ["replay", "batch"]
+    assert same_as_truth(spark, tmp_path, spec)
+
+
+def test_run_that_goes_on_turns_to_spark_once_more_waits_than_it_reads_here(spark, tmp_path, monkeypatch):
+    parts = cut(shop_lines("orders"), 3)
+    source = tmp_path / "in"
+    spec = shop_spec("orders", write(source, parts[0]))
+    monkeypatch.setattr(engines, "MOST_BYTES", 10**9)
+    stop = threading.Event()
+    opened = []
+
+    def open_spark():
+        opened.append(spark)
+        return spark
+
+    def on_progress(step):
+        if step.kind != "batch":
+            return
+        if step.step == 1:
+            assert not opened
+            monkeypatch.setattr(engines, "MOST_BYTES", 0)
+            write(source, *parts[1:], first=1)
+        elif step.step == 3:
+            stop.set()
+
+    follow = Following(interval_ms=10, tick_every_ms=10**9)
+    summary = run(auto_session(open_spark), spec, str(tmp_path), on_progress=on_progress, stop=stop, follow=follow)
+    assert opened
+    assert summary.engine.startswith("on Spark: ")
     assert same_as_truth(spark, tmp_path, spec)

@@ -3,8 +3,6 @@
 import threading
 
 import pytest
-from ebbtide.operations.job import stepping as held
-from ebbtide.operations.registry import maintain
 from spark_support import change, plain_spec, sink, table, write
 
 from ebbtide.errors import LeaseLostError
@@ -12,7 +10,9 @@ from ebbtide.ledger import lease
 from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.lease import Lease
 from ebbtide.model.decision import Apply, Decision
-from ebbtide.operations import compaction as compacting
+from ebbtide.operations.maintenance import compaction as compacting
+from ebbtide.operations.registry import maintain
+from ebbtide.operations.stepping import stepping as held
 from ebbtide.runtime import step as stepping
 from ebbtide.runtime.driver import refresh, run
 from ebbtide.runtime.plan import Plan

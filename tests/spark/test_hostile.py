@@ -8,8 +8,6 @@ import sys
 
 import pytest
 from delta import DeltaTable
-from ebbtide.operations.registry import maintain
-from ebbtide.operations.repair import repair
 from hostile import TEXTS, quoted
 from judging import verdict_of
 from spark_support import write
@@ -19,6 +17,8 @@ from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.cli.inspection import _those_where
 from ebbtide.errors import ConfigError
 from ebbtide.inspect.state import state
+from ebbtide.operations.registry import maintain
+from ebbtide.operations.repair.repair import repair
 from ebbtide.redaction import has_unseen
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan

@@ -5,9 +5,6 @@ import threading
 
 import numpy as np
 import pytest
-from ebbtide.operations.cleanup import delete_entries
-from ebbtide.operations.jobs import Maintenance
-from ebbtide.operations.registry import maintain
 from spark_support import LOCAL, change, forget_last_commit, plain_spec, sink, table, write
 
 from ebbtide.delta import log
@@ -15,6 +12,9 @@ from ebbtide.errors import ConfigError, LeaseHeldError, SpecChangedError
 from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.lease import Lease
 from ebbtide.operations import registry
+from ebbtide.operations.maintenance.cleanup import delete_entries
+from ebbtide.operations.maintenance.jobs import Maintenance
+from ebbtide.operations.registry import maintain
 from ebbtide.runtime.driver import run, system_clock
 from ebbtide.runtime.plan import Plan
 

@@ -5,7 +5,6 @@ from dataclasses import fields, replace
 
 import pyarrow as pa
 import pytest
-from ebbtide.tables.state.columns import spark_schema
 from made_facts import made_facts as facts
 from made_facts import stands_above
 from pyspark.sql import functions as F
@@ -17,8 +16,9 @@ from ebbtide.delta.table import create
 from ebbtide.errors import ConfigError
 from ebbtide.model.decision import Restore
 from ebbtide.model.schema_change import SchemaChange
-from ebbtide.tables.by_spark import MergeSink
 from ebbtide.tables.delta_sink import SinkTable
+from ebbtide.tables.spark_columns import spark_schema
+from ebbtide.tables.spark_sink import MergeSink
 
 pytestmark = pytest.mark.grid  # pipelines over such sinks are run in short tests
 
@@ -106,7 +106,7 @@ def test_table_is_made_once_with_the_properties_of_the_spec(spark, sink_of):
 @pytest.mark.parametrize("properties", [{"delta.logRetentionDuration": "soon", "delta.appendOnly": "perhaps"}, {}])
 def test_table_that_spark_does_not_make_is_named_with_its_properties(sink_of, monkeypatch, properties):
     if not properties:
-        monkeypatch.setattr(SinkTable, "_stored_properties", {"delta.appendOnly": "perhaps"})
+        monkeypatch.setattr(SinkTable, "stored_properties", {"delta.appendOnly": "perhaps"})
     with pytest.raises(ConfigError) as raised:
         sink_of(properties=properties)
     said = str(raised.value)

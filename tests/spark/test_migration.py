@@ -3,13 +3,14 @@
 import json
 
 import pytest
-from ebbtide.operations.registry import maintain
 from spark_support import LOCAL, change, plain_spec, sink, write
 from store_support import line, stateful
 
 from ebbtide.errors import ConfigError, MigrationError, QuarantineThresholdError, SpecChangedError
 from ebbtide.inspect.state import create_view, state
-from ebbtide.operations import migration
+from ebbtide.operations.migration import migrate as migration
+from ebbtide.operations.migration.undo import undo as undo_migration
+from ebbtide.operations.registry import maintain
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.parts import QuarantineConfig
@@ -60,12 +61,12 @@ def test_ttl_switched_on_changed_off_and_back(spark, tmp_path):
     off = migration.apply(spark, without, root, now)
     assert (off["unstamped"], off["stamped"]) == (3, 0)
     assert stamps(spark, tmp_path, without, "recent") == {None}
-    undone = migration.undo(spark, without, root)
+    undone = undo_migration(spark, without, root)
     assert undone["changes"] == ["the tables are as before the migration"]
     assert None not in stamps(spark, tmp_path, with_ttl, "recent")
     run(LOCAL, with_ttl, root, clock=at(now + 3 * DAY))
     with pytest.raises(MigrationError, match="no migration of 't' to undo"):
-        migration.undo(spark, with_ttl, root)
+        undo_migration(spark, with_ttl, root)
 
 
 @pytest.mark.grid

@@ -19,7 +19,7 @@ from ebbtide.model.entries import DELETE
 from ebbtide.runtime import kinds
 from ebbtide.runtime.plan import Plan
 from ebbtide.sources.records import RowRecords
-from ebbtide.sources.source import Discovery
+from ebbtide.sources.source import Discovery, SourceBatch
 from ebbtide.spec.parts import SourcePart, SpecPart
 from ebbtide.tables.sink import Sink
 
@@ -69,22 +69,16 @@ class DeltaLines:
     def stream(self, spark, found, location):
         return spark.readStream.format("delta").load(self.path).select(F.col("value").cast("binary"))
 
-    def records(self, frame, offset, max_record_bytes):
+    def batch(self, frame, offset, max_record_bytes, since):
         def read(batches):
             for part, batch in enumerate(batches):
                 n = batch.num_rows
                 yield pa.record_batch([["table"] * n, [part] * n, range(n), batch.column(0)], schema=RECORDS)
 
-        return RowRecords(frame, read)
+        return SourceBatch(RowRecords(frame, read))
 
-    def measured(self, position, n_bytes, location):
+    def measured(self, batch, n_bytes, location):
         pass
-
-    def parts_of(self, offset):
-        return []
-
-    def position_of(self, offset, since):
-        return None
 
 
 @dataclass(frozen=True)

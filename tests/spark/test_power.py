@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from ebbtide.operations.registry import maintain
 from judging import verdict_of
 from local_pipeline import LATER, LocalPipeline, up
 from local_run import kept_apart
@@ -14,7 +13,8 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
 from ebbtide.errors import DeltaLogError
 from ebbtide.ledger import transaction
-from ebbtide.operations import repair
+from ebbtide.operations.registry import maintain
+from ebbtide.operations.repair import repair
 from ebbtide.runtime import driver, local, stream
 from ebbtide.runtime.plan import Plan
 

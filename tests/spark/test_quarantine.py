@@ -11,9 +11,11 @@ from spark_support import LOCAL, change, plain_spec, sink, table, write
 
 from ebbtide import status
 from ebbtide.checks import quarantine as rate
+from ebbtide.checks.engines import Engines
+from ebbtide.checks.judged import Judged
 from ebbtide.checks.version_range import VersionRange
 from ebbtide.inspect import quarantine
-from ebbtide.operations import quarantine_replay
+from ebbtide.operations.quarantine import replay as quarantine_replay
 from ebbtide.runtime.driver import refresh, run, system_clock
 from ebbtide.runtime.idle import idle_run
 from ebbtide.runtime.plan import Plan
@@ -56,7 +58,8 @@ def test_replay_killed_after_its_decision_is_finished_by_the_next_run(spark, tmp
     plan = Plan.under(root, spec)
     replays = [facts for _, facts in plan.state.steps() if facts.cause.what == "quarantine_replay"]
     assert [facts.decision.removed for facts in replays] == [{"replayed": 4}]
-    counted = rate.steps(spark, plan, VersionRange.after(plan)).collect()
+    judged = Judged(Engines(lambda: spark), plan, VersionRange.after(plan), 0)
+    counted = rate.batches(judged).inputs["facts"].read().to_pylist()
     assert sum(row["quarantined"] for row in counted) == 5, "each bad record counts once"
     assert sum(row["records"] for row in counted) == len(first) + 3
 

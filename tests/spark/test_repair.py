@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from ebbtide.operations.registry import maintain
 from judging import verdict_of
 from spark_support import LOCAL, change, plain_spec, sink, table, write
 
-from ebbtide.checks.completeness import compared
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.checks.version_range import VersionRange
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import ConfigError, DeltaLogError, RepairError, TableMismatchError
 from ebbtide.inspect.status import status
-from ebbtide.operations import repair as repairing
+from ebbtide.operations.registry import maintain
+from ebbtide.operations.repair import repair as repairing
 from ebbtide.runtime import way_back
 from ebbtide.runtime.clock import system_clock
+from ebbtide.runtime.completeness import differences
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.idle import idle_run
 from ebbtide.runtime.plan import Plan
@@ -290,7 +290,16 @@ def do(spark, root, spec, text):
 def judged(spark, root, spec):
     """What the check `complete` finds."""
     tables = Plan.under(str(root), spec)
-    differing = compared(spark, tables, VersionRange.after(tables))
+    window = VersionRange.after(tables)
+    facts = window.last_step(tables)
+    differing = differences(
+        spark,
+        tables,
+        facts,
+        state_version=window.state_until,
+        sink_version=window.sink_until,
+        sink_since=window.sink_since,
+    )
     return repairing._counted(spec.name, differing)
 
 

@@ -8,7 +8,7 @@ from local_run import START
 from spark_support import change, plain_spec, sink, write
 from victims import refuse_fed_twice
 
-from ebbtide.operations import repair
+from ebbtide.operations.repair import repair
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
 

@@ -3,17 +3,17 @@
 import shutil
 
 import pytest
-from ebbtide.operations.registry import maintain
 from judging import verdict_of
 from spark_support import LOCAL, change, plain_spec, sink, table, write
 
 from ebbtide.errors import HistoryGoneError, SpecChangedError
 from ebbtide.inspect.status import status
 from ebbtide.operations import rewind as rewinding
+from ebbtide.operations.registry import maintain
 from ebbtide.runtime.driver import refresh, run
 from ebbtide.runtime.plan import Plan
 from ebbtide.tables import delta_sink as sinking
-from ebbtide.tables import stage as staging
+from ebbtide.tables import step_commits as staging
 
 FILES = (
     [change("+I", 1, "a", 1), change("+I", 2, "b", 2)],

@@ -7,7 +7,7 @@ from spark_support import change, plain_spec, sink, write
 
 from ebbtide import UpsertPipeline
 from ebbtide.errors import SpecChangedError
-from ebbtide.operations import migration
+from ebbtide.operations.migration import migrate as migration
 from ebbtide.runtime.driver import run, system_clock
 
 TRANSFORM = {

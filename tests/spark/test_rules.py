@@ -1,28 +1,39 @@
-"""Each rule on tables that keep it and on tables that break it, alone and through its expectation."""
+"""Each rule on tables that keep it and on tables that break it, through its expectation; and that it finds the same in this process and on Spark."""
 
 import random
 import shutil
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import great_expectations as gx
+import pyarrow as pa
 import pytest
-from ebbtide.operations.job import stepping
-from ebbtide.operations.registry import maintain
 from folding import FoldedAtRandom, spec_at_random, steps_at_random, told
 from judging import verdict_of
-from pyspark.sql import functions as F
+from random_rows import KEY, compared_at_random
 from spark_support import LOCAL, change, plain_spec, write
 
+from ebbtide.checks.completeness import differing_keys
+from ebbtide.checks.engines import Engines, InProcess, OnSpark, broken
+from ebbtide.checks.entries import Entries
 from ebbtide.checks.event_time import stale_events
 from ebbtide.checks.great_expectations import checks
 from ebbtide.checks.great_expectations.checks import CHECKS
+from ebbtide.checks.great_expectations.spec_expectations import judge as judge_own
 from ebbtide.checks.great_expectations.validate import ExpectationRaisedError, validate
+from ebbtide.checks.inputs import TableRows
+from ebbtide.checks.judged import Batch, Judged
 from ebbtide.checks.keys import duplicate_keys
-from ebbtide.checks.rule import Batch
+from ebbtide.checks.rule import Rows
 from ebbtide.checks.version_range import VersionRange
 from ebbtide.delta.joining import commit_joined
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import add_file, commit_after, read_rows, replacing
+from ebbtide.ledger import puts
 from ebbtide.ledger.puts import puts_of
+from ebbtide.operations.registry import maintain
+from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.driver import run, system_clock
 from ebbtide.runtime.fold import KeepEntries, rewritten
 from ebbtide.runtime.plan import Plan
@@ -56,6 +67,93 @@ def judge(spark, tables, check, clock_ms=None, judged=None):
     """What each expectation of a check found."""
     verdict = verdict_of(spark, tables, check, clock_ms=clock_ms, last_good=judged)
     return {(f.expectation, f.severity): f.broken for f in verdict.findings}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rows_of_all_types_are_compared_alike(spark, seed):
+    rng = random.Random(seed)
+    rows = compared_at_random(rng)
+    expected = [differing_keys.expected(), duplicate_keys.expected(key=KEY)]
+    here, on_spark = [broken(engine, rows, expected) for engine in (InProcess(), OnSpark(lambda: spark))]
+    assert here == on_spark
+
+
+def spoil(rng, path, columns, schema):
+    """Change, repeat or take away rows of a table, as another client does, in some columns."""
+    found = Snapshot.read(path)
+    rows = read_rows(found, schema).to_pylist()
+    for _ in range(rng.randint(1, 3)):
+        if rows:
+            row = rng.choice(rows)
+            name = rng.choice(columns)
+            rows[rng.randrange(len(rows))] = {**row, name: rng.choice([each[name] for each in rows])}
+    rows = rng.sample(rows, rng.randint(len(rows) // 2, len(rows)))
+    file = add_file(path, f"theirs-{rng.random()}.parquet", pa.Table.from_pylist(rows, schema), bounded=())
+    commit_after(puts.LOCAL, found, replacing(found.files.values(), [file]), {"operation": "UPDATE"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed"), [("sequence", 6), ("arrival", 5), pytest.param("rows of a function", 7, marks=pytest.mark.grid)]
+)
+def test_damaged_pipelines_are_judged_alike(spark, tmp_path, kind, seed):
+    rng = random.Random(f"{kind}{seed}")
+    pipeline = FoldedAtRandom(spec_at_random(kind, rng), tmp_path, rng)
+    for lines, now_ms in steps_at_random(kind, rng):
+        pipeline.play(lines, now_ms)
+    plan = pipeline.plan
+    spoil(rng, plan.sink.path, plan.sink.schema.names, plan.sink.schema)
+    spoil(rng, plan.state.path, ["_step", "_change", "_stamp_ms"], plan.state.schema)
+    n_broken = 0
+    for check in ("ordering", "complete", "expiry", "unique_key"):
+        n_broken += sum(each.broken for each in verdict_of(spark, plan, check, clock_ms=10_000).findings)
+    assert n_broken
+
+
+QUERY = "great_expectations.expectations.core.unexpected_rows_expectation:UnexpectedRowsExpectation"
+OWN = [
+    {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "w"}},
+    {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "n", "value_set": [1], "mostly": 0.5}},
+    {"type": "expect_column_values_to_be_between", "kwargs": {"column": "n", "min_value": 1, "strict_min": True}},
+    {"type": "expect_table_row_count_to_equal", "kwargs": {"value": 7}},
+    {
+        "type": QUERY,
+        "kwargs": {"unexpected_rows_query": "SELECT * FROM {batch} WHERE n > 0 OR w IS NULL"},
+    },
+    {
+        "type": QUERY,
+        "kwargs": {"unexpected_rows_query": "SELECT id FROM {batch} WHERE NOT n IN (0, 1)"},
+    },
+]
+
+
+def test_rules_of_a_project_find_the_same_in_this_process(spark, tmp_path):
+    rng = random.Random(11)
+    pipeline = FoldedAtRandom(spec_at_random("sequence", rng), tmp_path, rng)
+    for lines, now_ms in steps_at_random("sequence", rng):
+        pipeline.play(lines, now_ms)
+    rows = [{"id": n, "n": rng.choice([0, 1, 2]), "w": rng.choice([None, 1])} for n in range(30)]
+    plan = pipeline.plan
+    found = Snapshot.read(plan.sink.path)
+    file = add_file(found.table, "theirs.parquet", pa.Table.from_pylist(rows, plan.sink.schema), bounded=())
+    commit_after(puts.LOCAL, found, replacing(found.files.values(), [file]), {"operation": "WRITE"})
+    spec = plan.spec.model_copy(update={"checks": ChecksConfig(expectations=OWN)})
+    window = VersionRange.after(plan)
+
+    def findings(engines):
+        judged = Judged(engines, type(plan)(plan.root, spec), window, 0)
+        batches = list(judge_own(judged))
+        verdict = validate("expectations", batches, None, 1)
+        order = sorted(verdict.findings, key=repr)
+        return {type(batch.rows).__module__.partition(".")[0] for batch in batches}, order
+
+    def no_session():
+        raise AssertionError("a session was asked for")
+
+    in_pandas, here = findings(Engines(no_session))
+    in_spark, on_spark = findings(Engines(lambda: spark, most_rows=0))
+    assert (in_pandas, in_spark) == ({"pandas"}, {"pyspark"})
+    assert here == on_spark
+    assert sum(bool(each.broken) for each in here) == len(OWN)
 
 
 def test_right_tables_pass_every_check(spark, tables):
@@ -121,20 +219,22 @@ def test_note_that_a_fold_leaves_beside_an_older_decision_keeps_ordering(spark, 
 @pytest.mark.parametrize(
     ("kind", "seeds"), [("arrival", (4, 9)), ("sequence", (4, 36)), ("rows of a function", (5, 38))]
 )
-def test_state_folded_at_random_places_tells_spark_what_its_newest_entries_do(spark, tmp_path, kind, seeds):
+def test_state_folded_at_random_places_says_what_its_newest_entries_do(spark, tmp_path, kind, seeds):
     for seed in seeds:
         rng = random.Random(f"{kind}{seed}")
         pipeline = FoldedAtRandom(spec_at_random(kind, rng), tmp_path / str(seed), rng)
         for lines, now_ms in steps_at_random(kind, rng):
             pipeline.play(lines, now_ms)
         plan = pipeline.plan
-        found = plan.state.decided(spark, plan.state.snapshot().version).collect()
+        engine = InProcess()
+        state_rows = TableRows(plan.state.path, plan.state.snapshot().version, plan.state.schema)
+        query = Entries(plan, engine.dialect).decided(None)
+        [decided] = engine.run({"state_rows": state_rows}, iter([query]))
+        found = decided.to_pylist()
         want = {key: row and row["_changed_by"] for key, row in told(plan).items()}
         by_key = {tuple(row[name] for name in plan.sink.key): row for row in found}
         assert len(by_key) == len(found)
-        assert {
-            key: None if row["_change"] == "D" else row["_changed_by"].asDict() for key, row in by_key.items()
-        } == want
+        assert {key: None if row["_change"] == "D" else row["_changed_by"] for key, row in by_key.items()} == want
         assert judge(spark, plan, "ordering")[("expect_sink_to_show_decisions", "critical")] == 0
 
 
@@ -177,43 +277,49 @@ def test_newest_event_is_held_to_what_the_spec_allows(spark, tables):
     asked = Plan.under(tables.root.rpartition("/")[0], checked)
     found = judge(spark, asked, "event_time")
     assert found == {("expect_newest_event_to_be_recent", "critical"): 1}, "these records have no event time"
-    rows = [(1, None, None), (1, 0, 3_600_001), (1, 0, 3_600_000)]
-    newest = spark.createDataFrame(rows, "step BIGINT, newest_event_ms BIGINT, behind_ms BIGINT")
-    assert [row["behind_ms"] for row in stale_events(newest, 3_600_000).collect()] == [None, 3_600_001]
+    newest = Rows.given(pa.table({"behind_ms": pa.array([None, 3_600_001, 3_600_000], pa.int64())}))
+    for engine in (InProcess(), OnSpark(lambda: spark)):
+        [stale] = broken(engine, newest, [stale_events.expected(max_delay_ms=3_600_000)])
+        assert (stale.count, stale.sample) == (2, [{}, {"behind_ms": 3_600_001}])
 
 
 @pytest.mark.grid
 def test_share_of_bad_records_is_judged_over_all_steps_and_expiry_needs_a_ttl(spark, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), change("+I", 2, "b", 2), "not JSON"]))
     run(LOCAL, spec, str(tmp_path / "root"))
-    for rate, broken in [(0.25, 1), (0.5, 0)]:
+    for rate, n_broken in [(0.25, 1), (0.5, 0)]:
         allowing = spec.model_copy(update={"checks": ChecksConfig(max_quarantine_rate=rate)})
         tables = Plan.under(str(tmp_path / "root"), allowing)
-        assert list(judge(spark, tables, "quarantine_rate").values()) == [broken]
+        assert list(judge(spark, tables, "quarantine_rate").values()) == [n_broken]
     assert judge(spark, tables, "expiry") == {}
 
 
 def test_expectation_that_raises_is_an_error_and_no_verdict(spark, tmp_path):
-    batch = Batch(spark.range(3), [duplicate_keys.expected(key=["no_such_column"])])
-    with pytest.raises(ExpectationRaisedError, match="expect_keys_to_be_unique could not be evaluated"):
-        validate("unique_key", [batch], tmp_path, keep=2)
+    raising = gx.expectations.ExpectColumnValuesToBeUnique(column="no_such_column")
+    with pytest.raises(ExpectationRaisedError, match="expect_column_values_to_be_unique could not be evaluated"):
+        validate("unique_key", [Batch(spark.range(3), [raising])], tmp_path, keep=2)
 
 
-@pytest.mark.grid
-def test_sample_is_bounded_and_old_data_docs_are_deleted(spark, tmp_path):
-    twice = spark.range(50).union(spark.range(50))
+def batch_of_keys(ids):
+    """A batch of the rule of keys over some ids, judged here."""
+    counted = "SELECT id, count(*) AS _rows FROM facts GROUP BY id"
+    rows = replace(Rows.given(pa.table({"id": pa.array(ids, pa.int64())})), query=lambda _: counted)
+    expected = [duplicate_keys.expected(key=["id"])]
+    return Batch(rows, expected, broken=broken(InProcess(), rows, expected))
+
+
+def test_sample_is_bounded_and_old_data_docs_are_deleted(tmp_path):
+    batch = batch_of_keys([*range(50), *range(50)])
     for _ in range(3):
-        verdict = validate("unique_key", [Batch(twice, [duplicate_keys.expected(key=["id"])])], tmp_path, keep=2)
+        verdict = validate("unique_key", [batch], tmp_path, keep=2)
     [finding] = verdict.findings
     assert (finding.broken, len(finding.sample)) == (50, 20)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["000002", "000003"]
     assert "unique_key_0" in verdict.docs.read_text()
 
 
-@pytest.mark.grid
-def test_null_in_a_key_breaks_unique_key(spark, tmp_path):
-    rows = spark.range(2).withColumn("id", F.when(F.col("id") > 0, F.col("id")))
-    verdict = validate("unique_key", [Batch(rows, [duplicate_keys.expected(key=["id"])])], tmp_path, keep=1)
+def test_null_in_a_key_breaks_unique_key(tmp_path):
+    verdict = validate("unique_key", [batch_of_keys([None, 1])], tmp_path, keep=1)
     assert [finding.broken for finding in verdict.findings] == [1]
 
 
@@ -236,7 +342,7 @@ def test_rules_of_the_project_are_judged_on_all_of_the_sinks_rows_without_our_ow
 
 
 def judge_values(judged):
-    """A check of somebody else's: values are in lower case."""
+    """A check of another module: values are in lower case."""
     rows = judged.tables.sink.read(judged.spark, judged.window.sink_until)
     yield Batch(rows, [gx.expectations.ExpectColumnValuesToMatchRegex(column="v", regex="^[a-z]*$")])
 

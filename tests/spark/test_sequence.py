@@ -5,13 +5,12 @@ import random
 from pathlib import Path
 
 import pytest
+from judging import sample_of, verdict_of
 from mariadb import CAPTURE, found, pipeline_of, truth
 from reference import differences
 from spark_support import change, plain_spec, sink, table, write
 from support import envelope, lines_of, record, spec
 
-from ebbtide.checks import ordering
-from ebbtide.checks.version_range import VersionRange
 from ebbtide.formats.format import UNAVAILABLE as KEPT
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
@@ -59,8 +58,8 @@ def test_waiting_ends_at_the_tick_and_the_check_warns_of_it(spark, tmp_path):
     later = run(spark, of, str(tmp_path), clock=lambda: started + 31 * 86_400_000)
     assert [(step.kind, step.metrics.get("waiting_expired")) for step in later.steps] == [("tick", 1)]
     tables = Plan.under(str(tmp_path), of)
-    rows = ordering.sequenced(spark, tables, VersionRange.after(tables))
-    assert [(row["id"], row["_waits"]) for row in ordering.missing_values(rows).collect()] == [(2, ["notes"])]
+    waiting = sample_of(verdict_of(spark, tables, "ordering"), "expect_values_to_arrive")
+    assert [(row["id"], row["_waits"]) for row in waiting] == [(2, ["notes"])]
 
 
 def test_contents_that_differ_at_one_sequence_break_ordering(spark, tmp_path):
@@ -74,8 +73,8 @@ def test_contents_that_differ_at_one_sequence_break_ordering(spark, tmp_path):
     )
     assert run(spark, of, str(tmp_path)).totals["conflicts"] == 2
     tables = Plan.under(str(tmp_path), of)
-    rows = ordering.sequenced(spark, tables, VersionRange.after(tables))
-    assert sorted(row["id"] for row in ordering.undecided_keys(rows).collect()) == [1, 3]
+    undecided = sample_of(verdict_of(spark, tables, "ordering"), "expect_sequences_to_decide")
+    assert [row["id"] for row in undecided] == [1, 3]
 
 
 @pytest.mark.grid

@@ -184,7 +184,7 @@ def test_changes_come_step_by_step_and_are_taken_up_from_a_position(session, ste
         ("SELECT 1\n  FRM kept", "At line 2, column"),
         ("SELECT * FROM nope", "nope"),
         ("SELECT * FROM log", "is a source: changes in no order"),
-        ("SELECT * FROM kept EMIT CHANGES FROM 'other=1'", "no position of the query"),
+        ("SELECT * FROM kept EMIT CHANGES FROM 'other=1'", "not a position of the query"),
         ("SELECT * FROM kept STEP AS OF 1 a, kept$state STEP AS OF 99", "no such step"),
         ("UPDATE kept SET v = 'x'", "kept by its pipeline; UPDATE TABLE would make it wrong"),
         ("DELETE FROM kept", "kept by its pipeline"),

@@ -15,9 +15,9 @@ from ebbtide.runtime.driver import run
 from ebbtide.sql.catalog import Catalog
 from ebbtide.sql.fill import plan_insert, write_filling
 from ebbtide.sql.gateway.clients import refuse_writing
-from ebbtide.sql.judging.reading import Rights
 from ebbtide.sql.parsing import parse_text
 from ebbtide.sql.session import EmbeddedSession
+from ebbtide.sql.settings import Rights
 
 READER = Rights.of_gateway(writes=False)
 WRITER = Rights.of_gateway(writes=True)

@@ -5,7 +5,6 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
-from ebbtide.operations.registry import maintain
 from judging import verdict_of
 from spark_support import forget_last_commit, sink, table, write
 from store_support import line, stateful
@@ -14,6 +13,7 @@ from ebbtide import StatefulPipeline
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.delta import joining
 from ebbtide.errors import SpecChangedError, StatefulFunctionError
+from ebbtide.operations.registry import maintain
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
 from ebbtide.testing import MemoryPipeline
@@ -48,7 +48,7 @@ def test_states_of_every_type_live_in_a_table_and_the_sink_is_that_of_memory(spa
     tables = Plan.under(str(tmp_path), spec)
     before = {
         row["_sub"]: row
-        for row in tables.state.current(spark, tables.state.last()[0]).where("_state = 'profile'").collect()
+        for row in tables.state.latest_versions(spark, tables.state.last()[0]).where("_state = 'profile'").collect()
     }
     profile = before[""]["_value_profile"]
     assert isinstance(next(iter(profile["by_day"].values())), Decimal)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from ebbtide.operations.registry import maintain
 from judging import verdict_of
 from spark_support import change, cut, plain_spec, shop_lines, shop_spec, sink, table, write
 from support import SHOP, lines_of
@@ -17,8 +16,12 @@ from support import SHOP, lines_of
 from ebbtide import UpsertPipeline
 from ebbtide.errors import ConfigError, MigrationError, QuarantineThresholdError, SpecChangedError
 from ebbtide.inspect.state import state
-from ebbtide.operations import migration, quarantine_replay, rewind
-from ebbtide.operations import repair as repairing
+from ebbtide.operations import rewind
+from ebbtide.operations.migration import migrate as migration
+from ebbtide.operations.migration.undo import undo as undo_migration
+from ebbtide.operations.quarantine import replay as quarantine_replay
+from ebbtide.operations.registry import maintain
+from ebbtide.operations.repair import repair as repairing
 from ebbtide.runtime.driver import refresh, run, system_clock
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.selection import expressions_of
@@ -203,7 +206,7 @@ def test_changed_transform_is_refused_and_migrated_from_the_state_and_undone(spa
     assert rows(spark, tmp_path, other) == after
     assert table(spark, tmp_path, other, "quarantine") == [], "it does not fail any more"
     assert red(spark, tmp_path, other, ["complete", "unique_key"]) == {}, "`ordering` does not look behind it"
-    migration.undo(spark, other, root)
+    undo_migration(spark, other, root)
     assert rows(spark, tmp_path, spec) == before
     assert [row["step"] for row in table(spark, tmp_path, spec, "quarantine")] == [2]
 

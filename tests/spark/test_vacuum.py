@@ -3,12 +3,12 @@
 import os
 
 from deltalake import DeltaTable
-from ebbtide.operations.registry import maintain
 from spark_support import LOCAL, change, plain_spec, sink, write
 
 from ebbtide.delta import log
 from ebbtide.delta.checkpoints import trim_log
 from ebbtide.ledger.lease import Lease
+from ebbtide.operations.registry import maintain
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
 

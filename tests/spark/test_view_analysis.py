@@ -1,11 +1,11 @@
 """What Spark's optimizer and analyzer say of queries: bound columns, keys, origins; and what is refused."""
 
 import pytest
-from ebbtide.tables.state.columns import spark_schema
 from view_inputs import ITEMS, PARTS
 
 from ebbtide.errors import ViewQueryError
 from ebbtide.spec.ddl import parse_ddl
+from ebbtide.tables.spark_columns import spark_schema
 from ebbtide.views.query import analyse, new_session
 
 KEYS = {"a": ["id"], "b": ["id"], "c": ["id", "k"]}

@@ -12,14 +12,15 @@ from spark_support import change, cut, shop_lines, shop_spec, sink, table, write
 
 from ebbtide import MaterializedView, UpsertPipeline
 from ebbtide.errors import EbbtideError, SourceReadError, SpecChangedError, ViewKeyError, ViewQueryError
-from ebbtide.runtime import reading as steps
+from ebbtide.runtime import reading
+from ebbtide.runtime import step as stepping
 from ebbtide.runtime.driver import refresh, run
 from ebbtide.runtime.idle import idle_run
 from ebbtide.sql.catalog import Catalog
 from ebbtide.sql.parsing import parse_text
 from ebbtide.sql.session import EmbeddedSession
 from ebbtide.sql.views import plan_view, write_view
-from ebbtide.tables.defined import RESERVED
+from ebbtide.tables.sink_definition import RESERVED
 from ebbtide.views import staging
 
 CRASH = Path(__file__).parent / "crash.py"
@@ -219,14 +220,15 @@ def test_step_that_fails_is_made_or_finished_by_the_next_run(filled, monkeypatch
     def fail(*given, **more):
         raise OSError("the disk is gone")
 
-    real = getattr(steps, place)
+    module = {"decide": reading, "publish": stepping}[place]
+    real = getattr(module, place)
     calls = []
 
     def failing(*given, **more):
         calls.append(place)
         return fail() if len(calls) == (2 if place == "publish" else 1) else real(*given, **more)
 
-    monkeypatch.setattr(steps, place, failing)  # a run first publishes what the last one decided
+    monkeypatch.setattr(module, place, failing)  # a run first publishes what the last one decided
     with pytest.raises(OSError, match="disk"):
         filled.run(BY_VALUE)
     monkeypatch.undo()

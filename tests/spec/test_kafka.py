@@ -32,7 +32,7 @@ def test_identity_is_the_topic_and_not_its_brokers_start_or_settings():
 
 
 @pytest.mark.parametrize(
-    ("start", "told"),
+    ("start", "message"),
     [
         ("soon", "earliest"),
         ({}, "timestamp or offsets"),
@@ -40,13 +40,13 @@ def test_identity_is_the_topic_and_not_its_brokers_start_or_settings():
         ({"offsets": {0: -1}}, "partitions and offsets from 0"),
     ],
 )
-def test_start_that_is_none_is_refused(start, told):
-    with pytest.raises(ValidationError, match=told):
+def test_start_that_is_none_is_refused(start, message):
+    with pytest.raises(ValidationError, match=message):
         spec(start=start)
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "told"),
+    ("field", "value", "message"),
     [
         ("bootstrap_servers", "broker", "HOST:PORT"),
         ("bootstrap_servers", "https://u:hunter22@h:1", "HOST:PORT"),
@@ -64,8 +64,8 @@ def test_start_that_is_none_is_refused(start, told):
         ("type", "kafak", "'files', 'kafka'"),
     ],
 )  # fmt: skip
-def test_field_that_is_not_usable_is_refused_and_tells_no_secret(field, value, told):
-    with pytest.raises(ValidationError, match=told) as refused:
+def test_field_that_is_not_usable_is_refused_without_showing_a_secret(field, value, message):
+    with pytest.raises(ValidationError, match=message) as refused:
         spec(**{field: value})
     assert not any(secret in str(refused.value) for secret in ("hunter22", "BEGIN"))
 
@@ -99,7 +99,7 @@ def test_schema_of_specs_has_both_sources():
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"url": "registry:8081"}, "http://HOST"),
         ({"url": "https://u:hunter22@registry"}, "without credentials"),
@@ -108,8 +108,8 @@ def test_schema_of_specs_has_both_sources():
         ({"url": "http://r", "token": "x"}, "Extra inputs"),
     ],
 )
-def test_registry_that_cannot_be_is_refused_and_no_credential_is_shown(given, told):
-    with pytest.raises(ValidationError, match=told) as refused:
+def test_registry_that_cannot_be_is_refused_and_no_credential_is_shown(given, message):
+    with pytest.raises(ValidationError, match=message) as refused:
         spec(registry=given)
     assert "hunter22" not in str(refused.value)
 

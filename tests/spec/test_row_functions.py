@@ -1,4 +1,4 @@
-"""Functions of a project: what they return, what is refused, and what tells their code apart."""
+"""Functions of a project: what they return, what is refused, and by what changes of their code are known."""
 
 import importlib
 import sys
@@ -85,7 +85,7 @@ def test_changed_code_of_a_function_or_of_what_it_imports_is_another_transform(p
 
 
 @pytest.mark.parametrize(
-    ("functions", "told"),
+    ("functions", "message"),
     [
         ({"tidy": "no_such_module:f"}, "No module named 'no_such_module'"),
         ({"tidy": "row_rules:untyped"}, "which has no type"),
@@ -94,7 +94,7 @@ def test_changed_code_of_a_function_or_of_what_it_imports_is_another_transform(p
         ({}, None),
     ],
 )
-def test_function_that_cannot_be_called_is_refused_when_the_spec_is_loaded(functions, told):
+def test_function_that_cannot_be_called_is_refused_when_the_spec_is_loaded(functions, message):
     fields = {
         "name": "shown",
         "source": {"path": "in"},
@@ -109,9 +109,9 @@ def test_function_that_cannot_be_called_is_refused_when_the_spec_is_loaded(funct
             "functions": functions,
         },
     }
-    if told is None:
+    if message is None:
         assert UpsertPipeline(**fields).transform.identity.get("functions") is None
         return
     with pytest.raises((ValueError, ConfigError)) as raised:
         UpsertPipeline(**fields)
-    assert told in str(raised.value)
+    assert message in str(raised.value)

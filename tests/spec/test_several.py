@@ -53,7 +53,7 @@ def test_one_is_named_by_folder_and_name_and_all_of_them_are_not_one(write):
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"pipelines": [ORDERS, {**USERS, "key": ["no"]}]}, r"pipelines.users: .*key.*got no"),
         ({"pipelines": [ORDERS, {**USERS, "kee": 1}]}, r"pipelines.users.kee: Extra inputs"),
@@ -67,8 +67,8 @@ def test_one_is_named_by_folder_and_name_and_all_of_them_are_not_one(write):
         ({"topics": "a*", "pipelines": [ORDERS, {**USERS, "source": {"topic": "u", "bootstrap_servers": "c:1"}}]}, r"none where brokers differ"),
     ],
 )  # fmt: skip
-def test_error_names_the_place_of_the_part_at_fault(write, given, told):
-    with pytest.raises(ConfigError, match=told):
+def test_error_names_the_place_of_the_part_at_fault(write, given, message):
+    with pytest.raises(ConfigError, match=message):
         load_all([str(write(**given))])
 
 

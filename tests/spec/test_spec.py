@@ -47,7 +47,7 @@ REFUSED = {
     "sequence twice": (spec, {"order": {"sequence": ["n", "n"]}}, "order.sequence: got n, n; allowed: each column once"),
     "encoding of no integer": (spec, {"format": {"type": "debezium", "encodings": {"s": "bits"}}}, "format.encodings: got s; allowed: integer or DECIMAL columns: id, n"),
     "unsigned in too narrow a column": (spec, {"format": {"type": "debezium", "encodings": {"n": "unsigned"}}}, "format.encodings: got n; allowed: for unsigned, columns that hold 2\\^64 - 1: DECIMAL"),
-    "owner that is nobody": (spec, {"owners": ["bob", "a@b.example"]}, "owners: got bob; allowed: email addresses or team:NAME"),
+    "owner without an address": (spec, {"owners": ["bob", "a@b.example"]}, "owners: got bob; allowed: email addresses or team:NAME"),
     "team without a name": (spec, {"owners": ["team:"]}, "owners: got team:; allowed"),
     "cron that is none": (spec, {"schedules": {"cleanup": "daily"}}, "got 'daily'; allowed: five fields"),
     "freshness below a minute": (spec, {"freshness": {"fail_window": "59s"}}, "fail_window: got 59s; allowed: 1m or more"),

@@ -104,7 +104,7 @@ def test_unfit_transform_is_refused_with_field_and_way_out(more, message):
 def test_what_does_not_go_with_a_transform_is_refused():
     with pytest.raises(ValidationError, match="a transform names the columns that it reads"):
         spec(SCHEMA, transform=TRANSFORM, schema_evolution_mode="evolve")
-    with pytest.raises(ValidationError, match="does not tell the source's row"):
+    with pytest.raises(ValidationError, match="does not determine the source's row"):
         spec(SCHEMA, transform=TRANSFORM, ttl={"ttl": "1d", "expire_live": True})
     with pytest.raises(ConfigError, match="which Spark alone evaluates"):
         MemoryPipeline(by_sequence())

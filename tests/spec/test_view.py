@@ -32,7 +32,7 @@ def test_refresh_tells_the_schedule(refresh, cron):
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"refresh": {"every": "7m"}}, "got 7m; allowed: 1m, 5m"),
         ({"refresh": {"every": "90s"}}, "allowed: 1m, 5m"),
@@ -53,10 +53,10 @@ def test_refresh_tells_the_schedule(refresh, cron):
         ({"schedules": {"stream": "* * * * *"}}, "schedules.stream: got * * * * *; allowed: none: refresh says when"),
     ],
 )
-def test_what_is_not_usable_is_refused(given, told):
+def test_what_is_not_usable_is_refused(given, message):
     with pytest.raises(ValidationError) as raised:
         MaterializedView(**{**GIVEN, **given})
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_query_is_no_part_of_what_stored_rows_depend_on_and_is_known_by_its_hash():

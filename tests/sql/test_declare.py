@@ -1,14 +1,17 @@
 """CREATE, DROP, SHOW and DESCRIBE, from files alone."""
 
 import re
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
+from installing import install
 
 from ebbtide.errors import ConfigError, EbbtideError, SqlError
-from ebbtide.spec.load import load
-from ebbtide.sql.catalog import DeclaredKind
+from ebbtide.spec.load import KINDS, SEVERAL, load
+from ebbtide.sql.catalog import TYPES, DeclaredKind
 from ebbtide.sql.fill import plan_insert, write_filling
 from ebbtide.sql.parsing import parse_text
 
@@ -91,7 +94,7 @@ def test_function_is_declared_and_dropped(do):
             "CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH (pth = x)",
             "no option 'pth' of a source, at line 1, column 53",
         ),
-        ("CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH (path = '[x')", "no list or object"),
+        ("CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH (path = '[x')", "not a list or object"),
         ("CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH (name = x)", "no option 'name'"),
         (
             "CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH (format = debezium, format.type = plain)",
@@ -103,8 +106,8 @@ def test_function_is_declared_and_dropped(do):
         ("CREATE TABLE t (nonsense, PRIMARY KEY (id))", "schema"),
         ("CREATE TABLE `a b` (id BIGINT, PRIMARY KEY (id))", "no name of a table"),
         ("CREATE TABLE `../x` (id BIGINT, PRIMARY KEY (id))", "no name of a table"),
-        ("CREATE FUNCTION f AS 'os.system'", "stands for no function"),
-        ("CREATE FUNCTION f AS '../x:y'", "stands for no function"),
+        ("CREATE FUNCTION f AS 'os.system'", "is not declared by a function"),
+        ("CREATE FUNCTION f AS '../x:y'", "is not declared by a function"),
         ("CREATE FUNCTION f AS 'no_such_module:f'", "No module named 'no_such_module'; allowed: 'module:name'"),
         ("CREATE FUNCTION f AS 'row_rules:nope'", "has no attribute 'nope'"),
         ("CREATE FUNCTION f AS 'os:system'", "standard library cannot be declared"),
@@ -127,7 +130,7 @@ def test_function_is_declared_and_dropped(do):
         ("RESET nope", "no such setting"),
         ("USE elsewhere", "no such catalog. Got: elsewhere. Allowed: default"),
         ("CREATE MATERIALIZED VIEW v AS SELECT 1", "reads no table of a pipeline"),
-        ("QUIT", "client's to do"),
+        ("QUIT", "executed by the client"),
     ],
 )
 def test_what_is_not_usable_is_refused_before_a_file_is_written(do, catalog, statement, says):
@@ -164,6 +167,45 @@ def test_a_name_that_is_there_twice_and_a_file_that_is_not_usable_are_refused(do
     other.write_text("colums: id INT")
     with pytest.raises(ConfigError, match=r"log/source.yaml' is not usable. Got: log: colums"):
         do("SHOW TABLES")
+
+
+def test_types_of_pipelines_are_those_of_specs():
+    assert {*KINDS, *SEVERAL} == TYPES
+
+
+def test_tables_of_specs_that_are_not_usable_are_listed(do, catalog):
+    def write(folder, type_, attributes):
+        file = catalog.folder / folder / "defs.yaml"
+        file.parent.mkdir(parents=True)
+        file.write_text(yaml.safe_dump({"type": type_, "attributes": attributes}))
+
+    write("plain", "ebbtide.UpsertPipeline", {"name": "plain", "description": "one"})
+    write("seen", "ebbtide.dagster.MaterializedView", {"name": "seen"})
+    pipelines = [{"name": "a", "description": "its own"}, {"name": "b"}]
+    write(
+        "some", "ebbtide.UpsertPipelines", {"name": "some", "shared": {"description": "of all"}, "pipelines": pipelines}
+    )
+    assert do("SHOW TABLES") == [
+        ["a", "table", "its own"],
+        ["b", "table", "of all"],
+        ["plain", "table", "one"],
+        ["seen", "materialized view", ""],
+    ]
+    write("nameless", "ebbtide.UpsertPipeline", {"description": "two"})
+    with pytest.raises(ConfigError, match=r"nameless/defs.yaml' is not usable"):
+        do("SHOW TABLES")
+
+
+def test_listing_of_tables_loads_no_models_and_no_arrow(catalog):
+    code = f"""
+import sys
+from ebbtide.sql.opening import Target, open_session
+session = open_session(Target({catalog.root!r}, "pipelines/defs"))
+assert len(session.execute("SHOW TABLES").page(0, 60).rows) > 1
+print(*sys.modules)"""
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert "ebbtide.sql.session" in loaded
+    assert {"pydantic", "pyarrow", "numpy", "pyspark"} & set(loaded) == set()
 
 
 @pytest.mark.parametrize("is_project", [True, False])
@@ -206,3 +248,47 @@ def test_module_of_the_standard_library_is_not_imported(do):
     with pytest.raises(SqlError, match="standard library"):
         do("CREATE FUNCTION f AS 'antigravity:fly'")
     assert "antigravity" not in sys.modules
+
+
+def test_source_format_and_sink_of_other_packages_take_their_own_options(do, catalog, tmp_path, monkeypatch):
+    install(tmp_path / "site-1", monkeypatch, "logbook")
+    install(tmp_path / "site-2", monkeypatch, "documents")
+    folder = tmp_path / "logs"
+    options = f"type = 'logbook', folder = '{folder}', max_records_per_step = 7, format = puts, format.put = 'set', sequence = n"
+    do(f"CREATE SOURCE logged (id BIGINT NOT NULL, n BIGINT, PRIMARY KEY (id)) WITH ({options})")
+    before = catalog.entries()["logged"]
+    [[statement]] = do("SHOW CREATE SOURCE logged")
+    do("DROP SOURCE logged")
+    do(statement)
+    assert catalog.entries()["logged"] == before
+    do(
+        "CREATE TABLE written (id BIGINT NOT NULL, n BIGINT, PRIMARY KEY (id)) WITH (sink.type = documents, sink.indent = 2)"
+    )
+    asked = parse_text("INSERT INTO written SELECT id, n FROM logged")
+    spec = load(Path(write_filling(catalog, plan_insert(catalog, asked))) / "defs.yaml")
+    assert (spec.source.options.folder, spec.source.max_records_per_step) == (str(folder), 7)
+    assert (spec.format.options.put, spec.sink.options.indent) == ("set", 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (
+            "type = 'logbook', path = '/x', format = puts",
+            r"at line 1, column \d+: source.folder: Field required; source.path: Extra inputs",
+        ),
+        (
+            "type = 'logbook', folder = '/x', file = '/y', format = puts",
+            "There is no option 'file' of a source, at line",
+        ),
+        (
+            "type = 'nowhere', folder = '/x', format = puts",
+            "There is no such source.*got nowhere; allowed: .*'ebbtide.sources'",
+        ),
+        ("path = '/x', folder = '/y', format = plain", "There is no option 'folder' of a source"),
+    ],
+)
+def test_option_that_no_package_models_is_refused(do, tmp_path, monkeypatch, options, why):
+    install(tmp_path / "site", monkeypatch, "logbook")
+    with pytest.raises(SqlError, match=why):
+        do(f"CREATE SOURCE logged (id BIGINT NOT NULL, PRIMARY KEY (id)) WITH ({options})")

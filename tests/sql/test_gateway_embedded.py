@@ -1,4 +1,4 @@
-"""Sessions of the product behind a gateway: what they tell without Spark, there and here."""
+"""Embedded sessions behind a gateway: statements that need no Spark have the same results as without the gateway."""
 
 from gateway_support import serving
 from sql_support import all_of

@@ -1,4 +1,4 @@
-"""Hundreds of statements and requests that nobody sends in good faith: each is answered, none with a traceback or as a failure of the gateway."""
+"""Hundreds of hostile statements and requests: each is answered, none with a traceback or as a failure of the gateway."""
 
 import http.client
 import itertools
@@ -224,7 +224,7 @@ def test_headers_that_lie(gateway, text):
         assert received == b"" or received.startswith(b"HTTP/1.1 4")
 
 
-def test_headers_do_not_let_anybody_in():
+def test_forged_headers_are_refused_without_a_token():
     with serving(token=TOKEN) as guarded:
         for path in (
             "/v1/info",
@@ -271,7 +271,7 @@ def is_closed(connection):
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", NEIGHBOUR])
-def test_hundreds_of_half_sent_headers_shut_nobody_out(address):
+def test_hundreds_of_half_sent_headers_leave_room_for_new_clients(address):
     with serving() as gateway, ExitStack() as opened:
         half = [opened.enter_context(half_sent(gateway, address=address)) for _ in range(400)]
         assert [gateway.call("GET", "/v1/info").status for _ in range(10)] == [200] * 10
@@ -279,7 +279,7 @@ def test_hundreds_of_half_sent_headers_shut_nobody_out(address):
         assert all(map(is_closed, half[:n_too_many]))
 
 
-def test_half_sent_bodies_of_one_address_shut_no_other_out(monkeypatch):
+def test_half_sent_bodies_of_one_address_leave_room_for_another(monkeypatch):
     monkeypatch.setattr(server, "MOST_OF_ADDRESS", 20)
     monkeypatch.setattr(server, "MOST_CONNECTIONS", 30)
     with serving() as gateway, ExitStack() as opened:

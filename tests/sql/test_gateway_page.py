@@ -41,7 +41,7 @@ def examples():
 
 
 def fits(printed, said):
-    """Whether what was printed is what the page says."""
+    """Return whether an output is the one of the page."""
     if said == ANY:
         return isinstance(printed, str) and bool(printed)
     if isinstance(said, dict):

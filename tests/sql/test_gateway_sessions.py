@@ -1,4 +1,4 @@
-"""What a gateway holds, under a clock that the test moves."""
+"""Sessions of a gateway, with a clock that the test moves."""
 
 import threading
 
@@ -152,7 +152,7 @@ def test_session_that_is_being_opened_while_the_gateway_ends_is_closed(lines):
     assert len(sessions) == 0
 
 
-def test_error_of_a_session_that_ends_is_said_and_the_others_end(sessions, lines, clock):
+def test_error_at_the_end_of_a_session_is_reported_and_further_sessions_end(sessions, lines, clock):
     hosted, other = sessions.open({}, ANNA), sessions.open({}, ANNA)
 
     def fails():

@@ -53,7 +53,7 @@ owner anna {HASHED}
             clients.of(given)
 
 
-def test_without_tokens_everybody_is_the_default_owner():
+def test_without_tokens_each_client_is_the_default_owner():
     assert Clients([]).of([]) == DEFAULT == Client("default", Role.OWNER)
 
 
@@ -87,11 +87,11 @@ def test_line_that_is_not_usable_is_refused_without_what_stands_in_it(tmp_path, 
 
 @pytest.mark.parametrize("text", ["", "\n# none\n"])
 def test_file_without_clients_is_refused(tmp_path, text):
-    with pytest.raises(ConfigError, match="names none"):
+    with pytest.raises(ConfigError, match="is empty"):
         read_clients(written(tmp_path, text))
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o666])
-def test_file_that_others_may_use_is_refused(tmp_path, mode):
+def test_file_that_other_users_may_read_is_refused(tmp_path, mode):
     with pytest.raises(ConfigError, match=rf"mode {mode:o}\. Allowed: a file of mode 600"):
         read_clients(written(tmp_path, f"reader a {READERS}\n", mode))

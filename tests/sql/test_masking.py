@@ -61,7 +61,7 @@ def test_history_does_not_follow_a_link(tmp_path):
     assert not isinstance(history_at(tmp_path), MaskedHistory)
 
 
-def test_history_that_others_could_read_is_closed_to_them(tmp_path):
+def test_history_that_other_users_could_read_is_made_private(tmp_path):
     file = tmp_path / "ebbtide" / "sql_history"
     file.parent.mkdir()
     file.touch(mode=0o644)

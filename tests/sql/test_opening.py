@@ -20,7 +20,7 @@ def test_token_of_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o666, 0o620])
-def test_file_that_others_may_use_is_refused(tmp_path, mode):
+def test_file_that_other_users_may_read_is_refused(tmp_path, mode):
     path = tmp_path / "token"
     path.write_text(TOKEN)
     path.chmod(mode)

@@ -31,7 +31,7 @@ def test_each_page_is_kept_until_the_one_after_the_next_is_asked_for():
     pages.page(2, 0)
     assert deleted == [0]
     assert pages.page(1, 0).position == "t=1"
-    with pytest.raises(SqlError, match=r"not to be had any more. Got: 0. Allowed: 1 and those after it"):
+    with pytest.raises(SqlError, match=r"no longer kept. Got: 0. Allowed: 1 and those after it"):
         pages.page(0, 0)
 
 

@@ -5,7 +5,7 @@ from ebbtide.sql.reference import STATEMENTS, help_text
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "sql-shell.md"
 OTHER_NAMES = {"BEGIN", "DESC", "EXIT"}
-"""How statements may begin too."""
+"""Further first words of statements."""
 
 
 def test_help_lists_every_statement_of_ours():

@@ -1,4 +1,4 @@
-"""Which tables a statement names, and how it is written for Spark."""
+"""The tables in a statement, and its text for Spark."""
 
 import pytest
 

@@ -2,14 +2,21 @@
 
 import json
 import math
+import threading
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from installing import install
+from local_pipeline import up
 
-from ebbtide.sql.rows import WrittenRows, json_value
+from ebbtide.errors import SqlError
+from ebbtide.sql.catalog import Filled, Part
+from ebbtide.sql.query import Queries
+from ebbtide.sql.references import Reference, Referring
+from ebbtide.sql.rows import Names, WrittenRows, frame, json_value
 
 
 @pytest.mark.parametrize(
@@ -65,3 +72,16 @@ def test_times_that_spark_wrote_as_int96_are_shown_whatever_the_year(tmp_path):
     pq.write_table(pa.table({"c0": times}), tmp_path / "part-00000-x.parquet", use_deprecated_int96_timestamps=True)
     rows = WrittenRows.read(tmp_path).slice(0, 2)
     assert rows == [["0001-01-01 00:00:00"], ["9999-12-31 00:00:00"]]
+
+
+@pytest.mark.parametrize("part", [None, Part.CHANGES])
+def test_rows_of_a_sink_that_is_no_delta_table_are_refused_by_what_it_is(make, tmp_path, monkeypatch, part):
+    install(tmp_path / "site", monkeypatch, "documents")
+    pipeline = make(sink={"type": "documents"})
+    pipeline.read(up(1, 1))
+    names = Names(pipeline.root, {"t": Filled(tmp_path, pipeline.spec)})
+    read = Reference("t", part)
+    queries = Queries(None, names, {}, tmp_path, lambda _: None, threading.Lock())
+    with pytest.raises(SqlError, match=r"SQL cannot read the sink of 't', .*Got: sink\.type: documents"):
+        frame(None, names, read, queries._newest(Referring(None, frozenset({read}))))
+    assert queries._newest(Referring(None, frozenset({Reference("t", Part.STATE)}))) == {}

@@ -95,7 +95,7 @@ def test_what_a_view_reads_is_dropped_after_it(do, catalog):
         ),
         ("CREATE OR REPLACE MATERIALIZED VIEW ids AS SELECT * FROM ids", "would read itself"),
         ("REFRESH MATERIALIZED VIEW orders", "There is no materialized view 'orders'. Got: a table"),
-        ("REFRESH MATERIALIZED VIEW no", "There is no pipeline 'no'"),
+        ("REFRESH MATERIALIZED VIEW no", "There is no materialized view 'no'"),
         ("DROP MATERIALIZED VIEW no", "There is no materialized view 'no'"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Commits to a table as one of two: `racer.py TABLE NAME N`. Begins when told by a line, and says which versions it made."""
+"""Commits to a table as one of two writers: `racer.py TABLE NAME N`. Starts after a line on stdin, and prints its versions."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""A bucket's files, on a server that speaks S3: put if absent whatever becomes of answers, faults that pass and such that do not."""
+"""A bucket on an S3 server: put if absent also when answers are lost, retried faults, and refusals."""
 
 import gc
 import logging
@@ -25,6 +25,7 @@ from ebbtide.ledger import puts
 from ebbtide.ledger.lease import Lease
 from ebbtide.storage import bucket, columnar, faults, paths
 from ebbtide.storage.bucket import bucket_of, client_options, parted
+from ebbtide.storage.usage import Usage, usage
 
 pytestmark = pytest.mark.xdist_group("object_store")
 OURS, THEIRS = b"ours", b"theirs"
@@ -70,7 +71,7 @@ def test_put_whose_answer_is_lost_is_not_ours_where_another_was_first(proxy, roo
     assert paths.read_bytes(location) == THEIRS
 
 
-def test_put_that_was_refused_because_of_another_that_failed_too_is_tried_again(proxy, root):
+def test_put_that_lost_to_a_failed_put_is_retried(proxy, root):
     location = f"{root}/1.json"
     with proxy.failing(first("409", "PUT", "1.json")):
         assert put(location, OURS)
@@ -86,25 +87,25 @@ def test_no_two_commits_have_the_same_bytes(root, monkeypatch):
     assert one != other
 
 
-def test_store_that_overwrites_what_is_there_is_refused_before_a_table_is_made(proxy, root):
-    said = rf"overwrites.* Got: '{root}/ledger/.*If-None-Match"
+def test_store_that_overwrites_is_refused_before_a_table_is_made(proxy, root):
+    message = rf"overwrites.* Got: '{root}/ledger/.*If-None-Match"
     with proxy.failing(lambda method, path: "heedless"):
         for _ in range(2):
-            with pytest.raises(StoreUnsafeError, match=said), Lease(f"{root}/ledger", "p", 60):
+            with pytest.raises(StoreUnsafeError, match=message), Lease(f"{root}/ledger", "p", 60):
                 pass
     assert paths.list_files(f"{root}/ledger/_delta_log") == []
     with Lease(f"{root}/ledger", "p", 60):
         pass
 
 
-def test_fault_that_passes_is_said_and_the_call_goes_on(proxy, root, caplog):
+def test_transient_fault_is_logged_and_the_call_retried(proxy, root, caplog):
     location = f"{root}/f"
     paths.write_bytes(location, OURS)
     with proxy.failing(first("503", "GET", "/f", QUICK_TRIES + 1)), caplog.at_level(logging.WARNING):
         assert paths.read_bytes(location) == OURS
-    [said] = caplog.messages
-    assert f"'{location}' failed, tried again in" in said
-    assert "503 Service Unavailable, SlowDown" in said
+    [logged] = caplog.messages
+    assert f"'{location}' failed, tried again in" in logged
+    assert "503 Service Unavailable, SlowDown" in logged
 
 
 CALLS = {
@@ -166,7 +167,7 @@ def test_bucket_that_is_not_there_is_a_terminal_error(proxy, call):
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_call_that_is_forbidden_is_a_terminal_error_without_what_was_signed(proxy, root, monkeypatch, call):
+def test_forbidden_call_is_a_terminal_error_without_signed_text(proxy, root, monkeypatch, call):
     filled(root)
     with proxy.failing(lambda method, path: "403"), pytest.raises(StoreRefusedError) as raised:
         CALLS[call](root)
@@ -212,14 +213,14 @@ def test_listing_gives_what_is_in_a_folder_and_nothing_beside_it(root):
     found = paths.walk(f"{root}/in")
     assert [(file.name, file.size) for file in found] == [("a", 4), ("b", 4), ("inner/c", 10)]
     assert all(file.modified_ms > 1_600_000_000_000 for file in found)
-    assert paths.usage(f"{root}/in") == paths.Usage(5, 4 + 4 + 10 + 10 + 7)
+    assert usage(f"{root}/in") == Usage(5, 4 + 4 + 10 + 10 + 7)
     kinds = [paths.is_folder(f"{root}/{name}") for name in ("in", "in/a", "in/inner", "no", "insid")]
     assert kinds == [True, False, True, False, False]
     assert [paths.exists(f"{root}/{name}") for name in ("in", "in/a", "no", "insid")] == [True, True, False, False]
 
 
 def test_absent_folder_is_an_error_where_it_is_walked_and_empty_where_it_is_listed(root):
-    assert (paths.list_files(f"{root}/no"), paths.usage(f"{root}/no")) == ([], paths.Usage(0, 0))
+    assert (paths.list_files(f"{root}/no"), usage(f"{root}/no")) == ([], Usage(0, 0))
     assert (paths.read_bytes(f"{root}/no"), paths.size_of(f"{root}/no"), paths.read_range(f"{root}/no", 0, 9)) == (
         None,
         None,
@@ -234,7 +235,7 @@ def test_folder_of_more_files_than_one_request_deletes_is_deleted(proxy, root):
         files = [f"{root}/in/{number}" for number in range(1_001)] + [f"{root}/inside"]
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda file: paths.write_bytes(file, b""), files))
-        assert paths.usage(f"{root}/in").files == 1_001
+        assert usage(f"{root}/in").files == 1_001
         paths.delete(f"{root}/in")
     assert (paths.exists(f"{root}/in"), paths.exists(f"{root}/inside")) == (False, True)
     paths.delete(f"{root}/in")

@@ -86,7 +86,7 @@ def test_walk_gives_the_files_of_all_folders_with_their_sizes_without_hidden_one
     assert only.modified_ms == int((tmp_path / "b/a/x").stat().st_mtime_ns) // 1_000_000
 
 
-def test_size_is_that_of_a_file_and_folders_are_told_from_files(tmp_path):
+def test_size_is_that_of_a_file_and_folders_are_distinguished(tmp_path):
     folder, file = str(tmp_path / "f"), str(tmp_path / "f" / "x")
     paths.write_bytes(file, b"12345")
     paths.write_bytes(file, b"123")
@@ -124,13 +124,13 @@ def test_path_or_bare_uri_of_a_store_is_a_location(location):
         ("s3://k:s@b/in", "a bare URI"),
     ],
 )
-def test_what_is_no_location_is_refused_with_what_is(location, allowed):
+def test_invalid_location_is_refused_with_the_allowed_ones(location, allowed):
     with pytest.raises(ConfigError, match=r"source\.path (is not a location|has credentials in it)\. Got: ") as caught:
         paths.refuse_unusable("source.path", location)
     assert allowed in str(caught.value)
 
 
-def test_folder_that_is_made_is_private_whatever_the_umask_and_one_that_is_there_stays(tmp_path):
+def test_new_folder_is_private_for_any_umask_and_an_existing_one_unchanged(tmp_path):
     (tmp_path / "there").mkdir(mode=0o755)
     before = os.umask(0)
     try:
@@ -163,7 +163,7 @@ def test_link_in_a_pipelines_folder_is_refused_and_the_root_may_be_one(tmp_path)
     [
         (errno.ENOSPC, DiskFullError, "The disk of '/data/a' is full. Got: .*No space left.*Make room, then run again"),
         (errno.EDQUOT, DiskFullError, "The disk of '/data/a' is full. Got: .*quota"),
-        (errno.EIO, DiskError, "The disk failed at '/data/a'. Got: .*Input/output error.*Mend it, then run again"),
+        (errno.EIO, DiskError, "The disk failed at '/data/a'. Got: .*Input/output error.*Repair it, then run again"),
         (errno.EROFS, DiskError, "Read-only file system"),
         (errno.EFBIG, DiskError, "File too large"),
     ],
@@ -176,7 +176,7 @@ def test_failure_of_the_disk_is_named_with_the_innermost_file(number, error, say
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError(errno.ENOENT, "gone"), PermissionError(errno.EACCES, "no")])
-def test_other_error_of_the_system_goes_on_as_it_is(error):
+def test_other_error_of_the_system_is_raised_unchanged(error):
     with pytest.raises(OSError, match=r"gone|no") as raised, failures_named("/data"):
         raise error
     assert raised.value is error
@@ -196,7 +196,7 @@ def test_file_that_cannot_be_replaced_stays_and_nothing_is_left_beside_it(tmp_pa
     assert path.read_bytes() == b"old"
 
 
-def test_unfinished_files_are_deleted_once_nobody_can_write_them(tmp_path):
+def test_unfinished_files_are_deleted_after_a_day(tmp_path):
     old, new, own = (tmp_path / name for name in (".a.json.1.tmp", ".b.json.2.tmp", ".own"))
     for path in (old, new, own, tmp_path / "c.tmp"):
         path.touch()

@@ -36,9 +36,9 @@ def race(table):
     for racer in racers:
         racer.stdin.write("go\n")
         racer.stdin.flush()
-    said = [racer.communicate(timeout=120)[0] for racer in racers]
+    outputs = [racer.communicate(timeout=120)[0] for racer in racers]
     assert [racer.returncode for racer in racers] == [0, 0]
-    return [json.loads(text) for text in said]
+    return [json.loads(text) for text in outputs]
 
 
 def some_lost():

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from ebbtide.tables.state.change_set import StepChanges
-from ebbtide.tables.state.staged import StagedFile, Stager
 from made_facts import made_facts
 
 from ebbtide.delta.snapshot import Snapshot
@@ -26,6 +24,8 @@ from ebbtide.runtime.fold import fold_state
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.tables.state.change_set import StepChanges
+from ebbtide.tables.state.staging import StagedFile, Stager
 
 Row = dict[str, Any]
 
@@ -46,13 +46,13 @@ class DiskPipeline:
         self.metrics: Counter[str] = Counter()
         self.plan.state.create()
         sink = self.plan.sink
-        create(puts_of(sink.path), sink.path, sink._stored_schema, sink._stored_properties, name="sink", info={})
+        create(puts_of(sink.path), sink.path, sink.stored_schema, sink.stored_properties, name="sink", info={})
         self.snapshot = self.plan.state.snapshot()
-        self.head = Head(0, None)
+        self.head = Head(0)
 
     def step(self, lines: Iterable[str | bytes], *, now_ms: int = 0) -> None:
         """Read lines as one step."""
-        number = self.head.facts.step + 1 if self.head.facts else 1
+        number = self.head.facts.step + 1
         raw = [line.encode() if isinstance(line, str) else line for line in lines]
         n = len(raw)
         records = pa.record_batch([[f"step-{number}"] * n, [0] * n, range(n), raw], schema=RECORDS)
@@ -104,21 +104,24 @@ class DiskPipeline:
 
     def _facts(self, what: str, now_ms: int, batch: BatchSummary | None = None) -> StepFacts:
         last = self.head.facts
-        stands = last.frontier if last else None
+        stands = last.frontier
         clock = clock_after(stands, self.plan.rules, now_ms, started_ms=0)
-        pending = last is not None and last.state.pending_key_changes
         return made_facts(
-            last.step + 1 if last else 1,
+            last.step + 1,
             what,
             epoch=0,  # under no lease
             frontier=next_frontier(stands, clock, self.plan.rules, batch),
             read=StepRecords() if batch is None else records_of(stands, batch),
-            state=StateFacts(version=self.head.version, spec=self.spec.identity, pending_key_changes=pending),
+            state=StateFacts(
+                version=self.head.version,
+                spec=self.spec.identity,
+                pending_key_changes=last.state.pending_key_changes,
+            ),
         )
 
     def _with_bad_rows(self, staged: StagedFile, summary: BatchSummary, now_ms: int) -> tuple[BatchSummary, StepFacts]:
         bad = Staged((staged,), summary).bad()
-        new = self.plan.quarantine.new(bad, deciding.read_before(self.plan, self.head))
+        new = self.plan.quarantine.new(bad, self.plan.offsets_read(self.head))
         summary = replace(summary, bad=len(new))
         facts = self._facts("batch", now_ms, summary)
         bad_rows = self.plan.quarantine.write(new, facts)
@@ -137,5 +140,5 @@ class DiskPipeline:
         self.plan.sink.apply(None, changes, facts, only_inserts=False)
         if facts.decision.bad_rows:
             self.plan.quarantine.append(facts.decision.bad_rows, facts)
-        self.snapshot = fold_state(self, self.plan, facts, self.snapshot)
+        self.snapshot = fold_state(self, self.plan, facts.step, self.snapshot)
         self.plan.sink.fold()

@@ -95,7 +95,7 @@ class FoldedAtRandom(DiskPipeline):
                 self.step(lines, now_ms=now_ms)
             else:
                 self.tick(now_ms=now_ms)
-        if self.head.facts is not None and self._rng.random() < 0.1:
+        if self.head.facts.step and self._rng.random() < 0.1:
             self._leave_out_expired()
 
     def _drawn(self, files: list[Any]) -> list[Any]:

@@ -7,12 +7,19 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from ebbtide.checks.engines import Engines
 from ebbtide.checks.great_expectations.checks import checks_of
 from ebbtide.checks.great_expectations.validate import Verdict, validate
-from ebbtide.checks.rule import Judged
+from ebbtide.checks.judged import Judged
 from ebbtide.checks.version_range import VersionRange
 from ebbtide.runtime.clock import system_clock
 from ebbtide.runtime.plan import Plan
+
+
+def sample_of(verdict: Verdict, expectation: str) -> list[dict[str, Any]]:
+    """Return the sample of what an expectation found."""
+    [finding] = [each for each in verdict.findings if each.expectation == expectation]
+    return finding.sample
 
 
 def verdict_of(
@@ -24,7 +31,7 @@ def verdict_of(
     last_good: dict[str, Any] | None = None,
     docs: Path | None = None,
 ) -> Verdict:
-    """Return what a check comes to.
+    """Return what a check comes to: on Spark, and the same in this process.
 
     Args:
         spark: The session.
@@ -36,5 +43,9 @@ def verdict_of(
     """
     [judge] = [each.load() for each in checks_of(tables.spec) if each.name == check]
     window = VersionRange.after(tables, last_good)
-    judged = Judged(spark, tables, window, system_clock() if clock_ms is None else clock_ms)
-    return validate(check, judge(judged), docs, 2)
+    now_ms = system_clock() if clock_ms is None else clock_ms
+    on_spark = Judged(Engines(lambda: spark, most_rows=0), tables, window, now_ms)
+    verdict = validate(check, judge(on_spark), docs, 2)
+    here = Judged(Engines(lambda: spark), tables, window, now_ms)
+    assert validate(check, judge(here), None, 2).findings == verdict.findings
+    return verdict

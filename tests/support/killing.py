@@ -41,7 +41,7 @@ PLACES: dict[str, Place] = {
     "the changelog is committed": ("ebbtide.tables.changelog:ChangelogTable", "append", "after", 2),
     "the quarantine is not committed": ("ebbtide.tables.quarantine:QuarantineTable", "append", "before", 2),
     "the quarantine is committed": ("ebbtide.tables.quarantine:QuarantineTable", "append", "after", 2),
-    "the quarantine's files are not joined": ("ebbtide.tables.stage", "commit_joined", "before", 1),
+    "the quarantine's files are not joined": ("ebbtide.tables.step_commits", "commit_joined", "before", 1),
     "the step is published": ("ebbtide.runtime.step", "publish", "after", 3),
     "the staged files are deleted": ("ebbtide.runtime.reading", "delete", "after", 2),
     "the state's fold is written": ("ebbtide.runtime.fold", "rewritten", "after", 1),
@@ -62,9 +62,10 @@ UPKEEP: dict[str, dict[str, Place]] = {
     "compaction": COMMITS
     | {
         "the sink's files are joined": ("ebbtide.tables.delta_sink:SinkTable", "join_files", "after", 1),
-        "the entries are rewritten": ("ebbtide.operations.compaction", "rewritten", "after", 1),
+        "the entries are rewritten": ("ebbtide.operations.maintenance.compaction", "rewritten", "after", 1),
     },
-    "migrate": COMMITS | {"the entries are rewritten": ("ebbtide.operations.migration", "rewritten", "after", 1)},
+    "migrate": COMMITS
+    | {"the entries are rewritten": ("ebbtide.operations.migration.migrate", "rewritten", "after", 1)},
     "replay": COMMITS
     | {
         "the sink is committed": ("ebbtide.tables.delta_sink:SinkTable", "apply", "after", 1),
@@ -75,15 +76,15 @@ UPKEEP: dict[str, dict[str, Place]] = {
     | {"the quarantine is committed": ("ebbtide.tables.quarantine:QuarantineTable", "append", "after", 1)},
     "alter": COMMITS
     | {
-        "the entries are rewritten": ("ebbtide.operations.migration", "rewritten", "after", 1),
-        "the sink's rows are rewritten": ("ebbtide.tables.stage", "run_tasks", "after", 1),
+        "the entries are rewritten": ("ebbtide.operations.migration.migrate", "rewritten", "after", 1),
+        "the sink's rows are rewritten": ("ebbtide.tables.step_commits", "run_tasks", "after", 1),
         "the sink has its columns": ("ebbtide.tables.delta_sink:SinkTable", "alter", "after", 1),
     },
     "rewind": COMMITS
     | {
         "the incarnation is renewed": ("ebbtide.ledger.lease:Lease", "renew_incarnation", "after", 1),
         "the sink is put back": ("ebbtide.tables.delta_sink:SinkTable", "restore", "after", 1),
-        "another table is put back": ("ebbtide.tables.stage", "restore_stage", "after", 1),
+        "another table is put back": ("ebbtide.tables.step_commits", "restore_stage", "after", 1),
         "all tables are put back": ("ebbtide.runtime.publish", "_discard_read", "before", 1),
         "the checkpoint is discarded": ("ebbtide.ledger.checkpoint:Checkpoint", "discard", "after", 1),
     },
@@ -93,8 +94,8 @@ UPKEEP: dict[str, dict[str, Place]] = {
         "the checkpoint is discarded": ("ebbtide.ledger.checkpoint:Checkpoint", "discard", "after", 1),
     },
     "restore": {
-        "the state is not brought back": ("ebbtide.operations.state_repair", "commit_after", "before", 1),
-        "the state is brought back": ("ebbtide.operations.state_repair", "commit_after", "after", 1),
+        "the state is not brought back": ("ebbtide.operations.repair.state", "commit_after", "before", 1),
+        "the state is brought back": ("ebbtide.operations.repair.state", "commit_after", "after", 1),
     },
     "repair": COMMITS
     | {
@@ -105,7 +106,7 @@ UPKEEP: dict[str, dict[str, Place]] = {
             1,
         ),
         "the sink is brought back": ("ebbtide.tables.delta_sink:SinkTable", "restore_and_apply", "after", 1),
-        "the rows are not appended": ("ebbtide.tables.appended:AppendedTable", "append_missed", "before", 1),
+        "the rows are not appended": ("ebbtide.tables.append_table:AppendTable", "append_missed", "before", 1),
     },
     "clock": COMMITS,
     "swap": COMMITS
@@ -113,8 +114,8 @@ UPKEEP: dict[str, dict[str, Place]] = {
         "the state is copied": ("ebbtide.runtime.swap", "state_actions", "after", 1),
         "the incarnation is renewed": ("ebbtide.ledger.lease:Lease", "renew_incarnation", "after", 1),
         "the sink is swapped": ("ebbtide.tables.delta_sink:SinkTable", "take_rows", "after", 1),
-        "another table is copied": ("ebbtide.tables.appended", "commit_stage", "before", 1),
-        "another table is swapped": ("ebbtide.tables.appended:AppendedTable", "take_rows", "after", 1),
+        "another table is copied": ("ebbtide.tables.append_table", "commit_stage", "before", 1),
+        "another table is swapped": ("ebbtide.tables.append_table:AppendTable", "take_rows", "after", 1),
         "the checkpoint is discarded": ("ebbtide.ledger.checkpoint:Checkpoint", "discard", "after", 1),
         "the backfill is deleted": ("ebbtide.runtime.swap", "delete", "after", 9),
     },

@@ -10,9 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from ebbtide.operations.job import stepping
-from ebbtide.operations.repair_report import RepairReport
-from local_run import HOUR, SPARK, START, batch_time, compared_here, perform
+from local_run import HOUR, SPARK, START, compared_here, perform
 from support import change, plain
 
 from ebbtide.delta import log
@@ -20,8 +18,10 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, read_rows, replacing
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.lease import Lease
-from ebbtide.operations import repair
-from ebbtide.runtime import driver, local
+from ebbtide.operations.repair import repair
+from ebbtide.operations.repair.report import RepairReport
+from ebbtide.operations.stepping import stepping
+from ebbtide.runtime import driver
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.idle import idle_run
 from ebbtide.runtime.plan import Plan
@@ -30,7 +30,7 @@ from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.stateful import StatefulPipeline
 from ebbtide.tables.delta_sink import SinkTable
-from ebbtide.tables.stage import commit_stage
+from ebbtide.tables.step_commits import commit_stage
 
 BY_SEQ = {"order": {"sequence": ["n"]}}
 TABLES = ("state", "sink", "changelog", "quarantine")
@@ -87,7 +87,6 @@ class LocalPipeline:
 
     def run(self, clock_ms: int = LATER, **how: Any) -> RunSummary:
         """Run."""
-        local.batch_time = batch_time
         return driver.run(SPARK, self.spec, self.root, clock=lambda: clock_ms, **how)
 
     def follow(
@@ -98,7 +97,6 @@ class LocalPipeline:
         clock: Callable[[], int] = lambda: LATER,
     ) -> RunSummary:
         """Run until `stop` is set."""
-        local.batch_time = batch_time
         how = {"on_progress": on_progress, "stop": stop, "clock": clock}
         return driver.run(SPARK, self.spec, self.root, follow=following, **how)
 

@@ -11,31 +11,26 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from ebbtide.operations.job import stepping
-from ebbtide.operations.redecoding import origin_of
-from ebbtide.operations.registry import maintain
-from ebbtide.operations.repair_report import RepairReport
-from ebbtide.operations.state_repair import restore_state
 
 from ebbtide.delta import checkpoints, joining
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, commit_after, create, read_rows, redefined, replacing
 from ebbtide.ledger.facts import Head
 from ebbtide.ledger.puts import LOCAL
-from ebbtide.operations import (
-    adopt,
-    backfill,
-    backfill_swap,
-    clock,
-    migration,
-    quarantine_drop,
-    quarantine_replay,
-    repair,
-    rewind,
-)
+from ebbtide.operations import adopt, clock, rewind
+from ebbtide.operations.backfill import build as backfill
+from ebbtide.operations.backfill import swap as backfill_swap
+from ebbtide.operations.migration import migrate as migration
+from ebbtide.operations.quarantine import drop as quarantine_drop
+from ebbtide.operations.quarantine import replay as quarantine_replay
+from ebbtide.operations.quarantine.redecoding import origin_of
+from ebbtide.operations.registry import maintain
+from ebbtide.operations.repair import repair
+from ebbtide.operations.repair.report import RepairReport
+from ebbtide.operations.repair.state import restore_state
+from ebbtide.operations.stepping import stepping
 from ebbtide.runtime import driver, local, swap
 from ebbtide.runtime.belonging import refuse_older_state
-from ebbtide.runtime.clock import Clock
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
@@ -47,17 +42,12 @@ HOUR = 3_600_000
 START = 1_000 * HOUR
 BATCH_MS = 1_000
 """From one batch to the next: the clock is the same however often a run begins."""
-SPARK = local.local_session()
+SPARK = local.local_session(lambda batch_id: START + batch_id * BATCH_MS)
 """Stands for a session: these runs have none."""
 
 
 class StreamError(Exception):
     """Stands for what Spark raises where it cannot write its checkpoint."""
-
-
-def batch_time(_: Clock, batch_id: int) -> int:
-    """When a batch is planned: the same however often a run begins."""
-    return START + batch_id * BATCH_MS
 
 
 ADOPTED = [{"id": 100 + number, "v": f"old{number}", "n": -1} for number in range(5)]
@@ -122,7 +112,7 @@ def adopt_without_spark() -> None:
     def extend(sink: SinkTable, _: Any) -> None:
         found = Snapshot.read(sink.path)
         assert found is not None
-        actions = redefined(found, sink._stored_schema, sink._stored_properties)
+        actions = redefined(found, sink.stored_schema, sink.stored_properties)
         commit_after(LOCAL, found, actions, {"operation": "SET TBLPROPERTIES"})
 
     adopting: Any = adopt
@@ -216,7 +206,6 @@ def repair_without_spark() -> None:
 def kept_apart() -> Iterator[None]:
     """Give back what `perform` replaces for the whole process: it is not for the tests of other files."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local, "batch_time", local.batch_time)
         patch.setattr(joining, "WIDTH", joining.WIDTH)
         patch.setattr(checkpoints, "INTERVAL", checkpoints.INTERVAL)
         patch.setattr(swap, "net_changes", swap.net_changes)
@@ -242,7 +231,6 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
         given: Of `run` and `refresh` perhaps `accept_loss`; `follows`: a run goes on for ever; of `replay` the `mended` lines, the oldest
             record's first; `width`: small files of a class that are folded, 2 if it is not given: tables are folded after each step.
     """
-    local.batch_time = batch_time
     joining.WIDTH = given.get("width", 2)
     if "checkpoints" in given:
         checkpoints.INTERVAL = given["checkpoints"]
@@ -293,6 +281,6 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
 
 def killed_behind_a_decision(_spark: Any, _plan: Any, head: Head) -> dict[str, int]:
     """Stands for `publish` in a run that is killed as soon as a step is decided; before the first one there is nothing to publish."""
-    if head.facts is not None:
+    if head.facts.step:
         raise InterruptedError
     return {}

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from calls import CUT, DEADLY, NONE, WRITES, Call, Disk, files_below, graves_of, read_calls
-from ebbtide.operations.vacuum import delete_all_unfinished
 from killing import AFTER, Killer
 from local_run import HOUR, START, StreamError
 from victims import changes_of, expected, mended_line, refuse_fed_twice, shown, spec_for, tables, write_source
 
 from ebbtide import errors
 from ebbtide.inspect.status import status
+from ebbtide.operations.maintenance.vacuum import delete_all_unfinished
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.storage.paths import delete

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from disk import DiskPipeline
-from ebbtide.operations.operation import Report
-from ebbtide.operations.redecoding import Mended, origin_of
 from support import spec
 
 from ebbtide.delta import log
-from ebbtide.operations import quarantine_replay
+from ebbtide.operations.operation import Report
+from ebbtide.operations.quarantine import replay as quarantine_replay
+from ebbtide.operations.quarantine.redecoding import Corrected, origin_of
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.tables.quarantine import Selection
 
@@ -36,7 +36,7 @@ def raws(pipeline: DiskPipeline) -> list[bytes]:
     return [row["raw"] for row in held(pipeline)]
 
 
-def mended_as(pipeline: DiskPipeline, *lines: str) -> Mended:
+def corrected_as(pipeline: DiskPipeline, *lines: str) -> Corrected:
     """Lines in the place of the records in the quarantine, the oldest first."""
     records = held(pipeline)[: len(lines)]
     return {origin_of(row["origin"]): line.encode() for row, line in zip(records, lines, strict=True)}
@@ -47,7 +47,7 @@ def replay(
     of: Pipeline | None = None,
     *,
     selection: Selection = ALL,
-    mended: Mended | None = None,
+    corrected: Corrected | None = None,
     now_ms: int = 0,
     accept_late: bool = False,
 ) -> Report:
@@ -58,7 +58,7 @@ def replay(
         root_of(pipeline),
         now_ms,
         selection,
-        mended,
+        corrected,
         accept_late=accept_late,
     )
     pipeline.reload()

@@ -108,5 +108,5 @@ def touched_entries(entries: pa.Table, changes: pa.Table, key: tuple[str, ...]) 
 
 def acted_on(entries: pa.Table, operator: Operator) -> list[Row]:
     """Return the entries on whose expiry a tick has to act."""
-    values = operator.expiry.acted_on
+    values = operator.expiry.needs_tick
     return [entry for entry in entries.to_pylist() if any(entry[name] == value for name, value in values)]

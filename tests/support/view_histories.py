@@ -19,7 +19,8 @@ from ebbtide import MaterializedView
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
 from ebbtide.errors import HistoryGoneError, SpecChangedError, TableMismatchError, ViewQueryError
-from ebbtide.operations import repair, rewind
+from ebbtide.operations import rewind
+from ebbtide.operations.repair import repair
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline

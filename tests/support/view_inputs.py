@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from ebbtide import MaterializedView, UpsertPipeline
 from ebbtide.delta.table import read_rows
 from ebbtide.model.step import TableVersion, ViewPosition
-from ebbtide.tables.defined import RESERVED
+from ebbtide.tables.sink_definition import RESERVED
 from ebbtide.views.cutting import PinnedTable
 from ebbtide.views.inputs import ViewTables
 from ebbtide.views.query import new_session

@@ -17,8 +17,8 @@ from ebbtide.delta.table import add_file, create, read_rows
 from ebbtide.errors import DeltaFeatureError
 from ebbtide.ledger import puts as ledger_puts
 from ebbtide.model.decision import Restore
-from ebbtide.tables.old_rows import Upsert
-from ebbtide.tables.stage import commit_and_join, commit_stage, restore_stage
+from ebbtide.tables.replaced_rows import Upsert
+from ebbtide.tables.step_commits import commit_and_join, commit_stage, restore_stage
 from ebbtide.tables.upsert import Upserter
 
 COLUMNS = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.string())])

@@ -1,4 +1,4 @@
-"""The Delta sink without Spark: made with its reserved columns, changed once a step, put back and emptied with its history."""
+"""The Delta sink without Spark: made with its reserved columns, changed once per step, restored and emptied with its history."""
 
 import json
 from dataclasses import fields, replace
@@ -16,10 +16,10 @@ from ebbtide.delta.table import commit_after, read_rows
 from ebbtide.errors import DeltaFeatureError, LeaseLostError, MigrationError
 from ebbtide.model.decision import Restore
 from ebbtide.model.schema_change import SchemaChange
-from ebbtide.tables import stage
-from ebbtide.tables.by_spark import MergeSink
+from ebbtide.tables import step_commits
 from ebbtide.tables.changelog import ChangelogTable
 from ebbtide.tables.delta_sink import RowFiles, SinkTable
+from ebbtide.tables.spark_sink import MergeSink
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int32()), ("seq", pa.int64())])
 PUTS = LocalPuts()
@@ -86,7 +86,7 @@ def test_table_is_made_once_with_the_reserved_columns_and_the_change_feed(tmp_pa
     assert made.metadata["name"] == "sink"
     sink.create(SPARK)
     assert sink.version() == 0
-    rewriting = sink_of(tmp_path / "other", how="rewrite")
+    rewriting = sink_of(tmp_path / "other", deletes_by="rewrite")
     assert Snapshot.read(rewriting.path).configuration["delta.enableDeletionVectors"] == "false"
 
 
@@ -115,16 +115,16 @@ def test_step_inserts_updates_and_deletes_and_is_marked_with_its_number(sink):
         ((), (4, 9, 9), {5, 9, 10}),
     ],
 )
-def test_rows_below_a_truncate_go_with_the_step_that_met_it(tmp_path, sequence, floor, left):
+def test_rows_below_a_truncate_are_deleted_with_its_step(tmp_path, sequence, floor, left):
     sink = sink_of(tmp_path, sequence)
     apply(sink, 1, **{f"k{n}": ("I", n) for n in (1, 4, 5, 9)})
     sink.apply(SPARK, Changes(), stands_above(2, floor), only_inserts=False)
-    assert shown(sink).keys() == {1, 4, 5, 9}, "an old floor has done its work"
+    assert shown(sink).keys() == {1, 4, 5, 9}, "the floor of an earlier step deletes nothing"
     apply(sink, 3, floor=floor, k10=("I", 10))
     assert shown(sink).keys() == left
 
 
-def test_sink_goes_back_to_a_version_and_keeps_its_history(sink):
+def test_restored_sink_has_the_rows_of_the_version_and_keeps_its_history(sink):
     apply(sink, 1, k1=("I", 1))
     first = sink.version()
     apply(sink, 2, k1=("U", 2), k2=("I", 2))
@@ -140,7 +140,7 @@ def test_sink_goes_back_to_a_version_and_keeps_its_history(sink):
     assert read_rows(Snapshot.read(sink.path, first + 1), sink.columns).num_rows == 2
 
 
-def test_sink_that_a_migration_is_undone_of_changes_no_row(sink):
+def test_sink_restored_by_an_undone_migration_changes_no_row(sink):
     apply(sink, 1, k1=("I", 1))
     first = sink.version()
     apply(sink, 2, k1=("U", 2))
@@ -151,8 +151,8 @@ def test_sink_that_a_migration_is_undone_of_changes_no_row(sink):
 
 def test_emptied_sink_has_the_spec_s_columns_and_its_history(sink):
     apply(sink, 1, k1=("I", 1))
-    other = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.string())]))
-    other.empty(SPARK, facts(2, "reset"))
+    wider = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.string())]))
+    wider.empty(SPARK, facts(2, "reset"))
     assert shown(sink) == {}
     made = Snapshot.read(sink.path)
     names = [field["name"] for field in json.loads(made.metadata["schemaString"])["fields"]]
@@ -163,7 +163,7 @@ def test_emptied_sink_has_the_spec_s_columns_and_its_history(sink):
     assert read_rows(Snapshot.read(sink.path, 1), sink.columns).num_rows == 1
 
 
-def test_small_files_are_joined_where_that_is_worth_it_and_all_of_them_on_request(sink, monkeypatch):
+def test_small_files_are_joined_by_size_class_and_all_of_them_on_request(sink, monkeypatch):
     apply(sink, 1, k1=("I", 1))
     sink.fold()
     assert sink.version() == 1, "one file is not joined with itself"
@@ -180,7 +180,7 @@ def test_small_files_are_joined_where_that_is_worth_it_and_all_of_them_on_reques
     assert log.commit_info(newest(sink))["operation"] == "OPTIMIZE"
 
 
-def test_sink_that_spark_writes_is_joined_on_request_alone(sink):
+def test_sink_that_spark_writes_is_joined_only_on_request(sink):
     apply(sink, 1, k1=("I", 1))
     apply(sink, 2, k2=("I", 2))
     version = sink.version()
@@ -193,8 +193,8 @@ def merging(sink):
 
 
 @pytest.mark.parametrize("table", [SinkTable, ChangelogTable])
-def test_mark_of_a_step_tells_of_it_where_its_commit_says_nothing(sink, tmp_path, table):
-    """As Spark's own commits do, and a log whose commits are cleaned up."""
+def test_last_step_is_read_from_the_mark_if_the_commit_has_no_facts(sink, tmp_path, table):
+    """As in a commit of Spark, or after a cleanup of the log."""
     name = "sink" if table is SinkTable else "changelog"
     if table is ChangelogTable:
         sink = ChangelogTable(str(tmp_path / "changelog"), COLUMNS)
@@ -203,7 +203,7 @@ def test_mark_of_a_step_tells_of_it_where_its_commit_says_nothing(sink, tmp_path
     assert sink.last_step() == 7
 
 
-def test_columns_of_others_and_features_of_others_cannot_be_altered(sink):
+def test_sink_with_foreign_columns_or_features_cannot_be_altered(sink):
     absent = replace(sink, path=sink.path + "-absent")
     absent.refuse_unalterable(COLUMNS)
     sink.refuse_unalterable(COLUMNS)
@@ -222,13 +222,11 @@ def test_columns_of_others_and_features_of_others_cannot_be_altered(sink):
     features = {"readerFeatures": ["fromLater"], "writerFeatures": ["fromLater"]}
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
     commit(PUTS, sink.path, sink.version() + 1, [{"protocol": protocol}], {"operation": "UPGRADE"})
-    merging(sink).refuse_unalterable(COLUMNS)  # Spark knows what it can write
+    merging(sink).refuse_unalterable(COLUMNS)  # Spark itself refuses what it cannot write
 
 
-def test_altered_sink_has_its_rows_under_the_other_columns(sink, monkeypatch):
+def test_altered_sink_has_its_rows_under_the_new_columns(sink):
     apply(sink, 1, k1=("I", 1), k2=("I", 2))
-    n_bytes = sum(file.size for file in Snapshot.read(sink.path).files.values())
-    monkeypatch.setattr(stage, "BYTES_IN_DRIVER", n_bytes)  # as much is written again without tasks
     wider = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.int32())]))
     change = SchemaChange(added={"more": 7})
     step = facts(2, "migration")
@@ -249,18 +247,19 @@ def test_altered_sink_has_its_rows_under_the_other_columns(sink, monkeypatch):
     assert sink.version() == version
 
 
-def test_small_table_is_altered_without_tasks(sink, monkeypatch):
+def test_table_of_few_bytes_is_altered_without_a_job(sink, monkeypatch):
     for number in (1, 2):
         apply(sink, number, **{f"k{number}": ("I", number)})
     n_bytes = sum(file.size for file in Snapshot.read(sink.path).files.values())
-    monkeypatch.setattr(stage, "BYTES_IN_DRIVER", n_bytes)
+    monkeypatch.setattr(step_commits, "BYTES_IN_DRIVER", n_bytes)
     wider = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.int32())]))
-    wider.alter(SPARK, COLUMNS, SchemaChange(added={"more": 7}), facts(3, "migration"))
+    no_session = object()  # a job would fail on it
+    wider.alter(no_session, COLUMNS, SchemaChange(added={"more": 7}), facts(3, "migration"))
     rows = read_rows(Snapshot.read(sink.path), wider.columns).to_pylist()
     assert sorted((row["id"], row["more"]) for row in rows) == [(1, 7), (2, 7)]
 
 
-def test_rows_that_a_task_is_given_become_data_files_of_the_table(sink):
+def test_rows_of_a_task_become_data_files_of_the_table(sink):
     rows = Changes(k1=("I", 1), k2=("I", 2)).rows(sink.schema).drop_columns("_change")
     nothing = pa.RecordBatch.from_pylist([], sink.schema)
     batches = [nothing, *rows.to_batches(), nothing, *rows.slice(1).to_batches()]
@@ -288,62 +287,3 @@ def test_column_without_values_is_added_without_writing_a_file(sink):
     wider = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.int32())]))
     wider.alter(SPARK, COLUMNS, SchemaChange(added={"more": None}), facts(2, "migration"))
     assert not [action for action in newest(sink) if "add" in action or "remove" in action]
-
-
-@pytest.fixture
-def changelog(tmp_path):
-    return ChangelogTable(str(tmp_path / "changelog"), COLUMNS)
-
-
-def emitted(changelog, *kinds):
-    rows = [{"_kind": kind, "id": 1, "n": at, "_order": order(1, 0, at), "_number": 0} for at, kind in enumerate(kinds)]
-    return pa.Table.from_pylist(rows, changelog.schema)
-
-
-def told(changelog):
-    rows = read_rows(Snapshot.read(changelog.path), changelog.schema).to_pylist()
-    return [(row["_kind"], row["id"], tuple(row["_order"].values())) for row in rows]
-
-
-def test_changelog_takes_what_a_step_emitted_once_and_the_place_of_a_truncate(changelog):
-    assert changelog.last_step() == 0
-    changelog.append(emitted(changelog, "+I", "-D"), facts(1))
-    changelog.append(emitted(changelog, "+I"), facts(1))
-    assert told(changelog) == [("+I", 1, (1, 0, 0)), ("-D", 1, (1, 0, 1))]
-    assert changelog.last_step() == 1
-    made = Snapshot.read(changelog.path)
-    assert (made.metadata["name"], made.transactions) == ("changelog", {"t/changelog": 1})
-    changelog.append(emitted(changelog), stands_above(2, (2, 0, 5)))
-    assert len(told(changelog)) == 2, "an old floor is told no more"
-    changelog.append(emitted(changelog, "+I"), facts(3, raises=(3, 1, 5)))
-    assert max(told(changelog)) == ("T", None, (3, 1, 5))
-    assert len(Snapshot.read(changelog.path).files) < 3, "small files are joined"
-    assert len(told(changelog)) == 4
-
-
-def test_changelog_keeps_statistics_of_kinds_alone(changelog):
-    changelog.append(emitted(changelog, "+I", "-D"), facts(1))
-    [file] = Snapshot.read(changelog.path).files.values()
-    assert json.loads(file.add["stats"])["minValues"] == {"_kind": "+I"}
-
-
-def test_emptied_changelog_begins_again_with_the_spec_s_columns(changelog):
-    changelog.append(emitted(changelog, "+I"), facts(1))
-    other = ChangelogTable(changelog.path, pa.schema([*COLUMNS, ("more", pa.string())]))
-    other.empty(facts(2, "reset"))
-    assert told(other) == []
-    made = Snapshot.read(changelog.path)
-    assert (other.last_step(), made.transactions) == (2, {"t/changelog": 2})
-    assert "more" in made.metadata["schemaString"]
-    ChangelogTable(changelog.path + "-absent", COLUMNS).empty(facts(2, "reset"))
-
-
-def test_altered_changelog_has_what_was_emitted_under_the_other_columns(changelog):
-    changelog.append(emitted(changelog, "+I"), facts(1))
-    wider = ChangelogTable(changelog.path, pa.schema([*COLUMNS, ("more", pa.int32())]))
-    wider.alter(SPARK, COLUMNS, SchemaChange(added={"more": 7}), facts(2, "migration"))
-    [row] = read_rows(Snapshot.read(changelog.path), wider.schema).to_pylist()
-    assert (row["_kind"], row["id"], row["more"], row["_order"]) == ("+I", 1, 7, order(1, 0, 0))
-    assert Snapshot.read(changelog.path).transactions == {"t/changelog": 2}
-    [file] = Snapshot.read(changelog.path).files.values()
-    assert json.loads(file.add["stats"])["minValues"] == {"_kind": "+I"}

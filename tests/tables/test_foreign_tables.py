@@ -19,7 +19,7 @@ from ebbtide.delta.features import with_feature
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import create, read_file, read_rows
 from ebbtide.errors import EbbtideError, TableMismatchError
-from ebbtide.tables.old_rows import Upsert
+from ebbtide.tables.replaced_rows import Upsert
 from ebbtide.tables.upsert import Upserter
 
 PUTS = LocalPuts()
@@ -77,7 +77,7 @@ class Drawn:
 
 
 def drawn(path, seed):
-    """Make a table of a few files as other clients would, each drawn at random."""
+    """Make a table of a few random files, as of several clients."""
     chance = random.Random(seed)
     names = chance.sample(sorted(VALUES), chance.randrange(1, 6))
     columns = pa.schema([pa.field("id", pa.int64()), *[pa.field(name, VALUES[name][0]) for name in names]])
@@ -158,7 +158,7 @@ def hold(path, seed):
             read(made)
     else:
         assert read(made) == in_order(made.rows)
-    *others, last = made.rows
+    *earlier, last = made.rows
     new = {**made.rows[0], "id": last["id"]}
     rows = pa.Table.from_pylist([new], made.columns)
     upserter = Upserter(made.path, made.columns, ["id"], PUTS)
@@ -171,9 +171,9 @@ def hold(path, seed):
         assert log.versions(path)[-1] == version
         return
     upserter.apply(Upsert(rows.select(["id"]), rows), Transaction("app", 1, {"operation": "MERGE"}))
-    assert read(made) == in_order([*others, new])
+    assert read(made) == in_order([*earlier, new])
     upserter.fold(everything=True)
-    assert read(made) == in_order([*others, new])
+    assert read(made) == in_order([*earlier, new])
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -357,7 +357,7 @@ def with_spark(torture: Torture, work: str, place: Place | None, whom: str = "")
         if place is not None:
             struck = code == -signal.SIGKILL
         if work in REPAIRS:
-            from ebbtide.operations import repair
+            from ebbtide.operations.repair import repair
 
             run(torture.spark, spec, str(home))
             repair.repair(torture.spark, spec, str(home))

@@ -11,7 +11,7 @@ from killing import arm
 from victims import load
 
 from ebbtide.delta import joining
-from ebbtide.operations import repair
+from ebbtide.operations.repair import repair
 from ebbtide.runtime import decide, driver
 from ebbtide.runtime.session import build_session
 from ebbtide.sources import file_source

@@ -1,4 +1,4 @@
-"""Tables of real pipelines, cut down and followed without Spark; and what tells that a view has to be computed."""
+"""Tables of real pipelines, filtered and followed without Spark, and the changes after which a view is computed."""
 
 import json
 import shutil
@@ -149,8 +149,8 @@ def test_step_says_why_all_is_computed(table, view):
     assert why_whole(now, now, tables) == ""
     other_query = ViewPosition(query="0", inputs=now.inputs)
     assert why_whole(other_query, now, tables) == "the query has changed"
-    assert tables._changed(other_query) == [name]
-    assert tables._changed(ViewPosition(query=now.query, inputs={})) == [name]
+    assert tables.changed_between(other_query, tables.pinned()) == [name]
+    assert tables.changed_between(ViewPosition(query=now.query, inputs={}), tables.pinned()) == [name]
     moved = {name: TableVersion(id="another", version=now.inputs[name].version)}
     assert (
         why_whole(ViewPosition(query=now.query, inputs=moved), now, tables) == f"'{name}' is another table than before"
@@ -171,16 +171,19 @@ def test_table_that_was_put_back_and_went_on_is_not_followed_by_its_versions(tab
     shutil.copytree(older, sink)
     put_back = tables.pinned()
     name = table.spec.name
-    said = f"'{name}' has no version {read.inputs[name].version} as it was read: it was put back, or its log was cleaned up"
+    said = f"'{name}' has no version {read.inputs[name].version} as it was read: it was restored, or its log was cleaned up"
     assert why_whole(read, put_back, tables) == said
-    assert tables._changed(read) == [name]
+    assert tables.changed_between(read, tables.pinned()) == [name]
     table.repair(rows)
     table.read(up(6, 8))
     gone_on = tables.pinned()
     assert gone_on.inputs[name].version > read.inputs[name].version
     assert gone_on.inputs[name].id == read.inputs[name].id
     assert why_whole(read, gone_on, tables) == said
-    assert (tables._changed(read), tables._changed(gone_on)) == ([name], [])
+    assert (tables.changed_between(read, tables.pinned()), tables.changed_between(gone_on, tables.pinned())) == (
+        [name],
+        [],
+    )
     assert why_whole(gone_on, gone_on, tables) == ""
 
 
@@ -203,8 +206,8 @@ def test_commit_that_is_gone_is_taken_for_another_one(table, view):
 
 def test_view_over_a_table_that_is_not_there_is_refused(table, view):
     ViewTables(view, table.root).refuse_absent()
-    strange = view.model_copy(update={"inputs": ["nobody"]})
-    with pytest.raises(SourceReadError, match=r"The view 'v' reads 'nobody', which has no table yet"):
+    strange = view.model_copy(update={"inputs": ["absent"]})
+    with pytest.raises(SourceReadError, match=r"The view 'v' reads 'absent', which has no table yet"):
         ViewTables(strange, table.root).refuse_absent()
 
 

@@ -1,15 +1,14 @@
-"""What tasks make of the difference of a view's rows."""
+"""Staging of the difference of a view's rows by tasks."""
 
 import pyarrow as pa
 import pytest
-from ebbtide.tables.state.staged import SLICES, Stager
-from ebbtide.tables.state.staging import from_json
 
 from ebbtide.errors import ViewKeyError
 from ebbtide.model.changelog import ORDER, ORIGIN
 from ebbtide.operators.sequence.operator import SequenceOperator
 from ebbtide.redaction import MASK
 from ebbtide.storage.columnar import read_parquet
+from ebbtide.tables.state.staging import SLICES, Stager, from_json
 from ebbtide.views.staging import StageDifference
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string())])

@@ -15,7 +15,13 @@ from ebbtide.spec.parts import DeltaSink
 from ebbtide.spec.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from ebbtide.checks.rule import Batch, Judged
+    from pathlib import Path
+
+    from ebbtide.checks.engines import Engines
+    from ebbtide.checks.great_expectations.validate import Verdict
+    from ebbtide.checks.judged import Batch, Judged
+    from ebbtide.checks.version_range import VersionRange
+    from ebbtide.runtime.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,32 @@ class Check:
         """Load what yields the batches that it judges."""
         judge: Callable[[Judged], Iterator[Batch]] = resolve_name(self.judge)
         return judge
+
+    def verdict(
+        self,
+        tables: Plan,
+        window: VersionRange,
+        engines: Engines,
+        clock_ms: int,
+        docs: Path | None = None,
+        keep: int = 1,
+    ) -> Verdict:
+        """Judge a pipeline's tables.
+
+        Args:
+            tables: The pipeline's.
+            window: The versions to judge.
+            engines: Where rules run.
+            clock_ms: The time, epoch ms.
+            docs: Where Data Docs are written; None: none are.
+            keep: Sites of them that are kept.
+        """
+        from ebbtide.checks.great_expectations.validate import validate
+        from ebbtide.checks.judged import Judged
+
+        judge = self.load()
+        judged = Judged(engines, tables, window, clock_ms)
+        return validate(self.name, judge(judged), docs, keep)
 
 
 REPAIR = (
@@ -88,7 +120,7 @@ CHECKS = (
     ),
     Check(
         "foreign_writes",
-        "Nobody but the pipeline changes the sink or its state.",
+        "Only the pipeline changes the sink and its state.",
         judge="ebbtide.checks.writes:judge",
         repair=REPAIR,
     ),

@@ -1,44 +1,60 @@
-"""The expectations: one is made from each rule of `ebbtide.checks`, and asks that the rule finds no row that breaks it.
+"""The expectations: one is made from each rule of `ebbtide.checks`, and asks that nothing breaks it.
 
-A metric per rule gives `{"count": broken rows, "sample": the first of them, as JSON values}`. The models are pydantic v1, as
-all of Great Expectations is.
+An engine has run the rules by then, here or on Spark: Great Expectations judges a pandas batch with a row for each of them,
+`{"count": rows that break it, "sample": the first of them, as JSON values}`. The models are pydantic v1, as all of Great Expectations is.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import new_class
 from typing import Any, ClassVar, get_type_hints
 
+import pandas as pd
 from great_expectations.core.metric_domain_types import MetricDomainTypes
-from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
+from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
 from great_expectations.expectations.expectation import BatchExpectation
 from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
 from great_expectations.render.components import LegacyRendererType, RenderedStringTemplateContent
 from great_expectations.render.renderer.renderer import renderer
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
+from ebbtide.checks.engines import Broken
 from ebbtide.checks.rule import Expected, Rule
 
-SAMPLE_ROWS = 20
+Arguments = Mapping[str, Any]
+
+
+def batch_of(expected: Sequence[Expected], broken: Sequence[Broken]) -> pd.DataFrame:
+    """Return the batch that Great Expectations judges: what breaks each of some rules."""
+    judged = [
+        {
+            "rule": _identity(each.rule.expectation, each.arguments),
+            "count": found.count,
+            "sample": json.dumps(found.sample),
+        }
+        for each, found in zip(expected, broken, strict=True)
+    ]
+    return pd.DataFrame(judged)
+
+
+def _identity(expectation: str, arguments: Arguments) -> str:
+    """Return what distinguishes a rule with its arguments from the others of a batch."""
+    return json.dumps([expectation, dict(sorted(arguments.items()))])
 
 
 class _Broken(TableMetricProvider):
-    """The rows of a batch that break a rule. Subclasses (see `_metric`) name the metric, its arguments and the rule."""
+    """What breaks a rule. Subclasses (see `_class_of`) name the metric, its arguments and the rule."""
 
-    @staticmethod
-    def rule(frame: DataFrame, **arguments: Any) -> DataFrame:
-        """Pick the rows that break the rule."""
-        raise NotImplementedError
+    expectation: ClassVar[str]
 
-    @metric_value(engine=SparkDFExecutionEngine)
-    def _spark(
+    @metric_value(engine=PandasExecutionEngine)
+    def _pandas(
         cls,  # noqa: N805 - the decorator makes it a class method
-        execution_engine: SparkDFExecutionEngine,
+        execution_engine: PandasExecutionEngine,
         metric_domain_kwargs: dict[str, Any],
         metric_value_kwargs: dict[str, Any],
         metrics: dict[str, Any],
@@ -46,14 +62,8 @@ class _Broken(TableMetricProvider):
     ) -> dict[str, Any]:
         frame, _, _ = execution_engine.get_compute_domain(metric_domain_kwargs, domain_type=MetricDomainTypes.TABLE)
         arguments = {name: metric_value_kwargs[name] for name in cls.value_keys}
-        broken = cls.rule(frame, **arguments)
-        as_json = F.to_json(F.struct("*")).alias("row")
-        first = broken.select(as_json).take(SAMPLE_ROWS + 1)
-        found = [json.loads(row["row"]) for row in first]
-        # One query where nothing, or little, is wrong; a second one only counts what did not fit.
-        is_all = len(found) <= SAMPLE_ROWS
-        count = len(found) if is_all else broken.count()
-        return {"count": count, "sample": found[:SAMPLE_ROWS]}
+        of_rule = frame[frame["rule"] == _identity(cls.expectation, arguments)].iloc[0]
+        return {"count": int(of_rule["count"]), "sample": json.loads(of_rule["sample"])}
 
 
 class _ExpectNone(BatchExpectation):
@@ -100,10 +110,10 @@ def made(expected: Expected) -> BatchExpectation:
 @cache
 def _class_of(rule: Rule) -> type[BatchExpectation]:
     """Make the class of a rule's expectation, once: Great Expectations registers it, as its metric, as it is made."""
-    hints = get_type_hints(rule.broken)
+    hints = get_type_hints(rule.condition)
     arguments = {name: hints[name] for name in list(hints)[1:] if name != "return"}
     metric = f"table.ebbtide_{rule.expectation}"
-    provider = {"metric_name": metric, "value_keys": tuple(arguments), "rule": staticmethod(rule.broken)}
+    provider = {"metric_name": metric, "value_keys": tuple(arguments), "expectation": rule.expectation}
     new_class(f"_Broken_{rule.expectation}", (_Broken,), exec_body=lambda body: body.update(provider))
     members = {
         "__module__": __name__,

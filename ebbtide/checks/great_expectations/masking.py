@@ -10,12 +10,11 @@ import json
 from collections.abc import Collection
 from typing import Any
 
+from ebbtide.checks.samples import ROWS_AS_TEXT
 from ebbtide.redaction import MASK
 
 Result = dict[str, Any]
 """What Great Expectations reports of an expectation."""
-ROWS_AS_TEXT = ("_decided", "_shown")
-"""Columns of samples that hold a row as JSON."""
 COLUMN_ARGUMENTS = ("column", "column_A", "column_B", "column_list", "column_set")
 """Arguments by which Great Expectations' own types name columns."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -12,26 +12,47 @@ from great_expectations.expectations.expectation import BatchExpectation
 from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.registry import get_expectation_impl
 
-from ebbtide.checks.rule import Batch, Judged
+from ebbtide.checks.great_expectations.own_rules import answers_of, frame_of, runs_here
+from ebbtide.checks.judged import Batch, Judged
 from ebbtide.errors import ConfigError
 from ebbtide.spec.parts import ExpectationConfig
-from ebbtide.tables.state.columns import columns
+from ebbtide.tables.spark_columns import columns as names_of
 
 
 def judge(judged: Judged) -> Iterator[Batch]:
-    """Judge the rules of a project's own on the sink's rows, without Ebbtide's own columns."""
+    """Judge the rules of a project's own on the sink's rows, without Ebbtide's own columns; on Spark those that only it can run."""
     spec = judged.tables.spec
     given = [expectation_of(each) for each in spec.checks.expectations]
-    sink = judged.tables.sink.read(judged.spark, judged.window.sink_until)
-    names = spec.sink_table.columns.names
-    rows = sink.select(*columns(names))
-    # Of a query's rows Great Expectations reports none in a summary, and at most 200 in full.
-    queries = [each for each in given if isinstance(each, UnexpectedRowsExpectation)]
-    others = [each for each in given if not isinstance(each, UnexpectedRowsExpectation)]
+    columns = spec.sink_table.columns
+    rows = judged.sink_rows
+    is_small = judged.engines.fits({"sink_rows": rows})
+    here = [each for each in given if is_small and runs_here(each, columns)]
+    on_spark = [each for each in given if each not in here]
+    engine = judged.engines.in_process
+    queries, rest = _parted(here)
     if queries:
-        yield judged.batch(rows, *queries, result_format="COMPLETE")
-    if others:
-        yield judged.batch(rows, *others)
+        yield judged.batch(answers_of(engine, rows, columns, queries), *queries, result_format="COMPLETE")
+    if rest:
+        frame = frame_of(engine, rows, columns, rest)
+        yield judged.batch(frame, *rest)
+    if on_spark:
+        yield from _on_spark(judged, on_spark)
+
+
+def _on_spark(judged: Judged, given: Sequence[BatchExpectation]) -> Iterator[Batch]:
+    sink = judged.tables.sink.read(judged.spark, judged.window.sink_until)
+    frame = sink.select(*names_of(judged.tables.spec.sink_table.columns.names))
+    queries, rest = _parted(given)
+    if queries:
+        yield judged.batch(frame, *queries, result_format="COMPLETE")
+    if rest:
+        yield judged.batch(frame, *rest)
+
+
+def _parted(given: Sequence[BatchExpectation]) -> tuple[list[UnexpectedRowsExpectation], list[BatchExpectation]]:
+    """Part queries from the rest: of a query's rows Great Expectations reports none in a summary, and at most 200 in full."""
+    queries = [each for each in given if isinstance(each, UnexpectedRowsExpectation)]
+    return queries, [each for each in given if not isinstance(each, UnexpectedRowsExpectation)]
 
 
 def expectation_of(given: ExpectationConfig) -> BatchExpectation:

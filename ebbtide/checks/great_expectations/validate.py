@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import great_expectations as gx
+import pandas as pd
 from great_expectations.core.expectation_validation_result import (
     ExpectationSuiteValidationResult,
     ExpectationValidationResult,
 )
 from great_expectations.expectations.metadata_types import FailureSeverity
 
-from ebbtide.checks.great_expectations.expectations import SAMPLE_ROWS, made
+from ebbtide.checks.engines import SAMPLE_ROWS
+from ebbtide.checks.great_expectations.data_docs import write_docs
+from ebbtide.checks.great_expectations.expectations import batch_of, made
 from ebbtide.checks.great_expectations.masking import masked_result
-from ebbtide.checks.rule import Batch, Expected
+from ebbtide.checks.judged import Batch
+from ebbtide.checks.rule import Expected
 from ebbtide.redaction import MASK
-from ebbtide.storage.paths import make_private
 
 
 class ExpectationRaisedError(Exception):
@@ -90,18 +92,18 @@ def validate(check: str, found: Iterable[Batch], docs: Path | None, keep: int) -
     context = gx.get_context(mode="ephemeral")
     no_progress_bars: Any = {"globally": False}  # a dict is what is looked into, whatever the annotation says
     context.variables.progress_bars = no_progress_bars
-    source = context.data_sources.add_or_update_spark("ebbtide", persist=False)
     verdict = Verdict()
     for number, batch in enumerate(found):
         name = f"{check}_{number}"
-        whole = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("whole")
+        rows = batch.rows if batch.broken is None else batch_of(batch.expectations, batch.broken)
+        whole = _source_of(context, rows).add_dataframe_asset(name).add_batch_definition_whole_dataframe("whole")
         expectations = [made(each) if isinstance(each, Expected) else each for each in batch.expectations]
         suite = gx.ExpectationSuite(name, expectations=expectations)
         context.suites.add(suite)
         definition = gx.ValidationDefinition(name=name, data=whole, suite=suite)
         context.validation_definitions.add(definition)
         outcome = definition.run(
-            batch_parameters={"dataframe": batch.rows},
+            batch_parameters={"dataframe": rows},
             result_format=batch.result_format,
         )
         if batch.shown is not None:
@@ -109,8 +111,17 @@ def validate(check: str, found: Iterable[Batch], docs: Path | None, keep: int) -
             _store_again(context.validation_results_store, name, outcome)
         verdict.findings += [_finding(result) for result in outcome.results]
     if docs is not None and verdict.findings:
-        verdict.docs = _write_docs(context, docs, keep)
+        verdict.docs = write_docs(context, docs, keep)
     return verdict
+
+
+def _source_of(context: Any, rows: Any) -> Any:
+    """Return what takes a batch: pandas' frames, or Spark's. It is made once: each change of a context is written as YAML."""
+    sources = context.data_sources
+    kind = "pandas" if isinstance(rows, pd.DataFrame) else "spark"
+    if kind in sources.all():
+        return sources.get(kind)
+    return sources.add_pandas(kind) if kind == "pandas" else sources.add_spark(kind, persist=False)
 
 
 def _mask(outcome: ExpectationSuiteValidationResult, shown: frozenset[str]) -> None:
@@ -174,22 +185,3 @@ def _refuse_raised(expectation: str, info: dict[str, Any] | None, *, shows_messa
         if found.get("raised_exception"):
             message = found.get("exception_message") if shows_message else MASK
             raise ExpectationRaisedError(f"{expectation} could not be evaluated: {message}")
-
-
-def _write_docs(context: Any, docs: Path, keep: int) -> Path:
-    make_private(str(docs))
-    sites = sorted(docs.glob("[0-9]*"))
-    n_too_many = len(sites) + 1 - keep
-    for old in sites[: max(0, n_too_many)]:
-        shutil.rmtree(old)
-    newest = int(sites[-1].name) if sites else 0
-    site = docs / f"{newest + 1:06d}"
-    store = {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(site)}
-    builder = {
-        "class_name": "SiteBuilder",
-        "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
-        "store_backend": store,
-    }
-    context.add_data_docs_site("site", builder)
-    context.build_data_docs(site_names=["site"])
-    return site / "index.html"

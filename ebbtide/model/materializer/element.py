@@ -1,4 +1,4 @@
-"""What the two forms of the ordered multiset share."""
+"""Types that the two forms of the ordered multiset share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Element(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """What a retraction did.
+    """The effect of a retraction.
 
     Args:
         was_last: The row removed was the newest.

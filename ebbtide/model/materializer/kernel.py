@@ -16,15 +16,15 @@ from ebbtide.model import compiled
 from ebbtide.model.codes import Codes, Mask, count_codes
 
 NOTHING, INSERT, UPDATE, DELETE, UNMATCHED, CANCELLED = range(6)
-"""What a record did: emitted nothing, +I, +U or -D; found no row to retract; was cancelled by a retraction that came before it."""
+"""Outcomes of a record: it emits nothing, +I, +U or -D, finds no row to retract, or is cancelled by an earlier retraction."""
 NONE = -1
 
 
 class Result(NamedTuple):
-    """What became of n events; an element is named by the event that created it.
+    """The outcome of n events; an element is named by the event that created it.
 
     Args:
-        outcome: (n,) what each event did.
+        outcome: (n,) one of the constants above.
         source: (n,) for an event that emitted: the event whose row is emitted.
         alive: (n,) the event created an element that is in its history at the end, or is a retraction still waiting for its row.
         content: (n,) of an element: the event that wrote its row last.
@@ -92,7 +92,7 @@ def materialize(
 
 
 _TYPES = {"outcome": np.int8, "alive": np.bool_, "size": np.int64}
-"""Arrays that start as zeros; all others hold indices, of 64 bits, and start as `NONE`."""
+"""Arrays that start as zeros; all other arrays hold 64-bit indices and start as `NONE`."""
 
 
 def _empty_arrays(n_events: int, n_keys: int, n_matches: int) -> dict[str, Any]:
@@ -152,6 +152,7 @@ def _loop(
     or with `first` to the one after. Dead ones stay linked and are stepped over when the visible row meets them, once each. So the
     whole pass takes time with the number of events.
     """
+    # Short names, since they stand in index expressions: t an event, k its key, m its match code, e an element.
     for t in range(len(key)):
         k = key[t]
         m = match_code[t]
@@ -160,7 +161,7 @@ def _loop(
         joins_queue = False
         if adds[t]:
             if e >= 0 and not adds[e]:
-                # A retraction waits for this row: both are gone.
+                # A retraction waits for this row: both leave.
                 oldest[m] = following[e]
                 alive[e] = False
                 outcome[t] = CANCELLED
@@ -184,6 +185,7 @@ def _loop(
                 tail[k] = t
                 size[k] += 1
         elif e < 0 or not adds[e]:
+            # No row matches: the queue is empty, or holds only retractions that wait themselves.
             outcome[t] = UNMATCHED
             joins_queue = keep_unmatched
         else:
@@ -199,6 +201,7 @@ def _loop(
                     shown[k] = -1
                     last_emitting_event[k] = t
             elif visible_row[k] == e:
+                # The visible row left: step over dead elements to the next one that is alive. Each is passed once.
                 while not alive[e]:
                     e = link[e]
                 visible_row[k] = e
@@ -213,6 +216,7 @@ def _loop(
             alive[t] = True
         if emitted >= 0:
             source[t] = content[emitted]
+            # Stored rows are replayed without emitting: only changes of this step decide what the sink shows.
             if t >= n_stored:
                 shown[k] = emitted
                 last_emitting_event[k] = t

@@ -1,4 +1,4 @@
-"""The large form: a key's rows as linked nodes; every operation takes constant time.
+"""The large form: a key's rows as linked nodes. Every operation takes constant time.
 
 | raw state | per key and | holds |
 |---|---|---|
@@ -6,10 +6,9 @@
 | `rows` | a row's equality key | its chain `(chain number, first, last)`: the places in it of the oldest and the newest equal row |
 | `nodes` | `(chain number, place)`, a node's number | the node `(row, stamp_ms, number of the one before, of the one after)` |
 
-The equal rows of a chain leave oldest first, so that the places in it have no holes and need no links of their own; with the newest
-node in the head, an operation reads at most 5 times and writes at most 3 times (FLIP-544: 7 and 3), removals not counted; with a time
-to live it reads once more, besides what it finds expired; a
-history whose length is counted, as ADAPTIVE needs, writes its head besides.
+The equal rows of a chain leave oldest first, so that its places have no holes and need no links of their own. With the newest node
+in the head, an operation reads at most 5 times and writes at most 3 times (FLIP-544: 7 and 3), removals not counted. A TTL adds
+one read, and the reads of expired rows. A counted length, which ADAPTIVE needs, adds a write of the head.
 
 An expired row is dropped when an operation meets it: as the newest, or as the oldest of its chain.
 
@@ -43,8 +42,16 @@ class Chain(NamedTuple):
         """Return the chain without the node at one of its ends."""
         # Equal rows leave oldest first: the places in between stay without holes.
         if number == self.oldest:
-            return Chain(self.name, self.first + 1, self.last)
-        return Chain(self.name, self.first, self.last - 1)
+            return Chain(
+                self.name,
+                self.first + 1,
+                self.last,
+            )
+        return Chain(
+            self.name,
+            self.first,
+            self.last - 1,
+        )
 
 
 class Node(NamedTuple):
@@ -71,7 +78,7 @@ class Nodes:
     The newest node stands in the head: it is never read from, or written to, `nodes`.
 
     Args:
-        store: Where they are.
+        store: Where the raw states are.
     """
 
     def __init__(self, store: Store) -> None:
@@ -88,8 +95,10 @@ class Nodes:
 
     def chain(self, key: Hashable, equality: Hashable) -> Chain | None:
         """Return the chain of the rows with an equality key; None if there are none."""
-        found = self._chains.get(key, equality)
-        return None if found is None else Chain(*found.value)
+        entry = self._chains.get(key, equality)
+        if entry is None:
+            return None
+        return Chain(*entry.value)
 
     def put_chain(self, key: Hashable, equality: Hashable, chain: Chain) -> None:
         """Write a chain; one without rows is removed."""
@@ -100,8 +109,8 @@ class Nodes:
 
     def stored(self, key: Hashable, number: Number) -> Node:
         """Return a node that is not the newest."""
-        found = self._nodes.get(key, number)
-        return Node(*found.value)  # type: ignore[union-attr] # a link leads to a node
+        entry = self._nodes.get(key, number)
+        return Node(*entry.value)  # type: ignore[union-attr] # a link leads to a node
 
     def node(self, key: Hashable, head: Head, number: Number) -> Node:
         """Return any node."""
@@ -133,7 +142,7 @@ class LinkedForm:
 
     Args:
         store: Where the raw states are.
-        identify: What two rows have in common exactly if they are the same for a retraction.
+        identify: Returns a row's equality key: a retraction matches the rows with an equal one.
         replaces: An added row takes the place of one with its equality key.
         ttl_ms: Time to live of each row; None: it never expires.
         counts: Keep the length.
@@ -154,9 +163,9 @@ class LinkedForm:
         self._ttl_ms = ttl_ms
         self._counts = counts
 
-    def elements(self, key: Hashable, found: Entry | None, now_ms: int) -> list[Element]:
+    def elements(self, key: Hashable, entry: Entry | None, now_ms: int) -> list[Element]:
         """Return the live elements, oldest first; time with their number."""
-        head = _head(found)
+        head = _head(entry)
         node = head.newest if head else None
         newest_first: list[Element] = []
         while node is not None:
@@ -170,13 +179,13 @@ class LinkedForm:
     def add(
         self,
         key: Hashable,
-        found: Entry | None,
+        entry: Entry | None,
         element: Element,
         now_ms: int,
     ) -> tuple[bool, int]:
         """See `ListForm.add`; the length is 0 if it is not counted."""
         equality = self._identify(element.row)
-        head = self._usable_head(key, found, now_ms)
+        head = self._usable_head(key, entry, now_ms)
         if head is None:
             first = self._appended(key, None, equality, None, element)
             return True, self._store(key, first)
@@ -194,20 +203,21 @@ class LinkedForm:
     def remove(
         self,
         key: Hashable,
-        found: Entry | None,
+        entry: Entry | None,
         row: Row,
         now_ms: int,
     ) -> tuple[Removed | None, int]:
         """See `ListForm.remove`; the length is 0 if it is not counted."""
-        stored = _head(found)
+        stored = _head(entry)
         # Expired rows leave first: those at the newest end, then those at the front of the chain that the retraction matches.
-        head = self._usable_head(key, found, now_ms)
+        head = self._usable_head(key, entry, now_ms)
         if head is None:
             return None, self._store(key, None)
         equality = self._identify(row)
         head, chain = self._without_expired_oldest(key, head, equality, now_ms)
         if chain is None:
             return None, self._store(key, head, stored)
+        # Equal rows leave oldest first: the retraction removes the newest row only if it is its chain's oldest.
         was_last = chain.oldest == head.number
         rest = self._unlinked(key, head, chain.oldest, chain)
         rest = self._without_expired_newest(key, rest, now_ms)
@@ -217,6 +227,7 @@ class LinkedForm:
 
     def store(self, key: Hashable, elements: list[Element], now_ms: int) -> None:
         """Write the nodes of a history that has none."""
+        # Appended one by one, in order: the links follow from the order of insertion.
         head: Head | None = None
         for element in elements:
             equality = self._identify(element.row)
@@ -228,9 +239,9 @@ class LinkedForm:
         """Remove what a key has besides its head, in whose place the list is written."""
         self._nodes.clear(key)
 
-    def _usable_head(self, key: Hashable, found: Entry | None, now_ms: int) -> Head | None:
+    def _usable_head(self, key: Hashable, entry: Entry | None, now_ms: int) -> Head | None:
         """Return the head, its length counted, whose newest row is alive; None if the history is empty."""
-        head = _head(found)
+        head = _head(entry)
         counted = self._counted(key, head)
         return self._without_expired_newest(key, counted, now_ms)
 
@@ -248,7 +259,11 @@ class LinkedForm:
             chain = Chain(next_chain, 0, 0)
             next_chain += 1
         else:
-            chain = Chain(chain.name, chain.first, chain.last + 1)
+            chain = Chain(
+                chain.name,
+                chain.first,
+                chain.last + 1,
+            )
         self._nodes.put_chain(key, equality, chain)
         number = (chain.name, chain.last)
         before = None
@@ -267,13 +282,7 @@ class LinkedForm:
             length if self._counts else None,
         )
 
-    def _replaced(
-        self,
-        key: Hashable,
-        head: Head,
-        number: Number,
-        element: Element,
-    ) -> Head:
+    def _replaced(self, key: Hashable, head: Head, number: Number, element: Element) -> Head:
         """Put a row in the place of a node; its neighbours stay."""
         old = self._nodes.node(key, head, number)
         node = old._replace(row=element.row, stamp_ms=element.stamp_ms)
@@ -299,9 +308,18 @@ class LinkedForm:
         self._nodes.remove(key, number)
         if node.before is not None:
             before = self._nodes.stored(key, node.before)
-            self._nodes.put(key, node.before, before._replace(after=node.after))
+            self._nodes.put(
+                key,
+                node.before,
+                before._replace(after=node.after),
+            )
         after = self._nodes.node(key, head, node.after)
-        return self._nodes.with_node(key, head, node.after, after._replace(before=node.before))
+        return self._nodes.with_node(
+            key,
+            head,
+            node.after,
+            after._replace(before=node.before),
+        )
 
     def _without_newest(self, key: Hashable, head: Head, newest: Node) -> Head | None:
         """Move the node before the newest into the head; None if there is none."""
@@ -363,9 +381,9 @@ class LinkedForm:
         return head.length or 0
 
 
-def _head(found: Entry | None) -> Head | None:
-    if found is None:
+def _head(entry: Entry | None) -> Head | None:
+    if entry is None:
         return None
-    number, newest, next_chain, length = found.value
+    number, newest, next_chain, length = entry.value
     node = Node(*newest)
     return Head(number, node, next_chain, length)

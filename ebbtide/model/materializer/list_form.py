@@ -17,7 +17,7 @@ class ListForm:
 
     Args:
         history: The raw state.
-        identify: What two rows have in common exactly if they are the same for a retraction.
+        identify: Returns a row's equality key: a retraction matches the rows with an equal one.
         replaces: An added row takes the place of one with its equality key.
         ttl_ms: Time to live; None: it never expires.
         one_clock: The list expires as a whole, by its last write.
@@ -38,21 +38,27 @@ class ListForm:
         self._ttl_ms = ttl_ms
         self._one_clock = one_clock
 
-    def elements(self, key: Hashable, found: Entry | None, now_ms: int) -> list[Element]:
+    def elements(
+        self,
+        key: Hashable,
+        entry: Entry | None,
+        now_ms: int,
+    ) -> list[Element]:
         """Return the live elements of a stored list, oldest first."""
-        if found is None:
+        if entry is None:
             return []
-        elements = [Element(row, stamp_ms) for row, stamp_ms in found.value]
+        elements = [Element(row, stamp_ms) for row, stamp_ms in entry.value]
+        # LEGACY: the whole list lives from its last write, as in Flink. Else each element has its own stamp.
         if not self._one_clock:
             return [element for element in elements if lives(element.stamp_ms, self._ttl_ms, now_ms)]
-        last_write_ms = found.stamp_ms or 0
+        last_write_ms = entry.stamp_ms or 0
         is_alive = lives(last_write_ms, self._ttl_ms, now_ms)
         return elements if is_alive else []
 
     def add(
         self,
         key: Hashable,
-        found: Entry | None,
+        entry: Entry | None,
         element: Element,
         now_ms: int,
     ) -> tuple[bool, int]:
@@ -61,7 +67,7 @@ class ListForm:
         Returns:
             Whether the history was empty, and its length now.
         """
-        elements = self.elements(key, found, now_ms)
+        elements = self.elements(key, entry, now_ms)
         was_empty = not elements
         index = None
         if self._replaces:
@@ -76,7 +82,7 @@ class ListForm:
     def remove(
         self,
         key: Hashable,
-        found: Entry | None,
+        entry: Entry | None,
         row: Row,
         now_ms: int,
     ) -> tuple[Removed | None, int]:
@@ -85,10 +91,10 @@ class ListForm:
         Returns:
             What it did, None if there is no such row; the history's length now.
         """
-        elements = self.elements(key, found, now_ms)
+        elements = self.elements(key, entry, now_ms)
         index = self._find(elements, row)
         if index is None:
-            stored_length = 0 if found is None else len(found.value)
+            stored_length = 0 if entry is None else len(entry.value)
             has_expired = len(elements) < stored_length
             if has_expired:
                 self.store(key, elements, now_ms)
@@ -100,7 +106,12 @@ class ListForm:
         last = elements[-1].row if elements else None
         return Removed(was_last, last), len(elements)
 
-    def store(self, key: Hashable, elements: list[Element], now_ms: int) -> None:
+    def store(
+        self,
+        key: Hashable,
+        elements: list[Element],
+        now_ms: int,
+    ) -> None:
         """Write a list; an empty one leaves nothing."""
         if not elements:
             self._history.remove(key, None)

@@ -30,7 +30,7 @@ _Form = ListForm | LinkedForm
 
 
 class Strategy(StrEnum):
-    """How a key's rows are stored; names of FLIP-544."""
+    """Storage of a key's rows; the names are FLIP-544's."""
 
     LEGACY = "LEGACY"
     VALUE = "VALUE"
@@ -42,9 +42,9 @@ class OrderedMultiset:
     """The rows of many keys.
 
     Args:
-        store: Where they are.
-        strategy: How they are stored.
-        identify: What two rows have in common exactly if they are the same for a retraction.
+        store: Where the rows are stored.
+        strategy: The form in which they are stored.
+        identify: Returns a row's equality key: a retraction matches the rows with an equal one.
         replaces: An added row takes the place of one with its equality key, as with an upsert key.
         ttl_ms: Time to live, from when a row was written; None: it never expires.
         high: `threshold_high` of ADAPTIVE. Default: the store's.
@@ -102,33 +102,39 @@ class OrderedMultiset:
         Returns:
             Whether the history was empty.
         """
-        found = self._history.get(key, None)
-        form = self._form(found)
+        entry = self._history.get(key, None)
+        form = self._form(entry)
         element = Element(row, stamp_ms)
-        was_empty, length = form.add(key, found, element, now_ms)
+        was_empty, length = form.add(key, entry, element, now_ms)
         self._settle(key, form, length, now_ms)
         return was_empty
 
-    def remove(self, key: Hashable, row: Row, *, now_ms: int = 0) -> Removed | None:
+    def remove(
+        self,
+        key: Hashable,
+        row: Row,
+        *,
+        now_ms: int = 0,
+    ) -> Removed | None:
         """Remove the oldest row with the equality key of `row`; None if there is none."""
-        found = self._history.get(key, None)
-        form = self._form(found)
-        removed, length = form.remove(key, found, row, now_ms)
+        entry = self._history.get(key, None)
+        form = self._form(entry)
+        removed, length = form.remove(key, entry, row, now_ms)
         self._settle(key, form, length, now_ms)
         return removed
 
     def elements(self, key: Hashable, *, now_ms: int = 0) -> list[Element]:
         """Return a key's live rows, oldest first."""
-        found = self._history.get(key, None)
-        form = self._form(found)
-        return form.elements(key, found, now_ms)
+        entry = self._history.get(key, None)
+        form = self._form(entry)
+        return form.elements(key, entry, now_ms)
 
-    def _form(self, found: Entry | None) -> _Form:
-        """Return the form that a history is stored in; for a new one that in which it begins."""
-        if found is None:
+    def _form(self, entry: Entry | None) -> _Form:
+        """Return the form that a history is stored in, or in which a new one begins."""
+        if entry is None:
             begins_linked = self._strategy is Strategy.MAP
             return self._nodes if begins_linked else self._list
-        is_list = isinstance(found.value, list)
+        is_list = isinstance(entry.value, list)
         return self._list if is_list else self._nodes
 
     def _settle(
@@ -138,7 +144,7 @@ class OrderedMultiset:
         length: int,
         now_ms: int,
     ) -> None:
-        """Bring a key into the form that its length asks for."""
+        """Rewrite a key in the other form if its length has crossed a threshold."""
         other: _Form
         # The thresholds lie apart, so that a key whose length varies between them is not rewritten at each change.
         if form is self._list:
@@ -158,8 +164,8 @@ class OrderedMultiset:
         now_ms: int,
     ) -> None:
         """Write a key's rows in the other form."""
-        found = self._history.get(key, None)
-        elements = source.elements(key, found, now_ms)
+        entry = self._history.get(key, None)
+        elements = source.elements(key, entry, now_ms)
         if source is self._nodes:
             self._nodes.clear_nodes(key)
         target.store(key, elements, now_ms)
@@ -171,7 +177,7 @@ def _thresholds(
     high: int | None,
     low: int | None,
 ) -> tuple[float, float]:
-    """Return from which length on a list becomes nodes, and down from which nodes become a list."""
+    """Return the lengths at which a list becomes nodes, and at which nodes become a list."""
     if strategy is Strategy.MAP:
         return 1, -1
     if strategy is not Strategy.ADAPTIVE:

@@ -61,7 +61,7 @@ class SinkUpsertMaterializer:
         """Apply one change.
 
         Args:
-            kind: The change's.
+            kind: Kind of the change.
             key: Its primary key.
             row: Its row.
             stamp_ms: The time from which an added row lives, epoch ms.

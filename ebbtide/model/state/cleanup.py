@@ -1,4 +1,4 @@
-"""What deletes expired entries that no one accesses. Source: FLIP-25, "Additional Cleanup Strategies"."""
+"""Cleanup of expired entries that are never accessed again. Source: FLIP-25, "Additional Cleanup Strategies"."""
 
 from __future__ import annotations
 

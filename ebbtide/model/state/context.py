@@ -1,4 +1,4 @@
-"""Where an operator stands: the current key, and the clocks. Shared by all its states."""
+"""The current key and the clocks of an operator, shared by all its states."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class Change(NamedTuple):
 
 
 class StatefulFunction:
-    """What runs per key. Subclasses declare states as class attributes, and say what a key's rows do.
+    """Base of a function that runs per key. Subclasses declare states as class attributes and override `process`.
 
     Example:
         >>> class Count(StatefulFunction):
@@ -167,12 +167,12 @@ class StatefulFunction:
     @classmethod
     def descriptors(cls) -> dict[str, StateDescriptor]:
         """Return the states declared, by name."""
-        found: dict[str, StateDescriptor] = {}
+        declared: dict[str, StateDescriptor] = {}
         # Base classes come first, so that a subclass may declare a state of theirs again.
         for owner in reversed(cls.__mro__):
             attributes = vars(owner).items()
-            found |= {name: attribute for name, attribute in attributes if isinstance(attribute, StateDescriptor)}
-        return found
+            declared |= {name: attribute for name, attribute in attributes if isinstance(attribute, StateDescriptor)}
+        return declared
 
 
 class Deletion(dict[str, Any]):
@@ -181,7 +181,7 @@ class Deletion(dict[str, Any]):
 
 @dataclass
 class FunctionContext:
-    """What a function may ask of its step.
+    """The step as a function sees it.
 
     Args:
         state: The current key and the clocks.
@@ -224,7 +224,7 @@ class FunctionRun:
     """A function with its states bound to a store.
 
     Args:
-        function: The user's.
+        function: The user's function.
         store: Where its states are.
         ttl: State to its time to live, in place of the declared.
     """
@@ -277,15 +277,15 @@ class FunctionRun:
         self._turn_to(key)
         waiting: set[Timer] = set()
         while due := self._due_besides(waiting):
-            first, *others = due
+            first, *later = due
             time, clock = first
             self.timers.delete(time, clock)
             is_by_event = clock is TimeCharacteristic.EVENT_TIME
             self.context.event_ms = time if is_by_event else None
             yielded = self.function.on_timer(key, time, self._ctx)
             yield from yielded or ()
-            # What is due now and was not before has been registered on the way.
-            known = {*waiting, *others}
+            # A timer that is due only now was registered by `on_timer`. One for no later time would fire forever: it has to wait.
+            known = {*waiting, *later}
             registered = self._due_besides(known)
             for timer in registered:
                 registered_for, _ = timer

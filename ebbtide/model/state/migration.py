@@ -1,4 +1,4 @@
-"""What becomes of stored entries when a state's TTL is switched on, off, or changed.
+"""Migration of stored entries when a state's TTL is switched on, off, or changed.
 
 | from | to | entries |
 |---|---|---|
@@ -35,6 +35,7 @@ def migrated(entry: Entry, to: StateTtlConfig | None, now_ms: int) -> Entry:
     """
     if not has_ttl(to):
         return Entry(entry.value)
+    # A stamp is absolute and stays: the new time to live counts from the last access.
     if entry.stamp_ms is not None:
         return entry
     return entry._replace(stamp_ms=now_ms)

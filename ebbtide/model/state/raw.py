@@ -1,4 +1,4 @@
-"""What a store must offer: entries by key and sub-key. Stores know nothing of time.
+"""The contract of a store: entries by key and sub-key. Stores know nothing of time.
 
 | state | sub-key |
 |---|---|
@@ -35,7 +35,12 @@ class RawState(Protocol):
     def get(self, key: Hashable, sub: Hashable) -> Entry | None:
         """Return an entry; None if there is none."""
 
-    def put(self, key: Hashable, sub: Hashable, entry: Entry) -> None:
+    def put(
+        self,
+        key: Hashable,
+        sub: Hashable,
+        entry: Entry,
+    ) -> None:
         """Store an entry in place of what was there."""
 
     def remove(self, key: Hashable, sub: Hashable) -> None:

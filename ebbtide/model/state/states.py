@@ -25,7 +25,7 @@ from ebbtide.model.ttl import (
 
 
 class KeyedState:
-    """What the three kinds share: one state of the current key, and the rules of time.
+    """Base of the three kinds: one state of the current key, and the rules of time.
 
     Args:
         raw: Where its entries are.
@@ -126,6 +126,7 @@ class KeyedState:
         if self.has_expired(entry):
             self.raw.remove(self.context.key, sub)
             self.context.counts["expired"] += 1
+            # RETURN_EXPIRED_IF_NOT_CLEANED_UP: the read that removes the entry still returns it, once.
             return entry if self._shows else None
         if self._renews:
             return self._renewed(sub, entry)
@@ -178,6 +179,7 @@ class KeyedState:
     def _stamp_over(self, old: Entry, stamp: int) -> int:
         """Return the stamp of an entry that takes the place of another: a live one may keep its time, and never loses any."""
         old_stamp = old.stamp_ms
+        # An expired entry is as good as gone: the write creates a new one.
         if old_stamp is None or self.has_expired(old):
             return stamp
         if self._keeps_stamp:
@@ -247,7 +249,7 @@ class ListState(KeyedState):
         return self._elements(key, entries)
 
     def _renew_all(self, entries: list[tuple[Any, Entry]]) -> None:
-        """Renew the live ones of the current key's elements and remove the others; if none is live, all stay."""
+        """Renew the live ones of the current key's elements and remove the expired ones; if none is live, all stay."""
         live = [(sub, entry) for sub, entry in entries if not self.has_expired(entry)]
         if not live:
             return
@@ -290,6 +292,7 @@ class ListState(KeyedState):
         self._append(elements, ttl)
 
     def _append(self, elements: list[Any], ttl: timedelta | None) -> None:
+        # New elements go behind the greatest stored position: positions keep the order of insertion.
         last = self.raw.last(self.context.key)
         first_free = 0
         if last is not None:
@@ -401,7 +404,7 @@ class MapIterator(Iterator[tuple[Any, Any]]):
         self._current = None
         while self._user_keys:
             user_key = self._user_keys.pop()
-            # An entry may be gone since the pass began.
+            # An entry may have been removed since the pass began.
             stored = self._raw.get(self._key, user_key)
             entry = self._state.seen(user_key, stored)
             if entry is not None:

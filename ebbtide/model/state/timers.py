@@ -38,7 +38,11 @@ class Timers:
             clock: The step's processing time, or the watermark.
         """
         user_key = (str(clock), time_ms)
-        self._raw.put(self._context.key, user_key, Entry(True))
+        self._raw.put(
+            self._context.key,
+            user_key,
+            Entry(True),
+        )
 
     def delete(
         self,

@@ -1,4 +1,4 @@
-"""What a step of arrival mode emits record by record, with `emission: every`: first what expired, then what each change did."""
+"""Emission record by record in arrival mode (`emission: every`): expired rows first, then one record per change."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def emitted_records(
     """Return the records emitted, in order.
 
     Args:
-        rows: The step's.
-        result: The kernel's, by event.
-        row_of_event: (events,) the row of each.
-        before: (keys,) the entry that each key's sink showed; -1: none that is known.
-        has_expired: (keys,) whether that has expired.
+        rows: The rows of the step.
+        result: The kernel's result, by event.
+        row_of_event: (events,) the row of each event.
+        before: (keys,) the entry that the sink showed of each key; -1 if none is known.
+        has_expired: (keys,) true where that entry has expired.
     """
     is_change = row_of_event >= rows.n_state
     is_emitted = np.isin(result.outcome, list(KIND_OF_OUTCOME))
@@ -80,12 +80,12 @@ def _as_the_sink_sees(
     key: Codes,
     is_still_shown: Mask,
 ) -> NDArray[np.int8]:
-    """Make an insertion an update where the sink still shows a row that has left a history, which is empty since.
+    """Turn +I into +U where the sink still shows a row of a history that has become empty.
 
     Args:
         outcome: (m,) of the changes that emitted.
         key: (m,) their keys.
-        is_still_shown: (keys,) whether the sink shows a row from before the step.
+        is_still_shown: (keys,) true where the sink shows a row from before the step.
     """
     _, first_of_key = np.unique(key, return_index=True)
     is_first = np.zeros(len(key), bool)
@@ -97,7 +97,7 @@ def _as_the_sink_sees(
 
 
 def _visible_before_changes(rows: Rows) -> Codes:
-    """Give each key the stored row that it is to show before any change of the step; -1: none."""
+    """Return the stored row that each key shows before any change of the step; -1: none."""
     is_over = rows.is_expired | rows.is_dead
     is_in_history = ~rows.is_gone & ~rows.is_waiting
     live = np.flatnonzero(is_in_history & ~is_over)

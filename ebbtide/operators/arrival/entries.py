@@ -20,8 +20,8 @@ class History(NamedTuple):
 
     Args:
         content: (n,) the row whose values each has: its own, or of the change that replaced it in its place.
-        is_alive: (n,) it is in its key's history, or is a retraction that waits.
-        is_late: (n,) it has expired as it was written.
+        is_alive: (n,) true for rows in their key's history, and for waiting retractions.
+        is_late: (n,) true for rows that had expired when they were written.
     """
 
     content: Codes
@@ -30,16 +30,16 @@ class History(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """Per key, what its sink shows.
+    """The sink's rows, by key.
 
     Args:
-        before: (keys,) the stored entry that it showed, -1: none that is known.
-        after: (keys,) the row that it is to show, -1: none.
-        is_touched: (keys,) it has changes, or rows that expire.
-        has_expired: (keys,) it is touched, and what it showed has expired.
-        change: (keys,) what the sink must do; empty: nothing.
-        last_change: (keys,) the key's last change; -1: it has none.
-        last_emitting: (keys,) that of its changes which emitted last; -1: none did.
+        before: (keys,) the stored entry that it showed; -1 if none is known.
+        after: (keys,) the row that it must show; -1: none.
+        is_touched: (keys,) true for keys with changes, or with rows that expire.
+        has_expired: (keys,) true for touched keys whose shown row has expired.
+        change: (keys,) the sink's action; empty: nothing.
+        last_change: (keys,) the key's last change; -1: none.
+        last_emitting: (keys,) the last change that emitted; -1: none.
     """
 
     before: Codes
@@ -51,7 +51,11 @@ class Shown(NamedTuple):
     last_emitting: Codes
 
 
-def entries_of(rows: Rows, shown: Shown, history: History) -> pa.Table:
+def entries_of(
+    rows: Rows,
+    shown: Shown,
+    history: History,
+) -> pa.Table:
     """Build the entries of the rows that differ from what is stored, and of those that carry a change for the sink."""
     has_row = shown.after >= 0
     shown_rows = shown.after[has_row]
@@ -118,7 +122,7 @@ def _differs(
     has_other_role = role[:n] != stored_role
     is_changed = is_dropped | is_replaced | is_shown_otherwise | has_other_role
     is_touched = shown.is_touched[rows.entry_keys]
-    # Changes that stay are new; of entries only those of touched keys are written, others are left to the tick.
+    # Changes that stay are new; of entries only those of touched keys are written, the rest is left to the tick.
     differs = is_kept.copy()
     differs[:n] = is_changed & is_touched
     return differs

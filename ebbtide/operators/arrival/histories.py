@@ -1,4 +1,4 @@
-"""What a step of arrival mode decides: each key's history, the row that its sink shows, and the entries that remember both."""
+"""Decision of a step of arrival mode: each key's history, the row that the sink shows, and the entries that store both."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Histories:
     """Decides on the rows of one step.
 
     Args:
-        rows: The step's.
+        rows: The rows of the step.
         metrics: Counts so far.
     """
 
@@ -32,13 +32,12 @@ class Histories:
         self.metrics = metrics
 
     def run(self, *, tick: bool) -> Reconciled:
-        """Go through the changes, or through the keys that expire, see what each key shows, write what differs.
+        """Apply the changes, or the expiry of a tick, and return the entries that differ from the stored ones.
 
-        One pass of the kernel replays the stored rows and then the changes of the keys touched; all else is columns: time with
-        the number of rows.
+        One pass of the kernel replays the stored rows of the touched keys and then their changes. All else is columnar: O(n log n).
 
         Args:
-            tick: There are no changes; the keys are touched that have something expired.
+            tick: There are no changes; keys with expired rows are touched.
         """
         rows = self.rows
         is_touched = self._touched_keys(tick=tick)
@@ -102,10 +101,10 @@ class Histories:
         return is_of_touched & ~is_over
 
     def _count_outcomes(self, outcome: NDArray[np.int8]) -> None:
-        """Count what became of the changes.
+        """Count the outcomes of the changes.
 
         Args:
-            outcome: (changes,) the kernel's.
+            outcome: (changes,) outcomes from the kernel.
         """
         rows = self.rows
         is_unmatched = outcome == kernel.UNMATCHED
@@ -173,10 +172,10 @@ class Histories:
         is_touched: Mask,
         content: Codes,
     ) -> Shown:
-        """See what each key's sink showed, is to show, and must do for it.
+        """Find what the sink showed of each key, what it must show now, and its action.
 
-        A key whose changes emitted nothing keeps what it shows. Where that has expired, the sink's row is deleted or stays as an
-        orphan, as `on_expire` says.
+        A key whose changes emitted nothing keeps its row. If that row has expired, it is deleted from the sink or stays there as
+        an orphan, by `on_expire`.
         """
         rows = self.rows
         before = rows.shown_before
@@ -236,12 +235,12 @@ class Histories:
         emits: Mask,
         content: Codes,
     ) -> NDArray[np.str_]:
-        """Return what the sink must do for each key; empty: nothing.
+        """Return the sink's action for each key; empty: nothing.
 
         Args:
-            before: (keys,) the entry that it showed; -1: none that is known.
-            after: (keys,) the row that it is to show; -1: none.
-            emits: (keys,) whether the key emitted anything.
+            before: (keys,) the entry that it showed; -1 if none is known.
+            after: (keys,) the row that it must show; -1: none.
+            emits: (keys,) true where the key emitted anything.
             content: (n,) the row whose values each has.
         """
         rows = self.rows

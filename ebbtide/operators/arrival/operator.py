@@ -54,7 +54,11 @@ class ArrivalOperator(ArrivalRules):
         metrics = Counter(changes=len(changes), below_floor=n_below)
         return Histories(rows, metrics).run(tick=False)
 
-    def expire(self, state: pa.Table, step: Step) -> Reconciled:
+    def expire(
+        self,
+        state: pa.Table,
+        step: Step,
+    ) -> Reconciled:
         """Drop what has expired.
 
         Args:

@@ -1,4 +1,4 @@
-"""The rows that a step of arrival mode decides on: stored entries and changes, coded, with what is known of each beforehand."""
+"""The rows that a step of arrival mode decides on: stored entries and changes as codes, with their derived columns."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Rows:
     """The rows of one call of the operator. They go by their index: the stored entries by position, then the changes in order.
 
     Args:
-        rules: The pipeline's.
+        rules: Settings of the pipeline.
         changes: Changes above the floor, in order.
         state: Live entries of their keys, by position.
-        step: The step.
+        step: Number, clocks and floor of the step.
     """
 
     rules: ArrivalRules
@@ -35,12 +35,12 @@ class Rows:
 
     @property
     def options(self) -> Materialization:
-        """How histories are kept."""
+        """Settings of the histories."""
         return self.rules.materialization
 
     @property
     def n_state(self) -> int:
-        """How many rows are entries."""
+        """Number of rows that are entries."""
         return len(self.state)
 
     @cached_property
@@ -56,7 +56,7 @@ class Rows:
 
     @cached_property
     def n_keys(self) -> int:
-        """How many keys there are."""
+        """Number of keys."""
         return count_codes(self.key)
 
     @cached_property
@@ -79,7 +79,7 @@ class Rows:
 
     @cached_property
     def adds(self) -> Mask:
-        """(n,) whether the row is one of a history; else it is a retraction."""
+        """(n,) true for rows of a history, false for retractions."""
         return np.concatenate([~self.is_waiting, adds(self.changes)])
 
     @cached_property
@@ -89,7 +89,7 @@ class Rows:
 
     @cached_property
     def shown_before(self) -> Codes:
-        """(keys,) the entry that the sink showed of each key; -1: none that is known."""
+        """(keys,) the entry that the sink showed of each key; -1 if none is known."""
         shown = np.flatnonzero(self.was_shown & ~self.is_dead)
         keys = self.key[shown]
         before = np.full(self.n_keys, NONE)
@@ -98,7 +98,7 @@ class Rows:
 
     @cached_property
     def is_expired(self) -> Mask:
-        """(entries,) those whose time to live has passed."""
+        """(entries,) entries that have expired."""
         stamps = ints(self.state, "_stamp_ms")
         ttls = self.rules.expiry.ttls
         row_expired = has_expired(stamps, ttls.get(None), self.step)
@@ -109,7 +109,7 @@ class Rows:
 
     @cached_property
     def is_dead(self) -> Mask:
-        """(entries,) those below the floor."""
+        """(entries,) entries below the floor."""
         return ~above_floor(order_struct(self.state, "_changed_by"), self.step.floor)
 
     def __len__(self) -> int:
@@ -130,7 +130,11 @@ class Rows:
         """Keys of the changes."""
         return self.key[self.n_state :]
 
-    def are_equal(self, left: Codes, right: Codes) -> Mask:
+    def are_equal(
+        self,
+        left: Codes,
+        right: Codes,
+    ) -> Mask:
         """Compare the user's columns of rows, one by one."""
         # Coded together, so that equal rows have equal codes on both sides.
         sides = np.concatenate([left, right])
@@ -141,7 +145,7 @@ class Rows:
         return np.asarray(is_equal)
 
     def stamps(self, content: Codes) -> Codes:
-        """Return from when each row lives: one that replaces another may keep its time.
+        """Return the stamp of each row: with ON_CREATE a row that replaces another keeps the earlier stamp.
 
         Args:
             content: (n,) the row whose values each has.
@@ -182,7 +186,11 @@ class Rows:
         keys = self.change_keys
         stored = ints(self.state, "_position")
         next_position = np.zeros(self.n_keys, np.int64)
-        np.maximum.at(next_position, self.entry_keys, stored + 1)
+        np.maximum.at(
+            next_position,
+            self.entry_keys,
+            stored + 1,
+        )
         # Numbers within each key, by one sort; stable, so that the changes of a key keep their order.
         by_key = np.argsort(keys, kind="stable")
         sorted_keys = keys[by_key]
@@ -242,8 +250,9 @@ def above_floor(orders: Codes, floor: tuple[int, ...] | None) -> Mask:
         return np.ones(len(orders), dtype=bool)
     # Compared as tuples are: from the last part on, each decides where all before it are equal.
     is_above = np.zeros(len(orders), dtype=bool)
-    last_part_first = zip(orders.T[::-1], floor[::-1], strict=True)
-    for part, limit in last_part_first:
+    parts = orders.T[::-1]
+    limits = floor[::-1]
+    for part, limit in zip(parts, limits, strict=True):
         is_greater = part > limit
         is_equal = part == limit
         is_above = is_greater | (is_equal & is_above)

@@ -1,4 +1,4 @@
-"""Settings of arrival mode, and what follows from them: the columns of entries and changes, and when entries expire.
+"""Settings of arrival mode, and what they determine: columns of entries and changes, and the rules of expiry.
 
 State, beside the columns of `ebbtide.model.entries` (the newest `_step` of a key and `_position` counts):
 
@@ -40,21 +40,21 @@ EMITTED_COLUMNS: dict[str, pa.DataType] = {
 
 
 class OnExpire(StrEnum):
-    """What becomes of the sink's row that has expired."""
+    """Treatment of a row in the sink whose entry has expired."""
 
     KEEP = "keep"
     DELETE = "delete"
 
 
 class Emission(StrEnum):
-    """What a step emits: the net effect per key, or what each record would have emitted by itself as well."""
+    """Emission of a step: the net effect per key, or additionally one emission for every record."""
 
     NET = "net"
     EVERY = "every"
 
 
 class Keep(StrEnum):
-    """Which row of a key the sink shows: that of the last insertion, or of the first."""
+    """The row of a key that the sink shows: that of the last insertion, or of the first."""
 
     LAST = "last"
     FIRST = "first"
@@ -62,15 +62,15 @@ class Keep(StrEnum):
 
 @dataclass(frozen=True)
 class Materialization:
-    """How histories are kept.
+    """Settings of the histories.
 
     Args:
-        upsert_key: Columns by which, within a key, a row replaces another and a retraction finds its row. Empty: the whole row.
-        on_expire: What becomes of the sink's row that has expired.
-        retraction_grace_ms: How long a retraction waits for its row, ms; 0: it does not.
-        max_history: Most rows of a key; the oldest are dropped at the end of a step. None: any number.
-        emission: What a step emits.
-        keep: Which row of a key the sink shows, its newest or its oldest.
+        upsert_key: Within a key, rows replace and retract each other by these columns. Empty: by the whole row.
+        on_expire: Treatment of the sink's rows that have expired.
+        retraction_grace_ms: Time that a retraction waits for its row, ms; 0: it does not wait.
+        max_history: Maximum rows of a key; older ones are dropped at the end of a step. None: no limit.
+        emission: Net effect, or every record.
+        keep: The row of a key that the sink shows: its newest or its oldest.
     """
 
     upsert_key: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ class Materialization:
 
 @dataclass(frozen=True)
 class ArrivalRules:
-    """How a pipeline reconciles in order of arrival.
+    """Settings of a pipeline that reconciles in order of arrival.
 
     Args:
         columns: The user's columns, in order; two rows are equal if all of them are.
@@ -125,9 +125,9 @@ class ArrivalRules:
 
     @cached_property
     def expiry(self) -> ExpiryRules:
-        """Rows have the pipeline's time to live, retractions that wait their own.
+        """Rows expire by the pipeline's TTL, waiting retractions by their grace period.
 
-        A tick counts the retractions that have expired, and may delete the sink's rows.
+        A tick counts the expired retractions, and with `on_expire: delete` deletes expired rows from the sink.
         """
         ttls: dict[str | None, StateTtlConfig] = {}
         if self.ttl is not None:
@@ -135,17 +135,17 @@ class ArrivalRules:
         if self.materialization.retraction_grace_ms:
             grace = from_ms(self.materialization.retraction_grace_ms)
             ttls[WAITING] = StateTtlConfig(ttl=grace)
-        acted_on: list[tuple[str, str | bool]] = [("_role", WAITING)]
+        needs_tick: list[tuple[str, str | bool]] = [("_role", WAITING)]
         if self.materialization.on_expire is OnExpire.DELETE:
-            acted_on.append(("_shown", True))
-        return ExpiryRules(ttls, state_column="_role", acted_on=tuple(acted_on))
+            needs_tick.append(("_shown", True))
+        return ExpiryRules(ttls, ttl_selector="_role", needs_tick=tuple(needs_tick))
 
     @property
     def has_named_states(self) -> bool:
-        """There is one state, without a name."""
+        """Return False: there is one state, without a name."""
         return False
 
     @property
     def leaves_orphans(self) -> bool:
-        """Whether rows may stay in the sink that the state forgets."""
+        """Return whether the sink may keep rows that the state has forgotten."""
         return self.ttl is not None and self.materialization.on_expire is OnExpire.KEEP

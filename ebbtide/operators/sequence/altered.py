@@ -1,4 +1,4 @@
-"""Stored entries under other columns: what of an entry names the user's columns beside the columns themselves."""
+"""Migration of stored entries to other columns, those included that hold column names as data."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def altered_entries(
 ) -> pa.Table:
     """Return entries under their new columns.
 
-    By sequence, `_columns` and `_kept` hold names of columns too, `_kept` and the items of `_kept_before` a row, and `_tied` rows; see
+    In sequence mode `_columns` and `_kept` hold column names, and `_kept`, `_kept_before` and `_tied` hold rows; see
     `ebbtide.operators.sequence.rules`. Few entries have them: those are converted one by one.
 
     Args:
         entries: Under their old columns.
         schema: Of an entry under the new ones.
-        change: What becomes of the columns.
+        change: The change of the columns.
         fills: Added column to its value in all rows.
     """
     if "_kept" not in schema.names:
@@ -38,37 +38,42 @@ def altered_entries(
         "_tied": lambda rows: [_renamed(row, change) | filled for row in rows],
     }
     # All other columns are renamed as whole columns.
-    others = entries.drop_columns(list(conversions))
-    altered = change.rows(others, schema, fills)
+    plain_columns = entries.drop_columns(list(conversions))
+    altered = change.rows(plain_columns, schema, fills)
     for name, convert in conversions.items():
         if entries[name].null_count == len(entries):
             continue
         values = entries[name].to_pylist()
         converted = [None if value is None else convert(value) for value in values]
-        altered = with_column(altered, name, pa.array(converted, schema.field(name).type))
+        type_ = schema.field(name).type
+        array = pa.array(converted, type_)
+        altered = with_column(altered, name, array)
     return altered
 
 
 def _known_columns(known: list[tuple[str, Any]], change: SchemaChange) -> list[tuple[str, Any]] | None:
-    """Rename the columns whose values are older than the row; those that are gone wait for nothing."""
+    """Rename the columns whose values are older than the row; dropped columns no longer wait for a value."""
     renamed = _renamed(dict(known), change)
     return list(renamed.items()) or None
 
 
-def _kept(kept: dict[str, Any], change: SchemaChange) -> dict[str, Any]:
-    """Rename the columns of a row that had the key before, and of what is known of it."""
-    names = kept["known"] or []
-    since = kept["since"]
-    since_of = _renamed(dict(zip(names, since or names, strict=True)), change)
-    return kept | {
-        "row": _renamed(kept["row"] or {}, change),
+def _kept(kept_row: dict[str, Any], change: SchemaChange) -> dict[str, Any]:
+    """Rename the columns of a row that had the key before, and of its known values."""
+    names = kept_row["known"] or []
+    since = kept_row["since"]
+    ranks = since or names
+    known = dict(zip(names, ranks, strict=True))
+    since_of = _renamed(known, change)
+    row = kept_row["row"] or {}
+    return kept_row | {
+        "row": _renamed(row, change),
         "known": list(since_of),
         "since": None if since is None else list(since_of.values()),
     }
 
 
 def _renamed(row: Mapping[str, Any], change: SchemaChange) -> dict[str, Any]:
-    """Return values under their columns' new names; those of columns that are gone are left out."""
+    """Return values under their columns' new names; values of dropped columns are left out."""
     renamed = {}
     for name, value in row.items():
         new_name = change.new_name(name)

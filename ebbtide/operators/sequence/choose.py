@@ -1,4 +1,4 @@
-"""Second phase: which events count, in what order, and which of them shows each key's row."""
+"""Second phase: the order of the events that count, and the winner of each key."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Rows:
     Args:
         order: The events that count, by (key, sequence, operation, content), in whatever order they arrived.
         winner: (m,) the event that shows each key's row, by key.
-        ties: How events that share key, sequence and operation compare.
-        retracted: Event to the digests of the contents that were taken back at its sequence, of entries as they stored them.
+        ties: Comparison of events that share key, sequence and operation.
+        retracted: Entry to its stored digests: the contents that were taken back at its sequence.
         base: (keys,) rank of each key's newest delete, at least the floor.
-        since: (keys,) rank of the sequence since when its row has the key; `UNKNOWN` if that is not known.
-        counts: What was met.
+        since: (keys,) rank of the sequence since when its row has the key, or `UNKNOWN`.
+        counts: Metrics of this phase.
     """
 
     order: Codes
@@ -41,11 +41,11 @@ class Rows:
 
 
 def choose(ranked: Ranked) -> Rows:
-    """Bring the events of each key into one order, whatever the order of their arrival; leave out what came again.
+    """Sort the events of each key independently of their arrival, and drop repeated ones.
 
-    The events are sorted once by all that is cheap to compare. Only where two of them tie are contents compared, and all sorted
-    again with what came of that. Invariant: no sort column depends on the order of arrival. Sorts keep it, so that it decides
-    between events only that are the same. O(n log n).
+    The events are sorted once by the columns that are cheap to compare. Contents are compared only for events that tie; then all
+    are sorted again with the result. Invariant: no sort column depends on arrival. The sort is stable, so that arrival decides
+    only between identical events. O(n log n).
     """
     alive = np.flatnonzero(~ranked.is_dead)
     group = (ranked.operation, ranked.sequence, ranked.key)
@@ -72,20 +72,32 @@ def choose(ranked: Ranked) -> Rows:
         winner=counting[last_of_group(ranked.key[counting])],
         ties=ties,
         retracted=retracted,
-        base=_greatest(ranked, counting, ranked.stored.base, is_removal, at_least=ranked.scale.floor),
-        since=_greatest(ranked, counting, ranked.stored.since, ranked.starts_row, at_least=UNKNOWN),
+        base=_greatest(
+            ranked,
+            counting,
+            ranked.stored.base,
+            is_removal,
+            at_least=ranked.scale.floor,
+        ),
+        since=_greatest(
+            ranked,
+            counting,
+            ranked.stored.since,
+            ranked.starts_row,
+            at_least=UNKNOWN,
+        ),
         counts=counts,
     )
 
 
 def sorted_by(events: Codes, *by: Any) -> Codes:
-    """Return the indices that sort events by columns, the last of them first; those that are equal in all keep their order."""
+    """Return the indices that sort events by columns; the last column is the primary one. The sort is stable."""
     columns = tuple(column[events] for column in by)
     return np.lexsort(columns)
 
 
 def _same_as_before(order: Codes, *columns: Any) -> Mask:
-    """Mark the events of a sorted row that are equal to the one before in some columns."""
+    """Mark the events of a sorted sequence that equal their predecessor in the columns."""
     same = np.zeros(len(order), dtype=bool)
     same[1:] = True
     for column in columns:
@@ -96,14 +108,15 @@ def _same_as_before(order: Codes, *columns: Any) -> Mask:
 
 def _retracted(entries: pa.Table) -> dict[int, list[int]]:
     """Map entry to the digests of the contents that were taken back at its sequence."""
-    with_digests = np.flatnonzero(is_set(entries, "_retracted"))
-    lists = entries["_retracted"].take(pa.array(with_digests))
-    pairs = zip(with_digests.tolist(), lists.to_pylist(), strict=True)
-    return {entry: digests for entry, digests in pairs if digests}
+    has_digests = is_set(entries, "_retracted")
+    rows = np.flatnonzero(has_digests)
+    lists = entries["_retracted"].take(pa.array(rows))
+    digests_of = zip(rows.tolist(), lists.to_pylist(), strict=True)
+    return {entry: digests for entry, digests in digests_of if digests}
 
 
 def _not_carried(ranked: Ranked) -> dict[str, Mask]:
-    """Map column to (n,) events, entries too, that did not carry its value at their own sequence."""
+    """Map column to (n,) events, entries included, that did not carry its value at their own sequence."""
     n = ranked.n_entries
     own = ranked.sequence[:n]
     not_carried = {}
@@ -117,7 +130,7 @@ def _not_carried(ranked: Ranked) -> dict[str, Mask]:
 
 
 def _unsent_sets(n: int, not_carried: Mapping[str, Mask]) -> Codes:
-    """Number the sets of columns that events did not carry: of two that carry different values neither is the other again."""
+    """Number the sets of columns that events did not carry. Events with different sets are never repeats of each other."""
     numbers = np.zeros(n, np.int64)
     for mask in not_carried.values():
         # One bit more, made dense at once: it cannot overflow, however many columns there are.
@@ -137,8 +150,8 @@ def _ties(
 
     Args:
         ranked: The events.
-        order: Those that are alive, so that events that share these stand together.
-        is_tied: Those of them that share these with the one before.
+        order: The live events, sorted so that tied ones are adjacent.
+        is_tied: Those of them that tie with their predecessor.
         retracted: See `Rows`.
         not_carried: Column to (n,) events that did not carry its value.
     """
@@ -166,8 +179,8 @@ def _n_superseded(
     order: Codes,
     counting: Codes,
 ) -> int:
-    """Count the events that count and stand before their key's entry."""
-    # Repeats have places too: an entry may itself be one, of a change that came again.
+    """Count the new events that sort before their key's entry."""
+    # Repeats have places too: an entry may itself be a repeat, of a change that was delivered again.
     place = np.zeros(len(ranked), np.int64)
     place[order] = np.arange(len(order))
     place_of_entries = place[: ranked.n_entries]
@@ -186,14 +199,14 @@ def _greatest(
     marked: Mask,
     at_least: int,
 ) -> Codes:
-    """Give each key the greatest rank among what its entry stores and its marked events that count.
+    """Return per key the greatest rank among its stored one and those of its marked events that count.
 
     Args:
         ranked: The events.
         counting: Those that count.
         stored: (entries,) ranks.
         marked: (n,) events.
-        at_least: The rank of a key that has neither.
+        at_least: The rank of keys without either.
     """
     is_marked = marked[counting]
     events = counting[is_marked]

@@ -1,6 +1,6 @@
-"""Third phase: the event that each of a row's values comes from.
+"""Third phase: the source event of each value of a row.
 
-Only columns that some event left out are composed of several events; all others come from the event that shows the row.
+Columns that some event left out may come from several events. All remaining columns come from the event that shows the row.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Filled:
     Args:
         winner: (m,) the event that shows each key's row.
         source: Column to the (m,) events that its values come from, or `UNKNOWN`; other columns come from `winner`.
-        known_at: The same columns to the (m,) ranks of that knowledge.
+        known_at: The same columns to the (m,) ranks since when the values are known.
         changed_by: (m,) the event that changed the row last.
-        is_filled: (m,) whether a column's value or knowledge changed, though the row is as it is stored.
-        links: Index in `winner` to the row's link, of those that changes of the key concern.
+        is_filled: (m,) true for stored rows of which a column's value or rank changed.
+        links: Index in `winner` to the row's link, for rows that changes of the key concern.
         n_pending: Links that wait for a value from under an old key.
     """
 
@@ -66,27 +66,31 @@ def fill(ranked: Ranked, rows: Rows) -> Filled:
     winner = rows.winner
     followed = follow(ranked, rows)
     last_change = _last_change(ranked)[ranked.key[winner]]
-    # A row that had lost a tie is shown since the one that won is taken back: by a change of this step.
-    had_lost = (winner >= ranked.n_entries) & (winner < ranked.n_stored)
+    is_entry = winner < ranked.n_entries
+    # A row that had lost a tie is shown because this step took the former winner back.
+    had_lost = ~is_entry & (winner < ranked.n_stored)
     changed_by = np.where(had_lost, last_change, winner)
-    is_stored_row = (winner < ranked.n_entries) & ~ranked.is_delete[winner]
+    is_stored_row = is_entry & ~ranked.is_delete[winner]
     is_filled = np.zeros(len(winner), bool)
     sources: dict[str, Codes] = {}
     known_at: dict[str, Codes] = {}
     for name in ranked.partly_known:
         since = _since(ranked, name)
         source, rank = _newest_value(ranked, rows, name, since)
-        # Keys that a change of the key concerns are played as a log instead: values may come from other keys.
+        # Keys that a change of the key concerns are played as a log instead: their values may come from other keys.
         for row, values in followed.values.items():
             source[row], rank[row] = values[name]
-        # Of a row that is stored it is news if the value is newer than the entry knew; of a change all is its own.
+        # A stored row is filled if the value's rank differs from the stored one; a change carries only its own values.
         is_news = is_stored_row & (rank != since[winner])
         is_filled |= is_news
-        # A value of this step's: not an entry's, nor that of a row kept behind the events.
+        # Events below are entries, those above are rows kept behind the events: only the ones between are of this step.
         is_from_change = (source >= ranked.n_entries) & (source < len(ranked))
-        changed_by = np.where(is_news & is_from_change, np.maximum(source, changed_by), changed_by)
-        sources[name], known_at[name] = source, rank
-    # No value of this step's, and yet other ones: a late delete took one away, or a change of the key moved one.
+        brings_value = is_news & is_from_change
+        later = np.maximum(source, changed_by)
+        changed_by = np.where(brings_value, later, changed_by)
+        sources[name] = source
+        known_at[name] = rank
+    # Values changed, but none comes from this step: a late delete took one away, or a change of the key moved one.
     is_as_stored = is_filled & (changed_by < ranked.n_entries)
     return Filled(
         winner=winner,
@@ -100,10 +104,12 @@ def fill(ranked: Ranked, rows: Rows) -> Filled:
 
 
 def _since(ranked: Ranked, name: str) -> Codes:
-    """Give each event the rank since when its value of a column is known: its own, unless the entry stores another."""
-    if name not in ranked.stored.known_since:
+    """Return for each event the rank since when its value of a column is known: its own, unless the entry stores another."""
+    stored_ranks = ranked.stored.known_since.get(name)
+    if stored_ranks is None:
         return ranked.sequence
-    return np.concatenate([ranked.stored.known_since[name], ranked.sequence[ranked.n_entries :]])
+    change_ranks = ranked.sequence[ranked.n_entries :]
+    return np.concatenate([stored_ranks, change_ranks])
 
 
 def _newest_value(
@@ -123,17 +129,17 @@ def _newest_value(
     Returns:
         (m,) the event that carries it, and the value's rank; or `UNKNOWN` twice.
     """
-    # 1. Events that carry the value, from after the key's last delete: a delete forgets all that was known.
+    # 1. The events after the key's last delete that carry the value: a delete forgets all earlier values.
     carries = (since != UNKNOWN) & ~ranked.is_delete
     if name in ranked.unsent:
         carries &= ~ranked.unsent[name]
     candidates = rows.order[carries[rows.order]]
     ranks = since[candidates]
     base = rows.base[ranked.key[candidates]]
-    # At one sequence of a log a delete stands before an upsert, else behind it.
+    # At one sequence, a delete comes before an upsert in a log, and after it in a changelog of the user's.
     is_after_delete = ranks >= base if ranked.rules.in_log else ranks > base
     candidates = candidates[is_after_delete]
-    # 2. Per key the one whose value is newest: by the sequence since when it is known, not by that of the event.
+    # 2. Per key the newest value: by the rank since when it is known, not by the rank of the event that carries it.
     arrival = np.arange(len(ranked))
     by_newness = sorted_by(candidates, arrival, rows.ties.digest, ranked.operation, since)
     candidates = candidates[by_newness]
@@ -141,12 +147,16 @@ def _newest_value(
     newest_of[ranked.key[candidates]] = candidates  # the last one of a key stays
     # 3. From keys to winners.
     source = newest_of[ranked.key[rows.winner]]
-    rank = np.where(source >= 0, since[source], UNKNOWN)
+    rank = np.where(
+        source >= 0,
+        since[source],
+        UNKNOWN,
+    )
     return source, rank
 
 
 def _last_change(ranked: Ranked) -> Codes:
-    """Give each key its last change; one that has none the last that it was decided with: one of a linked key."""
+    """Return each key's last change. A key without one takes the step's last: that of a linked key."""
     changes = np.arange(ranked.n_entries, len(ranked))
     last_change = np.full(ranked.n_keys, len(ranked) - 1)
     last_change[ranked.key[changes]] = changes  # the last one of a key stays

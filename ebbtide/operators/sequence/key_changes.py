@@ -1,7 +1,7 @@
-"""Keys that changes of the key concern: what of their rows is known under other keys. `follow` is all that others call.
+"""Rows whose key changed: their values may be stored under other keys. The room calls `follow` alone.
 
-Entries and changes of these keys become one log, which is played (`ebbtide.operators.sequence.log`); what is known at its end
-becomes the values and the links of these keys' rows.
+Entries and changes of the keys concerned become one log, which is played (`ebbtide.operators.sequence.log`). Its final state
+gives the values and the links of these keys' rows.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from ebbtide.model.codes import Codes, Mask
 from ebbtide.model.entries import is_set
 from ebbtide.model.sequences import OP_DELETE, OP_UPSERT, UNKNOWN
 from ebbtide.operators.sequence.choose import Rows
-from ebbtide.operators.sequence.links import NO_LINK, KeptRow, Link, Moves
-from ebbtide.operators.sequence.log import Event, Kept, KeyChange, KnownRow, chain, play
+from ebbtide.operators.sequence.links import NO_LINK, KeptRow, KeyChanges, Link
+from ebbtide.operators.sequence.log import AwaitedRow, Event, KeyChange, KnownRow, chain, play
 from ebbtide.operators.sequence.rank import Ranked
 
 
 @dataclass(frozen=True)
 class Followed:
-    """What is known of the rows under some keys, by the row's place among the winners.
+    """Values and links of the rows of some keys, by the row's place among the winners.
 
     Args:
-        values: Place to column to the event that carries the value, and the rank since when it is known; or `UNKNOWN` twice.
+        values: Place to column to (event that carries the value, rank since when it is known); `UNKNOWN` twice if it is unknown.
         links: Place to the row's link.
         n_pending: Links of rows that lack a value which may be found under an old key.
     """
@@ -55,19 +55,23 @@ def follow(ranked: Ranked, rows: Rows) -> Followed:
     n_pending = 0
     key_of_winner = ranked.key[rows.winner]
     is_row = ~ranked.is_delete[rows.winner]
-    played_rows = np.flatnonzero(is_played[key_of_winner])
-    for place in played_rows.tolist():
+    is_played_row = is_played[key_of_winner]
+    # In Python, key by key: few keys are played, and each needs its own chain of key changes.
+    for place in np.flatnonzero(is_played_row).tolist():
         key = int(key_of_winner[place])
         row = played.rows.get(key)
         own_ranks: list[int] = []
         if is_row[place]:
-            values[place] = _values(ranked, rows, key, row)
-            own_ranks = [rank for _, rank in values[place].values()]
-        moves = _needed(row.change, own_ranks) if row else ()
-        kept = [_kept_row(each, sent_apart) for each in played.kept.get(key, ())]
-        lacks_value = bool(moves) and UNKNOWN in own_ranks
-        n_pending += lacks_value or any(_lacks_value(each, sent_apart) for each in kept)
-        links[place] = Link(moves, tuple(kept))
+            own_values = _values(ranked, rows, key, row)
+            own_ranks = [rank for _, rank in own_values.values()]
+            values[place] = own_values
+        key_changes = _needed(row.change, own_ranks) if row else ()
+        awaited_rows = played.kept.get(key, ())
+        kept_rows = [_kept_row(awaited, sent_apart) for awaited in awaited_rows]
+        row_lacks_value = bool(key_changes) and UNKNOWN in own_ranks
+        kept_lacks_value = any(_lacks_value(kept, sent_apart) for kept in kept_rows)
+        n_pending += row_lacks_value or kept_lacks_value
+        links[place] = Link(key_changes, tuple(kept_rows))
     return Followed(values, links, n_pending)
 
 
@@ -87,7 +91,7 @@ def _concerned(
 ) -> Mask:
     """Mark the keys that a change of the key concerns, or may yet concern."""
     concerned = np.zeros(ranked.n_keys, bool)
-    # Both ends of a change of the key: the old key's row may hold what the new key's lacks.
+    # Both ends of a change of the key: the old key's row may hold a value that the new key's row lacks.
     old_codes = ranked.stored.old_codes
     is_linked = old_codes != UNKNOWN
     concerned[old_codes[is_linked]] = True
@@ -103,9 +107,9 @@ def _concerned(
 
 
 def _rows_of_before(ranked: Ranked, rows: Rows) -> Codes:
-    """Find the rows that had their key before another row got it, and are not known to have left.
+    """Find the rows that had their key before another row got it, and of which no delete is known.
 
-    Such a row may have gone to another key, in a change that has yet to arrive without all its values.
+    Such a row may have gone to another key, by a change that has yet to arrive and may lack some of its values.
     """
     is_delete = ranked.is_delete[rows.order]
     event = rows.order[~is_delete]
@@ -113,10 +117,10 @@ def _rows_of_before(ranked: Ranked, rows: Rows) -> Codes:
     sequence = ranked.sequence[event]
     since = rows.since[key]
     base = rows.base[key]
-    # Snapshot rows stand below all changes: where they stood in the log is not known.
+    # Snapshot rows rank below all changes, though their true position in the log is unknown: they are left out.
     is_in_log = sequence >= ranked.scale.snapshot_ranks
     is_before = is_in_log & (sequence < since)
-    # A delete between the two rows is how the earlier one left; one above both ended the later one too.
+    # A delete between the two rows removed the earlier one; a delete above both removed the later one too.
     has_no_later_delete = base < sequence
     return np.asarray(event[is_before & has_no_later_delete])
 
@@ -146,9 +150,9 @@ def _entry_of_same_row(
     key: int,
     name: str,
 ) -> int:
-    """Return the entry of a key if its row is the one that the key has now, and a value is stored that is not known since when.
+    """Return a key's entry if it holds the present row, and a value of unknown age; else `UNKNOWN`.
 
-    Older entries hold such values: found under an old key whose delete had yet to arrive.
+    Older entries hold such values: they were found under an old key whose delete had yet to arrive.
     """
     stored = ranked.stored
     entry = int(ranked.entry_of[key])
@@ -156,11 +160,13 @@ def _entry_of_same_row(
         return UNKNOWN
     is_undated = stored.known_since[name][entry] == UNKNOWN
     has_same_since = rows.since[key] == stored.since[entry]
-    has_same_base = rows.base[key] == max(stored.base[entry], ranked.scale.floor)
-    return entry if is_undated and has_same_since and has_same_base else UNKNOWN
+    stored_base = max(stored.base[entry], ranked.scale.floor)
+    has_same_base = rows.base[key] == stored_base
+    is_same_row = has_same_since and has_same_base
+    return entry if is_undated and is_same_row else UNKNOWN
 
 
-def _kept_row(row: Kept, sent_apart: Sequence[str]) -> KeptRow:
+def _kept_row(row: AwaitedRow, sent_apart: Sequence[str]) -> KeptRow:
     """Return a kept row as an entry remembers it."""
     since = {name: known.since for name, known in row.values.items()}
     carriers = {name: known.event for name, known in row.values.items()}
@@ -170,7 +176,7 @@ def _kept_row(row: Kept, sent_apart: Sequence[str]) -> KeptRow:
         until=row.until,
         has_left=row.has_left,
         started=row.started,
-        moves=_needed(row.change, ranks),
+        key_changes=_needed(row.change, ranks),
         since=since,
         carriers=carriers,
     )
@@ -179,34 +185,35 @@ def _kept_row(row: Kept, sent_apart: Sequence[str]) -> KeptRow:
 def _lacks_value(row: KeptRow, sent_apart: Sequence[str]) -> bool:
     """Return whether a kept row lacks a value that may be found under an old key."""
     is_whole = row.since.keys() >= set(sent_apart)
-    return bool(row.moves) and not is_whole
+    return bool(row.key_changes) and not is_whole
 
 
-def _needed(change: KeyChange | None, ranks: Sequence[int]) -> Moves:
+def _needed(change: KeyChange | None, ranks: Sequence[int]) -> KeyChanges:
     """Return the changes of the key that a row went through since its oldest value is known.
 
-    What happened before that, under whatever key, has no part in it.
+    Earlier ones can no longer contribute a value.
 
     Args:
-        change: The last one.
-        ranks: Of the sequences since when its values are known; empty: all are its own.
+        change: The last change of the key.
+        ranks: Ranks since when the row's values are known; empty if all are its own.
     """
     if not ranks:
         return ()
     oldest = min(ranks)
-    needed = [each for each in chain(change) if each.sequence > oldest]
-    return tuple((each.sequence, each.old_key) for each in needed)
+    needed = [change for change in chain(change) if change.sequence > oldest]
+    pairs = [(change.sequence, change.old_key) for change in needed]
+    return tuple(pairs)
 
 
 @dataclass(frozen=True)
 class _Log:
-    """What is known of the log of the keys that are played.
+    """The log of the keys that are played, from entries and changes.
 
     Args:
         ranked: The step's events.
         rows: Those that count.
         sent_apart: Columns that a source may leave out of an update.
-        is_played: (keys,) which keys.
+        is_played: (keys,) true for the keys that are played.
     """
 
     ranked: Ranked
@@ -215,7 +222,7 @@ class _Log:
     is_played: Mask
 
     def events(self) -> Iterator[Event]:
-        """Yield the events of the log, in no order."""
+        """Yield the events of the log, unordered."""
         ranked = self.ranked
         n = ranked.n_entries
         entry_keys = ranked.key[:n]
@@ -233,40 +240,40 @@ class _Log:
     def forgets(
         self,
         key: int,
-        at: int,
+        rank: int,
     ) -> bool:
         """Return whether values that a row had under a key before a sequence may have been forgotten.
 
-        So it is where a later row was updated or ended before this step. Not where the earlier row was kept, as it is then whole;
-        the start of a later row forgets nothing, as it has the earlier one kept.
+        They may if a later row of the key was updated or ended before this step. A kept row is whole, so nothing of it is
+        forgotten. Nor does the start of a later row forget anything, since it makes the entry keep the earlier row.
 
         Args:
-            key: Its code.
-            at: Rank of the sequence.
+            key: Code of the key.
+            rank: Rank of the sequence.
         """
         ranked = self.ranked
         entry = int(ranked.entry_of[key])
         if entry == UNKNOWN:
             return False
-        kept = ranked.stored.links.get(entry, NO_LINK).kept
-        later = [row for row in kept if row.until >= at]
-        if later and later[0].sequence <= at:
+        link = ranked.stored.links.get(entry, NO_LINK)
+        ended_later = [row for row in link.kept if row.until >= rank]
+        if ended_later and ended_later[0].sequence <= rank:
             return False
         # The last sequences at which a row of the key is known to have been updated or ended.
         changed_at = [int(ranked.stored.base[entry])]
         sequence = int(ranked.sequence[entry])
         if ranked.is_delete[entry] or sequence != ranked.stored.since[entry]:
             changed_at.append(sequence)
-        changed_at += [row.sequence for row in kept if row.sequence != row.started]
-        changed_at += [row.until for row in kept if row.has_left]
-        return max(changed_at) > at
+        changed_at += [row.sequence for row in link.kept if row.sequence != row.started]
+        changed_at += [row.until for row in link.kept if row.has_left]
+        return max(changed_at) > rank
 
     def _earlier_rows(
         self,
         entry: int,
         link: Link,
     ) -> Iterator[Event]:
-        """Yield that the entry's row came under its key, and the kept rows that had it before."""
+        """Yield the start of the entry's row, and the kept rows that had its key before."""
         key = int(self.ranked.key[entry])
         since = int(self.ranked.stored.since[entry])
         if since != UNKNOWN:
@@ -274,11 +281,17 @@ class _Log:
         for row in link.kept:
             if row.started != UNKNOWN:
                 yield Event(row.started, OP_UPSERT, key, is_other_row=True)
-            yield from _moves_followed(key, row.moves)
-            # A row is an event, though none of its values be known.
+            yield from _key_change_events(key, row.key_changes)
+            # A row without a known value is an event too: the index behind all events stands for it.
             index = max(row.carriers.values(), default=len(self.ranked))
-            yield from self._stored_row(key, index, row.sequence, row.since, row.moves)
-            # It left before what else happened at that sequence, be that a delete or another row.
+            yield from self._stored_row(
+                key,
+                index,
+                row.sequence,
+                row.since,
+                row.key_changes,
+            )
+            # At the sequence of its end the row leaves first; then the delete or the next row applies.
             if row.has_left:
                 yield Event(row.until, OP_DELETE, key, is_delete=True, new_key=UNKNOWN)
             else:
@@ -289,7 +302,7 @@ class _Log:
         entry: int,
         link: Link,
     ) -> Iterator[Event]:
-        """Yield the newest delete that an entry knows of, and its row."""
+        """Yield the newest delete that an entry stores, and its row."""
         ranked = self.ranked
         key = int(ranked.key[entry])
         sequence = int(ranked.sequence[entry])
@@ -297,24 +310,24 @@ class _Log:
         if base != UNKNOWN:
             yield Event(base, ranked.rules.delete_rank, key, is_delete=True)
         if ranked.is_delete[entry]:
-            return  # it is that delete
+            return  # the entry is that delete
         since = dict.fromkeys(self.sent_apart, sequence)
         for name, ranks in ranked.stored.known_since.items():
             since[name] = int(ranks[entry])
-        yield from _moves_followed(key, link.moves)
-        yield from self._stored_row(key, entry, sequence, since, link.moves)
+        yield from _key_change_events(key, link.key_changes)
+        yield from self._stored_row(key, entry, sequence, since, link.key_changes)
 
     def _stored_row(
-        self, key: int, index: int, sequence: int, since: Mapping[str, int], moves: Moves
+        self, key: int, index: int, sequence: int, since: Mapping[str, int], key_changes: KeyChanges
     ) -> Iterator[Event]:
-        """Yield a stored row: one event for each rank since when some of its values are known, under the key that it had then.
+        """Yield a stored row: one event per rank since when some of its values are known, under the key that it had then.
 
         Args:
             key: Code of its key.
             index: Its event.
             sequence: Rank of its own sequence.
-            since: Column to the rank.
-            moves: Changes of the key that it went through.
+            since: Column to the rank since when its value is known.
+            key_changes: Changes of the key that it went through.
         """
         # A stored row is several events of the log in one: it holds values from different sequences.
         columns_at: dict[int, list[str]] = {}
@@ -325,9 +338,17 @@ class _Log:
             if rank != UNKNOWN and not is_dead:
                 columns_at.setdefault(rank, []).append(name)
         for rank, names in columns_at.items():
-            is_snapshot = rank < self.ranked.scale.snapshot_ranks and not moves
-            own_key = _key_at(rank, key, moves)
-            yield Event(rank, OP_UPSERT, own_key, index=index, columns=tuple(names), is_snapshot=is_snapshot)
+            is_below_log = rank < self.ranked.scale.snapshot_ranks
+            is_snapshot = is_below_log and not key_changes
+            own_key = _key_at(rank, key, key_changes)
+            yield Event(
+                rank,
+                OP_UPSERT,
+                own_key,
+                index=index,
+                columns=tuple(names),
+                is_snapshot=is_snapshot,
+            )
 
     def _change(self, change: int) -> Event:
         """Return one of the step's own events."""
@@ -360,21 +381,28 @@ class _Log:
         )
 
 
-def _moves_followed(key: int, moves: Moves) -> Iterator[Event]:
+def _key_change_events(key: int, key_changes: KeyChanges) -> Iterator[Event]:
     """Yield the changes of the key that a row went through, the newest first."""
-    for changed_at, old_key in moves:
+    for changed_at, old_key in key_changes:
         is_cut = old_key == UNKNOWN
-        yield Event(changed_at, OP_UPSERT, key, old_key=old_key, is_other_row=True, is_cut=is_cut)
+        yield Event(
+            changed_at,
+            OP_UPSERT,
+            key,
+            old_key=old_key,
+            is_other_row=True,
+            is_cut=is_cut,
+        )
         key = old_key
 
 
 def _key_at(
     rank: int,
     key: int,
-    moves: Moves,
+    key_changes: KeyChanges,
 ) -> int:
     """Return the key that a row had at a sequence, by its key now and its changes of the key."""
-    for changed_at, old_key in moves:
+    for changed_at, old_key in key_changes:
         if rank >= changed_at:
             return key
         key = old_key

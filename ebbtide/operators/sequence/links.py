@@ -1,6 +1,6 @@
-"""Rows that are linked to other keys by changes of the key: as a step decides on them, and as entries store them.
+"""Links from rows to other keys, made by changes of the key: as a step decides on them, and as entries store them.
 
-Few entries are linked. Of those that are, what is stored is read once, into plain values.
+Few entries are linked. The stored links of those are read once, into plain values.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 from ebbtide.model.codes import Mask
 from ebbtide.model.entries import is_set
 
-Move = tuple[int, int]
-"""A change of the key: rank of its sequence, code of the old key; `UNKNOWN` where the row is cut off from that."""
-Moves = tuple[Move, ...]
-"""Those that a row went through, the newest first."""
+StoredKeyChange = tuple[int, int]
+"""A change of the key: (rank of its sequence, code of the old key). The code is `UNKNOWN` if the row is cut off from that key."""
+KeyChanges = tuple[StoredKeyChange, ...]
+"""The changes of the key that a row went through, the newest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,55 +27,57 @@ class KeptRow:
     """A row that a change of the key has yet to take elsewhere.
 
     Args:
-        sequence: Rank of its last sequence; `UNKNOWN` if nothing is known of it.
-        until: Rank of the sequence at which another row followed it, or it was deleted.
-        has_left: It was deleted, to go on under another key; else another row followed it.
-        started: Rank of the sequence since when it had the key; `UNKNOWN` if that is not known.
-        moves: Changes of the key that it went through, as far as they are needed.
-        since: Column to the rank since when its value is known, of those that are.
-        carriers: The same columns to the events that carry the values. Links that differ in nothing else are equal.
+        sequence: Rank of its last sequence; `UNKNOWN` if none is known.
+        until: Rank of the sequence at which it was deleted, or another row followed it.
+        has_left: It was deleted and goes on under another key; false if another row followed it.
+        started: Rank of the sequence since when it had the key, or `UNKNOWN`.
+        key_changes: Changes of the key that it went through, as far as they are needed.
+        since: Known column to the rank since when its value is known.
+        carriers: Known column to the event that carries the value. Not compared: equal links may have other events.
     """
 
     sequence: int
     until: int
     has_left: bool
     started: int
-    moves: Moves
+    key_changes: KeyChanges
     since: Mapping[str, int]
     carriers: Mapping[str, int] = field(compare=False)
 
 
 class Link(NamedTuple):
-    """How a key's row is linked to other rows.
+    """Links of a key's row to other rows.
 
     Args:
-        moves: Changes of the key that the row went through since its oldest value is known.
-        kept: The last rows that had the key before, while a change of the key has yet to take them elsewhere; the oldest first.
+        key_changes: Changes of the key that the row went through since its oldest value is known.
+        kept: The last rows that had the key before and wait for a change of the key; the oldest first.
     """
 
-    moves: Moves = ()
+    key_changes: KeyChanges = ()
     kept: tuple[KeptRow, ...] = ()
 
     @property
-    def all_moves(self) -> list[Move]:
+    def all_key_changes(self) -> list[StoredKeyChange]:
         """All changes of the key, in the order in which they are stored."""
-        moves = list(self.moves)
+        key_changes = list(self.key_changes)
         for row in self.kept:
-            moves += row.moves
-        return moves
+            key_changes += row.key_changes
+        return key_changes
 
 
 NO_LINK = Link()
 
 
-def waits(entries: pa.Table) -> Mask:
+def is_waiting(entries: pa.Table) -> Mask:
     """Mark the entries that wait: for a value from under an old key, or for a change of the key that takes a kept row elsewhere."""
     known = in_one_piece(entries["_columns"])
     is_unknown = known.items.is_null().to_numpy(zero_copy_only=False)
-    # The items of all entries stand behind one another: running counts at both ends of an entry's own give how many it has.
-    n_unknown = np.concatenate([[0], np.cumsum(is_unknown)])
-    offsets = known.offsets.to_numpy()
-    lacks_value = n_unknown[offsets[1:]] > n_unknown[offsets[:-1]]
+    # The items of all entries form one array. A running count, read at both ends of an entry's items, gives the number of its
+    # unknown ones.
+    running_count = np.concatenate([[0], np.cumsum(is_unknown)])
+    count_at = running_count[known.offsets.to_numpy()]
+    n_unknown = np.diff(count_at)
+    lacks_value = n_unknown > 0
     waits_for_value = is_set(entries, "_moved_from") & lacks_value
     awaits_departure = is_set(entries, "_kept")
     return np.asarray(waits_for_value | awaits_departure)
@@ -83,11 +85,11 @@ def waits(entries: pa.Table) -> Mask:
 
 @dataclass(frozen=True)
 class StoredLinks:
-    """What linked entries, and changes of the key, hold of other keys: lists whose items stand behind one another.
+    """Links to other keys in entries and in changes of the key, as Arrow lists.
 
     Args:
         moved: (entries + changes,) `_moved_from`.
-        kept: The rows that are kept: (entries,) `_kept`, behind them the items of `_kept_before`.
+        kept: The kept rows: (entries,) `_kept`, then the items of `_kept_before`.
         kept_before: (entries,) `_kept_before`.
     """
 
@@ -105,18 +107,27 @@ class StoredLinks:
         moved = [in_one_piece(rows["_moved_from"]) for rows in (entries, changes)]
         kept_before = in_one_piece(entries["_kept_before"])
         kept = [in_one_piece(entries["_kept"]), kept_before.values]
-        return cls(pa.concat_arrays(moved), pa.concat_arrays(kept), kept_before)
+        return cls(
+            pa.concat_arrays(moved),
+            pa.concat_arrays(kept),
+            kept_before,
+        )
 
     @property
     def sequences(self) -> list[pa.StructArray]:
-        """The sequences in them, to be ranked, as `read` takes their ranks."""
-        moved_at = pc.struct_field(self.moved.values, "sequence")
-        at, until, started = (pc.struct_field(self.kept, name) for name in ("sequence", "until", "started"))
-        return [moved_at, at, until, started, pc.struct_field(self.kept, "since").values]
+        """All sequences of the links; `read` takes their ranks in this order."""
+        since = pc.struct_field(self.kept, "since")
+        return [
+            pc.struct_field(self.moved.values, "sequence"),
+            pc.struct_field(self.kept, "sequence"),
+            pc.struct_field(self.kept, "until"),
+            pc.struct_field(self.kept, "started"),
+            since.values,
+        ]
 
     @property
     def old_keys(self) -> pa.StructArray:
-        """The old key of each item of `moved`; null where the row is cut off from it."""
+        """The old key of each item of `moved`; null if the row is cut off from it."""
         return pc.struct_field(self.moved.values, "key")
 
     def read(
@@ -127,62 +138,66 @@ class StoredLinks:
         deleted_at: Sequence[int],
         first_kept: int,
     ) -> list[Link]:
-        """Return the links of the entries. Of what older versions did not write, the defaults are filled in.
+        """Return the links of the entries; fields that older versions did not write get their defaults.
 
         Args:
-            ranks: Of `sequences`.
+            ranks: Ranks of `sequences`.
             old_codes: Codes of `old_keys`.
-            is_deleted: (entries,) tombstones.
-            deleted_at: (entries,) rank of the newest delete that each knows of.
-            first_kept: The event that stands for the first of `kept`.
+            is_deleted: (entries,) true for tombstones.
+            deleted_at: (entries,) rank of the newest delete that each stores.
+            first_kept: Index of the event that stands for the first kept row.
         """
         moved_at, kept_at, until, started, since = ranks
-        moves = list(zip(moved_at, old_codes, strict=True))
+        key_changes = list(zip(moved_at, old_codes, strict=True))
         known = self._known(kept_at, since)
         has_left = pc.struct_field(self.kept, "has_left").to_pylist()
         n_moved = pc.struct_field(self.kept, "n_moved").to_pylist()
         # Row by row: linked entries are few, and each has at most a few kept rows.
         links = []
         for entry in range(len(self.kept_before)):
-            own_moves = tuple(moves[item] for item in _items_of(self.moved, entry))
+            own_key_changes = tuple(key_changes[item] for item in _items_of(self.moved, entry))
             kept: list[KeptRow] = []
-            # The moves of the kept rows stand behind the entry's own, in the order of the rows: they are taken from the end.
+            # The key changes of the kept rows follow those of the entry's row, in the order of the rows: the list is read from the end.
             for number in reversed(self._kept_of(entry)):
-                # Older versions kept one row; it left if the delete that they knew ended it; of a tombstone the moves are its own.
-                left, n_own = has_left[number], n_moved[number]
+                # Older versions kept one row and stored neither field. It had left if the entry's delete ended it, and the key
+                # changes of a tombstone were the kept row's.
+                left = has_left[number]
+                n_own = n_moved[number]
                 if left is None:
                     left = deleted_at[entry] == until[number]
                 if n_own is None:
-                    n_own = len(own_moves) if is_deleted[entry] else 0
-                n_rest = len(own_moves) - n_own
+                    n_own = len(own_key_changes) if is_deleted[entry] else 0
+                n_rest = len(own_key_changes) - n_own
                 row = KeptRow(
                     sequence=kept_at[number],
                     until=until[number],
                     has_left=left,
                     started=started[number],
-                    moves=own_moves[n_rest:],
+                    key_changes=own_key_changes[n_rest:],
                     since=known[number],
                     carriers=dict.fromkeys(known[number], first_kept + number),
                 )
                 kept.insert(0, row)
-                own_moves = own_moves[:n_rest]
-            links.append(Link(own_moves, tuple(kept)))
+                own_key_changes = own_key_changes[:n_rest]
+            links.append(Link(own_key_changes, tuple(kept)))
         return links
 
     def _kept_of(self, entry: int) -> list[int]:
-        """Return which of `kept` an entry has, the oldest first."""
+        """Return the places in `kept` of an entry's rows, the oldest first."""
         n_entries = len(self.kept_before)
-        # `kept` has a place for each entry's newest kept row first, set or null, and all earlier ones behind these.
-        earlier = [n_entries + item for item in _items_of(self.kept_before, entry)]
-        newest = [entry] if self.kept[entry].is_valid else []
-        return [*earlier, *newest]
+        own_items = _items_of(self.kept_before, entry)
+        # `kept` begins with one place per entry for its newest kept row, or null; all earlier rows follow.
+        places = [n_entries + item for item in own_items]
+        if self.kept[entry].is_valid:
+            places.append(entry)
+        return places
 
     def _known(
         self,
         kept_at: Sequence[int],
         since: Sequence[int],
     ) -> list[dict[str, int]]:
-        """Map the known columns of each of `kept` to the rank since when; older versions knew them all since the row's sequence."""
+        """Map the known columns of each kept row to ranks; in older versions the row's own rank held for all."""
         names_of = pc.struct_field(self.kept, "known").to_pylist()
         since_of = pc.struct_field(self.kept, "since")
         known = []
@@ -195,7 +210,7 @@ class StoredLinks:
 
 
 def _items_of(lists: pa.ListArray, row: int) -> range:
-    """Return where the items of one list stand among the items of all."""
+    """Return the places of one list's items among the items of all lists."""
     first, end = lists.offsets[row : row + 2].to_pylist()
     return range(first, end)
 

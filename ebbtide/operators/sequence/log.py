@@ -1,21 +1,22 @@
-"""Rows that changed their key: where a value that an update did not carry may still be found.
+"""The log of keys whose rows changed their key: finds values that an update did not carry.
 
 An update that changes a row's key arrives as a delete under the old key and an upsert under the new one. A column that it
-left out (an unavailable value) has the value that the row had under the old key, or under the keys before that.
+left out (an unavailable value) keeps the value that the row had under the old key, or under the keys before that.
 
-The log of the keys concerned is played in the order of its sequences, row by row: a change of the key takes what is known
-of the row along, a delete forgets it. O(n log n) in the changes and entries of those keys.
+The log of the keys concerned is played in the order of its sequences, event by event: a change of the key moves the known
+values along, a delete forgets them. O(n log n) in the changes and entries of those keys.
 
-State keeps one row per key, so that more must be remembered beside it while changes arrive out of order:
+State stores one row per key. While changes arrive out of order, an entry stores more beside it:
 
-- `_columns` and `_moved_from`: since when each value is known, be that under an old key, and the changes of the key since then. They
-  say where in the log a value stands, so that a change of the old key that arrives late is compared with it as any other.
-- `_kept`: the key's last rows, while the change that takes them elsewhere has yet to arrive and may not carry all its values: where
-  another row came under the key and they are not known to have left, or where a delete names the key under which they go on.
+- `_columns` and `_moved_from`: the sequence since when each value is known, possibly under an old key, and the changes of the
+  key since then. They give each value its position in the log, so that a late change of the old key is compared with it.
+- `_kept`: the key's last rows, as long as a change of the key may yet take them elsewhere without all their values. That is so
+  if another row followed and no delete is known, or if a delete names the key under which they go on.
 
-Not all can be remembered: where a later row of the key was updated, or ended, before all of the earlier one had come, values of the
-earlier one are forgotten, and an older value that arrives then looks like the newest. So a row that left the key before that, and of
-which this is known only now, is cut off: it shows what is known, waits for all that it was not sent, and nothing else reaches it.
+Not everything is stored. If a later row of the key was updated or ended before all changes of the earlier one had arrived, values
+of the earlier one are lost, and an older value that arrives then would look like the newest. If such an earlier row turns out to
+have left for another key, it is cut off: it shows its known values and waits for those that it was not sent. No value from the
+old key reaches it any more.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import NamedTuple
 from ebbtide.model.sequences import UNKNOWN
 
 STORED = -1
-"""`arrival` of what was stored before this step."""
+"""`arrival` of events that were stored before this step."""
 
 
 class Known(NamedTuple):
@@ -35,8 +36,8 @@ class Known(NamedTuple):
 
     Args:
         event: The event that carries it.
-        since: Rank of the sequence since when it holds, be that under an old key.
-        snapshot: Arrival of the snapshot row that carries it, if it is one's.
+        since: Rank of the sequence since when it holds, possibly under an old key.
+        snapshot: Arrival of the snapshot row that carries it; None if a change does.
     """
 
     event: int
@@ -45,7 +46,7 @@ class Known(NamedTuple):
 
 
 Forgets = Callable[[int, int], bool]
-"""Of a key's code and the rank of a sequence: whether values that a row had under the key before may have been forgotten."""
+"""Of (code of a key, rank of a sequence): returns whether values that a row had under the key before may be forgotten."""
 
 
 class KeyChange(NamedTuple):
@@ -69,13 +70,13 @@ class Event:
         key: Code of the key.
         index: The event that carries the row; `UNKNOWN` for a delete.
         columns: Columns whose values it carries.
-        arrival: Place in this step, `STORED` for what was there before.
-        old_key: The key from which the row came; `UNKNOWN` if this did not change its key, or where that is not known.
-        is_other_row: Another row has the key from here on.
+        arrival: Place in this step; `STORED` for stored events.
+        old_key: The key from which the row came; `UNKNOWN` if the event did not change the key, or the old key is unknown.
+        is_other_row: Another row has the key from this event on.
         is_delete: It removes the key's row.
-        new_key: The key for which the row leaves this one, `UNKNOWN` where it is not known; None if it does not leave.
-        is_snapshot: A snapshot row without a position: it was read at some time, and stands below all changes.
-        is_cut: It changed its key, and the row is cut off from the values that it had before.
+        new_key: The key for which the row leaves this one, or `UNKNOWN`; None if it does not leave.
+        is_snapshot: A snapshot row without a position: it ranks below all changes.
+        is_cut: It changed the key, and the row is cut off from its earlier values.
     """
 
     sequence: int
@@ -93,7 +94,7 @@ class Event:
 
     @property
     def place(self) -> tuple[int, int, int, int]:
-        """Order in the log: at one sequence a key passes to another row, of which is then known where it came from, and what it holds."""
+        """Order in the log. At one sequence the key passes to another row first; then its origin and its values apply."""
         part = 0
         if self.index != UNKNOWN:
             part = 2
@@ -104,13 +105,13 @@ class Event:
 
 @dataclass(slots=True)
 class KnownRow:
-    """What is known of the row under a key.
+    """The known part of the row under a key.
 
     Args:
         values: Column to its value.
-        last: Rank of the sequence of the last event that carried a row; `UNKNOWN` if none did.
-        change: The last change of the key that brought it here.
-        started: Rank of the sequence since when it has the key; `UNKNOWN` if that is not known.
+        last: Rank of the sequence of the last event that carried a row, or `UNKNOWN`.
+        change: The last change of the key, which brought it here.
+        started: Rank of the sequence since when it has the key, or `UNKNOWN`.
     """
 
     values: dict[str, Known] = field(default_factory=dict)
@@ -119,16 +120,16 @@ class KnownRow:
     started: int = UNKNOWN
 
 
-class Kept(NamedTuple):
+class AwaitedRow(NamedTuple):
     """A row that a change of the key has yet to take elsewhere.
 
     Args:
-        sequence: Rank of its last sequence; `UNKNOWN` if nothing is known of it.
-        until: Rank of the sequence at which another row followed it, or it was deleted.
-        values: What is known of it.
-        change: The last change of the key that brought it.
-        has_left: It was deleted, to go on under another key; else another row followed it.
-        started: Rank of the sequence since when it had the key; `UNKNOWN` if that is not known.
+        sequence: Rank of its last sequence; `UNKNOWN` if none is known.
+        until: Rank of the sequence at which it was deleted, or another row followed it.
+        values: Column to its known value.
+        change: The last change of the key, which brought it here.
+        has_left: It was deleted and goes on under another key; false if another row followed it.
+        started: Rank of the sequence since when it had the key, or `UNKNOWN`.
     """
 
     sequence: int
@@ -140,24 +141,24 @@ class Kept(NamedTuple):
 
 
 MOST_KEPT = 3
-"""Rows that are kept of one key at most, the last: a source that hides its deletes would else add one with each create."""
+"""Maximum of rows kept per key, the last ones. Without it a source that hides its deletes would add one with each create."""
 
 
 @dataclass
 class Played:
-    """What is known at the end of the log.
+    """The state at the end of the log.
 
     Args:
         rows: Key to its row.
-        kept: Key to the rows to remember, in order: the last that were followed, or left.
+        kept: Key to the rows that wait for a change of the key, in order.
     """
 
     rows: dict[int, KnownRow]
-    kept: dict[int, list[Kept]]
+    kept: dict[int, list[AwaitedRow]]
 
 
-def forgets_nothing(key: int, at: int) -> bool:
-    """Say that all is known that has come."""
+def forgets_nothing(key: int, rank: int) -> bool:
+    """Return that no value is forgotten."""
     return False
 
 
@@ -165,13 +166,13 @@ def play(events: list[Event], forgets: Forgets = forgets_nothing) -> Played:
     """Play the log of some keys. O(n log n) in the events, for the sort.
 
     Args:
-        events: All that is known of those keys, in any order.
+        events: All events of those keys, in any order.
         forgets: See `Forgets`.
     """
     in_order = sorted(events, key=lambda event: event.place)
     log = _Log(in_order, forgets)
     for event in in_order:
-        log.take(event)
+        log.apply(event)
     arrived = _arrivals(in_order)
     still_kept = {}
     for key, rows in log.kept.items():
@@ -182,10 +183,10 @@ def play(events: list[Event], forgets: Forgets = forgets_nothing) -> Played:
 
 
 class _Log:
-    """What is known after each event, of all keys.
+    """The rows of all keys, event by event.
 
     Args:
-        events: In order.
+        events: All events, in order.
         forgets: See `Forgets`.
     """
 
@@ -195,20 +196,20 @@ class _Log:
         forgets: Forgets,
     ) -> None:
         self._forgets = forgets
-        # Whether a stored change of the key had cut its row off: once decided, it stays so.
+        # A stored change of the key was cut off, or not, when it first applied. That decision is final.
         self._was_cut: dict[tuple[int, int], bool] = {}
         for event in events:
             is_key_change = event.is_cut or event.old_key != UNKNOWN
             if is_key_change and event.arrival == STORED:
                 self._was_cut[event.key, event.sequence] = event.is_cut
         self.rows: dict[int, KnownRow] = {}
-        self.kept: dict[int, list[Kept]] = {}
-        # A row leaves its old key before it comes under the new one; between the two it stands here.
+        self.kept: dict[int, list[AwaitedRow]] = {}
+        # Rows between the delete under their old key and the upsert under the new one, by (old key, sequence).
         self._departed: dict[tuple[int, int], KnownRow] = {}
         self._deleted_at = {event.key: event.sequence for event in events if event.is_delete}
 
-    def take(self, event: Event) -> None:
-        """Take the next event, which does one thing to the row under its key: it leaves, is deleted, is followed by another one, or gets values."""
+    def apply(self, event: Event) -> None:
+        """Apply the next event to the row under its key: it leaves, is deleted, is followed by another one, or gets values."""
         if event.new_key is not None:
             self._leave(event)
         elif event.is_delete:
@@ -219,9 +220,9 @@ class _Log:
     def _leave(self, event: Event) -> None:
         place = event.key, event.sequence
         if place in self._departed:
-            return  # a stored delete again
+            return  # the delete is stored already
         here = self.rows.pop(event.key, KnownRow())
-        # Values of a snapshot row that was read later are another row's.
+        # A snapshot row that was read later belongs to another row.
         departed = replace(here, values=_own_values(here, event))
         self._departed[place] = departed
         self._keep(event, departed, has_left=True)
@@ -238,10 +239,10 @@ class _Log:
         *,
         has_left: bool,
     ) -> None:
-        # What was forgotten of a row cannot be kept of it: it is cut off when it arrives.
+        # A row of which values are forgotten is not kept: it is cut off when it arrives under its new key.
         if self._forgets(event.key, event.sequence):
             return
-        kept = _kept(event, row, has_left=has_left)
+        kept = _awaited(event, row, has_left=has_left)
         self.kept.setdefault(event.key, []).append(kept)
 
     def _carry(self, event: Event) -> None:
@@ -258,8 +259,8 @@ class _Log:
         event: Event,
         here: KnownRow | None,
     ) -> KnownRow:
-        """Return the row that follows another one under a key."""
-        # A row that is followed and was not deleted may yet turn up under another key.
+        """Return the row that follows the present one under a key."""
+        # No delete of the earlier row is known: it may yet arrive under another key.
         if here is not None and UNKNOWN < here.last < event.sequence:
             self._keep(event, here, has_left=False)
         before = self._before(event)
@@ -268,37 +269,37 @@ class _Log:
         return _arrived(event, here, before)
 
     def _is_cut(self, event: Event) -> bool:
-        """Return whether values may be missing between those that are known of a row that changed its key."""
+        """Return whether values of a row that changed its key may have been forgotten."""
         was_cut = self._was_cut.get((event.key, event.sequence))
         if was_cut is not None:
             return was_cut
         return event.old_key != UNKNOWN and self._forgets(event.old_key, event.sequence)
 
     def _before(self, event: Event) -> KnownRow:
-        """Return the row under the old key just before it left: in a log its delete stands before the change of the key."""
+        """Return the row under the old key just before it left. In a log, the delete precedes the upsert of a key change."""
         place = event.old_key, event.sequence
         if place in self._departed:
             return self._departed[place]
         here = self.rows.get(event.old_key, KnownRow())
-        was_deleted = self._deleted_at.get(event.old_key, UNKNOWN) >= event.sequence
-        if was_deleted:
-            # That delete is not in the log that is played: of a key only the newest is known.
+        deleted_at = self._deleted_at.get(event.old_key, UNKNOWN)
+        if deleted_at >= event.sequence:
+            # The key change's own delete is not among the events: an entry stores only its key's newest delete.
             self.rows.pop(event.old_key, None)
             self._departed[place] = here
         return here
 
 
-def _kept(
+def _awaited(
     event: Event,
     row: KnownRow,
     *,
     has_left: bool,
-) -> Kept:
-    """Return what is kept of a row until an event."""
+) -> AwaitedRow:
+    """Return a row as it is kept from an event on; values of unknown age are left out."""
     values = {name: known for name, known in row.values.items() if known.since != UNKNOWN}
-    known_since = max((known.since for known in values.values()), default=UNKNOWN)
-    return Kept(
-        sequence=max(row.last, known_since),
+    ranks = [known.since for known in values.values()]
+    return AwaitedRow(
+        sequence=max([row.last, *ranks]),
         until=event.sequence,
         values=values,
         change=row.change,
@@ -308,23 +309,27 @@ def _kept(
 
 
 def _own_values(row: KnownRow, event: Event) -> dict[str, Known]:
-    """Return the values that are of the row which an event takes away: not those of a snapshot row that was read after it."""
-    at = event.arrival
-    return {name: known for name, known in row.values.items() if known.snapshot is None or known.snapshot < at}
+    """Return the values of the row that an event takes away, without those of a snapshot row that was read after the event."""
+    own = {}
+    for name, known in row.values.items():
+        is_of_later_snapshot = known.snapshot is not None and known.snapshot >= event.arrival
+        if not is_of_later_snapshot:
+            own[name] = known
+    return own
 
 
 def _arrivals(events: list[Event]) -> set[tuple[int, int]]:
-    """Return the old keys, and sequences, of the rows that have arrived under their new keys."""
+    """Return (old key, sequence) of the rows that have arrived under their new keys."""
     arrived: set[tuple[int, int]] = set()
-    came: set[tuple[int, int]] = set()
+    known: set[tuple[int, int]] = set()
     for event in events:
         arrived.add((event.old_key, event.sequence))
         has_row = event.is_other_row or event.index != UNKNOWN
         if has_row:
-            came.add((event.key, event.sequence))
-    # A delete that names the new key has its row there once anything of that row has come.
+            known.add((event.key, event.sequence))
+    # A delete that names the new key: its row has arrived once any event of it is known under that key.
     for event in events:
-        if (event.new_key, event.sequence) in came:
+        if (event.new_key, event.sequence) in known:
             arrived.add((event.key, event.sequence))
     return arrived
 
@@ -351,12 +356,12 @@ def _arrived(
 
     Args:
         event: The change of the key.
-        here: The row under the new key; the values known of it from a snapshot row are the last choice.
-        before: The row under the old key. Values of a snapshot row that was read after the change are not its own.
+        here: The present row under the new key. Its values from a snapshot row fill columns that have no other value.
+        before: The row under the old key.
     """
     known_here = {} if here is None else here.values
     values = {name: known for name, known in known_here.items() if known.snapshot is not None}
-    # From here on they are the row's own, whatever read them.
+    # From here on they are the row's own values: the mark of the snapshot goes.
     for name, known in _own_values(before, event).items():
         values[name] = Known(known.event, known.since)
     if event.old_key == UNKNOWN:
@@ -370,7 +375,7 @@ def _arrived(
 
 
 def _cut_off(event: Event, before: KnownRow) -> KnownRow:
-    """Return a row that a change of the key brings, and that is cut off from the values that it had before: it shows those that are known."""
+    """Return the row that a change of the key brings, cut off: its known values stay, of unknown age."""
     own = _own_values(before, event)
     values = {name: Known(known.event, UNKNOWN) for name, known in own.items()}
     change = KeyChange(event.sequence, UNKNOWN)

@@ -1,13 +1,13 @@
-"""Sequence mode: per key the change with the greatest sequence wins, in whatever order changes arrive.
+"""Sequence mode: per key the change with the greatest sequence wins, independently of arrival.
 
-A step is decided in phases, each of which returns values that no later one changes:
+A step is decided in phases. Each returns frozen values:
 
 | phase | from | to |
 |---|---|---|
 | `rank` | changes, entries | events: keys as codes, sequences as ranks |
-| `choose` | events | the events that count, in order; of each key the one that shows its row |
-| `fill` | those | where each of the row's values comes from, be it another event or another key's |
-| `write` | those | the entries that differ from what is stored |
+| `choose` | events | the events that count, in order, and the winner of each key |
+| `fill` | winners | the source event of each of a row's values, possibly under another key |
+| `write` | winners and sources | the entries that differ from the stored ones |
 
 `ebbtide.operators.sequence.rules` lists the columns of an entry.
 """
@@ -34,7 +34,7 @@ from ebbtide.model.entries import (
 )
 from ebbtide.operators.sequence.choose import choose
 from ebbtide.operators.sequence.fill import fill
-from ebbtide.operators.sequence.links import waits
+from ebbtide.operators.sequence.links import is_waiting
 from ebbtide.operators.sequence.rank import rank
 from ebbtide.operators.sequence.rules import LINK_COLUMNS, SequenceRules
 from ebbtide.operators.sequence.write import write
@@ -63,7 +63,7 @@ class SequenceOperator(SequenceRules):
         own_state = state.select(self.schema.names)
         entries = self._usable(own_state, step)
         given_up = self.stops_waiting(entries, step)
-        has_waited = given_up & waits(entries)
+        has_waited = given_up & is_waiting(entries)
         ranked = rank(own_changes, _unlinked(entries, given_up), self, step)
         rows = choose(ranked)
         filled = fill(ranked, rows)
@@ -78,7 +78,7 @@ class SequenceOperator(SequenceRules):
         state: pa.Table,
         step: Step,
     ) -> Reconciled:
-        """Drop the tombstones that have expired and end the waiting that has; the sink keeps its rows.
+        """Drop expired tombstones, and the expired links of rows that wait for a value; the sink keeps its rows.
 
         Args:
             state: Every stored version of some keys' entries.
@@ -89,7 +89,7 @@ class SequenceOperator(SequenceRules):
         expired = entries.filter(pa.array(is_expired))
         is_given_up = self.stops_waiting(entries, step)
         given_up = entries.filter(pa.array(is_given_up))
-        # Of an entry that removes another one only the key is of use.
+        # An entry that removes another one needs the key alone, and its stamp and cause.
         of_removal = [*self.key, "_stamp_ms", "_changed_by"]
         forgotten = {"_change", *LINK_COLUMNS}
         remembered = [name for name in self.schema.names if name not in forgotten]
@@ -97,7 +97,7 @@ class SequenceOperator(SequenceRules):
             self._written(expired, of_removal, step, is_removed=True),
             self._written(given_up, remembered, step, is_removed=False),
         ]
-        n_waited = int(waits(given_up).sum())
+        n_waited = int(is_waiting(given_up).sum())
         metrics = Counter(expired=len(expired), waiting_expired=n_waited)
         return Reconciled(pa.concat_tables(written), metrics)
 
@@ -106,8 +106,10 @@ class SequenceOperator(SequenceRules):
         state: pa.Table,
         step: Step,
     ) -> pa.Table:
-        """Pick each key's entry: the newest, unless removed or expired; else the sink's row."""
-        # The state keeps versions: each step appends, none is overwritten. Of a key the greatest step counts.
+        """Return each key's newest entry; if it is removed or expired, the sink's row.
+
+        The state keeps versions: steps append, and the version of the greatest step counts. O(n log n).
+        """
         codes = row_codes(state, self.key)
         steps = ints(state, "_step")
         is_sink_row = steps == SINK_STEP
@@ -132,7 +134,7 @@ class SequenceOperator(SequenceRules):
         *,
         is_removed: bool,
     ) -> pa.Table:
-        """Write some columns of entries again."""
+        """Return new versions of entries with some of their columns."""
         n = len(entries)
         columns: dict[str, object] = {name: entries[name] for name in names}
         columns["_step"] = np.full(n, step.number)
@@ -141,7 +143,7 @@ class SequenceOperator(SequenceRules):
 
 
 def _unlinked(entries: pa.Table, marked: np.ndarray) -> pa.Table:
-    """Make marked entries forget what they have waited for too long."""
+    """Remove the links of marked entries."""
     if not marked.any():
         return entries
     rows = np.arange(len(entries))

@@ -1,8 +1,8 @@
-"""First phase: the events of a step, the usable entries and then the changes, as integers.
+"""First phase: the events of a step as integers. The events are the usable entries, then the changes.
 
-Sequences stand in entries, in changes, and inside both: where a value was last known, where a row got its key. All are ranked
-together, so that any two of them compare (`ebbtide.model.sequences.rank_sequences`); keys become dense codes. `UNKNOWN` is below
-every rank.
+Entries and changes hold several sequences each: their own, those since when values are known, those of key changes. All are
+ranked together, so that any two compare (`ebbtide.model.sequences.rank_sequences`). Keys become dense codes. `UNKNOWN` is
+below every rank.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from ebbtide.operators.sequence.ties import as_changes
 
 @dataclass(frozen=True)
 class Scale:
-    """The sequences that a step meets, in order.
+    """All sequences of a step, in order.
 
     Args:
-        sequences: That of each rank.
+        sequences: The sequence of each rank.
         floor: Rank of the floor; `UNKNOWN` if there is none.
     """
 
@@ -39,7 +39,7 @@ class Scale:
 
     @cached_property
     def snapshot_ranks(self) -> int:
-        """Ranks below this one are those of snapshot rows without a position in the log."""
+        """Number of ranks of snapshot rows without a position in the log: they are the lowest ranks."""
         [first, *_] = self.sequences.type
         if first.name != "_lsn":
             return 0
@@ -60,18 +60,18 @@ class Scale:
 
 @dataclass(frozen=True)
 class Stored:
-    """What the usable entries hold beside their rows, as ranks and codes.
+    """The columns of the usable entries beside their rows, as ranks and codes.
 
     Args:
         base: (entries,) rank of the newest delete below each row.
         since: (entries,) rank of the sequence since when each row has its key.
-        known_since: Column to (entries,) rank since when its value is known, of columns of which some entry's is older than its row.
-        links: Entry to its link, of those that are linked.
-        kept_rows: The rows of `KeptRow.carriers` behind the last event.
-        old_codes: (moves,) codes of the old keys that entries and changes name; `UNKNOWN` where a row is cut off from it.
-        old_keys: (moves,) these keys.
+        known_since: Column to (entries,) rank since when its value is known; only columns with a value older than its row.
+        links: Linked entry to its link.
+        kept_rows: The rows of `KeptRow.carriers`; their indices follow the last event.
+        old_codes: (key changes,) codes of the old keys that entries and changes name; `UNKNOWN` where a row is cut off.
+        old_keys: (key changes,) these keys.
         other_key: Change to the code of the key that its row had before, or has after its delete.
-        n_lost: The first changes that are rows which lost a tie with an entry.
+        n_lost: Number of rows that lost a tie with an entry; they are the first changes.
     """
 
     base: Codes
@@ -92,13 +92,13 @@ class Ranked:
     Args:
         entries: One per key, none below the floor.
         changes: The rows that lost a tie, and the changes.
-        rules: The pipeline's.
+        rules: Settings of the pipeline.
         key: (n,) code of each event's key.
         sequence: (n,) rank of its sequence.
         operation: (n,) rank of its operation.
         is_delete: (n,) deletes, retractions and tombstones.
         unsent: Column to (n,) events that did not carry its value.
-        stored: What the entries hold beside their rows.
+        stored: The columns of the entries beside their rows.
         scale: The sequences of the ranks.
     """
 
@@ -119,32 +119,32 @@ class Ranked:
 
     @property
     def n_entries(self) -> int:
-        """Events that are entries."""
+        """Number of events that are entries."""
         return len(self.entries)
 
     @property
     def n_stored(self) -> int:
-        """Events that were known before this step."""
+        """Number of events that were stored before this step."""
         return self.n_entries + self.stored.n_lost
 
     @cached_property
     def n_keys(self) -> int:
-        """Codes that may stand in `key` or among the old keys."""
+        """Number of codes in `key` and among the old keys."""
         return max(count_codes(self.key), count_codes(self.stored.old_codes))
 
     @property
     def is_retraction(self) -> Mask:
-        """Mark the events that take a row back by its content: they rank as the upsert that they take back."""
+        """Mark the events that retract a row by its content: they rank as the upsert that they retract."""
         return np.asarray(self.is_delete & (self.operation == OP_UPSERT))
 
     @cached_property
     def is_dead(self) -> Mask:
-        """Mark the changes below the floor; of the entries none is."""
+        """Mark the changes below the floor; no entry is below it."""
         return np.asarray(self.sequence < self.scale.floor)
 
     @cached_property
     def starts_row(self) -> Mask:
-        """Mark creates, and updates that gave a row its key."""
+        """Mark creates, and updates that changed the key."""
         n = self.n_entries
         is_create = equals(self.changes, "_op", "c")
         is_delete = self.is_delete[n:]
@@ -154,7 +154,7 @@ class Ranked:
 
     @cached_property
     def entry_of(self) -> Codes:
-        """Give each key its entry; `UNKNOWN`: it has none."""
+        """The entry of each key, or `UNKNOWN`."""
         n = self.n_entries
         entry_keys = self.key[:n]
         entry_of = np.full(self.n_keys, UNKNOWN)
@@ -167,31 +167,32 @@ class Ranked:
         key: Codes,
         otherwise: Any,
     ) -> Any:
-        """Give keys what their entries have.
+        """Look up values of entries by key.
 
         Args:
-            values: (entries,) it.
+            values: (entries,) the values.
             key: (m,) codes of keys.
-            otherwise: What a key has that has no entry.
+            otherwise: The value for keys without an entry.
         """
-        # A key without an entry has `UNKNOWN`, -1, which reads the last place.
+        # `UNKNOWN` is -1: for a key without an entry it reads the last place.
         with_none = np.append(values, otherwise)
         return with_none[self.entry_of[key]]
 
     @cached_property
     def partly_known(self) -> list[str]:
-        """Columns whose value some event does not carry, or some entry knows from before its own sequence."""
+        """Columns that some event does not carry, or of which some entry's value is older than its row."""
         return sorted({*self.unsent, *self.stored.known_since})
 
     @cached_property
     def rows(self) -> pa.Table:
-        """The user's columns of all events, and behind them those of the rows that are kept."""
-        names = self.stored.kept_rows.type.names
-        kept = {name: pc.struct_field(self.stored.kept_rows, name) for name in names}
+        """The user's columns of all events, followed by those of the kept rows."""
+        kept_rows = self.stored.kept_rows
+        names = kept_rows.type.names
+        kept_columns = {name: pc.struct_field(kept_rows, name) for name in names}
         tables = [
             self.entries.select(names),
             self.changes.select(names),
-            pa.table(kept),
+            pa.table(kept_columns),
         ]
         return pa.concat_tables(tables).combine_chunks()
 
@@ -202,25 +203,26 @@ def rank(
     rules: SequenceRules,
     step: Step,
 ) -> Ranked:
-    """Rank what a step decides on. O(n log n) in entries and changes.
+    """Rank the events of a step. O(n log n) in entries and changes.
 
     Args:
-        changes: Of some keys.
-        entries: Those of these keys that may be read, one per key.
-        rules: The pipeline's.
-        step: The step.
+        changes: Changes of some keys.
+        entries: The readable entries of these keys, one per key.
+        rules: Settings of the pipeline.
+        step: Number, clocks and floor of the step.
     """
     orders = order_struct(changes)
     by_arrival = np.lexsort(orders.T[::-1])
     lost = as_changes(entries, changes.schema)
     changes = pa.concat_tables([lost, changes.take(by_arrival)])
 
-    # Links are nested lists, and few entries have any: only theirs are taken apart.
+    # Links are nested lists, slow to read, and few entries have any: the rest is left out here.
     is_linked = is_set(entries, "_moved_from") | is_set(entries, "_kept")
     linked = np.flatnonzero(is_linked)
     links = StoredLinks.of(entries.take(linked), changes)
     known = in_one_piece(entries["_columns"])
     stored_sequences = in_one_piece(entries["_sequence"])
+    # One ranking over every sequence that occurs, the floor included: ranks from two rankings would not compare.
     own_sequences = [
         _floor(step.floor, rules.sequence_type),
         without_op(stored_sequences, rules.sequence_type),
@@ -232,7 +234,7 @@ def rank(
     ranks, sequences = rank_sequences([*own_sequences, *links.sequences])
     floor, of_entries, of_changes, base, since, known_at, *of_links = ranks
 
-    # Entries below the floor are left out; changes below it stay, to be counted.
+    # The floor: a TRUNCATE deleted everything below it. Entries below are left out; changes below stay, to be counted.
     is_usable = of_entries >= floor[0]
     usable = np.flatnonzero(is_usable)
     used = entries.take(pa.array(usable))
@@ -249,12 +251,13 @@ def rank(
         deleted_at=base[linked].tolist(),
         first_kept=len(key),
     )
-    # Links were read of all entries; each usable one has moved up by those that were left out before it.
-    place_of = np.cumsum(is_usable) - 1
+    # Links are indexed by entry; without the unusable entries, each usable one has a lower index.
+    index_of = np.cumsum(is_usable) - 1
     links_of = {}
     for entry, link in zip(linked.tolist(), links_of_linked, strict=True):
         if is_usable[entry]:
-            links_of[int(place_of[entry])] = link
+            index = int(index_of[entry])
+            links_of[index] = link
     moved_of_changes = links.moved[len(linked) :]
     stored = Stored(
         base=base[usable],
@@ -286,14 +289,15 @@ def _floor(floor: tuple[int, ...] | None, type_: pa.StructType) -> pa.StructArra
     if not floor:
         return pa.nulls(1, type_)
     names = [field.name for field in type_]
-    sequence = dict(zip(names, floor, strict=True))
+    parts = zip(names, floor, strict=True)
+    sequence = dict(parts)
     return pa.array([sequence], type_)
 
 
 def _key_codes(
     entries: pa.Table, changes: pa.Table, old_keys: pa.StructArray, key: Sequence[str]
 ) -> tuple[Codes, Codes]:
-    """Number the keys of all events, and the old keys that they name, though no event may stand under these."""
+    """Number the keys of all events together with the old keys that they name."""
     named = {name: pc.struct_field(old_keys, name) for name in key}
     tables = [
         entries.select(key),
@@ -312,10 +316,10 @@ def _operations(
     changes: pa.Table,
     rules: SequenceRules,
 ) -> tuple[Mask, Codes]:
-    """Mark the events that remove a row, and rank each one's operation."""
+    """Mark the events that remove a row, and rank the operation of each event."""
     delete_kinds = pa.array([RowKind.UPDATE_BEFORE, RowKind.DELETE])
     deletes = pc.is_in(changes["_kind"], delete_kinds).to_numpy()
-    # A -U of a log is the old key of a changed one; a changelog's own takes its row back, if that is whole.
+    # In a log, -U is the delete under an old key. In a changelog of the user's it retracts its row, if it carries all of it.
     is_update_before = equals(changes, "_op", RowKind.UPDATE_BEFORE)
     is_whole = ~is_set(changes, "_unavailable")
     retracts = deletes & is_update_before & is_whole & (not rules.in_log)
@@ -351,13 +355,13 @@ def _known_since(
     own: Codes,
     is_usable: Mask,
 ) -> dict[str, Codes]:
-    """Map column to (usable entries,) rank since when its value is known: the row's own, unless `_columns` names another.
+    """Map column to (usable entries,) rank since when its value is known: the row's own unless `_columns` has another.
 
     Args:
         known: (entries,) `_columns`.
-        known_at: Ranks of all their sequences.
+        known_at: Ranks of the sequences in `_columns`.
         own: (entries,) ranks of the rows.
-        is_usable: (entries,) those that are left.
+        is_usable: (entries,) true for the usable entries.
     """
     lengths = np.diff(known.offsets.to_numpy())
     entry_of_item = np.repeat(np.arange(len(known)), lengths)
@@ -380,7 +384,7 @@ def _settle(
     own: Codes,
     since: Codes,
 ) -> None:
-    """Take values that were found under an old key to which no row is linked any more for their rows' own."""
+    """Give values from an old key the row's own rank if the row is no longer linked to that key: no delete there affects them."""
     is_unlinked = ~is_set(entries, "_moved_from")
     for name, ranks in known_since.items():
         is_unknown = ranks == UNKNOWN
@@ -399,9 +403,14 @@ def _other_keys(
 
     Args:
         moved: (changes,) `_moved_from`.
-        old_codes: Of all items that this is a part of.
-        first_event: The first change.
+        old_codes: Codes of all items of the array that `moved` is a slice of.
+        first_event: Index of the first change.
     """
-    changes = np.flatnonzero(moved.is_valid().to_numpy(zero_copy_only=False))
-    named = moved.offsets.to_numpy()[changes]
-    return dict(zip((first_event + changes).tolist(), old_codes[named].tolist(), strict=True))
+    is_key_change = moved.is_valid().to_numpy(zero_copy_only=False)
+    changes = np.flatnonzero(is_key_change)
+    # A change names one key: its list has one item, found by the offset of the list.
+    items = moved.offsets.to_numpy()[changes]
+    events = first_event + changes
+    codes = old_codes[items]
+    pairs = zip(events.tolist(), codes.tolist(), strict=True)
+    return dict(pairs)

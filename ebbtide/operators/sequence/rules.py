@@ -1,4 +1,4 @@
-"""Settings of sequence mode, and what follows from them: the columns of entries and changes, and when entries expire.
+"""Settings of sequence mode, and what they determine: columns of entries and changes, and the rules of expiry.
 
 State, one entry per key (the newest `_step` counts), beside the columns of `ebbtide.model.entries`:
 
@@ -6,22 +6,22 @@ State, one entry per key (the newest `_step` counts), beside the columns of `ebb
 |---|---|
 | the user's columns | the row; of a tombstone only the key |
 | `_sequence` | the row's sequence, and the rank of the operation (`op`), see `ebbtide.model.sequences` |
-| `_columns` | where a value is older than the row: column -> sequence at which it was last known, null if it never was, or if a \
-newer one may yet be found under an old key; from before `_since`: it is known from under an old key |
-| `_base` | sequence of the newest delete below the row: no value from before it may fill the row; null if none |
-| `_since` | sequence since when the row has its key, by a create or a change of the key; null if that is not known |
-| `_moved_from` | the changes of the key that a row went through since its oldest value is known, newest first, all while it waits for \
-a value; behind them those of the rows that are kept; the old key is null where the row is cut off from its earlier values; see \
+| `_columns` | values older than the row: column -> sequence since when the value is known; null if no value is known, or if a \
+newer one may yet be found under an old key; a sequence before `_since` comes from under an old key |
+| `_base` | sequence of the newest delete below the row; no older value may fill the row; null if there is none |
+| `_since` | sequence since when the row has its key, by a create or a change of the key; null if unknown |
+| `_moved_from` | the changes of the key that the row went through since its oldest value is known, newest first; all of them while \
+it waits for a value; then those of the kept rows; the old key is null if the row is cut off from its earlier values; see \
 `ebbtide.operators.sequence.log` |
-| `_kept` | the last row that had the key before, and that a change of the key has yet to take elsewhere: until when, the values \
-known and since when, whether it left by a delete, how many of `_moved_from` are its own, and since when it had the key |
-| `_kept_before` | more such rows, from before that one |
-| `_retracted` | digests of the contents that retractions took back at the row's sequence |
-| `_tied` | the other contents that are left at the row's sequence, as rows: one of them is the row if it is taken back; see \
+| `_kept` | the last row that had the key before and waits for a change of the key: its end, its known values and their ranks, \
+whether it left by a delete, the number of its items in `_moved_from`, and its start |
+| `_kept_before` | earlier rows of this kind |
+| `_retracted` | digests of the contents that were retracted at the row's sequence |
+| `_tied` | the losing contents at the row's sequence, as rows: one of them becomes the row if the winner is retracted; see \
 `ebbtide.operators.sequence.tied_rows` |
-| `_conflict` | the sequence does not determine which of several contents is the row, or, of a key without one, whether one of those \
-that were taken back came once more |
-| `_tombstone` | the key is deleted; kept so that late changes stay dead |
+| `_conflict` | the sequence does not determine which of several contents is the row; for a key without a row: whether one of the \
+retracted contents was added again |
+| `_tombstone` | the key is deleted; kept so that late changes cannot bring it back |
 
 With a transform also the columns of `ebbtide.operators.selection`.
 """
@@ -50,7 +50,7 @@ from ebbtide.operators.expiry import ExpiryRules
 from ebbtide.operators.selection import KeyNames, selected_fields
 
 LINK_COLUMNS = ("_moved_from", "_kept", "_kept_before")
-"""What links an entry's row to the keys that it had, or to the rows that had its key."""
+"""Columns that link an entry's row to its former keys, or to former rows of its key."""
 SEQUENCE_COLUMNS = (
     "_sequence",
     "_columns",
@@ -66,15 +66,15 @@ SEQUENCE_COLUMNS = (
 
 @dataclass(frozen=True)
 class SequenceRules:
-    """How a pipeline reconciles by sequence.
+    """Settings of a pipeline that reconciles by sequence.
 
     Args:
         columns: The user's columns, in order.
         key: Names of the key's columns, none of them nullable.
-        sequence: What orders a key's changes: one or more columns, compared in this order.
+        sequence: One or more columns that order a key's changes, compared in this order.
         ttl: Time to live of tombstones (and of live entries with `expire_live`); None keeps them forever.
-        output: The sink's columns, where a transform selects them from the decided rows; None: they are the user's.
-        output_key: Of such a sink the key.
+        output: The sink's columns if a transform selects them from the decided rows; None: the user's columns.
+        output_key: The key of a sink with a transform.
     """
 
     columns: pa.Schema
@@ -130,7 +130,7 @@ class SequenceRules:
 
     @property
     def in_log(self) -> bool:
-        """Whether a source's log orders changes, not a column of the user's."""
+        """Return whether the source's log orders changes, rather than a column of the user's."""
         return is_log_position(self.sequence)
 
     @property
@@ -145,27 +145,29 @@ class SequenceRules:
 
     @property
     def has_named_states(self) -> bool:
-        """There is one state, without a name."""
+        """Return False: there is one state, without a name."""
         return False
 
     @property
     def expires_live(self) -> bool:
-        """Whether rows expire too, not only tombstones and waiting."""
+        """Return whether rows expire too, and not only tombstones and links."""
         return self.ttl is not None and self.ttl.expire_live
 
     @property
     def expiry(self) -> ExpiryRules:
-        """Tombstones and waiting expire, and rows where these may.
+        """Tombstones and links expire; rows too with `expire_live`.
 
-        Where rows may not, a tick takes note that a row waits no longer, and the row stays.
+        Without it, the expiry of a link must be acted on by a tick: the row stays and no longer waits.
         """
-        ttls: dict[str | None, StateTtlConfig] = {} if self.ttl is None else {None: self.ttl}
+        ttls: dict[str | None, StateTtlConfig] = {}
+        if self.ttl is not None:
+            ttls[None] = self.ttl
         if self.expires_live:
             return ExpiryRules(ttls)
         return ExpiryRules(
             ttls,
             any_set=("_tombstone", "_moved_from", "_kept"),
-            acted_on=(("_tombstone", False),),
+            needs_tick=(("_tombstone", False),),
         )
 
     def has_expired(
@@ -173,7 +175,7 @@ class SequenceRules:
         entries: pa.Table,
         step: Step,
     ) -> Mask:
-        """Mark the entries that are not to be read any more."""
+        """Mark the entries that must not be read any more."""
         is_past = has_expired(ints(entries, "_stamp_ms"), self.ttl, step)
         if self.expires_live:
             return is_past
@@ -184,10 +186,11 @@ class SequenceRules:
         entries: pa.Table,
         step: Step,
     ) -> Mask:
-        """Mark the rows that have waited for a value, or been linked to their old keys, as long as they may."""
+        """Mark the rows whose links to other keys have expired: they no longer wait for a value."""
         if self.expires_live:  # then the row itself expires
             return np.zeros(len(entries), bool)
         is_past = has_expired(ints(entries, "_stamp_ms"), self.ttl, step)
         is_linked = is_set(entries, "_moved_from") | is_set(entries, "_kept")
-        marked: Mask = is_past & is_linked & ~flags(entries, "_tombstone")
+        is_row = ~flags(entries, "_tombstone")
+        marked: Mask = is_past & is_linked & is_row
         return marked

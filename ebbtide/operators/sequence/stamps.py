@@ -1,4 +1,4 @@
-"""From when the entries live that a step of sequence mode writes."""
+"""Stamps of the entries that a step of sequence mode writes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def stamps(
     Args:
         ranked: The step's events.
         rows: Those that count.
-        winner: (m,) the event that shows each of these keys' row.
-        step: The step.
+        winner: (m,) the event that shows each key's row.
+        step: Number, clocks and floor of the step.
     """
     ttl = ranked.rules.ttl
     key = ranked.key[winner]
@@ -38,7 +38,7 @@ def stamps(
         return np.where(created != UNKNOWN, created_at, now)
     if not ttl.by_event_time:
         return now
-    # The greatest event time counts, so that it does not matter how changes are cut into steps.
+    # The greatest event time counts, so that the result does not depend on how changes are cut into steps.
     fresh = _greatest_event_time(ranked)[key]
     is_stored = _is_stored(ranked)
     stamps_of_entries = ints(ranked.entries, "_stamp_ms")
@@ -48,7 +48,7 @@ def stamps(
 
 
 def renewed_by_event_time(ranked: Ranked) -> Mask:
-    """Mark the entries whose key has a change that renews them."""
+    """Mark the entries that a change with a greater event time renews."""
     n = ranked.n_entries
     ttl = ranked.rules.ttl
     if ttl is None or not ttl.by_event_time or ttl.update_type is UpdateType.ON_CREATE:
@@ -64,7 +64,7 @@ def _event_stamps(
     ttl: StateTtlConfig,
     step: Step,
 ) -> Codes:
-    """Give each event, entries too, the time from which an entry lives that it creates."""
+    """Return for each event, entries included, the stamp of an entry that it creates."""
     stored = ints(ranked.entries, "_stamp_ms")
     fresh = np.full(len(ranked.changes), step.now_ms)
     if ttl.by_event_time:
@@ -73,7 +73,7 @@ def _event_stamps(
 
 
 def _greatest_event_time(ranked: Ranked) -> Codes:
-    """Give each key the greatest event time of its changes in this step, whichever of them counts."""
+    """Return each key's greatest event time in this step, superseded changes included."""
     n = ranked.n_entries
     is_alive = ~ranked.is_dead[n:]
     keys = ranked.key[n:]
@@ -86,7 +86,7 @@ def _greatest_event_time(ranked: Ranked) -> Codes:
 
 
 def _is_stored(ranked: Ranked) -> Mask:
-    """Mark the entries that the state holds; a row of the sink is none: the entry that it replaces has expired."""
+    """Mark the entries that the state holds. A row of the sink stands in for an entry that has expired."""
     steps = ints(ranked.entries, "_step")
     return np.asarray(steps != SINK_STEP)
 
@@ -97,13 +97,13 @@ def _created(
     *,
     has_two_forms: bool,
 ) -> Codes:
-    """Give each key the event that its entry came to be with; UNKNOWN: none is known.
+    """Return the event that created each key's entry, or `UNKNOWN`.
 
-    A tombstone is an entry of its own, as is a row that comes after one, unless live entries age too: then one entry
-    goes through both forms. In the order of the sequence it is the first event after the last change of form; changes
-    that a stored entry supersedes create nothing. A few passes over the events, which are in order already.
+    Row and tombstone are two forms. With `has_two_forms` each change of form creates a new entry, so that the creating event is
+    the first one after the last change of form, in the order of the sequence. Else one entry goes through both forms. Changes
+    that a stored entry supersedes create nothing. O(n): the events are sorted already.
     """
-    # Events of a key stand together: a form begins where the key, or the form, is not that of the event before.
+    # Events of a key are adjacent: a form begins where the key or the form differs from the event before.
     order = _from_stored_on(ranked, rows)
     key = ranked.key[order]
     is_tombstone = ranked.is_delete[order] & has_two_forms
@@ -119,7 +119,7 @@ def _created(
 
 
 def _from_stored_on(ranked: Ranked, rows: Rows) -> Codes:
-    """Return the events in order; of a key with a stored entry, that entry and what comes after it."""
+    """Return the events in order; for a key with a stored entry only that entry and later events."""
     counts = np.ones(len(ranked), bool)
     counts[: ranked.n_entries] = _is_stored(ranked)
     order = rows.order[counts[rows.order]]

@@ -1,8 +1,8 @@
-"""Rows that lost a tie: they stand beside the row that won, since a retraction of that one may make one of them the key's row.
+"""Rows that lost a tie are kept beside the winner: a retraction of the winner may make one of them the key's row.
 
-An entry keeps them in `_tied` until a greater sequence, or a delete at this one, comes. A step reads them as changes again, so
-that of all that was sent at a key's greatest sequence the same counts, whenever it came. Only rows of a changelog that retracts
-by content are kept, and only whole ones: of a log, or of a database's events, none comes back.
+An entry keeps them in `_tied` until a greater sequence, or a delete at this one, arrives. A step reads them as changes again.
+So the result at a key's greatest sequence does not depend on how its changes are cut into steps. Only whole rows of a
+changelog that retracts by content are kept: in a log, no losing row ever comes back.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ebbtide.model.entries import flags, is_set
 from ebbtide.operators.sequence.choose import Rows
 from ebbtide.operators.sequence.rank import Ranked
 
-Others = Mapping[int, list[int]]
-"""Place of a winner to the contents that are left beside its own, an event each."""
+Rivals = Mapping[int, list[int]]
+"""Place of a winner to the losing contents at its sequence, one event for each."""
 
 
 def was_undecided(ranked: Ranked, winner: Codes) -> Mask:
-    """Mark the winners that are at a sequence of which a conflict is stored.
+    """Mark the winners at whose sequence a conflict is stored.
 
     Args:
         ranked: The step's events.
@@ -34,7 +34,7 @@ def was_undecided(ranked: Ranked, winner: Codes) -> Mask:
 
 
 def lost_rows_are_unknown(ranked: Ranked, winner: Codes) -> Mask:
-    """Mark the winners that tie with a row that lost, and was not kept."""
+    """Mark the winners that tie with a losing row that was not kept."""
     is_forgotten = flags(ranked.entries, "_conflict") & ~is_set(ranked.entries, "_tied")
     return _ties_with_entry(ranked, winner, is_forgotten)
 
@@ -63,63 +63,64 @@ def is_undecided(
     rows: Rows,
     winner: Codes,
 ) -> Mask:
-    """Mark the keys of which the sequence does not determine which content is the row, or whether one is."""
+    """Mark the keys whose sequence does not determine the row, or whether there is one."""
     is_conflicting = np.isin(winner, rows.ties.conflicting)
     is_forgotten = lost_rows_are_unknown(ranked, winner)
-    # Contents that were taken back stay so: where all were, only a new one can be the row.
+    # Retracted contents stay retracted: if all of them are, only a new content can become the row.
     is_still_gone = was_undecided(ranked, winner) & ranked.is_delete[winner]
     return np.asarray(is_conflicting | is_forgotten | is_still_gone)
 
 
-def others(
+def rivals_of(
     ranked: Ranked,
     rows: Rows,
     winner: Codes,
-) -> Others:
-    """Find the contents beside those of winners; none where one of them cannot be kept, or one that lost is not known."""
+) -> Rivals:
+    """Return the losing contents of each winner; none if one of them cannot be kept, or a losing row is unknown."""
     left = rows.ties.left
     if not left:
         return {}
     digest = rows.ties.digest
     can_be_kept = _can_be_kept(ranked)
-    is_beside_others = np.isin(winner, list(left))
+    has_rivals = np.isin(winner, list(left))
     are_known = ~lost_rows_are_unknown(ranked, winner)
-    places = np.flatnonzero(is_beside_others & are_known)
-    found = {}
+    places = np.flatnonzero(has_rivals & are_known)
+    rivals: dict[int, list[int]] = {}
     for place in places.tolist():
         event = int(winner[place])
-        together = left[event]
-        if can_be_kept[together].all():
-            found[place] = [each for each in together if digest[each] != digest[event]]
-    return found
+        contents = left[event]
+        if can_be_kept[contents].all():
+            rivals[place] = [content for content in contents if digest[content] != digest[event]]
+    return rivals
 
 
 def _can_be_kept(ranked: Ranked) -> Mask:
-    """Mark the whole rows of a changelog; of an entry the changes beside it show whether it is one's."""
+    """Mark the whole rows of a changelog. An entry does not store its operation: the changes that tie with it decide for it."""
     is_whole_entry = ~is_set(ranked.entries, "_columns")
-    adding = pa.array([str(kind) for kind in ADDS])
-    is_added = pc.is_in(ranked.changes["_op"], adding)
+    adding_kinds = [str(kind) for kind in ADDS]
+    is_added = pc.is_in(ranked.changes["_op"], pa.array(adding_kinds)).to_numpy()
     is_whole = ~is_set(ranked.changes, "_unavailable")
-    is_whole_change = is_added.to_numpy() & is_whole & (not ranked.rules.in_log)
+    retracts_by_content = not ranked.rules.in_log
+    is_whole_change = is_added & is_whole & retracts_by_content
     return np.concatenate([is_whole_entry, is_whole_change])
 
 
 def tied_column(
     ranked: Ranked,
-    beside: Others,
+    rivals: Rivals,
     is_gone: Mask,
     type_: pa.ListType,
 ) -> pa.Array:
-    """Write `_tied`: null too where rows that lost are not known, so that a conflict stays until a greater sequence comes.
+    """Build `_tied`. Null if losing rows are unknown: then the conflict stays until a greater sequence arrives.
 
     Args:
         ranked: The step's events.
-        beside: The contents beside those of the undecided rows.
-        is_gone: (m,) keys of which it is known that no content is left.
-        type_: Of the column.
+        rivals: The losing contents of the undecided rows.
+        is_gone: (m,) true for keys of which every content is known to be retracted.
+        type_: Type of the column.
     """
     lists: dict[int, list[int]] = {place: [] for place in np.flatnonzero(is_gone).tolist()}
-    lists |= {place: events for place, events in beside.items() if events}
+    lists |= {place: events for place, events in rivals.items() if events}
     n = len(is_gone)
     lengths = np.zeros(n, np.int64)
     is_null = np.ones(n + 1, bool)

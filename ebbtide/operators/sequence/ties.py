@@ -1,9 +1,9 @@
-"""Changes of one key at one sequence: which are the same change again, and which of different ones counts.
+"""Ties: changes of one key at one sequence. Finds repeated changes, and the winner among different ones.
 
 Two changes with the same operation and content are one change, delivered twice. A retraction (-U of a changelog sequenced by
-a column of the user's) takes back the row with its own content. Where more than one content is left, the sequence does
-not determine their order: the greater digest counts, which no order of arrival can change, and the conflict is reported. Values
-that were not sent are left out of the comparison.
+a column of the user's) takes back the row with its own content. If more than one content is left, the sequence does not
+determine the row: the greatest digest wins, independently of arrival, and the conflict is reported. Values that were not sent
+are left out of the comparison.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Contents:
-    """The contents of events, as far as they are needed to compare them.
+    """The contents of events, for comparison.
 
     Args:
         rows: (n,) the user's columns.
         unsent: Column to (n,) events that did not carry its value.
         is_retraction: (n,) events that take their content back.
         retracted: Entry to the digests of the contents that were taken back at its sequence.
-        is_forgotten: (n,) entries of which the digest is all that is stored: the last of `retracted`.
-        is_stored: (n,) events that were known before this step.
+        is_forgotten: (n,) entries that store only a digest of their content: the last one of `retracted`.
+        is_stored: (n,) events that were stored before this step.
     """
 
     rows: pa.Table
@@ -61,7 +61,7 @@ class Contents:
         columns: dict[str, pa.ChunkedArray] = {}
         n_groups = int(groups.max()) + 1
         for name in self.rows.column_names:
-            # A value that one of a group did not send is compared for none of the group: it makes no two contents different.
+            # A value that one event of a group did not send is hidden for the whole group: it cannot make contents differ.
             is_hidden = np.zeros(n_groups, dtype=bool)
             if name in self.unsent:
                 is_unsent = self.unsent[name][events]
@@ -74,20 +74,20 @@ class Contents:
 
 
 RETRACTED, RETRACTION, LIVE = 0, 1, 2
-"""Weights of what stands at one sequence: a content that was taken back, what took it back, a content that is left."""
+"""Weights of the events at one sequence: a retracted content, a retraction, a content that is left. The greatest wins."""
 
 
 @dataclass(frozen=True)
 class Ties:
-    """How events that are tied compare.
+    """The comparison of tied events.
 
     Args:
-        weight: (n,) `RETRACTED`, `RETRACTION`, `LIVE`; the greater counts.
-        digest: (n,) what orders different contents of one weight; 0 where all contents are the same.
-        conflicting: (m,) events at whose sequence several contents are left, or several were taken back and none is left.
-        n_conflicts: Contents left beyond the first, over all groups; of those that were known before this step none.
-        left: Event to the contents that are left at its sequence, an event each, where several are.
-        taken_back: Event to the digests of the contents that were taken back at its sequence, where digests were made.
+        weight: (n,) `RETRACTED`, `RETRACTION` or `LIVE`; the greater wins.
+        digest: (n,) order of different contents of one weight; 0 if all contents of the group are equal.
+        conflicting: (m,) events at whose sequence several contents are left, or none is left of several retracted ones.
+        n_conflicts: Contents left beyond the first of each group, without those that were stored before this step.
+        left: Event to the contents left at its sequence, one event for each, if there are several.
+        taken_back: Event to the digests of the contents that were retracted at its sequence, if digests were made.
     """
 
     weight: Codes
@@ -105,9 +105,9 @@ def compare(
 ) -> Ties:
     """Compare the events of each group, all of one key, sequence and operation.
 
-    Contents are compared exactly, in columns; digests, a Python call each, are made only for groups that have several contents,
-    or of which a content that was taken back is stored. In all other groups every event has the same content, so that a
-    retraction among them takes back all the others. O(n log n) in the tied events.
+    Contents are compared exactly, in columns. Digests cost a Python call each, and are made only for groups with several contents
+    or with stored retractions. In every other group all events have one content, so that one retraction takes all of them back.
+    O(n log n) in the tied events.
 
     Args:
         events: (m,) indices of the tied events, group after group.
@@ -137,7 +137,7 @@ def compare(
         weight=weight,
     )
 
-    # From here on only groups of several contents, which are few: digests give their contents one order everywhere.
+    # From here on only groups of several contents, which are few. Digests order contents the same way in every process.
     mixed = np.flatnonzero(is_mixed[groups])
     mixed_events = events[mixed]
     mixed_groups = groups[mixed]
@@ -149,17 +149,17 @@ def compare(
         if is_live and digest[event] in taken_back.get(event, ()):
             weight[event] = RETRACTED
 
-    # What is left of more than one content is a conflict: the sequence does not determine which of them is the row.
+    # More than one content left is a conflict: the sequence does not determine which of them is the row.
     content_groups, content_events = _contents_left(mixed_events, mixed_groups, weight, digest)
     n_contents = np.bincount(content_groups, minlength=len(is_mixed))
     has_conflict = n_contents > 1
     is_known = contents.is_stored[content_events]
     n_known = np.bincount(content_groups[is_known], minlength=len(is_mixed))
-    # Of contents that all are new the first one is in conflict with none.
+    # Only contents that are new in this step are counted, and the first content of a group never is.
     n_new = n_contents - np.maximum(n_known, 1)
     n_conflicts = n_new[has_conflict]
     left = _beside_each_other(content_groups, content_events, has_conflict)
-    # Of several contents that were taken back one may have come once more: as a change that was delivered again would.
+    # If all of several contents are retracted, one of them may have been added again: that looks like a repeated delivery.
     is_emptied = np.zeros(len(is_mixed), dtype=bool)
     for event, group in zip(mixed_events.tolist(), mixed_groups.tolist(), strict=True):
         n_taken_back = len(taken_back.get(event, ()))
@@ -181,7 +181,7 @@ def _mixed_groups(
     rows: pa.Table,
     contents: Contents,
 ) -> Mask:
-    """Mark the groups, by number, whose contents need digests to be compared with each other or with stored ones."""
+    """Mark the groups, by number, whose contents need digests: they differ, or stored digests exist."""
     codes = row_codes(rows, rows.column_names)
     n_groups = int(groups[-1]) + 1
     # Groups are ascending: each begins where its number would be inserted.
@@ -203,7 +203,7 @@ def _take_back_alike(
     contents: Contents,
     weight: Codes,
 ) -> None:
-    """Set the weights in groups of one content: a retraction takes all others back."""
+    """Set the weights in groups of one content: a retraction takes all its rows back."""
     is_retraction = contents.is_retraction[events]
     retracted_groups = groups[is_retraction]
     takes_back = np.zeros(len(is_mixed), dtype=bool)
@@ -219,7 +219,7 @@ def _contents_left(
     weight: Codes,
     digest: Codes,
 ) -> tuple[Codes, Codes]:
-    """Return the group and the first event of each different content that is left, by group and digest."""
+    """Return the group and the first event of each distinct content that is left, by group and digest."""
     is_live = weight[events] == LIVE
     live_events = events[is_live]
     live_groups = groups[is_live]
@@ -234,9 +234,11 @@ def _beside_each_other(
     events: Codes,
     has_conflict: Mask,
 ) -> dict[int, list[int]]:
-    """Map each event to those of its group, where these are in conflict; lists are shared by a group."""
+    """Map each event in a conflict to the events of its group; the events of a group share one list."""
     is_in_conflict = has_conflict[groups]
-    pairs = zip(groups[is_in_conflict].tolist(), events[is_in_conflict].tolist(), strict=True)
+    conflict_groups = groups[is_in_conflict].tolist()
+    conflict_events = events[is_in_conflict].tolist()
+    pairs = zip(conflict_groups, conflict_events, strict=True)
     of_group: dict[int, list[int]] = {}
     of_event: dict[int, list[int]] = {}
     for group, event in pairs:
@@ -251,7 +253,7 @@ def _digests_of(
     rows: pa.Table,
     contents: Contents,
 ) -> Codes:
-    """Return the digests of rows, and of those that are forgotten the one stored."""
+    """Return the digests of rows; the stored one for entries that store only a digest."""
     made = digests(rows)
     is_forgotten = contents.is_forgotten[events]
     forgotten = np.flatnonzero(is_forgotten)
@@ -267,7 +269,7 @@ def _taken_back(
     digest: Codes,
     contents: Contents,
 ) -> dict[int, list[int]]:
-    """Map each event to what was taken back in its group; lists are shared by a group."""
+    """Map each event to the digests retracted in its group; the events of a group share one list."""
     pairs = zip(events.tolist(), groups.tolist(), strict=True)
     group_of = dict(pairs)
     digests_of: dict[int, set[int]] = {}
@@ -298,18 +300,19 @@ def digests(rows: pa.Table) -> Codes:
 
 
 def _digest(values: Sequence[Any]) -> int:
-    text = repr(equality_key(values))
-    hashed = hashlib.blake2b(text.encode(), digest_size=8)
+    key = equality_key(values)
+    text = repr(key).encode()
+    hashed = hashlib.blake2b(text, digest_size=8)
     unsigned = int.from_bytes(hashed.digest(), "big")
-    return (unsigned >> 1) | 1  # it fits a signed column, and is not 0
+    return (unsigned >> 1) | 1  # fits a signed column, and is never 0
 
 
 def as_changes(entries: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the rows that lost a tie with those of entries as changes, in the order of the entries.
+    """Return the stored rows that lost a tie as changes, in the order of their entries.
 
     Args:
-        entries: One per key.
-        schema: Of a change.
+        entries: Entries, one per key.
+        schema: Columns of a change.
     """
     lists = entries["_tied"].combine_chunks()
     if lists.null_count == len(lists):

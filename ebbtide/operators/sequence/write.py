@@ -1,4 +1,4 @@
-"""Last phase: the entries that remember each key's row, of the keys whose row or memory differs from what is stored."""
+"""Last phase: the entries of the keys whose row, or whose knowledge beside it, differs from the stored one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,13 @@ from ebbtide.operators.sequence.links import NO_LINK, KeptRow, Link
 from ebbtide.operators.sequence.rank import Ranked
 from ebbtide.operators.sequence.rules import LINK_COLUMNS
 from ebbtide.operators.sequence.stamps import renewed_by_event_time, stamps
-from ebbtide.operators.sequence.tied_rows import is_undecided, lost_rows_are_unknown, others, tied_column, was_undecided
+from ebbtide.operators.sequence.tied_rows import (
+    is_undecided,
+    lost_rows_are_unknown,
+    rivals_of,
+    tied_column,
+    was_undecided,
+)
 from ebbtide.operators.sequence.ties import digests
 
 
@@ -31,18 +37,18 @@ def write(
     filled: Filled,
     step: Step,
 ) -> Reconciled:
-    """Write the entries of the keys of which the sink must take something, or something new must be remembered.
+    """Write an entry for each key of which the sink or the state must change.
 
     Args:
         ranked: The step's events.
         rows: Those that count.
         filled: Each key's row.
-        step: The step.
+        step: Number, clocks and floor of the step.
     """
     is_change = filled.winner >= ranked.n_entries
     shows = is_change | filled.is_filled
     is_filled = shows & ~is_change
-    # All other keys are as they are stored: a step's cost for the state is that of what it changes.
+    # All other keys are stored already: the state grows only by the entries that change.
     is_written = shows | _is_noted(ranked, rows, filled)
     written = filled.only(is_written)
 
@@ -53,7 +59,7 @@ def write(
     if_shown = _sink_changes(ranked, winner)
     change = np.where(shows[is_written], if_shown, "")
     stamp = stamps(ranked, rows, winner, step)
-    # An entry may have expired as it is written, by an event time long past: the sink takes it, the state does not.
+    # An event time may lie so far back that the entry has expired when it is written: the sink takes it, the state does not.
     is_past = has_expired(stamp, ranked.rules.ttl, step)
     may_expire = is_delete | ranked.rules.expires_live
     is_late = is_past & may_expire
@@ -101,11 +107,11 @@ def _is_noted(
     rows: Rows,
     filled: Filled,
 ) -> Mask:
-    """Mark the rows that are as they are stored, and about which something must be remembered that the sink does not show."""
+    """Mark stored rows that stay the same, but whose entry must change in columns that the sink does not show."""
     winner = filled.winner
     entries = ranked.entries
     n = ranked.n_entries
-    # A late delete below the row, if a column may yet be filled.
+    # A late delete below the row matters while a column may yet be filled: older values must not fill it.
     entry_keys = ranked.key[:n]
     is_newer_base = rows.base[entry_keys] > ranked.stored.base
     has_new_base = is_newer_base & is_set(entries, "_columns")
@@ -115,24 +121,24 @@ def _is_noted(
     # Marked by event, since a key's entry is noted only where it still is its key's winner.
     is_noted = np.zeros(len(ranked), bool)
     is_noted[:n] = has_new_base | has_new_conflict | renewed_by_event_time(ranked)
-    # A content was taken back, or lost, that the entry does not know of.
+    # A content was retracted, or lost the tie, of which the entry does not know.
     for event, taken_back in rows.ties.taken_back.items():
         stored_digests = rows.retracted.get(event)
         is_noted[event] |= taken_back != stored_digests
-    for place, beside in others(ranked, rows, winner).items():
+    for place, rivals in rivals_of(ranked, rows, winner).items():
         event = winner[place]
-        is_noted[event] |= max(beside, default=UNKNOWN) >= ranked.n_stored
+        is_noted[event] |= max(rivals, default=UNKNOWN) >= ranked.n_stored
     for place, link in filled.links.items():
         event = int(winner[place])
         stored_link = ranked.stored.links.get(event, NO_LINK)
         is_noted[event] |= link != stored_link
-    # A change is written anyway.
+    # A winner that is a change is written in any case.
     is_entry = winner < n
     return is_noted[winner] & is_entry
 
 
 def _sink_changes(ranked: Ranked, winner: Codes) -> NDArray[np.str_]:
-    """Return what the sink must do to show each key's row; empty: nothing."""
+    """Return the sink's action to show each key's row; empty: nothing."""
     is_live_entry = ~ranked.is_delete[: ranked.n_entries]
     key = ranked.key[winner]
     is_in_sink = ranked.of_entry(is_live_entry, key, otherwise=False)
@@ -143,9 +149,10 @@ def _sink_changes(ranked: Ranked, winner: Codes) -> NDArray[np.str_]:
 
 
 def _user_columns(ranked: Ranked, written: Filled) -> dict[str, object]:
-    """Take each column's values from where they are; of a deleted row only the key stays."""
+    """Gather each column's values from their source events; a deleted row keeps only its key."""
     is_delete = ranked.is_delete[written.winner]
     columns: dict[str, object] = {}
+    # `UNKNOWN` as a source is -1: it is masked, and the index below it is never read.
     for name in ranked.rules.columns.names:
         source = written.source.get(name, written.winner)
         is_null = source < 0
@@ -158,7 +165,7 @@ def _user_columns(ranked: Ranked, written: Filled) -> dict[str, object]:
 
 
 def _orders(ranked: Ranked) -> pa.ChunkedArray:
-    """Return the order of the change that caused each event: an entry's was stored."""
+    """Return the order of the change that caused each event; entries have stored it."""
     stored = ranked.entries["_changed_by"]
     own = ranked.changes["_order"]
     chunks = [*stored.chunks, *own.chunks]
@@ -166,43 +173,44 @@ def _orders(ranked: Ranked) -> pa.ChunkedArray:
 
 
 def _stored_sequences(ranked: Ranked, winner: Codes) -> pa.Array:
-    """Return `_sequence`: the row's, and the rank of its operation."""
+    """Build `_sequence`: the row's sequence and the rank of its operation."""
     own_ranks = ranked.sequence[winner]
     sequences = ranked.scale.take(own_ranks)
-    operations = ranked.operation[winner].astype(np.int32)
     parts = [pc.struct_field(sequences, name) for name in ranked.rules.sequence]
-    parts.append(pa.array(operations))
-    type_ = ranked.rules.schema.field("_sequence").type
-    return pa.StructArray.from_arrays(parts, fields=list(type_))
+    operations = ranked.operation[winner]
+    parts.append(pa.array(operations, pa.int32()))
+    fields = list(ranked.rules.schema.field("_sequence").type)
+    return pa.StructArray.from_arrays(parts, fields=fields)
 
 
 def _known_columns(ranked: Ranked, written: Filled) -> tuple[pa.Array, int]:
-    """Build `_columns`, and count the rows that still wait for a value."""
+    """Build `_columns`, and count the rows that wait for a value."""
     n = len(written.winner)
     type_ = ranked.rules.schema.field("_columns").type
     if not written.known_at:
         return pa.nulls(n, type_), 0
-    # Only exceptions are stored: a value that is as new as its row is not listed.
+    # Only exceptions are stored: values that are older than their row.
     names = pa.array(list(written.known_at))
     known_at = np.stack(list(written.known_at.values()), axis=1)
     own_rank = ranked.sequence[written.winner]
     is_row = ~ranked.is_delete[written.winner]
-    differs = known_at != own_rank[:, None]
-    is_older = differs & is_row[:, None]
+    differs = known_at != own_rank.reshape(n, 1)
+    is_older = differs & is_row.reshape(n, 1)
     is_unknown = is_older & (known_at == UNKNOWN)
-    waits = is_unknown.any(axis=1)
-    # The items of all rows stand behind one another, row after row.
+    is_waiting = is_unknown.any(axis=1)
+    # A map array has the items of all rows in one array, row after row, and the offset of each row's items.
     _, column = np.nonzero(is_older)
     lengths = is_older.sum(axis=1)
     ends = np.cumsum(lengths)
     offsets = np.concatenate([[0], ends])
-    is_null = np.append(lengths == 0, False)
+    is_empty = lengths == 0
+    is_null = np.append(is_empty, False)  # the last offset belongs to no row
     columns = pa.MapArray.from_arrays(
         pa.array(offsets, pa.int32(), mask=is_null),
         names.take(pa.array(column)),
         ranked.scale.take(known_at[is_older]),
     )
-    return columns.cast(type_), int(waits.sum())
+    return columns.cast(type_), int(is_waiting.sum())
 
 
 def _retracted(
@@ -210,9 +218,9 @@ def _retracted(
     rows: Rows,
     winner: Codes,
 ) -> pa.Array:
-    """Give each row the digests of the contents that were taken back at its sequence.
+    """Build `_retracted`: the digests of the contents that were retracted at each row's sequence.
 
-    They are known where contents were compared, or stored. Of a lone retraction that shows its key the digest is made here.
+    They exist if contents were compared, or are stored. For a lone retraction that is its key's winner the digest is made here.
     """
     type_ = ranked.rules.schema.field("_retracted").type
     is_retraction = ranked.is_retraction
@@ -235,31 +243,35 @@ def _tie_columns(
     rows: Rows,
     winner: Codes,
 ) -> tuple[dict[str, object], int]:
-    """Build `_conflict` and `_tied`; count the keys without a row of which this step found that one may have come back."""
+    """Build `_conflict` and `_tied`; count keys without a row of which a retracted content may have been added again."""
     undecided = is_undecided(ranked, rows, winner)
     if not undecided.any():
         return {"_conflict": undecided}, 0
     is_gone = undecided & ranked.is_delete[winner]
     is_lost_now = is_gone & ~was_undecided(ranked, winner)
     is_known_gone = is_gone & ~lost_rows_are_unknown(ranked, winner)
-    beside = others(ranked, rows, winner)
-    of_undecided = {place: events for place, events in beside.items() if undecided[place]}
+    rivals = rivals_of(ranked, rows, winner)
+    of_undecided = {place: events for place, events in rivals.items() if undecided[place]}
     type_ = ranked.rules.schema.field("_tied").type
     tied = tied_column(ranked, of_undecided, is_known_gone, type_)
     return {"_conflict": undecided, "_tied": tied}, int(is_lost_now.sum())
 
 
 def _shown_before(ranked: Ranked, key: Codes) -> dict[str, object]:
-    """Hand on what the sink shows of keys, where a transform selects that; see `ebbtide.operators.selection`."""
+    """Copy the columns of a transform from the previous entries; see `ebbtide.operators.selection`."""
+    columns: dict[str, object] = {}
     if ranked.rules.output is None:
-        return {}
+        return columns
     entry = ranked.entry_of[key]
-    indices = pa.array(entry, mask=entry < 0)
-    return {name: ranked.entries[name].take(indices) for name in SELECTED_COLUMNS}
+    has_none = entry < 0
+    indices = pa.array(entry, mask=has_none)
+    for name in SELECTED_COLUMNS:
+        columns[name] = ranked.entries[name].take(indices)
+    return columns
 
 
 def _link_columns(ranked: Ranked, written: Filled) -> dict[str, object]:
-    """Write links as `_moved_from`, `_kept` and `_kept_before`."""
+    """Build `_moved_from`, `_kept` and `_kept_before` from links."""
     if not written.links:  # the usual case: whole columns of nulls
         return {}
     n = len(written.winner)
@@ -267,11 +279,13 @@ def _link_columns(ranked: Ranked, written: Filled) -> dict[str, object]:
     item_of = {code: item for item, code in enumerate(old_codes)}
     lists: dict[str, list[Any]] = {name: [None] * n for name in LINK_COLUMNS}
     for place, link in written.links.items():
-        moves = _stored_moves(ranked, link, item_of)
-        kept = [_stored_kept_row(ranked, row) for row in link.kept]
-        lists["_moved_from"][place] = moves or None
-        lists["_kept"][place] = kept[-1] if kept else None
-        lists["_kept_before"][place] = kept[:-1] or None
+        key_changes = _stored_key_changes(ranked, link, item_of)
+        kept_rows = [_stored_kept_row(ranked, row) for row in link.kept]
+        lists["_moved_from"][place] = key_changes or None
+        if kept_rows:
+            *earlier, newest = kept_rows
+            lists["_kept"][place] = newest
+            lists["_kept_before"][place] = earlier or None
     columns: dict[str, object] = {}
     for name, values in lists.items():
         type_ = ranked.rules.schema.field(name).type
@@ -279,21 +293,21 @@ def _link_columns(ranked: Ranked, written: Filled) -> dict[str, object]:
     return columns
 
 
-def _stored_moves(
+def _stored_key_changes(
     ranked: Ranked,
     link: Link,
     item_of: Mapping[int, int],
 ) -> list[dict[str, Any]]:
-    """Write the changes of the key of a link; `item_of` maps the code of an old key to an item that has it."""
-    moves = []
-    for sequence, old_code in link.all_moves:
+    """Return the key changes of a link as an entry stores them; `item_of` maps the code of an old key to its item."""
+    key_changes = []
+    for sequence, old_code in link.all_key_changes:
         key = None
         if old_code != UNKNOWN:
             item = item_of[old_code]
             key = ranked.stored.old_keys[item].as_py()
-        move = {"sequence": ranked.scale.sequence(sequence), "key": key}
-        moves.append(move)
-    return moves
+        key_change = {"sequence": ranked.scale.sequence(sequence), "key": key}
+        key_changes.append(key_change)
+    return key_changes
 
 
 def _stored_kept_row(ranked: Ranked, row: KeptRow) -> dict[str, Any]:
@@ -312,6 +326,6 @@ def _stored_kept_row(ranked: Ranked, row: KeptRow) -> dict[str, Any]:
         "row": values,
         "since": since,
         "has_left": row.has_left,
-        "n_moved": len(row.moves),
+        "n_moved": len(row.key_changes),
         "started": ranked.scale.sequence(row.started),
     }

@@ -131,7 +131,11 @@ class StatefulOperator:
         )
         return call.run()
 
-    def expire(self, state: pa.Table, step: Step) -> Reconciled:
+    def expire(
+        self,
+        state: pa.Table,
+        step: Step,
+    ) -> Reconciled:
         """Drop what has expired, and fire the timers that are due.
 
         Args:
@@ -299,7 +303,11 @@ class _Call:
                 raise self._failure(key, error) from None
             raise self._failure(key, error) from error
 
-    def _failure(self, key: Key, error: Exception) -> StatefulFunctionError:
+    def _failure(
+        self,
+        key: Key,
+        error: Exception,
+    ) -> StatefulFunctionError:
         error_name = type(error).__name__
         what_happened = f"{self.function_name} failed on key {key}: {error_name}: {error}."
         if not self.op.shows_values:
@@ -318,7 +326,7 @@ class _Call:
         """Refuse a row with unknown columns, another key, or a null in the sink's key.
 
         Args:
-            key: The function's.
+            key: The key that the function ran on.
             given: As the function yielded it.
             row: With the key's columns.
         """

@@ -94,7 +94,7 @@ def load(
     Args:
         entries: (n,) rows, the newest version of each, none removed.
         keys: (n,) their keys.
-        states: The states declared; entries of others are left out.
+        states: The states declared; entries of undeclared ones are left out.
         store: Where to put them.
     """
     names = entries["_state"].combine_chunks()

@@ -23,7 +23,7 @@ class StateSpec:
     Args:
         kind: Value, list or map.
         value: Type of the value, the element, the map's value.
-        key: Type of the map's keys; None of the others.
+        key: Type of a map's keys; None for values and lists.
         ttl: Time to live, not DISABLED; None: it never expires.
     """
 
@@ -64,7 +64,11 @@ class WorkingState(HeapState):
         self._remember(key, sub)
         super().put(key, sub, entry)
 
-    def remove(self, key: Hashable, sub: Hashable) -> None:
+    def remove(
+        self,
+        key: Hashable,
+        sub: Hashable,
+    ) -> None:
         """See `RawState`."""
         self._remember(key, sub)
         super().remove(key, sub)
@@ -88,7 +92,11 @@ class WorkingState(HeapState):
             if is_mutable or entry != before:
                 yield key, sub, entry
 
-    def _remember(self, key: Hashable, sub: Any) -> None:
+    def _remember(
+        self,
+        key: Hashable,
+        sub: Any,
+    ) -> None:
         if (key, sub) not in self._before:
             self._before[key, sub] = self.get(key, sub)
 
@@ -103,13 +111,21 @@ class WorkingMap(WorkingState):
         type_: The declared type of the map's keys.
     """
 
-    def __init__(self, name: str, type_: pa.DataType) -> None:
+    def __init__(
+        self,
+        name: str,
+        type_: pa.DataType,
+    ) -> None:
         super().__init__()
         self._name = name
         self._type = type_
         self._is_key = next(is_key for is_type, is_key in _MAP_KEYS if is_type(type_))
 
-    def get(self, key: Hashable, sub: Hashable) -> Entry | None:
+    def get(
+        self,
+        key: Hashable,
+        sub: Hashable,
+    ) -> Entry | None:
         """See `RawState`."""
         return super().get(key, self._checked(sub))
 
@@ -122,7 +138,11 @@ class WorkingMap(WorkingState):
         """See `RawState`."""
         super().put(key, self._checked(sub), entry)
 
-    def remove(self, key: Hashable, sub: Hashable) -> None:
+    def remove(
+        self,
+        key: Hashable,
+        sub: Hashable,
+    ) -> None:
         """See `RawState`."""
         super().remove(key, self._checked(sub))
 

@@ -1,4 +1,4 @@
-"""How the brokers are reached, and what their errors mean. The library is loaded where it is needed."""
+"""The client of the brokers, and the meaning of its errors. The library is loaded where it is needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ebbtide.errors import ConfigError, EbbtideError, MissingExtraError, SourceR
 from ebbtide.redaction import REFERENCE, hide
 
 ANSWER_S = 8.0
-"""How long the brokers have to answer a question: what is wrong with them is named within 10 s."""
+"""Seconds that the brokers have to answer a question, so that an error is named within 10 s."""
 TELLING = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED")
 """Errors that say why a client gets no connection, and that do not pass by waiting."""
 Answer = TypeVar("Answer")
@@ -25,7 +25,7 @@ Report = Callable[[Any], None]
 
 @dataclass(frozen=True)
 class Client:
-    """How the brokers are reached; holds no credentials, only the names of variables.
+    """The settings of a client of the brokers; holds no credentials, only the names of variables.
 
     Args:
         servers: HOST:PORT, separated by commas.
@@ -102,7 +102,7 @@ class Asking:
         self._reported: list[Any] = []
         self.settings = client.settings()
         self.is_kept = False
-        """Whether it has asked before: what it knows of the brokers may be old."""
+        """Return whether it has asked before: what it knows of the brokers may be old."""
         try:
             self.admin = self._kafka.admin.AdminClient({**self.settings, "error_cb": self._reported.append})
         except self._kafka.KafkaException as error:
@@ -120,17 +120,17 @@ class Asking:
         self.is_kept = True
         self.begin()
 
-    def telling(self) -> list[Any]:
-        """Return what was reported that waiting does not mend."""
+    def permanent(self) -> list[Any]:
+        """Return the reported errors that waiting does not cure."""
         return [error for error in self._reported if is_telling(error)]
 
     @property
     def is_late(self) -> bool:
-        """Whether the brokers have had the time that they have to answer."""
+        """Return whether the brokers have had the time that they have to answer."""
         return time.monotonic() > self._end
 
     def answer(self, future: Any) -> Any:
-        """Wait for an answer; give up early on what waiting does not mend.
+        """Wait for an answer; give up early on errors that waiting does not cure.
 
         Raises:
             SourceReadError: the brokers refuse the client.
@@ -139,10 +139,10 @@ class Asking:
         while not future.done():
             wait([future], 0.05)
             self.admin.poll(0)  # takes in what the client reports
-            telling = self.telling()
+            permanent = self.permanent()
             is_over = self.is_late and not future.done()
-            if telling or is_over:
-                raise unreachable(self._client.servers, telling or self._reported)
+            if permanent or is_over:
+                raise unreachable(self._client.servers, permanent or self._reported)
         try:
             return future.result()
         except self._kafka.KafkaException as error:
@@ -205,7 +205,7 @@ def topic_names(client: Client) -> list[str]:
         return list(asking.admin.list_topics(timeout=ANSWER_S).topics)
     except library().KafkaException as error:
         asking.admin.poll(0.1)  # what the client has to report beside
-        raise unreachable(client.servers, [*asking.telling(), error.args[0]]) from error
+        raise unreachable(client.servers, [*asking.permanent(), error.args[0]]) from error
 
 
 def refused_properties(error: Exception) -> ConfigError:
@@ -222,7 +222,7 @@ def unreachable(servers: str, errors: list[Any]) -> EbbtideError:
 
     Args:
         servers: HOST:PORT, separated by commas.
-        errors: What the client reported, the most telling first.
+        errors: What the client reported, the most specific first.
     """
     name = errors[0].name() if errors else ""
     got = text_of(errors[0]) if errors else f"no answer within {ANSWER_S:g} s"

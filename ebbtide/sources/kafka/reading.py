@@ -34,15 +34,15 @@ FIRST_BYTES = 20 * 2**10
 """Bytes of a partition that are asked for to see a first record: a batch as producers make them by default. At less an answer has those
 of one partition; a larger one comes all the same."""
 FIRST_S = 8.0
-"""How long first records are waited for, as long as for an answer."""
+"""Seconds that first records are waited for, as many as for an answer."""
 FULL_MS = 2
-"""How long the client asks for no more of a partition once it has enough of it; its default of a second is longer than that lasts, and
+"""Time in which the client asks for no more of a partition once it has enough of it; its default of a second is longer than that lasts, and
 at less it does little else."""
 WAIT_MS = 20
-"""How long the brokers may hold an answer back where there is nothing more: the end of a partition is known by an empty one. Their
+"""Time that the brokers may hold an answer back where there is nothing more: the end of a partition is known by an empty one. Their
 default is half a second, and each range ends so whose last places hold no record, as behind a transaction."""
 SILENCE_S = 60.0
-"""How long nothing may come although there is more."""
+"""Seconds in which nothing may come although there is more."""
 PLACES_PER_PARTITION = 2**40
 """`line` of a record in order: its partition times this, and its place in the range."""
 
@@ -126,8 +126,8 @@ class Reading:
                 elif partition.n_bytes >= BATCH_BYTES:
                     yield from partition.batches()
             yield from _too_much(left.values())
-            if reported.telling is not None:
-                raise unreachable(self.settings["bootstrap.servers"], [reported.telling])
+            if reported.permanent is not None:
+                raise unreachable(self.settings["bootstrap.servers"], [reported.permanent])
             if time.monotonic() - heard > SILENCE_S:
                 raise _silence(left, reported)
 
@@ -238,14 +238,14 @@ class _Reported:
 
     def __init__(self) -> None:
         self.last: Any = None
-        self.telling: Any = None
+        self.permanent: Any = None
         """The last that does not pass by waiting."""
 
     def __call__(self, error: Any) -> None:
         """Take an error."""
         self.last = error
         if is_telling(error):
-            self.telling = error
+            self.permanent = error
 
 
 class _Ordered:

@@ -21,7 +21,7 @@ from ebbtide.sources.kafka.client import ANSWER_S, from_environment
 MOST_BYTES = 16 * 2**20
 """Of an answer."""
 NO_SCHEMA = 40403
-"""What a registry says of an id that it does not have."""
+"""Status of a registry's answer about an id that it does not have."""
 NO_ID = 0
 """An id that no registry gives: the answer shows whether there is a registry."""
 _known: dict[tuple[str, int], str] = {}
@@ -31,7 +31,7 @@ _answered: set[OpenRegistry] = set()
 
 @dataclass(frozen=True)
 class Registry:
-    """How the registry is reached; holds no credentials, only the names of variables.
+    """The settings of a client of the registry; holds no credentials, only the names of variables.
 
     Args:
         url: Its address.
@@ -115,7 +115,9 @@ class OpenRegistry:
         kind = found.get("schemaType") or "AVRO"
         if kind != "AVRO":
             return {"error": f"got schema {id_}, which is {kind}; allowed: AVRO"}
-        return {"schemas": [*self._referred(found), json.loads(found["schema"])]}
+        referred = self._referred(found)
+        own = json.loads(found["schema"])
+        return {"schemas": [*referred, own]}
 
     def _referred(self, found: Any) -> list[Any]:
         """Return the schemas that a schema refers to, each after those that it refers to itself."""
@@ -134,7 +136,7 @@ class OpenRegistry:
 
         Args:
             path: What is asked for.
-            may_be_denied: That we have no right to it says nothing of others.
+            may_be_denied: A refusal of this one subject is no refusal of all.
         """
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if self.credentials is not None:

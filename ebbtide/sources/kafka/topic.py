@@ -1,4 +1,4 @@
-"""What a topic is at the moment, and whether it is still the one that was read, with all that is next to be read."""
+"""The present state of a topic: its identity and offsets, by which a replaced or shortened topic is refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PASSING = (
 )
 """Answers of brokers of which some other one is away, or was until now."""
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-"""What stands for the id of a topic that has none: 128 bits of 0, in base64."""
+"""The placeholder for the id of a topic that has none: 128 bits of 0, in base64."""
 LEADER_POLL_S = 0.2
 """From one look whether a partition has a leader to the next."""
 

@@ -1,4 +1,4 @@
-"""Sessions over HTTP: REST below /v1, JSON. Needs `pip install 'ebbtide[sql]'`. What clients send: docs/reference/sql-gateway.md."""
+"""Sessions over HTTP: REST below /v1, JSON. Needs `pip install 'ebbtide[sql]'`. The protocol: docs/reference/sql-gateway.md."""
 
 from importlib.util import find_spec
 

@@ -54,36 +54,43 @@ from ebbtide.sql.results import Result, Row
 Returned = TypeVar("Returned")
 Handler = Callable[[Request], Awaitable[Response]]
 TURN_S = 1
-"""How much longer than asked for a request may wait for another one that waits for the same operation."""
+"""Additional time that a request may wait behind another one for the same operation."""
 OPERATION_BYTES = 8
-"""Of an operation's id."""
+"""Random bytes of an operation's id."""
 JOB = re.compile(r"[A-Za-z0-9_.:-]{1,255}")
-"""A job's id, as it may stand in a path."""
+"""Form of a job's id in a path."""
 CONFIGURING = (ast.SetOption, ast.Reset, ast.Use)
 
 
 def _refuse_none(statement: str) -> None:
-    """Take any statement."""
+    """Accept any statement."""
 
 
 class Gateway:
-    """Answers requests from its sessions.
+    """Answers the requests of clients.
 
     Args:
-        sessions: Those of its clients.
-        limits: What clients may have.
+        sessions: Sessions of the clients.
+        limits: Limits of the clients.
         read_only: Whether statements that write are refused.
-        audit: Records each statement before it begins, and how it ended.
+        audit: Records the beginning and the end of each statement.
     """
 
-    def __init__(self, sessions: Sessions, limits: Limits, *, read_only: bool, audit: Audit) -> None:
+    def __init__(
+        self,
+        sessions: Sessions,
+        limits: Limits,
+        *,
+        read_only: bool,
+        audit: Audit,
+    ) -> None:
         self._sessions = sessions
         self._limits = limits
         self._read_only = read_only
         self._audit = audit
 
     def app(self) -> Starlette:
-        """Return what serves it."""
+        """Return the application of the endpoints."""
         session = "/v1/sessions/{session}"
         operation = f"{session}/operations/{{operation}}"
         endpoints: list[tuple[str, str, Handler]] = [
@@ -111,7 +118,7 @@ class Gateway:
         return app
 
     def _of_session(self, handle: Callable[[Request, HostedSession], Awaitable[Response]]) -> Handler:
-        """Return a handler that gives another one the session of its request, in use until that is answered."""
+        """Return a handler that calls another with the session of the request, which is in use until the answer."""
 
         async def handler(request: Request) -> Response:
             hosted = self._hosted(request)
@@ -162,7 +169,7 @@ class Gateway:
         return answer({"session": hosted.id})
 
     async def _configure(self, request: Request) -> Response:
-        """Execute SET, RESET or USE, and wait for its end."""
+        """Execute SET, RESET or USE, and wait for the end."""
         body = await self._body(request, StatementBody)
         async with self._begun(request, body.statement, _refuse_all_but_configuring) as (hosted, operation):
             await self._rows_of(hosted, operation)
@@ -176,7 +183,8 @@ class Gateway:
         refuse_long("text", body.text, self._limits.statement_bytes)
         offset = min(body.offset, len(body.text))
         completions = await on_thread(hosted.session.complete, body.text, offset)
-        return answer({"completions": [asdict(completion) for completion in completions]})
+        listed = [asdict(completion) for completion in completions]
+        return answer({"completions": listed})
 
     # --- operations
 
@@ -226,7 +234,8 @@ class Gateway:
         if not JOB.fullmatch(job):
             allowed = "1 to 255 letters, digits, _ . : -"
             next_step = "SHOW JOBS lists them."
-            raise Refusal(HTTPStatus.BAD_REQUEST, "The job's id is not usable.", job[:SHOWN], allowed, next_step)
+            what = "The job's id is not usable."
+            raise Refusal(HTTPStatus.BAD_REQUEST, what, job[:SHOWN], allowed, next_step)
         async with self._begun(request, f"STOP JOB '{job}'") as (hosted, operation):
             return answer(await self._rows_of(hosted, operation))
 
@@ -242,17 +251,24 @@ class Gateway:
     async def _begun(
         self, request: Request, statement: str, judge: Callable[[str], None] = _refuse_none
     ) -> AsyncIterator[tuple[HostedSession, HostedOperation]]:
-        """Begin to execute a statement, on record; the session is in use until its request is answered.
+        """Record a statement and begin to execute it; the session is in use until the request is answered.
 
         Args:
-            request: That asks for it.
-            statement: Its text.
-            judge: Refuses what this endpoint does not take.
+            request: Request of the statement.
+            statement: Text of the statement.
+            judge: Refuses statements that the endpoint does not take.
         """
         address = request.client.host if request.client else ""
         session: str = request.path_params["session"]
         operation_id = secrets.token_hex(OPERATION_BYTES)
-        entry = AuditEntry(self._audit, _client(request), address, session, operation_id, statement)
+        entry = AuditEntry(
+            self._audit,
+            _client(request),
+            address,
+            session,
+            operation_id,
+            statement,
+        )
         async with entry.refusals():
             self._sessions.refuse_if_ending()
             refuse_long("statement", statement, self._limits.statement_bytes)
@@ -261,31 +277,31 @@ class Gateway:
             async with entry.refusals():
                 await on_thread(judge, statement)
                 await on_thread(self._judge, hosted.client.role, statement)
-            await on_thread(entry.begin)  # what is not on record is not done
+            await on_thread(entry.begin)  # raises, so that no statement is executed without a record
             async with entry.refusals():
                 operation = await on_thread(hosted.execute, statement, operation_id)
             operation.operation.when_over(lambda: entry.end(operation.outcome))
             yield hosted, operation
 
     def _judge(self, role: Role, statement: str) -> None:
-        """Refuse what a client may not execute.
+        """Refuse a statement that a client may not execute.
 
         Raises:
-            GatewayError: its role, the gateway, or the operator does not let it.
+            GatewayError: the role, the gateway or the operator does not allow it.
         """
         try:
             asked = parse_text(statement)
         except SqlSyntaxError:
             if self._read_only:
                 refuse_writing(statement)
-            return  # the session does not execute it either: the operation raises this error
+            return  # the operation raises this error
         refuse_beyond(role, asked)
         refuse_configuring(asked)
         if self._read_only or must_only_read(role, asked):
             refuse_writing(statement)
 
     async def _rows_of(self, hosted: HostedSession, operation: HostedOperation) -> dict[str, Any]:
-        """Return message, columns and rows of a short statement once it is over; forget it."""
+        """Return message, columns and rows of a short statement once it has ended, and forget the operation."""
         try:
             return await on_thread(_all_of, operation, self._limits.wait_s)
         finally:
@@ -328,7 +344,7 @@ def _too_late(timeout_s: float) -> OperationCanceledError:
 async def _in_turn(
     operation: HostedOperation, timeout_s: float, wait: Callable[[float], Returned | None]
 ) -> Returned | None:
-    """Wait for something of an operation, one request at a time; None if the time is up."""
+    """Wait for a part of an operation's result, one request at a time; None if the time is up."""
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + timeout_s
     try:
@@ -375,28 +391,34 @@ def _refuse_all_but_configuring(statement: str) -> None:
             "This statement does not configure a session.",
             got=type(parsed).__name__,
             allowed="SET, RESET, USE",
-            next_step="Send others to /statements.",
+            next_step="Send other statements to /statements.",
         )
 
 
 def _failing_in_json(handler: Handler) -> Handler:
-    """Answer with its error if a handler fails."""
+    """Return a handler that answers with the error of another."""
 
     async def answered(request: Request) -> Response:
         try:
             return await handler(request)
-        except Exception as error:  # noqa: BLE001 - what is not ours is logged
+        except Exception as error:  # noqa: BLE001 - `failure` logs unexpected errors
             return failure(error)
 
     return answered
 
 
 async def _no_such_endpoint(request: Request, error: Exception) -> Response:
-    """Answer what the router says of a path that is none, or of a method that it has not."""
+    """Answer a request whose path or method has no endpoint."""
     if not isinstance(error, HTTPException):
         return failure(error)
     got = f"{request.method} {request.scope['path']}"[:SHOWN]
     status = HTTPStatus(error.status_code)
-    made = failure(Refusal(status, "There is no such endpoint.", got, "those of docs/reference/sql-gateway.md"))
+    refusal = Refusal(
+        status,
+        "There is no such endpoint.",
+        got,
+        "those of docs/reference/sql-gateway.md",
+    )
+    made = failure(refusal)
     made.headers.update(error.headers or {})
     return made

@@ -1,4 +1,4 @@
-"""What clients of a gateway may execute and set, and the record of what they execute."""
+"""The statements and settings that each role of a gateway's clients allows, and the audit of their statements."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ebbtide.sql.gateway.requests import LOG, Refusal, on_thread
 from ebbtide.sql.judging.plans import names_in
 from ebbtide.sql.masking import masked
 from ebbtide.sql.parsing import parse
-from ebbtide.sql.reference import SETTINGS, SPARK
+from ebbtide.sql.settings import SETTINGS, SPARK
 from ebbtide.sql.statements import Parsed
-from ebbtide.sql.tokens import keyword, split
+from ebbtide.sql.tokens import Statement, keyword, split
 
 
 class Role(StrEnum):
-    """What a client of a gateway may do; each role may do what those before it may.
+    """Role of a client; each role includes those before it.
 
     READER: read. WRITER: fill declared tables, and stop the jobs that it began. OWNER: all that the gateway's process can do.
     """
@@ -37,7 +37,7 @@ class Role(StrEnum):
     OWNER = "owner"
 
     def includes(self, other: Role) -> bool:
-        """Return whether it may do what another role may.
+        """Return whether this role includes another.
 
         Example:
             >>> Role.WRITER.includes(Role.READER), Role.WRITER.includes(Role.OWNER)
@@ -49,11 +49,11 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class Client:
-    """Who sends a request.
+    """A client of a gateway.
 
     Args:
-        name: Sessions and jobs belong to it.
-        role: What it may do.
+        name: Name that owns sessions and jobs.
+        role: Role of the client.
     """
 
     name: str
@@ -79,12 +79,12 @@ LEAST_ROLES: Mapping[type, Role] = {
     ast.CreateFunction: Role.OWNER,
     ast.RefreshView: Role.OWNER,
     ast.Drop: Role.OWNER,
-    ast.RunScript: Role.OWNER,  # of no session: the client's shell does these two
+    ast.RunScript: Role.OWNER,  # the shell executes these two, no session
     ast.Client: Role.OWNER,
 }
-"""A kind of statement to the least role that may execute it."""
+"""Kind of statement to the least role that may execute it."""
 RUN_BY_SPARK = (ast.Select, ast.Describe, ast.Explain, ast.SparkStatement)
-"""Spark may execute these, and knows no roles."""
+"""Statements that Spark may execute, which knows no roles."""
 
 
 def refuse_beyond(role: Role, asked: Parsed) -> None:
@@ -100,12 +100,12 @@ def refuse_beyond(role: Role, asked: Parsed) -> None:
         f"The role {role} may not execute this statement.",
         got=type(asked).__name__,
         allowed=f"with the role {least}: docs/reference/sql-gateway.md lists the statements of each",
-        next_step=f"Ask who runs the gateway for a token of the role {least}.",
+        next_step=f"Ask the gateway's operator for a token of the role {least}.",
     )
 
 
 def must_only_read(role: Role, asked: Parsed) -> bool:
-    """Return whether a statement of a role is judged as in a session that only reads."""
+    """Return whether a statement of a role is judged as in a read-only session."""
     is_reader = role is Role.READER
     return is_reader or (role is not Role.OWNER and isinstance(asked, RUN_BY_SPARK))
 
@@ -113,32 +113,42 @@ def must_only_read(role: Role, asked: Parsed) -> bool:
 ALLOWED = "SELECT, SHOW, DESCRIBE, EXPLAIN of a query, SET, RESET"
 READING = (ast.Select, ast.Show, ast.ShowCreate, ast.Describe, ast.SetOption, ast.Reset)
 BEGINNINGS = ("SHOW", "DESCRIBE", "DESC")
-"""How statements of Spark begin that read and are no queries."""
+"""First words of Spark's statements that read, beside queries."""
 
 
 def refuse_writing(text: str) -> None:
-    """Refuse a statement that is known to do more than read without a JVM. The session judges all other statements by their plans.
+    """Refuse a statement of which the text alone shows that it does more than read.
+
+    This needs no JVM. The session judges all other statements by their plans.
 
     Args:
-        text: What a client wants to execute.
+        text: Statements of a client.
 
     Raises:
-        GatewayError: it writes, begins something, or explains what is not a query.
-        SqlSyntaxError: it cannot be read.
+        GatewayError: one writes, begins something, or explains a statement that is not a query.
+        SqlSyntaxError: the text cannot be read.
     """
     for statement in split(text):
-        asked = parse(statement)
-        is_explained = isinstance(asked, ast.Explain)
-        explained = parse(asked.statement) if isinstance(asked, ast.Explain) else asked
-        may_read = isinstance(explained, (ast.Select, ast.SparkStatement) if is_explained else READING)
-        begins = keyword(statement.tokens[0])
-        if not may_read and begins not in BEGINNINGS:
+        refused = _writing_part(statement)
+        if refused is not None:
             raise GatewayError.of(
                 "This gateway only reads.",
-                got=f"EXPLAIN of {type(explained).__name__}" if is_explained else begins,
+                got=refused,
                 allowed=ALLOWED,
                 next_step="To write, use a gateway without --read-only.",
             )
+
+
+def _writing_part(statement: Statement) -> str | None:
+    """Return the part of a statement that shows that it does more than read; None if no part does."""
+    asked = parse(statement)
+    if isinstance(asked, ast.Explain):
+        explained = parse(asked.statement)
+        is_query = isinstance(explained, ast.Select | ast.SparkStatement)
+        return None if is_query else f"EXPLAIN of {type(explained).__name__}"
+    begins = keyword(statement.tokens[0])
+    only_reads = isinstance(asked, READING) or begins in BEGINNINGS
+    return None if only_reads else begins
 
 
 OF_SPARK = names_in("""
@@ -149,14 +159,14 @@ OF_SPARK = names_in("""
     spark.sql.legacy.timeParserPolicy spark.sql.mapKeyDedupPolicy spark.sql.pivotMaxValues spark.sql.session.timeZone
     spark.sql.shuffle.partitions
 """)
-"""Settings of Spark that say how a query is computed, and nothing of what it reaches."""
+"""Settings of Spark that change how a query is computed, not what it can reach."""
 
 
 def refuse_setting(key: str) -> None:
-    """Refuse a setting that is the operator's. A name that no session knows is left to the session to refuse.
+    """Refuse a setting that only the operator may change; the session refuses unknown names.
 
     Raises:
-        GatewayError: it is.
+        GatewayError: the setting is one.
     """
     is_of_spark = key.lower().startswith(SPARK)
     if not is_of_spark or key in OF_SPARK:
@@ -170,33 +180,32 @@ def refuse_setting(key: str) -> None:
 
 
 def refuse_configuring(asked: Parsed) -> None:
-    """Refuse SET and RESET of a setting that is the operator's; to show one is allowed.
+    """Refuse SET and RESET of a setting that only the operator may change; to show one is allowed.
 
     Raises:
-        GatewayError: it is.
+        GatewayError: the statement changes one.
     """
-    is_set = isinstance(asked, ast.SetOption) and asked.value is not None
-    is_changed = is_set or isinstance(asked, ast.Reset)
-    if isinstance(asked, ast.SetOption | ast.Reset) and is_changed and asked.key is not None:
-        refuse_setting(asked.key)
+    match asked:
+        case ast.SetOption(str(key), str()) | ast.Reset(str(key)):
+            refuse_setting(key)
 
 
 MOST_CHARACTERS = 2_000
-"""Of a statement."""
+"""Maximum length of a statement in the audit."""
 SESSION_CHARACTERS = 8
-"""Of a session's id."""
+"""Characters of a session's id in the audit."""
 UNREADABLE = "(cannot be read, and may hold a credential)"
-"""Stands for a statement whose credentials are not found."""
+"""Written in place of a statement whose credentials cannot be found."""
 
 
 class Audit:
-    """Where lines are written.
+    """The audit: a file to which lines of JSON are appended.
 
     Args:
-        file: Appended to; None: nothing is recorded.
+        file: Path of the file; None: nothing is recorded.
 
     Raises:
-        ConfigError: it cannot be written.
+        ConfigError: the file cannot be written.
     """
 
     def __init__(self, file: Path | None = None) -> None:
@@ -216,15 +225,20 @@ class Audit:
         """Write a line.
 
         Raises:
-            Refusal: it cannot be written.
+            Refusal: the line cannot be written.
         """
         try:
             self._append(f"{json.dumps(line)}\n".encode("ascii"))
         except OSError as error:
             LOG.error("The audit's file cannot be written: %s", error)
             what = "The statement cannot be recorded, so it is not executed."
-            next_step = "Ask who runs the gateway to see to the audit's file."
-            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, what, error.strerror, next_step=next_step) from error
+            next_step = "Ask the gateway's operator to check the audit's file."
+            raise Refusal(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                what,
+                error.strerror,
+                next_step=next_step,
+            ) from error
 
     def _append(self, data: bytes) -> None:
         if self._file is None:
@@ -236,7 +250,7 @@ class Audit:
                 n_written = os.write(descriptor, whole)
             finally:
                 os.close(descriptor)
-            self._is_torn = n_written < len(whole)  # by a full disk: the next line begins on one of its own
+            self._is_torn = n_written < len(whole)  # by a full disk: the next line begins with a line break
             if self._is_torn:
                 raise OSError(0, "a line was written in part")
 
@@ -245,16 +259,22 @@ class AuditEntry:
     """The lines of one statement.
 
     Args:
-        audit: Takes them.
-        client: Who sent it.
-        address: The client's.
-        session: Id of the session that it was sent to.
-        operation: Id of what executes it.
-        statement: As it was sent.
+        audit: Audit that takes the lines.
+        client: Client of the statement.
+        address: Address of the client.
+        session: Id of the session.
+        operation: Id of the operation.
+        statement: Text of the statement.
     """
 
     def __init__(
-        self, audit: Audit, client: Client, address: str, session: str, operation: str, statement: str
+        self,
+        audit: Audit,
+        client: Client,
+        address: str,
+        session: str,
+        operation: str,
+        statement: str,
     ) -> None:
         self.operation = operation
         self._audit = audit
@@ -269,7 +289,7 @@ class AuditEntry:
         self._began_at = time.monotonic()
 
     def begin(self) -> None:
-        """Record that the statement is going to be executed.
+        """Record the beginning of the statement.
 
         Raises:
             Refusal: the line cannot be written.
@@ -278,7 +298,7 @@ class AuditEntry:
 
     @asynccontextmanager
     async def refusals(self) -> AsyncIterator[None]:
-        """Record that the statement is refused, if an error says so.
+        """Record a refusal of the statement, if an error is raised inside.
 
         Raises:
             Refusal: the line cannot be written.
@@ -286,25 +306,30 @@ class AuditEntry:
         try:
             yield
         except (EbbtideError, Refusal) as error:
-            kind = type(error.error if isinstance(error, Refusal) else error).__name__
-            await on_thread(self._write_statement, f"refused: {kind}")
+            refusal = error.error if isinstance(error, Refusal) else error
+            class_name = type(refusal).__name__
+            await on_thread(self._write_statement, f"refused: {class_name}")
             raise
 
     def end(self, outcome: str) -> None:
-        """Record how the statement ended. A line that cannot be written is logged: the statement is done by then."""
+        """Record the end of the statement; if the line cannot be written, that is logged, since the statement is done."""
         seconds = time.monotonic() - self._began_at
-        line = self._line(outcome) | {"seconds": round(seconds, 3)}
         try:
-            self._audit.write(line)
+            self._write(outcome, seconds=round(seconds, 3))
         except Refusal:
-            LOG.error("The end of operation %s is not in the audit: %s", self.operation, outcome)
+            LOG.error(
+                "The end of operation %s is not in the audit: %s",
+                self.operation,
+                outcome,
+            )
 
     def _write_statement(self, outcome: str) -> None:
         text = masked(self._statement)
         shown = UNREADABLE if text is None else text[:MOST_CHARACTERS]
-        n_bytes = len(self._statement.encode(errors="surrogatepass"))
-        self._audit.write(self._line(outcome) | {"statement": shown, "statement_bytes": n_bytes})
+        encoded = self._statement.encode(errors="surrogatepass")
+        self._write(outcome, statement=shown, statement_bytes=len(encoded))
 
-    def _line(self, outcome: str) -> dict[str, Any]:
+    def _write(self, outcome: str, **further: Any) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        return {"at": now, **self._of_all_lines, "outcome": outcome}
+        line = {"at": now, **self._of_all_lines, "outcome": outcome, **further}
+        self._audit.write(line)

@@ -1,4 +1,4 @@
-"""What clients send, and what they are answered: JSON, errors with a status of HTTP and the class that the client raises again."""
+"""Requests and answers of the gateway: JSON; an error has a status of HTTP and the name of the class that the client raises."""
 
 from __future__ import annotations
 
@@ -35,31 +35,31 @@ STATUSES: dict[type[EbbtideError], HTTPStatus] = {
     errors.Transient: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.EbbtideError: HTTPStatus.UNPROCESSABLE_ENTITY,
 }
-"""The status of an error: that of the first of its classes that is listed."""
+"""Statuses of errors: that of the first listed class in the order of inheritance."""
 BODY_TIMEOUT_S = 10
-"""How long a client may take to send a body."""
+"""Maximum time to receive a body."""
 DRAINED_BYTES = 16 * 1024 * 1024
-"""Of a body that is too large; of one that is longer still the rest is not read."""
+"""Bytes that are read of a body that is too large; the rest is not read."""
 ESCAPED_BYTES = 6
-"""Of a character in JSON at most, as an escape."""
+"""Maximum size of a character in JSON, as an escape."""
 MORE_BYTES = 4096
-"""Of a body, beside the statement."""
+"""Maximum size of a body beside the statement."""
 SHOWN = 255
-"""Characters of what was sent that an error shows."""
+"""Maximum number of characters of a request that an error shows."""
 MOST_DIGITS = 15
-"""Of a number in a path."""
+"""Maximum length of a number in a path."""
 Returned = TypeVar("Returned")
 
 
 async def on_thread(call: Callable[..., Returned], *arguments: Any) -> Returned:
-    """Call something that blocks on a thread of its own: no call waits for another, and none keeps the process from ending."""
+    """Call a blocking function on a new daemon thread, so that calls neither wait for each other nor delay the end of the process."""
     future: Future[Returned] = Future()
     future.set_running_or_notify_cancel()
 
     def work() -> None:
         try:
             returned = call(*arguments)
-        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+        except BaseException as error:  # noqa: BLE001 - the await raises it
             future.set_exception(error)
         else:
             future.set_result(returned)
@@ -72,18 +72,28 @@ class Refusal(Exception):  # noqa: N818 - carries an error
     """A request that is refused with a status of its own.
 
     Args:
-        status: Of the answer.
-        what: Is wrong with it.
-        got: What was sent.
-        allowed: What may be sent.
-        next_step: What to do.
+        status: Status of the answer.
+        what: The problem, as a sentence.
+        got: Value that was sent.
+        allowed: Values that may be sent.
+        next_step: Advice for the client.
     """
 
     def __init__(
-        self, status: HTTPStatus, what: str, got: Any, allowed: Any = None, next_step: str | None = None
+        self,
+        status: HTTPStatus,
+        what: str,
+        got: Any,
+        allowed: Any = None,
+        next_step: str | None = None,
     ) -> None:
         self.status = status
-        self.error: EbbtideError = GatewayError.of(what, got=got, allowed=allowed, next_step=next_step)
+        self.error: EbbtideError = GatewayError.of(
+            what,
+            got=got,
+            allowed=allowed,
+            next_step=next_step,
+        )
         super().__init__(str(self.error))
 
 
@@ -91,7 +101,7 @@ class Answer(JSONResponse):
     """JSON in ASCII: a text that cannot be written as UTF-8 can be answered, too."""
 
     def render(self, content: Any) -> bytes:
-        """Write it."""
+        """Return the content as bytes."""
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
@@ -101,7 +111,7 @@ def answer(content: Any, status: HTTPStatus = HTTPStatus.OK) -> Answer:
 
 
 def failure(error: Exception) -> Answer:
-    """Answer with an error; one that is not ours is logged, and the client gets its kind alone."""
+    """Answer with an error; an unexpected one is logged, and the client receives the name of its class only."""
     if isinstance(error, EbbtideError):
         status = next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
         return _failure(error, status)
@@ -109,7 +119,12 @@ def failure(error: Exception) -> Answer:
         LOG.error("%s", shown("".join(traceback.format_exception(error))))
         next_step = "Its log says more: ask who runs it."
         status = HTTPStatus.INTERNAL_SERVER_ERROR
-        error = Refusal(status, "The gateway failed.", type(error).__name__, next_step=next_step)
+        error = Refusal(
+            status,
+            "The gateway failed.",
+            type(error).__name__,
+            next_step=next_step,
+        )
     return _failure(error.error, error.status)
 
 
@@ -127,19 +142,19 @@ class _Body(BaseModel):
 
 
 class OpenBody(_Body):
-    """Of the request that opens a session."""
+    """Body of the request that opens a session."""
 
     settings: dict[str, str] = Field(default_factory=dict)
 
 
 class StatementBody(_Body):
-    """Of a request that executes a statement."""
+    """Body of a request that executes a statement."""
 
     statement: str
 
 
 class CompleteBody(_Body):
-    """Of a request for completions."""
+    """Body of a request for completions."""
 
     text: str
     offset: int = Field(ge=0)
@@ -154,10 +169,10 @@ async def read_body(request: Request, kind: type[Body], statement_bytes: int) ->
     Args:
         request: Request that has the body.
         kind: Model of the body.
-        statement_bytes: How long a text in it may be.
+        statement_bytes: Maximum size of a text in the body.
 
     Raises:
-        Refusal: it is too large, does not come, or is not such JSON.
+        Refusal: the body is too large, incomplete, or not such JSON.
     """
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":
@@ -175,7 +190,7 @@ async def read_body(request: Request, kind: type[Body], statement_bytes: int) ->
 
 
 async def _read(request: Request, most_bytes: int) -> bytes:
-    """Read a body; one that is too large is refused, once it was sent: who is cut off while sending reads no answer."""
+    """Read a body. One that is too large is read to its end before it is refused, since a client reads no answer while it sends."""
     chunks: list[bytes] = []
     n_bytes = 0
     try:
@@ -187,7 +202,7 @@ async def _read(request: Request, most_bytes: int) -> bytes:
                 if n_bytes <= most_bytes:
                     chunks.append(chunk)
     except (TimeoutError, ClientDisconnect) as error:
-        what = "The body of the request did not come to its end."
+        what = "The body of the request is incomplete."
         allowed = f"all of it within {BODY_TIMEOUT_S} s"
         raise Refusal(HTTPStatus.REQUEST_TIMEOUT, what, f"{n_bytes} bytes", allowed) from error
     if n_bytes > most_bytes:
@@ -196,19 +211,26 @@ async def _read(request: Request, most_bytes: int) -> bytes:
 
 
 def _unusable(error: ValidationError, kind: type[_Body]) -> Refusal:
-    """Return what is wrong first; not what was sent, as that may be a credential."""
-    first, *_ = error.errors(include_url=False, include_context=False, include_input=False)
+    """Return the first fault of a body, without the value: that may be a credential."""
+    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    first = faults[0]
     place = ".".join(map(str, first["loc"]))[:SHOWN]
-    got = f"{place}: {first['msg']}" if place else first["msg"]
+    message = first["msg"]
+    got = f"{place}: {message}" if place else message
     allowed = f"a JSON object of {', '.join(kind.model_fields)}"
-    return Refusal(HTTPStatus.BAD_REQUEST, "The body of the request is not usable.", got, allowed)
+    return Refusal(
+        HTTPStatus.BAD_REQUEST,
+        "The body of the request is not usable.",
+        got,
+        allowed,
+    )
 
 
 def refuse_long(name: str, text: str, most_bytes: int) -> None:
     """Refuse a text that is too long.
 
     Raises:
-        Refusal: it is.
+        Refusal: the text is.
     """
     n_bytes = len(text.encode(errors="surrogatepass"))
     if n_bytes > most_bytes:
@@ -222,10 +244,10 @@ def _too_large(name: str, got: str, most_bytes: int) -> Refusal:
 
 
 def seconds(request: Request, most_s: float) -> float:
-    """Return how long a request is to wait: `timeout_s` of its query; longer than allowed, it waits as long as allowed.
+    """Return how long a request waits: `timeout_s` of its query, at most `most_s`.
 
     Raises:
-        Refusal: it is not a number of seconds.
+        Refusal: `timeout_s` is not a number of seconds.
     """
     text = request.query_params.get("timeout_s", "0")
     try:
@@ -234,18 +256,28 @@ def seconds(request: Request, most_s: float) -> float:
         value = math.nan
     if not value >= 0:
         allowed = f"seconds, 0 to {most_s:g}"
-        raise Refusal(HTTPStatus.BAD_REQUEST, "timeout_s is not usable.", text[:SHOWN], allowed)
+        raise Refusal(
+            HTTPStatus.BAD_REQUEST,
+            "timeout_s is not usable.",
+            text[:SHOWN],
+            allowed,
+        )
     return min(value, most_s)
 
 
 def page_token(request: Request) -> int:
-    """Return the token of the page that a path names.
+    """Return the token of a page from the path of a request.
 
     Raises:
-        Refusal: it is not one.
+        Refusal: it is not a token.
     """
     text: str = request.path_params["token"]
     if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
         allowed = "0, or 'next' of a page"
-        raise Refusal(HTTPStatus.BAD_REQUEST, "The page's token is not usable.", text[:SHOWN], allowed)
+        raise Refusal(
+            HTTPStatus.BAD_REQUEST,
+            "The page's token is not usable.",
+            text[:SHOWN],
+            allowed,
+        )
     return int(text)

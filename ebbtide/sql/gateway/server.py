@@ -1,4 +1,4 @@
-"""A gateway as a server: it listens, bounds connections, ends idle sessions, and ends in order when it is stopped."""
+"""The server of a gateway: it listens, limits connections, ends idle sessions, and stops in order."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from ebbtide.sql.gateway.requests import on_thread
 from ebbtide.sql.gateway.sessions import Limits, OpenSession, Sessions
 
 MOST_CONNECTIONS = 500
-"""Below half of the files that a process may open by default, 1,024: sessions and their JVM need the rest."""
+"""Maximum number of connections. A process may open 1,024 files by default, and sessions with their JVM need the other half."""
 MOST_OF_ADDRESS = 200
-"""Of the connections, those of one client's address: the rest is for other addresses."""
+"""Maximum number of connections from one address."""
 WAITING = 100
-"""Connections that the system takes before the gateway does: as many can be accepted at once, before any is closed."""
+"""Backlog of the socket: this many connections can be accepted at once, before any is closed."""
 HEADERS_TIMEOUT_S = 10
-"""How long a client may take to send the headers of a request."""
+"""Maximum time to receive the headers of a request."""
 
 
 class BoundedConnection(H11Protocol):
-    """A connection of the gateway; uvicorn itself waits for headers without a limit."""
+    """A connection with a time limit for headers, which uvicorn has not."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -43,18 +43,18 @@ class BoundedConnection(H11Protocol):
         self._idle_since = self.loop.time()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Make room if there is none, then wait for headers."""
+        """Close another connection if there are too many, then wait for headers."""
         super().connection_made(transport)
         self._make_room()
         self._expect_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
+        """Stop the wait for headers."""
         self._stop_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came; the wait for headers goes on until they are whole."""
+        """Take received bytes; the wait ends once the headers are whole."""
         super().data_received(data)
         if self.is_idle:
             self._expect_headers()
@@ -62,28 +62,30 @@ class BoundedConnection(H11Protocol):
             self._stop_timer()
 
     def on_response_complete(self) -> None:
-        """Note when the connection became idle."""
+        """Note the time at which the connection became idle."""
         self._idle_since = self.loop.time()
         super().on_response_complete()
 
     @property
     def is_idle(self) -> bool:
-        """True if no request is being answered: none has whole headers and no answer."""
+        """True if no request is being answered."""
         return self.conn.their_state is h11.IDLE
 
     @property
     def order_of_closing(self) -> tuple[bool, float]:
-        """Those that never sent a request go first, the longest idle of them before the rest."""
+        """Sort key for closing: connections without a request come first, then the longest idle ones."""
         has_sent_request = self.cycle is not None
         return has_sent_request, self._idle_since
 
     @property
     def address(self) -> str:
-        """The client's, without its port."""
+        """Address of the client, without the port."""
         return self.client[0] if self.client else ""
 
     def _make_room(self) -> None:
-        """Close the longest idle connection of the address that has too many; if none of them is idle, this one."""
+        """If there are too many connections, close the longest idle one of the busiest address; this one if none is idle."""
+        # An address with too many connections makes room among its own. If all together are too many, the busiest address does, so
+        # that a client with few connections is never shut out by one with many.
         open_ones = [known for known in self._known() if not known.transport.is_closing()]
         n_of_address = Counter(known.address for known in open_ones)
         if n_of_address[self.address] > MOST_OF_ADDRESS:
@@ -118,31 +120,31 @@ def _longest_idle(connections: Iterable[BoundedConnection]) -> BoundedConnection
 
 
 KEEP_ALIVE_S = 75
-"""How long a connection stays open without requests: longer than clients wait between two heartbeats."""
+"""Time that a connection stays open without requests: longer than the interval of heartbeats."""
 ENDING_S = 5
-"""How long sessions may take to end when the gateway does."""
+"""Maximum time that sessions may take to end with the gateway."""
 LAST_ANSWERS_S = 2
-"""How long requests may take after that."""
+"""Maximum time that requests may take after that."""
 LOOKS_PER_TIMEOUT = 10
-"""How often idle sessions are looked for."""
+"""Number of looks for idle sessions within their timeout."""
 
 
 class GatewayServer:
-    """Listens from when it is made; serves while it runs.
+    """A gateway that listens once it is constructed, and serves while `run` runs.
 
     Args:
         open_session: Opens a session for a client.
-        host: A name or an address to listen on.
-        port: 0: any that is free.
-        token: Of the owner `default`.
-        clients: Tokens of further clients; where there is neither, on loopback, each request is that owner's.
-        limits: What clients may have. Without `clients` there is one, which may have all sessions.
+        host: Name or address to listen on.
+        port: Port to listen on; 0: any free one.
+        token: Token of the owner `default`.
+        clients: Tokens of further clients. On loopback, without any token, each request is the owner's.
+        limits: Limits of the clients. Without `clients` there is one client, which may have all sessions.
         read_only: Whether statements that write are refused.
-        audit: Takes a line of each statement. Default: none is recorded.
+        audit: File of the audit. Default: none is recorded.
         say: Takes a line for each session that begins or ends.
 
     Raises:
-        ConfigError: it would be open to other machines without a token, or cannot listen there.
+        ConfigError: other machines would reach it without a token, or it cannot listen there.
     """
 
     def __init__(
@@ -160,10 +162,10 @@ class GatewayServer:
     ) -> None:
         listens_on_loopback = is_loopback(host)
         single = [known_token(token)] if token is not None else []
-        let_in = Clients([*single, *clients])
-        if not let_in.need_tokens and not listens_on_loopback:
+        admitted = Clients([*single, *clients])
+        if not admitted.need_tokens and not listens_on_loopback:
             raise ConfigError.of(
-                "The gateway would be open to everybody who reaches this machine.",
+                "The gateway would be open to any client that reaches this machine.",
                 got=f"--host {host} without a token",
                 allowed="a token, or a loopback address such as 127.0.0.1",
                 next_step="Give it one by --token-env or --token-file, or several by --clients.",
@@ -172,9 +174,14 @@ class GatewayServer:
         if not clients:  # all requests are of the one client `default`
             self._limits = replace(self._limits, client_sessions=self._limits.sessions)
         self._sessions = Sessions(open_session, self._limits, say)
-        gateway = Gateway(self._sessions, self._limits, read_only=read_only, audit=Audit(audit))
+        gateway = Gateway(
+            self._sessions,
+            self._limits,
+            read_only=read_only,
+            audit=Audit(audit),
+        )
         self._socket = _listening(host, port)
-        guard = Guard(gateway.app(), let_in, listens_on_loopback=listens_on_loopback)
+        guard = Guard(gateway.app(), admitted, listens_on_loopback=listens_on_loopback)
         config = uvicorn.Config(
             guard,
             http=BoundedConnection,  # its h11 bounds the headers' size
@@ -193,15 +200,15 @@ class GatewayServer:
         self._server = _Server(config, self._sessions)
         address = f"[{host}]" if ":" in host else host
         self.url = f"http://{address}:{self._socket.getsockname()[1]}"
-        """Where it is reached."""
+        """URL of the gateway."""
 
     def run(self) -> None:
-        """Serve until SIGTERM, SIGINT or `stop`; then end sessions and return. On the main thread it takes those signals."""
+        """Serve until SIGTERM, SIGINT or `stop`, then end the sessions. On the main thread it handles these signals."""
         with _signals_that_end():
             asyncio.run(self._serve())
 
     def stop(self) -> None:
-        """End it, from any thread."""
+        """Stop the gateway, from any thread."""
         self._server.should_exit = True
 
     async def _serve(self) -> None:
@@ -219,14 +226,14 @@ class GatewayServer:
 
 
 class _Server(uvicorn.Server):
-    """Ends the sessions before it waits for its connections: what they wait for is over then."""
+    """Ends the sessions before it waits for its connections, since these wait for sessions."""
 
     def __init__(self, config: uvicorn.Config, sessions: Sessions) -> None:
         super().__init__(config)
         self._sessions = sessions
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End in order."""
+        """End the sessions, then the connections."""
         await on_thread(self._sessions.end, ENDING_S)
         await super().shutdown(sockets)
 
@@ -250,14 +257,14 @@ def _listening(host: str, port: int) -> socket.socket:
             got=f"{host}:{port}, {error}",
             next_step="Give another --host or --port; port 0 is any that is free.",
         ) from error
-    # Connections inherit it. Without it an answer's body waits 40 ms for its headers to be acknowledged.
+    # Connections inherit this option. Without it the body of an answer waits 40 ms until its headers are acknowledged.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
 
 @contextmanager
 def _signals_that_end() -> Iterator[None]:
-    """Let the server take SIGTERM and SIGINT: it raises them again once it has ended, and the process must not end by them."""
+    """Ignore SIGTERM and SIGINT around the server: it raises them again once it has ended, and the process must go on."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -270,4 +277,4 @@ def _signals_that_end() -> Iterator[None]:
 
 
 def _ignore(number: int, frame: Any) -> None:
-    """Take a signal; unlike SIG_IGN, processes that are started do not inherit it."""
+    """Ignore a signal; unlike SIG_IGN, child processes do not inherit this."""

@@ -1,4 +1,4 @@
-"""The sessions that a gateway holds for its clients, the operations of each, their pages, and how much of all a client may have."""
+"""The sessions of a gateway's clients, with their operations and pages, and the limits of all these."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from ebbtide.sql.results import Operation, OperationStatus, Page, Session
 
 @dataclass(frozen=True)
 class Limits:
-    """What clients of a gateway may have of it.
+    """Limits of a gateway's clients.
 
     Args:
-        sessions: At a time, of all clients together.
-        client_sessions: At a time, of one client, whatever tokens it has.
-        operations: Of a session, at a time: those that run, and those that are not closed yet.
-        statement_bytes: Of a statement, as UTF-8.
-        page_rows: Of a page; a longer one of the session's is handed out in parts.
-        wait_s: How long a request for a result or a page waits at most.
-        idle_timeout_s: How long a session lives without a request or a heartbeat.
+        sessions: Maximum number of open sessions, of all clients together.
+        client_sessions: Maximum number of open sessions of one client, whatever tokens it has.
+        operations: Maximum number of a session's operations that run or are not closed yet.
+        statement_bytes: Maximum size of a statement, as UTF-8.
+        page_rows: Maximum number of rows in a page; a longer page of the session is cut.
+        wait_s: Maximum wait of a request for a result or a page.
+        idle_timeout_s: Time after which a session without a request or a heartbeat is closed.
 
     Raises:
-        ConfigError: one of them is not above 0.
+        ConfigError: a limit is not above 0.
     """
 
     sessions: int = 20
@@ -62,15 +62,15 @@ class Limits:
 
 
 KEPT = 2
-"""Pages that can be asked for again: the protocol's own promise."""
+"""Number of pages that can be repeated, by the protocol."""
 
 
 class Pages:
-    """Cuts an operation's pages where they are too long; its tokens count them from 0. For one caller at a time.
+    """The pages of an operation, cut where they are too long. Tokens are their numbers from 0. For one caller at a time.
 
     Args:
-        operation: Whose rows they are.
-        most_rows: Of a page.
+        operation: Operation with the rows.
+        most_rows: Maximum number of rows in a page.
     """
 
     def __init__(self, operation: Operation, most_rows: int) -> None:
@@ -83,18 +83,18 @@ class Pages:
         self._n_cut = 0
 
     def page(self, token: int, timeout_s: float) -> Page | None:
-        """Return a page; None if its rows have not come within a time.
+        """Return a page; None if the time is up.
 
         Raises:
-            SqlError: it is neither the next one nor one of those handed out last.
-            EbbtideError: as the operation's `page`.
+            SqlError: the page is neither the next one nor one of the last two.
+            EbbtideError: see `Operation.page`.
         """
         if token in self._handed_out:
             return self._handed_out[token]
         if token != self._next:
             known = [*self._handed_out, *([] if self._next is None else [self._next])]
             raise SqlError.of(
-                "This page is not to be had.",
+                "This page is not available.",
                 got=token,
                 allowed=" or ".join(map(str, known)),
                 next_step="Ask for the page that 'next' of the last one names.",
@@ -110,22 +110,24 @@ class Pages:
         return page
 
     def _cut(self, token: int, source: Page) -> Page:
-        """Take the next rows of the session's page; what else it says belongs to its last rows."""
+        """Cut the next rows off the session's page; its position and notice belong to the last of them."""
         end = self._n_cut + self._most_rows
         rows = source.rows[self._n_cut : end]
         if end < len(source.rows):
             self._n_cut = end
             return Page(rows, next=token + 1)
-        self._n_cut, self._source = 0, None
+        self._n_cut = 0
+        self._source = None
         self._source_token = source.next or 0
-        return replace(source, rows=rows, next=None if source.next is None else token + 1)
+        following = None if source.next is None else token + 1
+        return replace(source, rows=rows, next=following)
 
 
 class LocalOperation(Operation, Protocol):
     """An operation of this process."""
 
     def when_over(self, call: Callable[[], None]) -> None:
-        """Call something once it is over; now, if it is over."""
+        """Register a function to be called when the operation ends; calls it now if it has ended."""
 
 
 class LocalSession(Session, Protocol):
@@ -138,7 +140,7 @@ class LocalSession(Session, Protocol):
 OpenSession = Callable[[Mapping[str, str], Client], LocalSession]
 """Opens a session with settings, for a client."""
 ID_BYTES = 16
-"""Of a session's id: it cannot be guessed."""
+"""Random bytes of a session's id: it cannot be guessed."""
 SHOWN = 8
 """Characters of a session's id that other clients see."""
 Clock = Callable[[], float]
@@ -149,10 +151,10 @@ class HostedOperation:
     """An operation of a client.
 
     Args:
-        id: What the client knows it by.
-        operation: Operation in its session.
-        pages: Its rows, as they are handed out.
-        turn: Held by the request that waits for it: each operation has one thread waiting at most.
+        id: Id of the operation for the client.
+        operation: Operation of the session.
+        pages: Pages of its rows.
+        turn: Held by the request that waits for the operation, so that one thread waits at most.
     """
 
     id: str
@@ -162,7 +164,7 @@ class HostedOperation:
 
     @property
     def outcome(self) -> str:
-        """How it ended: `done`, `cancelled`, or `failed: CLASS`."""
+        """Outcome for the audit: `done`, `cancelled`, or `failed: CLASS`."""
         status = self.operation.status
         if status is OperationStatus.CANCELED:
             return "cancelled"
@@ -170,7 +172,7 @@ class HostedOperation:
             return "done"
         try:
             self.operation.result(0)
-        except Exception as error:  # noqa: BLE001 - its class is what is asked for
+        except Exception as error:  # noqa: BLE001 - the audit names its class
             return f"failed: {type(error).__name__}"
         return "failed"
 
@@ -180,12 +182,18 @@ class HostedSession:
 
     Args:
         session: Session of this process.
-        client: Whose it is.
-        limits: What it may have.
-        clock: In seconds.
+        client: Client of the session.
+        limits: Limits of the session.
+        clock: Clock in seconds.
     """
 
-    def __init__(self, session: LocalSession, client: Client, limits: Limits, clock: Clock) -> None:
+    def __init__(
+        self,
+        session: LocalSession,
+        client: Client,
+        limits: Limits,
+        clock: Clock,
+    ) -> None:
         self.id = secrets.token_urlsafe(ID_BYTES)
         self.session = session
         self.client = client
@@ -199,18 +207,18 @@ class HostedSession:
 
     @property
     def shown_id(self) -> str:
-        """Beginning of its id, which other clients may see."""
+        """Beginning of the id, which other clients may see."""
         return self.id[:SHOWN]
 
     @property
     def idle_s(self) -> float:
-        """How long it was not used; 0 while a request is being answered."""
+        """Time since the last use; 0 while a request is being answered."""
         with self._lock:
             return 0 if self._n_requests else self._clock() - self._used_at
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """Keep it from being idle while a request is answered."""
+        """Mark the session as used while a request is answered."""
         with self._lock:
             self._n_requests += 1
         try:
@@ -228,10 +236,10 @@ class HostedSession:
             operation_id: Id by which the client names the operation.
 
         Raises:
-            GatewayBusyError: it has as many operations as it may have.
+            GatewayBusyError: the session has as many operations as it may have.
         """
         most = self._limits.operations
-        next_step = "Close those that are done with, then execute again."
+        next_step = "Close finished operations, then execute again."
         with _place(self._places, "The session", "operation", f"{most} that are not closed", most, next_step):
             operation = self.session.execute(statement)
         hosted = HostedOperation(operation_id, operation, Pages(operation, self._limits.page_rows))
@@ -262,7 +270,7 @@ class HostedSession:
         """
         hosted = self.operation(operation_id)
         if self.operations.pop(operation_id, None) is None:
-            return  # another request was faster
+            return  # another request has closed it
         try:
             hosted.operation.close()
         finally:
@@ -273,14 +281,18 @@ class Sessions:
     """All sessions of a gateway.
 
     Args:
-        open_session: Opens one.
-        limits: How many there may be, and what each may have.
-        say: Takes a line for each that begins or ends.
-        clock: In seconds.
+        open_session: Opens a session.
+        limits: Limits of the clients.
+        say: Takes a line for each session that begins or ends.
+        clock: Clock in seconds.
     """
 
     def __init__(
-        self, open_session: OpenSession, limits: Limits, say: Callable[[str], None], clock: Clock = time.monotonic
+        self,
+        open_session: OpenSession,
+        limits: Limits,
+        say: Callable[[str], None],
+        clock: Clock = time.monotonic,
     ) -> None:
         self._open_session = open_session
         self._limits = limits
@@ -300,7 +312,7 @@ class Sessions:
         """Open a session for a client.
 
         Raises:
-            GatewayBusyError: there are as many as there may be, of this client or of all.
+            GatewayBusyError: the client, or all clients, have as many sessions as allowed.
             GatewayGoneError: the gateway is ending.
         """
         self.refuse_if_ending()
@@ -318,8 +330,8 @@ class Sessions:
         hosted = HostedSession(session, client, self._limits, self._clock)
         with self._lock:
             self._hosted[hosted.id] = hosted
-        self._tell(hosted, "opened")
-        if self._is_ending:  # it began to end while this one was being opened
+        self._report(hosted, "opened")
+        if self._is_ending:  # the end began while this session was being opened
             self.close(hosted)
             self.refuse_if_ending()
         return hosted
@@ -328,7 +340,7 @@ class Sessions:
         """Return a session of a client.
 
         Raises:
-            SessionGoneError: it has none of this id; one of another client is not said to be there.
+            SessionGoneError: the client has none of this id; a session of another client is not disclosed.
         """
         hosted = self._hosted.get(session_id)
         if hosted is None or hosted.client.name != client.name:
@@ -345,7 +357,7 @@ class Sessions:
         return [hosted for hosted in list(self._hosted.values()) if sees_all or hosted.client.name == client.name]
 
     def close(self, hosted: HostedSession, why: str = "closed") -> None:
-        """End a session: its queries are cancelled, its jobs go on. Does nothing if it is over."""
+        """End a session: its queries are cancelled, its jobs go on. Does nothing if it has ended."""
         with self._lock:
             is_first = self._hosted.pop(hosted.id, None) is not None
         if not is_first:
@@ -357,20 +369,20 @@ class Sessions:
             hosted.session.close()
             self._places.release()
             self._client_places(hosted.client).release()
-            self._tell(hosted, why)
+            self._report(hosted, why)
 
     def close_idle(self) -> None:
-        """End those that were idle for too long."""
+        """End the sessions that were idle for too long."""
         timeout_s = self._limits.idle_timeout_s
         for hosted in list(self._hosted.values()):
             if hosted.idle_s >= timeout_s:
                 self._close_all_the_same(hosted, f"closed: idle for {timeout_s:g} s")
 
     def end(self, timeout_s: float) -> None:
-        """Refuse new sessions and statements from now on; end all sessions, each on a thread of its own.
+        """Refuse new sessions and statements from now on; end all sessions, each on its own thread.
 
         Args:
-            timeout_s: How long to wait for them; one that hangs ends with the process.
+            timeout_s: How long to wait for them; a session that hangs ends with the process.
         """
         self._is_ending = True
         ends_at = time.monotonic() + timeout_s
@@ -386,39 +398,47 @@ class Sessions:
             thread.join(max(left_s, 0))
 
     def refuse_if_ending(self) -> None:
-        """Refuse what would begin something new.
+        """Refuse a request that begins something.
 
         Raises:
             GatewayGoneError: the gateway is ending.
         """
         if self._is_ending:
-            raise GatewayGoneError.of("The gateway is ending.", next_step="Try again when it was started again.")
+            raise GatewayGoneError.of("The gateway is ending.", next_step="Try again after its restart.")
 
     def _client_places(self, client: Client) -> threading.BoundedSemaphore:
-        """Return the places for a client's sessions: those of its name."""
+        """Return the places for the sessions of a client's name."""
         with self._lock:
             return self._places_of.setdefault(client.name, threading.BoundedSemaphore(self._limits.client_sessions))
 
     def _close_all_the_same(self, hosted: HostedSession, why: str) -> None:
-        """End a session without a caller that waits: its error is logged by `say`."""
+        """End a session; an error is reported, not raised."""
         try:
             self.close(hosted, why)
         except EbbtideError as error:
-            self._tell(hosted, f"did not end well: {error}")
+            self._report(hosted, f"did not end well: {error}")
 
-    def _tell(self, hosted: HostedSession, what: str) -> None:
+    def _report(self, hosted: HostedSession, what: str) -> None:
         how_many = f"{len(self)} of {self._limits.sessions}"
         line = f"Session {hosted.shown_id} {what} ({how_many})."
-        with self._saying:  # lines of two threads would run into each other
+        with self._saying:  # two threads would mix their lines
             self._say(line)
 
 
 @contextmanager
 def _place(places: threading.Semaphore, owner: str, kind: str, got: str, most: int, next_step: str) -> Iterator[None]:
-    """Take a place for what begins; give it back if that does not begin.
+    """Take a place; give it back if the block fails.
+
+    Args:
+        places: Free places.
+        owner: Owner of the places, for the error.
+        kind: Kind of the object that takes a place.
+        got: Number of objects, in words.
+        most: Maximum number of objects.
+        next_step: Advice for the client.
 
     Raises:
-        GatewayBusyError: none is free.
+        GatewayBusyError: no place is free.
     """
     if not places.acquire(blocking=False):
         what = f"{owner} has no place for one more {kind}."

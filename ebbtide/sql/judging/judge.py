@@ -1,8 +1,8 @@
-"""The one gate before Spark: every text that a session has it execute is judged here first.
+"""The one gate before Spark: every text that a session lets it execute is judged here first.
 
-A session that writes has one rule: no command changes a table that a pipeline owns. A command may name no such table outside of the
-queries that it reads from. So each name, and each text that could be a path, is looked at, wherever it stands in the plan: Spark and
-Delta have some hundred commands, and a list of those that write is never whole.
+A session that writes has one rule: no command changes a table that a pipeline owns. So a command may name such a table only in the
+queries that it reads from. Each name, and each text that could be a path, is checked, wherever it stands in the plan: Spark and
+Delta have some hundred commands, and a list of those that write would never be complete.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from ebbtide.sql.judging.reading import (
     Fault,
     Owned,
     Reading,
-    Rights,
     calls_in,
     function_fault,
     in_words,
@@ -35,6 +34,7 @@ from ebbtide.sql.judging.reading import (
     readable_functions,
     table_of,
 )
+from ebbtide.sql.settings import Rights
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,17 +55,17 @@ READ_IN = frozenset(
         ("SetVariable", "sourceQuery"),
     }
 )
-"""Commands, each with its field that holds the query that it reads from. A table there is read."""
+"""Commands, each with its field for the query that it reads from. A table in that field is read."""
 AROUND_NAMES = frozenset(
     {"RelationTimeTravel", "SubqueryAlias", "UnresolvedRelation", "UnresolvedSubqueryColumnAliases"}
 )
-"""Plans of queries that stand around the name of a command's table too: `MERGE INTO t AS a`."""
+"""Plans of queries that a command has around the name of its table too: `MERGE INTO t AS a`."""
 READERS = frozenset({"CacheTable", "UncacheTable", "RefreshTable"})
 """Commands that name tables and change none."""
 CHANGING_ROWS = names_in("""
     InsertIntoStatement AppendData OverwriteByExpression DeleteFromTable UpdateTable MergeIntoTable
 """)
-"""Commands whose target may be a view, by which they change the table below it. Their conditions hold data, not paths."""
+"""Commands that change a table, also through a view. The texts in their conditions are data, not paths."""
 ON_VIEWS = names_in("""
     AlterViewAs CreateTempViewUsing CreateView CreateViewCommand DropTempView DropView RenameTable SetViewProperties
     UnsetViewProperties
@@ -79,27 +79,27 @@ OF_JAVA = names_in("""
     AddJarsCommand AddFilesCommand AddArchivesCommand AddJarCommand AddFileCommand CreateFunction CreateFunctionCommand
     Call
 """)
-"""Commands that give Java code to Spark, or call it."""
+"""Commands that add Java code to Spark, or call it."""
 OF_FOLDERS = BY_PATH | {"InsertIntoDir", "LoadData", "ConvertToDeltaCommand", "RefreshResource"}
 """Commands, and parts of them, that name a folder."""
 LOCATIONS = ("location", "path")
-"""What the names of fields that hold a folder have in them."""
+"""Parts of the names of fields that hold a folder."""
 PATH_OPTIONS = frozenset({"path", "paths", "location", "checkpointlocation"})
 """Options that hold a folder."""
 _JAVA_IN_TEXT = re.compile(r"\b(try_reflect|reflect|java_method|identifier)\b", re.IGNORECASE)
 FUNCTIONS = frozenset({"CreateUserDefinedFunction", "CreateSQLFunctionCommand"})
-"""Commands that hold the body of a function in SQL as a text."""
+"""Commands with the body of an SQL function as a text."""
 MOST_NESTED = 20
-"""EXECUTE IMMEDIATE within EXECUTE IMMEDIATE."""
+"""Maximum depth of EXECUTE IMMEDIATE within EXECUTE IMMEDIATE."""
 
 
 @dataclass(frozen=True)
 class OwnedFault:
-    """A command that would change what a pipeline owns.
+    """A command that would change a table of a pipeline.
 
     Args:
-        owned: The table or the folder.
-        command: The command, in words.
+        owned: Table or folder of the pipeline.
+        command: Command in words.
     """
 
     owned: str
@@ -111,9 +111,9 @@ class Writing:
     """Judges plans of a session that writes.
 
     Args:
-        reading: What its queries may do.
-        owned: What pipelines own.
-        target: Looks a name up in Spark's catalog; None: there is nothing of this name.
+        reading: Judges the queries of the session.
+        owned: Names and folders of pipelines.
+        target: Looks a name up in Spark's catalog; returns None if there is no table or view of this name.
     """
 
     reading: Reading
@@ -121,18 +121,23 @@ class Writing:
     target: Callable[[list[str]], Target | None]
 
     def fault(self, plan: Node) -> Fault | OwnedFault | None:
-        """Return why a plan is refused; None: it is allowed."""
+        """Return the first reason to refuse a plan; None: it is allowed."""
         return next(self._faults(plan, 0), None)
 
     def _faults(self, plan: Node, depth: int) -> Iterator[Fault | OwnedFault]:
+        # Programs and folders are searched in the whole plan, queries included; tables of pipelines only outside of queries.
         yield from self._faults_of_programs(plan)
         if not self.reading.rights.folders:
             yield from self._faults_of_folders(plan)
-        for node, is_root in _each(plan):
+        for node in plan.nodes():
+            is_allowed_setting = node is plan and _is_time_zone(node)
             if node.name == EXECUTE:
                 yield from self._faults_of_text(node, depth)
-            elif node.name in SETTING and not (is_root and _is_time_zone(node)):
-                yield Fault(f"{in_words(node)} in a statement of Spark", "SET and RESET as statements of their own")
+            elif node.name in SETTING and not is_allowed_setting:
+                yield Fault(
+                    f"{in_words(node)} in a statement of Spark",
+                    "SET and RESET as statements of their own",
+                )
             elif node.name in FUNCTIONS:
                 yield from self._faults_of_body(node, depth)
         yield from self._faults_of_targets(plan)
@@ -148,8 +153,11 @@ class Writing:
                 yield function_fault(parts[-1])
         for command, _, _, value in _held(plan):
             found = _JAVA_IN_TEXT.search(value) if isinstance(value, str) else None
-            if found is not None:  # constraints and defaults are kept as texts, and evaluated later
-                yield Fault(f"{found[0]} in {in_words(command)}", "expressions without calls of Java")
+            if found is not None:  # constraints and defaults are stored as texts, and evaluated later
+                yield Fault(
+                    f"{found[0]} in {in_words(command)}",
+                    "expressions without calls of Java",
+                )
 
     def _faults_of_folders(self, plan: Node) -> Iterator[Fault]:
         yield from self.reading.faults_of_reach(plan)
@@ -160,16 +168,20 @@ class Writing:
             if node.name in OF_FOLDERS:
                 yield path_fault(in_words(node))
             for name, value in node.below():
-                is_location = isinstance(value, str) and _is_location(name)
-                if is_location or _is_path_option(value):
-                    yield path_fault(f"{name} of {in_words(node)}" if is_location else "the option path")
+                if isinstance(value, str) and _is_location(name):
+                    yield path_fault(f"{name} of {in_words(node)}")
+                elif _is_path_option(value):
+                    yield path_fault("the option path")
 
     def _faults_of_text(self, node: Node, depth: int) -> Iterator[Fault | OwnedFault]:
         """Judge the statement in EXECUTE IMMEDIATE 'text'."""
         text = node.fields["sqlStmtStr"]
         value = text.fields.get("value") if text.name == "Literal" else None
         if not isinstance(value, str):
-            yield Fault("EXECUTE IMMEDIATE of no literal", "EXECUTE IMMEDIATE 'statement', whose text can be judged")
+            yield Fault(
+                "EXECUTE IMMEDIATE of no literal",
+                "EXECUTE IMMEDIATE 'statement', whose text can be judged",
+            )
         elif depth >= MOST_NESTED:
             yield Fault("EXECUTE IMMEDIATE within EXECUTE IMMEDIATE", f"{MOST_NESTED} times")
         else:
@@ -179,15 +191,18 @@ class Writing:
             yield from self._faults(inner, depth + 1)
 
     def _faults_of_body(self, node: Node, depth: int) -> Iterator[Fault | OwnedFault]:
-        """Judge what CREATE FUNCTION .. RETURN has as a text."""
-        expression, query = node.fields["exprText"], node.fields["queryText"]
+        """Judge the body of CREATE FUNCTION .. RETURN, which the plan has as a text."""
+        expression = node.fields["exprText"]
+        query = node.fields["queryText"]
+        texts = [] if query is None else [query]
         if expression is not None:
-            yield from self._faults(self.reading.parser.plan(f"SELECT ({expression})"), depth + 1)
-        if query is not None:
-            yield from self._faults(self.reading.parser.plan(query), depth + 1)
+            texts.append(f"SELECT ({expression})")
+        for text in texts:
+            body = self.reading.parser.plan(text)
+            yield from self._faults(body, depth + 1)
 
     def _faults_of_targets(self, plan: Node) -> Iterator[Fault | OwnedFault]:
-        """Look at each name and path that a command holds outside of its queries."""
+        """Judge each name and path that a command has outside of its queries."""
         for command, holder, field, value in _held(plan):
             if isinstance(value, Node):
                 yield from self._faults_of_node(command, value)
@@ -196,44 +211,59 @@ class Writing:
 
     def _faults_of_node(self, command: Node, node: Node) -> Iterator[Fault | OwnedFault]:
         if node.name in IDENTIFIERS:
-            yield Fault(f"IDENTIFIER(..) in {in_words(command)}", "names as they are, or IDENTIFIER('name')")
+            yield Fault(
+                f"IDENTIFIER(..) in {in_words(command)}",
+                "names as they are, or IDENTIFIER('name')",
+            )
         parts = table_of(node)
         if parts is None:
             return
-        name = parts[-1].lower().partition("$")[0].partition("@")[0]
-        if name in self.owned.names and self.reading.databases.has(parts[:-1]):
-            yield _owned_fault(name, command)
+        # A name may reach a pipeline's table in three ways: as the path of a table, as the name of the pipeline (of which `$part` and
+        # `@pin` are cut off), or as a table or view of Spark's catalog whose files lie in an owned folder.
+        *qualifier, last = parts
+        is_path = not self.reading.databases.has(qualifier)
+        if is_path and self.owned.is_reached_from(last):
+            yield _owned_fault(last, command)
             return
-        is_path = not self.reading.databases.has(parts[:-1])
-        if is_path and self.owned.is_reached_from(parts[-1]):
-            yield _owned_fault(parts[-1], command)
+        before_part, _, _ = last.lower().partition("$")
+        name, _, _ = before_part.partition("@")
+        if name in self.owned.names and not is_path:
+            yield _owned_fault(name, command)
             return
         target = self.target(parts)
         if target is None:
             return
         if target.is_view and command.name not in ON_VIEWS:
-            yield Fault(f"{in_words(command)} on the view '{parts[-1]}'", "the table itself")
+            yield Fault(f"{in_words(command)} on the view '{last}'", "the table itself")
         if target.location is not None and self.owned.has(target.location):
-            yield _owned_fault(parts[-1], command)
+            yield _owned_fault(last, command)
 
-    def _reaches(self, command: Node, holder: Node, field: str, text: str) -> bool:
-        """Return whether a text in a command means a folder that is owned."""
-        if holder.name == "Literal" and command.name in CHANGING_ROWS:
-            return False  # a value of a row
-        is_value = holder.name == "Tuple2" and str(holder.fields["_1"]).lower() not in PATH_OPTIONS
-        names_folder = _is_location(field) or (holder.name == "Tuple2" and not is_value) or command.name in OF_FOLDERS
-        if names_folder:
+    def _reaches(
+        self,
+        command: Node,
+        holder: Node,
+        field: str,
+        text: str,
+    ) -> bool:
+        """Return whether a text in a command means an owned folder."""
+        is_value_of_row = holder.name == "Literal" and command.name in CHANGING_ROWS
+        if is_value_of_row:
+            return False
+        # Where a folder is meant, one above the owned folder reaches it too. Any other text counts only if it looks like a path into one:
+        # else a comment or a property with a `/` would be refused.
+        names_folder = _is_location(field) or _is_path_option(holder)
+        if names_folder or command.name in OF_FOLDERS:
             return self.owned.is_reached_from(text)
         return "/" in text and self.owned.has(text)
 
 
-def _each(plan: Node) -> Iterator[tuple[Node, bool]]:
-    for node in plan.nodes():
-        yield node, node is plan
-
-
 def _held(plan: Node) -> Iterator[tuple[Node, Node, str, Any]]:
-    """Yield what commands hold outside of their queries: the command, the node in which a value stands, its field, the value."""
+    """Yield the values that commands have outside of their queries.
+
+    Yields:
+        The command, the node with the value, the name of its field, and the value.
+    """
+    # Each node is visited with the command around it; below the field of a command that holds the query which it reads, there is none.
     waiting: list[tuple[Node | None, Node]] = [(None, plan)]
     while waiting:
         command, node = waiting.pop()
@@ -249,16 +279,18 @@ def _held(plan: Node) -> Iterator[tuple[Node, Node, str, Any]]:
 
 
 def _command(outer: Node | None, node: Node) -> Node | None:
-    """Return the command that a plan is a part of: itself, the one around it, or none if it is a query's."""
+    """Return the command of a plan: itself, the one around it, or None for a part of a query."""
     if node.name in QUERIES:
         return outer if node.name in AROUND_NAMES else None
-    if node.name in LISTINGS | READERS or node.name == EXPLAIN:
+    only_reads = node.name in LISTINGS | READERS or node.name == EXPLAIN
+    if only_reads:
         return None
-    return node if outer is None or not _is_part(node) else outer
+    is_part_of_outer = outer is not None and _is_part(node)
+    return outer if is_part_of_outer else node
 
 
 def _is_part(node: Node) -> bool:
-    """Return whether a plan only names what its command is about."""
+    """Return whether a plan only names the table or object of its command."""
     is_named = table_of(node) is not None or node.name in IDENTIFIERS
     return is_named or node.name.startswith("Unresolved") or node.name == "TimeTravel"
 
@@ -286,7 +318,7 @@ SUBSTITUTION = "spark.sql.variable.substitute"
 ON_FILES = "spark.sql.runSQLOnFiles"
 """Spark's setting: read ``text.`/a/path` `` as a table."""
 MOST_KEPT = 1_000
-"""Texts that are known to be allowed: a query that emits changes is executed at each step."""
+"""Maximum number of allowed texts that are remembered: a query that emits changes is executed at each step."""
 
 
 class Judge:
@@ -294,9 +326,9 @@ class Judge:
 
     Args:
         spark: The session.
-        rights: Of its statements.
-        catalogs: By name: what pipelines own is theirs.
-        catalog: Gives the one in use.
+        rights: Rights of the session.
+        catalogs: Catalogs by name, whose pipelines own tables.
+        catalog: Returns the catalog in use.
     """
 
     def __init__(
@@ -319,11 +351,11 @@ class Judge:
         """Refuse a statement that its session may not execute.
 
         Args:
-            text: As Spark is to execute it.
+            text: Text for Spark.
 
         Raises:
-            GatewayError: the session only reads, or the statement reaches what its rights do not cover.
-            SqlError: it would change what a pipeline owns.
+            GatewayError: the session only reads, or its rights do not cover the statement.
+            SqlError: the statement would change a table of a pipeline.
             ParseException: Spark cannot read it.
         """
         if text in self._allowed:
@@ -331,37 +363,45 @@ class Judge:
         try:
             plan = self._parser.plan(text)
         except RecursionError:
-            raise SqlError.of("The statement is nested too deeply.", next_step="Divide it.") from None
+            raise SqlError.of(
+                "The statement is nested too deeply.",
+                next_step="Divide it.",
+            ) from None
         reading = self._reading()
         fault = reading.fault(plan)
         if fault is None:
             self._keep(text)
             return
         if not self._rights.writes:
-            raise _refusal("This gateway only reads.", fault, "To write, use a gateway without --read-only.")
+            raise _refusal(
+                "This gateway only reads.",
+                fault,
+                "To write, use a gateway without --read-only.",
+            )
         self._judge_writing(reading, plan)
 
     def _keep(self, text: str) -> None:
-        """Note a text that only reads: at the next step of a query that emits changes it need not be judged again."""
+        """Remember a text that only reads, so that the next step of a query that emits changes need not judge it again."""
         if len(self._allowed) >= MOST_KEPT:
             self._allowed.clear()
         self._allowed.add(text)
 
     def judge_query(self, text: str) -> None:
-        """Refuse what is not a query that only reads, whatever the session may write: a view's, for one.
+        """Refuse a query that does more than read, whatever the rights of the session: a view's, for example.
 
         Raises:
-            SqlError: it is none.
+            GatewayError: the query does.
         """
-        fault = self._reading().fault(self._parser.plan(text))
+        plan = self._parser.plan(text)
+        fault = self._reading().fault(plan)
         if fault is not None:
             raise _refusal("The query does more than read.", fault, "Take that part out.")
 
     def judge_expressions(self, texts: Iterable[str]) -> None:
-        """Refuse expressions over a row that a session which only reads could not have Spark evaluate: those of an INSERT INTO, which its job evaluates.
+        """Refuse expressions of an INSERT INTO that a read-only session may not evaluate: a job evaluates them for the session.
 
         Args:
-            texts: As the job is to evaluate them.
+            texts: Expressions over a row.
 
         Raises:
             GatewayError: one calls a program, a Java method or an unknown function, or reads a file.
@@ -371,7 +411,11 @@ class Judge:
         for text in texts:
             fault = reading.fault(self._parser.expression(text))
             if fault is not None:
-                raise _refusal("The session may not fill a table by this query.", fault, "Take that part out.")
+                raise _refusal(
+                    "The session may not fill a table by this query.",
+                    fault,
+                    "Take that part out.",
+                )
 
     def _judge_writing(self, reading: Reading, plan: Node) -> None:
         writing = Writing(reading, Owned.of(self._catalogs.values()), self._parser.target)
@@ -391,10 +435,11 @@ class Judge:
         )
 
     def _reading(self) -> Reading:
-        declared = frozenset(self._catalog().declared(DeclaredKind.FUNCTION))
-        functions = readable_functions(self._parser.function_groups, declared)
-        databases = Databases(self._parser.databases, self._parser.catalogs)
-        return Reading(self._parser, self._rights, databases, functions)
+        parser = self._parser
+        declared = self._catalog().declared(DeclaredKind.FUNCTION)
+        functions = readable_functions(parser.function_groups, frozenset(declared))
+        databases = Databases(parser.databases, parser.catalogs)
+        return Reading(parser, self._rights, databases, functions)
 
 
 def _refusal(what: str, fault: Fault, next_step: str) -> GatewayError:

@@ -1,9 +1,7 @@
-"""What Spark's session knows: the plan that its parser makes of a statement, as plain Python nodes, and the names of its catalog.
+"""Plans of Spark's parser as plain Python nodes, and the names of Spark's catalog. Nothing is resolved, read or executed.
 
-Nothing is resolved, read or executed.
-
-A plan of Spark is a tree of Scala case classes. All their fields are walked, not only the children that Spark names as such:
-a subquery stands in an expression, the query of a command in a field, the CTEs of a WITH in tuples.
+A plan of Spark is a tree of Scala case classes. All fields are walked, not only the children of the tree: a subquery is part of an
+expression, the query of a command is a field, and the CTEs of a WITH are tuples.
 """
 
 from __future__ import annotations
@@ -22,10 +20,10 @@ if TYPE_CHECKING:
 
 CATALYST = "org.apache.spark.sql.catalyst."
 _TEXTS = frozenset({"org.apache.spark.unsafe.types.UTF8String", "java.net.URI", "org.apache.hadoop.fs.Path"})
-"""Classes whose objects stand for their text. The text of another leaf is not asked for: one call for each value would be slow."""
+"""Classes of which the text of an object is read; for other leaves a call for each value would be slow."""
 
 _TYPE_OF_LITERAL = (f"{CATALYST}expressions.Literal", "dataType")
-"""Says nothing of what a statement does, and would double the time that a long list of values takes."""
+"""A field that is not walked: no rule needs it, and it would double the time for a long list of values."""
 
 
 def names_in(text: str) -> frozenset[str]:
@@ -38,10 +36,10 @@ class Node:
     """A plan, an expression, or another case class that stands in one.
 
     Args:
-        type: Full name of its class.
-        fields: Name of each of its fields to its value: a node, a text, number or truth value, None, or a list of such.
-        is_plan: Whether it is a query, a command or a part of one; an expression is none.
-        is_tree: Whether it is a plan or an expression.
+        type: Full name of the class.
+        fields: Values by field: a node, a text, a number, a truth value, None, or a list of such.
+        is_plan: Whether the node is a query, a command or a part of one, not an expression.
+        is_tree: Whether the node is a plan or an expression.
     """
 
     type: str
@@ -51,22 +49,24 @@ class Node:
 
     @cached_property
     def name(self) -> str:
-        """Name of its class, without the package and the `$` of an object."""
+        """Name of the class, without the package and the `$` of an object."""
         return self.type.rpartition(".")[2].removesuffix("$")
 
     def below(self) -> Iterator[tuple[str, Any]]:
-        """Yield the values of its fields with their field's name, those of lists one by one."""
+        """Yield each value with the name of its field, the values of lists one by one."""
         for name, value in self.fields.items():
-            for each in _flat(value):
-                yield name, each
+            for item in _flat(value):
+                yield name, item
 
     def nodes(self) -> Iterator[Node]:
-        """Yield this node and all below it, each before those below it."""
+        """Yield this node and all below it, parents first."""
         waiting = [self]
         while waiting:
             node = waiting.pop()
             yield node
-            waiting += [value for _, value in node.below() if isinstance(value, Node)]
+            for _, value in node.below():
+                if isinstance(value, Node):
+                    waiting.append(value)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Leaf:
 
 
 class _Shape(Enum):
-    """How the objects of a class are walked."""
+    """Manner in which the objects of a class are walked."""
 
     PLAN = auto()
     TREE = auto()
@@ -91,11 +91,11 @@ class _Shape(Enum):
 
 @dataclass(frozen=True)
 class Target:
-    """What the catalog of Spark has of a name.
+    """A table or a view of Spark's catalog.
 
     Args:
         is_view: Whether it is a view.
-        location: Folder of its files, if it is a table that has one.
+        location: Folder of the files of a table that has one.
     """
 
     is_view: bool
@@ -106,7 +106,7 @@ class Parser:
     """The parser of a session.
 
     Args:
-        spark: The session; its settings and extensions decide how a text is read.
+        spark: Session; its settings and extensions define the grammar.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -129,7 +129,7 @@ class Parser:
         return plan
 
     def expression(self, text: str) -> Node:
-        """Return what the parser makes of an expression.
+        """Return the tree of an expression.
 
         Raises:
             ParseException: Spark cannot read it.
@@ -142,7 +142,7 @@ class Parser:
         """Return the parts of a dotted name.
 
         Raises:
-            ParseException: it is none.
+            ParseException: the text is not a name.
         """
         return list(_strings(self._parser.parseMultipartIdentifier(text)))
 
@@ -152,7 +152,7 @@ class Parser:
 
     @cached_property
     def catalogs(self) -> set[str]:
-        """Catalogs that the settings name, beside Spark's own."""
+        """Catalogs in the settings, beside Spark's own."""
         prefix = "spark.sql.catalog."
         found = set()
         for key in self._spark.conf.getAll:
@@ -163,24 +163,26 @@ class Parser:
 
     @cached_property
     def function_groups(self) -> dict[str, str]:
-        """Spark's built-in functions to their groups."""
+        """Built-in functions of Spark, each with its group."""
         registry = self._registry.builtin()
         groups = {}
-        for name in _each(registry.listFunction()):
+        for name in _items(registry.listFunction()):
             function = registry.lookupFunction(name).get()
             groups[str(name.funcName())] = str(function.getGroup())
         return groups
 
     def target(self, parts: Sequence[str]) -> Target | None:
         """Look a name up in Spark's own catalog; None if there is no such table or view."""
-        name = ".".join(f"`{part.replace('`', '``')}`" for part in parts[-2:])
+        escaped = [part.replace("`", "``") for part in parts[-2:]]
+        name = ".".join(f"`{part}`" for part in escaped)
         try:
             identifier = self._parser.parseTableIdentifier(name)
             table = self._session.catalog().getTempViewOrPermanentTableMetadata(identifier)
             if str(table.tableType().name()) == "VIEW":
                 return Target(is_view=True)
             has_location = table.storage().locationUri().isDefined()
-            return Target(is_view=False, location=str(table.location().toString()) if has_location else None)
+            location = str(table.location().toString()) if has_location else None
+            return Target(is_view=False, location=location)
         except Py4JJavaError:
             return None
         except Exception as error:
@@ -189,7 +191,9 @@ class Parser:
             raise
 
     def _value(self, found: Any) -> Any:
-        """Return an object of the JVM as plain Python. What py4j converts itself is returned as it is."""
+        """Return an object of the JVM as plain Python; values that py4j converts itself are returned as they are."""
+        # Recursion over the fields of case classes. Each call over py4j costs some 0.1 ms, so the shape of a class is read once, and a
+        # literal's type not at all.
         if not isinstance(found, JavaObject):
             return found
         type_ = str(found.getClass().getName())
@@ -199,7 +203,7 @@ class Parser:
         if shape is _Shape.OPTION:
             return self._value(found.get()) if found.isDefined() else None
         if shape is _Shape.ITERABLE:
-            return [self._value(each) for each in _each(found)]
+            return [self._value(item) for item in _items(found)]
         fields = {}
         for number, name in enumerate(names):
             if (type_, name) != _TYPE_OF_LITERAL:
@@ -208,14 +212,16 @@ class Parser:
         return Node(type_, fields, is_plan=is_plan, is_tree=is_plan or shape is _Shape.TREE)
 
     def _shape(self, type_: str, found: JavaObject) -> tuple[_Shape, tuple[str, ...]]:
-        """Return how a class is walked, and the names of its fields; asked of the JVM once for each class."""
+        """Return the shape of a class and the names of its fields, read from the JVM once for each class."""
         known = self._shapes.get(type_)
-        if known is None:
-            shape = self._shape_of(type_, found)
-            has_fields = shape in (_Shape.PLAN, _Shape.TREE, _Shape.PRODUCT)
-            names = tuple(_strings_of(found.productElementNames())) if has_fields else ()
-            known = self._shapes[type_] = shape, names
-        return known
+        if known is not None:
+            return known
+        shape = self._shape_of(type_, found)
+        names: tuple[str, ...] = ()
+        if shape in (_Shape.PLAN, _Shape.TREE, _Shape.PRODUCT):
+            names = tuple(_strings_of(found.productElementNames()))
+        self._shapes[type_] = shape, names
+        return shape, names
 
     def _shape_of(self, type_: str, found: JavaObject) -> _Shape:
         if type_ in _TEXTS:
@@ -236,13 +242,16 @@ _PARENTS = {
     "scala.collection.Iterable": _Shape.ITERABLE,
     "scala.Product": _Shape.PRODUCT,
 }
-"""A class to how it and those that derive from it are walked; the first that fits counts."""
+"""Shapes of classes and the classes derived from them; the first that fits is used."""
 
 
 def _pairs(options: JavaObject, type_: str) -> list[Node]:
-    """Return the options of a table as pairs, as those of a command are."""
-    items = options.asCaseSensitiveMap().entrySet()
-    return [Node("scala.Tuple2", {"_1": str(item.getKey()), "_2": str(item.getValue())}) for item in items]
+    """Return the options of a table as pairs, the form of a command's options."""
+    pairs = []
+    for item in options.asCaseSensitiveMap().entrySet():
+        fields = {"_1": str(item.getKey()), "_2": str(item.getValue())}
+        pairs.append(Node("scala.Tuple2", fields))
+    return pairs
 
 
 _SIMPLE: dict[_Shape, Callable[[JavaObject, str], Any]] = {
@@ -254,20 +263,20 @@ _SIMPLE: dict[_Shape, Callable[[JavaObject, str], Any]] = {
 
 def _flat(value: Any) -> Iterator[Any]:
     if isinstance(value, list):
-        for each in value:
-            yield from _flat(each)
+        for item in value:
+            yield from _flat(item)
     else:
         yield value
 
 
-def _each(iterable: JavaObject) -> Iterator[Any]:
+def _items(iterable: JavaObject) -> Iterator[Any]:
     iterator = iterable.iterator()
     while iterator.hasNext():
         yield iterator.next()
 
 
 def _strings(sequence: JavaObject) -> Iterator[str]:
-    return (str(each) for each in _each(sequence))
+    return (str(item) for item in _items(sequence))
 
 
 def _strings_of(iterator: JavaObject) -> Iterator[str]:

@@ -1,6 +1,6 @@
-"""Judges plans that only read: an allowlist of the nodes of plans; every other node is refused by name.
+"""Judges plans that only read, by an allowlist of the nodes of plans: every other node is refused by name.
 
-The rights of a session, and the names in a plan (tables, functions, owned folders), stand here too: judging of writes uses them.
+The names in a plan (tables, functions, owned folders) are found here too; the rules for writes use them.
 """
 
 from __future__ import annotations
@@ -10,40 +10,13 @@ import posixpath
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import PurePosixPath
 from urllib.parse import unquote
 
 from ebbtide.sql.catalog import Catalog
 from ebbtide.sql.judging.plans import CATALYST, Node, Parser, names_in
-
-
-@dataclass(frozen=True)
-class Rights:
-    """The rights of a session's statements.
-
-    Args:
-        writes: They may create, change and delete what no pipeline owns.
-        folders: They may name files and folders of the host or of a store.
-        programs: They may call programs, Java classes and methods.
-        stops_own_jobs_only: They stop no job of another client.
-    """
-
-    writes: bool = True
-    folders: bool = True
-    programs: bool = True
-    stops_own_jobs_only: bool = False
-
-    @classmethod
-    def of_gateway(cls, *, writes: bool, folders: bool = False, stops_own_jobs_only: bool = False) -> Rights:
-        """Return the rights of a gateway's client: its programs are never called.
-
-        Args:
-            writes: False: what Spark executes for it only reads.
-            folders: See the class.
-            stops_own_jobs_only: See the class.
-        """
-        return cls(writes, folders, programs=False, stops_own_jobs_only=stops_own_jobs_only)
-
+from ebbtide.sql.settings import Rights
 
 OF_TABLES = frozenset(
     {
@@ -56,23 +29,23 @@ OF_TABLES = frozenset(
 )
 """Nodes of Spark's parser that name a table."""
 OWN_DATABASES = (("default",), ("spark_catalog", "default"), ("session",), ("global_temp",))
-"""Qualifiers that every session has."""
+"""Qualifiers of tables in every session."""
 
 
 @dataclass(frozen=True)
 class Databases:
-    """What may stand before the name of a table.
+    """Qualifiers of tables.
 
     Args:
-        names: Gives the databases of Spark's own catalog.
-        catalogs: Further catalogs, as the settings name them.
+        names: Returns the databases of Spark's own catalog.
+        catalogs: Further catalogs in the settings.
     """
 
     names: Callable[[], Collection[str]] = tuple
     catalogs: Collection[str] = ()
 
     def has(self, qualifier: Sequence[str]) -> bool:
-        """Return whether a qualifier is one of a database; that of a path is the name of a format."""
+        """Return whether a qualifier names a database; before a path it names a format."""
         parts = tuple(part.lower() for part in qualifier)
         if not parts or parts in OWN_DATABASES:
             return True
@@ -83,37 +56,46 @@ class Databases:
 
 
 def table_of(node: Node) -> list[str] | None:
-    """Return the parts of the name of a table if a node names one."""
+    """Return the parts of a table's name if a node names one."""
     if node.name in OF_TABLES:
-        [parts] = [value for name, value in node.fields.items() if name in {"multipartIdentifier", "nameParts"}]
+        parts = node.fields.get("multipartIdentifier") or node.fields["nameParts"]
         return list(parts)
     if node.name == "TableIdentifier":
-        given = (node.fields["catalog"], node.fields["database"], node.fields["table"])
-        return [part for part in given if part is not None]
+        return _parts_of(node, "table")
     return None
 
 
+def _parts_of(identifier: Node, last: str) -> list[str]:
+    """Return the parts of an identifier of Spark's catalog that are given."""
+    parts = []
+    for field in ("catalog", "database", last):
+        part = identifier.fields[field]
+        if part is not None:
+            parts.append(part)
+    return parts
+
+
 def tables_in(node: Node) -> Iterator[tuple[Node, list[str]]]:
-    """Yield the nodes at and below one that name tables, with the names."""
-    for each in node.nodes():
-        parts = table_of(each)
+    """Yield the nodes at and below a node that name tables, each with the name."""
+    for below in node.nodes():
+        parts = table_of(below)
         if parts is not None:
-            yield each, parts
+            yield below, parts
 
 
 CALLING_JAVA = frozenset({"reflect", "java_method", "try_reflect"})
-"""Call any static method of a Java class: to run a program, to end the process."""
+"""Functions that call any static method of a Java class, which may run a program or end the process."""
 READING_FILES = frozenset({"from_protobuf", "to_protobuf", "table_changes_by_path", "read_files"})
-"""Read a file whose path is an argument."""
+"""Functions that read a file whose path is an argument."""
 OF_OTHER_SESSIONS = frozenset({"python_worker_logs"})
-"""Return what other sessions have left."""
+"""Functions that return data of other sessions."""
 REVIEWED_MISC = names_in("""
     aes_decrypt aes_encrypt assert_true bitmap_bit_position bitmap_bucket_number bitmap_count current_catalog
     current_database current_path current_schema current_user input_file_block_length input_file_block_start
     input_file_name monotonically_increasing_id raise_error session_user spark_partition_id try_aes_decrypt typeof user
     uuid version
 """)
-"""Those of Spark's group of functions that are neither for numbers, texts nor collections; one that is new in it is refused."""
+"""Allowed functions of Spark's group `misc_funcs`; one that a later version adds to the group is refused until it is listed here."""
 TABLE_FUNCTIONS = names_in("""
     collations explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer range sql_keywords stack
     table_changes variant_explode variant_explode_outer
@@ -128,15 +110,15 @@ BUILT_IN: tuple[list[str], ...] = (
     ["default"],
     ["spark_catalog", "default"],
 )
-"""What may stand before a function's name."""
+"""Qualifiers of functions that are allowed."""
 
 
 def calls_in(node: Node) -> Iterator[tuple[Node, list[str]]]:
-    """Yield the nodes at and below one that call a function, with the parts of the function's name in lower case."""
-    for each in node.nodes():
-        parts = _called(each)
+    """Yield the nodes at and below a node that call a function, each with the parts of the function's name in lower case."""
+    for below in node.nodes():
+        parts = _called(below)
         if parts is not None:
-            yield each, [part.lower() for part in parts]
+            yield below, [part.lower() for part in parts]
 
 
 def _called(node: Node) -> list[str] | None:
@@ -144,24 +126,23 @@ def _called(node: Node) -> list[str] | None:
         parts = node.fields.get("nameParts") or node.fields["name"]
         return list(parts)
     if node.name == "FunctionIdentifier":
-        given = (node.fields["catalog"], node.fields["database"], node.fields["funcName"])
-        return [part for part in given if part is not None]
+        return _parts_of(node, "funcName")
     return None
 
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
 _OF_S3 = ("s3a", "s3n")
-"""Schemes of Hadoop for what `s3:` means too."""
+"""Schemes of Hadoop with the meaning of `s3:`."""
 _GLOB = re.compile(r"[*?\[{]")
 
 
 @dataclass(frozen=True)
 class Owned:
-    """What pipelines own.
+    """The names and folders that belong to pipelines.
 
     Args:
-        names: Of the pipelines.
-        folders: The roots of all catalogs, resolved: every table of a pipeline is below its root.
+        names: Names of the pipelines.
+        folders: Roots of all catalogs, resolved: every table of a pipeline is below its root.
     """
 
     names: frozenset[str]
@@ -169,7 +150,7 @@ class Owned:
 
     @classmethod
     def of(cls, catalogs: Iterable[Catalog]) -> Owned:
-        """Return what the pipelines of catalogs own."""
+        """Return the names and folders of the pipelines of catalogs."""
         names: set[str] = set()
         folders: set[str] = set()
         for catalog in catalogs:
@@ -179,19 +160,19 @@ class Owned:
 
     def has(self, path: str) -> bool:
         """Return whether a path is an owned folder, or in one."""
-        return any(_is_in(place, folder) for place in resolved(path) for folder in self.folders)
+        pairs = product(resolved(path), self.folders)
+        return any(_is_in(place, folder) for place, folder in pairs)
 
     def is_reached_from(self, path: str) -> bool:
-        """Return whether a path is an owned folder, in one, or above one: what deletes it deletes them."""
-        places = resolved(path)
-        is_above = any(_is_in(folder, place) for place in places for folder in self.folders)
-        return is_above or self.has(path)
+        """Return whether a path is an owned folder, in one, or above one, so that its deletion deletes owned tables."""
+        pairs = product(resolved(path), self.folders)
+        return self.has(path) or any(_is_in(folder, place) for place, folder in pairs)
 
 
 def resolved(path: str) -> set[str]:
-    """Return what a path may mean, absolute, without links and `..`; of a pattern the folder before it.
+    """Return the possible meanings of a path, absolute, without links and `..`; for a pattern the folder before it.
 
-    A `%` is itself in a path and an escape in a URI, and Spark takes both: so there may be two.
+    There may be two, since Spark takes paths, in which `%` is a character, and URIs, in which it begins an escape.
 
     Example:
         >>> sorted(resolved("FILE:///a/b/../c")), sorted(resolved("s3a://bucket//a/"))
@@ -201,6 +182,8 @@ def resolved(path: str) -> set[str]:
 
 
 def _resolved(path: str) -> str:
+    # A pattern may match anything in its folder, so the folder before the first character of a pattern stands for it. Links and `..`
+    # are resolved before paths are compared, or a path could reach an owned folder under another name.
     scheme, rest = _split(path)
     *before, _ = [*_GLOB.split(rest, maxsplit=1), ""]
     has_pattern = len(before) > 1
@@ -212,7 +195,7 @@ def _resolved(path: str) -> str:
 
 
 def _split(path: str) -> tuple[str, str]:
-    """Return the scheme, in one spelling, and what follows; of a local file its path."""
+    """Return the scheme in its canonical spelling, and the rest; for a local file its path."""
     found = _SCHEME.match(path)
     if found is None:
         return "", path
@@ -235,41 +218,41 @@ QUERIES = names_in("""
     UnresolvedInlineTable UnresolvedQualify UnresolvedRelation UnresolvedSubqueryColumnAliases UnresolvedTVFAliases
     UnresolvedTableValuedFunction UnresolvedWith Window WithWindowDefinition
 """)
-"""Plans of queries. None of them does anything but return rows."""
+"""Plans of queries, which only return rows."""
 LISTINGS = names_in("""
     DescribeColumn DescribeDeltaDetailCommand DescribeDeltaHistory DescribeFunction DescribeNamespace
     DescribeProcedureCommand DescribeQueryCommand DescribeRelation DescribeRelationJsonCommand ShowCatalogsCommand
     ShowCollationsCommand ShowColumns ShowCreateTable ShowCurrentNamespaceCommand ShowFunctions ShowNamespacesCommand
     ShowPartitions ShowProceduresCommand ShowTableProperties ShowTables ShowTablesExtended ShowViews
 """)
-"""SHOW and DESCRIBE."""
+"""Plans of SHOW and DESCRIBE."""
 LISTED = names_in("""
     CurrentNamespace UnresolvedFunctionName UnresolvedIdentifier UnresolvedNamespace UnresolvedProcedure UnresolvedTable
     UnresolvedTableOrView UnresolvedView
 """)
-"""What SHOW and DESCRIBE name."""
+"""Plans for the names in SHOW and DESCRIBE."""
 EXPLAIN = "ExplainCommand"
 BY_PATH = frozenset(
     {"UnresolvedPathBasedTable", "UnresolvedPathBasedDeltaTable", "UnresolvedPathBasedDeltaTableRelation"}
 )
-"""Tables that are named by a path in quotes."""
+"""Plans of tables that are named by a path in quotes."""
 EXPRESSIONS = (f"{CATALYST}expressions.", f"{CATALYST}analysis.")
-"""Packages of the expressions that Spark's parser makes; it makes functions by name, see `functions`."""
+"""Packages of the expressions that Spark's parser makes; calls of functions are judged by name."""
 IDENTIFIERS = frozenset({"ExpressionWithUnresolvedIdentifier", "PlanWithUnresolvedIdentifier"})
-"""IDENTIFIER(..) of a text that is known only when the statement is executed."""
+"""Nodes of IDENTIFIER(..) with a text that is known only when the statement is executed."""
 OPTIONS = names_in("""
     endingtimestamp endingversion readchangefeed startingtimestamp startingversion timestampasof versionasof
 """)
-"""What may stand in WITH (..) behind a table. Another option may say what is read."""
+"""Options of a table in WITH (..) that are allowed; another may change which files are read."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a statement is refused.
+    """A reason to refuse a statement.
 
     Args:
-        got: The part of it, in a few words.
-        allowed: What may stand there.
+        got: Refused part of the statement, in a few words.
+        allowed: Allowed parts.
     """
 
     got: str
@@ -282,9 +265,9 @@ class Reading:
 
     Args:
         parser: Reads the names in arguments of functions.
-        rights: Of the session.
-        databases: What may stand before the name of a table.
-        functions: Built-in ones of Spark that are allowed, and those that the catalog declares.
+        rights: Rights of the session.
+        databases: Qualifiers of tables.
+        functions: Allowed functions of Spark, and those that the catalog declares.
     """
 
     parser: Parser
@@ -293,7 +276,7 @@ class Reading:
     functions: frozenset[str]
 
     def fault(self, plan: Node) -> Fault | None:
-        """Return why a plan is refused; None: it is allowed."""
+        """Return the first reason to refuse a plan; None: it is allowed."""
         return next(self._faults(plan), None)
 
     def _faults(self, plan: Node) -> Iterator[Fault]:
@@ -302,13 +285,16 @@ class Reading:
             root = root.fields["logicalPlan"]
         if root is not plan and root.name not in QUERIES:
             yield Fault(f"EXPLAIN of {in_words(root)}", "EXPLAIN of a query")
+        allowed = QUERIES | BY_PATH | IDENTIFIERS  # the latter two are judged by what they reach
         is_listing = root.name in LISTINGS
-        allowed = QUERIES | LISTED if is_listing else QUERIES
+        if is_listing:
+            allowed |= LISTED
         for node in root.nodes():
-            is_known = node.name in allowed or (is_listing and node is root)
-            if node.is_plan and not is_known and node.name not in BY_PATH | IDENTIFIERS:
+            is_root_of_listing = is_listing and node is root
+            is_expression = node.is_tree and not node.is_plan
+            if node.is_plan and node.name not in allowed and not is_root_of_listing:
                 yield Fault(in_words(node), "SELECT, SHOW, DESCRIBE, EXPLAIN of a query")
-            if node.is_tree and not node.is_plan and not node.type.startswith(EXPRESSIONS):
+            if is_expression and not node.type.startswith(EXPRESSIONS):
                 yield Fault(in_words(node), "expressions that are known to be safe")
         yield from self.faults_of_reach(root)
         for node, parts in calls_in(root):
@@ -317,10 +303,13 @@ class Reading:
                 yield fault
 
     def faults_of_reach(self, plan: Node) -> Iterator[Fault]:
-        """Yield why a plan, of any kind, reads what a session may not: files, or what is known only when it is executed."""
+        """Yield the reasons to refuse the reads of any plan: files, and names that are known only when it is executed."""
         for node in plan.nodes():
             if node.name in IDENTIFIERS:
-                yield Fault("IDENTIFIER(..) of more than one literal", "names as they are, or IDENTIFIER('name')")
+                yield Fault(
+                    "IDENTIFIER(..) of more than one literal",
+                    "names as they are, or IDENTIFIER('name')",
+                )
             if node.name in BY_PATH and not self.rights.folders:
                 yield path_fault(str(node.fields["path"]))
             if node.name == "UnresolvedRelation":
@@ -331,7 +320,7 @@ class Reading:
                     yield path_fault(".".join(parts))
 
     def _fault_of_call(self, node: Node, parts: list[str]) -> Fault | None:
-        """Return why a call of a function is refused."""
+        """Return the reason to refuse a call of a function."""
         *qualifier, name = parts
         if node.name == "UnresolvedTableValuedFunction":
             return self._fault_of_table_function(node, name)
@@ -358,28 +347,32 @@ def readable_functions(groups: dict[str, str], declared: frozenset[str]) -> froz
     """Return the functions that a session which only reads may call.
 
     Args:
-        groups: Spark's built-in functions to the group that Spark has them in.
-        declared: Those of the catalog.
+        groups: Built-in functions of Spark, each with its group.
+        declared: Functions of the catalog.
     """
     refused = CALLING_JAVA | READING_FILES | OF_OTHER_SESSIONS
-    known = {name for name, group in groups.items() if group != "misc_funcs" or name in REVIEWED_MISC}
-    return frozenset(known - refused) | declared
+    known = set(declared)
+    for name, group in groups.items():
+        is_reviewed = group != "misc_funcs" or name in REVIEWED_MISC
+        if is_reviewed and name not in refused:
+            known.add(name)
+    return frozenset(known)
 
 
 def function_fault(name: str) -> Fault:
-    """Say that a function is not called here."""
+    """Return the reason to refuse a function."""
     return Fault(
         f"{name}(..)", "Spark's built-in functions that compute values, and those that CREATE FUNCTION has declared"
     )
 
 
 def path_fault(path: str) -> Fault:
-    """Say that a path is not read here."""
+    """Return the reason to refuse a path."""
     return Fault(path, "tables by name; paths where the gateway was started with --folders")
 
 
 def in_words(node: Node) -> str:
-    """Return a node's class as words: `DropTable` is DROP TABLE.
+    """Return the class of a node as words: `DropTable` is DROP TABLE.
 
     Example:
         >>> in_words(Node("org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable", {}))
@@ -390,7 +383,9 @@ def in_words(node: Node) -> str:
 
 
 def _faults_of_options(relation: Node) -> Iterator[Fault]:
+    allowed = ", ".join(sorted(OPTIONS))
     for option in relation.fields["options"]:
         name = option.fields["_1"]
-        if name.lower() not in OPTIONS and not name.startswith("__required"):
-            yield Fault(f"the option '{name}'", ", ".join(sorted(OPTIONS)))
+        is_of_parser = name.startswith("__required")
+        if name.lower() not in OPTIONS and not is_of_parser:
+            yield Fault(f"the option '{name}'", allowed)

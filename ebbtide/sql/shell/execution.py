@@ -1,6 +1,6 @@
-"""A statement's way through a session: the session is opened, the statement begun, waited for, its pages read, ended.
+"""Executes a statement in a session: opens the session, begins the statement, waits for it, reads its pages, ends it.
 
-Ctrl-C ends a wait: it is noted, and what waits looks whether it came. Nothing is interrupted at an arbitrary place.
+The handler of Ctrl-C only sets a flag, which every wait polls. So no code is interrupted at an arbitrary place.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from ebbtide.redaction import shown
 from ebbtide.sql.results import Operation, Page, Result, ResultKind, Session
 
 POLL_S = 0.25
-"""How often a wait looks for Ctrl-C; each time may be a request to a gateway."""
+"""Interval at which a wait polls for Ctrl-C; each poll may be a request to a gateway."""
 CANCEL_S = 1.5
-"""How long the shell waits for a statement to end, so that Ctrl-C gives the prompt back within 2 s; what takes longer ends by itself."""
+"""Maximum wait for the end of a cancelled statement: the prompt is back within 2 s, and a slower end goes on behind it."""
 ERASE_LINE = "\r\x1b[2K"
 CLEAR_SCREEN = "\x1b[H\x1b[2J\x1b[3J"
 SECONDS_UNSHOWN = 1
-"""Shorter waits are not worth a line."""
+"""Shorter waits are not shown."""
 T = TypeVar("T")
 
 
 class Console:
-    """Two streams, and the line of a terminal that says that something takes time.
+    """Two output streams, and the status line of a terminal during a wait.
 
     Args:
-        out: Of rows.
-        err: Of errors.
+        out: Stream for rows.
+        err: Stream for errors.
     """
 
     def __init__(self, out: TextIO, err: TextIO) -> None:
@@ -50,7 +50,7 @@ class Console:
         return self._out.isatty()
 
     def put(self, line: str) -> None:
-        """Write a line of rows: it has no character of data that a terminal obeys."""
+        """Write a line of rows, in which control characters are escaped already."""
         self.end_waiting()
         self._out.write(f"{line}\n")
 
@@ -58,8 +58,8 @@ class Console:
         """Write lines for people.
 
         Args:
-            text: They; empty: nothing is written.
-            beside_data: Programs read the rows: this is not to stand among them.
+            text: Text of the lines; empty: nothing is written.
+            beside_data: Write to the stream for errors, since programs read the rows.
         """
         if not text:
             return
@@ -69,22 +69,22 @@ class Console:
         stream.flush()
 
     def error(self, text: str) -> None:
-        """Write what went wrong."""
+        """Write an error."""
         self.flush()
         self.say(text, beside_data=True)
 
     def flush(self) -> None:
-        """Let be seen what was written."""
+        """Flush the stream for rows."""
         self._out.flush()
 
     def clear(self) -> None:
-        """Clear the screen, if there is one."""
+        """Clear the screen of a terminal."""
         if self.is_terminal:
             self._out.write(CLEAR_SCREEN)
             self.flush()
 
     def wait(self, what: str, seconds: float) -> None:
-        """Say, on a terminal, what has been waited for so long."""
+        """Show on a terminal how long a wait has taken."""
         if not self._err.isatty() or seconds < SECONDS_UNSHOWN:
             return
         line = f"{what}, {seconds:.0f} s. Ctrl-C cancels."
@@ -94,7 +94,7 @@ class Console:
         self._has_waiting_line = True
 
     def end_waiting(self) -> None:
-        """Take that line away."""
+        """Erase the line of a wait."""
         if self._has_waiting_line:
             self._err.write(ERASE_LINE)
             self._err.flush()
@@ -102,7 +102,7 @@ class Console:
 
 
 class Interrupts:
-    """Ctrl-C while it is not at the prompt. A context manager, for the main thread."""
+    """Notes Ctrl-C outside the prompt. A context manager, for the main thread."""
 
     def __init__(self) -> None:
         self._came = threading.Event()
@@ -118,17 +118,17 @@ class Interrupts:
         signal.signal(signal.SIGINT, self._before or signal.default_int_handler)
 
     def forget(self) -> None:
-        """Forget one that came before."""
+        """Forget an earlier Ctrl-C."""
         self._came.clear()
 
     def take(self) -> None:
-        """Raise KeyboardInterrupt if one came."""
+        """Raise KeyboardInterrupt if Ctrl-C came."""
         if self._came.is_set():
             self._came.clear()
             raise KeyboardInterrupt
 
     def sleep(self, seconds: float) -> None:
-        """Wait, or raise KeyboardInterrupt as soon as it comes."""
+        """Wait; raise KeyboardInterrupt as soon as Ctrl-C comes."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self._came.wait(min(POLL_S, seconds))
@@ -139,11 +139,11 @@ class Interrupts:
 
 
 class Waiting:
-    """Waits for what takes time, and says so.
+    """Waits until something has happened or Ctrl-C comes, and shows the wait.
 
     Args:
-        interrupts: End it.
-        console: Says so.
+        interrupts: Source of Ctrl-C.
+        console: Console that shows the wait.
     """
 
     def __init__(self, interrupts: Interrupts, console: Console) -> None:
@@ -151,15 +151,17 @@ class Waiting:
         self._console = console
 
     def until(self, ask: Callable[[float], T | None], what: str = "") -> T:
-        """Ask until there is an answer.
+        """Repeat a question until there is an answer.
 
         Args:
-            ask: Takes how many seconds it may wait; None: not yet.
-            what: Is waited for; empty: that is not said, as it may be long.
+            ask: Function of the seconds that it may wait; returns None while there is no answer.
+            what: Name of the wait, to be shown; empty: it is not shown.
 
         Raises:
             KeyboardInterrupt: Ctrl-C came.
         """
+        # Each question waits for `POLL_S` at most, then Ctrl-C is looked for: so it takes effect within that time, also where the answer
+        # comes over HTTP.
         began = time.monotonic()
         try:
             while True:
@@ -174,10 +176,10 @@ class Waiting:
 
 
 class BackgroundSession:
-    """A session that is opened while the user types, on a thread of its own: only a statement that needs it waits.
+    """A session that a thread opens while the user types: only the first statement waits for it.
 
     Args:
-        open_session: Opens it.
+        open_session: Opens the session.
     """
 
     def __init__(self, open_session: Callable[[], Session]) -> None:
@@ -186,18 +188,26 @@ class BackgroundSession:
         self._lock = threading.Lock()
 
     def begin(self) -> Future[Session]:
-        """Begin to open it, unless that was begun."""
+        """Begin to open the session; does nothing if that was begun."""
         with self._lock:
-            if self._opening is None:
-                self._opening = Future()
-                threading.Thread(target=self._open, args=(self._opening,), daemon=True, name="session").start()
-            return self._opening
+            if self._opening is not None:
+                return self._opening
+            opening: Future[Session] = Future()
+            thread = threading.Thread(
+                target=self._open,
+                args=(opening,),
+                daemon=True,
+                name="session",
+            )
+            thread.start()
+            self._opening = opening
+            return opening
 
     def get(self, timeout_s: float) -> Session | None:
         """Return the session; None if it is not open in time.
 
         Raises:
-            EbbtideError: it could not be opened; the next call tries again.
+            EbbtideError: the session could not be opened; the next call tries again.
         """
         opening = self.begin()
         if not wait([opening], timeout_s).done:
@@ -207,32 +217,37 @@ class BackgroundSession:
         return opening.result()
 
     def forget(self) -> None:
-        """Forget it: the next call of `get` opens another."""
+        """Forget the session: the next call of `get` opens another."""
         with self._lock:
             self._opening = None
 
     def close(self) -> None:
-        """Close it, if it is open; one that is still being opened ends with the process."""
+        """Close the session if it is open; one that is still being opened ends with the process."""
         opening = self._opening
-        if opening is not None and opening.done() and opening.exception() is None:
+        if opening is None or not opening.done():
+            return
+        if opening.exception() is None:
             opening.result().close()
 
     def _open(self, opening: Future[Session]) -> None:
         try:
             session = self._open_session()
-        except BaseException as error:  # noqa: BLE001 - it is raised where the session is asked for
+        except BaseException as error:  # noqa: BLE001 - `get` raises it
             opening.set_exception(error)
         else:
             opening.set_result(session)
 
 
 class Execution:
-    """A statement that is executed. A context manager: at its end nothing of the statement runs.
+    """A statement that is executed. A context manager that ends it.
 
     Args:
-        session: Where.
-        text: Of the statement.
-        waiting: Waits for it.
+        session: Session that executes it.
+        text: Text of the statement.
+        waiting: Waits for its result.
+
+    Raises:
+        EbbtideError: a gateway refuses the statement or is gone.
     """
 
     def __init__(self, session: Session, text: str, waiting: Waiting) -> None:
@@ -242,27 +257,27 @@ class Execution:
         self._is_ending = False
         self._has_ended = False
         self.n_rows = 0
-        """Rows that were read so far."""
+        """Number of rows read so far."""
         self.is_whole = False
         """True once all rows were read."""
         self.position: str | None = None
-        """Where changes can be taken up again, if they were read."""
+        """Position after the changes that were read; None for other rows."""
         self.operation: Operation = session.execute(text)
 
     @property
     def seconds(self) -> float:
-        """It took, or takes so far."""
+        """Time that the statement took, or takes so far."""
         return (self._paused or time.monotonic()) - self._began
 
     def stop_clock(self) -> None:
-        """Count no longer: from now on people read."""
+        """Stop counting the time: from now on a person reads."""
         self._paused = time.monotonic()
 
     def result(self) -> Result:
-        """Wait for its columns, or for its end.
+        """Wait for the columns, or for the end of a statement without rows.
 
         Raises:
-            EbbtideError: it failed.
+            EbbtideError: the statement failed.
             KeyboardInterrupt: Ctrl-C came.
         """
         result = self._waiting.until(self.operation.result, "Running")
@@ -270,13 +285,13 @@ class Execution:
         return result
 
     def pages(self, result: Result) -> Iterator[Page]:
-        """Wait for its pages.
+        """Yield the pages as they come.
 
         Args:
-            result: What `result` returned.
+            result: Result of `result`.
 
         Raises:
-            EbbtideError: it failed.
+            EbbtideError: the statement failed.
             KeyboardInterrupt: Ctrl-C came.
         """
         token: int | None = 0
@@ -291,7 +306,7 @@ class Execution:
             token = page.next
 
     def end(self) -> bool:
-        """Cancel it if it runs, and forget it; return whether that was done in time."""
+        """Cancel the statement if it runs, and forget it; return whether that was done in time."""
         if not self._is_ending:
             self._is_ending = True
             ending = threading.Thread(target=self._end, daemon=True, name="cancel")
@@ -308,7 +323,7 @@ class Execution:
         self.end()
 
     def _end(self) -> None:
-        with suppress(EbbtideError):  # a gateway that is gone; what is left of it ends there by itself
+        with suppress(EbbtideError):  # of a gateway that is gone: the statement ends there with the session
             if not self.is_whole:
                 self.operation.cancel()
             self.operation.close()

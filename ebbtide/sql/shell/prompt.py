@@ -1,4 +1,4 @@
-"""The prompt, with its history, colours and completions: it stands before the session does, and before what reads statements is loaded."""
+"""The prompt, with its history, colours and completions. It appears before the session is open and the parser is loaded."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ CONTINUED = "      -> "
 WELCOME = "Statements end with a semicolon. HELP lists them; QUIT leaves, jobs go on."
 MENU_LINES = 6
 BARE = ("HELP", "CLEAR", "QUIT", "EXIT")
-"""What needs no semicolon."""
+"""Statements that need no semicolon."""
 HISTORY = Path("ebbtide") / "sql_history"
-"""Below the folder where programs of a user keep what they remember."""
+"""File of the history below the user's folder for state."""
 OPENING_S = 5.0
-"""How long a completion waits for a session that is still being opened; it does so on a thread of its own."""
+"""Maximum wait of a completion, on its own thread, for a session that is being opened."""
 STYLE = {
     "pygments.keyword": "ansiblue bold",
     "pygments.name.builtin": "ansicyan",
@@ -46,7 +46,7 @@ STYLE = {
     "pygments.literal.number": "ansimagenta",
     "pygments.comment": "ansibrightblack italic",
 }
-"""Of statements, by the terminal's own colours."""
+"""Colours of statements, by the names of the terminal's palette."""
 _KEY = re.compile(r"\s*(?:SET|RESET)\s+([\w-]*)", re.IGNORECASE)
 _VALUE = re.compile(r"\s*SET\s+(result-format|timing)\s*=\s*(\w*)", re.IGNORECASE)
 _VALUES = {RESULT_FORMAT: [form.value for form in ResultFormat], TIMING: ["on", "off"]}
@@ -59,14 +59,14 @@ def interact(
     state_folder: Path,
     error_text: Callable[[Exception], str],
 ) -> None:
-    """Ask for statements and execute them, until the user leaves.
+    """Read statements at the prompt and execute them, until the user leaves.
 
     Args:
-        background: The session; it is begun to be opened once the prompt stands.
-        client: Returns what executes statements, the same each time.
-        console: Where it writes.
-        state_folder: Where the history is.
-        error_text: Writes an error.
+        background: Session; its opening begins once the prompt is shown.
+        client: Returns the client that executes statements, the same each time.
+        console: Console for results.
+        state_folder: Folder of the history.
+        error_text: Returns the text of an error.
     """
     prompt = _prompt(background, history_at(state_folder))
     console.say(WELCOME)
@@ -89,7 +89,7 @@ def interact(
 
 
 def is_ready(typed: str) -> bool:
-    r"""Return whether Enter executes what was typed so far.
+    r"""Return whether Enter executes the input so far.
 
     Example:
         >>> is_ready("SELECT 1"), is_ready("SELECT 1;"), is_ready("quit"), is_ready("\\watch 2")
@@ -101,13 +101,18 @@ def is_ready(typed: str) -> bool:
     return line.upper() in BARE or line.startswith("\\") or is_complete(typed)
 
 
-def _execute(client: Client, typed: str, console: Console, error_text: Callable[[Exception], str]) -> bool:
-    """Execute what was typed and print what went wrong; return whether the user leaves."""
+def _execute(
+    client: Client,
+    typed: str,
+    console: Console,
+    error_text: Callable[[Exception], str],
+) -> bool:
+    """Execute the input and print its error; return whether the user leaves."""
     try:
         client.typed(typed)
     except KeyboardInterrupt:
         console.say("Cancelled.")
-    except Exception as error:  # noqa: BLE001 - whatever a statement brings about, the shell goes on
+    except Exception as error:  # noqa: BLE001 - no error of a statement ends the shell
         console.error(error_text(error))
     return client.has_quit
 
@@ -129,7 +134,7 @@ def _prompt(background: BackgroundSession, history: History) -> PromptSession[st
 
 
 def _continuation(width: int, line_number: int, wrap_count: int) -> str:
-    """Return what stands before a further line; before the rest of one that is too long: nothing."""
+    """Return the prefix of a further line; spaces before the rest of a wrapped one."""
     return " " * width if wrap_count else CONTINUED
 
 
@@ -139,7 +144,7 @@ def _keys() -> KeyBindings:
 
     @keys.add("enter", filter=types & ~completion_is_selected)
     def enter(event: KeyPressEvent) -> None:
-        """Execute what is complete; else begin a new line."""
+        """Execute a complete statement; else begin a new line."""
         buffer = event.current_buffer
         if is_ready(buffer.text):
             buffer.validate_and_handle()
@@ -148,14 +153,14 @@ def _keys() -> KeyBindings:
 
     @keys.add("enter", filter=types & completion_is_selected)
     def take(event: KeyPressEvent) -> None:
-        """Take the completion."""
+        """Accept the completion."""
         event.current_buffer.complete_state = None
 
     return keys
 
 
 class StatementLexer(SqlLexer):
-    """Splits what is typed for its colours: SQL as Pygments reads it, with the words of ours and Spark's names in backticks."""
+    """Splits statements for their colours: the SQL of Pygments, our keywords, and Spark's names in backticks."""
 
     tokens: ClassVar[dict[str, Any]] = {
         **SqlLexer.tokens,
@@ -164,37 +169,43 @@ class StatementLexer(SqlLexer):
 
     def get_tokens_unprocessed(self, text: str, stack: Any = ("root",)) -> Iterator[tuple[int, Any, str]]:
         """Yield offset, kind and text of each word."""
-        for offset, kind, word in super().get_tokens_unprocessed(text, stack):
-            is_ours = kind is Name and word.upper() in KEYWORDS
-            yield offset, Keyword if is_ours else kind, word
+        words = super().get_tokens_unprocessed(text, stack)
+        for offset, kind, word in words:
+            is_keyword = kind is Name and word.upper() in KEYWORDS
+            own_kind = Keyword if is_keyword else kind
+            yield offset, own_kind, word
 
 
 class SessionCompleter(Completer):
-    """Completes words as the session knows them.
+    """Completes words by the session, and the settings of the client.
 
     Args:
-        background: The session.
+        background: Session that completes words.
     """
 
     def __init__(self, background: BackgroundSession) -> None:
         self._background = background
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """Yield them; none, where the session cannot be had."""
+        """Yield the completions at the cursor; none of the session if it cannot be opened."""
         offset = document.cursor_position
         yield from _own(document.text_before_cursor)
         try:
             session = self._background.get(OPENING_S)
             found = [] if session is None else session.complete(document.text, offset)
-        except EbbtideError:  # the next statement says why
+        except EbbtideError:  # the next statement raises it
             return
         for completion in found:
             start = completion.start - offset
-            yield Completion(completion.text, start_position=start, display_meta=completion.kind.value)
+            yield Completion(
+                completion.text,
+                start_position=start,
+                display_meta=completion.kind.value,
+            )
 
 
 def _own(text: str) -> Iterator[Completion]:
-    """Yield the client's settings and their values where SET asks for them."""
+    """Yield the settings of the client, or their values, after SET and RESET."""
     key, value = _KEY.fullmatch(text), _VALUE.fullmatch(text)
     if key is not None:
         typed, choices = key[1], list(_VALUES)
@@ -204,15 +215,19 @@ def _own(text: str) -> Iterator[Completion]:
         return
     for choice in choices:
         if choice.startswith(typed.lower()):
-            yield Completion(choice, start_position=-len(typed), display_meta="setting of the client")
+            yield Completion(
+                choice,
+                start_position=-len(typed),
+                display_meta="setting of the client",
+            )
 
 
 class MaskedHistory(FileHistory):
-    """Keeps what was typed, credentials masked; what was typed in this session comes back whole."""
+    """A history file in which credentials are masked; this session still recalls its own input unmasked."""
 
     def store_string(self, string: str) -> None:
-        """Write what was typed."""
-        from ebbtide.sql.masking import masked  # the prompt stands before the parser is there
+        """Write an input to the file."""
+        from ebbtide.sql.masking import masked  # the prompt is shown before the parser is loaded
 
         kept = masked(string)
         if kept is not None:
@@ -220,7 +235,7 @@ class MaskedHistory(FileHistory):
 
 
 def history_at(state_folder: Path) -> History:
-    """Return the history below a folder, a file that only its owner reads; of this session alone, where none can be written."""
+    """Return the history below a folder, in a file that only its owner reads; in memory if none can be written."""
     file = state_folder / HISTORY
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -233,6 +248,6 @@ def history_at(state_folder: Path) -> History:
 
 
 def state_folder() -> Path:
-    """Return where programs of this user keep what they remember, as the XDG specification has it."""
+    """Return the user's folder for the state of programs, by the XDG specification."""
     given = os.environ.get("XDG_STATE_HOME", "")
     return Path(given) if Path(given).is_absolute() else Path.home() / ".local" / "state"

@@ -1,4 +1,4 @@
-"""Statements of a text, one after the other: what is the client's own it does itself, all else it gives to the session."""
+"""Executes the statements of a text in order: the client's own here, the rest in the session."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ebbtide.errors import ConfigError, EbbtideError, SessionGoneError, SqlError
 from ebbtide.sql import statements as ast
-from ebbtide.sql.parsing import parse
+from ebbtide.sql.parsing import parse, single
 from ebbtide.sql.reference import help_text
 from ebbtide.sql.results import Result, ResultColumn, ResultKind
 from ebbtide.sql.shell.execution import BackgroundSession, Execution, Waiting
@@ -18,11 +18,11 @@ from ebbtide.sql.shell.show import Printer
 from ebbtide.sql.tokens import Statement, keyword, split
 
 OWN = {"SOURCE", "SET", "RESET", *ast.Client, "EXIT"}
-"""How statements begin that may be the client's."""
+"""First words of statements that may be the client's."""
 WATCH_S = 2.0
-"""How often `\\watch` asks, if it does not say."""
+"""Default interval of `\\watch`."""
 MOST_NESTED = 16
-"""Files that SOURCE reads within each other: more is a circle."""
+"""Maximum depth of files that SOURCE reads within each other: more is a circle."""
 _WATCH = re.compile(r"\\watch(?:\s+(\d+(?:\.\d+)?))?\s*;?")
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
@@ -33,7 +33,7 @@ class ScriptFailedError(Exception):
 
     Args:
         where: File and line of the statement.
-        error: What it failed with.
+        error: Error of the statement.
     """
 
     def __init__(self, where: str, error: Exception) -> None:
@@ -44,13 +44,13 @@ class ScriptFailedError(Exception):
 
 @dataclass(frozen=True)
 class Script:
-    """A text of statements: a file, an argument, standard input, or what was typed.
+    """A text of statements: a file, an argument, standard input, or input at the prompt.
 
     Args:
-        name: For people: its file, for instance.
+        name: Name for people, such as the file's.
         text: Text of the statements.
-        folder: What the names of files in it are relative to.
-        depth: How many scripts it is read within.
+        folder: Folder to which names of files in it are relative.
+        depth: Number of scripts around it.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Script:
         """Read a file.
 
         Raises:
-            ConfigError: it cannot be read.
+            ConfigError: the file cannot be read.
         """
         try:
             text = file.read_text(encoding="utf-8-sig")
@@ -74,11 +74,11 @@ class Script:
         return cls(str(file), text, file.parent, depth)
 
     def nested(self, file: str) -> Script:
-        """Read a file that this one names.
+        """Read a file that this script names.
 
         Raises:
-            SqlError: it is nested too deep.
-            ConfigError: it cannot be read.
+            SqlError: the scripts are nested too deep.
+            ConfigError: the file cannot be read.
         """
         if self.depth == MOST_NESTED:
             raise SqlError.of(
@@ -99,9 +99,16 @@ def variables(definitions: Iterable[str]) -> dict[str, str]:
     for definition in definitions:
         name, equals, value = definition.partition("=")
         if not equals or not _NAME.fullmatch(name):
-            raise ConfigError.of("-D defines no variable.", got=definition, allowed="name=value")
+            raise ConfigError.of(
+                "-D defines no variable.",
+                got=definition,
+                allowed="name=value",
+            )
         if name in found:
-            raise ConfigError.of(f"-D defines the variable '{name}' twice.", allowed="each once")
+            raise ConfigError.of(
+                f"-D defines the variable '{name}' twice.",
+                allowed="each once",
+            )
         found[name] = value
     return found
 
@@ -134,14 +141,18 @@ class Client:
     """Executes statements one after the other.
 
     Args:
-        background: The session.
+        background: Session that executes statements.
         printer: Shows results.
-        waiting: Waits for them.
-        values: Of variables, by name.
+        waiting: Waits for results.
+        values: Values of variables, by name.
     """
 
     def __init__(
-        self, background: BackgroundSession, printer: Printer, waiting: Waiting, values: Mapping[str, str]
+        self,
+        background: BackgroundSession,
+        printer: Printer,
+        waiting: Waiting,
+        values: Mapping[str, str],
     ) -> None:
         self.has_quit = False
         self._background = background
@@ -155,7 +166,7 @@ class Client:
 
         Raises:
             ScriptFailedError: a statement failed; those after it were not executed.
-            KeyboardInterrupt: Ctrl-C came; the statement was cancelled.
+            KeyboardInterrupt: Ctrl-C came, and the statement was cancelled.
         """
         where = script.name
         try:
@@ -168,7 +179,7 @@ class Client:
             raise ScriptFailedError(where, error) from error
 
     def typed(self, text: str) -> None:
-        """Execute what was typed at the prompt.
+        """Execute the input of the prompt.
 
         Args:
             text: Statements, or a line that begins with a backslash.
@@ -194,28 +205,33 @@ class Client:
 
         Args:
             statement: Statement to execute.
-            script: Where it stands.
+            script: Script of the statement.
 
         Raises:
-            EbbtideError: it failed.
+            EbbtideError: the statement failed.
             ScriptFailedError: it was a SOURCE, and a statement of that script failed.
             KeyboardInterrupt: Ctrl-C came; the statement was cancelled.
         """
         text = _placed(statement, substituted(statement.text, self._values))
         may_be_own = keyword(statement.tokens[0]) in OWN
-        if may_be_own and self._did(parse(_one(text)), script):
-            return
+        if may_be_own:
+            own = parse(single(text))  # a variable may have made several statements of one
+            if self._did(own, script):
+                return
         result = self._ask(text)
         if result.kind is ResultKind.ROWS:
             self._last_query = text
 
     def _watch(self, line: str) -> None:
-        """Execute the last query again and again, its rows printed whatever the terminal's size."""
+        """Repeat the last query and print its rows without a pager, until Ctrl-C."""
         command = _WATCH.fullmatch(line)
         if command is None:
             raise SqlError.of("There is no such command.", got=line, allowed="\\watch SECONDS")
         if self._last_query is None:
-            raise SqlError.of("There is no query to watch.", allowed="\\watch after a SELECT that returned rows")
+            raise SqlError.of(
+                "There is no query to watch.",
+                allowed="\\watch after a SELECT that returned rows",
+            )
         seconds = float(command[1] or WATCH_S)
         printer = Printer(self._printer.console, self._printer.settings)
         while True:
@@ -224,7 +240,7 @@ class Client:
             self._waiting.interrupts.sleep(seconds)
 
     def _did(self, parsed: ast.Parsed, script: Script) -> bool:
-        """Do what a statement asks of the client; return whether it is the client's alone."""
+        """Execute a statement of the client; return False if the session executes it (too)."""
         settings = self._printer.settings
         match parsed:
             case ast.Client.HELP:
@@ -235,16 +251,16 @@ class Client:
                 self.has_quit = True
             case ast.RunScript(file):
                 self.run(script.nested(file))
-            case ast.SetOption(key, None) if key in settings.values():
+            case ast.SetOption(str(key), None) if key in settings:
                 columns = (ResultColumn("key"), ResultColumn("value"))
-                self._printer.table(columns, [[key, settings.values()[key]]])
-            case ast.SetOption(key, str(value)) if key in settings.values():
+                self._printer.table(columns, [[key, settings[key]]])
+            case ast.SetOption(str(key), str(value)) if key in settings:
                 settings.set(key, value)
-            case ast.Reset(key) if key in settings.values():
+            case ast.Reset(str(key)) if key in settings:
                 settings.reset(key)
             case ast.SetOption(None):
-                values = settings.values().items()
-                self._printer.say("Of the client: " + ", ".join(f"{key} = {value}" for key, value in values))
+                values = [f"{key} = {value}" for key, value in settings.shown().items()]
+                self._printer.say("Of the client: " + ", ".join(values))
                 return False
             case ast.Reset(None):
                 settings.reset()
@@ -254,30 +270,29 @@ class Client:
         return True
 
     def _ask(self, text: str, printer: Printer | None = None) -> Result:
-        """Let the session execute a statement, and show what comes of it."""
+        """Let the session execute a statement, and show the result."""
         printer = printer or self._printer
         session = self._waiting.until(self._background.get, "Opening the session")
-        with Execution(session, text, self._waiting) as execution:
-            try:
-                return printer.show(execution)
-            except KeyboardInterrupt:
-                if not execution.end():
-                    printer.say("The statement was asked to end and has not yet; it goes on behind the prompt.")
-                raise
-            except SessionGoneError:
-                self._background.forget()
-                printer.say("The next statement opens a new session: its settings are those that sessions begin with.")
-                raise
+        try:
+            with Execution(session, text, self._waiting) as execution:
+                return self._show(execution, printer)
+        except SessionGoneError:
+            self._background.forget()
+            printer.say("The next statement opens a new session: its settings are those that sessions begin with.")
+            raise
 
-
-def _one(text: str) -> Statement:
-    """Return the statement of a text, with variables replaced; a variable may have made several of it."""
-    found = split(text)
-    if len(found) != 1:
-        raise SqlError.of("This is not one statement.", got=f"{len(found)} statements", allowed="one")
-    return found[0]
+    def _show(self, execution: Execution, printer: Printer) -> Result:
+        try:
+            return printer.show(execution)
+        except KeyboardInterrupt:
+            if not execution.end():
+                printer.say("The statement was asked to end and has not yet; it goes on behind the prompt.")
+            raise
 
 
 def _placed(statement: Statement, text: str) -> str:
-    """Return a statement's text with empty lines and spaces in front: places in errors are then those of its script."""
-    return "\n" * (statement.place.line - 1) + " " * (statement.place.column - 1) + text
+    """Return a statement's text behind empty lines and spaces, so that places in errors are those of its script."""
+    place = statement.place
+    lines = "\n" * (place.line - 1)
+    spaces = " " * (place.column - 1)
+    return lines + spaces + text

@@ -1,4 +1,4 @@
-"""The parts of a client put together: for scripts, or for a user at a terminal."""
+"""The shell: a client for scripts, or for a user at a terminal."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from ebbtide.sql.shell.script import Client, Script
 
 LIBRARIES = ("prompt_toolkit", "pygments", "wcwidth")
-"""What a prompt needs."""
+"""Libraries of the prompt."""
 
 
 class Shell:
     """A client. A context manager that closes the session; jobs go on.
 
     Args:
-        open_session: Opens it, when it is first needed.
-        variables: Returns those of `${name}`, when a statement is first executed.
-        settings: How results are shown.
-        console: Where.
-        is_interactive: A user types.
+        open_session: Opens the session, when it is first needed.
+        variables: Returns the values of `${name}`, when a statement is first executed.
+        settings: Settings of the client.
+        console: Console for results.
+        is_interactive: Whether a user types.
 
     Raises:
-        MissingExtraError: a user types, and there is no library for that.
+        MissingExtraError: a user types, and a library of the prompt is missing.
     """
 
     def __init__(
@@ -52,14 +52,14 @@ class Shell:
 
     @cached_property
     def _client(self) -> Client:
-        """Loaded with the first statement: it takes longer than a prompt may."""
+        """Client, loaded with the first statement: the prompt does not wait for its libraries."""
         from ebbtide.sql.shell.script import Client
 
         waiting = Waiting(self._interrupts, self._console)
         return Client(self._background, self._printer, waiting, self._variables())
 
     def run(self, scripts: Iterable[Script]) -> bool:
-        """Execute scripts; return whether one of them said QUIT.
+        """Execute scripts; return whether a QUIT ended them.
 
         Raises:
             ScriptFailedError: a statement failed.
@@ -72,14 +72,15 @@ class Shell:
         return False
 
     def interact(self, error_text: Callable[[Exception], str]) -> None:
-        """Ask for statements and execute them, until the user leaves.
+        """Read statements at the prompt and execute them, until the user leaves.
 
         Args:
-            error_text: Writes an error.
+            error_text: Returns the text of an error.
         """
         from ebbtide.sql.shell.prompt import interact, state_folder
 
-        interact(self._background, lambda: self._client, self._console, state_folder(), error_text)
+        folder = state_folder()
+        interact(self._background, lambda: self._client, self._console, folder, error_text)
 
     def __enter__(self) -> Self:
         self._interrupts.__enter__()
@@ -88,7 +89,7 @@ class Shell:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._interrupts.__exit__(kind, error, trace)  # Ctrl-C now ends a closing that hangs
+        self._interrupts.__exit__(kind, error, trace)  # from here on Ctrl-C ends a closing that hangs
         self._background.close()
 
 

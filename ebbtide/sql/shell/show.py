@@ -1,7 +1,7 @@
-"""Results as lines of text, and where they are shown: on a stream or a terminal, in the pager where a table does not fit it.
+"""Results as lines of text, printed on a stream, a terminal, or in the pager where a table does not fit the terminal.
 
-A format is a function of columns and batches of rows; lines come as the batches do. Values are escaped here, so that a terminal
-obeys none of them, and NULL is distinct from an empty text; cli-helpers lays tables out, as in pgcli.
+A format is a function of columns and batches of rows; it yields the lines of each batch as it comes. It escapes control characters
+in values and keeps NULL distinct from an empty text; cli-helpers lays tables out, as in pgcli.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
-from ebbtide.errors import MissingExtraError, SqlError
+from ebbtide.errors import MissingExtraError
 from ebbtide.redaction import has_unseen, printable
 from ebbtide.sql.results import Page, Result, ResultColumn, ResultKind, Row
+from ebbtide.sql.settings import Setting, Settings
 from ebbtide.sql.shell.execution import Console, Execution
 
 Columns = Sequence[ResultColumn]
@@ -27,16 +27,16 @@ Format = Callable[[Columns, Batches], Iterator[str]]
 
 NULL = "NULL"
 MOST_CHARACTERS = 400
-"""Of a value in a text table; a longer one is cut."""
+"""Maximum length of a value in a text table; a longer one is cut."""
 LONG = 40
-"""Characters of a value that is shown without a box where it stands alone."""
+"""Minimum length of a single value that is shown without a box."""
 ELLIPSIS = "…"
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "long", "integer", "short", "byte")
 _NEEDS_QUOTES = frozenset(',"\r\n')
 
 
 class ResultFormat(StrEnum):
-    """How rows are shown."""
+    """Format of rows."""
 
     TABLE = "table"
     TABLEAU = "tableau"
@@ -47,60 +47,65 @@ class ResultFormat(StrEnum):
 
     @property
     def is_data(self) -> bool:
-        """True if programs read it: messages for people then go to standard error."""
+        """True if programs read the rows: messages for people then go to standard error."""
         return self in {ResultFormat.CSV, ResultFormat.JSON, ResultFormat.MARKDOWN}
 
 
 def table(columns: Columns, batches: Batches) -> Iterator[str]:
-    """Lay out rows in a box; a single long value without one, its lines as lines: it is there to be read and copied."""
+    """Lay out rows in a box; a single long value as its own lines without a box, so that it can be copied."""
     remaining: Iterator[list[Row]] = filter(None, batches)
-    first = next(remaining, [])
-    if len(columns) == len(first) == 1 and _is_long(first[0][0]):
-        second = next(remaining, None)
-        if second is None:
+    known = [next(remaining, [])]
+    [first] = known
+    is_single = len(columns) == len(first) == 1
+    if is_single and _is_long(first[0][0]):
+        known += list(islice(remaining, 1))
+        if len(known) == 1:
             yield from _one_cell(columns[0], first[0][0])
             return
-        remaining = chain([second], remaining)
-    yield from _laid_out("psql", columns, chain([first], remaining), short_cell)
+    yield from _laid_out("psql", columns, chain(known, remaining), short_cell)
 
 
 def markdown(columns: Columns, batches: Batches) -> Iterator[str]:
-    """Write a table of Markdown."""
+    """Write rows as a table of Markdown."""
     return _laid_out("pipe", columns, batches, _markdown_cell)
 
 
 def vertical(columns: Columns, batches: Batches) -> Iterator[str]:
-    """Lay out each row as a line a column, whole."""
+    """Lay out each row as a line for each column, with whole values."""
     names = [printable(column.name) for column in columns]
     lay_out = _library()
-    for number, row in enumerate(chain.from_iterable(batches), start=1):
+    rows = chain.from_iterable(batches)
+    for number, row in enumerate(rows, start=1):
         cells = [cell(value) for value in row]
-        yield from lay_out([cells], names, "vertical", sep_title=f"{number}. row")
+        title = f"{number}. row"
+        yield from lay_out([cells], names, "vertical", sep_title=title)
 
 
 def csv(columns: Columns, batches: Batches) -> Iterator[str]:
-    """Write comma-separated values under their names; NULL is nothing, an empty text is a pair of quotes.
+    """Write comma-separated values below a line of names; NULL is empty, an empty text is a pair of quotes.
 
-    Not by Python's `csv`: before Python 3.12 it cannot write these two differently.
+    Python's `csv` cannot distinguish these two before Python 3.12.
     """
     names = [_quoted(column.name) for column in columns]
     yield ",".join(names)
     for row in chain.from_iterable(batches):
-        cells = ["" if value is None else _quoted(whole(value)) for value in row]
+        cells = map(_csv_cell, row)
         yield ",".join(cells)
 
 
 def json_lines(columns: Columns, batches: Batches) -> Iterator[str]:
-    """Write a JSON object a row; of several columns of one name all but the first are numbered."""
+    """Write each row as a JSON object; columns of one name are numbered after the first."""
     names = unique([column.name for column in columns])
     for row in chain.from_iterable(batches):
         values = dict(zip(names, row, strict=True))
         text = json.dumps(values, ensure_ascii=False)
-        yield "".join(map(_escaped, text)) if has_unseen(text) else text
+        if has_unseen(text):
+            text = "".join(map(_escaped, text))
+        yield text
 
 
 def whole(value: Any) -> str:
-    """Return a value as text, not cut; nothing for NULL.
+    """Return a whole value as text; an empty text for NULL.
 
     Example:
         >>> whole(True), whole([1, "ä"]), whole(None)
@@ -112,12 +117,12 @@ def whole(value: Any) -> str:
 
 
 def cell(value: Any) -> str:
-    """Return a value as people see it: NULL by name, and no character that a terminal obeys."""
+    """Return a value for people: NULL by name, control characters escaped."""
     return NULL if value is None else printable(whole(value))
 
 
 def short_cell(value: Any) -> str:
-    """Return a value as people see it where there is no room for all of a long one."""
+    """Return a value for people, cut if it is long."""
     text = whole(value)
     if len(text) <= MOST_CHARACTERS:
         return cell(value)
@@ -125,12 +130,13 @@ def short_cell(value: Any) -> str:
 
 
 def unique(names: Sequence[str]) -> list[str]:
-    """Return names that differ.
+    """Return names with numbers behind repeated ones, so that all differ.
 
     Example:
         >>> unique(["a", "a", "a_2"])
         ['a', 'a_3', 'a_2']
     """
+    # A number that another column has as its own name is passed over too.
     found: list[str] = []
     for name in names:
         own, number = name, 2
@@ -141,12 +147,22 @@ def unique(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _laid_out(style: str, columns: Columns, batches: Batches, written: Callable[[Any], str]) -> Iterator[str]:
+def _laid_out(
+    style: str,
+    columns: Columns,
+    batches: Batches,
+    written: Callable[[Any], str],
+) -> Iterator[str]:
     """Yield the lines of a table batch by batch, each column as wide as the names and the first batch need.
 
-    The library lays out whole tables. A later batch is one more table, with a row as wide as the first table's columns on top of
-    it; of that only the rows behind are kept. A longer value makes its own batch wider.
+    Args:
+        style: Style of the library.
+        columns: Columns of the table.
+        batches: Rows of the table.
+        written: Returns the text of a value.
     """
+    # The library lays out whole tables. A later batch is laid out below the names and a row as wide as the first table's columns;
+    # the lines above its own rows are dropped. A longer value makes its own batch wider.
     lay_out = _library()
     n_above, n_below = (3, 1) if style == "psql" else (2, 0)
     names = [printable(written(column.name)) for column in columns]
@@ -173,7 +189,7 @@ def _laid_out(style: str, columns: Columns, batches: Batches, written: Callable[
 
 
 def _library() -> Callable[..., list[str]]:
-    """Return cli-helpers' function that lays rows out as lines; loaded with the first table."""
+    """Return the function of cli-helpers that lays rows out as lines; loaded with the first table."""
     try:
         from cli_helpers.tabular_output import TabularOutputFormatter
     except ModuleNotFoundError as missing:
@@ -181,7 +197,13 @@ def _library() -> Callable[..., list[str]]:
     formatter = TabularOutputFormatter()
 
     def lay_out(rows: list[list[str]], names: list[str], style: str, **options: Any) -> list[str]:
-        blocks = formatter.format_output(rows, names, style, column_types=[str] * len(names), **options)
+        blocks = formatter.format_output(
+            rows,
+            names,
+            style,
+            column_types=[str] * len(names),
+            **options,
+        )
         return [line for block in blocks for line in block.split("\n")]
 
     return lay_out
@@ -196,13 +218,17 @@ def _one_cell(column: ResultColumn, value: Any) -> Iterator[str]:
 
 
 def _is_number(column: ResultColumn) -> bool:
-    """Return whether a column's cells stand right."""
+    """Return whether the cells of a column are aligned right."""
     return column.type.lower().partition("(")[0] in _NUMBERS
 
 
 def _is_long(value: Any) -> bool:
     text = whole(value)
     return "\n" in text or len(text) > LONG
+
+
+def _csv_cell(value: Any) -> str:
+    return "" if value is None else _quoted(whole(value))
 
 
 def _quoted(text: str) -> str:
@@ -213,7 +239,7 @@ def _quoted(text: str) -> str:
 
 
 def _escaped(character: str) -> str:
-    """Escape what JSON may hold as it is, but a terminal obeys."""
+    """Return a character as JSON; a control character as an escape."""
     return f"\\u{ord(character):04x}" if has_unseen(character) else character
 
 
@@ -226,64 +252,64 @@ def _markdown_cell(value: Any) -> str:
 
 RESULT_FORMAT, TIMING = "result-format", "timing"
 LINES_AROUND = 2
-"""Of a table that is printed: how many rows it has, and the prompt."""
+"""Lines below a printed table: the number of its rows, and the prompt."""
 LESS = "-SRX"
 """Options of `less` if the user has none: long lines are cut, not wrapped, and stay on the screen."""
 COLOURS = {"+I": 32, "+U": 36, "-U": 90, "-D": 31}
-"""Of changes on a terminal, by what they do."""
-_SWITCH = {"on": True, "off": False, "true": True, "false": False}
+"""Colours of changes on a terminal, by kind."""
+_SETTINGS = {
+    RESULT_FORMAT: Setting.choice(*(form.value for form in ResultFormat)),
+    TIMING: Setting.choice("off", "on"),
+}
+_SYNONYMS = {"true": "on", "false": "off"}
 
 
-@dataclass
-class ClientSettings:
+class ClientSettings(Settings):
     """Settings of the client, changed by SET and RESET beside the session's.
 
     Args:
-        first_format: What `result-format` is at the beginning, and after RESET.
+        first_format: Initial `result-format`.
     """
 
-    first_format: ResultFormat = ResultFormat.TABLE
+    def __init__(self, first_format: ResultFormat = ResultFormat.TABLE) -> None:
+        super().__init__({RESULT_FORMAT: first_format.value}, _SETTINGS, takes_spark=False)
 
-    def __post_init__(self) -> None:
-        self.reset()
+    @property
+    def result_format(self) -> ResultFormat:
+        """Format of rows."""
+        return ResultFormat(self[RESULT_FORMAT])
 
-    def values(self) -> dict[str, str]:
-        """Return all of them."""
-        return {RESULT_FORMAT: self.result_format.value, TIMING: "on" if self.timing else "off"}
+    @property
+    def timing(self) -> bool:
+        """True if the time of each statement is printed."""
+        return self[TIMING] == "on"
 
     def set(self, key: str, value: str) -> None:
-        """Change one.
+        """Change a setting, whatever the case of the value.
 
         Raises:
-            SqlError: it does not take the value.
+            SqlError: the setting does not take the value.
         """
-        name = value.lower()
-        if key == RESULT_FORMAT and name in list(ResultFormat):
-            self.result_format = ResultFormat(name)
-        elif key == TIMING and name in _SWITCH:
-            self.timing = _SWITCH[name]
-        else:
-            allowed = list(ResultFormat) if key == RESULT_FORMAT else ["on", "off"]
-            raise SqlError.of(f"The setting '{key}' has no such value.", got=value, allowed=", ".join(allowed))
-
-    def reset(self, key: str | None = None) -> None:
-        """Put one, or all, back to what it was at the beginning."""
-        if key in {RESULT_FORMAT, None}:
-            self.result_format = self.first_format
-        if key in {TIMING, None}:
-            self.timing = False
+        word = value.lower()
+        super().set(key, _SYNONYMS.get(word, word))
 
 
 class Printer:
     """Prints results.
 
     Args:
-        console: Where.
-        settings: How.
-        pages: A user looks: tables that do not fit the terminal go to the pager.
+        console: Console to print on.
+        settings: Settings of the client.
+        pages: Whether tables that do not fit the terminal go to the pager, since a user reads them.
     """
 
-    def __init__(self, console: Console, settings: ClientSettings, *, pages: bool = False) -> None:
+    def __init__(
+        self,
+        console: Console,
+        settings: ClientSettings,
+        *,
+        pages: bool = False,
+    ) -> None:
         self.console = console
         self.settings = settings
         self.pages = pages
@@ -292,7 +318,7 @@ class Printer:
         """Wait for a statement's result and print all of it.
 
         Raises:
-            EbbtideError: it failed.
+            EbbtideError: the statement failed.
             KeyboardInterrupt: Ctrl-C came.
         """
         result = execution.result()
@@ -309,21 +335,23 @@ class Printer:
         return result
 
     def say(self, text: str) -> None:
-        """Write what is for people, not among data."""
+        """Write text for people, apart from data."""
         self.console.say(text, beside_data=self.settings.result_format.is_data)
 
     def table(self, columns: Columns, rows: list[Row]) -> None:
-        """Print rows that are the client's own."""
+        """Print rows of the client itself."""
         self._put(self._format(ResultKind.ROWS)(columns, [rows]))
 
     def _rows(self, execution: Execution, result: Result) -> None:
-        """Print the rows of a result as they come, or give them to the pager."""
+        """Print the rows of a result as they come, or in the pager."""
         pages = execution.pages(result)
         lay_out = self._format(result.kind)
         is_static = result.kind is ResultKind.ROWS
         if not (self.pages and is_static and self.settings.result_format is ResultFormat.TABLE):
             self._put(lay_out(result.columns, self._batches(pages)))
             return
+        # Whether a table fits the terminal shows once a screen of rows was read. What was read is printed at once if it fits; else it
+        # goes to the pager, which then reads the other pages as the user scrolls.
         first = _first_pages(execution, pages)
         lines = lay_out(result.columns, [page.rows for page in first]) if execution.is_whole else iter(())
         seen = list(lines)
@@ -336,7 +364,7 @@ class Printer:
         self.say(" ".join(page.notice for page in first if page.notice))
 
     def _say_rows(self, execution: Execution, result: Result) -> None:
-        """Say how many rows there were, where people read them, and where changes can be taken up again."""
+        """Print the number of rows, unless programs read them, and the position after changes."""
         what = "change" if result.kind is ResultKind.CHANGES else "row"
         if execution.n_rows != 1:
             what += "s"
@@ -353,7 +381,7 @@ class Printer:
         self.console.flush()
 
     def _batches(self, pages: Iterable[Page]) -> Iterator[list[Row]]:
-        """Yield the rows of pages; what was printed of one is seen before the next is waited for."""
+        """Yield the rows of pages; the output of a page is flushed before the wait for the next."""
         for page in pages:
             yield page.rows
             self.console.flush()
@@ -363,7 +391,7 @@ class Printer:
         match self.settings.result_format:
             case ResultFormat.VERTICAL:
                 return vertical
-            case ResultFormat.CSV:  # a terminal obeys some characters; elsewhere they stay as they are
+            case ResultFormat.CSV:  # control characters are escaped on a terminal only
                 return _through(printable, csv) if self.console.is_terminal else csv
             case ResultFormat.JSON:
                 return json_lines
@@ -375,16 +403,17 @@ class Printer:
 
 
 def _through(change: Callable[[str], str], lay_out: Format) -> Format:
-    """Return a format each of whose lines is changed."""
+    """Return a format that applies a function to each line of another."""
     return lambda columns, batches: map(change, lay_out(columns, batches))
 
 
 def _first_pages(execution: Execution, pages: Iterator[Page]) -> list[Page]:
-    """Read what shows whether a table fits the terminal."""
+    """Read pages until there are more rows than a terminal shows."""
+    height = shutil.get_terminal_size().lines
     found: list[Page] = []
     for page in pages:
         found.append(page)
-        if execution.n_rows > shutil.get_terminal_size().lines:
+        if execution.n_rows > height:
             break
     return found
 
@@ -393,12 +422,13 @@ def _fits(lines: Sequence[str]) -> bool:
     """Return whether lines fit the terminal."""
     from prompt_toolkit.utils import get_cwidth
 
-    columns, height = shutil.get_terminal_size()
-    return len(lines) + LINES_AROUND <= height and max(map(get_cwidth, lines)) <= columns
+    width, height = shutil.get_terminal_size()
+    is_low = len(lines) + LINES_AROUND <= height
+    return is_low and max(map(get_cwidth, lines)) <= width
 
 
 def _page(lines: Iterable[str]) -> None:
-    """Give lines to the user's pager, as it takes them: $PAGER, else `less`."""
+    """Show lines in the user's pager, $PAGER or else `less`, at the pace at which it reads them."""
     import click
 
     os.environ.setdefault("LESS", LESS)

@@ -1,4 +1,4 @@
-"""What a step decided for the sink, read from its commit's files alone: in Spark, or here without a JVM."""
+"""The change set of a step, read from the files of its commit alone: in Spark, or in this process without a JVM."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class StepChanges:
 
     Args:
         table: Location of the state table.
-        version: The step's.
-        operator: What decided.
+        version: Version of the state that the step made.
+        operator: The operator that decided.
     """
 
     table: str
@@ -40,7 +40,7 @@ class StepChanges:
         return StateFrames(self.table, self.operator).change_set(spark, self.version)
 
     def rows(self, columns: pa.Schema) -> pa.Table:
-        """Read it here: `_change` and some columns of the sink, in these types."""
+        """Read it in this process: `_change` and some columns of the sink, in these types."""
         change = pa.field("_change", pa.string())
         schema = pa.schema([change, *columns])
         tables = [schema.empty_table()]
@@ -50,7 +50,8 @@ class StepChanges:
         return pa.concat_tables(tables)
 
     def _rows_of(self, add: log.Action, schema: pa.Schema) -> pa.Table:
-        has_out = "_out" in self.operator.schema.names  # rows for the sink that are not the state's stand there
+        # With a transform or a function the sink's rows are not the state's: they are the fields of `_out`.
+        has_out = "_out" in self.operator.schema.names
         names = schema.names
         if has_out:
             out_type = self.operator.schema.field("_out").type
@@ -68,13 +69,14 @@ class StepChanges:
 
     def _read(self, add: log.Action, names: list[str] | None = None) -> pa.Table:
         location = log.file_location(self.table, add["path"])
-        return read_parquet(location, names, footer=log.footer_of(add))
+        footer = log.footer_of(add)
+        return read_parquet(location, names, footer=footer)
 
     def emitted(self, columns: pa.Schema) -> pa.Table:
-        """Read what the step emitted record by record: `_kind`, columns of the user's, `_order`, `_number`.
+        """Read the emissions of the step record by record: `_kind`, the user's columns, `_order`, `_number`.
 
         Args:
-            columns: Of the changelog table.
+            columns: Columns of the changelog table.
         """
         tables = [columns.empty_table()]
         for add in log.adds(self.table, self.version):
@@ -82,6 +84,7 @@ class StepChanges:
             is_emitted = equals(rows, "_entry", EMITTED)
             emitted = rows.filter(pa.array(is_emitted))
             values = columns_by_name(emitted)
+            # Emissions are rows of the state table, which has no columns for these values: three other columns hold them.
             values["_kind"] = emitted["_note"]
             values["_order"] = emitted["_changed_by"]
             values["_number"] = emitted["_position"]
@@ -91,7 +94,7 @@ class StepChanges:
 
 
 def _typed(values: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
-    """Return some columns, in these types."""
+    """Return the columns of a schema, in its types."""
     arrays = []
     for column in schema:
         array = values[column.name]

@@ -1,7 +1,7 @@
-"""What decides: in a worker, or in the driver for a small step, an operator runs over some slices of a step's keys.
+"""Decides a step: in a worker, or in the driver for a small step, an operator runs over some slices of the step's keys.
 
-Changes come from staged files, entries from local copies of the state's files, looked up by key. What the operator gives is
-written as files of the state table, which the driver then commits. No row passes through the JVM.
+Changes come from staged files, entries from local copies of the state's files, looked up by key. The result is written as files of
+the state table, which the driver then commits. No row passes through the JVM.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ebbtide.delta.snapshot import Action, DataFile
-from ebbtide.delta.table import add_file
+from ebbtide.delta.joining import write_files
+from ebbtide.delta.snapshot import Action
 from ebbtide.formats.settings import IN_DOUBT
 from ebbtide.model.entries import SINK_STEP, Reconciled, Step, entry_table, equals
 from ebbtide.model.hashing import key_hashes
@@ -26,26 +26,26 @@ from ebbtide.operators.operator import Operator
 from ebbtide.storage.columnar import open_arrow, write_arrow
 from ebbtide.storage.paths import join
 from ebbtide.tables.state.layout import EMITTED, columns_by_name, with_kind
-from ebbtide.tables.state.shares import Share
-from ebbtide.tables.state.shipping import ship
-from ebbtide.tables.state.stored import Found, Stored, distinct_keys
+from ebbtide.tables.state.lookup import Found, Stored, distinct_keys
+from ebbtide.tables.state.staging import Share
+from ebbtide.tables.state.user_code import ship
 
 Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Work:
-    """What deciding a step needs.
+class Decider:
+    """Decides changes and expiry of some keys of a step, and writes the result as files of the state table.
 
     Args:
-        operator: Gives the operator, with the user's code that it needs.
+        operator: Returns the operator, with the user's code that it needs.
         schema: Columns of the state table.
         step: The step.
         state: The stored entries.
-        sink: The sink's rows, where they stand in for entries that have expired; else None.
-        group_bytes: About how many bytes are decided together, whole keys at least; None: all.
+        sink: The sink's rows, if they replace entries that have expired; else None.
+        group_bytes: Approximate bytes that are decided together, in whole keys; None: all.
         bounded: Columns of the state table to keep statistics of.
-        drafts: Where entries go whose rows are still to be selected by a transform; None: they go to the state table.
+        drafts: Folder of entries whose rows a transform still has to select; None: entries go to the state table.
     """
 
     operator: Callable[[], Operator]
@@ -63,16 +63,17 @@ class Work:
         read_before: OffsetRanges | None,
         linked: pa.Table | None = None,
     ) -> Decided:
-        """Decide about changes, all of a key's.
+        """Decide all changes of some keys.
 
         Args:
-            changes: The changes, and tombstones whose delete is not seen.
-            read_before: Offsets whose records are repeats; None: the operator knows repeats by itself.
-            linked: Keys that are decided on together, those of all changes among them; None: each key is by itself.
+            changes: The changes, and tombstones whose delete was not seen.
+            read_before: Offsets whose records are repeats; None: the operator detects repeats itself.
+            linked: Keys that are decided together, those of all changes among them; None: each key is independent.
         """
         operator = self.operator()
         n_redelivered = 0
         if read_before is not None:
+            # A redelivered record was decided by an earlier step. Tombstones in doubt are filtered too, but not counted.
             is_repeat = read_before.repeats(changes)
             is_change = ~equals(changes, "_kind", IN_DOUBT)
             n_redelivered = int((is_repeat & is_change).sum())
@@ -83,6 +84,7 @@ class Work:
         else:
             found = self._find(linked, operator)
             entries = self._entries(found, operator)
+            # One group: a linked key may need a value from any of them.
             all_in_one = (changes, entries)
             groups = iter([all_in_one])
         for group, entries in groups:
@@ -94,10 +96,10 @@ class Work:
         return decided
 
     def expire(self, keys: pa.Table) -> Decided:
-        """Decide about entries that have expired and timers that are due.
+        """Decide entries that have expired and timers that are due.
 
         Args:
-            keys: The keys to look at, once each.
+            keys: The keys to examine, once each.
         """
         operator = self.operator()
         decided = Decided()
@@ -110,7 +112,7 @@ class Work:
     def _groups(self, rows: pa.Table, operator: Operator) -> Iterator[tuple[pa.Table, pa.Table]]:
         """Yield rows in groups of whole keys, each with the entries of its keys.
 
-        What an operator makes of rows takes many times their bytes.
+        Groups bound memory: an operator needs many times the bytes of its input.
         """
         if not len(rows):
             return
@@ -120,6 +122,8 @@ class Work:
             entries = self._entries(found, operator)
             yield rows, entries
             return
+        # By hash: all rows of a key fall into one group, and no key is ever compared. Entries are looked up again for each
+        # group, from mapped memory: those found so far would otherwise be held all at once.
         hashes = key_hashes(rows, operator.key)
         number_of = hashes % np.uint64(n_groups)
         for number in range(n_groups):
@@ -131,7 +135,7 @@ class Work:
                 yield group, entries
 
     def _n_groups(self, rows: pa.Table, found: Found) -> int:
-        """Return how many groups some rows and what is stored under their keys make."""
+        """Return the number of groups for some rows and the entries under their keys."""
         if self.group_bytes is None:
             return 1
         n_bytes = int(rows.nbytes)
@@ -140,7 +144,7 @@ class Work:
         return -(-n_bytes // self.group_bytes)  # rounded up
 
     def _find(self, rows: pa.Table, operator: Operator) -> Found:
-        """Find what is stored under the keys of some rows."""
+        """Find the entries under the keys of some rows, and the sink's rows."""
         keys, hashes = distinct_keys(rows, operator.key)
         in_state = self.state.find(keys, hashes)
         if self.sink is None:
@@ -149,7 +153,7 @@ class Work:
         return Found(in_state, in_sink)
 
     def _entries(self, found: Found, operator: Operator) -> pa.Table:
-        """Read what was found."""
+        """Read the found rows as entries."""
         schema = operator.schema
         tables = [schema.empty_table()]
         for each in found.state:
@@ -178,20 +182,15 @@ class Work:
 
     def add(self, rows: pa.Table, operator: Operator) -> list[Action]:
         """Write rows of the state table as a file of it; return the action that adds it, none without rows."""
-        if not len(rows):
-            return []
-        rows = rows.combine_chunks()
-        name = f"part-{uuid.uuid4()}.parquet"
-        action = add_file(
-            self.state.table,
-            name,
-            rows,
-            bounded=self.bounded,
-        )
-        file = DataFile(action["add"])
+        # Indexed from memory: the next step looks keys up in it without reading it back.
         copies = self.state.copies(operator.key)
-        copies.keep(file, rows)
-        return [action]
+        return write_files(
+            self.state.table,
+            rows,
+            self.bounded,
+            data_change=True,
+            on_written=copies.keep,
+        )
 
     def _emitted_rows(self, emitted: pa.Table) -> pa.Table:
         n_rows = len(emitted)
@@ -206,7 +205,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Decided:
-    """What a worker decided; plain values, but for the actions, which are JSON.
+    """The result of a worker: plain values, and log actions, which are JSON.
 
     Args:
         adds: The actions that add its files to the state.
@@ -241,23 +240,23 @@ class Decided:
 
 
 @dataclass(frozen=True)
-class Deciding:
-    """Decides about a share; runs in a worker.
+class DecideShare:
+    """Decides a share of a step's changes; runs in workers.
 
     Args:
-        work: Does it.
+        work: Decides.
         columns: Columns of a change.
         key: Names of the key's columns.
-        read_before: Offsets that earlier steps read; None where the operator knows redelivered records by itself.
+        read_before: Offsets that earlier steps read; None if the operator detects redelivered records itself.
     """
 
-    work: Work
+    work: Decider
     columns: pa.Schema
     key: tuple[str, ...]
     read_before: OffsetRanges | None
 
     def __call__(self, share: Share) -> Decided:
-        """Decide about a share."""
+        """Decide a share."""
         changes = share.changes(self.columns, self.key)
         linked = share.linked if share.has_linked else None
         return self.work.decide(
@@ -268,17 +267,17 @@ class Deciding:
 
 
 def doubts_apart(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Return changes, and apart from them the tombstones whose delete is not seen."""
+    """Split rows into changes and tombstones whose delete was not seen."""
     is_in_doubt = equals(rows, "_kind", IN_DOUBT)
     if not is_in_doubt.any():
-        return rows, rows.slice(0, 0)  # a filter would copy them
+        return rows, rows.slice(0, 0)  # a filter would copy all rows
     changes = rows.filter(pa.array(~is_in_doubt))
     doubts = rows.filter(pa.array(is_in_doubt))
     return changes, doubts
 
 
 def draft(folder: str, entries: pa.Table) -> list[str]:
-    """Write entries as a draft; return where it is, nothing without entries."""
+    """Write entries as a draft; return its location, nothing without entries."""
     if not len(entries):
         return []
     location = join(folder, f"{uuid.uuid4().hex}.draft.arrow")
@@ -294,7 +293,7 @@ def read_draft(location: str) -> pa.Table:
 
 
 def packed(operator: Operator) -> Callable[[], Operator]:
-    """Return what gives the operator to a worker, with the user's code that it needs."""
+    """Return a picklable function that returns the operator in a worker, with the user's code that it needs."""
     function = getattr(operator, "function", None)
     if function is None:
         return lambda: operator
@@ -304,7 +303,8 @@ def packed(operator: Operator) -> Callable[[], Operator]:
 
 
 def _as_entries(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the sink's rows as entries, older than any: of a row that has expired the state may have none."""
+    """Return the sink's rows as entries, for keys whose entries have expired."""
+    # Older than any entry, by their step and their stamp: if the state still has one, it wins.
     n_rows = len(rows)
     columns = columns_by_name(rows)
     columns["_step"] = [SINK_STEP] * n_rows

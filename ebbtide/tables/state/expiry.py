@@ -1,4 +1,4 @@
-"""Conditions over a state table's rows, in SQL: what has expired."""
+"""Expiry of entries as columns of Spark: the same rules as `ebbtide.operators.expiry`."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def overdue_ms(
     operator: Operator,
     at: Step,
 ) -> Column:
-    """Return for how long an entry has expired at a step, ms: negative while it lives, null if it never expires.
+    """Return for how long an entry has been expired at a step, ms: negative while it lives, null if it never expires.
 
     Args:
-        operator: The operator whose entries these are.
+        operator: The operator of the entries.
         at: The step.
     """
     rules = operator.expiry
     overdue = F.lit(None).cast("bigint")
-    # One CASE over the states. None is the first of them, if it is there: the default, for states without a TTL of their own.
+    # One CASE over the states. None is the first of them, if present: the default, for states without a TTL of their own.
     for state, ttl in rules.ttls.items():
         clock_ms = at.clock_ms(ttl)
-        if clock_ms == LONG_MIN:  # there is no watermark yet
+        if clock_ms == LONG_MIN:  # no watermark yet: nothing expires by event time
             continue
         own_overdue = _overdue_by(operator, ttl, clock_ms)
         if state is None:
@@ -45,8 +45,8 @@ def overdue_ms(
 
 
 def is_of_state(rules: ExpiryRules, state: str | None) -> Column:
-    """Return whether an entry has the TTL of a state; for None: whether its state has no TTL of its own."""
-    state_of_entry = F.col(rules.state_column)
+    """Return the condition that an entry has the TTL of a state; for None, that its state has no TTL of its own."""
+    state_of_entry = F.col(rules.ttl_selector)
     if state is not None:
         return state_of_entry == F.lit(state)
     with_own_ttl = [name for name in rules.ttls if name is not None]
@@ -56,7 +56,8 @@ def is_of_state(rules: ExpiryRules, state: str | None) -> Column:
 
 
 def _overdue_by(operator: Operator, ttl: StateTtlConfig, clock_ms: int) -> Column:
-    """Subtract an entry's time to live and its stamp from the clock; null where that leaves 64 bits."""
+    """Subtract an entry's time to live and its stamp from the clock; null on overflow."""
+    # `try_subtract`: a TTL of centuries must not fail the query; its entries never expire.
     now_ms = F.lit(clock_ms)
     stamp_ms = F.col("_stamp_ms")
     ttl_ms = F.lit(ttl.ttl_ms)

@@ -1,4 +1,4 @@
-"""The rows of a state table, and what of them is read without a JVM. The columns are in `ebbtide.tables.state.table`."""
+"""The rows of a state table, read without a JVM. `ebbtide.tables.state.table` describes the columns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROW = "row"
 FILE = "file"
 """Value of `_entry`: a source file that was read."""
 ACKNOWLEDGED = "acknowledged"
-"""Value of `_entry`: a key of which the sink may differ from what the state shows, until the key changes again."""
+"""Value of `_entry`: a key whose sink row may differ from the state until the key changes again."""
 EMITTED = "emitted"
 """Value of `_entry`: a record emitted."""
 
@@ -35,7 +35,7 @@ DOMAIN = "ebbtide"
 
 _KEPT = "The newest step in the properties of the state"
 FileSizes = dict[str, int | None]
-"""Name of a source file to its bytes; None where only the name was noted."""
+"""Name of a source file to its bytes; None if only the name was noted."""
 
 
 class _Kept(BaseModel):
@@ -50,10 +50,10 @@ def newest_step(table: str, *, older: bool = False) -> tuple[int, StepFacts] | N
 
     Args:
         table: Location of the state table.
-        older: Read facts of a state whose rows this release does not read, too: for what starts over.
+        older: Read also the facts of a state whose rows this release does not read: for an operation that starts over.
 
     Raises:
-        StoredFormatError: a newer release wrote it, or an older one whose rows are not read.
+        StoredFormatError: a newer release wrote it, or an older one whose rows this release does not read.
         DamagedFileError: see `ebbtide.model.stored.read`.
     """
     newest = next(log.own_commits(table), None) or _kept_facts(table)
@@ -71,13 +71,14 @@ def newest_step(table: str, *, older: bool = False) -> tuple[int, StepFacts] | N
 
 
 def _kept_facts(table: str) -> tuple[int, log.Facts] | None:
-    """Return the same as the table's properties have it; None if they have it not."""
-    # The log was cleaned up since: after a long quiet time, by another client's checkpoint.
+    """Return the newest step as the table's metadata domain has it; None without one."""
+    # Needed after a long time without a step: another client's checkpoint may have cleaned up the commits of the last one.
     snapshot = Snapshot.read(table)
-    text = None if snapshot is None else snapshot.domains.get(DOMAIN)
-    if text is None:
+    if snapshot is None or DOMAIN not in snapshot.domains:
         return None
-    kept = stored.read(_Kept, stored.parsed(text, what=_KEPT, where=table), what=_KEPT, where=table)
+    text = snapshot.domains[DOMAIN]
+    values = stored.parsed(text, what=_KEPT, where=table)
+    kept = stored.read(_Kept, values, what=_KEPT, where=table)
     stored.refuse_newer_format(kept.facts, what=log.STEP, where=table)
     return kept.version, kept.facts
 
@@ -93,8 +94,8 @@ def rows_of(
     Args:
         table: Location of the state table.
         files: Some of its data files.
-        entry: The kind.
-        columns: What to read beside it.
+        entry: The kind, a value of `_entry`.
+        columns: Columns to read beside it.
     """
     kind = pa.field("_entry", pa.string())
     schema = pa.schema([kind, *columns])
@@ -117,10 +118,10 @@ def _may_hold(file: DataFile, entry: str) -> bool:
 
 
 def may_hold_expired(file: DataFile, rules: ExpiryRules, step: Step) -> bool:
-    """Return whether a file's least stamp has expired by a time to live that is no entry's own."""
+    """Return whether a file's least stamp has expired by one of the states' TTLs."""
     oldest_ms = file.least("_stamp_ms")
     if oldest_ms is None:
-        return not file.is_all_null("_stamp_ms")  # no statistics of it, or not all of them
+        return not file.is_all_null("_stamp_ms")  # without statistics it may
     for ttl in rules.ttls.values():
         expires_ms = oldest_ms + ttl.ttl_ms
         if expires_ms <= step.clock_ms(ttl):
@@ -129,7 +130,7 @@ def may_hold_expired(file: DataFile, rules: ExpiryRules, step: Step) -> bool:
 
 
 def files_noted(table: str, files: Iterable[DataFile]) -> FileSizes:
-    """Return the source files that some data files note, and the bytes of each; None where only its name was noted.
+    """Return the source files that some data files note, and the bytes of each; None if only its name was noted.
 
     Args:
         table: Location of the state table.
@@ -149,7 +150,7 @@ def with_kind(entries: pa.Table, schema: pa.Schema) -> pa.Table:
 
     Args:
         entries: All columns of an entry.
-        schema: The table's.
+        schema: Columns of the table.
     """
     n_rows = len(entries)
     columns = columns_by_name(entries)
@@ -158,12 +159,12 @@ def with_kind(entries: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def columns_by_name(rows: pa.Table) -> dict[str, object]:
-    """Return the columns of some rows, to be put under other names or beside other columns."""
+    """Return the columns of some rows by name, to rename them or to add columns."""
     return {name: rows[name] for name in rows.column_names}
 
 
 def _noted_file(note: str) -> tuple[str, int | None]:
-    """Read the note of a file; before sizes were noted it was the bare name."""
+    """Read the note of a file; older releases noted the bare name."""
     try:
         noted = json.loads(note)
         return noted["name"], noted["size"]

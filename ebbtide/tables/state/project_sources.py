@@ -1,6 +1,6 @@
-"""The source text of a project's module, and of what it imports of the project, in turn.
+"""The source text of a project's module, and of all modules of the project that it imports, directly or not.
 
-Packages, relative imports and imports inside functions count too.
+Packages, relative imports and imports inside functions are followed. The text is parsed, not run.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Source(NamedTuple):
     """One module.
 
     Args:
-        path: Its file at home, for tracebacks.
-        text: What is in it; empty of a folder without `__init__.py`.
-        is_package: It is a folder.
+        path: Its file on the driver's machine, for tracebacks.
+        text: Its text; empty for a folder without `__init__.py`.
+        is_package: True for a folder.
     """
 
     path: str
@@ -36,11 +36,11 @@ class Source(NamedTuple):
 
 
 def project_sources(module: str, file: Path) -> dict[str, Source]:
-    """Read a module, and what it imports of its own project, in turn.
+    """Read a module, and all modules of its project that it imports, directly or not.
 
     Args:
         module: Its name.
-        file: Where it is.
+        file: Its file.
     """
     depth = module.count(".")
     if file.name == "__init__.py":
@@ -48,8 +48,8 @@ def project_sources(module: str, file: Path) -> dict[str, Source]:
     home = file.resolve().parents[depth]
     if any(home.is_relative_to(folder) for folder in INSTALLED):
         return {}
-    # A walk over the imports: each module of the project is read once. A name that is not a module of the project is
-    # dropped when it is looked up, so all names of an import statement are candidates.
+    # A walk over the imports that reads each module of the project once. Every name of an import statement is a candidate:
+    # `from a import b` may mean a module `a.b`. A name that is not a module of the project is dropped when it is looked up.
     found: dict[str, Source] = {}
     candidates = [module]
     while candidates:
@@ -68,13 +68,13 @@ def project_sources(module: str, file: Path) -> dict[str, Source]:
 
 
 def _is_own(module: str) -> bool:
-    """Return whether a module is of Ebbtide, which the workers have."""
+    """Return whether a module belongs to Ebbtide, which workers have installed."""
     top, _, _ = module.partition(".")
     return top == "ebbtide"
 
 
 def _read(home: Path, name: str) -> Source | None:
-    """Read a module of the project; None if it is not a module, or not of the project."""
+    """Read a module of the project; None if the project has no such module."""
     folder = home.joinpath(*name.split("."))
     init = folder / "__init__.py"
     file = folder.with_suffix(".py")
@@ -93,7 +93,7 @@ def _source(file: Path, *, is_package: bool) -> Source:
 
 
 def _imported(source: Source, name: str) -> Iterator[str]:
-    """Yield the names that a module imports, of modules and of what is in them."""
+    """Yield the names that a module imports: modules, and members of modules."""
     package = name
     if not source.is_package:
         package, _, _ = name.rpartition(".")

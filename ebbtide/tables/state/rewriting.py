@@ -1,8 +1,8 @@
-"""Goes over all stored entries, and rewrites them: what folds, compaction, cleanup and migration have in common.
+"""Reads all stored entries and rewrites them: the common part of folds, compaction, cleanup and migration.
 
-Entries are dealt out to tasks by their keys' hashes, so that all versions of an entry meet in one task, which finds the newest.
-Rows come from the local copies that steps look keys up in, where those of a range of hashes lie side by side. No row passes
-through the JVM.
+Invariant: all versions of an entry meet in one task, which finds the newest, since tasks own ranges of the keys' hashes. Rows come
+from the key indices, in which a range of hashes is one slice. No row passes through the JVM. Cost: one read of each data file that
+is not indexed yet, O(rows * log(rows)) in a part.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from ebbtide.delta import vectors
-from ebbtide.delta.joining import write_files
+from ebbtide.delta.joining import ROWS_PER_FILE, write_files
 from ebbtide.delta.key_index import KeyIndex
 from ebbtide.delta.snapshot import Action, DataFile
 from ebbtide.delta.table import read_file
@@ -25,39 +25,37 @@ from ebbtide.model.codes import Mask, row_codes
 from ebbtide.model.entries import flags, ints, newest, newest_versions
 from ebbtide.operators.operator import Operator
 from ebbtide.tables.state.layout import with_kind
-from ebbtide.tables.state.stored import Stored
+from ebbtide.tables.state.lookup import Stored
+from ebbtide.tasks import BYTES_IN_DRIVER
 
 FileRows = tuple[int, NDArray[np.int64], pa.Table]
 """The number of a data file, the numbers of some of its rows, and these."""
 PART_BYTES = 64 * 2**20
-"""Bytes of data files that one task goes over."""
-BYTES_IN_DRIVER = 8 * 2**20
-"""Bytes of data files up to which there is no task but the driver."""
-ROWS_PER_FILE = 1_000_000
+"""Bytes of data files that one task reads."""
 BASE = {"ebbtide": "base"}
 """The tag of files from a fold of the whole state: among them no entry has two versions."""
 
 
 class Part(NamedTuple):
-    """Some of the entries: those whose keys' hashes are in one of so many equal ranges.
+    """Some of the entries: those whose keys' hashes are in one of several equal ranges.
 
     Args:
-        number: Which, from 0.
-        of: How many.
+        number: Number of the range, from 0.
+        of: Number of ranges.
     """
 
     number: int
     of: int
 
     def rows_of(self, index: KeyIndex) -> slice:
-        """Return which rows of an index are in it."""
+        """Return the rows of an index that are in the range."""
         first = self._first_of(self.number, index)
         end = self._first_of(self.number + 1, index)
         return slice(first, end)
 
     def _first_of(self, number: int, index: KeyIndex) -> int:
-        """Return the first row of an index that is in a part, or in a later one."""
-        if number == self.of:  # there is no such part: the hash where it would begin takes 65 bits
+        """Return the first row of an index that is in a range, or in a later one."""
+        if number == self.of:  # the end of the last range, 2**64, does not fit into 64 bits
             return len(index.hashes)
         least = number * 2**64 // self.of
         row = np.searchsorted(index.hashes, np.uint64(least))
@@ -70,7 +68,7 @@ class StoredEntries:
 
     Args:
         state: Its data files.
-        operator: Gives the operator whose entries they are.
+        operator: Returns the operator of the entries.
     """
 
     state: Stored
@@ -83,36 +81,38 @@ class StoredEntries:
 
     @property
     def is_small(self) -> bool:
-        """Whether the driver had better go over them by itself."""
+        """True if the driver should read them without a Spark job."""
         return self.n_bytes <= BYTES_IN_DRIVER
 
     def parts(self) -> list[Part]:
-        """Deal them out."""
+        """Divide the entries into parts of about `PART_BYTES`."""
         n_parts = -(-self.n_bytes // PART_BYTES)  # rounded up
         n_parts = max(n_parts, 1)
-        return [Part(number, n_parts) for number in range(n_parts)]
+        numbers = range(n_parts)
+        return [Part(number, n_parts) for number in numbers]
 
     def newest(self, part: Part) -> pa.Table:
-        """Read the newest version of each entry of a part; those dropped are among them."""
+        """Read the newest version of each entry of a part, dropped entries included."""
         operator = self.operator()
         found = self._versions(part, operator)
         versions = _all_rows(found, operator)
         return newest_versions(versions, operator.entry_key)
 
     def positions(self, part: Part, is_doomed: Pick) -> list[tuple[int, BitMap64]]:
-        """Find all versions of the entries of a part whose newest version is picked.
+        """Find all versions of the entries of a part whose newest version is selected.
 
         Args:
             part: The part.
-            is_doomed: Picks them.
+            is_doomed: Selects them.
 
         Returns:
-            The number of each data file that holds some, and the numbers of its rows.
+            The number of each data file that has some, and the numbers of its rows.
         """
         operator = self.operator()
         found = self._versions(part, operator)
         versions = _all_rows(found, operator)
         goes = _goes(versions, is_doomed, operator)
+        # `goes` runs over the rows of all files in the order of `found`: cut it into the files again.
         lost = []
         start = 0
         for number, positions, rows in found:
@@ -135,12 +135,9 @@ class StoredEntries:
             n_own = own.stop - own.start
             positions = index.positions[own]
             rows = index.rows.slice(own.start, n_own)
+            # The index has all rows of the file: leave out those that a deletion vector hides.
             if file.vector is not None:
-                counts = vectors.counts(
-                    self.state.table,
-                    file.vector,
-                    positions,
-                )
+                counts = vectors.counts(self.state.table, file.vector, positions)
                 positions = positions[counts]
                 rows = rows.filter(pa.array(counts))
             entries = rows.cast(operator.schema)
@@ -156,7 +153,8 @@ def _all_rows(found: Iterable[FileRows], operator: Operator) -> pa.Table:
 
 
 def _goes(versions: pa.Table, is_doomed: Pick, operator: Operator) -> Mask:
-    """Mark all versions of the entries whose newest version is picked."""
+    """Mark all versions of the entries whose newest version is selected."""
+    # Older versions go too: without the newest one, the next older would count again.
     codes = row_codes(versions, operator.entry_key)
     steps = ints(versions, "_step")
     latest = newest(codes, steps)
@@ -168,10 +166,10 @@ def _goes(versions: pa.Table, is_doomed: Pick, operator: Operator) -> Mask:
 
 
 class Pick(Protocol):
-    """Picks some of the newest versions of entries; sent to workers, so that it must be picklable."""
+    """Selects some of the newest versions of entries; picklable, since it is sent to workers."""
 
     def __call__(self, entries: pa.Table, operator: Operator) -> Mask:
-        """Mark them."""
+        """Mark the selected ones."""
 
 
 @dataclass(frozen=True)
@@ -179,13 +177,13 @@ class Rewrite:
     """Writes the newest versions of entries as new data files; runs in workers.
 
     Args:
-        entries: What there is.
-        written: Gives the local copies of what is written: with other columns, where these change.
+        entries: The stored entries.
+        written: Names the local copies of the new files: with other columns, if these change.
         schema: Columns of the state table, as they will be.
         bounded: Columns to keep statistics of.
-        keep: Which entries stay, and as what.
-        is_whole: All data files of the state are gone over.
-        data_change: Entries go, or change; else only versions of them that do not count.
+        keep: Returns the entries that stay, changed or not.
+        is_whole: All data files of the state are read.
+        data_change: Entries are deleted or changed; else only versions of them that do not count.
     """
 
     entries: StoredEntries
@@ -202,7 +200,8 @@ class Rewrite:
         entries = self.entries.newest(part)
         kept = self.keep(entries, operator)
         index = KeyIndex.of(kept, operator.key)
-        rows = with_kind(index.rows, self.schema)  # in the order in which lookups go over them
+        # In the order of hashes, as lookups read them: the files' own index is then their order.
+        rows = with_kind(index.rows, self.schema)
         copies = self.written.copies(operator.key)
         return write_files(
             self.written.table,
@@ -217,25 +216,25 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Deletion:
-    """Finds what goes: all versions of the entries that are picked; runs in workers.
+    """Finds the rows to delete: all versions of the selected entries; runs in workers.
 
     Args:
-        entries: What there is.
-        is_doomed: Picks them.
+        entries: The stored entries.
+        is_doomed: Selects them.
     """
 
     entries: StoredEntries
     is_doomed: Pick
 
     def __call__(self, part: Part) -> list[tuple[int, bytes]]:
-        """Return the number of each data file that loses rows of a part, and which, as a bitmap."""
+        """Return the number of each data file that loses rows of a part, and these rows as a bitmap."""
         lost = self.entries.positions(part, self.is_doomed)
         return [(number, rows.serialize()) for number, rows in lost]
 
 
 @dataclass(frozen=True)
 class WithoutRows:
-    """Writes data files again without some of their rows; runs in workers.
+    """Rewrites data files without some of their rows; runs in workers.
 
     Args:
         state: The state table's data files.
@@ -248,12 +247,13 @@ class WithoutRows:
     bounded: tuple[str, ...]
 
     def __call__(self, loss: tuple[DataFile, bytes]) -> list[Action]:
-        """Return the actions that add what is left of a file; none if nothing is.
+        """Return the actions that add the remaining rows of a file; none if it has none.
 
         Args:
-            loss: The file, and the numbers of the rows that go, as a bitmap.
+            loss: The file, and the numbers of the rows to delete, as a bitmap.
         """
         file, serialized = loss
+        # The file is read with the rows that its vector hides: positions count from the beginning of the file.
         table = self.state.table
         goes = BitMap64.deserialize(serialized)
         if file.vector is not None:
@@ -264,7 +264,6 @@ class WithoutRows:
             table,
             left,
             self.bounded,
-            rows_per_file=max(len(rows), 1),
             data_change=True,
             tags=file.tags,
         )
@@ -277,7 +276,7 @@ class Census:
     entries: StoredEntries
 
     def __call__(self, part: Part) -> tuple[int, int | None]:
-        """Return how many entries of a part are not dropped, and the least stamp among these."""
+        """Return the number of entries of a part that are not dropped, and the least stamp among them."""
         newest = self.entries.newest(part)
         is_removed = flags(newest, "_removed")
         live = newest.filter(pa.array(~is_removed))
@@ -289,11 +288,11 @@ class Census:
 
 
 def merged(parts: Sequence[Sequence[tuple[int, bytes]]]) -> dict[int, BitMap64]:
-    """Return which rows each data file loses, by its number."""
+    """Return the rows that each data file loses, by its number."""
     losses: dict[int, BitMap64] = {}
     for part in parts:
         for number, serialized in part:
             rows = BitMap64.deserialize(serialized)
-            others = losses.get(number, BitMap64())
-            losses[number] = others | rows
+            of_other_parts = losses.get(number, BitMap64())
+            losses[number] = of_other_parts | rows
     return losses

@@ -1,17 +1,187 @@
-"""What a task does with a batch's records: decode them, write them down, sum them up. Needs no Spark."""
+"""Staged rows: a batch after decoding, in Arrow files that are divided by the hash of the rows' keys.
+
+A task decodes its records into one file of changes. Each record batch in it has rows of one slice; a slice is the first bits of a
+key's hash. A worker that decides on a share of the slices reads these batches alone, in the order in which they came. Bad rows lie
+beside, in a file of their own. Importing this loads no Spark.
+"""
 
 from __future__ import annotations
 
 import json
+import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from ebbtide.formats import summary as summaries
 from ebbtide.formats.decoding import Decoding
+from ebbtide.formats.settings import IN_DOUBT
+from ebbtide.model.changelog import ORDER, ORIGIN, ROW_KINDS
+from ebbtide.model.hashing import Hashes, key_hashes
 from ebbtide.model.step import BatchSummary
-from ebbtide.tables.state.staged import StagedFile, Stager
+from ebbtide.storage.columnar import ParquetFile, open_arrow, write_arrow
+from ebbtide.storage.paths import join
+
+SLICE_BITS = 6
+SLICES = 1 << SLICE_BITS
+"""Number of slices: many times the tasks of a step, so that the tasks can get about equal shares."""
+FLUSH_BYTES = 64 * 2**20
+"""Bytes of rows that are divided into slices at a time: bounds memory."""
+BAD_ROWS = pa.schema(
+    [
+        ("_reason", pa.string()),
+        ("_detail", pa.string()),
+        ("_origin", ORIGIN),
+        ("_order", ORDER),
+        ("_raw", pa.binary()),
+    ]
+)
+"""Columns of bad rows."""
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """The output of one staging task.
+
+    Args:
+        changes: Location of its changes; None: it has none.
+        slices: The slice of each record batch in it.
+        rows: Number of rows of each.
+        bad: Location of its bad rows; None: it has none.
+    """
+
+    changes: str | None = None
+    slices: tuple[int, ...] = ()
+    rows: tuple[int, ...] = ()
+    bad: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return {
+            "changes": self.changes,
+            "slices": list(self.slices),
+            "rows": list(self.rows),
+            "bad": self.bad,
+        }
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> StagedFile:
+        """Read what `as_dict` wrote."""
+        return cls(
+            changes=values["changes"],
+            slices=tuple(values["slices"]),
+            rows=tuple(values["rows"]),
+            bad=values["bad"],
+        )
+
+    def read(self, slices: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """Yield the changes of some slices."""
+        wanted = set(slices)
+        if self.changes is None or wanted.isdisjoint(self.slices):
+            return
+        with open_arrow(self.changes) as file:
+            for number, slice_ in enumerate(self.slices):
+                if slice_ in wanted:
+                    yield file.get_batch(number)
+
+
+def slices_of(hashes: Hashes) -> NDArray[np.int64]:
+    """Return the slices of some hashes."""
+    first_bits = hashes >> np.uint64(64 - SLICE_BITS)
+    return first_bits.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Stager:
+    """Writes the output of a staging task.
+
+    Args:
+        folder: Folder of the files.
+        columns: Columns of a change.
+        key: Names of the key's columns.
+    """
+
+    folder: str
+    columns: pa.Schema
+    key: Sequence[str]
+
+    def stage(self, decoded: Iterable[pa.Table]) -> StagedFile:
+        """Write the rows of a task.
+
+        Args:
+            decoded: Staged rows, see `ebbtide.formats.settings`.
+        """
+        stem = join(self.folder, uuid.uuid4().hex)
+        location = f"{stem}.arrow"
+        bad_location = f"{stem}.bad.parquet"
+        n_bad = 0
+        waiting: list[pa.Table] = []
+        with write_arrow(location, self.columns) as changes, ParquetFile(bad_location, BAD_ROWS) as bad:
+            slices: list[int] = []
+            rows: list[int] = []
+            for table in decoded:
+                bad_rows = _bad_rows(table)
+                n_bad += len(bad_rows)
+                for batch in bad_rows.to_batches():
+                    bad.write(batch)
+                waiting.append(self._changes(table))
+                waiting_bytes = sum(each.nbytes for each in waiting)
+                if waiting_bytes >= FLUSH_BYTES:
+                    self._deal(waiting, changes, slices, rows)
+                    waiting = []
+            self._deal(waiting, changes, slices, rows)
+        return StagedFile(
+            changes=location if slices else None,
+            slices=tuple(slices),
+            rows=tuple(rows),
+            bad=bad_location if n_bad else None,
+        )
+
+    def _changes(self, table: pa.Table) -> pa.Table:
+        decided_kinds = pa.array([*ROW_KINDS, IN_DOUBT])
+        is_decided_on = pc.is_in(table["_kind"], decided_kinds)
+        changes = table.select(self.columns.names)
+        return changes.filter(is_decided_on)
+
+    def _deal(
+        self,
+        tables: list[pa.Table],
+        writer: Any,
+        slices: list[int],
+        rows: list[int],
+    ) -> None:
+        """Write rows by slice; add the slice and the number of rows of each batch to the lists."""
+        if not tables:
+            return
+        # A stable sort: the rows of a slice keep the order in which they were read, which decides among changes of a key.
+        table = pa.concat_tables(tables).cast(self.columns)
+        hashes = key_hashes(table, self.key)
+        slice_of = slices_of(hashes)
+        order = np.argsort(slice_of, kind="stable")
+        in_order = table.take(pa.array(order)).combine_chunks()
+        ends = np.searchsorted(slice_of[order], np.arange(SLICES), side="right")
+        start = 0
+        for number, end in enumerate(ends.tolist()):
+            n_rows = end - start
+            if n_rows:
+                own = in_order.slice(start, n_rows).combine_chunks()
+                [batch] = own.to_batches()
+                writer.write_batch(batch)
+                slices.append(number)
+                rows.append(n_rows)
+            start = end
+
+
+def _bad_rows(table: pa.Table) -> pa.Table:
+    is_bad = pc.is_valid(table["_reason"])
+    bad = table.select(BAD_ROWS.names)
+    return bad.filter(is_bad)
 
 
 @dataclass(frozen=True)
@@ -21,9 +191,9 @@ class Staging:
     Args:
         decoding: Turns records into staged rows.
         stager: Writes these.
-        step: The step's number.
+        step: Number of the step.
         wall_ms: Wall time of the step, epoch ms.
-        tracks_offsets: Sum up the records' offsets too.
+        tracks_offsets: The summary has the records' offsets too.
     """
 
     decoding: Decoding
@@ -33,7 +203,7 @@ class Staging:
     tracks_offsets: bool
 
     def __call__(self, records: Iterable[pa.RecordBatch]) -> str | None:
-        """Return the file and the summary as JSON, for the way to the driver; None if there was no record.
+        """Return the file and the summary as JSON, to be sent to the driver; None without a record.
 
         Args:
             records: Batches of `ebbtide.formats.records.RECORDS`.
@@ -61,7 +231,7 @@ class Staging:
 
 
 def _measured(records: Iterable[pa.RecordBatch], sizes: list[int]) -> Iterator[pa.RecordBatch]:
-    """Yield records; add how many bytes their values have to `sizes`."""
+    """Yield records; add the bytes of their values to `sizes`."""
     for batch in records:
         n_bytes = batch.column("value").nbytes
         sizes.append(n_bytes)
@@ -69,7 +239,7 @@ def _measured(records: Iterable[pa.RecordBatch], sizes: list[int]) -> Iterator[p
 
 
 def to_json(file: StagedFile, parts: Sequence[BatchSummary]) -> str:
-    """Write a staged file and the summaries of what is in it as JSON, for the way to the driver."""
+    """Write a staged file and the summaries of its rows as JSON, to be sent to the driver."""
     summary = BatchSummary.total(parts)
     result = {
         "file": file.as_dict(),
@@ -84,3 +254,70 @@ def from_json(text: str) -> tuple[StagedFile, BatchSummary]:
     file = StagedFile.of(result["file"])
     summary = summaries.from_json(result["summary"])
     return file, summary
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of a step's changes that one worker decides.
+
+    Args:
+        staged: The staged files.
+        slices: Its slices.
+        linked: Keys that are decided together, once each.
+        has_linked: It has only the linked keys, of all its slices; else all keys but these.
+    """
+
+    staged: tuple[StagedFile, ...]
+    slices: tuple[int, ...]
+    linked: pa.Table | None = None
+    has_linked: bool = False
+
+    def changes(self, schema: pa.Schema, key: Sequence[str]) -> pa.Table:
+        """Read the changes.
+
+        Args:
+            schema: Their columns.
+            key: Names of the key's columns.
+        """
+        batches: list[pa.RecordBatch] = []
+        for file in self.staged:
+            batches += file.read(self.slices)
+        changes = pa.Table.from_batches(batches, schema)
+        if self.linked is None:
+            return changes
+        # By hash, not by key: a key with the hash of a linked one is then decided with the linked ones, which gives the same result.
+        hashes = key_hashes(changes, key)
+        linked_hashes = key_hashes(self.linked, key)
+        is_linked = np.isin(hashes, linked_hashes)
+        is_own = is_linked == self.has_linked
+        return changes.filter(pa.array(is_own))
+
+
+def balanced(staged: Sequence[StagedFile], n_shares: int) -> list[tuple[int, ...]]:
+    """Divide slices into shares of about as many rows each; empty shares are left out.
+
+    Args:
+        staged: The staged files.
+        n_shares: The most shares.
+    """
+    rows_of_slice = _rows_of_slices(staged)
+    shares: list[list[int]] = [[] for _ in range(n_shares)]
+    sizes = [0] * n_shares
+    # Greedy: the largest slice first, each to the share with the fewest rows. No share exceeds the mean by more than a slice.
+    for slice_, n_rows in rows_of_slice.most_common():
+        least = min(sizes)
+        smallest = sizes.index(least)
+        shares[smallest].append(slice_)
+        sizes[smallest] += n_rows
+    with_rows = [share for share in shares if share]
+    return [tuple(sorted(share)) for share in with_rows]
+
+
+def _rows_of_slices(staged: Iterable[StagedFile]) -> Counter[int]:
+    """Count the rows of each slice that has some."""
+    rows_of_slice: Counter[int] = Counter()
+    for file in staged:
+        batches = zip(file.slices, file.rows, strict=True)
+        for slice_, n_rows in batches:
+            rows_of_slice[slice_] += n_rows
+    return rows_of_slice

@@ -2,12 +2,12 @@
 
 | column | meaning |
 |---|---|
-| `_entry` | `row`: an entry of the operator; `acknowledged`: a key of which the sink may differ, by a step that accepted it; `metrics`: counts of a step of an earlier release, which nothing reads; `file`: a source file read, `{"name", "size"}` in `_note`, the bare name in older steps; `emitted`: a record emitted, its kind in `_note`, its place in `_changed_by` and `_position` |
+| `_entry` | `row`: an entry of the operator; `acknowledged`: a key whose sink row may differ, accepted by a step; `metrics`: counts of a step of an earlier release, no longer read; `file`: a source file read, `{"name", "size"}` in `_note`, the bare name in older steps; `emitted`: an emission, its kind in `_note`, its order in `_changed_by` and `_position` |
 | `_note` | see `_entry` |
-| the operator's columns | see `ebbtide.operators.sequence.rules`, `ebbtide.operators.arrival.rules` and `ebbtide.operators.stateful.rows`; null but in `row`, and the user's in `emitted` |
+| the operator's columns | see `ebbtide.operators.sequence.rules`, `ebbtide.operators.arrival.rules` and `ebbtide.operators.stateful.rows`; set in `row`, the user's also in `emitted` |
 
-Appended to once a step, in one commit with the step's facts in its metadata; the rows of that commit with a `_change`
-are the step's change set. Of the versions of an entry the one with the greatest `_step` counts.
+Each step appends once, in one commit with its facts in the metadata; the rows of that commit with a `_change` are its change set.
+Of the versions of an entry the one with the greatest `_step` counts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from ebbtide.ledger.puts import puts_of
 from ebbtide.model.decision import Action as Performed
 from ebbtide.model.decision import Append
 from ebbtide.model.entries import entry_table
-from ebbtide.tables.state.columns import quoted
+from ebbtide.tables.spark_columns import quoted
+from ebbtide.tables.state.foreign_changes import foreign_change
 from ebbtide.tables.state.frames import StateFrames
 from ebbtide.tables.state.layout import (
     ACKNOWLEDGED,
@@ -44,20 +45,19 @@ from ebbtide.tables.state.layout import (
     newest_step,
     rows_of,
 )
-from ebbtide.tables.state.others import change_of_others
-from ebbtide.tables.state.stored import Stored
+from ebbtide.tables.state.lookup import Stored
 
 FEATURE = "domainMetadata"
 LINKS = "_moved_from"
-"""Column of the keys that a row had before: most files have no row that waits for a value from one."""
+"""Column of the keys that a row had before. Its statistics skip most files: few rows wait for a value from an earlier key."""
 
 
 @dataclass(frozen=True)
 class StateWork:
-    """What the state asks of a step, as `ebbtide.tables.sink.Work` is what the tables beside it may ask.
+    """The input of the state's action; `ebbtide.tables.table.Work` is that of the tables beside it.
 
     Args:
-        facts: What the commit must say of the step.
+        facts: Facts of the step, stored in the commit.
         base: The version that the step read.
     """
 
@@ -67,7 +67,7 @@ class StateWork:
 
 @dataclass(frozen=True)
 class StateTable(StateFrames):
-    """One pipeline's state table. A step begins with its commit here, which holds what the tables beside it are to perform.
+    """One pipeline's state table. A step begins with its commit here, which names the actions of the tables beside it.
 
     Args:
         path: Its location.
@@ -77,12 +77,13 @@ class StateTable(StateFrames):
     @property
     def bounded(self) -> tuple[str, ...]:
         """Columns that statistics are kept of."""
-        of_all = ("_entry", "_step", "_stamp_ms", *self.operator.key)
-        has_links = LINKS in self.operator.schema.names
-        return (*of_all, LINKS) if has_links else of_all
+        names = ["_entry", "_step", "_stamp_ms", *self.operator.key]
+        if LINKS in self.operator.schema.names:
+            names.append(LINKS)
+        return tuple(names)
 
     def create(self) -> None:
-        """Create the table if it is not there."""
+        """Create the table if it does not exist."""
         create_if_absent(
             puts_of(self.path),
             self.path,
@@ -93,7 +94,7 @@ class StateTable(StateFrames):
 
     @property
     def _properties(self) -> dict[str, str]:
-        # Delta takes no list among them: its nulls are counted all the same.
+        # Delta refuses a list column here. Ebbtide counts its nulls all the same: a lookup of links needs them.
         with_statistics = [quoted(name) for name in self.bounded if name != LINKS]
         return {"delta.dataSkippingStatsColumns": ",".join(with_statistics)}
 
@@ -101,13 +102,13 @@ class StateTable(StateFrames):
         """Return a version of it, the newest by default.
 
         Raises:
-            DeltaLogError: it is not there.
+            DeltaLogError: the table or the version does not exist.
         """
         snapshot = Snapshot.read(self.path, version)
         if snapshot is None:
-            raise DeltaLogError.of(f"The state table '{self.path}' is not there.")
+            raise DeltaLogError.of(f"The state table '{self.path}' does not exist.")
         if version not in (None, snapshot.version):
-            raise DeltaLogError.of(f"Version {version} of the state table '{self.path}' is not there.")
+            raise DeltaLogError.of(f"Version {version} of the state table '{self.path}' does not exist.")
         return snapshot
 
     def stored(self, snapshot: Snapshot) -> Stored:
@@ -124,7 +125,7 @@ class StateTable(StateFrames):
         )
 
     def facts(self) -> TableFacts | None:
-        """Return its id and the last step that was committed to it, 0 before the first; None if there is no table."""
+        """Return its id and the last step that was committed to it, 0 before the first; None without a table."""
         found = Snapshot.read(self.path, any_features=True)
         if found is None:
             return None
@@ -132,44 +133,48 @@ class StateTable(StateFrames):
         return TableFacts(id=found.id, step=0 if newest is None else newest[1].step)
 
     def can(self, action: Performed) -> bool:
-        """Return whether it performs an action: the files of each step are appended, and files of earlier ones removed with them."""
+        """Return whether it performs an action: a step adds files, and may remove older ones in the same commit."""
         return isinstance(action, Append)
 
     def perform(self, action: Append, work: StateWork) -> Snapshot:
-        """Commit a step: the decision. It is performed first, and says what the tables beside it are to perform.
+        """Commit a step: this commit is the decision, and comes before those of the tables beside it.
 
         Args:
-            action: What the step adds and removes.
-            work: What the commit holds of the step.
+            action: Files that the step adds and removes.
+            work: Facts of the step, and the version that it read.
 
         Returns:
             The version that it made.
 
         Raises:
             LeaseLostError: another run committed a step meanwhile.
-            FilesMovedError: another client has taken away a file that the step replaces.
+            FilesMovedError: another client has removed a file that the step replaces.
             TableMismatchError: another client has changed entries.
         """
         facts = work.facts
         snapshot = work.base
 
         def actions_on(found: Snapshot) -> Sequence[Action]:
-            # A commit of another client, such as OPTIMIZE, changes no entry; one of a step is another run's.
+            # Called for each version that is tried. Between `base` and it a commit of another client may stand if it changes no
+            # entry, as OPTIMIZE; a step there means that another run has the lease.
             newer = range(snapshot.version + 1, found.version + 1)
             for version in newer:
                 if log.facts(self.path, version):
                     raise self._lost(facts)
             self.refuse_changed(found, snapshot.version)
             _refuse_moved(found, action.actions)
-            return _with_kept_facts(found, self._with_new_columns(found, action.actions), facts)
+            actions = self._with_new_columns(found, action.actions)
+            return _with_kept_facts(found, actions, facts)
 
+        # The transaction mark (stage, step) is the fence: of two runs with the same step one gets the version, and the other one
+        # finds the mark.
         made = commit_on(puts_of(self.path), snapshot, actions_on, facts.committed("state"))
         if made is None:
             raise self._lost(facts)
         return made
 
     def _with_new_columns(self, found: Snapshot, actions: Sequence[Action]) -> Sequence[Action]:
-        """Name the columns in the log that a state of an older Ebbtide lacks: what its files lack is null."""
+        """Add the columns to the log that the state of an older release lacks; in its files they are null."""
         stored = columns_of(found.metadata).keys()
         wanted = set(self.schema.names)
         is_defined = any("metaData" in action for action in actions)
@@ -178,16 +183,16 @@ class StateTable(StateFrames):
         return [*actions, *under_columns(found, self.schema)]
 
     def refuse_changed(self, found: Snapshot, version: int) -> None:
-        """Refuse a version whose rows another client has changed since an earlier one, unless they are back as they were.
+        """Refuse a version whose rows another client has changed since an earlier one, unless the change was undone.
 
         Args:
             found: The newest version.
-            version: The earlier one, not before the last step.
+            version: The earlier version, not before the last step.
 
         Raises:
-            TableMismatchError: they have.
+            TableMismatchError: another client has changed rows.
         """
-        changed_by, versions = change_of_others(version, found)
+        changed_by, versions = foreign_change(version, found)
         if not changed_by:
             return
         bring_back = ""
@@ -200,12 +205,12 @@ class StateTable(StateFrames):
         raise TableMismatchError.of(
             f"The state at '{self.path}' was changed by another client.",
             got=changed_by,
-            allowed=f"what version {versions[-1]} holds",
+            allowed=f"the rows of version {versions[-1]}",
             next_step=f"Run {bring_back}'ebbtide refresh' to rebuild all tables from the source.",
         )
 
     def emptied(self, snapshot: Snapshot) -> list[Action]:
-        """Return the actions that leave a version without rows, with this spec's columns and properties, whatever was there."""
+        """Return the actions that leave a version without rows, with this spec's columns and properties."""
         return emptied(snapshot, self.schema, self._properties)
 
     def redefined(self, snapshot: Snapshot) -> list[Action]:
@@ -216,12 +221,12 @@ class StateTable(StateFrames):
         """Return (version, facts) of the newest step; None before the first.
 
         Args:
-            older: See `newest_step`, as the errors.
+            older: See `newest_step`, also for the errors.
         """
         return newest_step(self.path, older=older)
 
     def steps(self) -> Iterator[tuple[int, StepFacts]]:
-        """Yield (version, facts) of the steps, the newest first, back to the first whose rows are not read any more."""
+        """Yield (version, facts) of the steps, the newest first, as far back as this release reads their rows."""
         for version, stored in log.own_commits(self.path):
             if stored[log.FACTS] < OLDEST_FORMAT:
                 return
@@ -250,11 +255,11 @@ class StateTable(StateFrames):
         return rows.select(self.schema.names)
 
     def add_acknowledged(self, keys: pa.Table, step: int) -> Action:
-        """Write down keys of which the sink may differ until they change again.
+        """Note keys whose sink rows may differ until they change again.
 
         Args:
             keys: The key's columns.
-            step: The step's number.
+            step: Number of the step.
 
         Returns:
             The action that adds them.
@@ -286,11 +291,11 @@ class StateTable(StateFrames):
         *,
         data_change: bool = True,
     ) -> Action:
-        """Write down the source files that a step read.
+        """Note the source files that a step read.
 
         Args:
             files: Name and bytes of each.
-            step: The step's number.
+            step: Number of the step.
             data_change: They are noted for the first time.
         """
         notes = []
@@ -309,24 +314,25 @@ class StateTable(StateFrames):
 
 
 def _with_kept_facts(found: Snapshot, actions: Sequence[Action], facts: StepFacts) -> list[Action]:
-    """Return a step's actions, with its facts where no cleanup of the log removes them.
+    """Return a step's actions, and one that keeps its facts in a metadata domain, which outlives the log's cleanup.
 
     Args:
         found: The version that the step follows.
-        actions: What the step changes.
-        facts: The step's.
+        actions: Log actions of the step.
+        facts: Facts of the step.
     """
+    # A commit has one protocol action: the feature of domains is added to the step's own, if it has one.
     protocol = found.protocol
-    others = []
+    kept_actions = []
     for action in actions:
         if "protocol" in action:
             protocol = action["protocol"]
         else:
-            others.append(action)
+            kept_actions.append(action)
     if FEATURE not in (protocol.get("writerFeatures") or ()):
         protocol = with_feature(protocol, FEATURE, of_readers=False)
     if protocol != found.protocol:
-        others.append({"protocol": protocol})
+        kept_actions.append({"protocol": protocol})
     kept = {
         "version": found.version + 1,
         "facts": facts.model_dump(mode="json", by_alias=True),
@@ -336,16 +342,16 @@ def _with_kept_facts(found: Snapshot, actions: Sequence[Action], facts: StepFact
         "configuration": json.dumps(kept, separators=(",", ":")),
         "removed": False,
     }
-    return [*others, {"domainMetadata": domain}]
+    return [*kept_actions, {"domainMetadata": domain}]
 
 
 def _refuse_moved(found: Snapshot, actions: Sequence[Action]) -> None:
-    """Refuse to replace files that another client has taken away: their rows would be there twice."""
+    """Refuse to replace files that another client has removed: their rows would exist twice."""
     for action in actions:
         removed = action.get("remove")
         if removed is not None and file_id(removed) not in found.files:
             raise FilesMovedError.of(
-                f"A data file of '{found.table}' was taken away by another client while it was being replaced.",
+                f"A data file of '{found.table}' was removed by another client while it was being replaced.",
                 got=str(removed["path"]),
                 next_step="Nothing was changed; run it again.",
             )

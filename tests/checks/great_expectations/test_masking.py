@@ -3,7 +3,7 @@
 import pytest
 
 from ebbtide.checks.great_expectations.masking import masked_result
-from ebbtide.checks.rule import BOOKKEEPING
+from ebbtide.checks.judged import BOOKKEEPING
 
 SHOWN = (BOOKKEEPING | {"id", "v", "at"}) - {"at"}
 WHO = "planted@example.org"

@@ -8,7 +8,7 @@ from terminal import Terminal, script
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
-    """Where processes of these tests keep what Python compiles: only the first one waits for that."""
+    """Folder of compiled modules, which the processes of these tests share: only the first one compiles."""
     return {"PYTHONPYCACHEPREFIX": str(tmp_path_factory.mktemp("compiled")), "PYTHONDONTWRITEBYTECODE": ""}
 
 

@@ -1,4 +1,4 @@
-"""A step is committed on a state that no other run, and nobody else, has changed; files that are only joined are let through."""
+"""A step is committed only on a state that no other run and no other client has changed; joining files changes none."""
 
 import json
 import shutil
@@ -9,10 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from disk import DiskPipeline
-from ebbtide.tables.state.change_set import StepChanges
-from ebbtide.tables.state.layout import DOMAIN, may_hold_expired, newest_step, rows_of
-from ebbtide.tables.state.others import change_of_others
-from ebbtide.tables.state.table import StateWork
 from support import change, plain
 
 from ebbtide.delta import joining, key_index, log
@@ -33,6 +29,10 @@ from ebbtide.model.decision import Append
 from ebbtide.model.entries import INSERT, Step
 from ebbtide.model.ttl import StateTtlConfig
 from ebbtide.operators.expiry import ExpiryRules
+from ebbtide.tables.state.change_set import StepChanges
+from ebbtide.tables.state.foreign_changes import foreign_change
+from ebbtide.tables.state.layout import DOMAIN, may_hold_expired, newest_step, rows_of
+from ebbtide.tables.state.table import StateWork
 
 OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
 
@@ -52,7 +52,7 @@ def newest(disk):
 
 
 def foreign(disk, actions, operation):
-    """Commit to the state what is no step."""
+    """Commit to the state as another client."""
     return commit_after(LocalPuts(), newest(disk), actions, {"operation": operation})
 
 
@@ -87,43 +87,43 @@ def test_step_follows_a_commit_that_only_joins_files(disk):
     assert newest_step(disk.plan.state.path)[0] == made.version
 
 
-def test_facts_outlive_their_commit_with_the_version_that_they_are_of(disk):
+def test_facts_are_kept_in_the_metadata_domain_with_their_version(disk):
     made = next_step(disk)
     kept = json.loads(newest(disk).domains[DOMAIN])
     assert kept["version"] == made.version
     assert kept["facts"]["step"] == disk.head.facts.step + 1
 
 
-def test_step_is_refused_where_another_client_has_changed_entries(disk):
+def test_step_is_refused_after_a_foreign_change_of_entries(disk):
     deleted(disk)
     with pytest.raises(TableMismatchError, match="version 3, DELETE"):
         next_step(disk)
 
 
-def test_step_is_refused_behind_one_of_another_run(disk):
+def test_step_is_refused_after_one_of_another_run(disk):
     theirs = disk.head.facts.model_copy(update={"step": 7, "pipeline": "theirs"})
     commit(LocalPuts(), disk.plan.state.path, 3, [], {"operation": "WRITE", "userMetadata": theirs.to_json()})
     with pytest.raises(LeaseLostError, match="was committed by another run"):
         next_step(disk)
 
 
-def test_step_that_was_committed_before_is_another_runs(disk):
+def test_step_that_was_committed_before_is_refused(disk):
     next_step(disk)
     disk.snapshot = newest(disk)
     with pytest.raises(LeaseLostError):
         next_step(disk)
 
 
-def test_files_that_were_joined_are_not_replaced_any_more(disk):
+def test_replacing_files_that_another_client_joined_is_refused(disk):
     [file, *_] = newest(disk).files.values()
     joined(disk)
-    with pytest.raises(FilesMovedError, match="was taken away"):
+    with pytest.raises(FilesMovedError, match="was removed by another client"):
         next_step(disk, [file.removed(0, data_change=False)])
 
 
-def test_change_of_others_is_named_until_the_same_rows_are_back(disk):
+def test_foreign_change_is_reported_until_the_rows_are_restored(disk):
     def since():
-        return change_of_others(disk.snapshot.version, newest(disk))
+        return foreign_change(disk.snapshot.version, newest(disk))
 
     start = disk.snapshot.version
     assert since() == ("", [start])
@@ -132,7 +132,7 @@ def test_change_of_others_is_named_until_the_same_rows_are_back(disk):
     deleted(disk)
     assert since() == ("version 4, DELETE", [start, start + 1])
     foreign(disk, [], "SET TBLPROPERTIES")
-    assert since() == ("version 4, DELETE", [start, start + 1]), "what came later says nothing of rows"
+    assert since() == ("version 4, DELETE", [start, start + 1]), "the later commit changes no rows"
     table = disk.plan.state.path
     now = newest(disk)
     before = Snapshot.read(table, start + 1)
@@ -141,14 +141,14 @@ def test_change_of_others_is_named_until_the_same_rows_are_back(disk):
     assert since() == ("", [start, start + 1, start + 4])
 
 
-def test_rows_of_a_file_with_another_footer_are_not_used(disk):
+def test_rows_of_a_file_with_another_footer_are_refused(disk):
     [add] = log.adds(disk.plan.state.path, disk.snapshot.version)
     other = DataFile({**add, "tags": {log.FOOTER: "00000000"}})
     with pytest.raises(DamagedFileError, match="another footer"):
         rows_of(disk.plan.state.path, [other], "row", disk.plan.operator.schema)
 
 
-def test_changes_of_a_step_are_not_read_from_another_file_in_the_place_of_its_own(disk):
+def test_changes_of_a_step_are_not_read_from_a_replaced_file(disk):
     state = disk.plan.state
     [add] = log.adds(state.path, disk.snapshot.version)
     changes = StepChanges(state.path, disk.snapshot.version, disk.plan.operator)
@@ -186,27 +186,27 @@ STATS = {"numRecords": 3, "minValues": {"_stamp_ms": 100}, "nullCount": {"_stamp
     ],
     ids=["alive", "expired", "no stamp", "a stamp", "rows alone", "nulls alone", "nothing"],
 )
-def test_file_may_hold_what_has_expired_unless_it_is_known_that_it_does_not(stats, now_ms, may):
+def test_file_may_hold_expired_entries_unless_statistics_exclude_it(stats, now_ms, may):
     rules = ExpiryRules({None: StateTtlConfig(ttl="50ms")})
     file = DataFile({"path": "x", "stats": json.dumps(stats)})
     assert may_hold_expired(file, rules, Step(1, now_ms)) is may
 
 
 @pytest.mark.parametrize(("now_ms", "may"), [(149, False), (150, True), (300, True)])
-def test_any_time_to_live_that_has_passed_makes_a_file_due(now_ms, may):
+def test_file_is_due_by_the_shortest_ttl(now_ms, may):
     file = DataFile({"path": "x", "stats": json.dumps(STATS)})
     for names in ([None, "short"], ["short", None], ["a", "short", "b"]):
         ttls = {name: StateTtlConfig(ttl="50ms" if name == "short" else "200ms") for name in names}
-        assert may_hold_expired(file, ExpiryRules(ttls, state_column="_state"), Step(1, now_ms)) is may, names
+        assert may_hold_expired(file, ExpiryRules(ttls, ttl_selector="_state"), Step(1, now_ms)) is may, names
 
 
-def test_version_that_is_not_there_is_not_mistaken_for_the_newest(disk):
+def test_absent_version_is_refused(disk):
     with pytest.raises(DeltaLogError, match="Version 9 of the state table"):
         disk.plan.state.snapshot(9)
     assert disk.plan.state.snapshot(1).version == 1
 
 
-def test_facts_of_another_format_are_refused_and_end_what_is_told_of_steps(disk):
+def test_facts_of_another_format_are_refused_and_end_the_steps(disk):
     state = disk.plan.state
     facts = json.loads(disk.head.facts.to_json())
     clock = {"now_ms": 0, "state_version": 2}
@@ -222,14 +222,14 @@ def test_facts_of_another_format_are_refused_and_end_what_is_told_of_steps(disk)
         newest_step(state.path)
 
 
-def test_fact_that_is_not_known_is_refused_whoever_takes_a_single_one(disk):
+def test_unknown_field_of_facts_is_refused(disk):
     unknown = {**json.loads(disk.head.facts.to_json()), "of_a_later_release": 1}
     commit(LocalPuts(), disk.plan.state.path, 3, [], {"operation": "WRITE", "userMetadata": json.dumps(unknown)})
     with pytest.raises(StoredFormatError, match="of_a_later_release"):
         newest_step(disk.plan.state.path)
 
 
-def test_facts_that_stand_in_the_properties_alone_are_read_and_refused_where_they_are_newer(disk):
+def test_facts_in_the_metadata_domain_are_read_or_refused_as_newer(disk):
     table = disk.plan.state.path
     version, facts = newest_step(table)
     kept = json.loads(newest(disk).domains[DOMAIN])
@@ -248,4 +248,4 @@ def test_restored_state_has_its_rows_again(disk):
     deleted(disk)
     foreign(disk, restoring(newest(disk), before.version), "RESTORE")
     assert newest(disk).files.keys() == before.files.keys()
-    assert change_of_others(before.version, newest(disk))[0] == ""
+    assert foreign_change(before.version, newest(disk))[0] == ""

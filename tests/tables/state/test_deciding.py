@@ -6,16 +6,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from disk import DiskPipeline
-from ebbtide.tables.state.shares import balanced
-from ebbtide.tables.state.staged import SLICES, StagedFile, Stager
 from spark_support import cut, shop_lines, shop_spec
 from support import change, envelope, plain, record, spec
 
 from ebbtide.delta import joining, key_index, log
 from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.runtime import decide
-from ebbtide.tables.state import rewriting
-from ebbtide.tables.state import staged as staging
+from ebbtide.tables.state import rewriting, staging
+from ebbtide.tables.state.staging import SLICES, StagedFile, Stager, balanced
 from ebbtide.testing import MemoryPipeline
 
 

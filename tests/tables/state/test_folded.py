@@ -1,4 +1,4 @@
-"""A state that is folded at random places tells every reader the same as one that is not: steps, checks, repairs and people."""
+"""A state that is folded at random points is read like one that is not, by steps, checks and repairs."""
 
 import random
 from itertools import product
@@ -10,7 +10,7 @@ from ebbtide.testing import MemoryPipeline
 
 
 @pytest.mark.parametrize(("kind", "seed"), [*product(KINDS, range(10)), ("sequence", 36), ("rows of a function", 38)])
-def test_state_folded_at_random_places_tells_what_the_sink_shows(tmp_path, kind, seed):
+def test_state_folded_at_random_points_agrees_with_the_sink(tmp_path, kind, seed):
     rng = random.Random(f"{kind}{seed}")
     spec = spec_at_random(kind, rng)
     folded, unfolded = FoldedAtRandom(spec, tmp_path, rng), MemoryPipeline(spec)
@@ -32,5 +32,6 @@ def test_state_folded_at_random_places_tells_what_the_sink_shows(tmp_path, kind,
         assert len(rows) == len(visible), "one row of a key is shown"
         without_cause = {key: {name: row[name] for name in ("id", "n", "w")} for key, row in shown.items()}
         assert rows.items() <= without_cause.items(), "as a repair reads it"
-        if folded.head.facts is not None and not folded.head.facts.frontier.orphans:
+        frontier = folded.head.facts.frontier
+        if frontier is not None and not frontier.orphans:
             assert rows == without_cause

@@ -29,7 +29,7 @@ def add_rows(state, **columns):
     return snapshot.version + 1
 
 
-def test_source_files_are_found_wherever_they_were_noted(state):
+def test_noted_source_files_are_found_in_each_form(state):
     add_rows(state, _entry=["metrics", "file"], _note=["{}", "old.jsonl"])
     note = json.dumps({"name": "ü.jsonl", "size": 7})
     add_rows(state, _entry=["file", "row"], _note=[note, None])

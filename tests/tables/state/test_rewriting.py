@@ -4,7 +4,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from disk import DiskPipeline
-from ebbtide.tables.state.rewriting import BASE, Census, Deletion, Part, StoredEntries, WithoutRows, merged
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
@@ -16,6 +15,7 @@ from ebbtide.delta.key_index import KeyIndex
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after, read_file
 from ebbtide.tables.state import rewriting
+from ebbtide.tables.state.rewriting import BASE, Census, Deletion, Part, StoredEntries, WithoutRows, merged
 
 OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
 
@@ -78,7 +78,7 @@ def test_version_that_a_vector_deletes_does_not_count(state):
 
 @pytest.mark.parametrize("n_parts", [1, 3])
 @pytest.mark.parametrize("has_vector", [False, True])
-def test_entries_that_go_lose_all_their_versions_and_no_others(state, n_parts, has_vector):
+def test_deleted_entries_lose_all_versions_and_no_other_entry_does(state, n_parts, has_vector):
     if has_vector:
         without_row(state, 3, 1)
     entries = entries_of(state)
@@ -107,7 +107,7 @@ def test_census_counts_entries_that_are_not_dropped(state):
     assert Census(entries_of(state))(Part(0, 1)) == (6, 0)
 
 
-def test_census_leaves_out_what_a_tick_has_dropped_and_tells_the_oldest_that_is_left(tmp_path, monkeypatch):
+def test_census_leaves_out_dropped_entries_and_returns_the_oldest_stamp(tmp_path, monkeypatch):
     monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "cache"))
     monkeypatch.setattr(joining, "WIDTH", 100)
     of = plain("id BIGINT NOT NULL, n INT", ttl="10ms", materializer={"on_expire": "delete"})

@@ -1,0 +1,179 @@
+"""Rules of a project's own that run in this process: Great Expectations' for pandas, and queries, where the answer is that of Spark.
+
+A type is on the list with the types of columns on which both engines of Great Expectations agree; whatever is not runs on Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from great_expectations.constants import MAX_RESULT_RECORDS
+from great_expectations.core.metric_domain_types import MetricDomainTypes
+from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
+from great_expectations.expectations.core.unexpected_rows_expectation import UnexpectedRowsExpectation
+from great_expectations.expectations.expectation import BatchExpectation
+from great_expectations.expectations.metrics.metric_provider import metric_value
+from great_expectations.expectations.metrics.query_metric_provider import QueryMetricProvider
+
+from ebbtide.checks.engines import InProcess
+from ebbtide.checks.inputs import TableRows
+from ebbtide.checks.queries import BATCH, for_duckdb
+
+EXACT = 2**53
+"""Whole numbers below are exact as doubles."""
+EXACT_DIGITS = 15
+"""Decimals of so many digits differ as doubles if they differ."""
+Fits = Callable[[pa.DataType, Mapping[str, Any]], bool]
+"""Returns whether an expectation with some arguments means the same on a column of a type."""
+
+
+def _has_plain_nulls(type_: pa.DataType, arguments: Mapping[str, Any]) -> bool:
+    """Return whether null is all that pandas takes for null: of floats NaN is too."""
+    return not pa.types.is_floating(type_) and not pa.types.is_nested(type_)
+
+
+def _are_listed(type_: pa.DataType, arguments: Mapping[str, Any]) -> bool:
+    """Return whether all values of a set are of the column's type, texts or integers."""
+    values = arguments.get("value_set")
+    if not isinstance(values, list):
+        return False
+    types = {type(value) for value in values}
+    if pa.types.is_string(type_):
+        return types <= {str}
+    is_integer: bool = pa.types.is_integer(type_)
+    return is_integer and types <= {int}
+
+
+def _are_bounded(type_: pa.DataType, arguments: Mapping[str, Any]) -> bool:
+    """Return whether bounds are whole numbers: Spark compares with doubles, which next to a bound may round a decimal to it, but at 0."""
+    bounds = []
+    for name in ("min_value", "max_value"):
+        bound = arguments.get(name)
+        if bound is None:
+            continue
+        is_whole = isinstance(bound, int | float) and bound == int(bound)
+        if not is_whole or abs(bound) >= EXACT:
+            return False
+        bounds.append(bound)
+    if pa.types.is_decimal(type_):
+        is_exact = type_.precision <= EXACT_DIGITS
+        return is_exact or not any(bounds)
+    is_integer: bool = pa.types.is_integer(type_)
+    return is_integer
+
+
+OF_COLUMNS: Mapping[str, Fits] = {
+    "expect_column_values_to_be_null": _has_plain_nulls,
+    "expect_column_values_to_not_be_null": _has_plain_nulls,
+    "expect_column_values_to_be_in_set": _are_listed,
+    "expect_column_values_to_not_be_in_set": _are_listed,
+    "expect_column_values_to_be_between": _are_bounded,
+}
+OF_TABLES = frozenset(
+    {
+        "expect_table_row_count_to_be_between",
+        "expect_table_row_count_to_equal",
+        "expect_table_column_count_to_be_between",
+        "expect_table_column_count_to_equal",
+        "expect_table_columns_to_match_ordered_list",
+        "expect_table_columns_to_match_set",
+        "expect_column_to_exist",
+    }
+)
+
+
+def runs_here(rule: BatchExpectation, columns: pa.Schema) -> bool:
+    """Return whether a rule of a project's own gives Spark's answer in this process.
+
+    Args:
+        rule: The rule.
+        columns: Those of the rows.
+    """
+    if getattr(rule, "row_condition", None):
+        return False
+    if isinstance(rule, UnexpectedRowsExpectation):
+        return for_duckdb(str(rule.unexpected_rows_query), columns) is not None
+    is_of_great_expectations = type(rule).__module__.startswith("great_expectations.")
+    if not is_of_great_expectations:
+        return False
+    type_ = rule.expectation_type
+    if type_ in OF_TABLES:
+        return True
+    arguments = rule.configuration.kwargs
+    name = arguments.get("column")
+    if type_ not in OF_COLUMNS or name not in columns.names:
+        return False
+    return OF_COLUMNS[type_](columns.field(name).type, arguments)
+
+
+def frame_of(engine: InProcess, rows: TableRows, columns: pa.Schema, rules: Sequence[BatchExpectation]) -> pd.DataFrame:
+    """Return the rows as pandas has them: values as Python's, in the columns that rules look at."""
+    asked = {getattr(rule, "column", None) for rule in rules}
+    table = engine.rows(rows)
+    series = {}
+    for name in columns.names:
+        values = table[name].to_pylist() if name in asked else [None] * len(table)
+        series[name] = pd.Series(values, dtype=object)
+    return pd.DataFrame(series)
+
+
+def answers_of(
+    engine: InProcess, rows: TableRows, columns: pa.Schema, rules: Sequence[UnexpectedRowsExpectation]
+) -> pd.DataFrame:
+    """Run queries of a project's own; return a batch with a row for each: the query, what it selects, how many rows that is."""
+    given = [str(rule.unexpected_rows_query) for rule in rules]
+    queries = [for_duckdb(query, columns) for query in given]
+    found = engine.run({BATCH: rows}, (query for query in queries if query is not None), columns.names)
+    answers = []
+    for query, selected in zip(given, found, strict=True):
+        shown = [_as_spark_has_it(row) for row in selected.slice(0, MAX_RESULT_RECORDS).to_pylist()]
+        answers.append({"query": query, "rows": shown, "count": len(selected)})
+    return pd.DataFrame(answers)
+
+
+def _as_spark_has_it(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with its times as Spark collects them: in the zone of this process, without it."""
+    return {name: _local(value) if isinstance(value, datetime) else value for name, value in row.items()}
+
+
+def _local(value: datetime) -> datetime:
+    return value if value.tzinfo is None else value.astimezone().replace(tzinfo=None)
+
+
+class _Answer(QueryMetricProvider):
+    """What was found of a query in a batch of `answers_of`."""
+
+    value_keys = ("unexpected_rows_query",)
+    part: str
+
+    @metric_value(engine=PandasExecutionEngine)
+    def _pandas(
+        cls,  # noqa: N805 - the decorator makes it a class method
+        execution_engine: PandasExecutionEngine,
+        metric_domain_kwargs: dict[str, Any],
+        metric_value_kwargs: dict[str, Any],
+        metrics: dict[str, Any],
+        runtime_configuration: dict[str, Any],
+    ) -> Any:
+        frame, _, _ = execution_engine.get_compute_domain(metric_domain_kwargs, domain_type=MetricDomainTypes.TABLE)
+        answer = frame[frame["query"] == metric_value_kwargs["unexpected_rows_query"]].iloc[0]
+        found = answer[cls.part]
+        return found if isinstance(found, list) else int(found)
+
+
+class AnswerRows(_Answer):
+    """The rows that a query selects."""
+
+    metric_name = "unexpected_rows_query.table"
+    part = "rows"
+
+
+class AnswerCount(_Answer):
+    """How many rows a query selects."""
+
+    metric_name = "unexpected_rows_query.row_count"
+    part = "count"

@@ -1,0 +1,128 @@
+"""`ebbtide check`: judges pipelines' tables by the checks that Dagster has of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ebbtide.amounts import amount
+from ebbtide.cli.errors import FAILED
+from ebbtide.cli.options import of_pipelines
+from ebbtide.cli.quiet import quiet_spark
+from ebbtide.cli.reporting import Reporter, load_specs
+from ebbtide.errors import ConfigError
+from ebbtide.runtime.clock import system_clock
+
+if TYPE_CHECKING:
+    from ebbtide.checks.great_expectations.checks import Check
+    from ebbtide.checks.great_expectations.validate import Finding, Verdict
+    from ebbtide.checks.version_range import VersionRange
+
+
+@click.command()
+@of_pipelines
+@click.option(
+    "--only", metavar="CHECK", multiple=True, help="Judge by this check; may be given again. Default: by all."
+)
+def check(specs: tuple[str, ...], root: str, as_json: bool, only: tuple[str, ...]) -> None:
+    """Judge the tables of pipelines by their checks, from the last refresh, repair or acknowledgement on.
+
+    Small tables are judged in this process; Spark is started for large ones. Exit code 1: a check has failed; warnings do not count.
+    """
+    from ebbtide.checks.engines import Engines
+    from ebbtide.checks.great_expectations.checks import checks_of
+    from ebbtide.checks.version_range import Newest, VersionRange
+    from ebbtide.runtime.plan import Plan
+
+    reporter = Reporter(root, as_json)
+    located = load_specs(specs)
+    has_failed = False
+    with quiet_spark(root) as spark:
+        for location, spec in located:
+            with reporter.errors(location, spark):
+                tables = Plan.under(root, spec)
+                newest = Newest.between_steps(tables)
+                asked = _asked(checks_of(spec), only)
+                if newest is None:
+                    click.echo(f"{spec.name}: the pipeline has made no step yet.", err=True)
+                    continue
+                window = VersionRange.after(tables, newest=newest)
+                engines = Engines(lambda: spark.session)
+                for each in asked:
+                    verdict = each.verdict(tables, window, engines, system_clock())
+                    report = CheckReport(spec.name, each, verdict, window)
+                    reporter.result(report, CheckReport.text, location)
+                    has_failed = has_failed or verdict.is_error
+    if has_failed:
+        raise click.exceptions.Exit(FAILED)
+
+
+def _asked(known: tuple[Check, ...], only: tuple[str, ...]) -> list[Check]:
+    """Return the checks that are asked for.
+
+    Raises:
+        ConfigError: there is none of such a name.
+    """
+    names = [each.name for each in known]
+    unknown = [name for name in only if name not in names]
+    if unknown:
+        raise ConfigError.of("The pipeline has no such check.", got=", ".join(unknown), allowed=", ".join(names))
+    return [each for each in known if not only or each.name in only]
+
+
+def _finding_text(finding: Finding) -> str:
+    count = amount(finding.broken, "row")
+    return f"{finding.rule} ({finding.severity}): {count}, as {finding.sample[:1]}"
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """The verdict of one check of one pipeline.
+
+    Args:
+        pipeline: Its name.
+        check: The check.
+        verdict: What was found.
+        window: What was judged.
+    """
+
+    pipeline: str
+    check: Check
+    verdict: Verdict
+    window: VersionRange
+
+    @property
+    def outcome(self) -> str:
+        """`passed`, `warning` or `failed`."""
+        if self.verdict.passed:
+            return "passed"
+        return "failed" if self.verdict.is_error else "warning"
+
+    def text(self) -> str:
+        """Write it for people."""
+        broken = [finding for finding in self.verdict.findings if finding.broken]
+        lines = [f"{self.pipeline}: {self.check.name} {self.outcome}"]
+        lines += [_finding_text(finding) for finding in broken]
+        if broken:
+            lines.append(self.check.repair)
+        if self.window.unreadable:
+            lines.append(f"not judged: {self.window.unreadable}")
+        return "\n  ".join(lines)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        findings = [
+            {"rule": each.rule, "severity": each.severity, "broken": each.broken, "sample": each.sample}
+            for each in self.verdict.findings
+        ]
+        return {
+            "pipeline": self.pipeline,
+            "check": self.check.name,
+            "outcome": self.outcome,
+            "findings": findings,
+            "judged": self.window.until,
+            "unreadable": self.window.unreadable,
+            "repair": "" if self.verdict.passed else self.check.repair,
+        }

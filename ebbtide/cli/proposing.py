@@ -1,0 +1,304 @@
+"""Writes the spec and the test that `ebbtide new` proposes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ebbtide.amounts import amount
+from ebbtide.cli.errors import FAILED, ROOT
+from ebbtide.cli.reporting import Reporter
+from ebbtide.errors import ConfigError
+from ebbtide.proposal.files import SEVERAL, Trial, refuse_existing, try_spec, write_spec, write_test
+from ebbtide.proposal.sample import Sample, take_sample, usable_topic
+from ebbtide.proposal.several import several_attributes
+from ebbtide.proposal.spec import Proposal, propose
+from ebbtide.runtime.kinds import source_of
+from ebbtide.sources import listing
+from ebbtide.sources.positioned import matching
+from ebbtide.spec.ddl import parse_ddl, type_ddl
+from ebbtide.spec.reading import project_of
+from ebbtide.spec.several import UpsertPipelines
+from ebbtide.spec.upsert import UpsertPipeline
+from ebbtide.sql.catalog import Catalog
+from ebbtide.storage.paths import is_local, resolve
+
+Source = tuple[dict[str, Any], Iterator[bytes]]
+"""A source as a spec has it, and the lines that are read of it."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The command's options."""
+
+    path: str | None
+    bootstrap_servers: str | None
+    properties: tuple[str, ...]
+    registry: str | None
+    registry_username: str | None
+    registry_password: str | None
+    topic: str | None
+    topic_pattern: str | None
+    table: str | None
+    key: str | None
+    sequence: str | None
+    columns: tuple[str, ...]
+    sample: int
+    defs: str
+    tests: str
+    as_json: bool
+
+
+def write_proposal(name: str, asked: Asked) -> None:
+    """Write a spec and its test, or one spec for the topics of a pattern and a test of each.
+
+    Args:
+        name: Name of the pipeline and of its folders.
+        asked: The command's options.
+
+    Raises:
+        ConfigError: the name is in use, or the source has no usable records.
+    """
+    reporter = Reporter(as_json=asked.as_json)
+    with reporter.errors():
+        folder = Path(asked.defs) / name
+        test_folder = Path(asked.tests) / name
+        refuse_existing(folder, test_folder, name)
+        _refuse_taken(folder, [name])
+        if asked.topic_pattern:
+            _new_several(name, asked, folder, test_folder, reporter)
+            return
+        source, lines = _topic(asked) if asked.bootstrap_servers else _folder(asked, folder)
+        sample = take_sample(
+            lines,
+            asked.sample,
+            topic=asked.topic,
+            table=asked.table,
+        )
+        proposal = propose(
+            sample,
+            key=_names(asked.key),
+            sequence=_names(asked.sequence),
+            types=_types(asked.columns),
+        )
+        if "path" in source and sample.holds == "value":
+            source["records"] = "value"
+        attributes = {
+            "name": name,
+            "source": source,
+            **proposal.attributes,
+        }
+        spec = UpsertPipeline.of_attributes(attributes, folder / "defs.yaml")
+        trial = try_spec(spec, sample)
+        notes = (*trial.notes, *proposal.notes)
+        write_spec(folder, attributes, notes)
+        write_test(test_folder, folder, name, sample, trial)
+        report = _Report(
+            spec=str(folder),
+            test=str(test_folder),
+            n_records=len(sample.records),
+            trial=trial,
+            notes=notes,
+        )
+        reporter.result(report, _Report.text, str(folder))
+        _fail_on_bad([report])
+
+
+def _new_several(
+    name: str,
+    asked: Asked,
+    folder: Path,
+    test_folder: Path,
+    reporter: Reporter,
+) -> None:
+    """Write one spec for all topics of a pattern, and a test of each."""
+    pattern = str(asked.topic_pattern)
+    shared = _of_kafka(asked)
+    any_topic = usable_topic({**shared, "topic": "any"})
+    there = source_of(any_topic, "new", in_order=False).names()
+    samples: dict[str, Sample] = {}
+    proposals: dict[str, Proposal] = {}
+    notes: list[str] = []
+    for topic in matching(there, pattern):
+        source = source_of(any_topic.model_copy(update={"topic": topic}), "new", in_order=False)
+        lines = source.sample(asked.sample)
+        try:
+            samples[topic] = take_sample(lines, asked.sample, topic=None, table=asked.table)
+            proposals[topic] = propose(
+                samples[topic],
+                key=_names(asked.key),
+                sequence=_names(asked.sequence),
+                types=_types(asked.columns),
+            )
+        except ConfigError as error:
+            notes.append(f"topic {topic}: left out: {error}")
+            continue
+        notes += [f"topic {topic}: {note}" for note in proposals[topic].notes]
+    if not proposals:
+        raise ConfigError.of(
+            f"No topic like '{pattern}' has records to go by.", got="; ".join(notes) or "no such topic"
+        )
+    attributes = several_attributes(name, shared, pattern, proposals)
+    several = UpsertPipelines.of_attributes(attributes, folder / "defs.yaml")
+    _refuse_taken(folder, [spec.name for spec in several.pipelines])
+    reports = []
+    for spec, (topic, proposal) in zip(several.pipelines, proposals.items(), strict=True):
+        sample = samples[topic]
+        trial = try_spec(spec, sample)
+        notes += [f"topic {topic}: {note}" for note in trial.notes]
+        its_folder = test_folder / spec.name
+        write_test(its_folder, folder / spec.name, spec.name, sample, trial)
+        its_notes = (*trial.notes, *proposal.notes)
+        reports.append(_Report(str(folder / spec.name), str(its_folder), len(sample.records), trial, its_notes))
+    write_spec(folder, attributes, notes, SEVERAL)
+    for report in reports:
+        reporter.result(report, _Report.text, report.spec)
+    _fail_on_bad(reports)
+
+
+@dataclass(frozen=True)
+class _Report:
+    """The files that were written, and the result of the trial."""
+
+    spec: str
+    test: str
+    n_records: int
+    trial: Trial
+    notes: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "spec": self.spec,
+            "test": self.test,
+            "records": self.n_records,
+            "rows": len(self.trial.rows),
+            "bad_records": self.trial.n_bad,
+            "reasons": dict(self.trial.bad),
+            "notes": list(self.notes),
+        }
+
+    @property
+    def _next_step(self) -> str:
+        if self.trial.n_bad:
+            return "correct the spec by these reasons: it does not take all records, and its test fails. Or take another --sample."
+        return f"ebbtide run {self.spec}"
+
+    def text(self) -> str:
+        lines = [
+            f"{self.spec}/defs.yaml: {amount(self.n_records, 'record')} became {amount(len(self.trial.rows), 'row')}; bad: {self.trial.n_bad:,}.",
+            "To be looked at:" if self.notes else "",
+            *(f"  {note}" for note in self.notes),
+            f"{self.test}: the sample, its rows, and a test. They hold real values: look before you commit.",
+            f"Next: {self._next_step}",
+        ]
+        return "\n".join(filter(None, lines))
+
+
+def _fail_on_bad(reports: Sequence[_Report]) -> None:
+    """End the command as failed where a spec does not take all records of its sample: a user has to correct it."""
+    if any(report.trial.n_bad for report in reports):
+        raise click.exceptions.Exit(FAILED)
+
+
+def _types(columns: Sequence[str]) -> dict[str, str]:
+    """Return the types that are given, by column."""
+    if not columns:
+        return {}
+    given = parse_ddl(", ".join(columns)).columns
+    return {column.name: type_ddl(column.type) for column in given}
+
+
+def _definitions(folder: Path) -> Path:
+    """Return the folder of all definitions of the project: that of the new one's folder, or the highest 'defs' above it."""
+    # Names are unique in a project, whose definitions may stand in folders of folders: the highest one is searched.
+    inside = [parent for parent in folder.resolve().parents if parent.is_relative_to(project_of(folder))]
+    named = [parent for parent in inside if parent.name == "defs"]
+    return named[-1] if named else folder.parent
+
+
+def _refuse_taken(folder: Path, names: Sequence[str]) -> None:
+    """Refuse names that are in use: two of one name make the whole project unusable.
+
+    Raises:
+        ConfigError: one is.
+    """
+    catalog = Catalog(ROOT, _definitions(folder))
+    taken = catalog.summaries()
+    for name in names:
+        if name in taken:
+            raise ConfigError.of(
+                f"The name '{name}' is in use.",
+                got=f"'{taken[name].file}'",
+                allowed="a name of its own for each pipeline, source, table and function of a project",
+                next_step="Choose another name.",
+            )
+
+
+def _names(given: str | None) -> Sequence[str]:
+    return [name.strip() for name in given.split(",")] if given else ()
+
+
+def _folder(asked: Asked, folder: Path) -> Source:
+    """Return the source that is a folder; a path within the project is written as seen from there."""
+    if asked.path is None:
+        raise click.UsageError("Got neither --path nor --bootstrap-servers. Allowed: one of them.")
+    project = project_of(folder)
+    location = resolve(asked.path)
+    lines = _lines(location)
+    if is_local(location) and Path(location).is_relative_to(project):
+        location = Path(location).relative_to(project).as_posix()
+    source: dict[str, Any] = {"path": location, "topic": asked.topic, "table": asked.table}
+    return _given(source), lines
+
+
+def _lines(path: str) -> Iterator[bytes]:
+    """Yield the lines of a folder's files, in the order in which a run reads them."""
+    from ebbtide.sources.files import read_lines
+
+    listing.refuse_absent(path)
+    found = listing.discover(path, listing.PATTERNS, {}, in_order=False, min_age_ms=0, now_ms=0)
+    if found.nothing_matched:
+        raise ConfigError.of(found.nothing_matched)
+    for number, (name, size) in enumerate(found.parts):
+        for batch in read_lines(path, name, number, size=size):
+            yield from batch["value"].to_pylist()
+
+
+def _topic(asked: Asked) -> Source:
+    """Return the source that is a topic of Kafka."""
+    if asked.path is not None:
+        raise click.UsageError("Got --path and --bootstrap-servers. Allowed: one of them.")
+    if asked.topic is None:
+        raise click.UsageError("Got --bootstrap-servers without --topic. Allowed: both, or --topic-pattern.")
+    source = {**_of_kafka(asked), "topic": asked.topic}
+    topic = source_of(usable_topic(source), "new", in_order=False)
+    return source, topic.sample(asked.sample)
+
+
+def _of_kafka(asked: Asked) -> dict[str, Any]:
+    """Return a source without its topic."""
+    if asked.bootstrap_servers is None:
+        raise click.UsageError("Got --topic-pattern without --bootstrap-servers. Allowed: both.")
+    properties = dict(each.partition("=")[::2] for each in asked.properties)
+    source: dict[str, Any] = {
+        "type": "kafka",
+        "bootstrap_servers": asked.bootstrap_servers,
+        "table": asked.table,
+        "properties": properties,
+        "registry": _registry(asked),
+    }
+    return _given(source)
+
+
+def _registry(asked: Asked) -> dict[str, Any]:
+    given = {"url": asked.registry, "username": asked.registry_username, "password": asked.registry_password}
+    return _given(given)
+
+
+def _given(source: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that were given."""
+    return {name: value for name, value in source.items() if value}

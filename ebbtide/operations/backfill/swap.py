@@ -1,0 +1,198 @@
+"""Swap: a backfill is compared with the pipeline that it was built beside, and put in its place.
+
+The pipeline's lease is held, and the backfill reads the rest, so that it stands where the pipeline does or behind that. What the step's
+commit decides is brought to the tables by `ebbtide.runtime.swap`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from ebbtide.amounts import amount
+from ebbtide.delta import log
+from ebbtide.errors import BackfillError
+from ebbtide.ledger.facts import NoStep, StepFacts
+from ebbtide.ledger.tables import BESIDE_STATE
+from ebbtide.model.decision import Replace
+from ebbtide.operations.backfill.asked import asked_of, beside_of, is_swapped, refuse_other_columns, refuse_unfit
+from ebbtide.operations.operation import Report
+from ebbtide.operations.stepping import stepping
+from ebbtide.runtime import driver, swap
+from ebbtide.runtime.beginning import begun_elsewhere
+from ebbtide.runtime.clock import Clock, system_clock
+from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.step import Stepper
+from ebbtide.sources.span import described
+from ebbtide.spec.pipeline import Pipeline
+
+SAMPLE = 20
+"""Keys that a comparison names at most."""
+
+
+def _report(
+    pipeline: str,
+    records: int,
+    changes: Mapping[str, int],
+    keys: Sequence[dict[str, Any]] = (),
+    step: int | None = None,
+) -> Report:
+    """Make the report of a swap, planned or done.
+
+    Args:
+        pipeline: Name of the pipeline.
+        records: Records that the backfill has read.
+        changes: How many rows are `added`, `changed` and `deleted`.
+        keys: Some of their keys; none where a column of the key is personal.
+        step: The step that did it; None of a plan.
+    """
+    counts = {"records": records, "added": 0, "changed": 0, "deleted": 0, **changes}
+    added = amount(counts["added"], "row")
+    changed, deleted = counts["changed"], counts["deleted"]
+    read = amount(records, "record")
+    lines = [f"backfill of {read}: {added} added, {changed:,} changed, {deleted:,} deleted."]
+    for key in keys:
+        named = ", ".join(f"{name}: {value}" for name, value in key.items())
+        lines.append(f"  {named}")
+    next_step = "To do it: 'ebbtide backfill swap --apply'."
+    if step is not None:
+        lines.append(f"Done in step {step}.")
+        next_step = ""
+    return Report(pipeline, lines, counts, {"keys": list(keys)}, step, next_step)
+
+
+def swap_in(
+    spark: SparkSession,
+    spec: Pipeline,
+    root: str,
+    *,
+    applies: bool,
+    clock: Clock = system_clock,
+) -> Report:
+    """Compare a backfill with the pipeline, both at the same place of the source; put it in its place if that is asked.
+
+    A continuous run yields the lease meanwhile.
+
+    Args:
+        spark: A session with Delta.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+        applies: Swap it in; otherwise only compare.
+        clock: Returns the time, epoch ms.
+
+    Raises:
+        BackfillError: there is no backfill, or it has not read what the pipeline has.
+        LeaseHeldError: the pipeline is being run, or the backfill is.
+    """
+    tables = Plan.under(root, spec)
+    with stepping(spark, tables) as stepper:
+        last = stepper.last
+        asked = asked_of(tables)
+        if not isinstance(last, NoStep) and is_swapped(tables, last, asked):
+            stepper.publish(spark)
+            return _report(spec.name, last.frontier.total_records or 0, {}, step=last.step)
+        if asked is None:
+            raise _none(tables)
+        refuse_unfit(tables)
+        beside = beside_of(spec, asked)
+        # The pipeline stands still, as its lease is held: the backfill reaches its position.
+        driver.run(spark, beside, tables.backfills, clock=clock)
+        with stepping(spark, Plan.under(tables.backfills, beside)) as taken:
+            _refuse_behind(stepper, taken)
+            refuse_other_columns(tables, taken.plan)
+            taken.publish(spark)
+            compared = partial(_report, spec.name, *_compared(spark, tables, taken))
+            if not applies:
+                return compared()
+            actions = swap.state_actions(tables, stepper.newest(), taken.newest())
+            facts = _facts(stepper, taken, clock())
+            stepper.commit(facts, actions)
+        # The backfill's lease is released by now, since publishing deletes its folder.
+        stepper.publish(spark)
+        return compared(step=facts.step)
+
+
+def _refuse_behind(own: Stepper, taken: Stepper) -> None:
+    """Refuse a backfill that has not read all that the pipeline has."""
+    missing = list(_missing(own, taken))
+    if missing:
+        raise BackfillError.of(
+            f"The backfill of '{own.spec.name}' has not read all that the pipeline has.",
+            got=f"missing {'; '.join(missing[:SAMPLE])}",
+            next_step="Run 'ebbtide backfill start' to go on with it; or 'ebbtide backfill drop' if the source is another one by now.",
+        )
+
+
+def _missing(own: Stepper, taken: Stepper) -> Iterator[str]:
+    if not taken.number:
+        yield "every record"
+        return
+    stands = own.last_read
+    # A source of files is read in parts: the files themselves are compared.
+    if stands is None:
+        yield from sorted(own.files_read().keys() - taken.files_read().keys())
+        return
+    reached = taken.last_read
+    # A topic that was recreated has other records at the same offsets.
+    if reached is None or stands.identity != reached.identity:
+        yield f"all of {described(stands.identity)}"
+        return
+    for partition, offset in stands.end.items():
+        n_reached = reached.end.get(partition, 0)
+        if n_reached < offset:
+            yield f"offsets {n_reached} to {offset} of partition {partition}"
+
+
+def _compared(
+    spark: SparkSession, tables: Plan, taken: Stepper
+) -> tuple[int, dict[str, int], Sequence[dict[str, Any]]]:
+    """Return the records that a backfill has read, how many rows of the sink differ, and some of their keys."""
+    version = taken.plan.delta_sink.version()
+    changes = swap.net_changes(spark, tables, version)
+    counts = changes.counts()
+    is_personal = not tables.spec.personal.isdisjoint(tables.sink.key)
+    keys = [] if is_personal else changes.keys(SAMPLE)
+    frontier = taken.last.frontier
+    n_records = frontier.total_records if frontier else 0
+    return n_records or 0, counts, keys
+
+
+def _facts(stepper: Stepper, taken: Stepper, wall_ms: int) -> StepFacts:
+    """Make the facts of the step that puts a backfill's tables in the place of the pipeline's; it mints a new incarnation.
+
+    Args:
+        stepper: Of the pipeline.
+        taken: Of the backfill, which has made a step.
+        wall_ms: The wall clock, epoch ms.
+    """
+    last = taken.made
+    versions = _versions(taken.plan)
+    incarnation = taken.lease.facts.incarnation
+    replaces = {}
+    for name in BESIDE_STATE:
+        replaces[name] = Replace(incarnation, versions.get(name))
+    # Pauses are the pipeline's own: the backfill was built beside them.
+    paused_ms = stepper.lease.seen.paused_until(wall_ms)
+    clock = replace(last.frontier.clock, paused_ms=paused_ms)
+    frontier = last.frontier.model_copy(update={"clock": clock})
+    begun = stepper.source_begun(taken.last_read, taken.source_start)
+    source = begun.model_copy(update={"path": taken.source_path})
+    as_taken = {"pending_key_changes": last.state.pending_key_changes, "evolved": dict(taken.plan.evolved)}
+    return begun_elsewhere(stepper, "swap", replaces, source, frontier, as_taken, after=taken.last_number)
+
+
+def _versions(plan: Plan) -> dict[str, int]:
+    """Return the newest versions of the tables beside a state."""
+    found = {name: log.versions(plan.at(name)) for name in BESIDE_STATE}
+    return {name: versions[-1] for name, versions in found.items() if versions}
+
+
+def _none(tables: Plan) -> BackfillError:
+    return BackfillError.of(
+        f"There is no backfill of '{tables.spec.name}'.",
+        next_step="Run 'ebbtide backfill start' first.",
+    )

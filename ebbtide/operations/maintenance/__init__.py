@@ -1,0 +1,1 @@
+"""Scheduled maintenance: cleanup, compaction and vacuum."""

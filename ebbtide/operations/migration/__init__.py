@@ -1,0 +1,1 @@
+"""Migrations: what is stored is made to fit a changed spec."""

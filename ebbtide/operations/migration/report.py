@@ -1,0 +1,39 @@
+"""The report of a migration, planned or applied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ebbtide.amounts import amount
+from ebbtide.operations.operation import Report
+
+COUNTS = ("stamped", "unstamped", "revived", "dropped", "rewritten")
+"""The counts of a report: entries that get a stamp, that lose theirs, that had expired and live again, and that are of removed states;
+and rows of sink and changelog that are rewritten under other columns."""
+
+
+def migration_report(pipeline: str, changes: Sequence[str] = (), step: int | None = None, **counted: int) -> Report:
+    """Make the report of a migration, planned or done.
+
+    Args:
+        pipeline: Name of the pipeline.
+        changes: Each in words.
+        step: The step that did it; None of a plan.
+        counted: See `COUNTS`; what is not named is 0.
+    """
+    counts = {name: counted.get(name, 0) for name in COUNTS}
+    details = {"changes": list(changes)}
+    if not changes:
+        return Report(pipeline, ["what is stored fits the spec; nothing to migrate."], counts, details, step)
+    parts = [
+        f"{amount(counts['stamped'], 'entry', 'entries')} stamped",
+        f"{counts['unstamped']} unstamped",
+        f"{counts['revived']} expired ones brought back",
+        f"{counts['dropped']} dropped",
+    ]
+    if counts["rewritten"]:
+        parts.append(f"{amount(counts['rewritten'], 'row')} of sink and changelog written again")
+    next_step = "To do it: 'ebbtide migrate --apply'."
+    if step is not None:
+        next_step = f"Done in step {step}. To undo it before the next run: 'ebbtide migrate --undo'."
+    return Report(pipeline, [f"{', '.join(parts)}.", *changes], counts, details, step, next_step)

@@ -1,0 +1,1 @@
+"""Operations on the quarantine: bad records are replayed or dropped."""

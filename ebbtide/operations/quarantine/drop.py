@@ -1,0 +1,187 @@
+"""Drops quarantined records: by hand, with a note in the step's facts, or by the spec's limits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+
+from ebbtide.amounts import amount
+from ebbtide.ledger.facts import Cause, NoStep, StepFacts
+from ebbtide.model.codes import Mask
+from ebbtide.model.decision import Append, Decision
+from ebbtide.model.durations import to_ms
+from ebbtide.operations.operation import Report
+from ebbtide.operations.stepping import stepping
+from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.step import Stepper
+from ebbtide.spec.pipeline import Pipeline
+from ebbtide.tables.quarantine import COLUMNS, Selection, oldest_first
+
+MAX_AGE = "max_age"
+MAX_BYTES = "max_bytes"
+"""Why records leave by the spec's limits, in the order in which these are judged."""
+
+
+def plan(spec: Pipeline, root: str, selection: Selection) -> Report:
+    """Return what dropping records would do. Changes nothing, and needs no Spark.
+
+    Args:
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+        selection: Which records.
+    """
+    tables = Plan.under(root, spec)
+    return _report(spec.name, _reasons(tables.quarantine.records(selection)))
+
+
+def apply(
+    spark: SparkSession,
+    spec: Pipeline,
+    root: str,
+    selection: Selection,
+    note: str,
+) -> Report:
+    """Drop records, in one step.
+
+    Args:
+        spark: A session with Delta.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+        selection: Which records.
+        note: Why; the step's facts keep it.
+
+    Raises:
+        LeaseHeldError: the pipeline is being run.
+    """
+    tables = Plan.under(root, spec)
+    if not tables.quarantine.size():
+        return _report(spec.name)
+    with stepping(spark, tables) as stepper:
+        stepper.publish(spark)
+        records = tables.quarantine.records(selection)
+        if not len(records):
+            return _report(spec.name)
+        counts = {"dropped": len(records)}
+        facts = drop(spark, stepper, records, counts, note)
+        return _report(spec.name, _reasons(records), facts.step)
+
+
+def trim(spark: SparkSession, stepper: Stepper) -> bool:
+    """Drop what is older than `quarantine.max_age`, then the oldest beyond `quarantine.max_bytes`; return whether there was any.
+
+    The clock is that of the last step, not the time of the job.
+
+    Args:
+        spark: A session.
+        stepper: Makes the pipeline's steps; the last one is published.
+    """
+    limits = stepper.spec.quarantine
+    has_limits = limits.max_age is not None or limits.max_bytes is not None
+    if not has_limits or isinstance(stepper.last, NoStep):
+        return False
+    # All records are read, once a cleanup: a quarantine is small, or its limits make it so.
+    held = stepper.plan.quarantine.values("order", "at", "raw")
+    records = oldest_first(held)
+    none = np.zeros(len(records), dtype=bool)
+    is_too_old = none
+    is_beyond = none
+    if limits.max_age is not None:
+        oldest_ms = stepper.last.now_ms - to_ms(limits.max_age)
+        is_too_old = _not_after(records, oldest_ms)
+    if limits.max_bytes is not None:
+        is_beyond = _beyond(records, limits.max_bytes) & ~is_too_old
+    is_gone = is_too_old | is_beyond
+    if not is_gone.any():
+        return False
+    counts = {
+        MAX_AGE: int(is_too_old.sum()),
+        MAX_BYTES: int(is_beyond.sum()),
+    }
+    gone = records.filter(pa.array(is_gone))
+    drop(spark, stepper, gone, counts)
+    return True
+
+
+def _not_after(records: pa.Table, time_ms: int) -> Mask:
+    """Mark the records that were met at a time or before it."""
+    time_us = time_ms * 1000
+    met_us = records["at"].cast(pa.int64())
+    is_early = pc.less_equal(met_us, time_us)
+    mask = is_early.to_numpy()
+    return np.asarray(mask, dtype=bool)
+
+
+def _beyond(records: pa.Table, max_bytes: int) -> Mask:
+    """Mark the records that do not fit with all newer ones.
+
+    Args:
+        records: The oldest first.
+        max_bytes: What fits.
+    """
+    lengths = pc.binary_length(records["raw"])
+    n_bytes = np.asarray(lengths.to_numpy(), dtype=np.int64)
+    # The sum over a record and all newer ones: summed from the newest on, then turned back.
+    newest_first = n_bytes[::-1]
+    with_newer = np.cumsum(newest_first)
+    is_beyond = with_newer > max_bytes
+    return np.asarray(is_beyond[::-1])
+
+
+def drop(
+    spark: SparkSession,
+    stepper: Stepper,
+    records: pa.Table,
+    counts: dict[str, int],
+    note: str = "",
+) -> StepFacts:
+    """Make the step that drops records, and publish it.
+
+    Args:
+        spark: A session.
+        stepper: Makes the pipeline's steps; the last one is published.
+        records: With their `order`.
+        counts: How many go, by why.
+        note: Why, in the words of who drops them.
+    """
+    actions = stepper.plan.quarantine.replace(records, COLUMNS.empty_table())
+    removed = {why: count for why, count in counts.items() if count}
+    decision = Decision(tables={"quarantine": Append(tuple(actions), removed)})
+    facts = stepper.facts(Cause(what="quarantine_drop", why=note), decision=decision)
+    stepper.commit(facts, [])
+    stepper.publish(spark)
+    return facts
+
+
+def _reasons(records: pa.Table) -> dict[str, int]:
+    """Count records by why they are bad."""
+    reasons = Counter(records["reason"].to_pylist())
+    return {reason: reasons[reason] for reason in sorted(reasons)}
+
+
+def _report(pipeline: str, reasons: Mapping[str, int] = MappingProxyType({}), step: int | None = None) -> Report:
+    """Make the report of a drop, planned or done.
+
+    Args:
+        pipeline: Name of the pipeline.
+        reasons: How many of them are bad for each reason.
+        step: The step that did it; None of a plan, and where there was nothing to do.
+    """
+    n_dropped = sum(reasons.values())
+    counts = {"dropped": n_dropped}
+    details = {"reasons": dict(reasons)}
+    if not n_dropped:
+        return Report(pipeline, ["no quarantined record fits."], counts, details, step)
+    records = amount(n_dropped, "record")
+    by_reason = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+    if step is not None:
+        done = f"{records} dropped ({by_reason}) in step {step}."
+        return Report(pipeline, [done], counts, details, step)
+    planned = f"{records} to drop ({by_reason})."
+    next_step = "To do it: the same with '--apply --note TEXT'."
+    return Report(pipeline, [planned], counts, details, next_step=next_step)

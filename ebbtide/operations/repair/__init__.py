@@ -1,0 +1,1 @@
+"""Repair of damaged tables, and acknowledgement of what other clients wrote."""

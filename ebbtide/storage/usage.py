@@ -1,0 +1,32 @@
+"""The size of a folder, in files and bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow.fs as pafs
+
+from ebbtide.storage.paths import file_system
+
+
+@dataclass(frozen=True)
+class Usage:
+    """The size of a folder.
+
+    Args:
+        files: Number of files, with hidden ones.
+        bytes: Their bytes.
+    """
+
+    files: int
+    bytes: int
+
+
+def usage(location: str) -> Usage:
+    """Return the size of a folder, with all folders below it."""
+    fs, path = file_system(location)
+    selector = pafs.FileSelector(path, recursive=True, allow_not_found=True)
+    found = fs.get_file_info(selector)
+    sizes = [info.size for info in found if info.type == pafs.FileType.File]
+    n_bytes = sum(sizes)
+    return Usage(len(sizes), n_bytes)

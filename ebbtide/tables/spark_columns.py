@@ -1,0 +1,83 @@
+"""Names, columns and schemas in the form that Spark takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+
+def quoted(name: str, side: str = "") -> str:
+    """Quote a column's name; `side` is a table's alias.
+
+    Example:
+        >>> quoted("a`b", "t")
+        't.`a``b`'
+    """
+    escaped = name.replace("`", "``")
+    prefix = f"{side}." if side else ""
+    return f"{prefix}`{escaped}`"
+
+
+def column(name: str, side: str = "") -> Column:
+    """Return a column by its name, which may have any characters."""
+    return F.col(quoted(name, side))
+
+
+def columns(names: Iterable[str]) -> list[Column]:
+    """Return columns by their names."""
+    return [column(name) for name in names]
+
+
+def read_delta(spark: SparkSession, location: str, version: int) -> DataFrame:
+    """Read a Delta table as of a version.
+
+    Args:
+        spark: A session with Delta.
+        location: Location of the table.
+        version: The version.
+    """
+    return spark.read.format("delta").option("versionAsOf", version).load(location)
+
+
+def arrow_frame(spark: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:
+    """Return rows as a frame of Spark.
+
+    Args:
+        spark: The session.
+        rows: Rows; some of their chunks may be empty.
+        schema: Spark's types. Default: those of the rows.
+    """
+    # In one chunk: Spark 4.2 stops at the first empty chunk, and silently drops the rows after it.
+    return spark.createDataFrame(rows.combine_chunks(), schema)
+
+
+def json_text(row: Column) -> Column:
+    """Return a struct as JSON, by which rows are compared."""
+    # Nulls are written, so that no field is missing.
+    return F.to_json(row, {"ignoreNullFields": "false"})
+
+
+def numbered(rows: DataFrame) -> DataFrame:
+    """Rename columns to their positions."""
+    # Spark's `mapInArrow` takes no name with a dot in it.
+    places = [str(place) for place in range(len(rows.columns))]
+    return rows.toDF(*places)
+
+
+def spark_schema(schema: pa.Schema, *, nullable: bool = False) -> Any:
+    """Return Spark's form of a schema; times without a zone stay without one.
+
+    Args:
+        schema: The schema in Arrow.
+        nullable: Every column may be null, also those that `schema` does not allow to.
+    """
+    if nullable:
+        fields = [field.with_nullable(True) for field in schema]
+        schema = pa.schema(fields)
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)

@@ -1,0 +1,187 @@
+"""Sinks that Spark makes, and those that it writes too.
+
+Spark makes a sink whose table properties may switch on features that it alone knows. It writes a sink (`write: merge`) whose features
+Ebbtide does not write, partitions for instance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import Literal
+
+import pyarrow as pa
+from delta import DeltaTable
+from delta.tables import DeltaTableBuilder
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ebbtide.delta import log
+from ebbtide.delta.altering import fills_of
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.errors import ConfigError
+from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.transaction import settled, transaction, write
+from ebbtide.model.decision import Action, Replace, Restore, RestoreAndApply
+from ebbtide.model.entries import DELETE
+from ebbtide.model.schema_change import SchemaChange
+from ebbtide.tables.delta_sink import SinkTable
+from ebbtide.tables.spark_columns import column, columns, quoted, spark_schema
+from ebbtide.tables.table import ChangeSet, Work
+
+
+class SparkMadeSink(SinkTable):
+    """A sink that Spark makes and empties, and Ebbtide writes."""
+
+    def create(self, spark: SparkSession) -> None:
+        """Create the table if it does not exist."""
+        if not log.versions(self.path):
+            self._define(DeltaTable.createIfNotExists(spark))
+
+    def empty(self, spark: SparkSession, facts: StepFacts) -> None:
+        """Replace the table by an empty one with the spec's columns and properties; its history stays."""
+        with transaction(spark, self.path, facts, "sink"):
+            self._define(DeltaTable.replace(spark))
+
+    def _define(self, builder: DeltaTableBuilder) -> None:
+        builder = builder.location(self.path)
+        builder = builder.addColumns(spark_schema(self.stored_schema))
+        for name, value in self.stored_properties.items():
+            builder = builder.property(name, value)
+        try:
+            with settled(self.path):
+                builder.execute()
+        except PySparkException as error:
+            why = str(error).partition("\n")[0]
+            raise ConfigError.of(
+                f"Spark does not make the sink '{self.path}': {why}",
+                got=f"table properties {', '.join(self.properties) or 'none'}",
+                next_step="Correct the spec's sink.table_properties or its schema.",
+            ) from error
+
+
+@dataclass(frozen=True)
+class MergeSink(SparkMadeSink):
+    """A sink that Spark writes: by MERGE, which knows every feature of Delta."""
+
+    deletes_by: Literal["vectors", "rewrite"] = "rewrite"
+
+    def can(self, action: Action) -> bool:
+        """Return whether it performs an action: to restore and apply would be two commits."""
+        return not isinstance(action, RestoreAndApply)
+
+    def apply(
+        self,
+        spark: SparkSession,
+        changes: ChangeSet,
+        facts: StepFacts,
+        *,
+        only_inserts: bool,
+    ) -> None:
+        """Apply a step's change set; only inserts are appended."""
+        names = self.schema.names
+        decided = changes.frame(spark)
+        if only_inserts:
+            # An append does not read the sink: a MERGE would scan it for matches that do not exist.
+            write(decided.select(*columns(names)), self.path, facts, "sink")
+            return
+        table = DeltaTable.forPath(spark, self.path).alias("t")
+        source = decided.select("_change", *columns(names)).alias("s")
+        values: dict[str, str | Column] = {quoted(name): column(name, "s") for name in names}
+        is_deleted = F.col("s._change") == DELETE
+        is_newer = F.lit(True)
+        # Only a row that is not newer is replaced; at an equal sequence a later fill of its columns still arrives.
+        if self.sequence:
+            is_unknown = F.col("t._sequence").isNull()  # a row that is being adopted has none yet
+            is_newer = is_unknown | (F.col("s._sequence") >= F.col("t._sequence"))
+        merge = (
+            table.merge(source, self._is_same_row)
+            .whenMatchedDelete(is_deleted & is_newer)
+            .whenMatchedUpdate(~is_deleted & is_newer, values)
+            .whenNotMatchedInsert(~is_deleted, values)
+        )
+        if facts.raised_floor is not None:
+            is_below_floor = self._floors.condition(facts.raised_floor, "t.")
+            merge = merge.whenNotMatchedBySourceDelete(is_below_floor)
+        with transaction(spark, self.path, facts, "sink"):
+            merge.execute()
+
+    @property
+    def _is_same_row(self) -> Column:
+        """The condition that `t` and `s` have the same key; null equals null."""
+        are_same = [column(name, "t").eqNullSafe(column(name, "s")) for name in self.key]
+        return reduce(Column.__and__, are_same)
+
+    def replace(
+        self,
+        spark: SparkSession,
+        keys: DataFrame,
+        rows: DataFrame,
+        facts: StepFacts,
+    ) -> None:
+        """Replace the rows of some keys, in two commits."""
+        # Only the second has the step's mark: a run that ended between them finds the step lacking, and does both again.
+        table = DeltaTable.forPath(spark, self.path).alias("t")
+        with settled(self.path):
+            table.merge(keys.alias("s"), self._is_same_row).whenMatchedDelete().execute()
+        write(rows.select(*columns(self.schema.names)), self.path, facts, "sink")
+
+    def take_rows(self, action: Replace, work: Work) -> None:
+        """Take all rows of the table under another root, in one commit."""
+        if action.version is not None:
+            self.overwrite(work.spark, work.difference(action).rows, work.facts)
+
+    def overwrite(
+        self,
+        spark: SparkSession,
+        rows: DataFrame,
+        facts: StepFacts,
+    ) -> None:
+        """Replace all rows, and the columns by the spec's."""
+        write(rows.select(*columns(self.schema.names)), self.path, facts, "sink", "overwrite")
+
+    def restore(
+        self,
+        spark: SparkSession,
+        action: Restore,
+        facts: StepFacts,
+    ) -> None:
+        """Bring the table back to an earlier version."""
+        with transaction(spark, self.path, facts, "sink"):
+            DeltaTable.forPath(spark, self.path).restoreToVersion(action.version)
+
+    def alter(
+        self,
+        spark: SparkSession,
+        stored: pa.Schema,
+        change: SchemaChange,
+        facts: StepFacts,
+    ) -> None:
+        """Rewrite the whole table under the spec's columns; its change feed shows each row deleted and inserted."""
+        stored_names = self.schema_of(stored).names
+        rows = self.read(spark, self.version())
+        fills = fills_of(change, self.schema)
+        types = spark_schema(self.schema, nullable=True)
+        selected = []
+        for name in self.schema.names:
+            old_name = change.renamed.get(name, name)
+            fill = fills[name].as_py() if name in fills else None
+            value = column(old_name) if old_name in stored_names else F.lit(fill)
+            typed = value.cast(types[name].dataType)
+            selected.append(typed.alias(name))
+        write(rows.select(*selected), self.path, facts, "sink", "overwrite")
+
+    def refuse_altered(self) -> None:
+        """Refuse nothing: Spark itself refuses what it cannot write."""
+
+    def _refuse_unwritable(self, found: Snapshot) -> None:
+        """Refuse nothing, see `refuse_altered`."""
+
+    def fold(self) -> None:
+        """Leave the files to `join_files`."""
+
+    def join_files(self, spark: SparkSession) -> None:
+        """Join all small files."""
+        with settled(self.path):
+            DeltaTable.forPath(spark, self.path).optimize().executeCompaction()

@@ -1,0 +1,163 @@
+"""Commits that a step makes to the tables beside the state: each once, under the step's transaction mark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from ebbtide.delta.altering import FileUnderNewColumns, under_columns
+from ebbtide.delta.fitting import refuse_nulls, refuse_other_columns
+from ebbtide.delta.joining import commit_joined, small_files, write_files
+from ebbtide.delta.restoring import restoring
+from ebbtide.delta.snapshot import Action, Snapshot
+from ebbtide.delta.table import commit_on, read_files, replacing
+from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.puts import puts_of
+from ebbtide.model.decision import Restore
+from ebbtide.model.schema_change import SchemaChange
+from ebbtide.tasks import BYTES_IN_DRIVER, run_tasks
+
+
+def commit_stage(
+    table: str,
+    actions_of: Callable[[Snapshot], Sequence[Action]],
+    facts: StepFacts,
+    stage: str,
+    operation: str = "WRITE",
+) -> Snapshot | None:
+    """Commit a stage of a step, once; nothing happens if it was committed before, or without a table.
+
+    Args:
+        table: Location of the table.
+        actions_of: Returns the log actions for a version; not called if nothing is to be committed.
+        facts: Facts of the step.
+        stage: `sink`, `changelog` or `quarantine`.
+        operation: Name of the operation, in the commit's info.
+
+    Returns:
+        The version that it made; None if nothing happened.
+    """
+    snapshot = Snapshot.read(table)
+    if snapshot is None:
+        return None
+    return commit_on(puts_of(table), snapshot, actions_of, facts.committed(stage, operation))
+
+
+def restore_stage(table: str, action: Restore, facts: StepFacts, stage: str) -> None:
+    """Bring a table back to an earlier version, once.
+
+    Args:
+        table: Location of the table.
+        action: Names the version.
+        facts: Facts of the step.
+        stage: As in `commit_stage`.
+    """
+    commit_stage(
+        table,
+        lambda found: restoring(found, action.version, data_change=action.changes_rows),
+        facts,
+        stage,
+        "RESTORE",
+    )
+
+
+def commit_and_join(
+    table: str,
+    columns: pa.Schema,
+    actions_of: Callable[[Snapshot], Sequence[Action]],
+    bounded: Sequence[str],
+    facts: StepFacts,
+    stage: str,
+) -> None:
+    """Commit a stage of a step to a table, once, and join small files when enough have come together.
+
+    Args:
+        table: Location of the table.
+        columns: Its columns.
+        actions_of: Returns the log actions for a version; not called if the stage was committed.
+        bounded: Columns to keep statistics of.
+        facts: Facts of the step.
+        stage: As in `commit_stage`.
+    """
+
+    # Judged for each version that is tried: a lost race may have brought other columns.
+    def fitting_actions_of(found: Snapshot) -> Sequence[Action]:
+        refuse_other_columns(table, found.metadata, columns)
+        actions = actions_of(found)
+        refuse_nulls(table, found.metadata, columns, actions)
+        return actions
+
+    made = commit_stage(table, fitting_actions_of, facts, stage)
+    if made is None:
+        return
+    # A commit of its own, without the step's mark: a run that is killed before it leaves small files, and the next step joins them.
+    files = small_files(made.files.values())
+    if not files:
+        return
+    rows = read_files(table, files, columns)
+    adds = write_files(
+        table,
+        rows,
+        bounded,
+        data_change=False,
+    )
+    commit_joined(puts_of(table), made, files, adds, {})
+
+
+class AlterableTable(Protocol):
+    """A table whose columns a migration can change."""
+
+    @property
+    def STAGE(self) -> str:  # noqa: N802 - a constant of the class
+        """Name of the stage that writes it."""
+
+    @property
+    def path(self) -> str:
+        """Its location."""
+
+    @property
+    def stored_schema(self) -> pa.Schema:
+        """All columns, as stored."""
+
+    @property
+    def bounded(self) -> tuple[str, ...]:
+        """Columns to keep statistics of."""
+
+    def schema_of(self, columns: pa.Schema) -> pa.Schema:
+        """Return all columns of a table with these columns of the user's."""
+
+
+def alter_stage(
+    spark: SparkSession,
+    table: AlterableTable,
+    stored: pa.Schema,
+    change: SchemaChange,
+    facts: StepFacts,
+) -> None:
+    """Give a table its new columns, once, as a stage of a step; its rows stay the same.
+
+    Args:
+        spark: Runs the tasks that rewrite files, if any must be rewritten.
+        table: The table, with the new columns.
+        stored: The user's columns as they were.
+        change: How the new columns follow from those.
+        facts: Facts of the step.
+    """
+    before = table.schema_of(stored)
+    rewrite = FileUnderNewColumns(table.path, before, table.stored_schema, table.bounded, change)
+
+    def actions_of(found: Snapshot) -> Sequence[Action]:
+        definition = under_columns(found, table.stored_schema)
+        if not change.rewrites:
+            return definition
+        # Rewritten for each version that is tried: another client may have written meanwhile.
+        files = list(found.files.values())
+        n_bytes = sum(file.size for file in files)
+        parts = run_tasks(spark, rewrite, files, in_driver=n_bytes <= BYTES_IN_DRIVER)
+        adds = [add for part in parts for add in part]
+        return replacing(files, [*definition, *adds], data_change=False)
+
+    commit_stage(table.path, actions_of, facts, table.STAGE, "CHANGE COLUMNS")

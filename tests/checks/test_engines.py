@@ -1,0 +1,217 @@
+"""Where rules run, and what they read there."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from local_pipeline import up
+
+from ebbtide.checks.engines import Engines
+from ebbtide.checks.great_expectations.checks import CHECKS
+from ebbtide.checks.inputs import ChangeFeed, Size, TableRows
+from ebbtide.checks.judged import Judged
+from ebbtide.checks.keys import duplicate_keys, sink_keys
+from ebbtide.checks.queries import for_duckdb
+from ebbtide.checks.version_range import VersionRange
+from ebbtide.delta import vectors
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import add_file, commit_after, replacing
+from ebbtide.ledger.puts import LOCAL
+
+FACTS_ALONE = ("quarantine_rate", "schema_drift", "foreign_writes", "source_loss")
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+class SessionAskedError(Exception):
+    """Raised where Spark would be started."""
+
+
+def no_session():
+    raise SessionAskedError
+
+
+@pytest.fixture
+def pipeline(make):
+    made = make()
+    for n in range(1, 4):
+        made.read(up(n, n))
+    return made
+
+
+def judged(pipeline, **bounds):
+    plan = pipeline.plan
+    return Judged(Engines(no_session, **bounds), plan, VersionRange.after(plan), 0)
+
+
+def found(pipeline, name, **bounds):
+    [check] = [each for each in CHECKS if each.name == name]
+    return [broken for batch in check.load()(judged(pipeline, **bounds)) for broken in batch.broken]
+
+
+def test_spark_is_asked_for_above_the_bound_alone(pipeline):
+    size = judged(pipeline).sink_rows.size()
+    assert size.rows == 3
+    assert not any(each.count for each in found(pipeline, "unique_key", most_rows=3, most_bytes=size.n_bytes))
+    for bounds in ({"most_rows": 2}, {"most_bytes": size.n_bytes - 1}):
+        with pytest.raises(SessionAskedError):
+            found(pipeline, "unique_key", **bounds)
+
+
+def test_file_without_a_count_of_rows_is_read_by_spark(pipeline):
+    sink = Snapshot.read(pipeline.plan.sink.path)
+    [file, *_] = sink.files.values()
+    unknown = {"add": {**file.add, "stats": None}}
+    commit_after(LOCAL, sink, [file.removed(0, data_change=False), unknown], {"operation": "OPTIMIZE"})
+    assert judged(pipeline).sink_rows.size() is None
+    with pytest.raises(SessionAskedError):
+        found(pipeline, "unique_key")
+
+
+def test_rules_over_facts_read_no_table_and_need_no_session(pipeline, monkeypatch):
+    monkeypatch.setattr(TableRows, "read", None)
+    monkeypatch.setattr(ChangeFeed, "read", None)
+    for name in FACTS_ALONE:
+        assert [each.count for each in found(pipeline, name, most_rows=0, most_bytes=0)] == [0], name
+
+
+def test_rows_are_read_once_for_all_checks_of_a_run(pipeline, monkeypatch):
+    reads = []
+    read = TableRows.read
+    monkeypatch.setattr(TableRows, "read", lambda rows: reads.append(rows.table) or read(rows))
+    asked = judged(pipeline)
+    for check in CHECKS:
+        list(check.load()(asked))
+    assert sorted(reads) == sorted([asked.sink_rows.table, asked.state_rows.table])
+
+
+def test_key_that_is_there_twice_is_counted_and_shown(pipeline):
+    sink = Snapshot.read(pipeline.plan.sink.path)
+    rows = judged(pipeline).sink_rows.read()
+    commit_after(LOCAL, sink, [add_file(sink.table, "theirs.parquet", rows.slice(0, 2), bounded=())], {})
+    asked = judged(pipeline)
+    [broken] = asked.engines.broken(sink_keys(asked), [duplicate_keys.expected(key=["id"])])
+    twice = sorted(rows["id"].to_pylist()[:2])
+    assert (broken.count, broken.sample) == (2, [{"id": id_, "_rows": 2} for id_ in twice])
+
+
+COLUMNS = pa.schema([("id", pa.int64())])
+
+
+def changes(table, since, until):
+    rows = ChangeFeed(table, since, until, COLUMNS).read().to_pylist()
+    return sorted((row["_commit_version"], row["id"], row["_change_type"]) for row in rows)
+
+
+def test_feed_of_commits_without_change_files_is_what_files_and_vectors_add_and_remove(pipeline):
+    sink = Snapshot.read(pipeline.plan.sink.path)
+    rows = pa.Table.from_pylist([{"id": 7}, {"id": 8}, {"id": 9}], judged(pipeline).sink_rows.columns)
+    sink = commit_after(
+        LOCAL, sink, replacing(sink.files.values(), [add_file(sink.table, "n.parquet", rows, bounded=())]), {}
+    )
+    [file] = sink.files.values()
+    for gone in ([0, 2], [2]):
+        [vector] = vectors.write(sink.table, [vectors.BitMap64(gone)])
+        changed = file.with_vector(vector, data_change=True)
+        sink = commit_after(LOCAL, sink, [file.removed(0, data_change=True), changed], {})
+        [file] = sink.files.values()
+    sink = commit_after(
+        LOCAL, sink, [file.removed(0, data_change=False), {"add": {**file.add, "dataChange": False}}], {}
+    )
+    first = sink.version - 3
+    assert changes(sink.table, first - 1, sink.version) == [
+        *[(first, id_, "delete") for id_ in (1, 2, 3)],
+        *[(first, id_, "insert") for id_ in (7, 8, 9)],
+        (first + 1, 7, "delete"),
+        (first + 1, 9, "delete"),
+        (first + 2, 7, "insert"),
+    ]
+
+
+def test_feed_is_read_from_change_files_where_a_commit_has_them(pipeline):
+    pipeline.read(up(2, 9))
+    version = Snapshot.read(pipeline.plan.sink.path).version
+    found = changes(pipeline.plan.sink.path, version - 1, version)
+    assert found == [(version, 2, "update_postimage"), (version, 2, "update_preimage")]
+    assert ChangeFeed(pipeline.plan.sink.path, version, version, COLUMNS).size() == Size(0, 0)
+
+
+TYPES = pa.schema(
+    [
+        ("n", pa.int64()),
+        ("d", pa.float64()),
+        ("v", pa.string()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("local", pa.timestamp("us")),
+        ("day", pa.date32()),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "n > 1 AND v <> 'a'",
+        "day < CAST(at AS DATE)",
+        "local < CAST(at AS TIMESTAMP_NTZ)",
+        "v IS NULL OR NOT n IN (1, 2)",
+        "n BETWEEN 1 AND 2",
+    ],
+)
+def test_query_of_what_means_the_same_to_both_engines_runs_here(condition):
+    assert for_duckdb(f"SELECT n, v FROM {{batch}} WHERE {condition}", TYPES) is not None
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT n FROM {batch} WHERE d > 1",
+        "SELECT n FROM {batch} WHERE n = '1'",
+        "SELECT n FROM {batch} WHERE day < '2026-1-1'",
+        "SELECT n FROM {batch} WHERE v LIKE 'a%'",
+        "SELECT n FROM {batch} WHERE length(v) > 1",
+        "SELECT n FROM {batch} WHERE n / 2 > 1",
+        "SELECT n FROM {batch} WHERE CAST(v AS BIGINT) > 1",
+        "SELECT n FROM {batch} LIMIT 3",
+        "SELECT n FROM {batch} ORDER BY n",
+        "SELECT DISTINCT n FROM {batch}",
+        "SELECT count(*) FROM {batch} GROUP BY n",
+        "SELECT a.n FROM {batch} a JOIN {batch} b ON a.n = b.n",
+        "SELECT n FROM {batch} WHERE n IN (SELECT n FROM other)",
+        "SELECT n FROM other",
+        "SELECT unknown FROM {batch}",
+        "SELECT n FROM {batch} WHERE",
+        "DELETE FROM {batch}",
+    ],
+)
+def test_any_other_query_is_left_to_spark(query):
+    assert for_duckdb(query, TYPES) is None
+
+
+def check(*arguments, root):
+    """Call the command line where there is no Java."""
+    environment = {**os.environ, "JAVA_HOME": "/nowhere", "PATH": str(Path(sys.executable).parent)}
+    command = [sys.executable, "-m", "ebbtide.cli", "check", *arguments, "--root", str(root)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=PROJECT)
+
+
+def test_command_judges_all_checks_without_java_and_fails_where_one_does(tmp_path):
+    folder = str(PROJECT / "pipelines" / "defs" / "shop" / "orders")
+    run = [sys.executable, "-m", "ebbtide.cli", "run", folder, "--root", str(tmp_path), "--engine", "local"]
+    assert "no step yet" in check(folder, root=tmp_path).stderr
+    subprocess.run(run, check=True, capture_output=True, cwd=PROJECT)
+    done = check(folder, "--json", root=tmp_path)
+    assert done.returncode == 0, done.stderr
+    outcomes = {report["check"]: report["outcome"] for report in map(json.loads, done.stdout.splitlines())}
+    assert outcomes == dict.fromkeys([*(each.name for each in CHECKS), "expectations"], "passed")
+    sink = Snapshot.read(str(tmp_path / "orders" / "sink"))
+    [file, *_] = sink.files.values()
+    commit_after(LOCAL, sink, [file.removed(0, data_change=True)], {"operation": "DELETE"})
+    broken = check(folder, "--only", "complete", root=tmp_path)
+    assert broken.returncode == 1
+    assert "orders: complete failed" in broken.stdout
+    assert "ebbtide repair " in broken.stdout
+    assert check(folder, "--only", "no_such", root=tmp_path).returncode == 2

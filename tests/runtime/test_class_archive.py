@@ -1,0 +1,85 @@
+"""Class-data archives: used where there is one, written where there is none, named only when they are whole."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ebbtide.runtime.class_archive import VARIABLE, ClassArchive, archive_path
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "cache" / "ebbtide"
+
+
+def written(archive):
+    archive.unnamed.write_bytes(b"classes")
+    return archive
+
+
+def test_archive_is_written_once_and_used_from_then_on():
+    first = ClassArchive.of_this_machine(may_write=True)
+    assert first.options[-1] == f"-XX:ArchiveClassesAtExit={first.unnamed}"
+    written(first).keep(0)
+    assert archive_path().read_bytes() == b"classes"
+
+    later = ClassArchive.of_this_machine(may_write=True)
+    assert later.options[-1] == f"-XX:SharedArchiveFile={archive_path()}"
+    later.keep(0)
+    assert archive_path().exists()
+
+
+def test_archive_of_a_jvm_that_failed_is_deleted():
+    archive = written(ClassArchive.of_this_machine(may_write=True))
+    archive.keep(1)
+    assert not archive.unnamed.exists()
+    assert not archive_path().exists()
+
+
+def test_archives_of_another_java_and_leftovers_are_deleted(cache):
+    archive = written(ClassArchive.of_this_machine(may_write=True))
+    (cache / "classes-0123456789abcdef.jsa").write_bytes(b"older")
+    (cache / "classes-0123456789abcdef.4711").write_bytes(b"of a process that was killed")
+    archive.keep(0)
+    assert [path.name for path in cache.iterdir()] == [archive_path().name]
+
+
+def test_another_java_has_another_archive(tmp_path, monkeypatch):
+    before = archive_path()
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("")
+    java.chmod(0o700)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    assert archive_path() != before
+
+
+def test_first_start_writes_none():
+    assert ClassArchive.of_this_machine(may_write=False) == ClassArchive()
+
+
+def test_none_is_written_where_a_folder_is_among_the_classes(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
+    (tmp_path / "conf").mkdir()
+    assert ClassArchive.of_this_machine(may_write=True).unnamed
+    (tmp_path / "conf" / "spark-defaults.conf").write_text("")
+    assert ClassArchive.of_this_machine(may_write=True) == ClassArchive()
+
+
+def test_none_is_written_where_the_cache_cannot_be_made(tmp_path, monkeypatch):
+    Path(tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert ClassArchive.of_this_machine(may_write=True) == ClassArchive()
+
+
+@pytest.mark.parametrize("given", [None, "-Dx=1"])
+def test_options_are_in_the_environment_of_the_launch_alone(monkeypatch, given):
+    if given:
+        monkeypatch.setenv(VARIABLE, given)
+    with ClassArchive(("-Xa", "-Xb")).in_environment():
+        assert os.environ[VARIABLE] == " ".join(["-Xa", "-Xb", *([given] if given else [])])
+    assert os.environ.get(VARIABLE) == given

@@ -1,0 +1,101 @@
+"""Where a run makes its steps: by what there is to read, by the spec, and by what only Spark can do."""
+
+import pytest
+from local_pipeline import LocalPipeline, up
+from local_run import SPARK
+from support import plain
+
+from ebbtide import auto_session, run
+from ebbtide.runtime.engines import AutoSession, Engine, OutgrownError
+from ebbtide.sources.source import Discovery
+from ebbtide.sources.span import Span
+from ebbtide.tasks import LazySession, LocalSession
+
+OPENED = object()
+TRANSFORM = {"schema": "id BIGINT, m INT", "key": ["id"], "select": {"id": "id", "m": "n + 1"}}
+TOPIC_OF_200_000 = Discovery(streams=True, span=Span({}, {0: 0}, {0: 200_000}))
+
+
+def no_spark():
+    raise AssertionError("Spark was opened")
+
+
+@pytest.mark.parametrize(
+    ("fields", "session", "reason"),
+    [
+        ({}, AutoSession, "nothing to read"),
+        ({"engine": "local"}, LocalSession, "engine: local"),
+        ({"engine": "spark"}, LazySession, "engine: spark"),
+        ({"transform": TRANSFORM}, LazySession, "it has a transform, which Spark evaluates"),
+        ({"sink": {"write": "merge"}}, LazySession, "it has a sink that Spark writes"),
+    ],
+)
+def test_engine_follows_the_spec(fields, session, reason):
+    chosen = Engine.for_spec(AutoSession(open_spark=lambda: OPENED), plain(**fields), "root")
+    assert type(chosen.session) is session
+    assert chosen.reason.startswith(reason)
+
+
+def test_root_whose_files_the_jvm_writes_needs_spark():
+    chosen = Engine.for_spec(AutoSession(open_spark=lambda: OPENED), plain(), "hdfs://host/tables")
+    assert chosen.session is OPENED
+    assert chosen.text() == "on Spark: its root is 'hdfs://host/tables'"
+
+
+def test_session_that_a_caller_made_is_used_whatever_the_spec_says():
+    chosen = Engine.for_spec(SPARK, plain(engine="spark"), "root")
+    assert chosen.session is SPARK
+    assert chosen.for_found(TOPIC_OF_200_000) is chosen
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (Discovery(parts=(("a", 1_000), ("b", None))), "in this process: 1,000 bytes to read"),
+        (Discovery(parts=(("a", 64 * 2**20),)), "in this process: 67,108,864 bytes to read"),
+        (
+            Discovery(parts=(("a", 64 * 2**20), ("b", 1))),
+            "on Spark: 67,108,865 bytes to read, more than 67,108,864 bytes",
+        ),
+        (TOPIC_OF_200_000, "on Spark: 200,000 records to read, more than 100,000 records"),
+        (Discovery(), "in this process: 0 records to read"),
+    ],
+)
+def test_engine_follows_what_there_is_to_read(found, text):
+    chosen = Engine.for_spec(AutoSession(open_spark=lambda: OPENED), plain(), "root").for_found(found)
+    assert chosen.text() == text
+
+
+def test_local_engine_of_the_spec_reads_whatever_there_is():
+    chosen = Engine.for_spec(AutoSession(open_spark=no_spark), plain(engine="local"), "root").for_found(
+        TOPIC_OF_200_000
+    )
+    assert chosen.text() == "in this process: engine: local"
+    chosen.refuse_outgrown(TOPIC_OF_200_000)
+
+
+def test_run_that_goes_on_refuses_more_than_it_reads_here():
+    chosen = Engine.for_spec(AutoSession(open_spark=no_spark), plain(), "root")
+    chosen.refuse_outgrown(None)
+    chosen.refuse_outgrown(Discovery())
+    with pytest.raises(OutgrownError, match="200,000 records"):
+        chosen.refuse_outgrown(TOPIC_OF_200_000)
+
+
+def test_what_only_spark_has_opens_it():
+    class Opened:
+        def sql(self, query):
+            return query
+
+    session = AutoSession(open_spark=Opened)
+    assert session.sql("SELECT 1") == "SELECT 1"
+    with pytest.raises(AttributeError):
+        session.__len__  # noqa: B018
+
+
+def test_small_run_starts_no_spark_and_says_where_it_ran(tmp_path):
+    pipeline = LocalPipeline(tmp_path)
+    pipeline.put(up(1, 1))
+    summary = run(auto_session(no_spark), pipeline.spec, pipeline.root)
+    assert summary.totals["inserted"] == 1
+    assert summary.as_dict()["engine"] == f"in this process: {len(up(1, 1)) + 1} bytes to read"

@@ -1,0 +1,68 @@
+"""A source, a format and a sink of other packages on Spark: tasks read and decode the records, a died run is finished, a rewind goes back."""
+
+import json
+
+import pytest
+from installing import EXAMPLES, install
+from spark_support import forget_last_commit
+from support import plain
+
+from ebbtide.operations import rewind
+from ebbtide.runtime.driver import run
+from ebbtide.runtime.plan import Plan
+from ebbtide.sources.positioned import RECORDS_IN_DRIVER
+
+FIRST = range(RECORDS_IN_DRIVER + 1)
+"""More records than the driver reads by itself."""
+
+
+@pytest.fixture
+def logbook(spark, tmp_path, monkeypatch):
+    """A logbook's folder; the packages of its source, its format and its sink are installed, on the workers too."""
+    install(tmp_path / "logbook", monkeypatch, "logbook")
+    install(tmp_path / "documents", monkeypatch, "documents")
+    for module in ("logbook", "puts"):
+        spark.sparkContext.addPyFile(str(EXAMPLES / "logbook" / f"{module}.py"))
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    (folder / "id").write_text("first")
+    return folder
+
+
+def put(folder, ids, n, partition=0):
+    with (folder / f"{partition}.log").open("a") as log:
+        log.writelines(json.dumps({"put": {"id": id_, "n": n}}) + "\n" for id_ in ids)
+
+
+def shown(spec, root):
+    return {row["id"]: row["n"] for row in Plan.under(root, spec).sink.rows()}
+
+
+def test_records_are_read_by_tasks_and_a_run_that_died_is_finished_and_a_rewind_goes_back(spark, tmp_path, logbook):
+    root = str(tmp_path / "root")
+    spec = plain(
+        "id BIGINT NOT NULL, n BIGINT",
+        source={"type": "logbook", "folder": str(logbook)},
+        format={"type": "puts"},
+        sink={"type": "documents"},
+        order={"sequence": ["n"]},
+    )
+    put(logbook, FIRST, n=1)
+    put(logbook, [-1], n=1, partition=1)
+    [first] = run(spark, spec, root).steps
+    assert (first.kind, first.records) == ("batch", len(FIRST) + 1)
+    before = shown(spec, root)
+    assert before == dict.fromkeys([*FIRST, -1], 1)
+
+    forget_last_commit(tmp_path / "root", spec)
+    put(logbook, [0], n=2)
+    replayed, second = run(spark, spec, root).steps
+    assert (replayed.kind, second.kind, second.records) == ("replay", "batch", 1)
+    after = before | {0: 2}
+    assert shown(spec, root) == after
+
+    rewind.apply(spark, spec, root, first.step)
+    assert shown(spec, root) == before
+    [again] = run(spark, spec, root).steps
+    assert (again.kind, again.records) == ("batch", 1)
+    assert shown(spec, root) == after
