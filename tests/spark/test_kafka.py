@@ -22,6 +22,7 @@ from ebbtide.sources import positioned as source
 CRASH = Path(__file__).parent / "crash.py"
 
 
+@pytest.mark.grid  # without Spark: tests/runtime/test_kafka.py; by tasks: the next test
 def test_orders_from_a_topic_followed_and_killed_in_a_step_equal_truth(spark, broker, tmp_path, monkeypatch):
     monkeypatch.setattr(source, "RECORDS_IN_DRIVER", 1_000)  # by tasks
     lines = shop_lines("orders")
@@ -47,8 +48,9 @@ def test_orders_from_a_topic_followed_and_killed_in_a_step_equal_truth(spark, br
 
 
 def test_delete_of_which_only_the_tombstone_came_fails_the_check_and_one_that_came_whole_does_not(
-    spark, broker, tmp_path
+    spark, broker, tmp_path, monkeypatch
 ):
+    monkeypatch.setattr(source, "RECORDS_IN_DRIVER", 0)  # by tasks
     broker.create("deletes", 1)
     of = debezium("id BIGINT NOT NULL, n INT", source={"path": "unused"})
     spec = over_topic(of, broker, "deletes")
