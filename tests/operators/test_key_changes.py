@@ -88,8 +88,9 @@ def refuse_wrong_rows(kind, events, want, n_orders):
 
 @PIPELINES
 @pytest.mark.parametrize("log", LOGS)
-def test_values_left_out_are_found_in_every_order_of_arrival(kind, log):
-    refuse_wrong_rows(kind, *LOGS[log], n_orders=60)
+@pytest.mark.parametrize("n_orders", [20, pytest.param(60, marks=pytest.mark.grid)])
+def test_values_left_out_are_found_in_every_order_of_arrival(kind, log, n_orders):
+    refuse_wrong_rows(kind, *LOGS[log], n_orders=n_orders)
 
 
 @PIPELINES

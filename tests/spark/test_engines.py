@@ -11,7 +11,7 @@ from ebbtide.runtime.driver import run
 from ebbtide.runtime.following import Following
 
 
-@pytest.mark.parametrize("is_local_first", [True, False])
+@pytest.mark.parametrize("is_local_first", [True, pytest.param(False, marks=pytest.mark.grid)])
 def test_engines_take_turns_and_finish_each_others_batches(spark, tmp_path, is_local_first):
     parts = cut(shop_lines("orders"), 6)
     source = tmp_path / "in"

@@ -92,7 +92,8 @@ def test_foreign_change_is_found_and_repaired(spark, here, sql):
     assert not repairing.plan(spark, spec, str(root)).differs
 
 
-@pytest.mark.parametrize("sql", [SOME, *(pytest.param(sql, marks=pytest.mark.grid) for sql in OTHERS)])
+@pytest.mark.grid
+@pytest.mark.parametrize("sql", CHANGES)
 def test_difference_that_leaves_no_trace_in_the_log_is_written_from_the_state(spark, here, monkeypatch, sql):
     """As of a commit of Spark's that a power cut has torn between two lines."""
     root, spec = here

@@ -93,7 +93,12 @@ def spoil(rng, path, columns, schema):
 
 
 @pytest.mark.parametrize(
-    ("kind", "seed"), [("sequence", 6), ("arrival", 5), pytest.param("rows of a function", 7, marks=pytest.mark.grid)]
+    ("kind", "seed"),
+    [
+        ("sequence", 6),
+        pytest.param("arrival", 5, marks=pytest.mark.grid),
+        pytest.param("rows of a function", 7, marks=pytest.mark.grid),
+    ],
 )
 def test_damaged_pipelines_are_judged_alike(spark, tmp_path, kind, seed):
     rng = random.Random(f"{kind}{seed}")
