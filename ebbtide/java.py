@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 
 OLDEST = 17
 ALLOWED = f"Java {OLDEST} or newer"
@@ -16,6 +17,12 @@ TO_GET_IT = """To get it:
   anywhere:        sdk install java   (SDKMAN, https://sdkman.io)"""
 
 
+def command() -> str:
+    """Return the command by which Spark starts Java."""
+    home = os.environ.get("JAVA_HOME")
+    return os.path.join(home, "bin", "java") if home else "java"  # noqa: PTH118 - as it is typed, for messages
+
+
 def problem() -> tuple[str, str] | None:
     """Look for Java where Spark does: JAVA_HOME goes before PATH.
 
@@ -23,7 +30,7 @@ def problem() -> tuple[str, str] | None:
         What is wrong and what was got; None if Spark can start.
     """
     home = os.environ.get("JAVA_HOME")
-    java = os.path.join(home, "bin", "java") if home else "java"  # noqa: PTH118 - as it is typed, for the message
+    java = command()
     found = shutil.which(java)
     version = _version(found) if found else None
     if version is None:
@@ -47,6 +54,7 @@ def refuse_missing() -> None:
         raise JavaMissingError.of(what, got=got, allowed=ALLOWED, next_step=TO_GET_IT)
 
 
+@cache
 def _version(java: str) -> str | None:
     """Return what a Java says of its version, 17.0.2 for instance; None if it is not one: macOS has a stub in its place."""
     said = subprocess.run([java, "-version"], check=False, capture_output=True, text=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
 from ebbtide.errors import ConfigError
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 BYTES_IN_DRIVER = 8 * 2**20
 """Bytes of data files up to which the driver reads or rewrites them itself: a Spark job costs more."""
+EngineKind = Literal["auto", "spark", "local"]
+"""Where runs make their steps: as `ebbtide.runtime.engines` chooses, on Spark, or in their own process."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -37,6 +39,18 @@ class LazySession:
         if name.startswith("__"):  # a probe for a protocol, as of copy or pickle, is no use of Spark
             raise AttributeError(name)
         return getattr(self._start(), name)
+
+
+def lazy_session(start: Callable[[], SparkSession], root: str) -> SparkSession:
+    """Return a session that starts when it is used first; at once where Spark's JVM writes the files of a root.
+
+    Args:
+        start: Starts the session, or returns the one that runs.
+        root: Folder of all pipelines' tables.
+    """
+    from ebbtide.storage.paths import needs_jvm  # loads Arrow
+
+    return start() if needs_jvm(root) else cast("SparkSession", LazySession(start))
 
 
 @dataclass(frozen=True)

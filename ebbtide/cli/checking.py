@@ -68,8 +68,11 @@ def _asked(known: tuple[Check, ...], only: tuple[str, ...]) -> list[Check]:
     names = [each.name for each in known]
     unknown = [name for name in only if name not in names]
     if unknown:
-        raise ConfigError.of("The pipeline has no such check.", got=", ".join(unknown), allowed=", ".join(names))
-    return [each for each in known if not only or each.name in only]
+        unknown_names = ", ".join(unknown)
+        known_names = ", ".join(names)
+        raise ConfigError.of("The pipeline has no such check.", got=unknown_names, allowed=known_names)
+    wanted = only or names
+    return [each for each in known if each.name in wanted]
 
 
 def _finding_text(finding: Finding) -> str:

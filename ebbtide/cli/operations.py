@@ -95,7 +95,7 @@ def _context(operation: Operation, spec: Pipeline, reporter: Reporter, spark: Qu
         yield Context(
             spec,
             reporter.root,
-            lambda: spark.lazy_session,
+            lambda: spark.session,
             by=f"{user_name()}@{socket.gethostname()}",
             on_progress=view.step,
             on_phase=view.phase,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from ebbtide.cli.errors import ROOT
 from ebbtide.errors import ConfigError
+from ebbtide.tasks import EngineKind
 
 
 def _usable_root(context: click.Context, option: click.Parameter, root: str) -> str:
@@ -37,7 +38,7 @@ json_option = click.option(
 
 engine_option = click.option(
     "--engine",
-    type=click.Choice(["auto", "spark", "local"]),
+    type=click.Choice(get_args(EngineKind)),
     envvar="EBBTIDE_ENGINE",
     help="Where steps run: on Spark, in this process without a JVM, or wherever the backlog fits. Default: as the spec says.",
 )

@@ -215,9 +215,13 @@ def _types(columns: Sequence[str]) -> dict[str, str]:
 def _definitions(folder: Path) -> Path:
     """Return the folder of all definitions of the project: that of the new one's folder, or the highest 'defs' above it."""
     # Names are unique in a project, whose definitions may stand in folders of folders: the highest one is searched.
-    inside = [parent for parent in folder.resolve().parents if parent.is_relative_to(project_of(folder))]
-    named = [parent for parent in inside if parent.name == "defs"]
-    return named[-1] if named else folder.parent
+    project = project_of(folder)
+    highest = folder.parent
+    for parent in folder.resolve().parents:
+        is_inside = parent.is_relative_to(project)
+        if is_inside and parent.name == "defs":
+            highest = parent
+    return highest
 
 
 def _refuse_taken(folder: Path, names: Sequence[str]) -> None:

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Self
 
 from ebbtide.cli.live import Live
-from ebbtide.tasks import LazySession
+from ebbtide.tasks import lazy_session
 from ebbtide.users import user_name
 
 if TYPE_CHECKING:
@@ -59,11 +59,7 @@ class QuietSpark:
     @property
     def lazy_session(self) -> SparkSession:
         """The session, which starts when it is used; at once where commits are put by the JVM (`ebbtide.ledger.puts`)."""
-        from ebbtide.storage.paths import needs_jvm
-
-        if needs_jvm(self._root):
-            return self.session
-        return cast("SparkSession", LazySession(lambda: self.session))
+        return lazy_session(lambda: self.session, self._root)
 
     def tail(self) -> str:
         """Return the end of what was logged since the start, or, if that failed, of it, and where all is; empty without Spark."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,6 +22,7 @@ from ebbtide.runtime.clock import system_clock
 if TYPE_CHECKING:
     from ebbtide.runtime.progress import RunSummary
     from ebbtide.spec.pipeline import Pipeline
+    from ebbtide.tasks import EngineKind
 
 UNMATCHED = (
     "{}: {} matched no row. Where a Postgres table has no REPLICA IDENTITY FULL, its deletes carry the "
@@ -29,7 +30,6 @@ UNMATCHED = (
 )
 COUNTS = ("steps", "records", "inserted", "updated", "deleted", "quarantined", "unmatched", "expired")
 """The counts of a run's summary, shown where they are not 0."""
-Engine = Literal["auto", "spark", "local"]
 Operate = Callable[..., "RunSummary"]
 """Runs one pipeline in a session: (session, spec, root, on_progress, on_phase, stop)."""
 
@@ -49,7 +49,7 @@ def run(
     accept_loss: bool,
     follow: bool,
     rate: int | None,
-    engine: Engine | None,
+    engine: EngineKind | None,
 ) -> None:
     """Read all that is there, bring the sinks up to date, expire what is due. With nothing to do, Spark is not started.
 
@@ -91,7 +91,7 @@ def refresh(
     as_json: bool,
     accept_loss: bool,
     yes: bool,
-    engine: Engine | None,
+    engine: EngineKind | None,
 ) -> None:
     """Drop state, sink rows, quarantine and checkpoint, and rebuild them from the source."""
     located = [(location, spec.on_engine(engine)) for location, spec in load_specs(specs)]

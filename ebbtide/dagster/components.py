@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import dagster as dg
 from pydantic import BaseModel, ConfigDict, Field
@@ -23,6 +23,7 @@ from ebbtide.spec import several, stateful, upsert, view
 from ebbtide.spec.load import refuse_shared_names
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.storage.paths import refuse_unusable
+from ebbtide.tasks import EngineKind
 
 UPSERT_EXAMPLE: dict[str, Any] = {
     "format": {"type": "debezium"},
@@ -216,7 +217,7 @@ class Resources(dg.Component, dg.Model, dg.Resolvable):
         description="Spark settings that override Ebbtide's; a credential as ${NAME}, from the environment. Default: none.",
     )
 
-    engine: Literal["auto", "spark", "local"] | None = Field(
+    engine: EngineKind | None = Field(
         default=None,
         description="Where runs make their steps, in place of `engine` of each spec. Default: none, as each spec says.",
     )

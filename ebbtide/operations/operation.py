@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ebbtide.errors import ConfigError
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.progress import OnPhase, OnProgress
+from ebbtide.tasks import lazy_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,8 +107,8 @@ class Context:
 
     @property
     def spark(self) -> SparkSession:
-        """The session; started now if it was not."""
-        return self.session()
+        """The session; it starts when it is used first."""
+        return lazy_session(self.session, self.root)
 
     @property
     def now_ms(self) -> int:

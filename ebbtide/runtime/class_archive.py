@@ -18,6 +18,7 @@ from typing import Self
 
 import pyspark
 
+from ebbtide import java
 from ebbtide.runtime.jars import cache_folder
 from ebbtide.storage.disk import sync
 
@@ -25,6 +26,8 @@ KEPT = 3
 """Archives that stay: each environment of Python has a Spark of its own."""
 UNNAMED_S = 3600
 """Age at which a file without its name is left over, seconds."""
+NAMED = ".jsa"
+"""Ending of an archive that is whole."""
 VARIABLE = "SPARK_SUBMIT_OPTS"
 """The environment's options for Spark's JVM that are not part of its configuration."""
 NEVER_FAILING = (
@@ -91,7 +94,7 @@ class ClassArchive:
         if exit_code != 0:
             self.unnamed.unlink()
             return
-        archive = archive_path()
+        archive = self.unnamed.with_suffix(NAMED)
         sync(self.unnamed)
         self.unnamed.replace(archive)
         _delete_older(archive.parent)
@@ -99,9 +102,9 @@ class ClassArchive:
 
 def _delete_older(cache: Path) -> None:
     """Delete archives that newer ones have replaced, and what killed processes have left unnamed."""
-    newest_first = sorted(cache.glob("classes-*.jsa"), key=_time_of, reverse=True)
+    newest_first = sorted(cache.glob(f"classes-*{NAMED}"), key=_time_of, reverse=True)
     left_since = time.time() - UNNAMED_S
-    unnamed = [path for path in cache.glob("classes-*") if path.suffix != ".jsa"]
+    unnamed = [path for path in cache.glob("classes-*") if path.suffix != NAMED]
     left = [path for path in unnamed if path.stat().st_mtime < left_since]
     for path in (*newest_first[KEPT:], *left):
         path.unlink(missing_ok=True)
@@ -109,13 +112,14 @@ def _delete_older(cache: Path) -> None:
 
 def archive_path() -> Path:
     """Return where the archive of this Java and this Spark is, or would be."""
-    home = os.environ.get("JAVA_HOME")
-    command = str(Path(home) / "bin" / "java") if home else "java"
-    java = Path(shutil.which(command) or command).resolve()
+    command = java.command()
+    executable = Path(shutil.which(command) or command).resolve()
     jars = _spark_home() / "jars"
-    parts = [str(java), _time_of(java), str(jars), _time_of(jars), pyspark.__version__]
-    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
-    return cache_folder() / f"classes-{digest[:16]}.jsa"
+    # Whatever replaces Java or Spark in its place changes a time.
+    parts = [str(executable), _time_of(executable), str(jars), _time_of(jars), pyspark.__version__]
+    text = "\n".join(parts)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return cache_folder() / f"classes-{digest[:16]}{NAMED}"
 
 
 def _can_be_written(archive: Path) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from ebbtide import java
@@ -11,7 +11,7 @@ from ebbtide.amounts import amount
 from ebbtide.sources.source import Discovery
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.storage.paths import needs_jvm
-from ebbtide.tasks import LazySession, LocalSession
+from ebbtide.tasks import LocalSession, lazy_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,14 +84,11 @@ class Engine:
             return cls(session, "as the caller asked")
         if spec.engine == "local":
             return cls(LocalSession(), "engine: local")
-        if needs_jvm(root):
-            return cls(session.open_spark(), f"its root is '{root}'")
-        needs = spark_needed_for(spec)
-        if spec.engine == "auto" and not needs:
+        reason = _why_spark(spec, root)
+        if reason is None:
             return cls(session, "nothing to read")
         java.refuse_missing()  # before a table is made
-        lazy_spark = cast("SparkSession", LazySession(session.open_spark))
-        return cls(lazy_spark, "engine: spark" if spec.engine == "spark" else f"it has {needs[0]}")
+        return cls(lazy_session(session.open_spark, root), reason)
 
     @property
     def spark(self) -> SparkSession:
@@ -112,10 +109,8 @@ class Engine:
         session = self.session
         if not isinstance(session, AutoSession):
             return self
-        waiting, most = _measured(found)
-        if most is None:
-            return replace(self, reason=f"{waiting} to read")
-        return Engine(session.open_spark(), f"{waiting} to read, more than {most}")
+        to_read, is_outgrown = _measured(found)
+        return Engine(session.open_spark() if is_outgrown else session, to_read)
 
     def refuse_outgrown(self, found: Discovery | None) -> None:
         """Refuse to go on in this process with more than it reads at a time.
@@ -128,13 +123,23 @@ class Engine:
         """
         if found is None or not isinstance(self.session, AutoSession):
             return
-        waiting, most = _measured(found)
-        if most is not None:
-            raise OutgrownError(f"{waiting} to read, more than {most}")
+        to_read, is_outgrown = _measured(found)
+        if is_outgrown:
+            raise OutgrownError(to_read)
 
     def text(self) -> str:
         """Write it for people."""
         return f"{'in this process' if self.is_local else 'on Spark'}: {self.reason}"
+
+
+def _why_spark(spec: Pipeline, root: str) -> str | None:
+    """Return why a pipeline runs on Spark, however little there is to read; None if it need not."""
+    if needs_jvm(root):
+        return f"its root is '{root}'"
+    if spec.engine == "spark":
+        return "engine: spark"
+    needs = spark_needed_for(spec)
+    return f"it has {needs[0]}" if needs else None
 
 
 def spark_needed_for(spec: Pipeline) -> list[str]:
@@ -147,10 +152,14 @@ def spark_needed_for(spec: Pipeline) -> list[str]:
     return [part for part, is_there in parts.items() if is_there]
 
 
-def _measured(found: Discovery) -> tuple[str, str | None]:
-    """Return how much waits, and the bound that it exceeds; None if it does not."""
+def _measured(found: Discovery) -> tuple[str, bool]:
+    """Return how much there is to read, in words, and whether it is more than a local run reads."""
+    n, most, unit = 0, MOST_RECORDS, "record"
     if found.parts:
-        n_bytes = sum(size or 0 for _, size in found.parts)
-        return amount(n_bytes, "byte"), amount(MOST_BYTES, "byte") if n_bytes > MOST_BYTES else None
-    n_records = found.span.size if found.span else 0
-    return amount(n_records, "record"), amount(MOST_RECORDS, "record") if n_records > MOST_RECORDS else None
+        n, most, unit = sum(size or 0 for _, size in found.parts), MOST_BYTES, "byte"
+    elif found.span:
+        n = found.span.size
+    to_read = f"{amount(n, unit)} to read"
+    if n > most:
+        return f"{to_read}, more than {amount(most, unit)}", True
+    return to_read, False

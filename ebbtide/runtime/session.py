@@ -167,7 +167,10 @@ def end_session(session: SparkSession) -> None:
     gateway.shutdown()
     gateway.proc.stdin.close()  # the JVM ends when its standard input does
     exit_code = gateway.proc.wait(timeout=JVM_ENDS_WITHIN_S)
-    gateway.class_archive.keep(exit_code)
+    # A gateway answers for any attribute by a Java member, and a JVM of another start has no archive.
+    archive: ClassArchive | None = vars(gateway).get("class_archive")
+    if archive is not None:
+        archive.keep(exit_code)
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from ebbtide.spec.parts import (
     SchemaEvolutionMode,
 )
 from ebbtide.spec.traits import Traits
+from ebbtide.tasks import EngineKind
 
 NAME = r"^[a-z][a-z0-9_]{0,62}$"
 """Names of pipelines and their groups."""
@@ -96,7 +97,7 @@ class PipelineFields(Traits):
         default="bounded",
         description="bounded: a run reads what is there and ends; continuous: it goes on with what comes until it is stopped. Default: bounded.",
     )
-    engine: Literal["auto", "spark", "local"] = Field(
+    engine: EngineKind = Field(
         default="auto",
         description="Where runs make their steps. local: in their own process, without a JVM; spark: on Spark; auto: local if at most 64 MiB of files or 100,000 records wait and nothing of the pipeline needs Spark. A run on one goes on where the other stopped. Default: auto.",
     )

@@ -77,8 +77,11 @@ def field_path(location: tuple[int | str, ...]) -> tuple[str, ...]:
         ('source', 'topic')
     """
     names = tuple(map(str, location))
-    is_chosen = names[:2] in _chosen_parts()
-    return (names[0], *names[2:]) if is_chosen else names
+    has_tag = names[:2] in _chosen_parts()
+    if not has_tag:
+        return names
+    part, _, *fields = names
+    return (part, *fields)
 
 
 @cache
@@ -87,4 +90,8 @@ def _chosen_parts() -> frozenset[tuple[str, ...]]:
     from ebbtide.spec.extensions import BUILT_IN, FORMATS, OTHER, SINKS, SOURCES  # loads the models, and Arrow
 
     groups = {"source": SOURCES, "format": FORMATS, "sink": SINKS}
-    return frozenset((part, tag) for part, group in groups.items() for tag in (*BUILT_IN[group], OTHER))
+    chosen: set[tuple[str, ...]] = set()
+    for part, group in groups.items():
+        tags = (*BUILT_IN[group], OTHER)
+        chosen.update((part, tag) for tag in tags)
+    return frozenset(chosen)

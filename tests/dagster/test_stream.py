@@ -159,9 +159,9 @@ def test_sink_of_another_package_is_materialized_and_checked_without_a_version_o
     }
     result = dg.materialize(assets, resources=resources(tmp_path, local_session()))
     [of_sink] = [made for made in result.get_asset_materialization_events() if made.asset_key == AssetKey("plain")]
-    told = of_sink.materialization.metadata
-    assert (told["step"].value, told["inserted"].value) == (1, 2)
-    assert not {"table_version", "dagster/row_count"} & told.keys()
+    metadata = of_sink.materialization.metadata
+    assert (metadata["step"].value, metadata["inserted"].value) == (1, 2)
+    assert not {"table_version", "dagster/row_count"} & metadata.keys()
     assert {each.check_name for each in result.get_asset_check_evaluations()} >= {"expiry", "foreign_writes"}
     assert red(result) == {}
 

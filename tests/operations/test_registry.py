@@ -12,6 +12,7 @@ import dagster as dg
 import pytest
 from click.testing import CliRunner
 from local_pipeline import up
+from local_run import SPARK
 
 from ebbtide.cli import main
 from ebbtide.cli.main import _HOMES
@@ -191,11 +192,20 @@ def test_what_an_operation_is_asked_for_is_checked():
         Counted().asked({"down_to": 3})
 
 
-def test_context_starts_spark_only_when_it_is_asked_for(make):
+def test_context_starts_spark_only_when_it_is_used(make):
+    pipeline = make()
     started = []
-    ctx = Context(make().spec, "root", lambda: started.append("now"), clock=lambda: 7)
-    assert (Counted().act("plan", ctx, Counted.Params()).text(), ctx.now_ms, started) == ("t: 3", 7, [])
-    assert (ctx.spark, started) == (None, ["now"])
+
+    def start():
+        started.append("now")
+        return SPARK
+
+    ctx = Context(pipeline.spec, pipeline.root, start, clock=lambda: 7)
+    assert (Counted().act("plan", ctx, Counted.Params()).text(), ctx.now_ms) == ("t: 3", 7)
+    session = ctx.spark
+    assert not started
+    session.range(0)
+    assert started == ["now"]
 
 
 def test_repair_s_report_shows_what_was_found_and_the_job_that_mends_it():

@@ -173,7 +173,7 @@ class AnswerRows(_Answer):
 
 
 class AnswerCount(_Answer):
-    """Return the number of rows that a query selects."""
+    """The number of rows that a query selects."""
 
     metric_name = "unexpected_rows_query.row_count"
     part = "count"

@@ -31,9 +31,7 @@ from ebbtide.storage.paths import delete
 from ebbtide.tables.quarantine import COLUMNS, Selection
 from ebbtide.tables.state.layout import columns_by_name
 from ebbtide.tables.state.transform import StoredFinish, StoredInputs
-
-BYTES_IN_DRIVER = 8 * 2**20
-"""Bytes of data files up to which there is no job."""
+from ebbtide.tasks import BYTES_IN_DRIVER
 
 
 def transform_migration(spec: Pipeline, last: StepFacts) -> list[str]:

@@ -1,0 +1,20 @@
+"""The end of a session, whoever started its JVM."""
+
+import subprocess
+import sys
+
+import pytest
+
+CODE = """
+from pyspark.sql import SparkSession
+from ebbtide.runtime.session import end_session
+session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+end_session(session)
+print("ended")
+"""
+
+
+@pytest.mark.grid
+def test_session_that_another_start_made_is_ended():
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout.splitlines()[-1:] == ["ended"], done.stderr
