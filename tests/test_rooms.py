@@ -1,6 +1,7 @@
 """Imports go downward only: what each room may import."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -80,7 +81,14 @@ BESIDE = {
 GUEST_OF = {
     "views": {
         *("errors", "redaction", "storage.paths", "spec", "runtime.guests"),
-        *("model.sequences", "model.step", "formats.settings", "sources.source", "tables.sink_definition"),
+        *(
+            "model.quoting",
+            "model.sequences",
+            "model.step",
+            "formats.settings",
+            "sources.source",
+            "tables.sink_definition",
+        ),
         *("delta", "tables.spark_columns", "tables.state.staging"),
     },
     "sql": {
@@ -195,6 +203,36 @@ def test_module_loads_no_dear_library_but_its_own(module):
     code = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert DEAR & set(loaded) <= LOADS[module]
+
+
+SPEC = """
+type: ebbtide.dagster.UpsertPipeline
+attributes: {name: t, source: {path: in, records: value}, format: {type: plain}, schema: id BIGINT, key: [id], order: arrival}
+"""
+COMMANDS = f"""
+import sys
+from ebbtide.cli import main
+try:
+    main([*sys.argv[1:], "--root", "root"])
+finally:
+    print(*sorted({DEAR!r} & set(sys.modules)), file=sys.stderr)
+"""
+
+
+def test_run_that_finds_nothing_and_status_load_no_dear_library(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.json").write_text('{"kind": "+I", "row": {"id": 1}}\n', encoding="utf-8")
+    (tmp_path / "defs.yaml").write_text(SPEC, encoding="utf-8")
+
+    def loaded(command):
+        asked = [sys.executable, "-c", COMMANDS, command, "defs.yaml"]
+        done = subprocess.run(asked, cwd=tmp_path, check=True, capture_output=True, text=True)
+        said = re.search(r"nothing new|step 1 \(batch\)|$", done.stdout)
+        return said[0], done.stderr.split()
+
+    loaded("run")
+    assert loaded("run") == ("nothing new", [])
+    assert loaded("status") == ("step 1 (batch)", [])
 
 
 def test_every_module_is_in_a_room():

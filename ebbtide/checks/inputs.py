@@ -90,7 +90,7 @@ class TableRows(Input):
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """See `Input`."""
-        from ebbtide.tables.spark_columns import read_delta
+        from ebbtide.tables.table import read_delta
 
         return read_delta(spark, self.table, self.version)
 

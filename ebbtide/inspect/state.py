@@ -66,7 +66,7 @@ def state(
             allowed=allowed or "none: it has but one",
         )
     # Nothing has used the session so far: a refusal starts no Spark.
-    entries = tables.state.live_entries(spark, version)
+    entries = tables.state.frames.live_entries(spark, version)
     if now_ms is None:
         now_ms = facts.now_ms
     watermark_ms = facts.frontier.watermark_ms

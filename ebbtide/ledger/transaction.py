@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING
 
 from ebbtide.delta import log
 from ebbtide.delta.commit import named_files
@@ -13,6 +12,9 @@ from ebbtide.errors import DeltaLogError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.storage.disk import sync_below
 from ebbtide.storage.paths import is_file, is_local, join, list_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 APP_ID = "spark.databricks.delta.write.txnAppId"
 APP_VERSION = "spark.databricks.delta.write.txnVersion"

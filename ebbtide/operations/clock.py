@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from ebbtide.errors import ConfigError
 from ebbtide.ledger.facts import Cause, Head, NoStep, StepFacts
@@ -20,6 +19,9 @@ from ebbtide.operations.stepping import has_state, stepping
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.refusals import refuse_changed_spec
 from ebbtide.spec.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def plan(

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from ebbtide.amounts import amount
 from ebbtide.delta import log
@@ -30,6 +29,9 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
 from ebbtide.sources.span import span_of
 from ebbtide.spec.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def plan(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Report:

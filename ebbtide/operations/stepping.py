@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from ebbtide.delta import log
 from ebbtide.errors import ConfigError
@@ -15,6 +14,9 @@ from ebbtide.model.durations import to_ms
 from ebbtide.runtime.belonging import OwnTables, refuse_lost_ledger, refuse_lost_state, refuse_misfits
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def has_state(plan: Plan) -> bool:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from ebbtide.errors import EbbtideError
 from ebbtide.runtime.callbacks import CallbackConnection
@@ -16,6 +15,10 @@ from ebbtide.runtime.clock import Clock
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.plan import Plan
 from ebbtide.sources.source import Discovery
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 def nothing_between() -> None:

@@ -165,7 +165,7 @@ def without_accepted(spark: SparkSession, plan: Plan, rows: DataFrame, state_ver
         rows: The key's columns, `_step`, and further ones.
         state_version: Version of the state to read.
     """
-    acknowledged = plan.state.acknowledged(spark, state_version)
+    acknowledged = plan.state.frames.acknowledged(spark, state_version)
     own_key = []
     for shown_as, name in plan.spec.state_key_of.items():
         own_key.append(column(name).alias(shown_as))
@@ -237,7 +237,7 @@ def decided_rows(spark: SparkSession, plan: Plan, facts: StepFacts, state_versio
         facts: Of its last step.
         state_version: Version of the state to read.
     """
-    shown = plan.state.shown(spark, state_version)
+    shown = plan.state.frames.shown(spark, state_version)
     if not facts.frontier.floor:
         return shown
     is_below = plan.delta_sink.below(facts.frontier.floor)

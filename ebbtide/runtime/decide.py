@@ -10,10 +10,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import read_file
@@ -28,9 +28,13 @@ from ebbtide.sources.source import Part
 from ebbtide.storage.paths import join
 from ebbtide.tables.state.deciding import Decided, Decider, DecideShare, packed
 from ebbtide.tables.state.lookup import Stored, distinct_keys, due_keys
+from ebbtide.tables.state.notes import LINKS
 from ebbtide.tables.state.staging import SLICES, Share, balanced
-from ebbtide.tables.state.table import LINKS, StateWork
+from ebbtide.tables.state.table import StateWork
 from ebbtide.tasks import run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Committed = tuple[Snapshot, StepFacts]
 """A version of the state, and the facts committed with it."""

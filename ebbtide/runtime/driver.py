@@ -6,8 +6,7 @@ import logging
 import threading
 import time
 from dataclasses import dataclass, field
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from ebbtide.delta import log
 from ebbtide.errors import LeaseAskedError, LeaseHeldError, PausedError, QuarantineThresholdError, Transient
@@ -40,6 +39,9 @@ from ebbtide.runtime.unused import drop_unused_of_another_spec
 from ebbtide.sources.source import Discovery
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.storage.paths import delete, move_aside
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 MOST_HELD = 10
 """Patience of a run that goes on with a lease that another process took without a request, in `lease_ttl`s."""

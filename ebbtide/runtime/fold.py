@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from ebbtide.delta.joining import commit_joined, small_files
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
@@ -24,6 +24,9 @@ from ebbtide.tables.state.deciding import packed
 from ebbtide.tables.state.layout import columns_by_name
 from ebbtide.tables.state.rewriting import BASE, Rewrite, StoredEntries
 from ebbtide.tasks import run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 WHOLE_BYTES = 64 * 2**20
 """Bytes added from which on the state is folded as a whole."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import LeaseLostError, SpecChangedError
@@ -21,6 +21,9 @@ from ebbtide.runtime.way_back import net_changes, way_of_forgotten
 from ebbtide.spec.ddl import parse_ddl
 from ebbtide.storage.paths import delete
 from ebbtide.tables.state.change_set import StepChanges
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def publish(spark: SparkSession, plan: Plan, head: Head, *, leave: Collection[str] = ()) -> Counter[str]:

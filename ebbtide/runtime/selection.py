@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.changelog import ORDER
@@ -28,6 +27,8 @@ from ebbtide.tables.state.staging import BAD_ROWS, Share, StagedFile, Stager, ba
 from ebbtide.tables.state.transform import DraftFinish, DraftInputs, Failed, Results, StagedFinish, StagedInputs
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from ebbtide.spec.transform import Transform
     from ebbtide.spec.upsert import UpsertPipeline
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Action, Snapshot
@@ -29,6 +28,9 @@ from ebbtide.spec.pipeline import Pipeline
 from ebbtide.tables.state.foreign_changes import foreign_change
 from ebbtide.tables.state.layout import FileSizes
 from ebbtide.tables.state.table import StateWork
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Stepper:

@@ -7,8 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING
 
 from ebbtide.amounts import amount
 from ebbtide.errors import SourceLostError, SourceStartError, Transient
@@ -23,6 +22,9 @@ from ebbtide.runtime.reading import SourceSteps
 from ebbtide.runtime.step import Stepper
 from ebbtide.sources.source import Discovery
 from ebbtide.tasks import LocalSession
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 START_WAITS_S = (2.0, 10.0, 30.0, *[60.0] * 20)
 """Waits before the source is started again, 25 minutes with the attempts. Spark gives its Python process 10 s to connect, and no

@@ -11,7 +11,7 @@ All of it follows from versions of the backfill's tables that the step names, so
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.delta.table import copied, replacing
@@ -22,6 +22,9 @@ from ebbtide.runtime.completeness import DECIDED, SHOWN, Difference, as_text, un
 from ebbtide.runtime.plan import Plan
 from ebbtide.storage.paths import delete, join, list_files
 from ebbtide.tables.spark_columns import columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def net_changes(spark: SparkSession, plan: Plan, sink_version: int) -> Difference:

@@ -16,9 +16,8 @@ from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.tables import OwnTable, refuse_lost
 from ebbtide.model.decision import Action, Append, Clear, Replace, Restore, Rewrite
 from ebbtide.tables import step_commits
-from ebbtide.tables.spark_columns import read_delta
 from ebbtide.tables.step_commits import commit_and_join, commit_stage
-from ebbtide.tables.table import Work, cannot_perform
+from ebbtide.tables.table import Work, cannot_perform, read_delta
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -16,10 +16,9 @@ Source: FLIP-544; Flink's `SinkUpsertMaterializer` emits so.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from ebbtide.delta.joining import write_files
 from ebbtide.delta.snapshot import Action as LogAction
@@ -32,6 +31,9 @@ from ebbtide.model.schema_change import SchemaChange
 from ebbtide.tables.append_table import AppendTable
 from ebbtide.tables.step_commits import alter_stage
 from ebbtide.tables.table import Work
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)

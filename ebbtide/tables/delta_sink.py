@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession
 
 from ebbtide.delta.joining import write_files
 from ebbtide.delta.restoring import restoring
@@ -22,14 +22,18 @@ from ebbtide.ledger.transaction import settle_newest
 from ebbtide.model import decision as does
 from ebbtide.model.decision import Restore, RestoreAndApply
 from ebbtide.model.entries import DELETE
+from ebbtide.model.quoting import quoted
 from ebbtide.model.schema_change import SchemaChange
 from ebbtide.tables.floor import Floors
 from ebbtide.tables.replaced_rows import Upsert
 from ebbtide.tables.sink_definition import SinkDefinition
-from ebbtide.tables.spark_columns import columns, numbered, quoted, spark_schema
+from ebbtide.tables.spark_columns import columns, numbered, spark_schema
 from ebbtide.tables.step_commits import alter_stage, commit_stage, restore_stage
 from ebbtide.tables.table import ChangeSet, Work, cannot_perform
 from ebbtide.tables.upsert import STATISTICS_COLUMNS, Upserter
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.codes import Mask
-from ebbtide.tables.spark_columns import quoted
+from ebbtide.model.quoting import quoted
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.delta import log
 from ebbtide.delta.features import refuse_unwritable
@@ -30,7 +29,10 @@ from ebbtide.ledger.tables import OwnTable
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.sequences import stored_sequence_type
 from ebbtide.tables.sink import Sink
-from ebbtide.tables.spark_columns import read_delta
+from ebbtide.tables.table import read_delta
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 RESERVED = ("_sequence", "_changed_by")
 """Sink columns that views and comparisons leave out."""

@@ -11,17 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-
-def quoted(name: str, side: str = "") -> str:
-    """Quote a column's name; `side` is a table's alias.
-
-    Example:
-        >>> quoted("a`b", "t")
-        't.`a``b`'
-    """
-    escaped = name.replace("`", "``")
-    prefix = f"{side}." if side else ""
-    return f"{prefix}`{escaped}`"
+from ebbtide.model.quoting import quoted
 
 
 def column(name: str, side: str = "") -> Column:
@@ -32,17 +22,6 @@ def column(name: str, side: str = "") -> Column:
 def columns(names: Iterable[str]) -> list[Column]:
     """Return columns by their names."""
     return [column(name) for name in names]
-
-
-def read_delta(spark: SparkSession, location: str, version: int) -> DataFrame:
-    """Read a Delta table as of a version.
-
-    Args:
-        spark: A session with Delta.
-        location: Location of the table.
-        version: The version.
-    """
-    return spark.read.format("delta").option("versionAsOf", version).load(location)
 
 
 def arrow_frame(spark: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:

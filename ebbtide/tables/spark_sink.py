@@ -25,9 +25,10 @@ from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.transaction import settled, transaction, write
 from ebbtide.model.decision import Action, Replace, Restore, RestoreAndApply
 from ebbtide.model.entries import DELETE
+from ebbtide.model.quoting import quoted
 from ebbtide.model.schema_change import SchemaChange
 from ebbtide.tables.delta_sink import SinkTable
-from ebbtide.tables.spark_columns import column, columns, quoted, spark_schema
+from ebbtide.tables.spark_columns import column, columns, spark_schema
 from ebbtide.tables.table import ChangeSet, Work
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from ebbtide.delta.altering import FileUnderNewColumns, under_columns
 from ebbtide.delta.fitting import refuse_nulls, refuse_other_columns
@@ -19,6 +18,9 @@ from ebbtide.ledger.puts import puts_of
 from ebbtide.model.decision import Restore
 from ebbtide.model.schema_change import SchemaChange
 from ebbtide.tasks import BYTES_IN_DRIVER, run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def commit_stage(

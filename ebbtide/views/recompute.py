@@ -22,8 +22,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.delta import log
+from ebbtide.model.quoting import quoted
 from ebbtide.model.step import ViewPosition
-from ebbtide.tables.spark_columns import arrow_frame, columns, quoted
+from ebbtide.tables.spark_columns import arrow_frame, columns
 from ebbtide.tables.state.staging import Stager
 from ebbtide.views import cutting
 from ebbtide.views.cutting import PinnedTable

@@ -17,10 +17,10 @@ from pyspark.sql import functions as F
 
 from ebbtide.errors import ViewKeyError
 from ebbtide.formats.settings import STAGED_COLUMNS
+from ebbtide.model.quoting import quoted
 from ebbtide.model.sequences import STEP
 from ebbtide.model.step import BatchSummary
 from ebbtide.redaction import MASK
-from ebbtide.tables.spark_columns import quoted
 from ebbtide.tables.state.staging import Stager, to_json
 
 COPIES = "_copies"

@@ -213,7 +213,7 @@ def test_note_that_a_fold_leaves_beside_an_older_decision_keeps_ordering(spark, 
         keep = KeepEntries(is_whole=False)
         adds = rewritten(spark, tables, later, keep, is_whole=False, data_change=False, step=3)
         commit_joined(puts_of(tables.state.path), state, later, adds, {})
-    noted = tables.state.read(spark, tables.state.snapshot().version).orderBy("_step").collect()
+    noted = tables.state.frames.read(spark, tables.state.snapshot().version).orderBy("_step").collect()
     assert [(row["_step"], row["v"], row["_change"]) for row in noted] == [(1, "a", "I"), (3, "B", None)]
     assert judge(spark, tables, "ordering")[("expect_sink_to_show_decisions", "critical")] == 0
     spark.sql(f"UPDATE delta.`{tables.sink.path}` SET v = 'x' WHERE id = 1")

@@ -48,7 +48,9 @@ def test_states_of_every_type_live_in_a_table_and_the_sink_is_that_of_memory(spa
     tables = Plan.under(str(tmp_path), spec)
     before = {
         row["_sub"]: row
-        for row in tables.state.latest_versions(spark, tables.state.last()[0]).where("_state = 'profile'").collect()
+        for row in tables.state.frames.latest_versions(spark, tables.state.last()[0])
+        .where("_state = 'profile'")
+        .collect()
     }
     profile = before[""]["_value_profile"]
     assert isinstance(next(iter(profile["by_day"].values())), Decimal)

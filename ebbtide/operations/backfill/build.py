@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from ebbtide.delta import log
 from ebbtide.errors import BackfillError, ConfigError
@@ -41,6 +40,9 @@ from ebbtide.sources.span import begun_at
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.positioned import SourceStart
 from ebbtide.storage.paths import delete, join
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def start(

@@ -10,9 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import cast
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, cast
 
 from ebbtide.amounts import amount
 from ebbtide.errors import BackfillError, ConfigError
@@ -32,6 +30,9 @@ from ebbtide.runtime.step import Stepper
 from ebbtide.sources.span import Span, described
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.positioned import PositionedPart, SourceStart
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def _report(

@@ -7,9 +7,9 @@ clock is that of the last step, not the time of the job. Source: FLIP-25, "clean
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from ebbtide.delta.table import replacing
 from ebbtide.ledger.facts import Cause, StepFacts
@@ -21,6 +21,9 @@ from ebbtide.runtime.step import Stepper
 from ebbtide.tables.state.deciding import packed
 from ebbtide.tables.state.rewriting import Deletion, Pick, StoredEntries, WithoutRows, merged
 from ebbtide.tasks import run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)

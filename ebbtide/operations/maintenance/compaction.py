@@ -6,12 +6,15 @@ expired by the ledger's clock (FLIP-25, "cleanup in the compaction filter").
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from ebbtide.delta.table import replacing
 from ebbtide.ledger.facts import Cause
 from ebbtide.runtime.fold import KeepEntries, rewritten
 from ebbtide.runtime.step import Stepper
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def compaction(spark: SparkSession, stepper: Stepper) -> bool:

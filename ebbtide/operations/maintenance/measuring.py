@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from ebbtide.amounts import amount
 from ebbtide.delta.snapshot import Snapshot
@@ -19,6 +18,9 @@ from ebbtide.tables.state.deciding import packed
 from ebbtide.tables.state.layout import ROW
 from ebbtide.tables.state.rewriting import Census, StoredEntries
 from ebbtide.tasks import run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 MEASURED: dict[str, int | None] = {
     "entries": 0,  # entries kept

@@ -11,8 +11,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from delta import DeltaTable
-from pyspark.sql import SparkSession
 
 from ebbtide.delta import log
 from ebbtide.delta.checkpoints import trim_log
@@ -21,6 +22,9 @@ from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
 from ebbtide.storage.paths import DAY_S, delete, delete_unfinished, join
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def vacuum(spark: SparkSession, stepper: Stepper) -> bool:

@@ -17,12 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 
 from ebbtide.errors import MigrationError
 from ebbtide.ledger.facts import StepFacts
@@ -40,6 +39,9 @@ from ebbtide.spec.stateful import FUNCTION_PARTS
 from ebbtide.tables.state.deciding import packed
 from ebbtide.tables.state.rewriting import Part, StoredEntries
 from ebbtide.tasks import run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Ttls = dict[str, dict[str, Any]]
 """Name of a state, empty for the only one, to the fields of its time to live."""

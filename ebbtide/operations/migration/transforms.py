@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from ebbtide.delta.snapshot import Action, DataFile
 from ebbtide.ledger.facts import StepFacts
@@ -32,6 +31,9 @@ from ebbtide.tables.quarantine import COLUMNS, Selection
 from ebbtide.tables.state.layout import columns_by_name
 from ebbtide.tables.state.transform import StoredFinish, StoredInputs
 from ebbtide.tasks import BYTES_IN_DRIVER
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def transform_migration(spec: Pipeline, last: StepFacts) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from ebbtide.delta import log
 from ebbtide.delta.restoring import restoring
@@ -17,6 +17,9 @@ from ebbtide.operations.operation import Report
 from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _CHANGE_BACK = "Change the spec back and migrate again: stamps and values that are gone do not come back by that."
 """The next step where a migration cannot be undone."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 
 from ebbtide.amounts import amount
 from ebbtide.ledger.facts import Cause, NoStep, StepFacts
@@ -22,6 +22,9 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.tables.quarantine import COLUMNS, Selection, oldest_first
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 MAX_AGE = "max_age"
 MAX_BYTES = "max_bytes"

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from ebbtide.amounts import amount
 from ebbtide.errors import ConfigError
@@ -44,6 +43,9 @@ from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.storage.paths import delete, join
 from ebbtide.tables.quarantine import Selection
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 WHY_NOT = {
     TOO_LARGE: "only its head was kept; it needs a corrected record",

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ebbtide.delta import log
 from ebbtide.operators.operator import Operator
 from ebbtide.operators.selection import KeyNames
-from ebbtide.tables.spark_columns import column, columns, read_delta, spark_schema
-from ebbtide.tables.state.layout import ACKNOWLEDGED, ROW
+from ebbtide.tables.spark_columns import column, columns, spark_schema
+from ebbtide.tables.state.layout import ACKNOWLEDGED, ROW, columns_of_state
+from ebbtide.tables.table import read_delta
 
 
 @dataclass(frozen=True)
@@ -27,16 +27,6 @@ class StateFrames:
 
     path: str
     operator: Operator
-
-    @property
-    def schema(self) -> pa.Schema:
-        """All columns."""
-        fields = [
-            pa.field("_entry", pa.string()),
-            pa.field("_note", pa.string()),
-            *self.operator.schema,
-        ]
-        return pa.schema(fields)
 
     def read(self, spark: SparkSession, version: int, entry: str = ROW) -> DataFrame:
         """Read one kind of rows as of a version."""
@@ -91,7 +81,7 @@ class StateFrames:
 
     def _added(self, spark: SparkSession, version: int) -> DataFrame:
         files = log.added(self.path, version)
-        schema = spark_schema(self.schema)
+        schema = spark_schema(columns_of_state(self.operator))
         return spark.read.schema(schema).parquet(*files)
 
     def _for_sink(self, rows: DataFrame) -> DataFrame:

@@ -18,6 +18,7 @@ from ebbtide.ledger.facts import STATE_FORMAT, StepFacts
 from ebbtide.model import stored
 from ebbtide.model.entries import Step, entry_table
 from ebbtide.operators.expiry import ExpiryRules
+from ebbtide.operators.operator import Operator
 
 ROW = "row"
 """Value of `_entry`: an entry of the operator."""
@@ -43,6 +44,16 @@ class _Kept(BaseModel):
 
     version: int
     facts: dict[str, Any]
+
+
+def columns_of_state(operator: Operator) -> pa.Schema:
+    """Return all columns of the state table of an operator."""
+    fields = [
+        pa.field("_entry", pa.string()),
+        pa.field("_note", pa.string()),
+        *operator.schema,
+    ]
+    return pa.schema(fields)
 
 
 def newest_step(table: str, *, older: bool = False) -> tuple[int, StepFacts] | None:
@@ -99,12 +110,13 @@ def rows_of(
     """
     kind = pa.field("_entry", pa.string())
     schema = pa.schema([kind, *columns])
-    tables = [schema.empty_table()]
+    tables = []
     for file in files:
         if _may_hold(file, entry):
             rows = read_file(table, file, schema)
             tables.append(_of_kind(rows, entry))
-    return pa.concat_tables(tables)
+    # An empty table is made of Python lists, for which PyArrow loads pandas.
+    return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
 def _may_hold(file: DataFile, entry: str) -> bool:

@@ -13,43 +13,36 @@ Of the versions of an entry the one with the greatest `_step` counts.
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from ebbtide.delta import log
 from ebbtide.delta.altering import under_columns
 from ebbtide.delta.features import with_feature
 from ebbtide.delta.fitting import columns_of
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot, file_id
-from ebbtide.delta.table import add_file, commit_on, create_if_absent, emptied, redefined
+from ebbtide.delta.table import commit_on, create_if_absent, emptied, redefined
 from ebbtide.errors import DeltaLogError, FilesMovedError, LeaseLostError, TableMismatchError
 from ebbtide.ledger.facts import StepFacts, TableFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.model.decision import Action as Performed
 from ebbtide.model.decision import Append
-from ebbtide.model.entries import entry_table
-from ebbtide.tables.spark_columns import quoted
+from ebbtide.model.quoting import quoted
 from ebbtide.tables.state.foreign_changes import foreign_change
-from ebbtide.tables.state.frames import StateFrames
 from ebbtide.tables.state.layout import (
-    ACKNOWLEDGED,
     DOMAIN,
-    FILE,
     OLDEST_FORMAT,
     ROW,
-    FileSizes,
-    files_noted,
     newest_step,
-    rows_of,
 )
 from ebbtide.tables.state.lookup import Stored
+from ebbtide.tables.state.notes import LINKS, StateNotes
+
+if TYPE_CHECKING:
+    from ebbtide.tables.state.frames import StateFrames
 
 FEATURE = "domainMetadata"
-LINKS = "_moved_from"
-"""Column of the keys that a row had before. Its statistics skip most files: few rows wait for a value from an earlier key."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +59,7 @@ class StateWork:
 
 
 @dataclass(frozen=True)
-class StateTable(StateFrames):
+class StateTable(StateNotes):
     """One pipeline's state table. A step begins with its commit here, which names the actions of the tables beside it.
 
     Args:
@@ -75,12 +68,11 @@ class StateTable(StateFrames):
     """
 
     @property
-    def bounded(self) -> tuple[str, ...]:
-        """Columns that statistics are kept of."""
-        names = ["_entry", "_step", "_stamp_ms", *self.operator.key]
-        if LINKS in self.operator.schema.names:
-            names.append(LINKS)
-        return tuple(names)
+    def frames(self) -> StateFrames:
+        """Its rows in Spark."""
+        from ebbtide.tables.state.frames import StateFrames  # loads PySpark, which few users of the table need
+
+        return StateFrames(self.path, self.operator)
 
     def create(self) -> None:
         """Create the table if it does not exist."""
@@ -244,73 +236,6 @@ class StateTable(StateFrames):
             if facts.decision.reads_source and facts.source.batch_id == batch_id:
                 return facts
         raise LookupError(f"no step has decided batch {batch_id}")
-
-    def files(self, files: Iterable[DataFile]) -> FileSizes:
-        """Return the source files that some data files note; see `files_noted`."""
-        return files_noted(self.path, files)
-
-    def acknowledged_in(self, files: Iterable[DataFile]) -> pa.Table:
-        """Read the acknowledged keys in some data files, as rows of the table."""
-        rows = rows_of(self.path, files, ACKNOWLEDGED, self.schema.remove(0))
-        return rows.select(self.schema.names)
-
-    def add_acknowledged(self, keys: pa.Table, step: int) -> Action:
-        """Note keys whose sink rows may differ until they change again.
-
-        Args:
-            keys: The key's columns.
-            step: Number of the step.
-
-        Returns:
-            The action that adds them.
-        """
-        n_keys = len(keys)
-        values: dict[str, object] = {
-            "_entry": [ACKNOWLEDGED] * n_keys,
-            "_step": [step] * n_keys,
-        }
-        for name in self.operator.key:
-            values[name] = keys[name]
-        rows = entry_table(self.schema, values, n_keys)
-        return self.add_rows(rows, data_change=True)
-
-    def add_rows(self, rows: pa.Table, *, data_change: bool) -> Action:
-        """Write rows as a data file; return the action that adds it."""
-        return add_file(
-            self.path,
-            f"notes-{uuid.uuid4()}.parquet",
-            rows,
-            bounded=self.bounded,
-            data_change=data_change,
-        )
-
-    def note_file(
-        self,
-        files: Iterable[tuple[str, int | None]],
-        step: int,
-        *,
-        data_change: bool = True,
-    ) -> Action:
-        """Note the source files that a step read.
-
-        Args:
-            files: Name and bytes of each.
-            step: Number of the step.
-            data_change: They are noted for the first time.
-        """
-        notes = []
-        for name, size in files:
-            noted = {"name": name, "size": size}
-            note = json.dumps(noted, ensure_ascii=False)
-            notes.append(note)
-        n_notes = len(notes)
-        columns: dict[str, object] = {
-            "_entry": [FILE] * n_notes,
-            "_note": notes,
-            "_step": [step] * n_notes,
-        }
-        rows = entry_table(self.schema, columns, n_notes)
-        return self.add_rows(rows, data_change=data_change)
 
 
 def _with_kept_facts(found: Snapshot, actions: Sequence[Action], facts: StepFacts) -> list[Action]:

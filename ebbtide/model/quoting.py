@@ -1,0 +1,15 @@
+"""Names as Spark's SQL, Delta's properties and DDL have them."""
+
+from __future__ import annotations
+
+
+def quoted(name: str, side: str = "") -> str:
+    """Quote a name, which may have any characters; `side` is a table's alias.
+
+    Example:
+        >>> quoted("a`b", "t")
+        't.`a``b`'
+    """
+    escaped = name.replace("`", "``")
+    prefix = f"{side}." if side else ""
+    return f"{prefix}`{escaped}`"
