@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
+from installing import EXAMPLES, install
 
 from ebbtide import UpsertPipeline
 from ebbtide.cli.main import main
@@ -70,13 +71,13 @@ def alike(text, folder):
     return text
 
 
-def follow(page, folder, java_home):
+def follow(page, folder, java_home, **variables):
     """Run the commands of a page one after the other, as a reader would."""
     blocks = list(commands(page))
     script = "".join(f"{{\n{text}}} > {folder}.{number} 2>&1\n" for number, (text, _) in enumerate(blocks))
     folder.mkdir()
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {"PATH": path, "HOME": os.environ["HOME"], "JAVA_HOME": java_home}
+    environment = {"PATH": path, "HOME": os.environ["HOME"], "JAVA_HOME": java_home, **variables}
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
@@ -89,7 +90,7 @@ def follow(page, folder, java_home):
     outputs = [path.read_text(encoding="utf-8") for path in printed if path.exists()]
     assert done.returncode == 0, outputs[-1] + done.stderr
     for (text, said), output in zip(blocks, outputs, strict=True):
-        assert said is None or alike(output, folder) == alike(said, folder), text
+        assert said is None or alike(output, folder).rstrip() == alike(said, folder).rstrip(), text
 
 
 def test_pages_have_python():
@@ -134,6 +135,14 @@ def test_snippets_on_spark_import_what_is_there(page, tmp_path):
 )
 def test_tutorial_prints_what_it_says_without_java(page, tmp_path):
     follow(page, tmp_path / "shop", java_home=str(tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize("example", [path.parent.name for path in EXAMPLES.glob("*/pyproject.toml")])
+def test_example_prints_what_its_readme_says_without_java(example, tmp_path, monkeypatch):
+    install(tmp_path / "site", monkeypatch, example)
+    path = os.pathsep.join([str(tmp_path / "site"), str(EXAMPLES / example)])
+    page = EXAMPLES / example / "README.md"
+    follow(page, tmp_path / "shop", java_home=str(tmp_path / "nowhere"), PYTHONPATH=path)
 
 
 @pytest.mark.grid

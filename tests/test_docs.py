@@ -256,6 +256,7 @@ def test_links_of_the_pages_lead_somewhere():
         ROOT / "CONTRIBUTING.md",
         *(ROOT / "docs").rglob("*.md"),
         *(ROOT / "benchmarks").glob("*.md"),
+        *(ROOT / "examples").rglob("*.md"),
     ]:
         for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
             assert (path.parent / link).exists(), f"{path.name}: {link}"

@@ -20,7 +20,7 @@ from ebbtide.storage.columnar import footer_checksum, read_parquet, write_parque
 from ebbtide.storage.paths import copy_file, join, size_of
 
 FEATURES = ("deletionVectors",)
-"""Features of the tables made here, beside `timestampNtz` where a column needs it."""
+"""Features of the tables made here, unless vectors are switched off, beside `timestampNtz` where a column needs it."""
 ROW_GROUP = 1 << 17
 """Rows in one row group of a data file."""
 
@@ -170,7 +170,9 @@ def definition(
     from deltalake import Schema
 
     # A protocol of version (3, 7) lists all features that the table uses, also those that older versions implied.
-    features = [*FEATURES]
+    # A table without deletion vectors does not list them either: readers that know none would refuse it for the feature alone.
+    has_vectors = properties.get("delta.enableDeletionVectors") != "false"
+    features = [*FEATURES] if has_vectors else []
     needs_local_time = any(has_local_time(column.type) for column in columns)
     if needs_local_time:
         features.append("timestampNtz")

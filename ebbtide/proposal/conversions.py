@@ -11,7 +11,7 @@ _OPERATIONS = frozenset({"insert", "update", "delete"})
 
 @dataclass(frozen=True)
 class Conversion:
-    """How the records of one tool are converted.
+    """The conversion of one tool's records.
 
     Args:
         writer: What the records are, as messages call them.
