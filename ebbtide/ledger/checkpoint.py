@@ -9,15 +9,15 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ebbtide.delta.commit import Puts
 from ebbtide.errors import CheckpointMismatchError
 from ebbtide.model import stored
 from ebbtide.sources.span import Span
-from ebbtide.storage.disk import sync, sync_below
-from ebbtide.storage.paths import delete, exists, is_file, is_local, join, list_files, read_bytes, replace_bytes
+from ebbtide.storage.disk import sync
+from ebbtide.storage.paths import delete, exists, is_local, join, list_files, read_bytes, replace_bytes
 
 SPARK_VERSION = "v1"
 """First line of Spark's `offsets/N`."""
@@ -39,13 +39,11 @@ class BatchOffsets:
         hash: SHA-256 of the file.
         timestamp_ms: `batchTimestampMs`: the time at which the batch was planned; the same on replay.
         source: The source's offset.
-        conf: Settings of Spark's that it was planned with.
     """
 
     hash: str
     timestamp_ms: int
     source: dict[str, Any]
-    conf: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -132,21 +130,6 @@ class Checkpoint:
         """True if a planned batch is not committed."""
         return self.last_planned() != self.last_committed()
 
-    def settle(self, batch_id: int) -> None:
-        """Sync the files that Spark wrote of a batch: the step that decides the batch names them.
-
-        Args:
-            batch_id: The batch.
-        """
-        if not is_local(self.path):
-            return
-        # Hadoop closes a local file without fsync. A decided batch whose offsets a power cut took could not be finished.
-        names = [f"offsets/{batch_id}", f"offsets/.{batch_id}.crc"]
-        if batch_id == 0:
-            names += ["metadata", ".metadata.crc"]
-        files = [join(self.path, name) for name in names]
-        sync_below(self.path, filter(is_file, files))
-
     def forget_undecided(self, decided: int | None) -> None:
         """Delete the plans of batches that are neither decided nor committed: they are planned again from the current files.
 
@@ -196,7 +179,6 @@ class Checkpoint:
                 hash=hashlib.sha256(raw).hexdigest(),
                 timestamp_ms=int(metadata["batchTimestampMs"]),
                 source=json.loads(source_line),
-                conf=dict(metadata.get("conf") or {}),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise self._damaged(f"offsets/{batch_id}", error) from error
@@ -220,7 +202,6 @@ class Checkpoint:
         batch_id: int,
         timestamp_ms: int,
         source: str,
-        conf: Mapping[str, str] | None = None,
     ) -> None:
         """Write the offsets of a batch before it is decided, in Spark's form.
 
@@ -229,12 +210,11 @@ class Checkpoint:
             batch_id: The batch.
             timestamp_ms: The time, epoch ms.
             source: The source's offset, JSON of one line.
-            conf: Spark's settings, for a stream of Spark that continues the checkpoint. Default: none.
         """
         metadata = {
             "batchWatermarkMs": 0,
             "batchTimestampMs": timestamp_ms,
-            "conf": dict(conf or {}),
+            "conf": {},
         }
         metadata_line = json.dumps(metadata)
         text = f"v1\n{metadata_line}\n{source}"

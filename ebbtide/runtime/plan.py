@@ -280,6 +280,11 @@ class Plan:
         paused_ms = turn.paused_until(wall_ms) if turn else 0
         return clock_after(last, self.rules, wall_ms, started_ms=wall_ms, paused_ms=paused_ms)
 
+    @property
+    def batch_sizes(self) -> str:
+        """Location where a source notes how large the next batch may be."""
+        return self.at("plan.json.offsets")
+
     def at(self, name: str) -> str:
         """Return the location of one of its tables or folders."""
         return join(self.root, name)
