@@ -1,6 +1,6 @@
-"""Spark's checkpoint, as far as Ebbtide reads it: its id, and the offsets of each batch.
+"""The checkpoint of a pipeline: its id, and the offsets of each batch.
 
-Without a stream of Spark, as in local runs and for materialized views, Ebbtide writes the same files.
+Its files have the form of a checkpoint of Spark's, which wrote them in older releases.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from ebbtide.storage.disk import sync
 from ebbtide.storage.paths import delete, exists, is_local, join, list_files, read_bytes, replace_bytes
 
 SPARK_VERSION = "v1"
-"""First line of Spark's `offsets/N`."""
+"""First line of `offsets/N`."""
 START = "ebbtide_start.json"
-"""Ebbtide's own file. It lies beside Spark's files, so that it is deleted and copied with them."""
+"""A file beside those of the batches, so that it is deleted and copied with them."""
 ASKED = "asked"
 """Key in it: the begin that the spec named."""
 LOST = "lost"
 """Key in it: the records of the source that were lost before the first step, if a user accepted their loss."""
 BATCHES_KEPT = 100
-"""Batches whose files Ebbtide keeps in a checkpoint that it writes: as many as Spark by default (`minBatchesToRetain`)."""
+"""Batches whose files are kept."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Checkpoint:
 
     @property
     def query_id(self) -> str | None:
-        """The id that Spark made with the checkpoint; None without a checkpoint."""
+        """The id that was made with the checkpoint; None without a checkpoint."""
         raw = read_bytes(join(self.path, "metadata"))
         if raw is None:
             return None
@@ -122,7 +122,7 @@ class Checkpoint:
         replace_bytes(location, text.encode())
 
     def last_committed(self) -> int | None:
-        """Return the last batch that Spark committed."""
+        """Return the last batch that is finished."""
         return max(self._batches("commits"), default=None)
 
     @property
@@ -140,14 +140,14 @@ class Checkpoint:
         committed = self.last_committed()
         known = [batch for batch in (decided, committed) if batch is not None]
         last = max(known, default=-1)
-        # Spark plans a batch by listing its source. After a crash before the decision the plan may name files that are gone.
+        # A batch is planned from a listing of the source. After a crash before the decision the plan may name files that are gone.
         for batch in self._batches("offsets"):
             if batch > last:
                 self._forget("offsets", batch)
 
     def _forget_torn(self, decided: int | None) -> None:
-        """Delete files that a power cut left empty or torn, if Spark can write them again."""
-        # An id under which no batch was decided, and the newest commits: Spark runs their batches again, and the state skips them.
+        """Delete files of an older release that a power cut left empty or torn, if they can be written again."""
+        # An id under which no batch was decided, and the newest commits: their batches are made again, and the state skips them.
         if decided is None and self.id_to_discard is None:
             delete(join(self.path, "metadata"))
         for batch in reversed(self._batches("commits")):
@@ -168,7 +168,7 @@ class Checkpoint:
                 f"The checkpoint '{self.path}' has no offsets for batch {batch_id}.",
                 next_step="Restore it, or run 'ebbtide refresh'.",
             )
-        # Spark writes one line each for the format's version, the batch's metadata and the offset of each source. There is one source.
+        # One line each for the format's version, the batch's metadata and the offset of each source. There is one source.
         try:
             version, metadata_line, source_line, *_ = raw.decode().splitlines()
             if version != SPARK_VERSION:
@@ -184,7 +184,7 @@ class Checkpoint:
             raise self._damaged(f"offsets/{batch_id}", error) from error
 
     def begin(self, puts: Puts) -> None:
-        """Write an id if there is none, in a checkpoint that Ebbtide writes.
+        """Write an id if there is none.
 
         Args:
             puts: Writes its files.
@@ -203,7 +203,7 @@ class Checkpoint:
         timestamp_ms: int,
         source: str,
     ) -> None:
-        """Write the offsets of a batch before it is decided, in Spark's form.
+        """Write the offsets of a batch before it is decided.
 
         Args:
             puts: Writes its files.
@@ -222,7 +222,7 @@ class Checkpoint:
         puts.put_if_absent(location, text.encode())
 
     def commit(self, puts: Puts, batch_id: int) -> None:
-        """Write that a batch is finished, and delete the files of old ones, as Spark does."""
+        """Write that a batch is finished, and delete the files of old ones."""
         location = join(self.path, "commits", str(batch_id))
         puts.put_if_absent(location, b'v1\n{"nextBatchWatermarkMs":0}')
         for kind in ("offsets", "commits"):
@@ -237,7 +237,7 @@ class Checkpoint:
 
     def _damaged(self, name: str, error: Exception) -> CheckpointMismatchError:
         return CheckpointMismatchError.of(
-            f"The file '{join(self.path, name)}' of Spark's checkpoint is torn or damaged.",
+            f"The file '{join(self.path, name)}' of the checkpoint is torn or damaged.",
             got=repr(error),
             next_step=f"Restore it; or move the folder '{self.path}' away and run again, which says how a new one is begun where the state stands; or run 'ebbtide refresh'.",
         )

@@ -236,7 +236,7 @@ class Plan:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """Spark's checkpoint."""
+        """The checkpoint: the offsets of each batch."""
         return Checkpoint(self.at("checkpoint"))
 
     @property

@@ -18,7 +18,6 @@ from ebbtide.runtime.progress import StepProgress
 from ebbtide.runtime.reading import SourceSteps
 from ebbtide.runtime.step import Stepper
 from ebbtide.sources.source import BatchPlanner, Discovery
-from ebbtide.tasks import LocalSession
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
