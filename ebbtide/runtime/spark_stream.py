@@ -62,6 +62,7 @@ class MicroBatches:
     def __init__(self, made: Iterator[int], stop: threading.Event) -> None:
         self._made = made
         self._stop = stop
+        self._turn = threading.Lock()
         self._is_over = threading.Event()
         self._failure: BaseException | None = None
 
@@ -70,11 +71,12 @@ class MicroBatches:
         if self._is_over.is_set():
             time.sleep(PAUSE_S)  # the query is about to be stopped
             return
+        batch_id = None
         try:
-            batch_id = next(self._made, None)
+            with self._turn:
+                batch_id = next(self._made, None)
         except BaseException as error:  # noqa: BLE001 - raised by `wait`
             self._failure = error
-            batch_id = None
         finally:
             # Free memory that Arrow keeps for this thread would stay with it: the query's thread may sleep long after the query has ended.
             pa.default_memory_pool().release_unused()
@@ -112,16 +114,20 @@ class MicroBatches:
             raise EbbtideError.within(failure) or failure
 
     def _end(self, query: StreamingQuery) -> None:
-        """Stop the query once the run is over. A query that another part of the program has stopped, or that failed, ends the run."""
-        while not self._is_over.wait(LOOK_S):
-            if not query.isActive:
+        """Stop the query once the run is over. A query that failed, or that another part of the program has stopped, ends the run."""
+        try:
+            while not self._is_over.wait(LOOK_S):
+                if not query.isActive:
+                    break
+        finally:
+            if not self._is_over.is_set():
                 self._stop.set()
-                break
+                with self._turn:  # no step goes on once the run has ended
+                    self._is_over.set()
         query.stop()
         query.awaitTermination()
 
     def _let_go(self) -> None:
         """Hold nothing of the run any more: the JVM holds this object for as long as it likes, a run's tables with it."""
-        self._is_over.set()
         self._made = iter(())
         self._failure = None

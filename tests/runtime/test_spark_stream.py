@@ -142,6 +142,26 @@ def test_query_that_another_part_of_the_program_stops_ends_the_run():
     assert stop.is_set()
 
 
+def test_step_under_way_ends_before_a_run_whose_query_failed_is_over():
+    stop, begun = threading.Event(), threading.Event()
+    made = []
+
+    def batches():
+        begun.set()
+        stop.wait(AT_ONCE_S)
+        made.append("step")
+        yield 0
+
+    micro_batches = MicroBatches(batches(), stop)
+    threading.Thread(target=micro_batches.on_batch, args=("frame", 0), daemon=True).start()
+    assert begun.wait(AT_ONCE_S)
+    jvm_gone = ConnectionError("the JVM is gone")
+    query = Query(micro_batches, jvm_gone)
+    with pytest.raises(ConnectionError):
+        micro_batches.wait(query, "t")
+    assert made == ["step"]
+
+
 def test_interrupt_of_the_run_ends_it_after_the_step_under_way(monkeypatch):
     stop = threading.Event()
     made = MicroBatches(iter([0]), stop)
