@@ -16,6 +16,10 @@ def test_help_lists_every_statement_of_ours():
 
 def test_page_has_the_statements_of_the_client():
     page = PAGE.read_text(encoding="utf-8")
-    assert {entry.syntax for entry in STATEMENTS["Client"] if f"`{entry.syntax}`" not in page} <= {"HELP", "CLEAR", "QUIT"}
+    assert {entry.syntax for entry in STATEMENTS["Client"] if f"`{entry.syntax}`" not in page} <= {
+        "HELP",
+        "CLEAR",
+        "QUIT",
+    }
     assert {"`HELP`", "`CLEAR`, `QUIT`"} == {name for name in ("`HELP`", "`CLEAR`, `QUIT`") if name in page}
     assert "SOURCE 'file'" in help_text()
