@@ -19,6 +19,7 @@ from ebbtide.redaction import printable
 
 _WHOLE_ROWS = (RowKind.INSERT, RowKind.UPDATE_AFTER)
 """Kinds of changes whose rows have all columns: a delete may have its key alone."""
+_WORDS = ("insert", "update", "delete")
 TTL = "30d"
 """For how long deletes, or the rows of histories, are remembered, until a user decides."""
 
@@ -124,11 +125,25 @@ def _reading_of(sample: Sample) -> _Reading:
             "The records are no changelog that is known.",
             got=f"fields {_printable(first)}",
             allowed="Debezium's events (op, before, after, source; or __op), or rows with a kind: +I, -U, +U, -D",
+            next_step=_conversion(first),
         )
     rows = [name for name, value in first.items() if isinstance(value, dict)]
     return _plain(
         kind=kinds[0],
         row=rows[0] if rows else None,
+    )
+
+
+def _conversion(value: Mapping[str, Any]) -> str:
+    """Return how records that have no kind of ours can be given one."""
+    for name, word in value.items():
+        if isinstance(word, str) and word.lower() in _WORDS:
+            kinds = '{"insert": "+I", "update": "+U", "delete": "-D"}'
+            field = name if name.isidentifier() else f'"{name}"'
+            return f"'{printable(name)}' has a word for it: convert it by jq -c '{{kind: {kinds}[.{field}], row: del(.{field})}}'."
+    return (
+        "If they are Debezium's rows by ExtractNewRecordState, set add.fields: op,lsn (of MySQL op,file,pos,row) and "
+        "delete.tombstone.handling.mode: rewrite in the connector. Other forms: docs/reference/formats.md."
     )
 
 
