@@ -71,7 +71,7 @@ def test_operation_of_another_package_has_its_command_and_its_help(pipeline, tmp
     shown = call("handover", "--help").output
     assert "Write down how many rows a sink has" in shown
     assert "Only shows the plan, unless --apply." in " ".join(shown.split())
-    for option in ("--to FILE", "--note TEXT", "--root TEXT", "--json", "--apply"):
+    for option in ("--to FILE", "--note TEXT", "--root DIR", "--json", "--apply"):
         assert option in shown
     written = tmp_path / "sink.json"
     asked = ["handover", tmp_path / "defs.yaml", "--root", pipeline.root, "--to", written, "--note", "a", "--note", "b"]
