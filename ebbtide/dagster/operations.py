@@ -215,6 +215,21 @@ def _shown(value: Any) -> Any:
     return dg.MetadataValue.md(listed)
 
 
+def jobs_named(text: str) -> list[str]:
+    """Return the jobs of the commands that a text names, each once.
+
+    Args:
+        text: Names commands as `'ebbtide repair'`.
+
+    Example:
+        >>> jobs_named("Run 'ebbtide repair', or 'ebbtide refresh'.")
+        ['ebbtide_repair']
+    """
+    of_command = {each.command: job_name(each) for each in operations()}
+    commands = [named.split(" --")[0] for named in NAMED.findall(text)]
+    return list(dict.fromkeys(of_command[command] for command in commands if command in of_command))
+
+
 def _next_job(next_step: str, operation: Operation) -> str:
     """Return a sentence on the job that does the next step of a report; empty if none does.
 

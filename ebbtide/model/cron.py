@@ -95,13 +95,12 @@ def is_due(text: str, time: datetime) -> bool:
         and time.hour in _values(hour, 0, 23)
         and time.month in _values(month, 1, 12, MONTHS)
     )
-    days = _values(day, 1, 31)
+    is_day = time.day in _values(day, 1, 31)
     # 0 and 7 are Sunday.
     weekdays = {number % 7 for number in _values(weekday, 0, 7, WEEKDAYS)}
-    is_day = time.day in days
     is_weekday = time.isoweekday() % 7 in weekdays
-    # Of two restricted fields, either may match: so cron has it. A field with all its values restricts nothing.
-    either = len(days) < MONTH_DAYS[0] and len(weekdays) < len(WEEKDAYS)
+    # Of two restricted fields, either may match: so cron has it. Only an asterisk alone restricts nothing, as Dagster reads it.
+    either = day != "*" and weekday != "*"
     return is_minute and (is_day or is_weekday if either else is_day and is_weekday)
 
 

@@ -34,6 +34,8 @@ MONTH = timedelta(days=35)
         "0 1 1-3 * */2",
         "0 1 1-31 * mon",
         "0 1 13 * 0-7",
+        "0 1 */1 * mon",
+        "0 1 13 * */1",
     ],
 )
 def test_pipeline_is_due_at_exactly_the_ticks_that_dagster_makes_of_its_cron(cron):
