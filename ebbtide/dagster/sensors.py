@@ -28,7 +28,7 @@ EVERY_S = 30
 """Least time between two looks, seconds."""
 LOOK_S = 30
 """Seconds after which a tick looks at no further pipeline."""
-MOST_TOLD = 10
+MOST_LINES = 10
 """Pipelines that the text of a tick names."""
 TOPICS_EVERY_S = 300
 """The same, for topics that no pipeline reads."""
@@ -181,12 +181,12 @@ class _Tick:
 
     def text(self) -> str:
         """Return in words what waits and what could not be read."""
-        told = [*self.errors, *self._waiting]
-        if not told:
+        lines = [*self.errors, *self._waiting]
+        if not lines:
             return f"nothing waits in the sources of {amount(self._n_looked, 'pipeline')}"
-        n_more = len(told) - MOST_TOLD
+        n_more = len(lines) - MOST_LINES
         more = f"\n{n_more} more" if n_more > 0 else ""
-        return "\n".join(told[:MOST_TOLD]) + more
+        return "\n".join(lines[:MOST_LINES]) + more
 
 
 def why_not(spec: Pipeline, root: str) -> str:

@@ -44,6 +44,11 @@ def test_location_holds_exactly_this():
     report = jobs.pop("customer_revenue_report")
     made = [f"{name}_{step}" for name in SINKS for step in ("checks", "reconcile")]
     assert sorted(node.name for node in report.nodes) == sorted([*made, "customer_revenue"])
+    shop = jobs.pop("shop")
+    of_shop = [name for name in NAMES if name not in ("first_orders", "last_seen")]
+    assert sorted(node.name for node in shop.nodes) == sorted(
+        f"{name}_{step}" for name in of_shop for step in ("checks", "reconcile")
+    )
     assert sorted(jobs) == sorted([*NAMES, *(f"ebbtide_{kind}" for kind in kinds)])
     pools = {name: {pool for node in jobs[name].nodes for pool in node.definition.pools} for name in NAMES}
     assert pools == {name: {f"checkpoint_{name}"} for name in NAMES}

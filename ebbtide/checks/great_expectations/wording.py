@@ -97,10 +97,10 @@ def sentence(finding: Finding) -> str:
         text = f"{amount(finding.broken, 'row')} {'breaks' if finding.broken == 1 else 'break'} the rule {finding.rule}"
     write = ROWS.get(finding.expectation, _plain_text)
     found = [write(row) for row in finding.sample]
-    told = [each for each in found if each]
-    if not told:
+    named_rows = [each for each in found if each]
+    if not named_rows:
         return f"{text}."
-    first = told[:MOST_NAMED]
+    first = named_rows[:MOST_NAMED]
     n_more = finding.broken - len(first)
     more = f" and {n_more:,} more" if n_more > 0 else ""
     return f"{text}: {', '.join(first)}{more}."
@@ -162,7 +162,7 @@ def _row_of(row: Row, name: str) -> dict[str, Any] | None:
 
 
 def _plain_text(row: Row) -> str:
-    """Name a row by its own columns; reserved ones tell nothing about which row it is."""
+    """Name a row by its own columns; reserved ones do not identify it."""
     own = {name: value for name, value in row.items() if not name.startswith("_")}
     return ", ".join(f"{name} {value}" for name, value in own.items())
 
@@ -175,8 +175,8 @@ def _compared_text(row: Row) -> str:
         return f"{key} (is missing)"
     if row.get(DECIDED) is None:
         return f"{key} (must not be there)"
-    told = [_difference_text(name, *pair) for name, pair in differing(row).items()]
-    return f"{key} ({named(told, MOST_NAMED)})" if told else key
+    texts = [_difference_text(name, *pair) for name, pair in differing(row).items()]
+    return f"{key} ({named(texts, MOST_NAMED)})" if texts else key
 
 
 def _difference_text(name: str, decided: str, shown: str) -> str:
@@ -214,7 +214,7 @@ ROWS: Mapping[str, Callable[[Row], str]] = {
     "expect_columns_to_be_known": _column_text,
     "expect_records_to_be_read": _loss_text,
 }
-"""Expectation to what names one of its rows; the others name it by its own columns."""
+"""Expectation to what names one of its rows; other expectations name it by its own columns."""
 
 
 def page(findings: Sequence[Finding]) -> str:
