@@ -15,6 +15,11 @@ from ebbtide.spec.ddl import type_ddl
 KINDS = {"spark", "deltalake"}
 """Kinds of which the UI draws the logo."""
 
+PIPELINE_TAG = "ebbtide/pipeline"
+"""Tag of all runs that work on one pipeline: its name."""
+TURN_TAG = "ebbtide/turn"
+"""Tag of runs that take turns. The run queue admits one for each value, if `dagster.yaml` limits it."""
+
 VALID_IN_KEYS = re.compile(r"[A-Za-z0-9_.-]+")
 """Form of the key of an upstream asset that Dagster accepts."""
 
@@ -60,14 +65,40 @@ def state_key(spec: Pipeline) -> dg.AssetKey:
     return dg.AssetKey(f"{spec.name}_state")
 
 
-def stream_name(spec: Pipeline) -> str:
+def run_name(spec: Pipeline) -> str:
     """Return the name of the job that brings a pipeline's sink up to date."""
-    return f"{spec.name}_stream"
+    return spec.name
 
 
 def checks_name(spec: Pipeline) -> str:
     """Return the name of the job that checks the sink beside a continuous run."""
     return f"{spec.name}_check"
+
+
+def pool(spec: Pipeline) -> str:
+    """Return the pool in which a pipeline's bounded runs and maintenance take turns."""
+    return f"checkpoint_{spec.name}"
+
+
+def maintenance_pool(spec: Pipeline) -> str:
+    """Return the pool of maintenance: its own for a continuous run, which yields between steps."""
+    return pool(spec) if spec.run == "bounded" else f"maintenance_{spec.name}"
+
+
+def run_tags(spec: Pipeline, turn: str | None = None) -> dict[str, str]:
+    """Return the tags of a run.
+
+    Args:
+        spec: The pipeline that it works on.
+        turn: Runs with the same word take turns: the name of a pool. None: the run waits for no other one.
+    """
+    return {PIPELINE_TAG: spec.name, **({} if turn is None else {TURN_TAG: turn})}
+
+
+def follows_its_source(spec: Pipeline) -> bool:
+    """Return whether a run may start because records wait: of a view, `refresh` says when."""
+    view = _as_view(spec)
+    return spec.run == "bounded" and (view is None or view.refresh == "on_change")
 
 
 def freshness_policy(spec: Pipeline) -> dg.FreshnessPolicy | None:

@@ -39,5 +39,5 @@ def test_view_follows_the_sinks_that_it_reads_as_its_refresh_says(refresh):
     assert (graph.get(state).automation_condition is not None) == follows
     schedules = {each.name: each.cron_schedule for each in definitions.schedules}
     every_five_minutes = spread_minute("H/5 * * * *", "totals")
-    assert schedules.get("totals_stream_schedule") == (every_five_minutes if isinstance(refresh, dict) else None)
-    assert "totals_cleanup_schedule" in schedules
+    assert schedules.get("totals_schedule") == (every_five_minutes if isinstance(refresh, dict) else None)
+    assert "ebbtide_cleanup_schedule" in schedules
