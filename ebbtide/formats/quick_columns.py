@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from ebbtide.formats.columns import convert
 from ebbtide.formats.encodings import decoded
-from ebbtide.formats.forms import RowForm, TakenChange
+from ebbtide.formats.forms import RowForm, TakenChanges
 from ebbtide.formats.judging import null_indices
 from ebbtide.formats.settings import DELETING, DecodingSettings
 from ebbtide.formats.typed import indices_of, needed_of_delete, take_out_unsent, takes_back_by_content
@@ -34,25 +34,26 @@ class QuickColumns:
         self,
         settings: DecodingSettings,
         row: RowForm,
-        changes: Sequence[TakenChange],
+        changes: TakenChanges,
         *,
         has_schemas: bool,
     ) -> None:
         self._settings = settings
         self._has_schemas = has_schemas
-        self._n_changes = len(changes)
-        by_field = columns_of(changes, len(TakenChange._fields))
-        rows, self.kinds, self.ops, self._positions, self.event_ms, self.offsets = by_field
-        self._values = _values_of(row, rows)
+        self._n_changes = len(changes.row)
+        self.kinds, self.ops = changes.kind, changes.op
+        self._positions = changes.position
+        self.event_ms, self.offsets = changes.event_ms, changes.offset
+        self._values = _values_of(row, changes.row)
         self._ignored = row.ignored
         self._unsent: dict[int, list[str]] = {}
         self._deletes: list[int] = []
         self.left: set[int] = set()
-        for change, kind in enumerate(self.kinds):
-            if kind not in settings.kinds:
-                self.left.add(change)
-            if settings.sequence and kind in DELETING:
-                self._deletes.append(change)
+        taken = {kind for kind in set(self.kinds) if kind in settings.kinds}
+        if len(taken) < len(set(self.kinds)):
+            self.left.update(change for change, kind in enumerate(self.kinds) if kind not in taken)
+        if settings.sequence:
+            self._deletes += [change for change, kind in enumerate(self.kinds) if kind in DELETING]
 
     def leave(self, changes: Iterable[int]) -> None:
         """Leave changes to the exact path."""
@@ -66,7 +67,7 @@ class QuickColumns:
         for column in self._settings.columns:
             name = column.name
             is_needed = name in needed
-            values = list(self._values[name])
+            values = self._values[name].copy()
             # Stale or absent columns of a delete are nulls: they must not make it bad.
             for change in key_only:
                 if not is_needed or values[change] is UNSET:
@@ -164,20 +165,13 @@ class QuickColumns:
         return texts
 
 
-def columns_of(rows: Iterable[tuple[Any, ...]], n: int) -> list[tuple[Any, ...]]:
+def columns_of(rows: Iterable[tuple[Any, ...]], n: int) -> list[list[Any]]:
     """Return the n columns of some rows."""
-    columns = list(zip(*rows, strict=True))
-    return columns or [()] * n
+    # Column by column: `zip(*rows)` would hold an iterator for each row, several times as slow.
+    all_rows = list(rows)
+    return [list(map(itemgetter(number), all_rows)) for number in range(n)]
 
 
-def _values_of(row: RowForm, structs: Iterable[Any]) -> dict[str, tuple[Any, ...]]:
+def _values_of(row: RowForm, structs: Sequence[Any]) -> dict[str, list[Any]]:
     """Return the values of each column of some rows."""
-    names = row.names
-    attributes = row.attributes_of(names)
-    read = attrgetter(*attributes)
-    cells: Iterable[Any] = map(read, structs)
-    is_bare = len(attributes) == 1  # a getter of one attribute returns no tuple
-    if is_bare:
-        cells = ((cell,) for cell in cells)
-    by_column = columns_of(cells, len(names))
-    return dict(zip(names, by_column, strict=True))
+    return {name: list(map(attrgetter(attribute), structs)) for name, attribute in row.attributes.items()}
