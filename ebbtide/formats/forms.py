@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -85,8 +84,7 @@ class TakenChanges:
                 record += [number] * len(own)
             else:
                 left.append(number)
-        # A list for each field: `zip(*changes)` would hold an iterator for each change, several times as slow.
-        fields = [list(map(itemgetter(field), changes)) for field in range(len(TakenChange._fields))]
+        fields = list(zip(*changes, strict=True)) or [()] * len(TakenChange._fields)
         return cls(*fields, record, left)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -49,9 +49,8 @@ class QuickColumns:
         self._unsent: dict[int, list[str]] = {}
         self._deletes: list[int] = []
         self.left: set[int] = set()
-        taken = {kind for kind in set(self.kinds) if kind in settings.kinds}
-        if len(taken) < len(set(self.kinds)):
-            self.left.update(change for change, kind in enumerate(self.kinds) if kind not in taken)
+        if not settings.kinds.issuperset(self.kinds):
+            self.left.update(change for change, kind in enumerate(self.kinds) if kind not in settings.kinds)
         if settings.sequence:
             self._deletes += [change for change, kind in enumerate(self.kinds) if kind in DELETING]
 
@@ -165,11 +164,10 @@ class QuickColumns:
         return texts
 
 
-def columns_of(rows: Iterable[tuple[Any, ...]], n: int) -> list[list[Any]]:
+def columns_of(rows: Iterable[tuple[Any, ...]], n: int) -> list[tuple[Any, ...]]:
     """Return the n columns of some rows."""
-    # Column by column: `zip(*rows)` would hold an iterator for each row, several times as slow.
-    all_rows = list(rows)
-    return [list(map(itemgetter(number), all_rows)) for number in range(n)]
+    columns = list(zip(*rows, strict=True))
+    return columns or [()] * n
 
 
 def _values_of(row: RowForm, structs: Sequence[Any]) -> dict[str, list[Any]]:
