@@ -84,8 +84,10 @@ class TakenChanges:
                 record += [number] * len(own)
             else:
                 left.append(number)
-        fields = list(zip(*changes, strict=True)) or [()] * len(TakenChange._fields)
-        return cls(*fields, record, left)
+        if not changes:
+            return cls((), (), (), (), (), (), record, left)
+        row, kind, op, position, event_ms, offset = zip(*changes, strict=True)
+        return cls(row, kind, op, position, event_ms, offset, record, left)
 
 
 class TypedForm(Protocol):
