@@ -150,13 +150,15 @@ def _option(name: str, info: FieldInfo) -> click.Option:
     kind, is_list = _kind(info.annotation)
     default = None if info.is_required() else info.get_default(call_default_factory=True)
     is_shown = not isinstance(default, bool) and default not in (None, "", [])
+    # Click takes any default, also None, as a value of an option that is required.
+    shown_default = {"default": default} if is_shown else {}
     return click.Option(
         [name, _option_name(name, info)],
         type=_click_type(kind, info),
         is_flag=kind is bool,
         multiple=is_list,
         required=info.is_required(),
-        default=default if is_shown else None,
+        **shown_default,
         show_default=is_shown,
         metavar=info.title,
         help=info.description,

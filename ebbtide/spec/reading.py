@@ -11,6 +11,7 @@ import yaml
 
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import is_credential
+from ebbtide.spec.faults import fault, named_in, without_members
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -60,19 +61,17 @@ def explained(
     tree = _tree(path)
     for details in error.errors(include_url=False):
         names = place_of(field_path(details["loc"]))
+        # A fault of the whole spec begins with the field that it is about; its input is all that there is.
+        is_secret = not names or any(map(is_credential, names))
+        message = fault(details, is_secret=is_secret)
+        for known in (".".join(names), *names[-1:]):
+            message = message.removeprefix(f"{known}: ")
         field = ".".join(names)
-        message = details["msg"].removeprefix("Value error, ")
-        message = message.removeprefix(f"{names[-1]}: ") if names else message
-        is_secret = any(map(is_credential, names))
-        got = ""
-        # The input of what is missing is all that stands around it; an unknown field's value is of no interest.
-        is_of_value = details["type"] not in ("missing", "extra_forbidden")
-        if field and is_of_value and not is_secret and "got" not in message.lower():
-            got = f", got {details['input']!r}"
-        number = _line_of(tree, ("attributes", *names)) if field else None
+        about = names or named_in(message)
+        number = _line_of(tree, ("attributes", *about)) if about else None
         line = f"line {number}: " if number else ""
-        place = f"{line}{field}: " if field else ""
-        lines[f"{place}{message}{got[:120]}"] = None
+        place = f"{line}{field}: " if field else line
+        lines[f"{place}{message}"] = None
     return "; ".join(lines) + "."
 
 
@@ -115,7 +114,7 @@ def field_path(location: tuple[int | str, ...]) -> tuple[str, ...]:
         >>> field_path(("source", "kafka", "topic"))
         ('source', 'topic')
     """
-    names = tuple(map(str, location))
+    names = without_members(tuple(map(str, location)))
     has_tag = names[:2] in _chosen_parts()
     if not has_tag:
         return names
