@@ -178,10 +178,22 @@ def column_schema(spec: Pipeline) -> dg.TableSchema:
     for field in spec.sink_table.columns:
         is_unique = spec.sink_key == [field.name]
         constraints = dg.TableColumnConstraints(nullable=field.nullable, unique=is_unique)
-        described = comments.get(field.name)
+        described = comments.get(field.name) or _role(spec, field.name)
         column = dg.TableColumn(field.name, type_ddl(field.type), description=described, constraints=constraints)
         columns.append(column)
     return dg.TableSchema(columns)
+
+
+def _role(spec: Pipeline, column: str) -> str | None:
+    """Return the description of a column without a comment: its part in the key, the order, or the personal data."""
+    roles = []
+    if column in spec.sink_key:
+        roles.append("Key of the row" if len(spec.sink_key) == 1 else "Part of the row's key")
+    if column in spec.sequence:
+        roles.append("orders the changes of a key" if roles else "Orders the changes of a key")
+    if column in spec.personal:
+        roles.append("personal" if roles else "Personal")
+    return f"{', '.join(roles)}." if roles else None
 
 
 def _lineage(spec: Pipeline, upstream: dg.AssetKey) -> dict[str, dg.TableColumnLineage]:

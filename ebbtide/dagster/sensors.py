@@ -45,7 +45,7 @@ UNDER_WAY = [
 
 @dataclass
 class _Cursor:
-    """What the sensor knows from its last tick.
+    """State that the sensor keeps from its last tick.
 
     Args:
         seen: Name of a pipeline to the fingerprint of its backlog.
