@@ -204,7 +204,7 @@ def test_context_starts_spark_only_when_it_is_used(make):
     assert (Counted().act("plan", ctx, Counted.Params()).text(), ctx.now_ms) == ("t: 3", 7)
     session = ctx.spark
     assert not started
-    session.range(0)
+    assert session.sparkContext.defaultParallelism == 1
     assert started == ["now"]
 
 
