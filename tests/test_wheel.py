@@ -147,7 +147,7 @@ print(json.dumps(rows, default=str))
 @pytest.mark.grid
 def test_scaffolded_pipeline_is_launched_and_its_checks_pass(with_dagster, project):
     write(project / SOURCE, [debezium("u", 1, "new", 2), debezium("c", 1, "old", 1)])
-    launched = with_dagster.call(project, "dg", "launch", "--job", "sizes_stream")
+    launched = with_dagster.call(project, "dg", "launch", "--job", "sizes")
     assert launched.returncode == 0, launched.stdout + launched.stderr
     assert [(row["id"], row["name"]) for row in sink_rows(with_dagster, project, "sizes")] == [(1, "new")]
     assert "Calculating Metrics" not in launched.stderr, "no progress bars"

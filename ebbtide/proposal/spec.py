@@ -20,6 +20,11 @@ from ebbtide.redaction import printable
 
 _WHOLE_ROWS = (RowKind.INSERT, RowKind.UPDATE_AFTER)
 """Kinds of changes whose rows have all columns: a delete may have its key alone."""
+NO_KIND = (
+    "If they are Debezium's rows by ExtractNewRecordState, set add.fields: op,lsn (of MySQL op,file,pos,row) and "
+    "delete.tombstone.handling.mode: rewrite in the connector. Other forms: docs/reference/formats.md."
+)
+"""The next step for records whose writer is not known."""
 TTL = "30d"
 """For how long deletes, or the rows of histories, are remembered, until a user decides."""
 
@@ -132,12 +137,10 @@ def _reading_of(sample: Sample) -> _Reading:
 def _unread(record: Json) -> ConfigError:
     """Return the refusal of records that are not read, with the line that converts them if one is known."""
     conversion = conversion_of(record)
-    if conversion is None:
-        next_step = None
-    else:
-        next_step = (
-            f"The records look like {conversion.writer}. Convert each file: jq -c '{conversion.program}' OLD > NEW"
-        )
+    next_step = NO_KIND
+    if conversion is not None:
+        convert = f"Convert each file: jq -c '{conversion.program}' OLD > NEW"
+        next_step = f"The records look like {conversion.writer}. {convert}"
     return ConfigError.of(
         "The records are no changelog that is known.",
         got=f"fields {_printable(record)}",
