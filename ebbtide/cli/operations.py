@@ -151,7 +151,7 @@ def _option(name: str, info: FieldInfo) -> click.Option:
     default = None if info.is_required() else info.get_default(call_default_factory=True)
     is_shown = not isinstance(default, bool) and default not in (None, "", [])
     # Click takes any default, also None, as a value of an option that is required.
-    shown_default = {"default": default} if is_shown else {}
+    shown_default: dict[str, Any] = {"default": default} if is_shown else {}
     return click.Option(
         [name, _option_name(name, info)],
         type=_click_type(kind, info),

@@ -14,7 +14,7 @@ from ebbtide.amounts import amount, named
 from ebbtide.errors import FileChangedError, LateFileError, SourceReadError
 from ebbtide.redaction import printable
 from ebbtide.sources.source import Discovery
-from ebbtide.storage.paths import FoundFile, has_surrogate, is_folder, is_linked, join, walk
+from ebbtide.storage.paths import FoundFile, folder_names, has_surrogate, is_folder, is_linked, join, walk
 
 PATTERNS = (
     "*.json",
@@ -40,6 +40,17 @@ def refuse_absent(path: str) -> None:
             f"The source folder '{path}' does not exist.",
             next_step="Create it, or correct source.path in the spec.",
         )
+
+
+def folders_like(pattern: str) -> list[str]:
+    """Return the folders that a pattern with `*`, `?` and `[...]` in its last name matches; hidden ones (`.`, `_`) are left out.
+
+    Args:
+        pattern: Location of the folder above them, and the pattern of their names.
+    """
+    above, _, name = pattern.rpartition("/")
+    found = [folder for folder in folder_names(above) if fnmatchcase(folder, name)]
+    return [join(above, folder) for folder in sorted(found)]
 
 
 def discover(
