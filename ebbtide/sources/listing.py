@@ -10,11 +10,13 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 
+import pyarrow.fs as pafs
+
 from ebbtide.amounts import amount, named
 from ebbtide.errors import FileChangedError, LateFileError, SourceReadError
 from ebbtide.redaction import printable
 from ebbtide.sources.source import Discovery
-from ebbtide.storage.paths import FoundFile, folder_names, has_surrogate, is_folder, is_linked, join, walk
+from ebbtide.storage.paths import FoundFile, file_system, has_surrogate, is_folder, is_linked, join, walk
 
 PATTERNS = (
     "*.json",
@@ -49,7 +51,10 @@ def folders_like(pattern: str) -> list[str]:
         pattern: Location of the folder above them, and the pattern of their names.
     """
     above, _, name = pattern.rpartition("/")
-    found = [folder for folder in folder_names(above) if fnmatchcase(folder, name)]
+    fs, path = file_system(above)
+    infos = fs.get_file_info(pafs.FileSelector(path, allow_not_found=True))
+    folders = [info.base_name for info in infos if info.type == pafs.FileType.Directory]
+    found = [folder for folder in folders if not folder.startswith((".", "_")) and fnmatchcase(folder, name)]
     return [join(above, folder) for folder in sorted(found)]
 
 

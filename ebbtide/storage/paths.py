@@ -202,14 +202,6 @@ def list_files(location: str) -> list[str]:
     return sorted(name for name in names if not _is_hidden(name))
 
 
-def folder_names(location: str) -> set[str]:
-    """Return the names of all folders directly in a folder, without hidden ones (`.`, `_`); none if it is absent."""
-    fs, path = file_system(location)
-    infos = fs.get_file_info(pafs.FileSelector(path, allow_not_found=True))
-    folders = [info.base_name for info in infos if info.type == pafs.FileType.Directory]
-    return {name for name in folders if not _is_hidden(name)}
-
-
 def file_names(location: str) -> set[str]:
     """Return the names of all files directly in a folder, by one listing; none if it is absent."""
     fs, path = file_system(location)
