@@ -207,7 +207,7 @@ def _propose_lines(folder: Path, asked: Asked, listed: Listed, there: UpsertPipe
     """Print the lines that a file of several pipelines lacks for the topics or folders that none of them reads.
 
     Raises:
-        ConfigError: all are read, or none of the others has usable records.
+        ConfigError: all are read, or no other one has usable records.
     """
     unread = {place: own for place, own in listed.places.items() if place not in there.places_read}
     if not unread:

@@ -60,8 +60,8 @@ def own_fields(
 
 def _common(sources: list[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the fields that all sources have alike; of one alone only its form, since its place is its own."""
-    first, *others = sources
-    alike = {field: value for field, value in first.items() if all(each.get(field) == value for each in others)}
+    first, *further = sources
+    alike = {field: value for field, value in first.items() if all(each.get(field) == value for each in further)}
     return {field: value for field, value in alike.items() if field not in ("topic", "path")}
 
 

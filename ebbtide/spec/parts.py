@@ -264,12 +264,12 @@ class QuarantineConfig(SpecPart):
 
     max_age: PositiveDuration | None = Field(
         default=None,
-        description="How long the quarantine keeps a record, by the pipeline's clock; the job NAME_cleanup drops and counts older ones. Default: no limit.",
+        description="How long the quarantine keeps a record, by the pipeline's clock; the job ebbtide_cleanup drops and counts older ones. Default: no limit.",
     )
     max_bytes: int | None = Field(
         default=None,
         gt=0,
-        description="Bytes of records that the quarantine keeps, above 0; the job NAME_cleanup drops and counts the oldest beyond them. Default: any number.",
+        description="Bytes of records that the quarantine keeps, above 0; the job ebbtide_cleanup drops and counts the oldest beyond them. Default: any number.",
     )
 
     @model_serializer(mode="wrap")
@@ -395,20 +395,20 @@ class SchedulesConfig(SpecPart):
     """
 
     stream: CronExpression | None = Field(
-        default="H/15 * * * *", description="The job NAME_stream; null: no schedule. Default: 'H/15 * * * *'."
+        default="H/15 * * * *", description="The job NAME; null: no schedule. Default: 'H/15 * * * *'."
     )
     check: CronExpression | None = Field(
         default="H * * * *",
         description="The job NAME_check of a continuous pipeline; null: no schedule. Default: 'H * * * *'.",
     )
     cleanup: CronExpression | None = Field(
-        default="H 3 * * *", description="The job NAME_cleanup; null: no schedule. Default: 'H 3 * * *'."
+        default="H 3 * * *", description="The job ebbtide_cleanup; null: no schedule. Default: 'H 3 * * *'."
     )
     compaction: CronExpression | None = Field(
-        default="H 4 * * *", description="The job NAME_compaction; null: no schedule. Default: 'H 4 * * *'."
+        default="H 4 * * *", description="The job ebbtide_compaction; null: no schedule. Default: 'H 4 * * *'."
     )
     vacuum: CronExpression | None = Field(
-        default="H 5 * * *", description="The job NAME_vacuum; null: no schedule. Default: 'H 5 * * *'."
+        default="H 5 * * *", description="The job ebbtide_vacuum; null: no schedule. Default: 'H 5 * * *'."
     )
 
 

@@ -126,7 +126,7 @@ class UpsertPipelines(SpecPart):
 
     @property
     def listed(self) -> str:
-        """What the pattern is of: topics or folders."""
+        """Kind of what the pattern names: topics or folders."""
         return "topics" if self.topics is not None else "folders"
 
     @property
