@@ -61,8 +61,13 @@ def own_fields(
 def _common(sources: list[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the fields that all sources have alike; of one alone only its form, since its place is its own."""
     first, *further = sources
-    alike = {field: value for field, value in first.items() if all(each.get(field) == value for each in further)}
-    return {field: value for field, value in alike.items() if field not in ("topic", "path")}
+    common = {}
+    for field, value in first.items():
+        is_place = field in ("topic", "path")
+        is_alike = all(each.get(field) == value for each in further)
+        if is_alike and not is_place:
+            common[field] = value
+    return common
 
 
 def table_names(topics: list[str]) -> list[str]:
