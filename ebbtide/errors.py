@@ -199,10 +199,6 @@ class SourceUnavailableError(Transient):
     """Raised when a source does not answer in time; nothing of the step was committed."""
 
 
-class SourceStartError(Transient):
-    """Raised when Spark could not start the source's Python process, after several attempts; no step was begun."""
-
-
 class QuarantineThresholdError(Terminal):
     """Raised when a step holds more bad records than the spec allows, before anything is committed."""
 

@@ -69,10 +69,6 @@ class LocalSession:
     sparkContext: ClassVar[SimpleNamespace] = SimpleNamespace(defaultParallelism=1)  # noqa: N815 - Spark's name
     batch_time: Callable[[int], int] | None = None
 
-    def range(self, n: int) -> SimpleNamespace:
-        """Return a placeholder for a frame: only its session is used."""
-        return SimpleNamespace(sparkSession=self)
-
     def __getattr__(self, name: str) -> Any:
         """Refuse every other member of a session.
 

@@ -1,1 +1,1 @@
-"""The ledger: the facts of steps, who writes them, and what Spark's checkpoint says."""
+"""The ledger: the facts of steps, who writes them, and the checkpoint."""

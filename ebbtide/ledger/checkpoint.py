@@ -1,6 +1,6 @@
-"""Spark's checkpoint, as far as Ebbtide reads it: its id, and the offsets of each batch.
+"""The checkpoint of a pipeline: its id, and the offsets of each batch.
 
-Without a stream of Spark, as in local runs and for materialized views, Ebbtide writes the same files.
+Its files have the form of a checkpoint of Spark's, which wrote them in older releases.
 """
 
 from __future__ import annotations
@@ -9,26 +9,26 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ebbtide.delta.commit import Puts
 from ebbtide.errors import CheckpointMismatchError
 from ebbtide.model import stored
 from ebbtide.sources.span import Span
-from ebbtide.storage.disk import sync, sync_below
-from ebbtide.storage.paths import delete, exists, is_file, is_local, join, list_files, read_bytes, replace_bytes
+from ebbtide.storage.disk import sync
+from ebbtide.storage.paths import delete, exists, is_local, join, list_files, read_bytes, replace_bytes
 
 SPARK_VERSION = "v1"
-"""First line of Spark's `offsets/N`."""
+"""First line of `offsets/N`."""
 START = "ebbtide_start.json"
-"""Ebbtide's own file. It lies beside Spark's files, so that it is deleted and copied with them."""
+"""A file beside those of the batches, so that it is deleted and copied with them."""
 ASKED = "asked"
 """Key in it: the begin that the spec named."""
 LOST = "lost"
 """Key in it: the records of the source that were lost before the first step, if a user accepted their loss."""
 BATCHES_KEPT = 100
-"""Batches whose files Ebbtide keeps in a checkpoint that it writes: as many as Spark by default (`minBatchesToRetain`)."""
+"""Batches whose files are kept."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,11 @@ class BatchOffsets:
         hash: SHA-256 of the file.
         timestamp_ms: `batchTimestampMs`: the time at which the batch was planned; the same on replay.
         source: The source's offset.
-        conf: Settings of Spark's that it was planned with.
     """
 
     hash: str
     timestamp_ms: int
     source: dict[str, Any]
-    conf: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ class Checkpoint:
 
     @property
     def query_id(self) -> str | None:
-        """The id that Spark made with the checkpoint; None without a checkpoint."""
+        """The id that was made with the checkpoint; None without a checkpoint."""
         raw = read_bytes(join(self.path, "metadata"))
         if raw is None:
             return None
@@ -124,28 +122,13 @@ class Checkpoint:
         replace_bytes(location, text.encode())
 
     def last_committed(self) -> int | None:
-        """Return the last batch that Spark committed."""
+        """Return the last batch that is finished."""
         return max(self._batches("commits"), default=None)
 
     @property
     def is_open(self) -> bool:
         """True if a planned batch is not committed."""
         return self.last_planned() != self.last_committed()
-
-    def settle(self, batch_id: int) -> None:
-        """Sync the files that Spark wrote of a batch: the step that decides the batch names them.
-
-        Args:
-            batch_id: The batch.
-        """
-        if not is_local(self.path):
-            return
-        # Hadoop closes a local file without fsync. A decided batch whose offsets a power cut took could not be finished.
-        names = [f"offsets/{batch_id}", f"offsets/.{batch_id}.crc"]
-        if batch_id == 0:
-            names += ["metadata", ".metadata.crc"]
-        files = [join(self.path, name) for name in names]
-        sync_below(self.path, filter(is_file, files))
 
     def forget_undecided(self, decided: int | None) -> None:
         """Delete the plans of batches that are neither decided nor committed: they are planned again from the current files.
@@ -157,14 +140,14 @@ class Checkpoint:
         committed = self.last_committed()
         known = [batch for batch in (decided, committed) if batch is not None]
         last = max(known, default=-1)
-        # Spark plans a batch by listing its source. After a crash before the decision the plan may name files that are gone.
+        # A batch is planned from a listing of the source. After a crash before the decision the plan may name files that are gone.
         for batch in self._batches("offsets"):
             if batch > last:
                 self._forget("offsets", batch)
 
     def _forget_torn(self, decided: int | None) -> None:
-        """Delete files that a power cut left empty or torn, if Spark can write them again."""
-        # An id under which no batch was decided, and the newest commits: Spark runs their batches again, and the state skips them.
+        """Delete files of an older release that a power cut left empty or torn, if they can be written again."""
+        # An id under which no batch was decided, and the newest commits: their batches are made again, and the state skips them.
         if decided is None and self.id_to_discard is None:
             delete(join(self.path, "metadata"))
         for batch in reversed(self._batches("commits")):
@@ -185,7 +168,7 @@ class Checkpoint:
                 f"The checkpoint '{self.path}' has no offsets for batch {batch_id}.",
                 next_step="Restore it, or run 'ebbtide refresh'.",
             )
-        # Spark writes one line each for the format's version, the batch's metadata and the offset of each source. There is one source.
+        # One line each for the format's version, the batch's metadata and the offset of each source. There is one source.
         try:
             version, metadata_line, source_line, *_ = raw.decode().splitlines()
             if version != SPARK_VERSION:
@@ -196,13 +179,12 @@ class Checkpoint:
                 hash=hashlib.sha256(raw).hexdigest(),
                 timestamp_ms=int(metadata["batchTimestampMs"]),
                 source=json.loads(source_line),
-                conf=dict(metadata.get("conf") or {}),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise self._damaged(f"offsets/{batch_id}", error) from error
 
     def begin(self, puts: Puts) -> None:
-        """Write an id if there is none, in a checkpoint that Ebbtide writes.
+        """Write an id if there is none.
 
         Args:
             puts: Writes its files.
@@ -220,21 +202,19 @@ class Checkpoint:
         batch_id: int,
         timestamp_ms: int,
         source: str,
-        conf: Mapping[str, str] | None = None,
     ) -> None:
-        """Write the offsets of a batch before it is decided, in Spark's form.
+        """Write the offsets of a batch before it is decided.
 
         Args:
             puts: Writes its files.
             batch_id: The batch.
             timestamp_ms: The time, epoch ms.
             source: The source's offset, JSON of one line.
-            conf: Spark's settings, for a stream of Spark that continues the checkpoint. Default: none.
         """
         metadata = {
             "batchWatermarkMs": 0,
             "batchTimestampMs": timestamp_ms,
-            "conf": dict(conf or {}),
+            "conf": {},
         }
         metadata_line = json.dumps(metadata)
         text = f"v1\n{metadata_line}\n{source}"
@@ -242,7 +222,7 @@ class Checkpoint:
         puts.put_if_absent(location, text.encode())
 
     def commit(self, puts: Puts, batch_id: int) -> None:
-        """Write that a batch is finished, and delete the files of old ones, as Spark does."""
+        """Write that a batch is finished, and delete the files of old ones."""
         location = join(self.path, "commits", str(batch_id))
         puts.put_if_absent(location, b'v1\n{"nextBatchWatermarkMs":0}')
         for kind in ("offsets", "commits"):
@@ -257,7 +237,7 @@ class Checkpoint:
 
     def _damaged(self, name: str, error: Exception) -> CheckpointMismatchError:
         return CheckpointMismatchError.of(
-            f"The file '{join(self.path, name)}' of Spark's checkpoint is torn or damaged.",
+            f"The file '{join(self.path, name)}' of the checkpoint is torn or damaged.",
             got=repr(error),
             next_step=f"Restore it; or move the folder '{self.path}' away and run again, which says how a new one is begun where the state stands; or run 'ebbtide refresh'.",
         )

@@ -149,10 +149,10 @@ class SourceFacts(BaseModel):
         default=None,
         description="Spark's id of the last batch; null before the first, and after a checkpoint is discarded.",
     )
-    offsets_hash: str | None = Field(default=None, description="SHA-256 of Spark's offsets/<batch_id>.")
+    offsets_hash: str | None = Field(default=None, description="SHA-256 of the checkpoint's offsets/<batch_id>.")
     query_id: str | None = Field(
         default=None,
-        description="Id of Spark's checkpoint; for a step that begins elsewhere in the source, of the one to discard.",
+        description="Id of the checkpoint; for a step that begins elsewhere in the source, of the one to discard.",
     )
     position: dict[str, Any] | None = Field(
         default=None,

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from ebbtide.errors import SourceStartError, SourceUnavailableError, StoreUnavailableError, Transient
+from ebbtide.errors import SourceUnavailableError, StoreUnavailableError, Transient
 from ebbtide.runtime.clock import Clock
-from ebbtide.sources.source import Discovery
+from ebbtide.sources.source import BatchPlanner, Discovery
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ebbtide.runtime.progress import StepProgress
     from ebbtide.runtime.reading import SourceSteps
 
-FAULTS = (SourceUnavailableError, SourceStartError, StoreUnavailableError)
+FAULTS = (SourceUnavailableError, StoreUnavailableError)
 """Errors that are waited out: brokers or stores that are away for a while. A lost lease is none: another run has it."""
 FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 60.0
@@ -147,6 +147,7 @@ class Watcher:
     Args:
         spark: The session.
         steps: Makes the pipeline's steps.
+        planner: Plans the batches.
         following: How often.
         faults: Waits out those of the brokers.
         clock: Returns the time, epoch ms.
@@ -157,6 +158,7 @@ class Watcher:
         self,
         spark: SparkSession,
         steps: SourceSteps,
+        planner: BatchPlanner,
         following: Following,
         faults: Faults,
         clock: Clock,
@@ -164,6 +166,7 @@ class Watcher:
     ) -> None:
         self._spark = spark
         self._steps = steps
+        self._planner = planner
         self._following = following
         self._faults = faults
         self._clock = clock
@@ -176,7 +179,7 @@ class Watcher:
         """Return whether the faults that are waited out began with one of a look: then a good look ends them."""
 
     def look(self) -> bool:
-        """Make way if another process asks; look what is new, and note it for the stream; where nothing is, tick. Each in its time.
+        """Make way if another process asks; look what is new, and note it for the next batch; where nothing is, tick. Each in its time.
 
         Returns:
             Whether the source was looked at, and there is nothing to read.
@@ -210,7 +213,7 @@ class Watcher:
         since = plan.follows_on(stepper.last_read)
         found = plan.source.discover(stepper.files_read(), self._clock(), since)
         if found != self.found:
-            plan.source.note(found, plan.at("plan.json"))
+            self._planner.note(found)
             self.found = found
         return found
 

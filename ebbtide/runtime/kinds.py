@@ -36,6 +36,7 @@ from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.spec.view import MaterializedView
 
 if TYPE_CHECKING:
+    from ebbtide.tables.delta_sink import SinkTable
     from ebbtide.tables.sink import Sink
 
 
@@ -170,12 +171,8 @@ def view_operator(spec: Pipeline) -> Operator:
 
 def delta_sink(spec: Pipeline, location: str) -> Sink:
     """Make the sink of a Delta table."""
-    from ebbtide.tables.delta_sink import SinkTable
-    from ebbtide.tables.spark_sink import MergeSink, SparkMadeSink
-
     given = cast("parts.DeltaSink", spec.sink)
-    kind = SparkMadeSink if given.is_spark_s else SinkTable
-    make = MergeSink if given.write == "merge" else kind
+    make = _class_of(given)
     return make(
         path=location,
         columns=spec.sink_table.columns,
@@ -186,6 +183,17 @@ def delta_sink(spec: Pipeline, location: str) -> Sink:
         properties=given.table_properties,
         sequence_columns=spec.table.columns if spec.selects_rows else None,
     )
+
+
+def _class_of(given: parts.DeltaSink) -> type[SinkTable]:
+    """Return the class of a Delta sink: who makes and who writes the table."""
+    if not given.is_spark_s:
+        from ebbtide.tables.delta_sink import SinkTable
+
+        return SinkTable
+    from ebbtide.tables.spark_sink import MergeSink, SparkMadeSink  # loads PySpark
+
+    return MergeSink if given.write == "merge" else SparkMadeSink
 
 
 def other_sink(spec: Pipeline, location: str) -> Sink:

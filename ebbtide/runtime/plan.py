@@ -236,7 +236,7 @@ class Plan:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """Spark's checkpoint."""
+        """The checkpoint: the offsets of each batch."""
         return Checkpoint(self.at("checkpoint"))
 
     @property
@@ -279,6 +279,11 @@ class Plan:
         turn = self.turn
         paused_ms = turn.paused_until(wall_ms) if turn else 0
         return clock_after(last, self.rules, wall_ms, started_ms=wall_ms, paused_ms=paused_ms)
+
+    @property
+    def batch_sizes(self) -> str:
+        """Location where a source notes how large the next batch may be."""
+        return self.at("plan.json.offsets")
 
     def at(self, name: str) -> str:
         """Return the location of one of its tables or folders."""

@@ -151,7 +151,7 @@ def _lacks(last_step: int, facts: StepFacts) -> bool:
 
 
 def _discard_read(plan: Plan, facts: StepFacts) -> None:
-    """Discard what is staged and Spark's checkpoint, unless a run has begun another: the source is read again."""
+    """Discard what is staged and the checkpoint, unless a run has begun another: the source is read again."""
     delete(plan.at("staged"))
     if plan.checkpoint.id_to_discard == facts.source.query_id:
         plan.checkpoint.discard()

@@ -52,7 +52,7 @@ from ebbtide.storage.paths import delete, join
 from ebbtide.tables.state.staging import Staging
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ class SourceSteps:
         """The pipeline."""
         return self.stepper.plan
 
-    def batch(self, frame: DataFrame, batch_id: int) -> StepProgress:
-        """Make the step of one micro-batch, or finish it if its decision stands already."""
+    def batch(self, spark: SparkSession, batch_id: int) -> StepProgress:
+        """Make the step of one batch, or finish it if its decision stands already."""
         self._refuse_to_begin()
         self.pace.wait(self._refuse_to_begin)
         started = time.monotonic()
@@ -114,13 +114,13 @@ class SourceSteps:
         offsets = self.plan.checkpoint.offsets(batch_id)
         decided = decided_batch(stepper, batch_id, offsets)
         follows_on = None if decided else stepper.last_read
-        batch = self.plan.source.batch(frame, offsets.source, self._max_record_bytes, follows_on)
+        batch = self.plan.source.batch(spark, offsets.source, self._max_record_bytes, follows_on)
         if decided is None:
-            facts, n_known_bad = self._decide_batch(frame.sparkSession, batch_id, offsets, batch)
+            facts, n_known_bad = self._decide_batch(spark, batch_id, offsets, batch)
         else:
             facts, n_known_bad = decided, 0
         kind = "replay" if decided else "batch"
-        progress = self._finish(frame.sparkSession, facts, kind, started, n_known_bad)
+        progress = self._finish(spark, facts, kind, started, n_known_bad)
         self._count(batch)
         return progress
 
@@ -148,7 +148,6 @@ class SourceSteps:
         }
         reading = _Reading(Cause(what="batch"), spark, offsets, batch, advances=True, noted=noted)
         with self._staged_files_deleted_on_failure():
-            self.plan.checkpoint.settle(batch_id)
             return self._decide(reading)
 
     def reread(self, spark: SparkSession, places: Span, reason: str, clock_ms: int) -> StepProgress:
@@ -165,8 +164,7 @@ class SourceSteps:
         self.pace.wait(stepper.lease.check)
         started = time.monotonic()
         offsets = BatchOffsets("", clock_ms, places.to_json())
-        nothing = spark.range(0)  # the tasks read by themselves
-        batch = self.plan.source.batch(nothing, offsets.source, self._max_record_bytes, None)
+        batch = self.plan.source.batch(spark, offsets.source, self._max_record_bytes, None)
         cause = Cause(what="backfill", why=reason)
         reading = _Reading(cause, spark, offsets, batch, advances=False, noted={"reread": offsets.source})
         facts, n_known_bad = self._decide(reading)
@@ -395,7 +393,7 @@ def _stage(stepper: Stepper, reading: _Reading, clock: Reading) -> Staged:
     records = reading.batch.records
     staged = stage(records, staging)
     if reading.advances:
-        plan.source.measured(reading.batch, staged.summary.bytes, plan.at("plan.json"))
+        plan.source.measured(reading.batch, staged.summary.bytes, plan.batch_sizes)
     if not plan.spec.has_transform:
         return staged
     staged = replace(staged, find=RecordsOfBatch(records, decoding, number))

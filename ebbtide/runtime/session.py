@@ -31,7 +31,6 @@ from ebbtide.errors import ConfigError
 from ebbtide.redaction import REFERENCE, hide, is_credential
 from ebbtide.runtime.class_archive import ClassArchive
 from ebbtide.runtime.jars import JARS, PACKAGES, note_jars, with_known_jars
-from ebbtide.sources.files import FileDataSource
 from ebbtide.users import has_passwd_entry
 
 DELTA_JAR = "io.delta:delta-spark_4.2_2.13:4.4.0"
@@ -53,7 +52,6 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",  # any other value sizes every vector again for each row
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",  # C2 would never pay; C1 has 48 MB else, which a long life of queries fills
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",  # so that all tasks share their Python workers
-    "spark.sql.streaming.noDataMicroBatches.enabled": "false",  # expiry is the tick's work
     "spark.cleaner.periodicGC.interval": "5min",  # ended queries hold a thread and a connection here until then, else 30 minutes
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -99,7 +97,6 @@ def build_session(
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(level)
     if not has_jvm and PACKAGES in effective:
         note_jars(effective[PACKAGES], session.conf.get(JARS) or "")
-    prepare(session)
     return session
 
 
@@ -184,11 +181,6 @@ def sigint_kept() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-
-
-def prepare(session: SparkSession) -> None:
-    """Register Ebbtide's sources with a session made elsewhere."""
-    session.dataSource.register(FileDataSource)
 
 
 def code_version() -> str:

@@ -80,7 +80,7 @@ def stage_view(plan: Plan, spark: SparkSession, staging: ViewStaging) -> Staged:
 
 
 def stage(records: Records, staging: Staging) -> Staged:
-    """Decode a micro-batch into files.
+    """Decode a batch into files.
 
     Args:
         records: Records of the batch.

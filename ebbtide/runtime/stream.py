@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ebbtide.amounts import amount
-from ebbtide.errors import SourceLostError, SourceStartError, Transient
-from ebbtide.runtime import batches, local
+from ebbtide.errors import SourceLostError, Transient
+from ebbtide.runtime import local, spark_stream
 from ebbtide.runtime.batches import Query
 from ebbtide.runtime.clock import Clock
 from ebbtide.runtime.engines import Engine, OutgrownError
@@ -20,19 +17,10 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import StepProgress
 from ebbtide.runtime.reading import SourceSteps
 from ebbtide.runtime.step import Stepper
-from ebbtide.sources.source import Discovery
-from ebbtide.tasks import LocalSession
+from ebbtide.sources.source import BatchPlanner, Discovery
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-START_WAITS_S = (2.0, 10.0, 30.0, *[60.0] * 20)
-"""Waits before the source is started again, 25 minutes with the attempts. Spark gives its Python process 10 s to connect, and no
-setting changes that; the process needs 0.4 CPU s until then, which a busy host may not give it for long. A Python that is
-broken does not get here: Spark has run it before, to plan the source."""
-SLOW_START = "failed to connect back"
-"""Part of Spark's message when that process did not come up in time (`PythonWorkerFactory.createSimpleWorker`)."""
-_log = logging.getLogger(__name__)
+    from pyspark.sql import SparkSession
 
 
 @dataclass
@@ -106,9 +94,8 @@ class Stream:
             return
         self.engine = self.engine.for_found(found)
         self.begin("starting the stream")
-        begun = threading.Event()
-        attempt = partial(drive, self.spark, self._query(found, self.report, begun))
-        start_patiently(attempt, begun, self.stop)
+        planner = self._planner(found)
+        self._drive(Query(self.plan, planner, self._step(self.report), self.stop, self.clock))
 
     def follow(self, found: Discovery, going_on: GoingOn) -> None:
         """Read what was found and what comes, until it is stopped. A fault that may pass ends the stream; it is started again where it was."""
@@ -132,69 +119,39 @@ class Stream:
         stop = self.stop
         is_again = False
         while not stop.is_set():
-            begun = threading.Event()
             try:
                 if is_again:
                     self.stepper.publish(self.spark)
                     found = self.discover()
                 self.engine = self.engine.for_found(found)
-                watcher = Watcher(self.spark, self.steps, how, faults, self.clock, self.report)
-                query = self._query(found, report_success, begun)
-                attempt = partial(drive, self.spark, replace(query, following=how, between=look_around))
-                start_patiently(attempt, begun, stop)
+                planner = self._planner(found)
+                watcher = Watcher(self.spark, self.steps, planner, how, faults, self.clock, self.report)
+                step = self._step(report_success)
+                self._drive(Query(self.plan, planner, step, stop, self.clock, how, look_around))
             except OutgrownError:
                 is_again = True
             except Transient as error:
                 stop.wait(faults.wait_after(error))
                 is_again = True
 
-    def _query(self, found: Discovery, report: Callable[[StepProgress], None], begun: threading.Event) -> Query:
-        """Return the batches of what was found."""
+    def _planner(self, found: Discovery) -> BatchPlanner:
+        """Return what plans the batches of what was found."""
+        return self.plan.source.planner(found, self.plan.batch_sizes)
 
-        def step(frame: DataFrame, batch_id: int) -> None:
-            report(self.steps.batch(frame, batch_id))
+    def _step(self, report: Callable[[StepProgress], None]) -> Callable[[int], None]:
+        """Return what makes the step of a batch, and reports it."""
 
-        return Query(self.plan, found, step, begun, self.stop, self.clock)
+        def step(batch_id: int) -> None:
+            report(self.steps.batch(self.spark, batch_id))
 
+        return step
 
-def drive(spark: SparkSession | LocalSession, query: Query) -> None:
-    """Drive batches: as Spark plans them, or as this process does where there is no stream of Spark's."""
-    is_one_moment = query.plan.spec.is_view and query.following is None  # a view does not go on with what comes
-    if isinstance(spark, LocalSession) or is_one_moment:
-        local.drive(spark, query)
-    else:
-        batches.drive(spark, query)
-
-
-def start_patiently(attempt: Callable[[], None], begun: threading.Event, stop: threading.Event) -> None:
-    """Run `attempt` again while Spark's process for the source does not come up in time.
-
-    Args:
-        attempt: Streams; fails with Spark's error.
-        begun: Set once a step has begun: from then on nothing is tried again.
-        stop: Ends the waiting.
-
-    Raises:
-        SourceStartError: it did not come up in any attempt.
-    """
-    for number, wait_s in enumerate((*START_WAITS_S, None), 1):
-        try:
-            attempt()
-        except Exception as error:
-            if begun.is_set() or SLOW_START not in str(error):
-                raise
-            if wait_s is None:
-                raise SourceStartError.of(
-                    f"Spark's Python process for the source did not connect within 10 s, {amount(number, 'time')}; no step was begun.",
-                    next_step="Run again when the machine is less busy.",
-                ) from error
-            _log.warning(
-                "Spark's Python process for the source did not connect within 10 s, on a busy machine perhaps; "
-                "attempt %d in %g s. No step was begun.",
-                number + 1,
-                wait_s,
-            )
-            if stop.wait(wait_s):
-                return
+    def _drive(self, query: Query) -> None:
+        """Make the batches of a query where the engine is."""
+        # A view reads no records that come by a stream: its batches need no query of Spark's.
+        is_local = self.engine.is_local
+        in_process = is_local or self.plan.spec.is_view
+        if in_process:
+            local.drive(self.spark, query)
         else:
-            return
+            spark_stream.drive(self.spark, query)

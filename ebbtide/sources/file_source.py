@@ -1,4 +1,4 @@
-"""A folder of files as a source. Listing it takes no Spark; `ebbtide.sources.files` streams it."""
+"""A folder of files as a source. Listing it takes no Spark; `ebbtide.sources.files` reads it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ebbtide.sources.source import Backlog, BatchPlanner, Discovery, Source, Sou
 from ebbtide.sources.span import Span
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 BYTES_IN_DRIVER = 4 * 2**20
 """Bytes of files up to which a batch is read in the driver: a Spark job costs more."""
@@ -70,38 +70,16 @@ class FileSource(Source):
         sizes = [size or 0 for _, size in found.parts]
         return Backlog(files=len(sizes), bytes=sum(sizes))
 
-    def note(self, found: Discovery, location: str) -> None:
-        """See `Source`."""
-        from ebbtide.sources.files import write_plan
-
-        write_plan(location, found.parts)
-
-    def stream(self, spark: SparkSession, found: Discovery, location: str) -> DataFrame:
-        """See `Source`."""
-        from ebbtide.sources.files import FileDataSource
-
-        spark.dataSource.register(FileDataSource)
-        self.note(found, location)
-        options: dict[str, str | int] = {
-            "plan": location,
-            "maxFiles": self.max_files_per_step,
-            "maxBytes": self.max_bytes_per_step,
-        }
-        stream = spark.readStream.format(FileDataSource.name())
-        return stream.options(**options).load()
-
     def planner(self, found: Discovery, location: str) -> BatchPlanner:
         """See `Source`."""
-        from ebbtide.sources.files import FileStreamReader
+        from ebbtide.sources.files import FilePlanner
 
-        self.note(found, location)
-        return FileStreamReader(location, self.max_files_per_step, self.max_bytes_per_step)
+        return FilePlanner(found.parts, self.max_files_per_step, self.max_bytes_per_step)
 
-    def batch(self, frame: DataFrame, offset: Any, max_record_bytes: int, since: Span | None) -> SourceBatch:
+    def batch(self, spark: SparkSession, offset: Any, max_record_bytes: int, since: Span | None) -> SourceBatch:
         """See `Source`: the offset names the files, which the tasks read by themselves."""
         from ebbtide.sources.files import dealt_out, files_of, read_files
 
-        spark = frame.sparkSession
         files = files_of(offset)
         sizes = [size for _, size in files]
         in_driver = None not in sizes and sum(filter(None, sizes)) <= BYTES_IN_DRIVER

@@ -1,30 +1,26 @@
-"""Files as a stream: JSON lines, plain or gzip, in the order of their names whatever their times.
+"""Files of JSON lines, plain or gzip, in the order of their names whatever their times.
 
-A Python data source for Spark, which gives each batch its files: tasks read them by themselves (`read_files`), so that no
-line crosses into the JVM and back. The driver lists the folder once a run (`ebbtide.sources.listing`) and writes what is to be
-read to a file, `[[name, size], ...]`; the source takes `maxFiles` of them at a time, or less by `maxBytes`. Its offset is `{"files": [[name,
-size], ...]}`, the files of the batch: a batch that was decided is read again from exactly those after a crash. Before
-sizes were noted it was `{"last": name, "files": [name, ...]}`, which is read as well.
+The offset of a batch names its files, `{"files": [[name, size], ...]}`: a batch that was decided is read again from exactly those after a crash.
+Before sizes were noted it was `{"last": name, "files": [name, ...]}`, which is read as well. Tasks read the files by themselves (`read_files`),
+so that no line crosses into the JVM and back.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from ebbtide.errors import SourceReadError
 from ebbtide.formats.records import MAX_RECORD_BYTES, RECORDS
 from ebbtide.model import stored
 from ebbtide.sources.lines import NoTextError, split_lines
 from ebbtide.sources.listing import changed_while_read, linked_error
-from ebbtide.storage.paths import is_compressed, is_linked, join, open_stream, read_bytes, replace_bytes, size_of
+from ebbtide.sources.source import Discovery
+from ebbtide.storage.paths import is_compressed, is_linked, join, open_stream, size_of
 
 BATCH_BYTES = 8 * 2**20
 """Bytes of lines in one Arrow batch: enough to amortise its cost, little beside a worker's memory."""
@@ -73,64 +69,30 @@ def dealt_out(files: Sequence[SizedFile], n_tasks: int) -> list[list[NumberedFil
     return dealt
 
 
-def write_plan(location: str, files: Iterable[SizedFile]) -> None:
-    """Write which files a run reads, for the source to take them from."""
-    plan = [list(file) for file in files]
-    text = json.dumps(plan)
-    replace_bytes(location, text.encode())
-
-
-class FilePartition(InputPartition):
-    """Some of a batch's files."""
-
-    def __init__(self, files: list[NumberedFile]) -> None:
-        self.files = files
-
-
-class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans steps; it lives in a process of its own, started by Spark.
+class FilePlanner:
+    """Plans the batches of a run over files.
 
     Args:
-        plan: Location of what `write_plan` wrote.
-        max_files: Files in one step.
-        max_bytes: Bytes of them; a larger file is a step of its own.
+        files: The files that there are to read, in order.
+        max_files: Files in one batch.
+        max_bytes: Bytes of them; a larger file is a batch of its own.
     """
 
-    def __init__(self, plan: str, max_files: int, max_bytes: int) -> None:
-        self.plan = plan
+    def __init__(self, files: Iterable[SizedFile], max_files: int, max_bytes: int) -> None:
         self.max_files = max_files
         self.max_bytes = max_bytes
+        self._files = _stored_form(files)
 
-    @property
-    def planned(self) -> list[list[Any]]:
-        """All files of the run, [name, size] each; they may become more while it goes on."""
-        raw = read_bytes(self.plan) or b"[]"
-        return list(json.loads(raw))
+    def note(self, found: Discovery) -> None:
+        """See `BatchPlanner`."""
+        self._files = _stored_form(found.parts)
 
-    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Return the offset before the first file."""
-        return {"files": []}
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Limit a step to `max_files`."""
-        return ReadMaxFiles(self.max_files)
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Leave the plan as it is: it was made for this run."""
-
-    def latestOffset(self, start: Offset, limit: ReadLimit = ReadAllAvailable()) -> Offset:  # noqa: N802, B008
-        """Return the offset after the next files; `start` if there are none.
-
-        A `start` from an earlier run names files that the plan has not: the plan then begins at its first file.
-        """
-        planned = self.planned
-        first = _index_after(planned, start["files"])
-        files = planned[first:]
-        if isinstance(limit, ReadMaxFiles):
-            files = self._within_bytes(files[: limit.max_files])
-        if not files:
-            return start
-        return {"files": files}
+    def after(self, last: Offset | None) -> Offset:
+        """See `BatchPlanner`; the last batch of an earlier run has none of these files."""
+        start = last or {"files": []}
+        first = _index_after(self._files, start["files"])
+        files = self._within_bytes(self._files[first : first + self.max_files])
+        return {"files": files} if files else start
 
     def _within_bytes(self, files: list[list[Any]]) -> list[list[Any]]:
         """Return the first of some files, at least one, that have no more than the bytes of a step together."""
@@ -142,17 +104,10 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         n_taken = max(n_within, 1)
         return files[:n_taken]
 
-    def partitions(self, start: Offset, end: Offset) -> Sequence[FilePartition]:
-        """Name the batch's files. Steps do not ask: they read the offset."""
-        if start == end:
-            return []
-        dealt = dealt_out(files_of(end), n_tasks=1)
-        return [FilePartition(files) for files in dealt]
 
-    def read(self, partition: InputPartition) -> Iterator[NumberedFile]:
-        """Name a partition's files."""
-        own = cast("FilePartition", partition)
-        yield from own.files
+def _stored_form(files: Iterable[SizedFile]) -> list[list[Any]]:
+    """Return files as offsets have them."""
+    return [list(file) for file in files]
 
 
 def _index_after(planned: list[list[Any]], files: list[Any]) -> int:
@@ -162,27 +117,6 @@ def _index_after(planned: list[list[Any]], files: list[Any]) -> int:
         return 0
     index = planned.index(last)
     return index + 1
-
-
-class FileDataSource(DataSource):
-    """`spark.readStream.format("ebbtide_files")` with options plan, maxFiles, maxBytes."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the format's name."""
-        return "ebbtide_files"
-
-    def schema(self) -> str:
-        """Return the columns: a file's name, its size when listed and its number within the step."""
-        return "file STRING, size BIGINT, part BIGINT"
-
-    def streamReader(self, schema: Any) -> FileStreamReader:  # noqa: N802 - Spark's name
-        """Return the reader."""
-        return FileStreamReader(
-            plan=self.options["plan"],
-            max_files=int(self.options["maxFiles"]),
-            max_bytes=int(self.options["maxBytes"]),
-        )
 
 
 def read_files(path: str, max_line_bytes: int = MAX_RECORD_BYTES) -> ReadFiles:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,11 +19,11 @@ from ebbtide.sources.available import Available, Start
 from ebbtide.sources.records import ReadRecords
 from ebbtide.sources.sizing import note_most, offsets_within
 from ebbtide.sources.source import Backlog, BatchPlanner, Discovery, Source, SourceBatch, Work
-from ebbtide.sources.span import Offsets, Span, stored_form_of
-from ebbtide.storage.paths import replace_bytes
+from ebbtide.sources.span import Offsets, Span
+from ebbtide.sources.span_planner import SpanPlanner
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 RECORDS_IN_DRIVER = 10_000
 """Offsets up to which a batch is read in the driver: a Spark job costs more."""
@@ -176,36 +175,15 @@ class PositionedSource(Source, ABC):
         found = self.beginning()
         return None if span is None else found.lacks(span)
 
-    def stream(self, spark: SparkSession, found: Discovery, location: str) -> DataFrame:
-        """See `Source`."""
-        from ebbtide.sources.stream import SpanDataSource
-
-        spark.dataSource.register(SpanDataSource)
-        self.note(found, location)
-        options: dict[str, str | int] = {
-            "plan": location,
-            "maxRecords": self.settings.max_records_per_step,
-            "limitsBytes": str(self.settings.max_bytes_per_step is not None),
-        }
-        stream = spark.readStream.format(SpanDataSource.name())
-        return stream.options(**options).load()
-
     def planner(self, found: Discovery, location: str) -> BatchPlanner:
         """See `Source`."""
-        from ebbtide.sources.stream import SpanStreamReader
-
-        self.note(found, location)
         limits_bytes = self.settings.max_bytes_per_step is not None
-        return SpanStreamReader(location, self.settings.max_records_per_step, limits_bytes=limits_bytes)
+        noted = location if limits_bytes else None
+        return SpanPlanner(found, self.settings.max_records_per_step, noted)
 
     def backlog(self, found: Discovery) -> Backlog:
         """See `Source`."""
         return Backlog() if found.span is None else self.waiting(found.span)
-
-    def note(self, found: Discovery, location: str) -> None:
-        """Write what there is to read, for the stream to plan batches from."""
-        text = json.dumps(stored_form_of(found.span))
-        replace_bytes(location, text.encode())
 
     def measured(self, batch: SourceBatch, n_bytes: int, location: str) -> None:
         """See `Source`: note how many offsets the next batch may have."""
@@ -215,12 +193,12 @@ class PositionedSource(Source, ABC):
             most = offsets_within(max_bytes, n_offsets, n_bytes)
             note_most(location, most)
 
-    def batch(self, frame: DataFrame, offset: Any, max_record_bytes: int, since: Span | None) -> SourceBatch:
+    def batch(self, spark: SparkSession, offset: Any, max_record_bytes: int, since: Span | None) -> SourceBatch:
         """See `Source`: the offset names the span."""
         span = Span.from_json(offset)
         if since is not None:
             span.refuse_gap(since)
-        return SourceBatch(_RecordsOfSpan(frame.sparkSession, self, span, max_record_bytes), span=span)
+        return SourceBatch(_RecordsOfSpan(spark, self, span, max_record_bytes), span=span)
 
 
 @dataclass(frozen=True)

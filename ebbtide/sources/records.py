@@ -1,8 +1,8 @@
-"""Ways in which the records of a micro-batch come to the tasks: as Spark's rows, or read by the tasks themselves."""
+"""Records of a batch that the tasks read by themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,37 +12,10 @@ from ebbtide.sources.source import Work
 from ebbtide.tasks import run_tasks
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-ReadRows = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""Turns rows of the stream into `ebbtide.formats.records.RECORDS`."""
 ReadItem = Callable[[Any], Iterator[pa.RecordBatch]]
 """Reads what a task was given as `ebbtide.formats.records.RECORDS`."""
-
-
-@dataclass(frozen=True)
-class RowRecords:
-    """Records that come as rows of Spark's micro-batch.
-
-    Args:
-        frame: The micro-batch.
-        read: Runs in Spark's workers, so it must be picklable.
-    """
-
-    frame: DataFrame
-    read: ReadRows
-
-    def run(self, work: Work) -> list[str]:
-        """See `Records`."""
-        read = self.read  # the frame cannot go along
-
-        def in_task(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            result = work(read(rows))
-            if result is not None:
-                yield pa.record_batch({"result": [result]})
-
-        done = self.frame.mapInArrow(in_task, "result STRING").collect()
-        return [row["result"] for row in done]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The size of the next batch, in offsets, where bytes are limited: noted beside the plan by the driver, read by the stream."""
+"""The size of the next batch, in offsets, where bytes are limited: noted by a step, also for the next run."""
 
 from __future__ import annotations
 
@@ -29,21 +29,17 @@ def offsets_within(max_bytes: int, n_offsets: int, n_bytes: int) -> int:
     return max(1, min(at_same_size, known))
 
 
-def note_most(plan: str, most: int) -> None:
+def note_most(location: str, most: int) -> None:
     """Note how many offsets the next batch may have.
 
     Args:
-        plan: Location of the plan.
+        location: See `noted_most`.
         most: Offsets, above 0.
     """
-    replace_bytes(_beside(plan), str(most).encode())
+    replace_bytes(location, str(most).encode())
 
 
-def noted_most(plan: str) -> int:
+def noted_most(location: str) -> int:
     """Return how many offsets the next batch may have; see `note_most`."""
-    raw = read_bytes(_beside(plan))
+    raw = read_bytes(location)
     return FIRST_OFFSETS if raw is None or not raw.isdigit() else int(raw)
-
-
-def _beside(plan: str) -> str:
-    return f"{plan}.offsets"

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from ebbtide.errors import ConfigError
 from ebbtide.sources.span import Span
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 Work = Callable[[Iterable[pa.RecordBatch]], str | None]
 """The work of a task on its records, batches of `ebbtide.formats.records.RECORDS`; it returns text, or None for nothing."""
@@ -80,20 +79,21 @@ class Backlog:
 
 
 class BatchPlanner(Protocol):
-    """Plans the batches of what was found; the names are those of Spark's `DataSourceStreamReader`."""
+    """Plans the batches of a run, one after the other."""
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return the offset before the first batch."""
+    def note(self, found: Discovery) -> None:
+        """Take what a later look at the source has found: the next batch comes from there."""
 
-    def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        """Return how much a batch reads."""
+    def after(self, last: dict[str, Any] | None) -> dict[str, Any]:
+        """Return the offset that ends the next batch; `last`, if nothing is left to read.
 
-    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802
-        """Return the offset after the next batch; `start` if there is none."""
+        Args:
+            last: The offset of the last batch; None before the first, which is made even if it is empty.
+        """
 
 
 class Records(Protocol):
-    """The records of a micro-batch, dealt out to tasks."""
+    """The records of a batch, dealt out to tasks."""
 
     def run(self, work: Work) -> list[str]:
         """Do some work in each task; return what it returned, in no particular order.
@@ -105,7 +105,7 @@ class Records(Protocol):
 
 @dataclass(frozen=True)
 class SourceBatch:
-    """The input of a micro-batch.
+    """The input of a batch.
 
     Args:
         records: The records; nothing is read before they are asked for.
@@ -175,45 +175,19 @@ class Source(Protocol):
         """
         return Backlog(files=len(found.parts))
 
-    def note(self, found: Discovery, location: str) -> None:
-        """Note what was found since for a stream that is running: it takes the next batch from there.
+    def planner(self, found: Discovery, location: str) -> BatchPlanner:
+        """Return what plans the batches of what was found.
 
         Args:
-            found: What `discover` returned.
-            location: That of `stream`.
-        """
-
-    def stream(self, spark: SparkSession, found: Discovery, location: str) -> DataFrame:
-        """Return the stream of what was found, in any columns.
-
-        Args:
-            spark: The session.
             found: What `discover` returned.
             location: A file of this source's own, to note what it needs.
         """
 
-    def planner(self, found: Discovery, location: str) -> BatchPlanner:
-        """Return what plans the batches of what was found, where no stream of Spark's does.
+    def batch(self, spark: SparkSession, offset: Any, max_record_bytes: int, since: Span | None) -> SourceBatch:
+        """Return what a batch reads.
 
         Args:
-            found: What `discover` returned.
-            location: That of `stream`.
-
-        Raises:
-            ConfigError: its records come as rows of Spark's stream.
-        """
-        raise ConfigError.of(
-            "The records of this source come as rows of Spark's stream.",
-            got=type(self).__name__,
-            allowed="a source whose tasks read by themselves",
-            next_step="Run it with --engine spark.",
-        )
-
-    def batch(self, frame: DataFrame, offset: Any, max_record_bytes: int, since: Span | None) -> SourceBatch:
-        """Return what a micro-batch reads.
-
-        Args:
-            frame: Spark's micro-batch; a source whose tasks read by themselves leaves it alone.
+            spark: The session whose tasks read it.
             offset: Its end, as it stands in the checkpoint.
             max_record_bytes: Of a longer record one byte more than that is given, by which a decoder knows it.
             since: The span of the last step, which the batch has to follow on; None: it need not.
@@ -228,6 +202,6 @@ class Source(Protocol):
         Args:
             batch: The batch.
             n_bytes: Of its records' values.
-            location: That of `stream`.
+            location: That of `planner`.
         """
         return

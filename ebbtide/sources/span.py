@@ -1,6 +1,6 @@
 """A range of each partition of a source that is read by position, and which part of it the next batch takes. Pure.
 
-Stored, in Spark's checkpoint and in the facts of steps, as `{"topic": ..., "from": {"0": 0}, "to": {"0": 120}}`: what identifies the source,
+Stored, in the checkpoint and in the facts of steps, as `{"topic": ..., "from": {"0": 0}, "to": {"0": 120}}`: what identifies the source,
 as text, and of each partition the offset of the first record and the one after the last. All partitions are named, those without records
 too. Offsets need not be dense: a range ends by its place, not by a count.
 """

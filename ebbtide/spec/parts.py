@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
+from difflib import get_close_matches
+from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -12,10 +15,12 @@ from pydantic import (
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
+    ValidationError,
     field_validator,
     model_serializer,
     model_validator,
 )
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ebbtide.errors import ConfigError
 from ebbtide.formats.columns import TimeUnit
@@ -44,6 +49,25 @@ def _seen(text: str) -> str:
     return text
 
 
+@cache
+def _names_of(model: type[BaseModel]) -> tuple[str, ...]:
+    """Return all names by which fields of a model may be given."""
+    names: dict[str, None] = {}
+    for name, info in model.model_fields.items():
+        alias = info.validation_alias
+        choices = alias.choices if isinstance(alias, AliasChoices) else [alias or name]
+        names |= {str(choice): None for choice in choices}
+    return tuple(names)
+
+
+def _stranger(name: str, value: Any, known: tuple[str, ...]) -> InitErrorDetails:
+    """Return the error of a field that there is not."""
+    meant = get_close_matches(name, known, n=1)
+    hint = f"did you mean '{meant[0]}'? " if meant else ""
+    fault = PydanticCustomError("extra_forbidden", f"there is no such field; {hint}allowed: {', '.join(known)}")
+    return InitErrorDetails(type=fault, loc=(name,), input=value)
+
+
 Name = Annotated[str, AfterValidator(_seen)]
 """A name from outside: of a topic, a table, a field. Any text of visible characters."""
 
@@ -52,6 +76,19 @@ class SpecPart(BaseModel):
     """Base class of parts: frozen, without unknown fields. Errors do not show what was given: it may be a credential."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_known_fields(cls, given: Any) -> Any:
+        """Refuse fields that there are not, with those that there are and the nearest; pydantic's own message has neither."""
+        if not isinstance(given, Mapping) or cls.model_config.get("extra") == "allow":
+            return given
+        known = _names_of(cls)
+        strangers = [name for name in given if name not in known]
+        if not strangers:
+            return given
+        faults = [_stranger(str(name), given[name], known) for name in strangers]
+        raise ValidationError.from_exception_data(cls.__name__, faults, hide_input=True)
 
 
 class SourcePart(SpecPart):

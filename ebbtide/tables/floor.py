@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column
-from pyspark.sql import functions as F
 
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.codes import Mask
 from ebbtide.model.quoting import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class Floors:
             floor: The floor.
             side: Alias of the table, with a dot.
         """
+        from pyspark.sql import functions as F
+
         # Spark compares structs field by field, which is the order of the changes. A MERGE takes no function of Python.
         own = []
         limits = []

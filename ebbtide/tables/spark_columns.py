@@ -1,21 +1,23 @@
-"""Names, columns and schemas in the form that Spark takes."""
+"""Names, columns and schemas in the form that Spark takes. PySpark is loaded by their first use: most runs have none."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
 from ebbtide.model.quoting import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 def column(name: str, side: str = "") -> Column:
     """Return a column by its name, which may have any characters."""
+    from pyspark.sql import functions as F
+
     return F.col(quoted(name, side))
 
 
@@ -45,6 +47,8 @@ TO_THE_MICROSECOND = {
 
 def json_text(row: Column) -> Column:
     """Return a struct as JSON, by which rows are compared."""
+    from pyspark.sql import functions as F
+
     # Nulls are written, so that no field is missing. Spark would cut times off after the millisecond.
     return F.to_json(row, {"ignoreNullFields": "false", **TO_THE_MICROSECOND})
 
@@ -63,6 +67,8 @@ def spark_schema(schema: pa.Schema, *, nullable: bool = False) -> Any:
         schema: The schema in Arrow.
         nullable: Every column may be null, also those that `schema` does not allow to.
     """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
     if nullable:
         fields = [field.with_nullable(True) for field in schema]
         schema = pa.schema(fields)

@@ -17,7 +17,7 @@ from ebbtide.sources.source import Discovery, Part, Source, SourceBatch, Work
 from ebbtide.storage.paths import join
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -89,15 +89,11 @@ class ViewTables(Source):
         state = join(self.root, self.view.name, "state")
         return view_position(state)
 
-    def stream(self, spark: SparkSession, found: Discovery, location: str) -> DataFrame:
-        """See `Source`: a view has none, its batches are planned by the run itself."""
-        raise NotImplementedError("a view is no stream")
-
     def planner(self, found: Discovery, location: str) -> OneMoment:
         """See `Source`."""
         return OneMoment(self, self.pinned())
 
-    def batch(self, frame: DataFrame, offset: Any, max_record_bytes: int, since: object) -> SourceBatch:
+    def batch(self, spark: SparkSession, offset: Any, max_record_bytes: int, since: object) -> SourceBatch:
         """See `Source`: a view has no records."""
         return SourceBatch(_NoRecords())
 
@@ -112,7 +108,7 @@ class _NoRecords:
 
 @dataclass(frozen=True)
 class OneMoment:
-    """Plans the batch of a run: up to the versions that the tables have as the run begins. The names are Spark's, see `BatchPlanner`.
+    """Plans the batch of a run: up to the versions that the tables have as the run begins. See `BatchPlanner`.
 
     Args:
         tables: The tables.
@@ -122,17 +118,14 @@ class OneMoment:
     tables: ViewTables
     to: ViewPosition
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return the offset before the first batch: no table has been read."""
-        return {}
+    def note(self, found: Discovery) -> None:
+        """See `BatchPlanner`: the versions stay those of the run's beginning."""
 
-    def getDefaultReadLimit(self) -> None:  # noqa: N802
-        """Limit nothing: a step reads all that has changed."""
-
-    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802
-        """Return the versions; `start` if no row is another one since."""
-        last = ViewPosition.model_validate(start) if start else None
-        return self.to.model_dump() if self.tables.changed_between(last, self.to) else start
+    def after(self, last: dict[str, Any] | None) -> dict[str, Any]:
+        """Return the versions; `last` if no row has changed since."""
+        read = ViewPosition.model_validate(last) if last else None
+        has_changed = self.tables.changed_between(read, self.to)
+        return self.to.model_dump() if has_changed else last or {}
 
 
 def why_whole(last: ViewPosition | None, to: ViewPosition, tables: ViewTables) -> str:

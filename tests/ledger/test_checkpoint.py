@@ -115,7 +115,7 @@ def test_damaged_file_is_named_with_the_way_out(tmp_path, name, text, why):
     checkpoint = Checkpoint(str(tmp_path))
     with pytest.raises(CheckpointMismatchError, match=why) as raised:
         _ = checkpoint.query_id if name == "metadata" else checkpoint.offsets(0)
-    assert str(raised.value).startswith(f"The file '{file}' of Spark's checkpoint is torn or damaged. Got: ")
+    assert str(raised.value).startswith(f"The file '{file}' of the checkpoint is torn or damaged. Got: ")
     assert str(raised.value).endswith(
         f" Restore it; or move the folder '{tmp_path}' away and run again, which says how a new one is begun where the state"
         " stands; or run 'ebbtide refresh'."

@@ -71,7 +71,7 @@ def test_operation_of_another_package_has_its_command_and_its_help(pipeline, tmp
     shown = call("handover", "--help").output
     assert "Write down how many rows a sink has" in shown
     assert "Only shows the plan, unless --apply." in " ".join(shown.split())
-    for option in ("--to FILE", "--note TEXT", "--root TEXT", "--json", "--apply"):
+    for option in ("--to FILE", "--note TEXT", "--root DIR", "--json", "--apply"):
         assert option in shown
     written = tmp_path / "sink.json"
     asked = ["handover", tmp_path / "defs.yaml", "--root", pipeline.root, "--to", written, "--note", "a", "--note", "b"]
@@ -208,7 +208,7 @@ def test_context_starts_spark_only_when_it_is_used(make):
     assert (Counted().act("plan", ctx, Counted.Params()).text(), ctx.now_ms) == ("t: 3", 7)
     session = ctx.spark
     assert not started
-    session.range(0)
+    assert session.sparkContext.defaultParallelism == 1
     assert started == ["now"]
 
 

@@ -109,9 +109,6 @@ class Watched:
     def files_read(self):
         return {"a": 1}
 
-    def at(self, name):
-        return f"home/{name}"
-
     def make_way(self):
         self.asked.append("make way")
 
@@ -121,8 +118,8 @@ class Watched:
         self.asked.append(("discover", *given))
         return self.found
 
-    def note(self, found, location):
-        self.asked.append(("note", found, location))
+    def note(self, found):
+        self.asked.append(("note", found))
 
     def tick(self, *given):
         self.asked.append(("tick", *given))
@@ -149,7 +146,7 @@ def watcher(watched):
     often = Following(interval_ms=1_000, tick_every_ms=5_000)
     faults = Faults(100.0, lambda: watched.now_s)
     reported = watched.reported = []
-    return Watcher("session", watched, often, faults, lambda: watched.now_ms, reported.append)
+    return Watcher("session", watched, watched, often, faults, lambda: watched.now_ms, reported.append)
 
 
 def test_source_is_looked_at_once_in_an_interval_and_noted_where_it_is_another(watched, watcher):
@@ -160,7 +157,7 @@ def test_source_is_looked_at_once_in_an_interval_and_noted_where_it_is_another(w
     since = {"follows": "where the last step ended"}
     assert watched.asked[1:] == [
         ("discover", {"a": 1}, START + 3_000, since),
-        ("note", watched.found, "home/plan.json"),
+        ("note", watched.found),
     ]
 
 

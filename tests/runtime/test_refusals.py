@@ -12,7 +12,7 @@ from ebbtide.errors import (
     QuarantineThresholdError,
     SourceLostError,
     SourceReadError,
-    SourceStartError,
+    SourceUnavailableError,
     TableMismatchError,
 )
 from ebbtide.ledger.puts import LOCAL
@@ -130,14 +130,14 @@ def test_refresh_over_a_damaged_state_that_cannot_tell_what_was_read_is_refused_
 
 
 def refuse_to_start(*_):
-    raise SourceStartError("the source's process does not connect")
+    raise SourceUnavailableError("the source does not answer")
 
 
 def fail_first_step(pipeline, how, monkeypatch):
     """Have a refresh fail at the source's start, at the first file, or at what is in it; return what is raised."""
     if how == "start":
         monkeypatch.setattr("ebbtide.sources.file_source.FileSource.planner", refuse_to_start)
-        return SourceStartError
+        return SourceUnavailableError
     first = pipeline.source / "0000.jsonl"
     if how == "file":
         first.write_bytes(first.read_bytes().decode().encode("utf-16"))

@@ -1,16 +1,15 @@
 import bz2
 import gzip
-import itertools
 import json
 import lzma
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
 from ebbtide.errors import FileChangedError, SourceReadError
 from ebbtide.sources import files
-from ebbtide.sources.files import FileDataSource, FileStreamReader, files_of, read_files, read_lines, write_plan
+from ebbtide.sources.files import FilePlanner, files_of, read_files, read_lines
+from ebbtide.sources.source import Discovery
 
 NAMES = [f"{at:02}.jsonl" for at in range(5)]
 SIZED = [(name, 10 + at) for at, name in enumerate(NAMES)]
@@ -21,13 +20,6 @@ MANY = 10**12
 def folder(tmp_path):
     add(tmp_path, *NAMES)
     return tmp_path
-
-
-@pytest.fixture
-def plan(tmp_path):
-    location = str(tmp_path / "plans" / "plan.json")
-    write_plan(location, SIZED)
-    return location
 
 
 def add(folder, *names, content=None):
@@ -124,70 +116,50 @@ def test_file_that_is_appended_to_while_it_is_read_is_refused(tmp_path, monkeypa
         list(batches)
 
 
-def test_reader_steps_through_the_plan_by_its_limit(plan):
-    stream = FileStreamReader(plan, 2, MANY)
-    stream.prepareForTriggerAvailableNow()
-    offsets = [stream.initialOffset()]
-    while (after := stream.latestOffset(offsets[-1], stream.getDefaultReadLimit())) != offsets[-1]:
-        offsets.append(after)
-    assert [files_of(o) for o in offsets] == [[], SIZED[:2], SIZED[2:4], SIZED[4:]]
-    dealt = [sorted(f for p in stream.partitions(a, b) for f in stream.read(p)) for a, b in itertools.pairwise(offsets)]
-    assert dealt == [[(*file, at) for at, file in enumerate(files_of(o))] for o in offsets[1:]]
+def offsets_of(planner, last=None):
+    """The offsets of the batches behind one, until nothing is left."""
+    while (after := planner.after(last)) != last:
+        yield after
+        last = after
 
 
-@pytest.mark.parametrize(("limit", "count"), [(ReadMaxFiles(1), 1), (ReadMaxFiles(9), 5), (ReadAllAvailable(), 5)])
-def test_reader_takes_the_limit_that_it_is_given(plan, limit, count):
-    stream = FileStreamReader(plan, 2, MANY)
-    assert files_of(stream.latestOffset(stream.initialOffset(), limit)) == SIZED[:count]
+def test_batches_have_so_many_files_and_cover_all(folder):
+    offsets = list(offsets_of(FilePlanner(SIZED, 2, MANY)))
+    assert [files_of(offset) for offset in offsets] == [SIZED[:2], SIZED[2:4], SIZED[4:]]
+    assert offsets == json.loads(json.dumps(offsets))
 
 
 @pytest.mark.parametrize(("max_bytes", "count"), [(1, 1), (10, 1), (20, 1), (21, 2), (33, 3), (60, 5)])
-def test_reader_takes_files_up_to_its_bytes_and_at_least_one(plan, max_bytes, count):
-    stream = FileStreamReader(plan, 9, max_bytes)
-    first = stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
-    assert files_of(first) == SIZED[:count]
+def test_batch_takes_files_up_to_its_bytes_and_at_least_one(max_bytes, count):
+    assert files_of(FilePlanner(SIZED, 9, max_bytes).after(None)) == SIZED[:count]
 
 
 @pytest.mark.parametrize(
-    "start", [{"files": [["04.jsonl", 7]]}, {"last": "03.jsonl", "files": ["02.jsonl", "03.jsonl"]}]
+    "last", [{"files": [["04.jsonl", 7]]}, {"last": "03.jsonl", "files": ["02.jsonl", "03.jsonl"]}]
 )
-def test_reader_begins_its_plan_after_the_offset_of_an_earlier_run(plan, start):
-    assert files_of(FileStreamReader(plan, 2, MANY).latestOffset(start, ReadMaxFiles(2))) == SIZED[:2]
+def test_first_batch_of_a_run_begins_with_its_first_file_whatever_an_earlier_run_read(last):
+    assert files_of(FilePlanner(SIZED, 2, MANY).after(last)) == SIZED[:2]
 
 
-def test_reader_of_an_empty_plan_stays_where_it_is(tmp_path):
-    write_plan(str(tmp_path / "plan.json"), [])
-    start = {"files": [["a", 1]]}
-    assert FileStreamReader(str(tmp_path / "plan.json"), 2, MANY).latestOffset(start, ReadMaxFiles(2)) == start
+def test_batch_takes_what_a_later_look_has_found():
+    planner = FilePlanner(SIZED[:2], 9, MANY)
+    first = planner.after(None)
+    assert planner.after(first) == first
+    planner.note(Discovery(tuple(SIZED[2:]), streams=True))
+    assert files_of(planner.after(first)) == SIZED[2:]
 
 
-def test_offset_names_the_files_of_its_step_only(tmp_path):
-    location = str(tmp_path / "plan.json")
-    write_plan(location, [(f"p=0/{at:09d}.jsonl.gz", 10**9) for at in range(17_000)])
-    stream = FileStreamReader(location, 100, 10**12)
-    middle = stream.latestOffset({"files": stream.planned[8_000:8_100]}, stream.getDefaultReadLimit())
-    assert middle == {"files": stream.planned[8_100:8_200]}
+@pytest.mark.parametrize(("last", "stays"), [(None, {"files": []}), ({"files": [["a", 1]]}, {"files": [["a", 1]]})])
+def test_offset_stays_where_nothing_is_left(last, stays):
+    assert FilePlanner([], 2, MANY).after(last) == stays
+
+
+def test_offset_names_the_files_of_its_batch_only():
+    files = [(f"p=0/{at:09d}.jsonl.gz", 10**9) for at in range(17_000)]
+    last = {"files": [list(file) for file in files[8_000:8_100]]}
+    middle = FilePlanner(files, 100, 10**12).after(last)
+    assert files_of(middle) == files[8_100:8_200]
     assert len(json.dumps(middle)) < 5_000
-
-
-def test_partitions_go_by_the_offset_whatever_the_plan_holds_now(plan):
-    stream = FileStreamReader(plan, 2, MANY)
-    start, end = stream.initialOffset(), {"files": [["a", 1], ["b", 2], ["c", 3]]}
-    assert [p.files for p in stream.partitions(start, end)] == [[("a", 1, 0), ("b", 2, 1), ("c", 3, 2)]]
-    assert stream.partitions(end, end) == []
-
-
-def test_partitions_of_an_offset_without_sizes_are_its_files(plan):
-    old = {"last": "b", "files": ["a", "b"]}
-    found = FileStreamReader(plan, 2, MANY).partitions({"last": "", "files": []}, old)
-    assert [p.files for p in found] == [[("a", None, 0), ("b", None, 1)]]
-
-
-def test_data_source_hands_its_options_to_the_reader():
-    source = FileDataSource({"plan": "here", "maxFiles": "3", "maxBytes": "4"})
-    stream = source.streamReader(None)
-    assert (source.name(), stream.plan, stream.max_files, stream.max_bytes) == ("ebbtide_files", "here", 3, 4)
-    assert source.schema() == "file STRING, size BIGINT, part BIGINT"
 
 
 def test_read_files_reads_what_a_task_was_given(folder):

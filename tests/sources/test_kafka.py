@@ -19,8 +19,9 @@ from ebbtide.errors import (
 from ebbtide.sources.kafka.client import Client
 from ebbtide.sources.kafka.topic import Topic, _refuse_without_id, _unreadable
 from ebbtide.sources.positioned import dealt_out
+from ebbtide.sources.source import Discovery
 from ebbtide.sources.span import Span
-from ebbtide.sources.stream import SpanStreamReader
+from ebbtide.sources.span_planner import SpanPlanner
 
 
 def span_of(start, end, **identity):
@@ -45,25 +46,23 @@ def test_range_is_what_its_json_says():
     assert Span.from_json(json.loads(json.dumps(THERE.to_json()))) == THERE
 
 
-def test_batches_cover_a_range_without_gaps_and_none_is_larger_than_it_may_be(tmp_path):
-    plan = str(tmp_path / "plan.json")
-    (tmp_path / "plan.json").write_text(json.dumps(THERE.to_json()))
-    reader = SpanStreamReader(plan, 7)
-    start, batches = reader.initialOffset(), []
-    while (end := reader.latestOffset(start, reader.getDefaultReadLimit())) != start:
+def test_batches_cover_a_range_without_gaps_and_none_is_larger_than_it_may_be():
+    planner = SpanPlanner(Discovery(span=THERE), 7)
+    last, batches = None, []
+    while (end := planner.after(last)) != last:
         batches.append(Span.from_json(end))
-        start = end
+        last = end
     assert [batch.size for batch in batches] == [7] * 14 + [3]
     ends = [THERE.start, *(batch.end for batch in batches)]
     assert [batch.start for batch in batches] == ends[:-1]
     assert ends[-1] == THERE.end
 
 
-def test_plan_that_grows_gives_the_next_batch_and_a_new_partition_from_its_first(tmp_path):
+def test_range_that_grows_gives_the_next_batch_and_a_new_partition_from_its_first():
     grown = span_of({0: 110, 1: 0, 2: 6, 3: 2}, {0: 111, 1: 0, 2: 6, 3: 4})
-    (tmp_path / "plan.json").write_text(json.dumps(grown.to_json()))
-    end = SpanStreamReader(str(tmp_path / "plan.json"), 99).latestOffset(THERE.to_json())
-    assert Span.from_json(end) == grown
+    planner = SpanPlanner(Discovery(span=THERE), 99)
+    planner.note(Discovery(span=grown))
+    assert Span.from_json(planner.after(THERE.to_json())) == grown
 
 
 def test_one_record_a_step_is_taken_from_one_partition():

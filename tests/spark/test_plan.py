@@ -8,17 +8,18 @@ from typing import Literal
 import pyarrow as pa
 import pytest
 from pydantic import Field
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from spark_support import change, plain_spec
 
 from ebbtide import UpsertPipeline, run
+from ebbtide.delta import log
 from ebbtide.errors import ConfigError
 from ebbtide.formats.records import RECORDS
 from ebbtide.ledger.facts import TableFacts
 from ebbtide.model.entries import DELETE
 from ebbtide.runtime import kinds
 from ebbtide.runtime.plan import Plan
-from ebbtide.sources.records import RowRecords
 from ebbtide.sources.source import Discovery, SourceBatch
 from ebbtide.spec.parts import SourcePart, SpecPart
 from ebbtide.tables.sink import Sink
@@ -49,6 +50,38 @@ class JsonPipeline(UpsertPipeline):
 
 
 @dataclass(frozen=True)
+class Versions:
+    """Plans a batch for each version of a table."""
+
+    path: str
+
+    def note(self, found):
+        pass
+
+    def after(self, last):
+        following = 0 if last is None else last["version"] + 1
+        return {"version": following} if following in log.versions(self.path) else last
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows that a version has added, read by Spark."""
+
+    frame: DataFrame
+
+    def run(self, work):
+        def records(part, batch):
+            n = batch.num_rows
+            return pa.record_batch([["table"] * n, [part] * n, range(n), batch.column(0)], schema=RECORDS)
+
+        def in_task(batches):
+            done = work(records(part, batch) for part, batch in enumerate(batches))
+            yield pa.record_batch({"result": [done]})
+
+        return [row["result"] for row in self.frame.mapInArrow(in_task, "result STRING").collect() if row["result"]]
+
+
+@dataclass(frozen=True)
 class DeltaLines:
     """The source."""
 
@@ -63,19 +96,12 @@ class DeltaLines:
     def gone(self, read, span):
         return None
 
-    def note(self, found, location):
-        pass
+    def planner(self, found, location):
+        return Versions(self.path)
 
-    def stream(self, spark, found, location):
-        return spark.readStream.format("delta").load(self.path).select(F.col("value").cast("binary"))
-
-    def batch(self, frame, offset, max_record_bytes, since):
-        def read(batches):
-            for part, batch in enumerate(batches):
-                n = batch.num_rows
-                yield pa.record_batch([["table"] * n, [part] * n, range(n), batch.column(0)], schema=RECORDS)
-
-        return SourceBatch(RowRecords(frame, read))
+    def batch(self, spark, offset, max_record_bytes, since):
+        rows = spark.read.parquet(*log.added(self.path, offset["version"]))
+        return SourceBatch(Rows(rows.select(F.col("value").cast("binary"))))
 
     def measured(self, batch, n_bytes, location):
         pass

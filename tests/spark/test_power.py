@@ -15,7 +15,7 @@ from ebbtide.errors import DeltaLogError
 from ebbtide.ledger import transaction
 from ebbtide.operations.registry import maintain
 from ebbtide.operations.repair import repair
-from ebbtide.runtime import driver, local, stream
+from ebbtide.runtime import driver, local, spark_stream
 from ebbtide.runtime.plan import Plan
 
 pytestmark = pytest.mark.spark
@@ -38,7 +38,7 @@ class MergedPipeline(LocalPipeline):
 
 @pytest.fixture
 def pipeline(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(stream, "drive", local.drive)
+    monkeypatch.setattr(spark_stream, "drive", local.drive)
     with kept_apart():
         made = MergedPipeline(tmp_path, spark)
         made.read(up(1, 1), up(2, 1))

@@ -17,8 +17,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pyspark import cloudpickle
-
 from ebbtide.tables.state.project_sources import Source, project_sources
 
 
@@ -53,6 +51,8 @@ def ship(value: Any, module: str) -> Shipped:
     imported = sys.modules[module]
     file = getattr(imported, "__file__", None)
     if file is None:
+        from pyspark import cloudpickle
+
         cloudpickle.register_pickle_by_value(imported)  # type: ignore[no-untyped-call]
         return Shipped({}, _pickled(value))
     sources = project_sources(module, Path(file))
@@ -60,6 +60,8 @@ def ship(value: Any, module: str) -> Shipped:
 
 
 def _pickled(value: Any) -> bytes:
+    from pyspark import cloudpickle  # loads PySpark, which a pipeline without functions does not need
+
     return bytes(cloudpickle.dumps(value))  # type: ignore[no-untyped-call]
 
 
