@@ -84,8 +84,9 @@ class TakenChanges:
                 record += [number] * len(own)
             else:
                 left.append(number)
-        fields = list(zip(*changes, strict=True)) or [()] * len(TakenChange._fields)
-        return cls(*fields, record, left)
+        fields: list[tuple[Any, ...]] = list(zip(*changes, strict=True)) or [()] * len(TakenChange._fields)
+        row, kind, op, position, event_ms, offset = fields
+        return cls(row, kind, op, position, event_ms, offset, record, left)
 
 
 class TypedForm(Protocol):
