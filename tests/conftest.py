@@ -1,5 +1,6 @@
 """Settings of all tests, and Spark. A longer search: `pytest --hypothesis-profile=search tests/model`."""
 
+import gc
 import os
 import warnings
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from hypothesis import HealthCheck, Phase, settings
 QUICK = (Phase.explicit, Phase.generate)  # a failure is enough, how small it is does not matter
 collect_ignore = ["mutants.py", "spark_mutants.py", "torture"]  # run by `make mutants` and `make torture` alone
 quiet = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
-settings.register_profile("fixed", derandomize=True, max_examples=40, **quiet)
+settings.register_profile("fixed", derandomize=True, max_examples=15, **quiet)  # as many as kill the mutants
 settings.register_profile("search", max_examples=5000, print_blob=True, **quiet)
 settings.register_profile("mutants", derandomize=True, max_examples=15, phases=QUICK, **quiet)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
@@ -18,13 +19,23 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put what takes long first: a long group that begins last would be waited for. Each group keeps its order."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group("spark 2"))  # a process that has a session, see `tests/spark`
     items.sort(key=_turn)
 
 
-def _turn(item: pytest.Item) -> tuple[bool, bool]:
+def _turn(item: pytest.Item) -> tuple[bool, bool, bool]:
     is_launched = item.get_closest_marker("launched") is not None
     is_grouped = item.get_closest_marker("xdist_group") is not None
-    return not is_launched, not is_grouped
+    is_on_spark = item.get_closest_marker("spark") is not None
+    return not is_launched, not (is_grouped and is_on_spark), not is_grouped
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported and collected out of all later collections of garbage: 700,000 objects."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

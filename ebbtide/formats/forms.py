@@ -84,8 +84,9 @@ class TakenChanges:
                 record += [number] * len(own)
             else:
                 left.append(number)
-        fields: list[tuple[Any, ...]] = list(zip(*changes, strict=True)) or [()] * len(TakenChange._fields)
-        row, kind, op, position, event_ms, offset = fields
+        if not changes:
+            return cls((), (), (), (), (), (), record, left)
+        row, kind, op, position, event_ms, offset = zip(*changes, strict=True)
         return cls(row, kind, op, position, event_ms, offset, record, left)
 
 

@@ -6,6 +6,7 @@ Without Spark: where a sink is written from the state, the tests give it the row
 import json
 import shutil
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,12 @@ KINDS: dict[str, dict[str, Any]] = {
     "function": {"function": "victims:Totals", "ttl": {"total": "9h", "seen": "9h"}},
     "live rows expire": {"ttl": {"ttl": "150m", "expire_live": True}},
 }
+WHOLE = ("sequence", "expired rows stay", "function")
+"""Kinds that meet every damage in the quick tests: the state has all rows of the sink, some, and none."""
+FEW = ("delete", "newest file lost", "sink dropped")
+"""Damages that every kind meets: by a commit, of a file, of all."""
 KEEPS_ALL = ("sequence", "rewritten files", "emission every", "expired rows go")
+pytestmark = pytest.mark.xdist_group("repair_damages")  # a pipeline of each kind is made once
 FILES = [
     [up(1, 1, "+I"), up(2, 2, "+I"), up(3, 3, "+I")],
     [up(4, 4, "+I"), up(5, 5, "+I")],
@@ -128,7 +134,16 @@ def planned(pipeline):
         return repair.plan(SPARK, pipeline.spec, pipeline.root)
 
 
-@pytest.mark.parametrize("name", [*FOREIGN, *LOST])
+def met(kinds, names, is_quick):
+    """Return kinds and damages; the grid has those that are not quick."""
+    grid = [pytest.mark.grid]
+    return [pytest.param(*pair, marks=[] if is_quick(*pair) else grid) for pair in product(kinds, names)]
+
+
+EACH = met(KINDS, [*FOREIGN, *LOST], lambda kind, name: kind in WHOLE or name in FEW)
+
+
+@pytest.mark.parametrize(("aged", "name"), EACH, indirect=["aged"])
 def test_damage_of_the_newest_sink_is_repaired_by_its_own_versions_and_later_steps(aged, name):
     _, pipelines = aged
     pipeline = pipelines.back_to(4)
@@ -163,9 +178,20 @@ def test_steps_since_a_foreign_write_are_applied_again(aged, name):
 GONE = {"vacuumed": lose_change_sets, "log cleaned up": trim_state}
 
 
-@pytest.mark.parametrize("gone", GONE)
+MORE_DAMAGES = [*FEW, "commit torn", "another table", "put back"]
+OF_KINDS = [
+    *((each, "vacuumed") for each in met(KINDS, MORE_DAMAGES, lambda kind, name: kind in WHOLE)),
+    *(
+        (each, "log cleaned up")
+        for each in met(KINDS, MORE_DAMAGES, lambda kind, name: name in ("delete", "sink dropped"))
+    ),
+]
+
+
 @pytest.mark.parametrize(
-    "name", ["delete", "newest file lost", "sink dropped", "commit torn", "another table", "put back"]
+    ("aged", "name", "gone"),
+    [pytest.param(*each.values, gone, marks=each.marks) for each, gone in OF_KINDS],
+    indirect=["aged"],
 )
 def test_without_change_sets_the_state_tells_the_rows_or_the_repair_is_refused_or_says_what_is_lost(aged, gone, name):
     kind, pipelines = aged

@@ -14,7 +14,9 @@ from support import OnlyTouchedKeys, change, cut, envelope, plain, record, spec
 from ebbtide.operators.arrival.rows import above_floor
 from ebbtide.testing import MemoryPipeline
 
-PIPELINES = pytest.mark.parametrize("kind", [MemoryPipeline, OnlyTouchedKeys])
+WHOLE_STATE = pytest.param(MemoryPipeline, marks=pytest.mark.model)
+"""With all entries at hand; that with the touched ones alone is the harder case."""
+PIPELINES = pytest.mark.parametrize("kind", [WHOLE_STATE, OnlyTouchedKeys])
 SPEC = plain("id BIGINT NOT NULL, n INT, f DOUBLE")
 FULL = spec("id BIGINT NOT NULL, n INT", order="arrival")
 CUTS = st.lists(st.integers(0, 99), max_size=6)

@@ -88,15 +88,16 @@ def refuse_wrong_rows(kind, events, want, n_orders):
 
 @PIPELINES
 @pytest.mark.parametrize("log", LOGS)
-@pytest.mark.parametrize("n_orders", [20, pytest.param(60, marks=pytest.mark.grid)])
+@pytest.mark.parametrize("n_orders", [10, pytest.param(60, marks=pytest.mark.grid)])
 def test_values_left_out_are_found_in_every_order_of_arrival(kind, log, n_orders):
     refuse_wrong_rows(kind, *LOGS[log], n_orders=n_orders)
 
 
 @PIPELINES
 @pytest.mark.parametrize("log", SENT_AS_TWO)
-def test_values_that_a_create_leaves_out_are_found_in_every_order_of_arrival(kind, log):
-    refuse_wrong_rows(kind, *SENT_AS_TWO[log], n_orders=20)
+@pytest.mark.parametrize("n_orders", [10, pytest.param(20, marks=pytest.mark.grid)])
+def test_values_that_a_create_leaves_out_are_found_in_every_order_of_arrival(kind, log, n_orders):
+    refuse_wrong_rows(kind, *SENT_AS_TWO[log], n_orders=n_orders)
 
 
 def last_entry(pipeline, key):
@@ -152,7 +153,7 @@ def history(chance, n_changes):
     return partitions, rows
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", [*range(30), *(pytest.param(seed, marks=pytest.mark.grid) for seed in range(30, 60))])
 def test_rows_are_right_however_far_the_partitions_of_their_keys_are_read(seed):
     chance = random.Random(seed)
     partitions, rows = history(chance, n_changes=12)

@@ -16,7 +16,9 @@ from support import OnlyTouchedKeys, cut, envelope, plain, record, spec
 
 from ebbtide.testing import MemoryPipeline
 
-PIPELINES = pytest.mark.parametrize("kind", [MemoryPipeline, OnlyTouchedKeys])
+WHOLE_STATE = pytest.param(MemoryPipeline, marks=pytest.mark.model)
+"""With all entries at hand; that with the touched ones alone is the harder case."""
+PIPELINES = pytest.mark.parametrize("kind", [WHOLE_STATE, OnlyTouchedKeys])
 Row = dict[str, Any]
 RETRACTED, ADDED, FINALLY_DELETED = "-U", "+U", "-D"
 

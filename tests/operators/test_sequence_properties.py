@@ -14,7 +14,9 @@ from support import OnlyTouchedKeys, cut, envelope, record, spec
 
 from ebbtide.testing import MemoryPipeline
 
-PIPELINES = pytest.mark.parametrize("kind", [MemoryPipeline, OnlyTouchedKeys])
+WHOLE_STATE = pytest.param(MemoryPipeline, marks=pytest.mark.model)
+"""With all entries at hand; that with the touched ones alone is the harder case."""
+PIPELINES = pytest.mark.parametrize("kind", [WHOLE_STATE, OnlyTouchedKeys])
 SPEC = spec("id BIGINT NOT NULL, n INT, notes STRING, memo STRING DEFAULT 'none'")
 PICK = st.integers(0, 3)
 CUTS = st.lists(st.integers(0, 99), max_size=6)

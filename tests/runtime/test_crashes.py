@@ -38,7 +38,9 @@ SAME_FOR_ALL = {
     "the lease is not given back",
 }
 TELLING = {"the step is committed", "the sink is emptied", "the checkpoint is discarded"}
-"""Places of a job that all kinds are killed at in the quick tests."""
+"""Places of a job that a function's pipeline is killed at in the quick tests, beside one by arrival."""
+DECIDED = {"the state is not committed", "the state is committed", "the sink is committed"}
+"""Places of a run that one by sequence is killed at in the quick tests: before, between and behind its two commits."""
 LATER = START + HOUR
 EXPIRED = START + 2 * HOUR + 1_500  # what the first two of three steps wrote has expired
 MENDED = [mended_line(number) for number in range(3)]
@@ -54,20 +56,20 @@ BEFORE = {
 
 
 def runs():
-    """Every kind at every place; what no kind does in a way of its own is left to the grid for the second and third."""
+    """Yield every kind at every place; by arrival all are quick, of the other kinds those that they do in a way of their own."""
     for kind in KINDS:
         for place in PLACES:
             is_first = kind == "arrival"
             if is_first or place != "the changelog is committed":
-                marks = [pytest.mark.grid] if place in SAME_FOR_ALL and not is_first else []
-                yield pytest.param(kind, place, marks=marks)
+                is_own = place in DECIDED or (kind == "stateful" and place not in SAME_FOR_ALL)
+                yield pytest.param(kind, place, marks=[] if is_first or is_own else [pytest.mark.grid])
 
 
 def jobs():
     for job, places in UPKEEP.items():
         for kind in kinds_for(job):
             for place in places:
-                is_quick = kind == "arrival" or (kind, job) == ("stateful", "migrate") or place in TELLING
+                is_quick = kind == "arrival" or (kind == "stateful" and (job == "migrate" or place in TELLING))
                 yield pytest.param(kind, job, place, marks=[] if is_quick else [pytest.mark.grid])
 
 

@@ -5,7 +5,7 @@ import shutil
 import pytest
 from deltalake import DeltaTable
 from judging import verdict_of
-from spark_support import change, plain_spec, sink, write
+from spark_support import LOCAL, change, plain_spec, sink, write
 
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import CheckpointMismatchError, TableMismatchError
@@ -29,10 +29,10 @@ def home(spark, tmp_path_factory):
     folder = tmp_path_factory.mktemp("home")
     source = write(folder / "in", *FILES[:1])
     spec = plain_spec(source, order={"sequence": ["seq"]})
-    run(spark, spec, str(folder / "root"))
+    run(LOCAL, spec, str(folder / "root"))
     shutil.copytree(folder / "root" / "plain", folder / "earlier")
     write(source, *FILES[1:], first=1)
-    run(spark, spec, str(folder / "root"))
+    run(LOCAL, spec, str(folder / "root"))
     return folder, spec
 
 
@@ -73,13 +73,10 @@ DAMAGES = {
 
 
 HEALED = ("a deleted sink", "a deleted state and checkpoint")
-SHORT = "a deleted state and checkpoint"
-"""The others are refused in `tests/runtime/test_belonging.py` too."""
 
 
-@pytest.mark.parametrize(
-    "damage", [SHORT, *(pytest.param(name, marks=pytest.mark.grid) for name in DAMAGES if name != SHORT)]
-)
+@pytest.mark.grid  # without Spark: tests/runtime/test_belonging.py
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_is_refused_and_a_refresh_heals(spark, copied, damage):
     here, earlier, spec = copied
     do, message = DAMAGES[damage]
@@ -133,9 +130,9 @@ def test_a_state_that_spark_joined_is_fine_and_one_that_it_changed_is_repaired(s
     spark.sql(f"OPTIMIZE delta.`{state}`")
     spark.sql(f"DELETE FROM delta.`{state}` WHERE id = 3")
     with pytest.raises(TableMismatchError, match=r"changed by another client\. Got: version \d+, DELETE\."):
-        run(spark, spec, root)
+        run(LOCAL, spec, root)
     assert repairing.repair(spark, spec, root).state_version is not None
-    assert run(spark, spec, root).steps == []
+    assert run(LOCAL, spec, root).steps == []
     assert [(row["id"], row["v"]) for row in sink(spark, here.parent, spec)] == ROWS
 
 
@@ -179,7 +176,7 @@ def test_facts_outlive_the_logs_cleanup(spark, copied):
     here, _, spec = copied
     source = write(here.parent.parent / "in", *FILES)
     moved = spec.model_copy(update={"source": spec.source.model_copy(update={"path": str(source)})})
-    run(spark, moved, str(here.parent), accept_source_path=True)
+    run(LOCAL, moved, str(here.parent), accept_source_path=True)
     for name in ("state", "sink"):
         spark.sql(f"OPTIMIZE delta.`{here / name}`")
         DeltaTable(str(here / name)).create_checkpoint()
@@ -197,9 +194,9 @@ def test_a_sink_that_spark_replaces_is_still_the_pipelines(spark, tmp_path):
     """A refresh of a table with properties of the user's replaces it by Spark's own REPLACE."""
     source = write(tmp_path / "in", *FILES)
     spec = plain_spec(source, order={"sequence": ["seq"]}, sink={"table_properties": {"delta.checkpointInterval": "7"}})
-    run(spark, spec, str(tmp_path / "root"))
+    run(LOCAL, spec, str(tmp_path / "root"))
     refresh(spark, spec, str(tmp_path / "root"))
     refresh(spark, spec, str(tmp_path / "root"))
     write(source, [change("+I", 9, "z", 9)], first=3)
-    run(spark, spec, str(tmp_path / "root"))
+    run(LOCAL, spec, str(tmp_path / "root"))
     assert [(row["id"], row["v"]) for row in sink(spark, tmp_path / "root", spec)] == [*ROWS, (9, "z")]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from judging import verdict_of
-from spark_support import change, plain_spec, sink, table, write
+from spark_support import LOCAL, change, plain_spec, sink, table, write
 from store_support import stateful
 
 from ebbtide.errors import SpecChangedError, StoredFormatError
@@ -65,19 +65,19 @@ def test_refresh_rebuilds_the_tables_whatever_was_changed(spark, tmp_path):
     write(source, [json.dumps({"p": 0, "n": 1, "kind": "+I", "row": row}), "{"])
     every = {"emission": "every"}
     first = plain_spec(source, schema="id BIGINT, v STRING, seq INT", materializer=every, ttl="30d")
-    run(spark, first, root)
+    run(LOCAL, first, root)
     assert len(table(spark, tmp_path, first, "changelog")) == 1
 
     other_key = plain_spec(source, schema="code STRING, v STRING, seq BIGINT", key=["code"], materializer=every)
     with pytest.raises(SpecChangedError, match="ebbtide refresh"):
-        run(spark, other_key, root)
+        run(LOCAL, other_key, root)
     refresh(spark, other_key, root)
     assert sink(spark, tmp_path, other_key) == [{"code": "7", "v": "a", "seq": 1}]
     [emitted] = table(spark, tmp_path, other_key, "changelog")
     assert (emitted["code"], "id" in emitted) == ("7", False)
 
     by_sequence = plain_spec(source, schema="id INT, seq BIGINT", order={"sequence": ["seq"]})
-    refresh(spark, by_sequence, root)
+    refresh(LOCAL, by_sequence, root)
     assert sink(spark, tmp_path, by_sequence) == [{"id": 1, "seq": 1}]
     assert table(spark, tmp_path, by_sequence, "changelog") == []
 
@@ -87,18 +87,18 @@ def test_refresh_rebuilds_the_tables_whatever_was_changed(spark, tmp_path):
     state = Plan.under(root, function).state.path
     make_older(tmp_path / "plain" / "state")
     with pytest.raises(StoredFormatError, match=r"written by an older Ebbtide\. Got: format 0\. .*ebbtide refresh"):
-        run(spark, function, root)
+        run(LOCAL, function, root)
     refresh(spark, function, root)
     assert sink(spark, tmp_path, function) == [{"v": "a", "id": 1}]
     assert len(table(spark, tmp_path, function, "quarantine")) == 1
     fields = {f.name: f.nullable for f in spark.read.format("delta").load(f"{root}/plain/sink").schema}
     assert (fields["v"], fields["id"]) == (False, True)
     assert "`v`" in str(spark.sql(f"SHOW TBLPROPERTIES delta.`{state}`").collect())
-    assert run(spark, function, root).steps == []
+    assert run(LOCAL, function, root).steps == []
 
     write(source, [json.dumps({"kind": "+I", "row": {"v": "b", "id": 2}})], first=1)
-    run(spark, function, root)
+    run(LOCAL, function, root)
     min(source.iterdir()).unlink()
-    refresh(spark, function, root, accept_loss=True)
+    refresh(LOCAL, function, root, accept_loss=True)
     assert sink(spark, tmp_path, function) == [{"v": "b", "id": 2}]
     assert not verdict_of(spark, Plan.under(root, function), "source_loss").passed

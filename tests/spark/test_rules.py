@@ -63,9 +63,9 @@ def tables(made, tmp_path):
     return Plan.under(str(tmp_path / "root"), spec)
 
 
-def judge(spark, tables, check, clock_ms=None, judged=None):
-    """What each expectation of a check found."""
-    verdict = verdict_of(spark, tables, check, clock_ms=clock_ms, last_good=judged)
+def judge(spark, tables, check, clock_ms=None, judged=None, *, on_spark=False):
+    """Return what each expectation of a check found."""
+    verdict = verdict_of(spark, tables, check, clock_ms=clock_ms, last_good=judged, on_spark=on_spark)
     return {(f.expectation, f.severity): f.broken for f in verdict.findings}
 
 
@@ -110,7 +110,8 @@ def test_damaged_pipelines_are_judged_alike(spark, tmp_path, kind, seed):
     spoil(rng, plan.state.path, ["_step", "_change", "_stamp_ms"], plan.state.schema)
     n_broken = 0
     for check in ("ordering", "complete", "expiry", "unique_key"):
-        n_broken += sum(each.broken for each in verdict_of(spark, plan, check, clock_ms=10_000).findings)
+        verdict = verdict_of(spark, plan, check, clock_ms=10_000, on_spark=True)
+        n_broken += sum(each.broken for each in verdict.findings)
     assert n_broken
 
 
@@ -162,7 +163,7 @@ def test_rules_of_a_project_find_the_same_in_this_process(spark, tmp_path):
 
 
 def test_right_tables_pass_every_check(spark, tables):
-    found = {check.name: judge(spark, tables, check.name) for check in CHECKS}
+    found = {check.name: judge(spark, tables, check.name, on_spark=True) for check in CHECKS}
     assert {name: sum(broken.values()) for name, broken in found.items()} == dict.fromkeys(found, 0)
     assert [len(broken) for broken in found.values()] == [4, 1, 3, 1, 1, 1, 1, 1]
 
@@ -180,7 +181,7 @@ def test_arrival_mode_passes_ordering_before_and_after_compaction(spark, tmp_pat
 
 def test_row_with_an_older_cause_breaks_ordering(spark, tables):
     spark.sql(f"UPDATE delta.`{tables.sink.path}` SET _changed_by = {OLD} WHERE id = 2")
-    found = judge(spark, tables, "ordering")
+    found = judge(spark, tables, "ordering", on_spark=True)
     assert found == {
         ("expect_changes_to_rise_per_key", "critical"): 1,
         ("expect_sink_to_show_decisions", "critical"): 1,
@@ -254,7 +255,8 @@ def test_what_was_judged_good_is_not_judged_again_and_what_was_not_is(spark, tab
 
 def test_entry_past_its_time_warns_within_the_grace_and_then_is_an_error(spark, tables):
     for hours, late, warned, left in [(23, 0, 0, 0), (24.5, 0, 1, 0), (26, 1, 1, 0), (24 * 9, 1, 1, 1)]:
-        found = judge(spark, tables, "expiry", clock_ms=system_clock() + int(hours * 3_600_000))
+        clock_ms = system_clock() + int(hours * 3_600_000)
+        found = judge(spark, tables, "expiry", clock_ms=clock_ms, on_spark=left > 0)
         assert found == {
             ("expect_entries_to_expire", "critical"): late,
             ("expect_entries_to_expire", "warning"): warned,

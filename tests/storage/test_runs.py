@@ -51,7 +51,13 @@ def stored(spec, root):
     return tables(spec, root)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+QUICK = ("arrival", "stateful")
+"""By sequence a run makes the tables in the tests below."""
+
+
+@pytest.mark.parametrize(
+    "kind", [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.grid) for kind in KINDS]
+)
 def test_run_makes_the_tables_of_a_local_disk(root, on_disk, kind):
     spec, want = on_disk(kind, "run")
     perform("run", spec, root, LATER, {})
@@ -59,15 +65,19 @@ def test_run_makes_the_tables_of_a_local_disk(root, on_disk, kind):
     assert stored(spec, root) == want
 
 
-def test_maintenance_makes_the_tables_of_a_local_disk(root, on_disk):
-    works = ("run", "cleanup", "compaction", "drop", "refresh")
+@pytest.mark.parametrize(
+    "works",
+    [("compaction", "refresh"), pytest.param(("cleanup", "compaction", "drop", "refresh"), marks=pytest.mark.grid)],
+)
+def test_maintenance_makes_the_tables_of_a_local_disk(root, on_disk, works):
+    works = ("run", *works)
     spec, want = on_disk("arrival", *works)
     for work in works:
         perform(work, spec, root, LATER, {})
     assert stored(spec, root) == want
 
 
-@pytest.mark.parametrize("how", ["503", "503 after", "lost"])
+@pytest.mark.parametrize("how", [pytest.param("503", marks=pytest.mark.grid), "503 after", "lost"])
 def test_run_goes_on_where_requests_fail_in_between(proxy, root, on_disk, monkeypatch, caplog, how):
     spec, want = on_disk("arrival", "run")
     monkeypatch.setattr(faults, "FIRST_PAUSE_S", 0.01)
@@ -79,13 +89,15 @@ def test_run_goes_on_where_requests_fail_in_between(proxy, root, on_disk, monkey
     assert sum("tried again in" in said for said in caplog.messages) > 10
 
 
-@pytest.mark.parametrize(("kind", "how"), [("arrival", "503"), ("sequence", "503 after")])
+@pytest.mark.parametrize(
+    ("kind", "how"), [("arrival", "503"), pytest.param("sequence", "503 after", marks=pytest.mark.grid)]
+)
 def test_run_whose_store_goes_away_is_finished_by_the_next(proxy, root, on_disk, monkeypatch, kind, how):
     spec, want = on_disk(kind, "run")
     monkeypatch.setattr(faults, "BUDGET_S", 0.0)
     monkeypatch.setattr(bucket, "QUICK_RETRIES", {"max_retries": 0})
     n_failed = 0
-    for n_answered in count(7, 23):
+    for n_answered in count(7, 37):
         numbers = count()
 
         def fault(method, path, numbers=numbers, n_answered=n_answered):

@@ -22,6 +22,8 @@ ANSWERS = {
     "409": b"<Error><Code>ConditionalRequestConflict</Code></Error>",
     "403": f"<Error><Code>SignatureDoesNotMatch</Code><StringToSign>{SECRET}</StringToSign></Error>".encode(),
 }
+POLL_S = 0.01
+"""How soon the proxy sees that it is to end: each test has one."""
 Fault = Callable[[str, str], str | None]
 """Given a request's method and path, returns how it is to fail, see `Proxy`; None: not at all."""
 
@@ -98,7 +100,7 @@ class Proxy:
         self.asked: list[tuple[str, str]] = []
         self._server = _Server(("127.0.0.1", 0), _handler(self, port))
         self.port = self._server.server_port
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
