@@ -6,6 +6,12 @@ import dagster as dg
 
 from assets.revenue import customer_revenue, customer_revenue_job
 
+shop_job = dg.define_asset_job(
+    "shop",
+    dg.AssetSelection.groups("shop"),
+    description="Bring all sinks of the shop up to date, and check them, in one run: that of `make demo`.",
+)
+
 
 @dg.definitions
 def defs() -> dg.Definitions:
@@ -13,5 +19,7 @@ def defs() -> dg.Definitions:
     here = Path(__file__).parent
     return dg.Definitions.merge(
         dg.load_from_defs_folder(path_within_project=here),
-        dg.Definitions(assets=[customer_revenue], jobs=[customer_revenue_job], executor=dg.in_process_executor),
+        dg.Definitions(
+            assets=[customer_revenue], jobs=[customer_revenue_job, shop_job], executor=dg.in_process_executor
+        ),
     )

@@ -1,6 +1,5 @@
 """The Python in the pages runs as it stands; the tutorials' commands print what the pages say."""
 
-import json
 import os
 import re
 import shutil
@@ -10,8 +9,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
+from installing import EXAMPLES, install
 
 from ebbtide import UpsertPipeline
+from ebbtide.cli.main import main
+from ebbtide.proposal.conversions import CONVERSIONS
 from ebbtide.testing import MemoryPipeline
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -68,13 +71,13 @@ def alike(text, folder):
     return text
 
 
-def follow(page, folder, java_home):
+def follow(page, folder, java_home, **variables):
     """Run the commands of a page one after the other, as a reader would."""
     blocks = list(commands(page))
     script = "".join(f"{{\n{text}}} > {folder}.{number} 2>&1\n" for number, (text, _) in enumerate(blocks))
     folder.mkdir()
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {"PATH": path, "HOME": os.environ["HOME"], "JAVA_HOME": java_home}
+    environment = {"PATH": path, "HOME": os.environ["HOME"], "JAVA_HOME": java_home, **variables}
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
@@ -87,7 +90,7 @@ def follow(page, folder, java_home):
     outputs = [path.read_text(encoding="utf-8") for path in printed if path.exists()]
     assert done.returncode == 0, outputs[-1] + done.stderr
     for (text, said), output in zip(blocks, outputs, strict=True):
-        assert said is None or alike(output, folder) == alike(said, folder), text
+        assert said is None or alike(output, folder).rstrip() == alike(said, folder).rstrip(), text
 
 
 def test_pages_have_python():
@@ -134,6 +137,14 @@ def test_tutorial_prints_what_it_says_without_java(page, tmp_path):
     follow(page, tmp_path / "shop", java_home=str(tmp_path / "nowhere"))
 
 
+@pytest.mark.parametrize("example", [path.parent.name for path in EXAMPLES.glob("*/pyproject.toml")])
+def test_example_prints_what_its_readme_says_without_java(example, tmp_path, monkeypatch):
+    install(tmp_path / "site", monkeypatch, example)
+    path = os.pathsep.join([str(tmp_path / "site"), str(EXAMPLES / example)])
+    page = EXAMPLES / example / "README.md"
+    follow(page, tmp_path / "shop", java_home=str(tmp_path / "nowhere"), PYTHONPATH=path)
+
+
 @pytest.mark.grid
 @pytest.mark.parametrize("page", [page for page in TUTORIALS if page.name in NEED_SPARK], ids=lambda page: page.stem)
 def test_tutorial_on_spark_prints_what_it_says(page, tmp_path):
@@ -141,32 +152,48 @@ def test_tutorial_on_spark_prints_what_it_says(page, tmp_path):
 
 
 def samples():
-    """Each sample of the formats' page, with the fields of the spec above it."""
+    """Each sample of the formats' page with the fields of the spec below it, and the program that converts it, if any."""
     text = (ROOT / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```(yaml|json)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    return [(fields, record) for (_, fields), (_, record) in zip(blocks[::2], blocks[1::2], strict=True)]
+    found = re.findall(
+        r"^```json\n(.*?)^```\n\n(?:```jq\n(.*?)^```\n\n)?```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL
+    )
+    assert len(found) == text.count("```json") == text.count("```yaml")
+    return [(record, program.strip(), fields) for record, program, fields in found]
 
 
-@pytest.mark.parametrize(("fields", "record"), samples())
-def test_samples_of_formats_become_rows(fields, record):
+CONVERTED = [(record, program, fields) for record, program, fields in samples() if program]
+
+
+def assert_read(lines, fields):
     pipeline = MemoryPipeline(UpsertPipeline(name="orders", **yaml.safe_load(fields)))
-    pipeline.step(record.encode().splitlines())
+    pipeline.step(lines)
     assert ([(row["id"], row["status"]) for row in pipeline.rows()], pipeline.quarantine) == ([(1, "new")], [])
 
 
-def test_conversions_of_formats_make_plain_rows():
-    text = (ROOT / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
-    programs = re.findall(r"^```jq\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    records = [
-        '{"database": "shop", "table": "orders", "type": "insert", "ts": 5, "xid": 7, "data": {"id": 1}}',
-        '{"data": {"id": 1}, "metadata": {"operation": "insert", "timestamp": "2026-01-01T00:00:00Z"}}',
-        '{"Op": "I", "id": 1}',
-        '{"op": "insert", "id": 1}',
-    ]
-    for program, record in zip(programs, records, strict=True):
-        if shutil.which("jq") is None:
-            pytest.skip("jq is not installed")
-        made = json.loads(
-            subprocess.run(["jq", "-c", program], input=record, check=True, capture_output=True, text=True).stdout
-        )
-        assert (made["kind"], made["row"]["id"]) == ("+I", 1)
+@pytest.mark.parametrize(
+    ("record", "fields"), [(record, fields) for record, program, fields in samples() if not program]
+)
+def test_samples_of_formats_become_rows(record, fields):
+    assert_read(record.encode().splitlines(), fields)
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize(("record", "program", "fields"), CONVERTED)
+def test_converted_samples_of_formats_become_rows(record, program, fields):
+    made = subprocess.run(["jq", "-c", program], input=record.encode(), check=True, capture_output=True)
+    assert_read(made.stdout.splitlines(), fields)
+
+
+@pytest.mark.parametrize(("record", "program"), [(record, program) for record, program, _ in CONVERTED])
+def test_converted_samples_are_refused_with_the_program_that_converts_them(record, program, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = tmp_path / "in"
+    source.mkdir()
+    (source / "1.jsonl").write_text(record, encoding="utf-8")
+    result = CliRunner().invoke(main, ["new", "orders", "--path", "in", "--key", "id"])
+    assert result.exit_code == 2
+    assert f"Convert each file: jq -c '{program}' OLD > NEW" in result.stderr
+
+
+def test_page_of_formats_has_a_sample_of_each_conversion():
+    assert {program for _, program, _ in CONVERTED} == {conversion.program for conversion in CONVERSIONS}

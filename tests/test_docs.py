@@ -232,11 +232,13 @@ def test_contributing_says_what_each_room_is_for():
 def test_site_is_built_strictly(tmp_path):
     """Dead links and anchors fail the build."""
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
-    shutil.copy(ROOT / "zensical.toml", tmp_path)
+    for name in ("zensical.toml", "CONTRIBUTING.md"):
+        shutil.copy(ROOT / name, tmp_path)
     command = [sys.executable, "-m", "zensical", "build", "--strict"]
     built = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
     assert built.returncode == 0, built.stdout + built.stderr
     assert (tmp_path / ".site" / "index.html").exists()
+    assert "<code>ebbtide/ledger</code>" in (tmp_path / ".site" / "contributing.html").read_text(encoding="utf-8")
 
 
 def test_navigation_has_every_page():
@@ -256,6 +258,7 @@ def test_links_of_the_pages_lead_somewhere():
         ROOT / "CONTRIBUTING.md",
         *(ROOT / "docs").rglob("*.md"),
         *(ROOT / "benchmarks").glob("*.md"),
+        *(ROOT / "examples").rglob("*.md"),
     ]:
         for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
             assert (path.parent / link).exists(), f"{path.name}: {link}"

@@ -29,7 +29,7 @@ ROOMS = {
     "delta": COLUMNS | {"deltalake", "pyroaring"},
     "ledger": COLUMNS | SPARK,
     "tables": COLUMNS | SPARK | {"pyroaring"},
-    "spec": COLUMNS | {"yaml"},
+    "spec": COLUMNS | {"pydantic_core", "yaml"},
     "runtime": COLUMNS | SPARK,
     "inspect": COLUMNS | SPARK,
     "operations": COLUMNS | SPARK,

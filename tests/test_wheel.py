@@ -1,9 +1,13 @@
 """What a user gets: the wheel, in environments of their own, beside a project that has rooms of the same names as ours."""
 
 import json
+import re
+import tomllib
 import zipfile
+from pathlib import Path
 
 import pytest
+import yaml
 from installed import Environment, build_wheel
 from spark_support import change, write
 
@@ -42,6 +46,7 @@ attributes:
   order: {sequence: [seq]}
 """
 SOURCE = "data/Größen 2026"
+ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.xdist_group("wheel")  # it is built once
 
 
@@ -84,6 +89,16 @@ def test_wheel_holds_the_library_alone_and_its_types(wheel):
     rooms = {name.partition("/")[0] for name in names}
     assert {name for name in rooms if not name.endswith(".dist-info")} == {"ebbtide"}
     assert "ebbtide/py.typed" in names
+
+
+def test_release_has_one_version_and_one_address():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    site = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
+    newest = re.search(r"^## (\d\S*?),? ", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)[1]
+    assert {citation["version"], newest} == {project["version"]}
+    address = project.get("urls", {}).get("Repository")
+    assert (citation.get("repository-code"), site.get("repo_url")) == (address, address)
 
 
 def test_without_extras_a_spec_is_read_and_what_is_missing_is_said(bare, tmp_path):
@@ -132,16 +147,16 @@ print(json.dumps(rows, default=str))
 @pytest.mark.grid
 def test_scaffolded_pipeline_is_launched_and_its_checks_pass(with_dagster, project):
     write(project / SOURCE, [debezium("u", 1, "new", 2), debezium("c", 1, "old", 1)])
-    launched = with_dagster.call(project, "dg", "launch", "--job", "sizes_stream")
+    launched = with_dagster.call(project, "dg", "launch", "--job", "sizes")
     assert launched.returncode == 0, launched.stdout + launched.stderr
     assert [(row["id"], row["name"]) for row in sink_rows(with_dagster, project, "sizes")] == [(1, "new")]
     assert "Calculating Metrics" not in launched.stderr, "no progress bars"
 
 
-@pytest.mark.grid
-def test_command_line_runs_a_pipeline_where_dagster_is_not_installed(bare, tmp_path):
+def test_command_line_runs_a_pipeline_where_nothing_else_is_installed(bare, tmp_path):
+    assert "Usage: ebbtide" in bare.call(tmp_path, "ebbtide", "--help").stdout
     (tmp_path / "defs.yaml").write_text(SPEC)
     write(tmp_path / "in", [change("+U", 1, "new", 2), change("+I", 1, "old", 1)])
-    run = bare.call(tmp_path, "ebbtide", "run", ".")
+    run = bare.call(tmp_path, "ebbtide", "run", ".", "--engine", "local")
     assert run.returncode == 0, run.stderr
     assert [(row["id"], row["v"]) for row in sink_rows(bare, tmp_path, "plain")] == [(1, "new")]

@@ -9,14 +9,18 @@ import gzip
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections import Counter, deque
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import dagster as dg
 import pyarrow as pa
@@ -35,6 +39,7 @@ PROJECT = HERE.parent.parent
 SHOP = "pipelines/defs/shop"
 ROOT = PROJECT / ".ebbtide"
 HOME = PROJECT / ".dagster"
+WORKSPACE = ["-w", "workspace.yaml"]
 
 
 def main() -> int:
@@ -43,16 +48,18 @@ def main() -> int:
     specs = [UpsertPipeline.load(path) for path in sorted((PROJECT / SHOP).iterdir())]
     for spec in specs:
         shutil.rmtree(ROOT / spec.name, ignore_errors=True)
-    print("Launching the assets of group 'shop' from Dagster; the first time, Spark downloads Delta.", flush=True)
-    launched = launch()
+    print("Launching the job 'shop' in Dagster; the first time, Spark downloads Delta.", flush=True)
+    run_id = launch()
+    if run_id is None:
+        return 1
     spark = build_session("ebbtide-demo", log_file=new_log(str(ROOT)))
     reports = [(spec, difference(spec, truth(spec), sink_rows(spark, spec))) for spec in specs]
     statuses = {spec.name: status(spec, str(ROOT)) for spec in specs}
     spark.stop()
     with dg.DagsterInstance.get() as instance:
-        checks = evaluations(instance)
+        checks = evaluations(instance, run_id)
         print("\n" + "\n".join(table(reports, statuses, checks, unmatched(instance, specs))))
-    right = launched and all(not any(differs.values()) for _, differs in reports)
+    right = all(not any(differs.values()) for _, differs in reports)
     print(f"\n{len(reports)} sinks compared with the source database in {time.monotonic() - started:.0f} s: ", end="")
     print("all equal, all checks passed." if right else "NOT all right.")
     print(
@@ -62,31 +69,81 @@ def main() -> int:
     return 0 if right else 1
 
 
-def launch() -> bool:
-    """Launch one run of all shop assets with their checks, in this instance's history; print what it reports."""
+def launch() -> str | None:
+    """Launch the job 'shop' as its page in Dagster does, and print what it reports; return the run's id, None if it failed."""
     HOME.mkdir(exist_ok=True)
     if not (HOME / "dagster.yaml").exists():
         (HOME / "dagster.yaml").symlink_to("../dagster.yaml")
     os.environ |= {"DAGSTER_HOME": str(HOME), "EBBTIDE_ROOT": str(ROOT)}
-    dg_command = [str(Path(sys.executable).with_name("dg")), "launch", "--assets", "group:shop"]
-    environment = os.environ | {"VIRTUAL_ENV": sys.prefix}
-    process = subprocess.Popen(
-        dg_command, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    run_id = str(uuid4())
+    with dg.DagsterInstance.get() as instance, daemon():
+        put_in_queue = ["job", "launch", *WORKSPACE, "-l", "ebbtide", "-j", "shop", "--run-id", run_id]
+        queued = subprocess.run(
+            [command("dagster"), *put_in_queue], cwd=PROJECT, capture_output=True, text=True, check=False
+        )
+        if queued.returncode:
+            print(queued.stdout, queued.stderr, file=sys.stderr)
+            return None
+        return run_id if follow(instance, run_id) else None
+
+
+@contextmanager
+def daemon() -> Iterator[None]:
+    """Have Dagster's daemon, which launches what is queued: the one of 'make ui', if that is there."""
+    is_there = subprocess.run(
+        [command("dagster-daemon"), "liveness-check"], cwd=PROJECT, capture_output=True, check=False
     )
-    tail: deque[str] = deque(maxlen=60)
-    for line in process.stdout or ():
-        tail.append(line)
-        if "- INFO -" in line and " step " in line:
-            print(line.rsplit(" - ", 1)[-1].rstrip(), flush=True)
-    if process.wait():
-        print("".join(tail), file=sys.stderr)
-    return process.returncode == 0
+    if is_there.returncode == 0:
+        yield
+        return
+    with (HOME / "demo-daemon.log").open("w") as log:
+        process = subprocess.Popen(
+            [command("dagster-daemon"), "run", *WORKSPACE],
+            cwd=PROJECT,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - it may be ignored here
+        )
+        try:
+            yield
+        finally:
+            os.killpg(process.pid, signal.SIGINT)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
-def evaluations(instance: dg.DagsterInstance) -> Counter[str]:
-    """Count the checks that passed in the last run, by sink."""
-    [run] = instance.get_run_records(limit=1)
-    events = instance.all_logs(run.dagster_run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+def follow(instance: dg.DagsterInstance, run_id: str) -> bool:
+    """Print the steps that a run logs, until it ends; return whether it succeeded, and print its errors if not."""
+    cursor: str | None = None
+    while True:
+        run = instance.get_run_by_id(run_id)
+        has_ended = run is None or run.is_finished
+        found = instance.get_records_for_run(run_id, cursor=cursor)
+        for record in found.records:
+            entry = record.event_log_entry
+            if entry.dagster_event is None and " step " in entry.user_message:
+                print(entry.user_message, flush=True)
+            elif entry.is_dagster_event and entry.get_dagster_event().is_failure:
+                print(entry.get_dagster_event().message, file=sys.stderr)
+        cursor = found.cursor
+        if has_ended and not found.has_more:
+            return run is not None and run.is_success
+        if not found.has_more:
+            time.sleep(0.5)
+
+
+def command(name: str) -> str:
+    """Return a command of this environment."""
+    return str(Path(sys.executable).with_name(name))
+
+
+def evaluations(instance: dg.DagsterInstance, run_id: str) -> Counter[str]:
+    """Count the checks that passed in a run, by sink."""
+    events = instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
     found = [e.dagster_event.asset_check_evaluation_data for e in events if e.dagster_event]
     return Counter(each.asset_key.to_user_string() for each in found if each.passed)
 

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ebbtide.cli.commands import level_options
 from ebbtide.cli.errors import REFUSED
-from ebbtide.cli.options import json_option, of_pipelines, root_option
+from ebbtide.cli.options import json_option, of_pipelines
+from ebbtide.cli.places import root_option
 from ebbtide.cli.quiet import quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
 from ebbtide.errors import ConfigError
@@ -60,10 +62,11 @@ def lag(specs: tuple[str, ...], root: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("spec")
+@click.argument("spec", type=click.Path())
 @click.argument("name", metavar="[STATE]", required=False)
 @root_option
 @json_option
+@level_options
 @click.option("--as-of-step", type=int, help="The state after a step that is still stored. Default: the last.")
 @click.option("--where", help="A SQL condition on the columns shown.")
 @click.option(

@@ -23,11 +23,13 @@ class Live:
 
     Args:
         stream: Where to, standard error for instance.
+        is_quiet: Progress is not shown, only what `say` is given.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, *, is_quiet: bool = False) -> None:
         self._stream = stream
-        self._is_terminal = stream.isatty()
+        self.is_quiet = is_quiet
+        self._is_terminal = stream.isatty() and not is_quiet
         self._text = ""
         self._since = time.monotonic()
         self._lock = threading.RLock()
@@ -98,7 +100,7 @@ class RunView:
         self._records += progress.records
         if self._as_json:
             click.echo(json.dumps(progress.as_dict()))
-        else:
+        elif not self._live.is_quiet:
             self._live.say(progress.line())
 
     def phase(self, phase: Phase) -> None:

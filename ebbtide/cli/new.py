@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
 from ebbtide.cli.options import json_option
+from ebbtide.cli.places import PROJECT_DEFS, PROJECT_TESTS, in_project
 
 
 @click.command()
@@ -38,8 +40,18 @@ from ebbtide.cli.options import json_option
     help="A column whose type is known: 'total DECIMAL(12,2)'. Default: by the records.",
 )
 @click.option("--sample", type=click.IntRange(1), default=1000, show_default=True, help="Records to go by.")
-@click.option("--defs", default="pipelines/defs", show_default=True, help="Folder of the definitions.")
-@click.option("--tests", default="tests/pipelines", show_default=True, help="Folder of the tests.")
+@click.option(
+    "--defs",
+    default=partial(in_project, PROJECT_DEFS),
+    show_default=f"{PROJECT_DEFS} of the project",
+    help="Folder of the definitions.",
+)
+@click.option(
+    "--tests",
+    default=partial(in_project, PROJECT_TESTS),
+    show_default=f"{PROJECT_TESTS} of the project",
+    help="Folder of the tests.",
+)
 @json_option
 def new(name: str, **options: Any) -> None:
     """Write a spec and its test from real records.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 import click
 from pydantic.fields import FieldInfo
 
+from ebbtide.cli.commands import NamingGroup
 from ebbtide.cli.live import Live, RunView
 from ebbtide.cli.options import of_pipelines
 from ebbtide.cli.quarantine import quarantine
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 GROUPS = (
     quarantine,
-    click.Group(
+    NamingGroup(
         "backfill", help="Build tables once more beside those in use, and swap them in; or read records again."
     ),
 )
@@ -42,9 +43,9 @@ def command_named(name: str) -> click.Command | None:
         name: The first word of the command.
     """
     written = [group for group in GROUPS if group.name == name]
-    group = click.Group(name)
+    group = NamingGroup(name)
     if written:
-        group = click.Group(name, commands=dict(written[0].commands), help=written[0].help)
+        group = NamingGroup(name, commands=dict(written[0].commands), help=written[0].help)
     with Reporter().errors():
         found = operations(name)
     for operation in found:
@@ -149,13 +150,15 @@ def _option(name: str, info: FieldInfo) -> click.Option:
     kind, is_list = _kind(info.annotation)
     default = None if info.is_required() else info.get_default(call_default_factory=True)
     is_shown = not isinstance(default, bool) and default not in (None, "", [])
+    # Click takes any default, also None, as a value of an option that is required.
+    shown_default: dict[str, Any] = {"default": default} if is_shown else {}
     return click.Option(
         [name, _option_name(name, info)],
         type=_click_type(kind, info),
         is_flag=kind is bool,
         multiple=is_list,
         required=info.is_required(),
-        default=default if is_shown else None,
+        **shown_default,
         show_default=is_shown,
         metavar=info.title,
         help=info.description,

@@ -25,7 +25,7 @@ from ebbtide.spec.reading import project_of
 from ebbtide.spec.several import UpsertPipelines
 from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.sql.catalog import Catalog
-from ebbtide.storage.paths import is_local, resolve
+from ebbtide.storage.paths import is_file, is_folder, is_local, resolve
 
 Source = tuple[dict[str, Any], Iterator[bytes]]
 """A source as a spec has it, and the lines that are read of it."""
@@ -252,6 +252,7 @@ def _folder(asked: Asked, folder: Path) -> Source:
         raise click.UsageError("Got neither --path nor --bootstrap-servers. Allowed: one of them.")
     project = project_of(folder)
     location = resolve(asked.path)
+    _refuse_no_folder(location, asked.path)
     lines = _lines(location)
     if is_local(location) and Path(location).is_relative_to(project):
         location = Path(location).relative_to(project).as_posix()
@@ -259,11 +260,28 @@ def _folder(asked: Asked, folder: Path) -> Source:
     return _given(source), lines
 
 
+def _refuse_no_folder(location: str, given: str) -> None:
+    """Refuse a source that is a file, or is not there.
+
+    Raises:
+        ConfigError: there is no such folder.
+    """
+    if is_folder(location):
+        return
+    parent = Path(given).parent
+    is_one = is_file(location)
+    raise ConfigError.of(
+        "A source is a folder of files." if is_one else "There is no such folder.",
+        got=f"the file '{given}'" if is_one else f"--path {given}",
+        allowed="a folder, whose files are all of the same kind" if is_one else "a folder that is there",
+        next_step=f"Name its folder: --path {parent}." if is_one else None,
+    )
+
+
 def _lines(path: str) -> Iterator[bytes]:
     """Yield the lines of a folder's files, in the order in which a run reads them."""
     from ebbtide.sources.files import read_lines
 
-    listing.refuse_absent(path)
     found = listing.discover(path, listing.PATTERNS, {}, in_order=False, min_age_ms=0, now_ms=0)
     if found.nothing_matched:
         raise ConfigError.of(found.nothing_matched)

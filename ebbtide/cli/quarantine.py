@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from ebbtide.cli.commands import NamingGroup
 from ebbtide.cli.options import of_pipelines
 from ebbtide.cli.reporting import Reporter, load_specs
 
 
-@click.group()
+@click.group(cls=NamingGroup)
 def quarantine() -> None:
     """Bad records of pipelines: look at them, replay them once they can be read, drop them."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ebbtide.cli.commands import NamingGroup
 from ebbtide.cli.errors import FAILED
 from ebbtide.cli.reporting import Reporter
 from ebbtide.errors import ConfigError
@@ -15,7 +16,7 @@ from ebbtide.errors import ConfigError
 Cases = list[Any]
 
 
-@click.group()
+@click.group(cls=NamingGroup)
 def replay() -> None:
     """Play cases; print each with its `output`. Exit code 1 if one has another `expected`."""
 

@@ -6,10 +6,12 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ebbtide.cli.commands import VERBOSE, level
 from ebbtide.cli.errors import FAILED, ROOT, error_text, exit_code, typed
 from ebbtide.cli.quiet import QuietSpark
 from ebbtide.errors import EbbtideError
@@ -95,5 +97,7 @@ class Reporter:
         """Print an error as one sentence."""
         if spark is not None:
             spark.live.show("")
+        if level() == VERBOSE:
+            click.echo(shown("".join(format_exception(error))), err=True)
         text = error_text(error, self.root, location)
         click.echo(shown(f"Error: {text}"), err=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ebbtide.amounts import amount
+from ebbtide.cli.commands import VERBOSE, level
 from ebbtide.cli.errors import FAILED, NOTHING_MATCHED, PAUSED
 from ebbtide.cli.live import RunView
 from ebbtide.cli.options import engine_option, of_pipelines, rate_option
@@ -213,6 +214,8 @@ def _summary_text(summary: RunSummary) -> str:
     totals = summary.totals
     counts = [_count_text(name, totals[name]) for name in COUNTS if totals[name]]
     lines = [f"{summary.pipeline}: {', '.join(counts) or 'nothing new'}. Sink: {summary.root}/sink", *remarks(summary)]
+    if level() == VERBOSE and summary.engine:
+        lines.append(f"Steps ran {summary.engine}.")
     return "\n  ".join(lines)
 
 

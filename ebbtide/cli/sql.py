@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from ebbtide.cli.defs import defs_option
-from ebbtide.cli.errors import FAILED, ROOT, USAGE, error_text
+from ebbtide.cli.errors import FAILED, USAGE, error_text
+from ebbtide.cli.places import defs_option, root_option
 from ebbtide.errors import ConfigError, EbbtideError
 from ebbtide.redaction import shown
 from ebbtide.sql import opening
@@ -35,13 +35,7 @@ def _target_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options that say what a session works on."""
     options = (
         defs_option,
-        click.option(
-            "--root",
-            default=ROOT,
-            show_default=True,
-            envvar="EBBTIDE_ROOT",
-            help="Folder of all pipelines' tables: a path or a URI.",
-        ),
+        root_option,
         click.option("--environment", type=_EXISTING, help="A YAML file of sources, functions, variables, settings."),
         click.option("--gateway", metavar="URL", help="Let a gateway execute the statements, on what it works on."),
         click.option("--token-file", type=_EXISTING, help="The gateway's token: a file of mode 600."),

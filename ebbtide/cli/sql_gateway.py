@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ebbtide.cli.defs import defs_option
-from ebbtide.cli.options import root_option
+from ebbtide.cli.places import defs_option, root_option
 from ebbtide.cli.quiet import new_log
 from ebbtide.cli.reporting import Reporter
 

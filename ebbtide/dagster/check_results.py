@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
-from ebbtide.amounts import amount
 from ebbtide.checks.great_expectations.validate import Finding, Verdict
+from ebbtide.checks.great_expectations.wording import narrow, page, sentence
 from ebbtide.checks.version_range import VersionRange
+from ebbtide.dagster.operations import jobs_named
+
+QUOTED = re.compile(r"'([^']*)'")
+"""A command or a file in the text of a check."""
 
 
 def to_check_result(
@@ -27,7 +32,7 @@ def to_check_result(
         repair: What makes the check pass again.
     """
     broken = [finding for finding in verdict.findings if finding.broken]
-    counts = [f"{finding.rule}: {amount(finding.broken, 'row')}" for finding in broken]
+    said = [*(sentence(finding) for finding in broken), repair] if broken else []
     nothing = "" if verdict.findings else "There is nothing that could break it."
     is_warning = bool(broken) and not verdict.is_error
     metadata: dict[str, Any] = {
@@ -38,7 +43,8 @@ def to_check_result(
         **_tables(broken),
     }
     if broken:
-        metadata["repair"] = repair
+        metadata["found"] = dg.MetadataValue.md(page(broken))
+        metadata["repair"] = dg.MetadataValue.md(_mending(repair, key.asset_key.path[-1]))
     if window.unreadable:
         metadata["not_judged"] = window.unreadable
     if verdict.docs:
@@ -48,9 +54,18 @@ def to_check_result(
         check_name=key.name,
         passed=verdict.passed,
         severity=dg.AssetCheckSeverity.WARN if is_warning else dg.AssetCheckSeverity.ERROR,
-        description="; ".join(counts) or nothing,
+        description=" ".join(said) or nothing,
         metadata=metadata,
     )
+
+
+def _mending(repair: str, pipeline: str) -> str:
+    """Return what makes a check pass, as Markdown: its commands, and the jobs that do the same."""
+    lines = [QUOTED.sub(r"`\1`", repair)]
+    jobs = [f"`{job}`" for job in jobs_named(repair)]
+    if jobs:
+        lines.append(f"In Dagster: launch {' or '.join(jobs)} with the partition `{pipeline}`.")
+    return "\n\n".join(lines)
 
 
 def not_judged(key: dg.AssetCheckKey, why: str) -> dg.AssetCheckResult:
@@ -88,10 +103,11 @@ def _tables(broken: Sequence[Finding]) -> dict[str, dg.TableMetadataValue]:
 def _table(finding: Finding) -> dg.TableMetadataValue:
     """Lay a sample out; its rows need not have the same columns."""
     names: dict[str, None] = {}
-    for row in finding.sample:
+    rows = [narrow(row) for row in finding.sample]
+    for row in rows:
         names.update(dict.fromkeys(row))
     columns = [dg.TableColumn(name) for name in names]
-    records = [_record(row, names) for row in finding.sample]
+    records = [_record(row, names) for row in rows]
     return dg.MetadataValue.table(records, schema=dg.TableSchema(columns))
 
 

@@ -9,8 +9,8 @@ import dagster as dg
 
 from ebbtide import Pipeline
 from ebbtide.checks.great_expectations.checks import Check, checks_of
+from ebbtide.dagster.metadata import maintenance_pool
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
-from ebbtide.dagster.stream import maintenance_pool
 from ebbtide.dagster.supervise import supervised
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import dagster as dg
 from pydantic import BaseModel, ConfigDict, Field
 
-from ebbtide.dagster.definitions import pipeline_definitions
+from ebbtide.dagster.definitions import automation_definitions, table_definitions
 from ebbtide.dagster.resources import (
     ClockResource,
     EngineName,
@@ -148,15 +148,19 @@ class _Pipelines(dg.Component):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the pipelines' definitions; where the project has no `Resources`, with the default ones."""
         every = context.component_tree.get_all_components(of_type=_Pipelines)
+        specs = sorted((spec for each in every for spec in each.specs), key=lambda spec: spec.name)
         refuse_shared_names((spec.name, str(each.path)) for each in every for spec in each.specs)
-        definitions = self.definitions()
-        if context.component_tree.get_all_components(of_type=Resources):
-            return definitions
-        return dg.Definitions.merge(definitions, dg.Definitions(resources=DEFAULT_RESOURCES))
+        made = [self.definitions()]
+        # Jobs of operations and sensors are for all pipelines of the project: one component, whichever it is, brings them.
+        if any(spec.name == specs[0].name for spec in self.specs):
+            made.append(automation_definitions(specs))
+        if not context.component_tree.get_all_components(of_type=Resources):
+            made.append(dg.Definitions(resources=DEFAULT_RESOURCES))
+        return dg.Definitions.merge(*made)
 
     def definitions(self) -> dg.Definitions:
-        """Make their definitions."""
-        return dg.Definitions.merge(*map(pipeline_definitions, self.specs))
+        """Make the definitions of their own: all but those that the pipelines of a project share."""
+        return dg.Definitions.merge(*map(table_definitions, self.specs))
 
 
 @dg.scaffold_with(UpsertScaffolder)

@@ -1,12 +1,14 @@
-"""The Dagster definitions of one pipeline."""
+"""The Dagster definitions of pipelines: of each its tables, of all together what runs them."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import dagster as dg
 
 from ebbtide import Pipeline
 from ebbtide.dagster.checks import sink_checks
-from ebbtide.dagster.jobs import checks_job, schedules, stream_job
+from ebbtide.dagster.jobs import check_schedule, checks_job, operation_schedule, run_job, run_schedule
 from ebbtide.dagster.keeping import keeping_sensor
 from ebbtide.dagster.operations import operation_job
 from ebbtide.dagster.sensors import backlog_sensor
@@ -14,24 +16,41 @@ from ebbtide.dagster.stream import stream_assets
 from ebbtide.operations.registry import operations
 
 
-def pipeline_definitions(spec: Pipeline) -> dg.Definitions:
-    """Return a pipeline's assets, checks, jobs, schedules and sensors.
+def pipeline_definitions(*specs: Pipeline) -> dg.Definitions:
+    """Return the assets, checks, jobs, schedules and sensors of a project's pipelines.
 
     Args:
-        spec: The pipeline.
+        specs: All pipelines of the project: they share the jobs of operations and the sensors.
     """
-    jobs = {"stream": stream_job(spec)}
+    return dg.Definitions.merge(*map(table_definitions, specs), automation_definitions(specs))
+
+
+def table_definitions(spec: Pipeline) -> dg.Definitions:
+    """Return a pipeline's assets and their checks."""
+    return dg.Definitions(assets=[stream_assets(spec)], asset_checks=[sink_checks(spec)])
+
+
+def automation_definitions(specs: Sequence[Pipeline]) -> dg.Definitions:
+    """Return the jobs, schedules and sensors of all pipelines of a project.
+
+    Each pipeline has a job; operations, and the sensors, are for all.
+    """
+    runs = {spec.name: run_job(spec) for spec in specs}
+    continuous = [spec for spec in specs if spec.run == "continuous"]
+    checks = {spec.name: checks_job(spec) for spec in continuous}
+    schedules = [
+        *(run_schedule(spec, runs[spec.name]) for spec in specs if spec.stream_cron),
+        *(check_schedule(spec, checks[spec.name]) for spec in continuous if spec.schedules.check),
+    ]
+    sensors = [backlog_sensor(specs, runs)]
+    if continuous:
+        sensors.append(keeping_sensor(continuous, runs, checks))
+    jobs = [*runs.values(), *checks.values()]
     for operation in operations():
-        if operation.fits(spec):
-            jobs[operation.job_name] = operation_job(spec, operation)
-    sensors = [backlog_sensor(spec)]
-    if spec.run == "continuous":
-        jobs["check"] = checks_job(spec)
-        sensors.append(keeping_sensor(spec, jobs["stream"], jobs["check"]))
-    return dg.Definitions(
-        assets=[stream_assets(spec)],
-        asset_checks=[sink_checks(spec)],
-        jobs=list(jobs.values()),
-        schedules=list(schedules(spec, jobs)),
-        sensors=sensors,
-    )
+        fitting = [spec for spec in specs if operation.fits(spec)]
+        if not fitting:
+            continue
+        job = operation_job(operation, fitting)
+        jobs.append(job)
+        schedules += operation_schedule(operation, fitting, job)
+    return dg.Definitions(jobs=jobs, schedules=schedules, sensors=sensors)

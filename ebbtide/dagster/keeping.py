@@ -1,16 +1,16 @@
-"""Keeps a continuous pipeline running: the next run is launched when one has ended, of age or by a crash."""
+"""Keeps continuous pipelines running: the next run is launched when one has ended, of age or by a crash."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 
 from ebbtide import Pipeline
-from ebbtide.dagster.metadata import checks_name, stream_name
+from ebbtide.dagster.metadata import checks_name, run_name
 from ebbtide.dagster.resources import StorageResource
 from ebbtide.dagster.sensors import UNDER_WAY, why_not
 from ebbtide.dagster.supervise import IS_TRANSIENT
@@ -81,43 +81,55 @@ def reason_to_wait(ended: Sequence[Ended], now_s: float) -> str | None:
     return f"{n_failed} runs have failed in a row; the next one in {left_s:.0f} s"
 
 
-def keeping_sensor(spec: Pipeline, stream_job: Any, checks_job: Any) -> dg.SensorDefinition:
-    """Make the sensor that launches the next run, and the checks, when a run has ended; switched off at first.
+def keeping_sensor(
+    specs: Sequence[Pipeline], runs: Mapping[str, Any], checks: Mapping[str, Any]
+) -> dg.SensorDefinition:
+    """Make the sensor that launches the next runs, and the checks, when runs have ended; switched off at first.
 
     Args:
-        spec: The pipeline; its runs are continuous.
-        stream_job: Job of its runs.
-        checks_job: Job of its checks.
+        specs: The pipelines; their runs are continuous.
+        runs: Name of a pipeline to the job of its runs.
+        checks: The same of its checks.
     """
-    stream = stream_name(spec)
-    checks = checks_name(spec)
 
     @dg.sensor(
-        name=f"{spec.name}_keep_running",
-        jobs=[stream_job, checks_job],
+        name="ebbtide_keep_running",
+        jobs=[job for spec in specs for job in (runs[spec.name], checks[spec.name])],
         minimum_interval_seconds=EVERY_S,
-        description=f"Launches {stream} when none is under way, and {checks} when one has ended well; not after one that was terminated.",
+        description="Launches the next run of each continuous pipeline when none is under way, and its checks when one has ended well; not after one that was terminated.",
     )
     def look(
         context: dg.SensorEvaluationContext,
         storage: StorageResource,
     ) -> dg.SensorResult:
-        instance = context.instance
-        records = instance.get_run_records(dg.RunsFilter(job_name=stream), limit=MOST_FAILED)
-        if any(record.dagster_run.status in UNDER_WAY for record in records):
-            return dg.SensorResult(skip_reason="a run is under way")
-        ended = [ended_of(instance, record) for record in records]
-        last = ended[0].run_id if ended else "none"
-        # Run keys name the last run: Dagster launches each key once, however often the sensor looks.
-        requests = []
-        if ended and not ended[0].has_failed:
-            requests.append(dg.RunRequest(run_key=f"checks of {last}", job_name=checks))
-        waits = why_not(spec, storage.root) or reason_to_wait(ended, time.time())
-        if not waits:
-            requests.append(dg.RunRequest(run_key=f"after {last}", job_name=stream))
-        return dg.SensorResult(requests, skip_reason=None if requests else waits)
+        requests: list[dg.RunRequest] = []
+        waits = []
+        for spec in specs:
+            launched, reason = _next_runs(context.instance, spec, storage.root)
+            requests += launched
+            if reason:
+                waits.append(f"{spec.name}: {reason}")
+        return dg.SensorResult(requests, skip_reason=None if requests else "; ".join(waits))
 
     return look
+
+
+def _next_runs(instance: dg.DagsterInstance, spec: Pipeline, root: str) -> tuple[list[dg.RunRequest], str | None]:
+    """Return the runs to launch for a pipeline now, and the reason to launch no further one."""
+    job = run_name(spec)
+    records = instance.get_run_records(dg.RunsFilter(job_name=job), limit=MOST_FAILED)
+    if any(record.dagster_run.status in UNDER_WAY for record in records):
+        return [], "a run is under way"
+    ended = [ended_of(instance, record) for record in records]
+    last = ended[0].run_id if ended else "none"
+    # Run keys name the pipeline and its last run: Dagster launches each key once, however often the sensor looks.
+    requests = []
+    if ended and not ended[0].has_failed:
+        requests.append(dg.RunRequest(run_key=f"checks of {spec.name} {last}", job_name=checks_name(spec)))
+    waits = why_not(spec, root) or reason_to_wait(ended, time.time())
+    if not waits:
+        requests.append(dg.RunRequest(run_key=f"{spec.name} after {last}", job_name=job))
+    return requests, waits
 
 
 def ended_of(instance: dg.DagsterInstance, record: dg.RunRecord) -> Ended:

@@ -15,6 +15,11 @@ from ebbtide.spec.ddl import type_ddl
 KINDS = {"spark", "deltalake"}
 """Kinds of which the UI draws the logo."""
 
+PIPELINE_TAG = "ebbtide/pipeline"
+"""Tag of all runs that work on one pipeline: its name."""
+TURN_TAG = "ebbtide/turn"
+"""Tag of runs that take turns. The run queue admits one for each value, if `dagster.yaml` limits it."""
+
 VALID_IN_KEYS = re.compile(r"[A-Za-z0-9_.-]+")
 """Form of the key of an upstream asset that Dagster accepts."""
 
@@ -60,14 +65,40 @@ def state_key(spec: Pipeline) -> dg.AssetKey:
     return dg.AssetKey(f"{spec.name}_state")
 
 
-def stream_name(spec: Pipeline) -> str:
+def run_name(spec: Pipeline) -> str:
     """Return the name of the job that brings a pipeline's sink up to date."""
-    return f"{spec.name}_stream"
+    return spec.name
 
 
 def checks_name(spec: Pipeline) -> str:
     """Return the name of the job that checks the sink beside a continuous run."""
     return f"{spec.name}_check"
+
+
+def pool(spec: Pipeline) -> str:
+    """Return the pool in which a pipeline's bounded runs and maintenance take turns."""
+    return f"checkpoint_{spec.name}"
+
+
+def maintenance_pool(spec: Pipeline) -> str:
+    """Return the pool of maintenance: its own for a continuous run, which yields between steps."""
+    return pool(spec) if spec.run == "bounded" else f"maintenance_{spec.name}"
+
+
+def run_tags(spec: Pipeline, turn: str | None = None) -> dict[str, str]:
+    """Return the tags of a run.
+
+    Args:
+        spec: The pipeline that it works on.
+        turn: Runs with the same word take turns: the name of a pool. None: the run waits for no other one.
+    """
+    return {PIPELINE_TAG: spec.name, **({} if turn is None else {TURN_TAG: turn})}
+
+
+def follows_its_source(spec: Pipeline) -> bool:
+    """Return whether a run may start because records wait: of a view, `refresh` says when."""
+    view = _as_view(spec)
+    return spec.run == "bounded" and (view is None or view.refresh == "on_change")
 
 
 def freshness_policy(spec: Pipeline) -> dg.FreshnessPolicy | None:
@@ -147,10 +178,22 @@ def column_schema(spec: Pipeline) -> dg.TableSchema:
     for field in spec.sink_table.columns:
         is_unique = spec.sink_key == [field.name]
         constraints = dg.TableColumnConstraints(nullable=field.nullable, unique=is_unique)
-        described = comments.get(field.name)
+        described = comments.get(field.name) or _role(spec, field.name)
         column = dg.TableColumn(field.name, type_ddl(field.type), description=described, constraints=constraints)
         columns.append(column)
     return dg.TableSchema(columns)
+
+
+def _role(spec: Pipeline, column: str) -> str | None:
+    """Return the description of a column without a comment: its part in the key, the order, or the personal data."""
+    roles = []
+    if column in spec.sink_key:
+        roles.append("Key of the row" if len(spec.sink_key) == 1 else "Part of the row's key")
+    if column in spec.sequence:
+        roles.append("orders the changes of a key" if roles else "Orders the changes of a key")
+    if column in spec.personal:
+        roles.append("personal" if roles else "Personal")
+    return f"{', '.join(roles)}." if roles else None
 
 
 def _lineage(spec: Pipeline, upstream: dg.AssetKey) -> dict[str, dg.TableColumnLineage]:

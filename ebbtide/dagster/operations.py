@@ -3,7 +3,7 @@
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
@@ -14,10 +14,10 @@ import dagster as dg
 from pydantic import Field, create_model
 
 from ebbtide import Pipeline, StepProgress
-from ebbtide.dagster.metadata import state_key
+from ebbtide.dagster.metadata import maintenance_pool, run_tags, state_key
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
-from ebbtide.dagster.stream import maintenance_pool
-from ebbtide.dagster.supervise import supervised
+from ebbtide.dagster.supervise import supervised, waiting_for_lease
+from ebbtide.errors import ConfigError
 from ebbtide.operations.operation import Context, Operation, Report
 from ebbtide.operations.registry import operations
 
@@ -29,18 +29,20 @@ NAMED = re.compile(r"'(?:ebbtide )?([^']*)'")
 """A command, or options to add to one, in the next step of a report."""
 
 
-def operation_job(spec: Pipeline, operation: Operation) -> dg.JobDefinition:
-    """Make the job of an operation: one op, whose reports are observations of a table.
+def operation_job(operation: Operation, specs: Sequence[Pipeline]) -> dg.JobDefinition:
+    """Make the job of an operation, for all pipelines of a project: its partitions are their names.
+
+    It has one op, whose reports are observations of a table.
 
     Args:
-        spec: The pipeline.
         operation: The operation.
+        specs: The pipelines; it is for those that it fits.
     """
-    name = f"{spec.name}_{operation.job_name}"
+    by_name = {spec.name: spec for spec in specs if operation.fits(spec)}
+    name = job_name(operation)
 
     @dg.op(
         name=f"{name}_op",
-        pool=maintenance_pool(spec) if operation.takes_turns else None,
         out=dg.Out(dg.Nothing),
         description=operation.description,
         config_schema=_config_schema(operation),
@@ -51,6 +53,7 @@ def operation_job(spec: Pipeline, operation: Operation) -> dg.JobDefinition:
         storage: StorageResource,
         clock: ClockResource,
     ) -> None:
+        spec = _chosen(context, by_name)
         given = dict(context.op_config or {})
         action = given.pop("action", operation.actions[0])
         ctx = Context(spec, storage.root, lambda: spark.session, BY, clock.now_ms)
@@ -60,15 +63,49 @@ def operation_job(spec: Pipeline, operation: Operation) -> dg.JobDefinition:
             params = operation.asked(given)
             return operation.act(action, replace(ctx, on_progress=say, stop=stop), params)
 
-        report = supervised(work, observer.step)
+        with waiting_for_lease():
+            report = supervised(work, observer.step)
         context.log.info(report.text())
         observer.observe(report)
 
-    @dg.job(name=name, description=operation.description)
+    def tags(pipeline: str) -> dict[str, str]:
+        spec = by_name[pipeline]
+        return run_tags(spec, maintenance_pool(spec) if operation.takes_turns else None)
+
+    pipelines: dg.PartitionedConfig[Any] = dg.PartitionedConfig(
+        dg.StaticPartitionsDefinition(sorted(by_name)),
+        run_config_for_partition_key_fn=lambda _: {},
+        tags_for_partition_key_fn=tags,
+    )
+
+    @dg.job(name=name, description=f"{operation.description} The partition is the pipeline.", config=pipelines)
     def job() -> None:
         act()
 
     return job
+
+
+def job_name(operation: Operation) -> str:
+    """Return the name of an operation's job."""
+    return f"ebbtide_{operation.job_name}"
+
+
+def _chosen(context: dg.OpExecutionContext, by_name: Mapping[str, Pipeline]) -> Pipeline:
+    """Return the pipeline that a run is for.
+
+    Raises:
+        dagster.Failure: the run names none, or one that there is not.
+    """
+    got = context.partition_key if context.has_partition_key else "none"
+    if got in by_name:
+        return by_name[got]
+    error = ConfigError.of(
+        "The run's partition is not the name of a pipeline.",
+        got=got,
+        allowed=", ".join(sorted(by_name)),
+        next_step="Choose one in the launchpad, or launch it by 'dg launch --job JOB --partition NAME'.",
+    )
+    raise dg.Failure(f"ConfigError: {error}", allow_retries=False)
 
 
 @cache
@@ -178,6 +215,21 @@ def _shown(value: Any) -> Any:
     return dg.MetadataValue.md(listed)
 
 
+def jobs_named(text: str) -> list[str]:
+    """Return the jobs of the commands that a text names, each once.
+
+    Args:
+        text: Names commands as `'ebbtide repair'`.
+
+    Example:
+        >>> jobs_named("Run 'ebbtide repair', or 'ebbtide refresh'.")
+        ['ebbtide_repair']
+    """
+    of_command = {each.command: job_name(each) for each in operations()}
+    commands = [named.split(" --")[0] for named in NAMED.findall(text)]
+    return list(dict.fromkeys(of_command[command] for command in commands if command in of_command))
+
+
 def _next_job(next_step: str, operation: Operation) -> str:
     """Return a sentence on the job that does the next step of a report; empty if none does.
 
@@ -198,5 +250,5 @@ def _next_job(next_step: str, operation: Operation) -> str:
         return ""
     for action in following.actions[1:]:
         if f"--{action}" in options:
-            return f"launch {following.job_name} with action: {action}"
-    return f"launch {following.job_name}"
+            return f"launch {job_name(following)} with action: {action}"
+    return f"launch {job_name(following)}"

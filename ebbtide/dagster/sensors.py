@@ -1,17 +1,22 @@
-"""Sensors of a pipeline's backlog: each half minute it is reported and plotted, and a bounded run is launched to read it."""
+"""The sensor on backlogs: each half minute they are reported and plotted, and bounded runs are launched to read them."""
 
 from __future__ import annotations
 
+import json
+import time
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Self
 
 import dagster as dg
 from dagster import BetaWarning
 
 from ebbtide import Pipeline, UpsertPipelines
-from ebbtide.dagster.metadata import stream_name
+from ebbtide.amounts import amount
+from ebbtide.dagster.metadata import follows_its_source, run_name
 from ebbtide.dagster.resources import ClockResource, StorageResource
-from ebbtide.errors import PausedError, Transient
+from ebbtide.errors import EbbtideError, PausedError, Transient
 
 if TYPE_CHECKING:
     from ebbtide.inspect.backlog import Lag
@@ -21,6 +26,10 @@ warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefi
 
 EVERY_S = 30
 """Least time between two looks, seconds."""
+LOOK_S = 30
+"""Seconds after which a tick looks at no further pipeline."""
+MOST_LINES = 10
+"""Pipelines that the text of a tick names."""
 TOPICS_EVERY_S = 300
 """The same, for topics that no pipeline reads."""
 MOST_PARTITIONS = 32
@@ -34,62 +43,150 @@ UNDER_WAY = [
 ]
 
 
-def backlog_sensor(spec: Pipeline) -> dg.SensorDefinition:
-    """Make the sensor that plots the backlog, and launches a bounded run if there is one; switched off at first.
+@dataclass
+class _Cursor:
+    """State that the sensor keeps from its last tick.
 
     Args:
-        spec: The pipeline.
+        seen: Name of a pipeline to the fingerprint of its backlog.
+        next: Pipeline to look at first; empty: any.
     """
-    job = stream_name(spec)
-    launching = "" if spec.run == "continuous" else f", and launches {job} if anything does"
+
+    seen: dict[str, str] = field(default_factory=dict)
+    next: str = ""
+
+    @classmethod
+    def read(cls, text: str | None, names: Iterable[str]) -> Self:
+        """Read a cursor; pipelines that are gone are forgotten."""
+        if not text:
+            return cls()
+        found = cls(**json.loads(text))
+        known = set(names)
+        for gone in set(found.seen) - known:
+            del found.seen[gone]
+        return found
+
+    def text(self) -> str:
+        """Return the cursor as Dagster stores it."""
+        return json.dumps(asdict(self))
+
+    def in_turn(self, specs: Sequence[Pipeline]) -> list[Pipeline]:
+        """Return the pipelines in the order in which they are looked at: those that the last tick did not reach come first."""
+        names = [spec.name for spec in specs]
+        first = names.index(self.next) if self.next in names else 0
+        return [*specs[first:], *specs[:first]]
+
+
+def backlog_sensor(specs: Sequence[Pipeline], runs: Mapping[str, Any]) -> dg.SensorDefinition:
+    """Make the sensor that plots backlogs, and launches a bounded run where there is one; switched off at first.
+
+    Args:
+        specs: All pipelines of a project.
+        runs: Name of a pipeline to the job of its runs.
+    """
 
     @dg.sensor(
-        name=f"{spec.name}_backlog",
-        job_name=job,
+        name="ebbtide_backlog",
+        jobs=list(runs.values()),
         minimum_interval_seconds=EVERY_S,
-        description=f"Looks what waits in the source of '{spec.name}', plots it{launching}.",
+        description="Plots what waits in the source of each pipeline, and launches the job of each bounded pipeline where anything does.",
     )
     def look(
         context: dg.SensorEvaluationContext,
         storage: StorageResource,
         clock: ClockResource,
-    ) -> dg.SensorResult | dg.SkipReason:
-        from ebbtide.inspect.backlog import lag
-
-        try:
-            found = lag(spec, storage.root, clock.now_ms())
-        except Transient as error:
-            return dg.SkipReason(str(error))
-        text = found.text()
-        is_news = found.fingerprint != context.cursor
-        goes_on = spec.run == "continuous"
-        # Records that wait get older although none arrives: their age is plotted again.
-        waits_on = bool(found.backlog.held) or (goes_on and not found.backlog.is_empty)
-        observations = [_observation(spec, found)] if is_news or waits_on else []
-        if goes_on:
-            return dg.SensorResult(skip_reason=text, asset_events=observations, cursor=found.fingerprint)
-        obstacle = why_not(spec, storage.root)
-        if not obstacle and _is_under_way(context.instance, job):
-            obstacle = "a run is under way"
-        if obstacle:
-            return dg.SensorResult(
-                skip_reason=f"{text}; {obstacle}",
-                asset_events=observations,
-                cursor=context.cursor,
-            )
-        # One run for a backlog: if it fails, the next one is launched by a user, or when further records arrive.
-        launches = is_news and not found.backlog.is_empty
-        # Named after the last run too: after a rewind the same records wait again, and Dagster launches no key twice.
-        run_key = f"{found.fingerprint} after {_last_run(context.instance, job)}"
-        requests = [dg.RunRequest(run_key=run_key)] if launches else []
+    ) -> dg.SensorResult:
+        cursor = _Cursor.read(context.cursor, runs)
+        tick = _Tick(context.instance, storage.root, clock.now_ms(), cursor.seen)
+        in_turn = cursor.in_turn(specs)
+        cursor.next = ""
+        end = time.monotonic() + LOOK_S
+        for n_looked, spec in enumerate(in_turn):
+            # Dagster ends a tick after 60 s and loses what it has found: the rest is left to the next tick.
+            if n_looked and time.monotonic() > end:
+                cursor.next = spec.name
+                break
+            tick.look(spec)
+        for error in tick.errors:
+            context.log.error(error)
         return dg.SensorResult(
-            run_requests=requests,
-            skip_reason=None if launches else text,
-            asset_events=observations,
-            cursor=found.fingerprint,
+            run_requests=tick.requests,
+            skip_reason=None if tick.requests else tick.text(),
+            asset_events=tick.observations,
+            cursor=cursor.text(),
         )
 
     return look
+
+
+class _Tick:
+    """One look at the backlogs of pipelines.
+
+    Args:
+        instance: Has the runs.
+        root: Folder of all pipelines' tables.
+        now_ms: The time, epoch ms.
+        seen: Name of a pipeline to the fingerprint of the backlog seen last; is kept up to date.
+    """
+
+    def __init__(self, instance: dg.DagsterInstance, root: str, now_ms: int, seen: dict[str, str]) -> None:
+        self._instance, self._root, self._now_ms, self._seen = instance, root, now_ms, seen
+        under_way = instance.get_runs(dg.RunsFilter(statuses=UNDER_WAY))
+        self._under_way = {run.job_name for run in under_way}
+        self.requests: list[dg.RunRequest] = []
+        self.observations: list[dg.AssetObservation] = []
+        self.errors: list[str] = []
+        self._waiting: list[str] = []
+        self._n_looked = 0
+
+    def look(self, spec: Pipeline) -> None:
+        """Look at a pipeline. A source that cannot be read is noted, and keeps no other pipeline from its run."""
+        from ebbtide.inspect.backlog import lag
+
+        self._n_looked += 1
+        try:
+            found = lag(spec, self._root, self._now_ms)
+            obstacle = why_not(spec, self._root)
+        except EbbtideError as error:
+            self.errors.append(f"{spec.name}: {error}")
+            return
+        is_news = found.fingerprint != self._seen.get(spec.name)
+        goes_on = spec.run == "continuous"
+        # Records that wait get older although none arrives: their age is plotted again.
+        waits_on = bool(found.backlog.held) or (goes_on and not found.backlog.is_empty)
+        if is_news or waits_on:
+            self.observations.append(_observation(spec, found))
+        is_launched = self._launch(spec, found, obstacle) if is_news and follows_its_source(spec) else True
+        if is_launched:
+            self._seen[spec.name] = found.fingerprint
+        if not found.backlog.is_empty or found.backlog.held:
+            because = "" if is_launched else f"; {self._obstacle(spec, obstacle)}"
+            self._waiting.append(f"{spec.name}: {found.text()}{because}")
+
+    def _obstacle(self, spec: Pipeline, obstacle: str) -> str:
+        """Return the reason to launch no run now; empty if there is none."""
+        return obstacle or ("a run is under way" if run_name(spec) in self._under_way else "")
+
+    def _launch(self, spec: Pipeline, found: Lag, obstacle: str) -> bool:
+        """Launch a run for what waits; return False if it has to be looked at again, since none may be launched now."""
+        if self._obstacle(spec, obstacle):
+            return False
+        # One run for a backlog: if it fails, the next one is launched by a user, or when further records arrive.
+        if not found.backlog.is_empty:
+            job = run_name(spec)
+            # Named after the last run too: after a rewind the same records wait again, and Dagster launches no key twice.
+            run_key = f"{spec.name} {found.fingerprint} after {_last_run(self._instance, job)}"
+            self.requests.append(dg.RunRequest(run_key=run_key, job_name=job))
+        return True
+
+    def text(self) -> str:
+        """Return in words what waits and what could not be read."""
+        lines = [*self.errors, *self._waiting]
+        if not lines:
+            return f"nothing waits in the sources of {amount(self._n_looked, 'pipeline')}"
+        n_more = len(lines) - MOST_LINES
+        more = f"\n{n_more} more" if n_more > 0 else ""
+        return "\n".join(lines[:MOST_LINES]) + more
 
 
 def why_not(spec: Pipeline, root: str) -> str:
@@ -137,11 +234,6 @@ def topics_sensor(several: UpsertPipelines) -> dg.SensorDefinition:
         return dg.SkipReason(text)
 
     return look
-
-
-def _is_under_way(instance: dg.DagsterInstance, job_name: str) -> bool:
-    runs = dg.RunsFilter(job_name=job_name, statuses=UNDER_WAY)
-    return instance.get_runs_count(runs) > 0
 
 
 def _last_run(instance: dg.DagsterInstance, job_name: str) -> str:

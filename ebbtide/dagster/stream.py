@@ -11,10 +11,10 @@ from pydantic import Field
 
 import ebbtide
 from ebbtide import Pipeline, RunSummary, StepProgress
-from ebbtide.dagster.metadata import asset_specs, state_key
+from ebbtide.dagster.metadata import asset_specs, pool, state_key
 from ebbtide.dagster.report import report_of
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
-from ebbtide.dagster.supervise import supervised
+from ebbtide.dagster.supervise import supervised, waiting_for_lease
 
 OBSERVE_EVERY_S = 5.0
 """Least time between two observations; each is a row of Dagster's event log."""
@@ -35,16 +35,6 @@ class StreamConfig(dg.Config):
         default=False,
         description="Records of the source are lost: go on with those that are left, or with refresh rebuild from them; the check 'source_loss' then fails.",
     )
-
-
-def pool(spec: Pipeline) -> str:
-    """Return the pool in which a pipeline's bounded runs and maintenance take turns."""
-    return f"checkpoint_{spec.name}"
-
-
-def maintenance_pool(spec: Pipeline) -> str:
-    """Return the pool of maintenance: its own for a continuous run, which yields between steps."""
-    return pool(spec) if spec.run == "bounded" else f"maintenance_{spec.name}"
 
 
 def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:
@@ -77,7 +67,8 @@ def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:
                 clock=clock.now_ms,
             )
 
-        summary = supervised(work, observer.step)
+        with waiting_for_lease():
+            summary = supervised(work, observer.step)
         observer.flush()
         if summary.nothing_matched:
             context.log.warning(summary.nothing_matched)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import dagster as dg
 
-from ebbtide.errors import EbbtideError, Transient
+from ebbtide.errors import EbbtideError, LeaseHeldError, Transient
 from ebbtide.redaction import redacted
 
 Result = TypeVar("Result")
@@ -19,6 +20,24 @@ GRACE_S = 30
 the next run finishes or repeats a step that was cut off."""
 IS_TRANSIENT = "is_transient"
 """Metadata of a failure: a later run may succeed without anyone acting."""
+
+WAIT_S = 30
+MOST_WAITS = 20
+"""Seconds between two attempts to take the lease, and the number of attempts after the first."""
+
+
+@contextmanager
+def waiting_for_lease() -> Iterator[None]:
+    """Have Dagster repeat the step later while another run holds the pipeline's lease.
+
+    Usually the run queue lets runs of one pipeline take turns. It does not see those of the command line, nor those without tags.
+    """
+    try:
+        yield
+    except dg.Failure as failure:
+        if isinstance(failure.__cause__, LeaseHeldError):
+            raise dg.RetryRequested(MOST_WAITS, WAIT_S) from failure
+        raise
 
 
 def ignore(report: object) -> None:

@@ -1,18 +1,17 @@
 """Key indices of data files: the position of each row by the hash of its key, in files that are mapped into memory.
 
 A data file never changes, so neither does its index. It is cached as an Arrow file in a local folder: columns `#hash`, ascending,
-`#position`, the row's number in the data file, and columns of the rows, at least the key's; then the CRC-32 of all this, 4 bytes
-big-endian, which each process verifies once. A process that finds none, or a damaged one, makes it again.
+`#position`, the row's number in the data file, and columns of the rows, at least the key's; see `ebbtide.delta.copy_files`. A process that finds none, or a damaged one, makes it again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 import tempfile
 import uuid
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -24,13 +23,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ebbtide.delta import log
+from ebbtide.amounts import amount
+from ebbtide.delta import copy_files, log
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import read_file
 from ebbtide.model.hashing import Hashes, key_hashes
 from ebbtide.storage.columnar import footer_checksum
 from ebbtide.storage.paths import is_ours, make_private
 
+_log = logging.getLogger(__name__)
 Positions = NDArray[np.int64]
 
 CACHE_FOLDER = "EBBTIDE_CACHE"
@@ -49,11 +50,8 @@ FORMAT = "3"
 """Part of each copy's name; copies of another format are not read."""
 NO_COPY = ""
 """Name of an index without a copy."""
-CHECKSUM_BYTES = 4
 SPARSE = 16
 """Ratio of a file's rows to the wanted keys from which on the keys are looked up one by one."""
-_found_whole: set[tuple[str, int]] = set()
-"""Copies, by path and inode, whose checksum this process has verified."""
 _caches: WeakSet[IndexCache] = WeakSet()
 """The caches of this process."""
 _FileKey = tuple[str, ...]
@@ -269,11 +267,14 @@ class IndexCache:
             if not path.exists():
                 self._open.pop(file_key, None)
 
+    def copies_in_use(self) -> set[Path]:
+        """Return the copies whose indices are open."""
+        return {self.folder / copy for copy, _ in self._open.values() if copy != NO_COPY}
+
     def _delete(self, name: str) -> None:
         path = self.folder / name
         with contextlib.suppress(OSError):
-            copy = _copy(path)
-            _found_whole.discard(copy)
+            copy_files.forget(path)
             path.unlink()
 
     def _made(self, file: DataFile) -> KeyIndex:
@@ -315,7 +316,7 @@ class IndexCache:
         try:
             if not is_ours(self.folder):
                 return None  # another user may have written anything there
-            content = _whole_content(path)
+            content = copy_files.whole_content(path)
             if content is None:
                 return None
             stored = pa.ipc.open_file(content).read_all()
@@ -342,7 +343,7 @@ class IndexCache:
             make_private(str(self.folder))
             if not is_ours(self.folder):
                 return index  # another user could read the rows
-            _write_arrow(unfinished, stored)
+            copy_files.write(unfinished, stored)
             # A rename within the folder is atomic: another process sees the whole copy or none.
             unfinished.replace(path)
             n_bytes = path.stat().st_size
@@ -373,44 +374,32 @@ class IndexCache:
         if total_bytes <= self.max_bytes:
             return
         enough_bytes = self.max_bytes * EVICTED_TO
+        deleted: set[Path] = set()
         for _, n_bytes, path in sorted(copies):
             with contextlib.suppress(OSError):
                 path.unlink()
+            deleted.add(path)
             total_bytes -= n_bytes
             if total_bytes <= enough_bytes:
                 break
+        if any(deleted & each.copies_in_use() for each in list(_caches)):
+            _warn_of_cap(str(self.folder), self.max_bytes)
         for each in list(_caches):
             each.close_deleted()
 
 
-def _write_arrow(path: Path, rows: pa.Table) -> None:
-    in_one = rows.combine_chunks()
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
-        writer.write_table(in_one)
-    with pa.memory_map(str(path)) as mapped:
-        checksum = zlib.crc32(mapped.read_buffer())
-    with path.open("ab") as file:
-        file.write(checksum.to_bytes(CHECKSUM_BYTES, "big"))
-
-
-def _whole_content(path: Path) -> pa.Buffer | None:
-    """Map a copy into memory; None if it is damaged."""
-    # A flipped bit would hide a key, whose row would then exist twice in the table.
-    with pa.memory_map(str(path)) as mapped:
-        data = mapped.read_buffer()
-    content = data.slice(0, max(data.size - CHECKSUM_BYTES, 0))
-    copy = _copy(path)
-    if copy not in _found_whole:
-        checksum = zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "big")
-        if data.slice(content.size).to_pybytes() != checksum:
-            return None
-        _found_whole.add(copy)
-    return content
-
-
-def _copy(path: Path) -> tuple[str, int]:
-    """Return a key that distinguishes a copy from one that was made again at the same path."""
-    return str(path), path.stat().st_ino
+@cache
+def _warn_of_cap(folder: str, max_bytes: int) -> None:
+    """Warn, once in a process, that its own copies do not fit: each run then pays for the whole table, not for what has changed."""
+    _log.warning(
+        "The local copies in '%s' need more than the %s that %s allows: copies in use were deleted, and are made again from the whole "
+        "data files. Give %s more bytes, or name a folder on a larger disk by %s.",
+        folder,
+        amount(max_bytes, "byte"),
+        CACHE_BYTES,
+        CACHE_BYTES,
+        CACHE_FOLDER,
+    )
 
 
 def default_folder() -> Path:

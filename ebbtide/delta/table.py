@@ -20,7 +20,7 @@ from ebbtide.storage.columnar import footer_checksum, read_parquet, write_parque
 from ebbtide.storage.paths import copy_file, join, size_of
 
 FEATURES = ("deletionVectors",)
-"""Features of the tables made here, beside `timestampNtz` where a column needs it."""
+"""Features of the tables made here, unless vectors are switched off, beside `timestampNtz` where a column needs it."""
 ROW_GROUP = 1 << 17
 """Rows in one row group of a data file."""
 
@@ -158,6 +158,7 @@ def definition(
     *,
     table_id: str,
     name: str,
+    keep_vectors: bool = False,
 ) -> list[Action]:
     """Return the actions that define a table: `protocol` and `metaData`.
 
@@ -166,11 +167,14 @@ def definition(
         properties: Its properties.
         table_id: Its id, which a new definition keeps.
         name: Its name.
+        keep_vectors: List deletion vectors even where they are switched off: files of the table may have some.
     """
     from deltalake import Schema
 
     # A protocol of version (3, 7) lists all features that the table uses, also those that older versions implied.
-    features = [*FEATURES]
+    # A table without deletion vectors does not list them either: readers that know none would refuse it for the feature alone.
+    has_vectors = keep_vectors or properties.get("delta.enableDeletionVectors") != "false"
+    features = [*FEATURES] if has_vectors else []
     needs_local_time = any(has_local_time(column.type) for column in columns)
     if needs_local_time:
         features.append("timestampNtz")
@@ -212,6 +216,7 @@ def redefined(snapshot: Snapshot, columns: pa.Schema, properties: Mapping[str, s
         properties,
         table_id=str(metadata["id"]),
         name=str(metadata.get("name") or ""),
+        keep_vectors="deletionVectors" in (snapshot.protocol.get("readerFeatures") or ()),
     )
 
 

@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from ebbtide.formats.debezium_rules import DebeziumRules, file_number
 from ebbtide.formats.format import BadRecordError
-from ebbtide.formats.forms import Field, LogPosition, RowForm, TakenChange, struct
+from ebbtide.formats.forms import Field, LogPosition, RowForm, TakenChange, TakenChanges, struct
 from ebbtide.model.entries import LONG_MIN
 from ebbtide.model.sequences import LOG_POSITIONS
 from ebbtide.model.ttl import LONG_MAX
@@ -56,8 +56,11 @@ class TypedEnvelopes:
         self._non_key = row.attributes_of(non_key)
         self._deletes_by_content = bool(rules.own_sequence)
 
-    def take(self, value: Any) -> Sequence[TakenChange]:
+    def take(self, values: Sequence[Any]) -> TakenChanges:
         """See `TypedForm`."""
+        return TakenChanges.of_each(self._take, values)
+
+    def _take(self, value: Any) -> Sequence[TakenChange]:
         source = value.source
         if source is None:
             return ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -43,6 +43,53 @@ class TakenChange(NamedTuple):
     offset: OriginOffset | None = None
 
 
+Take = Callable[[Any], Sequence[TakenChange]]
+"""Returns a record's changes; empty if it is left to the exact path."""
+
+
+@dataclass(frozen=True)
+class TakenChanges:
+    """The changes of some records, a list for each field of `TakenChange`.
+
+    Args:
+        row: See `TakenChange`, as all up to `offset`.
+        record: (n,) index of each change's record, ascending.
+        left: Indices of the records that are left to the exact path.
+    """
+
+    row: Sequence[Any]
+    kind: Sequence[str]
+    op: Sequence[str]
+    position: Sequence[LogPosition]
+    event_ms: Sequence[int | None]
+    offset: Sequence[OriginOffset | None]
+    record: Sequence[int]
+    left: Sequence[int] = ()
+
+    @classmethod
+    def of_each(cls, take: Take, values: Iterable[Any]) -> TakenChanges:
+        """Take records one by one.
+
+        Args:
+            take: Returns a record's changes; empty if it is left to the exact path.
+            values: The records' values as structs.
+        """
+        changes: list[TakenChange] = []
+        record: list[int] = []
+        left: list[int] = []
+        for number, value in enumerate(values):
+            own = take(value)
+            if own:
+                changes += own
+                record += [number] * len(own)
+            else:
+                left.append(number)
+        if not changes:
+            return cls((), (), (), (), (), (), record, left)
+        row, kind, op, position, event_ms, offset = zip(*changes, strict=True)
+        return cls(row, kind, op, position, event_ms, offset, record, left)
+
+
 class TypedForm(Protocol):
     """The common form of a format's records."""
 
@@ -54,11 +101,11 @@ class TypedForm(Protocol):
     def rows(self) -> Sequence[str | None]:
         """The value's fields that hold rows; None stands for the value itself."""
 
-    def take(self, value: Any) -> Sequence[TakenChange]:
-        """Return a record's changes; empty if it is left to `Format.changes`.
+    def take(self, values: Sequence[Any]) -> TakenChanges:
+        """Return the changes of some records; those without any are left to `Format.changes`.
 
         Args:
-            value: The record's value as a struct.
+            values: The records' values as structs.
         """
 
 

@@ -8,9 +8,20 @@ from typing import Any
 
 from ebbtide.formats.connect import ConnectSchema, Fields, has_schema, plain_row, row_fields, time_units
 from ebbtide.formats.format import BadRecordError, DecodedChange, Format, Json
-from ebbtide.formats.forms import Field, OriginOffset, RowForm, TakenChange, TypedForm, is_readable, struct
+from ebbtide.formats.forms import (
+    Field,
+    OriginOffset,
+    RowForm,
+    TakenChange,
+    TakenChanges,
+    TypedForm,
+    is_readable,
+    struct,
+)
 from ebbtide.formats.parsing import is_natural
 from ebbtide.model.changelog import ROW_KINDS, RowKind
+
+_KINDS = frozenset(ROW_KINDS)
 
 
 @dataclass(frozen=True)
@@ -138,8 +149,17 @@ class _TypedRows:
             self.value = struct("Record", [*reserved, nested])
         self.rows = (decoder.row,)
 
-    def take(self, value: Any) -> Sequence[TakenChange]:
+    def take(self, values: Sequence[Any]) -> TakenChanges:
         """See `TypedForm`."""
+        kinds = [value.kind for value in values]
+        rows = [value.row for value in values] if self._is_nested else values
+        # Whole columns where no record names its place, and none has to be left: no object for each change.
+        if self._position or not _KINDS.issuperset(kinds) or (self._is_nested and None in rows):
+            return TakenChanges.of_each(self._take, values)
+        n = len(kinds)
+        return TakenChanges(rows, kinds, kinds, [()] * n, [None] * n, [None] * n, range(n))
+
+    def _take(self, value: Any) -> Sequence[TakenChange]:
         kind = value.kind
         row = value.row if self._is_nested else value
         if kind not in ROW_KINDS or row is None:

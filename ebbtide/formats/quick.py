@@ -20,7 +20,7 @@ from ebbtide.formats.avro import AvroRecords
 from ebbtide.formats.avro_rows import AvroRows
 from ebbtide.formats.columns import InexactNumberError
 from ebbtide.formats.format import NEW_KEY, OLD_KEY, BadRecordError
-from ebbtide.formats.forms import OriginOffset, RowForm, TakenChange, TypedForm, is_readable
+from ebbtide.formats.forms import OriginOffset, RowForm, TakenChanges, TypedForm, is_readable
 from ebbtide.formats.judging import ahead_of, null_indices
 from ebbtide.formats.quick_columns import QuickColumns, columns_of
 from ebbtide.formats.records import are_placed
@@ -33,7 +33,7 @@ from ebbtide.model.entries import entry_table
 
 MOST_IGNORED = 100
 """Maximum of unknown columns in a row's form: records with more of them are left to the exact path."""
-_NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
+_NOT_READ = (msgspec.MsgspecError, ValueError, RecursionError)
 _NOT_READ_AVRO = (BadRecordError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 
 
@@ -64,12 +64,17 @@ def _damaged(values: pa.BinaryArray) -> frozenset[int]:
 
 
 def _moved(batch: pa.RecordBatch) -> frozenset[int]:
-    """Return the indices of records with a header that names the row's old or new key."""
+    """Return the indices of records with a header that names the row's old or new key: records in envelopes, or placed ones."""
     if are_placed(batch):
         has_old_key = batch.column("old_key").is_valid()
         has_new_key = batch.column("new_key").is_valid()
     else:
         values = batch.column("value")
+        # One search of all bytes first: Arrow's, value by value, takes as long as parsing them.
+        _, _, data = values.buffers()
+        raw = data.to_pybytes() if data else b""
+        if not any(name.encode() in raw for name in (OLD_KEY, NEW_KEY)):
+            return frozenset()
         has_old_key = pc.match_substring(values, OLD_KEY)
         has_new_key = pc.match_substring(values, NEW_KEY)
     is_moved = pc.or_(has_old_key, has_new_key)
@@ -85,7 +90,7 @@ def _is_utf8(value: bytes) -> bool:
     return True
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Read:
     """The part of a batch that was read.
 
@@ -96,9 +101,24 @@ class _Read:
         envelopes: Envelope of each change's record, if records have envelopes.
     """
 
-    changes: list[TakenChange] = field(default_factory=list)
+    changes: TakenChanges
+    rows: Sequence[int]
+    left: set[int]
+    envelopes: Sequence[_Envelope]
+
+
+@dataclass(frozen=True)
+class _Structs:
+    """Records that were parsed.
+
+    Args:
+        values: The value of each, as a struct.
+        rows: Index of each in the batch.
+        envelopes: Envelope of each, if records have envelopes.
+    """
+
+    values: list[Any] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
-    left: set[int] = field(default_factory=set)
     envelopes: list[_Envelope] = field(default_factory=list)
 
 
@@ -204,54 +224,54 @@ class QuickDecoder:
         return staged.filter(is_taken), batch.take(left_indices)
 
     def _read(self, batch: pa.RecordBatch) -> _Read:
-        read = _Read()
         holds_envelopes = self._holds_envelopes(batch)
         topic = self._settings.topic
         limit = self._settings.max_record_bytes
         values = batch.column("value")
         avro = AvroRecords.of(batch)
-        damaged = _damaged(values) if avro is None else frozenset()
-        moved = _moved(batch)
+        unread = _damaged(values) if avro is None else frozenset()
+        if holds_envelopes or are_placed(batch):  # a bare value has no headers
+            unread |= _moved(batch)
+        errors = _NOT_READ if avro is None else (*_NOT_READ, *_NOT_READ_AVRO)
+        records = _Structs()
+        left: set[int] = set()
         for row, raw in enumerate(values.to_pylist()):
+            if raw is None or len(raw) > limit or row in unread:
+                left.add(row)
+                continue
             try:
-                is_absent = raw is None or len(raw) > limit
-                if is_absent or row in damaged or row in moved:
-                    changes: Sequence[TakenChange] = ()
-                elif holds_envelopes:
-                    record = self._read_envelope(raw)
-                    if topic and record.topic != topic:
+                if holds_envelopes:
+                    envelope = self._read_envelope(raw)
+                    if topic and envelope.topic != topic:
                         continue
-                    changes = self._of_envelope(record)
-                    read.envelopes += [record] * len(changes)
+                    value = self._of_envelope(envelope)
+                    records.envelopes.append(envelope)
                 elif avro is not None:
-                    changes = self._of_avro(avro, raw)
+                    value = self._avro_rows.read(avro, raw)
                 else:
-                    changes = self._form.take(self._read_value(raw))
-            except _NOT_READ:
-                changes = ()
-            if changes:
-                read.changes += changes
-                read.rows += [row] * len(changes)
-            else:
-                read.left.add(row)
-        return read
+                    value = self._read_value(raw)
+            except errors:
+                left.add(row)
+                continue
+            records.values.append(value)
+            records.rows.append(row)
+        return self._taken(records, left)
+
+    def _taken(self, records: _Structs, left: set[int]) -> _Read:
+        changes = self._form.take(records.values)
+        left.update(records.rows[record] for record in changes.left)
+        rows = [records.rows[record] for record in changes.record]
+        envelopes = [records.envelopes[record] for record in changes.record] if records.envelopes else []
+        return _Read(changes, rows, left, envelopes)
 
     def _holds_envelopes(self, batch: pa.RecordBatch) -> bool:
         """Return whether the values of a batch are whole Kafka records in envelopes."""
         return self._settings.in_envelopes and not are_placed(batch)
 
-    def _of_envelope(self, record: _Envelope) -> Sequence[TakenChange]:
-        if record.value is None or not record.has_place:
-            return ()
-        value = self._read_value(record.value)
-        return self._form.take(value)
-
-    def _of_avro(self, avro: AvroRecords, raw: bytes) -> Sequence[TakenChange]:
-        try:
-            value = self._avro_rows.read(avro, raw)
-        except _NOT_READ_AVRO:
-            return ()
-        return self._form.take(value)
+    def _of_envelope(self, envelope: _Envelope) -> Any:
+        if envelope.value is None or not envelope.has_place:
+            raise ValueError("no value, or no place: left to the exact path")
+        return self._read_value(envelope.value)
 
     def _staged(
         self,
@@ -307,8 +327,7 @@ class QuickDecoder:
         """Return source, partition and position of the changes' records: Kafka's, or files and lines."""
         if self._holds_envelopes(batch):
             origin_of = attrgetter("topic", "partition", "offset")
-            origins = map(origin_of, read.envelopes)
-            return columns_of(origins, len(ORIGIN))
+            return columns_of(map(origin_of, read.envelopes), len(ORIGIN))
         indices = pa.array(read.rows, pa.int64())
         if are_placed(batch):
             return [batch.column(name).take(indices) for name in ("file", "partition", "offset")]

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from ebbtide.formats.columns import convert
 from ebbtide.formats.encodings import decoded
-from ebbtide.formats.forms import RowForm, TakenChange
+from ebbtide.formats.forms import RowForm, TakenChanges
 from ebbtide.formats.judging import null_indices
 from ebbtide.formats.settings import DELETING, DecodingSettings
 from ebbtide.formats.typed import indices_of, needed_of_delete, take_out_unsent, takes_back_by_content
@@ -34,25 +34,25 @@ class QuickColumns:
         self,
         settings: DecodingSettings,
         row: RowForm,
-        changes: Sequence[TakenChange],
+        changes: TakenChanges,
         *,
         has_schemas: bool,
     ) -> None:
         self._settings = settings
         self._has_schemas = has_schemas
-        self._n_changes = len(changes)
-        by_field = columns_of(changes, len(TakenChange._fields))
-        rows, self.kinds, self.ops, self._positions, self.event_ms, self.offsets = by_field
-        self._values = _values_of(row, rows)
+        self._n_changes = len(changes.row)
+        self.kinds, self.ops = changes.kind, changes.op
+        self._positions = changes.position
+        self.event_ms, self.offsets = changes.event_ms, changes.offset
+        self._values = _values_of(row, changes.row)
         self._ignored = row.ignored
         self._unsent: dict[int, list[str]] = {}
         self._deletes: list[int] = []
         self.left: set[int] = set()
-        for change, kind in enumerate(self.kinds):
-            if kind not in settings.kinds:
-                self.left.add(change)
-            if settings.sequence and kind in DELETING:
-                self._deletes.append(change)
+        if not settings.kinds.issuperset(self.kinds):
+            self.left.update(change for change, kind in enumerate(self.kinds) if kind not in settings.kinds)
+        if settings.sequence:
+            self._deletes += [change for change, kind in enumerate(self.kinds) if kind in DELETING]
 
     def leave(self, changes: Iterable[int]) -> None:
         """Leave changes to the exact path."""
@@ -66,7 +66,7 @@ class QuickColumns:
         for column in self._settings.columns:
             name = column.name
             is_needed = name in needed
-            values = list(self._values[name])
+            values = self._values[name].copy()
             # Stale or absent columns of a delete are nulls: they must not make it bad.
             for change in key_only:
                 if not is_needed or values[change] is UNSET:
@@ -170,14 +170,6 @@ def columns_of(rows: Iterable[tuple[Any, ...]], n: int) -> list[tuple[Any, ...]]
     return columns or [()] * n
 
 
-def _values_of(row: RowForm, structs: Iterable[Any]) -> dict[str, tuple[Any, ...]]:
+def _values_of(row: RowForm, structs: Sequence[Any]) -> dict[str, list[Any]]:
     """Return the values of each column of some rows."""
-    names = row.names
-    attributes = row.attributes_of(names)
-    read = attrgetter(*attributes)
-    cells: Iterable[Any] = map(read, structs)
-    is_bare = len(attributes) == 1  # a getter of one attribute returns no tuple
-    if is_bare:
-        cells = ((cell,) for cell in cells)
-    by_column = columns_of(cells, len(names))
-    return dict(zip(names, by_column, strict=True))
+    return {name: list(map(attrgetter(attribute), structs)) for name, attribute in row.attributes.items()}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated
 
 from pydantic import AfterValidator
@@ -75,6 +76,32 @@ def spread_minute(text: str, name: str) -> str:
     # A step that is no number, or 0, is refused later with the whole expression.
     first = place % period if period else 0
     return f"{first}-59/{step} {rest}"
+
+
+def is_due(text: str, time: datetime) -> bool:
+    """Return whether a cron expression names the minute of a time.
+
+    Args:
+        text: A valid expression, without `H`.
+        time: The time, in the expression's zone.
+
+    Example:
+        >>> is_due("5 3 * * mon", datetime(2026, 2, 2, 3, 5)), is_due("5 3 * * mon", datetime(2026, 2, 3, 3, 5))
+        (True, False)
+    """
+    minute, hour, day, month, weekday = text.lower().split()
+    is_minute = (
+        time.minute in _values(minute, 0, 59)
+        and time.hour in _values(hour, 0, 23)
+        and time.month in _values(month, 1, 12, MONTHS)
+    )
+    is_day = time.day in _values(day, 1, 31)
+    # 0 and 7 are Sunday.
+    weekdays = {number % 7 for number in _values(weekday, 0, 7, WEEKDAYS)}
+    is_weekday = time.isoweekday() % 7 in weekdays
+    # Of two restricted fields, either may match: so cron has it. Only an asterisk alone restricts nothing, as Dagster reads it.
+    either = day != "*" and weekday != "*"
+    return is_minute and (is_day or is_weekday if either else is_day and is_weekday)
 
 
 def _values(

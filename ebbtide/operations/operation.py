@@ -4,7 +4,7 @@ One class per operation. Its command, its `--help`, its Dagster job and its sect
 
 | of the class | becomes |
 |---|---|
-| `name` | the command, a dot starting a subcommand: `backfill.swap` is `ebbtide backfill swap`; the job is `NAME_backfill_swap` |
+| `name` | the command, a dot starting a subcommand: `backfill.swap` is `ebbtide backfill swap`; the job is `ebbtide_backfill_swap` |
 | docstring | the help of the command, the description of the job |
 | `Params` | an option of the command and a setting of the job for each field: its description is the help |
 | `plan`, `apply` | with both, the operation only plans unless `--apply` or `action: apply`; with one of them, that is what it does |
@@ -122,7 +122,7 @@ class Operation:
     name: ClassVar[str]
     """Lower-case words; a dot before the last one makes it a subcommand."""
     job: ClassVar[str] = ""
-    """Name of its Dagster job behind the pipeline's, where it is not `name` with underscores."""
+    """Name of its Dagster job behind `ebbtide_`, where it is not `name` with underscores."""
     observed: ClassVar[Literal["state", "sink"]] = "sink"
     """Table whose asset shows the report in Dagster."""
     takes_turns: ClassVar[bool] = True
@@ -161,7 +161,7 @@ class Operation:
         return None
 
     def fits(self, spec: Pipeline) -> bool:
-        """Return whether a pipeline of this kind can have it; if not, Dagster makes no job."""
+        """Return whether a pipeline of this kind can have it; if not, it is no partition of its Dagster job."""
         return True
 
     def asked(self, given: Mapping[str, Any]) -> BaseModel:
@@ -242,5 +242,5 @@ class Operation:
 
     @property
     def job_name(self) -> str:
-        """Name of its Dagster job behind the pipeline's."""
+        """Name of its Dagster job behind `ebbtide_`."""
         return self.job or self.name.replace(".", "_").replace("-", "_")

@@ -18,7 +18,7 @@ def section_of(operation: Operation) -> list[str]:
         "",
         operation.description,
         "",
-        f"`{command} SPEC...`, in Dagster `NAME_{operation.job_name}`{planned}.",
+        f"`{command} SPEC...`, in Dagster `ebbtide_{operation.job_name}`{planned}.",
         "",
     ]
     rows = [f"| `--{action}` | `action: {action}` | {meaning} |" for action, meaning in operation.further.items()]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import yaml
@@ -18,10 +19,30 @@ from ebbtide.testing import MemoryPipeline, canonical
 
 ONE = "ebbtide.dagster.UpsertPipeline"
 SEVERAL = "ebbtide.dagster.UpsertPipelines"
+LOOK_AT = "LOOK AT "
+"""Begins each comment that a user has to answer."""
+OF_A_TABLE = ("topic ", "folder ")
+"""Begins the notes about one of several pipelines."""
+COMMENTS = {
+    "name": "Names the tables and the jobs.",
+    "source": "Where the records are. A path is relative to the project.",
+    "format": "How the records are coded.",
+    "schema": "The table's columns. A record that does not fit them goes to the quarantine.",
+    "key": "The table has one row per key.",
+    "order": "Decides which change of a key is the newest.",
+    "ttl": "For how long a deleted or changed row is remembered.",
+    "ignored_columns": "Columns of the records that the table does not have.",
+    "topics": "Topics to read. 'ebbtide lag' and 'status' name one that no pipeline reads.",
+    "folders": "Folders to read. 'ebbtide lag' and 'status' name one that no pipeline reads.",
+    "shared": "Holds for each pipeline that does not say otherwise.",
+    "pipelines": "A table each. Any field of a pipeline may stand here.",
+}
+"""Field to its meaning, as a comment above it."""
 _TEST = '''\
 """The pipeline `{name}` over real records: `sample.jsonl` becomes `rows.jsonl`. Look at both before you commit them."""
 
 from pathlib import Path
+from textwrap import indent
 
 from ebbtide import load
 from ebbtide.testing import MemoryPipeline, canonical
@@ -76,18 +97,50 @@ def write_spec(
     notes: Sequence[str],
     type_: str = ONE,
 ) -> None:
-    """Write a `defs.yaml`, the notes above it."""
-    document = {"type": type_, "attributes": dict(attributes)}
-    text = yaml.dump(
-        document,
+    """Write a `defs.yaml`: above each field its meaning and what was guessed of it, the other notes at the top.
+
+    Args:
+        folder: Folder of the spec.
+        attributes: Fields and their values.
+        notes: What a user has to look at; one about a column stands above the schema.
+        type_: Type of the spec.
+    """
+    left = dict.fromkeys(notes)
+    fields = []
+    for name, value in attributes.items():
+        about = _notes_about(name, left)
+        left = {note: None for note in left if note not in about}
+        comments = [COMMENTS[name], *(f"{LOOK_AT}{note}" for note in about)]
+        fields += [f"  # {comment}\n" for comment in comments]
+        fields.append(indent(_yaml(name, value), "  "))
+    head = ["Proposed from a sample of its records.", *(f"{LOOK_AT}{note}" for note in left)]
+    lines = [*(f"# {line}\n" for line in head), f"type: {type_}\n", "attributes:\n", *fields]
+    _write(_spec_in(folder), "".join(lines))
+
+
+def _notes_about(field: str, notes: Iterable[str]) -> list[str]:
+    """Return the notes about a field; those about columns are about the schema."""
+    about = []
+    for note in notes:
+        subject, is_named, _ = note.partition(": ")
+        is_of_another = not is_named or subject == "NOT TAKEN" or subject.startswith(OF_A_TABLE)
+        if not is_of_another and (subject if subject in COMMENTS else "schema") == field:
+            about.append(note)
+    return about
+
+
+def _yaml(name: str, value: Any) -> str:
+    """Write a field as a person would: what holds plain values alone is on one line."""
+    is_plain = not isinstance(value, (Mapping, list))
+    text: str = yaml.dump(
+        {name: value},
         Dumper=_Dumper,
+        default_flow_style=False if is_plain else None,
         sort_keys=False,
         allow_unicode=True,
         width=120,
     )
-    comments = [f"# {note}\n" for note in notes]
-    head = "# Proposed by a sample of its records; to be looked at:\n"
-    _write(_spec_in(folder), head + "".join(comments) + text)
+    return text
 
 
 def try_spec(spec: Pipeline, sample: Sample) -> Trial:

@@ -10,15 +10,21 @@ from ebbtide.errors import ConfigError
 from ebbtide.formats.connect import key_row
 from ebbtide.formats.debezium import DebeziumDecoder
 from ebbtide.formats.debezium_rules import EventOrigin, origin_of
-from ebbtide.formats.format import BadRecordError, DecodedChange, Format
+from ebbtide.formats.format import BadRecordError, DecodedChange, Format, Json
 from ebbtide.formats.plain import PlainDecoder
 from ebbtide.model.changelog import ROW_KINDS, RowKind
 from ebbtide.proposal.columns import ProposedColumn, propose_columns, quoted
+from ebbtide.proposal.conversions import conversion_of
 from ebbtide.proposal.sample import Sample
 from ebbtide.redaction import printable
 
 _WHOLE_ROWS = (RowKind.INSERT, RowKind.UPDATE_AFTER)
 """Kinds of changes whose rows have all columns: a delete may have its key alone."""
+NO_KIND = (
+    "If they are Debezium's rows by ExtractNewRecordState, set add.fields: op,lsn (of MySQL op,file,pos,row) and "
+    "delete.tombstone.handling.mode: rewrite in the connector. Other forms: docs/reference/formats.md."
+)
+"""The next step for records whose writer is not known."""
 TTL = "30d"
 """For how long deletes, or the rows of histories, are remembered, until a user decides."""
 
@@ -120,15 +126,26 @@ def _reading_of(sample: Sample) -> _Reading:
         return _debezium(origin)
     kinds = [name for name, value in first.items() if value in ROW_KINDS]
     if not kinds:
-        raise ConfigError.of(
-            "The records are no changelog that is known.",
-            got=f"fields {_printable(first)}",
-            allowed="Debezium's events (op, before, after, source; or __op), or rows with a kind: +I, -U, +U, -D",
-        )
+        raise _unread(first)
     rows = [name for name, value in first.items() if isinstance(value, dict)]
     return _plain(
         kind=kinds[0],
         row=rows[0] if rows else None,
+    )
+
+
+def _unread(record: Json) -> ConfigError:
+    """Return the refusal of records that are not read, with the line that converts them if one is known."""
+    conversion = conversion_of(record)
+    next_step = NO_KIND
+    if conversion is not None:
+        convert = f"Convert each file: jq -c '{conversion.program}' OLD > NEW"
+        next_step = f"The records look like {conversion.writer}. {convert}"
+    return ConfigError.of(
+        "The records are no changelog that is known.",
+        got=f"fields {_printable(record)}",
+        allowed="Debezium's events (op, before, after, source; or __op), or rows with a kind: +I, -U, +U, -D",
+        next_step=next_step,
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from ebbtide.errors import ConfigError
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.spec.reading import read_document
+from ebbtide.spec.reading import project_of, read_document
 from ebbtide.spec.several import UpsertPipelines
 from ebbtide.spec.stateful import StatefulPipeline
 from ebbtide.spec.upsert import UpsertPipeline
@@ -59,6 +60,7 @@ def load_each(location: str | Path) -> list[tuple[str, Pipeline]]:
     member = _member_at(location)
     if member is not None:
         return [(str(location), member)]
+    _refuse_absent(Path(location))
     path, document = read_document(location)
     if not is_several(document):
         return [(str(location), _of_kind(path, document))]
@@ -111,12 +113,47 @@ def _member_at(location: str | Path) -> Pipeline | None:
     )
 
 
+def _refuse_absent(path: Path) -> None:
+    """Refuse a location without a spec, and name the nearest spec of the project.
+
+    Raises:
+        ConfigError: there is no file, or none in the folder.
+    """
+    is_empty = path.is_dir() and not (path / "defs.yaml").is_file()
+    if path.exists() and not is_empty:
+        return
+    what = f"The folder '{path}' holds no spec." if is_empty else f"There is no spec at '{path}'."
+    near = {folder.name: str(folder) for folder in _spec_folders(path)}
+    close = get_close_matches(path.name, near, n=1)
+    hint = f"Did you mean '{near[close[0]]}'?" if close else "'ebbtide new' writes one from records."
+    raise ConfigError.of(
+        what, allowed="a defs.yaml, the folder that holds one, or a folder of such folders", next_step=hint
+    )
+
+
+def _spec_folders(path: Path) -> list[Path]:
+    """Return the folders of specs beside a location, and among the definitions of the project that one stands in."""
+    around = (path.parent, *(project_of(Path.cwd()) / name for name in ("pipelines/defs", "defs")))
+    here = Path.cwd()
+    found = []
+    for folder in around:
+        for pattern in ("*/defs.yaml", "*/*/defs.yaml"):
+            found += [file.parent for file in sorted(folder.glob(pattern))]
+    return [each.relative_to(here) if each.is_relative_to(here) else each for each in found]
+
+
 def _of_kind(path: Path, document: Mapping[str, Any]) -> Pipeline:
     named = document.get("type")
     kind = KINDS.get(str(named))
     if kind is None:
         allowed = "ebbtide.dagster.UpsertPipeline, UpsertPipelines, StatefulPipeline or MaterializedView"
-        raise ConfigError.of(f"The spec '{path}' has no known type.", got=named, allowed=allowed)
+        close = get_close_matches(str(named), [*KINDS, *SEVERAL], n=1)
+        raise ConfigError.of(
+            f"The spec '{path}' has no known type.",
+            got="none" if named is None else named,
+            allowed=allowed,
+            next_step=f"Did you mean '{close[0]}'?" if close else "Write it as 'type:' at the top of the file.",
+        )
     return kind.load(path)
 
 

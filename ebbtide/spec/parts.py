@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
+from difflib import get_close_matches
+from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -12,10 +15,12 @@ from pydantic import (
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
+    ValidationError,
     field_validator,
     model_serializer,
     model_validator,
 )
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ebbtide.errors import ConfigError
 from ebbtide.formats.columns import TimeUnit
@@ -44,6 +49,25 @@ def _seen(text: str) -> str:
     return text
 
 
+@cache
+def _names_of(model: type[BaseModel]) -> tuple[str, ...]:
+    """Return all names by which fields of a model may be given."""
+    names: dict[str, None] = {}
+    for name, info in model.model_fields.items():
+        alias = info.validation_alias
+        choices = alias.choices if isinstance(alias, AliasChoices) else [alias or name]
+        names |= {str(choice): None for choice in choices}
+    return tuple(names)
+
+
+def _stranger(name: str, value: Any, known: tuple[str, ...]) -> InitErrorDetails:
+    """Return the error of a field that there is not."""
+    meant = get_close_matches(name, known, n=1)
+    hint = f"did you mean '{meant[0]}'? " if meant else ""
+    fault = PydanticCustomError("extra_forbidden", f"there is no such field; {hint}allowed: {', '.join(known)}")
+    return InitErrorDetails(type=fault, loc=(name,), input=value)
+
+
 Name = Annotated[str, AfterValidator(_seen)]
 """A name from outside: of a topic, a table, a field. Any text of visible characters."""
 
@@ -52,6 +76,19 @@ class SpecPart(BaseModel):
     """Base class of parts: frozen, without unknown fields. Errors do not show what was given: it may be a credential."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_known_fields(cls, given: Any) -> Any:
+        """Refuse fields that there are not, with those that there are and the nearest; pydantic's own message has neither."""
+        if not isinstance(given, Mapping) or cls.model_config.get("extra") == "allow":
+            return given
+        known = _names_of(cls)
+        strangers = [name for name in given if name not in known]
+        if not strangers:
+            return given
+        faults = [_stranger(str(name), given[name], known) for name in strangers]
+        raise ValidationError.from_exception_data(cls.__name__, faults, hide_input=True)
 
 
 class SourcePart(SpecPart):
@@ -215,12 +252,12 @@ class QuarantineConfig(SpecPart):
 
     max_age: PositiveDuration | None = Field(
         default=None,
-        description="How long the quarantine keeps a record, by the pipeline's clock; the job NAME_cleanup drops and counts older ones. Default: no limit.",
+        description="How long the quarantine keeps a record, by the pipeline's clock; the job ebbtide_cleanup drops and counts older ones. Default: no limit.",
     )
     max_bytes: int | None = Field(
         default=None,
         gt=0,
-        description="Bytes of records that the quarantine keeps, above 0; the job NAME_cleanup drops and counts the oldest beyond them. Default: any number.",
+        description="Bytes of records that the quarantine keeps, above 0; the job ebbtide_cleanup drops and counts the oldest beyond them. Default: any number.",
     )
 
     @model_serializer(mode="wrap")
@@ -346,20 +383,20 @@ class SchedulesConfig(SpecPart):
     """
 
     stream: CronExpression | None = Field(
-        default="H/15 * * * *", description="The job NAME_stream; null: no schedule. Default: 'H/15 * * * *'."
+        default="H/15 * * * *", description="The job NAME; null: no schedule. Default: 'H/15 * * * *'."
     )
     check: CronExpression | None = Field(
         default="H * * * *",
         description="The job NAME_check of a continuous pipeline; null: no schedule. Default: 'H * * * *'.",
     )
     cleanup: CronExpression | None = Field(
-        default="H 3 * * *", description="The job NAME_cleanup; null: no schedule. Default: 'H 3 * * *'."
+        default="H 3 * * *", description="The job ebbtide_cleanup; null: no schedule. Default: 'H 3 * * *'."
     )
     compaction: CronExpression | None = Field(
-        default="H 4 * * *", description="The job NAME_compaction; null: no schedule. Default: 'H 4 * * *'."
+        default="H 4 * * *", description="The job ebbtide_compaction; null: no schedule. Default: 'H 4 * * *'."
     )
     vacuum: CronExpression | None = Field(
-        default="H 5 * * *", description="The job NAME_vacuum; null: no schedule. Default: 'H 5 * * *'."
+        default="H 5 * * *", description="The job ebbtide_vacuum; null: no schedule. Default: 'H 5 * * *'."
     )
 
 

@@ -220,7 +220,7 @@ class Pipeline(PipelineFields):
         try:
             spec = cls.model_validate(dict(attributes))
         except ValidationError as error:
-            raise ConfigError.of(f"The spec '{path}' is not usable. {explained(error)}") from error
+            raise ConfigError.of(f"The spec '{path}' is not usable. {explained(error, path=path)}") from error
         return spec.located(path)
 
     def located(self, path: Path) -> Self:

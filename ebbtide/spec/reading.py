@@ -11,6 +11,7 @@ import yaml
 
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import is_credential
+from ebbtide.spec.faults import fault, named_in, without_members
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -47,26 +48,63 @@ def project_of(path: Path) -> Path:
 def explained(
     error: ValidationError,
     place_of: Callable[[tuple[str, ...]], tuple[str, ...]] = lambda names: names,
+    path: Path | None = None,
 ) -> str:
-    """Return the field and the fault of each error, with the value that was got unless the message has it.
+    """Return line, field and fault of each error, with the value that was got unless the message has it.
 
     Args:
         error: Of a spec.
         place_of: Where the file has a field.
+        path: The file. Default: there is none.
     """
     lines: dict[str, None] = {}
+    tree = _tree(path)
     for details in error.errors(include_url=False):
         names = place_of(field_path(details["loc"]))
+        # A fault of the whole spec begins with the field that it is about; its input is all that there is.
+        is_secret = not names or any(map(is_credential, names))
+        message = fault(details, is_secret=is_secret)
+        for known in (".".join(names), *names[-1:]):
+            message = message.removeprefix(f"{known}: ")
         field = ".".join(names)
-        message = details["msg"].removeprefix("Value error, ")
-        message = message.removeprefix(f"{names[-1]}: ") if names else message
-        is_secret = any(map(is_credential, names))
-        got = ""
-        if field and not is_secret and "got" not in message.lower():
-            got = f", got {details['input']!r}"
-        place = f"{field}: " if field else ""
-        lines[f"{place}{message}{got[:120]}"] = None
+        about = names or named_in(message)
+        number = _line_of(tree, ("attributes", *about)) if about else None
+        line = f"line {number}: " if number else ""
+        place = f"{line}{field}: " if field else line
+        lines[f"{place}{message}"] = None
     return "; ".join(lines) + "."
+
+
+def _tree(path: Path | None) -> yaml.Node | None:
+    """Return what a file says with the lines where it says it; None if there is no such file."""
+    if path is None or not path.is_file():
+        return None
+    tree: yaml.Node | None = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    return tree
+
+
+def _line_of(tree: yaml.Node | None, names: tuple[str, ...]) -> int | None:
+    """Return the line of a field; None if the file does not have it."""
+    node, line = tree, None
+    for name in names:
+        found = _below(node, name)
+        if found is None:
+            return None
+        key, node = found
+        line = key.start_mark.line + 1
+    return line
+
+
+def _below(node: yaml.Node | None, name: str) -> tuple[yaml.Node, yaml.Node] | None:
+    """Return a field's name and value; in a list the item of that number, or with that name."""
+    if isinstance(node, yaml.MappingNode):
+        return next(((key, value) for key, value in node.value if str(key.value) == name), None)
+    if isinstance(node, yaml.SequenceNode):
+        for number, item in enumerate(node.value):
+            named = _below(item, "name")
+            if str(number) == name or (named is not None and named[1].value == name):
+                return item, item
+    return None
 
 
 def field_path(location: tuple[int | str, ...]) -> tuple[str, ...]:
@@ -76,7 +114,7 @@ def field_path(location: tuple[int | str, ...]) -> tuple[str, ...]:
         >>> field_path(("source", "kafka", "topic"))
         ('source', 'topic')
     """
-    names = tuple(map(str, location))
+    names = without_members(tuple(map(str, location)))
     has_tag = names[:2] in _chosen_parts()
     if not has_tag:
         return names

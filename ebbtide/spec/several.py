@@ -100,7 +100,7 @@ class UpsertPipelines(SpecPart):
         try:
             several = cls.model_validate(dict(attributes))
         except ValidationError as error:
-            problems = explained(error, lambda names: _place(attributes, names))
+            problems = explained(error, lambda names: _place(attributes, names), path)
             raise ConfigError.of(f"The spec '{path}' is not usable. {problems}") from error
         return several.located(path)
 

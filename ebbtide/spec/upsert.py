@@ -189,7 +189,7 @@ class UpsertPipeline(Pipeline):
         refuse(
             "ttl.cleanup",
             [] if ttl.cleanup == CleanupConfig() else ["settings"],
-            "none: ticks expire, the jobs NAME_cleanup and NAME_compaction delete",
+            "none: ticks expire, the jobs ebbtide_cleanup and ebbtide_compaction delete",
         )
         if ttl.expire_live and not self.sequence:
             refuse("ttl.expire_live", [True], "false with order: arrival, where every row of a history expires anyway")

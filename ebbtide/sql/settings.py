@@ -79,7 +79,7 @@ FIXED_OF_SPARK = ("spark.sql.variable.substitute", "spark.sql.runSQLOnFiles")
 """Settings of Spark that follow from the rights of the session."""
 GONE = {
     "dagster-url": "Jobs are processes. To run pipelines in Dagster let it load the same definitions, and switch on the "
-    "sensor NAME_backlog or a schedule: docs/how-to/dagster.md."
+    "sensor ebbtide_backlog or a schedule: docs/how-to/dagster.md."
 }
 """Settings of earlier releases, each with the replacement."""
 SETTINGS: Mapping[str, Setting] = {

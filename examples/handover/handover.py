@@ -1,4 +1,4 @@
-"""An operation of a project's own: `ebbtide handover` and the job `NAME_handover` write down what a sink holds."""
+"""An operation of a project's own: `ebbtide handover` and the job `ebbtide_handover` write down what a sink holds."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def location(tmp_path):
 
 
 def tick(location, instance, **resources):
-    sensor = location.resolve_sensor_def("plain_keep_running")
+    sensor = location.resolve_sensor_def("ebbtide_keep_running")
     with dg.build_sensor_context(instance=instance, resources=DEFAULT_RESOURCES | resources) as context:
         evaluated = sensor.evaluate_tick(context)
     return [request.job_name for request in evaluated.run_requests], evaluated.skip_message
@@ -59,7 +59,7 @@ def failing(error):
 
         supervised(work)
 
-    @dg.job(name="plain_stream")
+    @dg.job(name="plain")
     def job():
         fail()
 
@@ -76,22 +76,22 @@ def failing(error):
 )
 def test_failed_run_tells_whether_a_later_one_may_succeed(location, error, said):
     with dg.DagsterInstance.ephemeral() as instance:
-        assert tick(location, instance)[0] == ["plain_stream"]
+        assert tick(location, instance)[0] == ["plain"]
         failing(error).execute_in_process(instance=instance, raise_on_error=False)
         requests, skipped = tick(location, instance)
         assert requests == []
-        assert skipped.startswith(said)
+        assert skipped.startswith(f"plain: {said}")
 
 
 def test_run_that_ended_of_age_is_judged_and_followed_and_one_under_way_is_left(location):
-    stream = location.resolve_job_def("plain_stream")
+    stream = location.resolve_job_def("plain")
     with dg.DagsterInstance.ephemeral() as instance:
         run = instance.create_run_for_job(stream, status=dg.DagsterRunStatus.STARTED)
-        assert tick(location, instance) == ([], "a run is under way")
+        assert tick(location, instance) == ([], "plain: a run is under way")
         instance.report_dagster_event(
-            dg.DagsterEvent(dg.DagsterEventType.RUN_SUCCESS.value, "plain_stream"), run_id=run.run_id
+            dg.DagsterEvent(dg.DagsterEventType.RUN_SUCCESS.value, "plain"), run_id=run.run_id
         )
-        assert tick(location, instance)[0] == ["plain_check", "plain_stream"]
+        assert tick(location, instance)[0] == ["plain_check", "plain"]
 
 
 def test_no_run_is_launched_while_the_pipeline_is_paused(location, tmp_path):
@@ -102,32 +102,31 @@ def test_no_run_is_launched_while_the_pipeline_is_paused(location, tmp_path):
         requests, skipped = tick(location, instance, storage=storage)
         assert requests == []
         assert "the broker moves" in skipped
-        job = location.resolve_job_def("plain_stream")
+        job = location.resolve_job_def("plain")
         instance.create_run_for_job(job, status=SUCCESS)
         assert tick(location, instance, storage=storage)[0] == ["plain_check"]
 
 
 def test_run_that_was_terminated_stays_ended(location):
-    stream = location.resolve_job_def("plain_stream")
+    stream = location.resolve_job_def("plain")
     with dg.DagsterInstance.ephemeral() as instance:
         run = instance.create_run_for_job(stream, status=dg.DagsterRunStatus.STARTED)
         instance.report_run_canceling(run)
         instance.report_run_canceled(run)
-        assert tick(location, instance) == ([], "the last run was terminated; launch the next one by hand")
+        assert tick(location, instance) == ([], "plain: the last run was terminated; launch the next one by hand")
 
 
 def test_checks_of_a_run_that_goes_on_are_a_job_beside_it(location):
-    nodes = {
-        name: [node.name for node in location.resolve_job_def(name).nodes] for name in ("plain_stream", "plain_check")
-    }
-    assert nodes == {"plain_stream": ["plain_reconcile"], "plain_check": ["plain_checks"]}
+    nodes = {name: [node.name for node in location.resolve_job_def(name).nodes] for name in ("plain", "plain_check")}
+    assert nodes == {"plain": ["plain_reconcile"], "plain_check": ["plain_checks"]}
     pools = {
         name: {pool for node in location.resolve_job_def(name).nodes for pool in node.definition.pools}
         for name in nodes
     }
-    assert pools == {"plain_stream": {"checkpoint_plain"}, "plain_check": {"maintenance_plain"}}
+    assert pools == {"plain": {"checkpoint_plain"}, "plain_check": {"maintenance_plain"}}
     assert sorted(each.name for each in location.schedules) == [
-        f"plain_{kind}_schedule" for kind in ("check", "cleanup", "compaction", "vacuum")
+        *(f"ebbtide_{kind}_schedule" for kind in ("cleanup", "compaction", "vacuum")),
+        "plain_check_schedule",
     ]
 
 

@@ -7,7 +7,7 @@ from spark_support import plain_spec
 from ebbtide import MaterializedView
 from ebbtide.dagster.components import DEFAULT_RESOURCES as RESOURCES
 from ebbtide.dagster.definitions import pipeline_definitions
-from ebbtide.dagster.metadata import source_key, valid_in_keys
+from ebbtide.dagster.metadata import column_schema, source_key, valid_in_keys
 from ebbtide.model.cron import spread_minute
 
 
@@ -39,5 +39,17 @@ def test_view_follows_the_sinks_that_it_reads_as_its_refresh_says(refresh):
     assert (graph.get(state).automation_condition is not None) == follows
     schedules = {each.name: each.cron_schedule for each in definitions.schedules}
     every_five_minutes = spread_minute("H/5 * * * *", "totals")
-    assert schedules.get("totals_stream_schedule") == (every_five_minutes if isinstance(refresh, dict) else None)
-    assert "totals_cleanup_schedule" in schedules
+    assert schedules.get("totals_schedule") == (every_five_minutes if isinstance(refresh, dict) else None)
+    assert "ebbtide_cleanup_schedule" in schedules
+
+
+def test_columns_without_a_comment_are_described_by_their_role(tmp_path):
+    schema = "id BIGINT NOT NULL, v STRING COMMENT 'Its name', seq BIGINT, mail STRING"
+    fields = {"schema": schema, "order": {"sequence": ["seq"]}, "ttl": "1d", "columns": {"mail": {"personal": True}}}
+    columns = column_schema(plain_spec(tmp_path, **fields)).columns
+    assert {column.name: column.description for column in columns} == {
+        "id": "Key of the row.",
+        "v": "Its name",
+        "seq": "Orders the changes of a key.",
+        "mail": "Personal.",
+    }

@@ -24,10 +24,10 @@ def launch(disk, tmp_path, **config):
     spark = NoJvm()
     spark._session = disk
     resources = {"spark": spark, "storage": StorageResource(root=str(tmp_path)), "clock": ClockResource(fixed_ms=0)}
-    run_config = {"ops": {"t_quarantine_replay_op": {"config": config}}}
-    job = operation_job(MENDED, Replay())
+    run_config = {"ops": {"ebbtide_quarantine_replay_op": {"config": config}}}
+    job = operation_job(Replay(), [MENDED])
     with dg.DagsterInstance.ephemeral() as instance:
-        done = job.execute_in_process(resources=resources, run_config=run_config, instance=instance)
+        done = job.execute_in_process(resources=resources, run_config=run_config, instance=instance, partition_key="t")
         [event] = done.filter_events(lambda event: event.event_type_value == "ASSET_OBSERVATION")
     disk.reload()
     observed = event.event_specific_data.asset_observation
@@ -41,7 +41,7 @@ def test_job_plans_by_default_and_replays_when_told_to(tmp_path):
     disk.step(["{"])
     metadata = launch(disk, tmp_path)
     assert metadata.pop("report").startswith("t: 2 records to replay, 1 left.\n\n- stays: step 2, ")
-    assert metadata.pop("next") == "launch quarantine_replay with action: apply"
+    assert metadata.pop("next") == "launch ebbtide_quarantine_replay with action: apply"
     assert metadata == {"job": "quarantine_replay: plan", "replayed": 2, "kept": 1, "late": 0, "not_found": 0}
     assert len(raws(disk)) == 3
     one = launch(disk, tmp_path, action="apply", reasons=["missing_column"], steps=[1], limit=1)

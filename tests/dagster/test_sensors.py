@@ -6,9 +6,12 @@ import dagster as dg
 import pytest
 from local_pipeline import up
 
+from ebbtide import MaterializedView
+from ebbtide.dagster import sensors
 from ebbtide.dagster.definitions import pipeline_definitions
+from ebbtide.dagster.metadata import follows_its_source
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
-from ebbtide.errors import PausedError, SourceReadError
+from ebbtide.errors import PausedError
 from ebbtide.operations import pausing
 
 
@@ -42,21 +45,21 @@ def test_what_waits_is_told_plotted_and_launched_once(pipeline, look):
     assert numbers == {"waiting_files": 1, "waiting_bytes": n_bytes}
     again = look(first.cursor)
     assert (again.run_requests, again.asset_events) == ([], [])
-    assert again.skip_reason.skip_message.startswith("waiting: 1 file, ")
+    assert again.skip_reason.skip_message.startswith("t: waiting: 1 file, ")
     pipeline.put(up(2, 2))
     other = look(again.cursor)
     assert other.run_requests[0].run_key != request.run_key
     pipeline.run()
     done = look(other.cursor)
     assert done.run_requests == []
-    assert done.skip_reason.skip_message == "nothing waits"
+    assert done.skip_reason.skip_message == "nothing waits in the sources of 1 pipeline"
     assert [event.metadata["waiting_files"].value for event in done.asset_events] == [0]
 
 
 def test_while_a_run_is_under_way_none_is_launched_and_later_one_is(pipeline, look):
     pipeline.put(up(1, 1))
     with dg.DagsterInstance.ephemeral() as instance:
-        name = f"{pipeline.spec.name}_stream"
+        name = pipeline.spec.name
         job = dg.JobDefinition(name=name, graph_def=dg.GraphDefinition(name))
         run = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
         held = look(None, instance)
@@ -72,7 +75,7 @@ def test_what_waits_again_behind_a_rewind_is_launched_again(pipeline, look):
     pipeline.put(up(2, 2))
     with dg.DagsterInstance.ephemeral() as instance:
         first = look(None, instance)
-        name = f"{pipeline.spec.name}_stream"
+        name = pipeline.spec.name
         job = dg.JobDefinition(name=name, graph_def=dg.GraphDefinition(name))
         instance.create_run_for_job(job, status=dg.DagsterRunStatus.SUCCESS)
         pipeline.run()
@@ -83,10 +86,47 @@ def test_what_waits_again_behind_a_rewind_is_launched_again(pipeline, look):
     assert len(set(keys)) == 2
 
 
-def test_a_source_that_cannot_be_read_fails_the_tick(pipeline, look):
-    pipeline.source.rmdir()
-    with pytest.raises(SourceReadError):
-        look()
+def test_a_source_that_cannot_be_read_is_reported_and_keeps_no_other_pipeline_from_its_run(make, tmp_path):
+    read = make()
+    read.put(up(1, 1))
+    nowhere = read.spec.source.model_copy(update={"path": str(tmp_path / "nowhere")})
+    gone = read.spec.model_copy(update={"name": "gone", "source": nowhere})
+    [sensor] = pipeline_definitions(gone, read.spec).sensors
+    resources = {"storage": StorageResource(root=read.root), "clock": ClockResource()}
+
+    def tick():
+        with dg.build_sensor_context(resources=resources, instance=dg.DagsterInstance.ephemeral()) as context:
+            return sensor(context)
+
+    assert [request.job_name for request in tick().run_requests] == ["t"]
+    read.run()
+    assert tick().skip_reason.skip_message.startswith("gone: ")
+
+
+def test_tick_that_takes_long_leaves_the_rest_to_the_next_one(make, monkeypatch):
+    pipeline = make()
+    pipeline.put(up(1, 1))
+    specs = [pipeline.spec.model_copy(update={"name": name}) for name in ("a", "b", "c")]
+    monkeypatch.setattr(sensors, "LOOK_S", -1)
+    [sensor] = pipeline_definitions(*specs).sensors
+    resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource()}
+    cursor, launched = None, []
+    for _ in range(4):
+        with dg.build_sensor_context(
+            cursor=cursor, resources=resources, instance=dg.DagsterInstance.ephemeral()
+        ) as context:
+            found = sensor(context)
+        cursor = found.cursor
+        launched += [request.job_name for request in found.run_requests]
+    assert launched == ["a", "b", "c"], "each once, in turn"
+
+
+def test_view_is_launched_by_the_sensor_only_if_it_follows_its_inputs():
+    def view(refresh):
+        fields = {"query": "SELECT id FROM plain", "inputs": ["plain"], "schema": "id BIGINT", "key": ["id"]}
+        return MaterializedView(name="totals", **fields, refresh=refresh)
+
+    assert [follows_its_source(view(each)) for each in ("on_change", "manual", {"every": "5m"})] == [True, False, False]
 
 
 def test_paused_pipeline_is_launched_by_neither_sensor_nor_schedule(pipeline, look):
@@ -100,14 +140,13 @@ def test_paused_pipeline_is_launched_by_neither_sensor_nor_schedule(pipeline, lo
         with dg.build_schedule_context(resources=resources) as context:
             return by_name[name].evaluate_tick(context)
 
-    assert "'t' is paused by ann since" in launch("t_stream_schedule").skip_message
-    assert len(launch("t_cleanup_schedule").run_requests) == 1
+    assert "'t' is paused by ann since" in launch("t_schedule").skip_message
     held = look()
     assert held.run_requests == []
     assert "waiting: 1 file" in held.skip_reason.skip_message
     assert "why" in held.skip_reason.skip_message
     pausing.resume(pipeline.spec, pipeline.root, 0)
-    assert len(launch("t_stream_schedule").run_requests) == 1
+    assert len(launch("t_schedule").run_requests) == 1
     assert len(look(held.cursor).run_requests) == 1
 
 
@@ -119,26 +158,30 @@ def test_job_pauses_and_resumes(pipeline):
     def launch(job, **config):
         with dg.DagsterInstance.ephemeral() as instance:
             done = jobs[job].execute_in_process(
-                run_config={"ops": {f"{job}_op": {"config": config}}}, resources=resources, instance=instance
+                run_config={"ops": {f"{job}_op": {"config": config}}},
+                resources=resources,
+                instance=instance,
+                partition_key="t",
             )
             return done.get_asset_observation_events()[0].asset_observation_data.asset_observation.metadata
 
-    metadata = launch("t_pause", reason="why", by="ann")
-    assert metadata["next"].value == "launch resume"
+    metadata = launch("ebbtide_pause", reason="why", by="ann")
+    assert metadata["next"].value == "launch ebbtide_resume"
     assert (metadata["paused"].value, metadata["by"].value, metadata["reason"].value) == (True, "ann", "why")
     with pytest.raises(PausedError):
         pipeline.run()
-    assert launch("t_resume")["paused"].value is False
+    assert launch("ebbtide_resume")["paused"].value is False
     pipeline.run()
 
 
 def test_of_a_run_that_goes_on_what_waits_is_plotted_as_it_ages_and_nothing_is_launched(make):
     pipeline = make(run="continuous")
-    [sensor] = [each for each in pipeline_definitions(pipeline.spec).sensors if each.name == "t_backlog"]
+    [sensor] = [each for each in pipeline_definitions(pipeline.spec).sensors if each.name == "ebbtide_backlog"]
     resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource()}
 
     def tick(cursor):
-        with dg.build_sensor_context(cursor=cursor, resources=resources) as context:
+        instance = dg.DagsterInstance.ephemeral()
+        with dg.build_sensor_context(instance=instance, cursor=cursor, resources=resources) as context:
             return sensor(context)
 
     pipeline.put(up(1, 1))
@@ -160,7 +203,9 @@ def test_backfill_s_job_tells_how_far_it_is_and_drops_it(pipeline):
 
     def launch(action):
         with dg.DagsterInstance.ephemeral() as instance:
-            done = jobs[f"t_backfill_{action}"].execute_in_process(resources=resources, instance=instance)
+            done = jobs[f"ebbtide_backfill_{action}"].execute_in_process(
+                resources=resources, instance=instance, partition_key="t"
+            )
             [event] = done.get_asset_observation_events()
             metadata = event.asset_observation_data.asset_observation.metadata
             return {name: value.value for name, value in metadata.items()}
@@ -169,7 +214,7 @@ def test_backfill_s_job_tells_how_far_it_is_and_drops_it(pipeline):
     assert metadata["job"] == "backfill_status"
     assert [metadata[f"backfill_{name}"] for name in ("records", "waiting", "percent")] == [1, 0, 100.0]
     assert "records" not in metadata, "that is what the pipeline's own runs plot"
-    assert (metadata["next"], "1 record, 100.0 %" in metadata["report"]) == ("launch backfill_swap", True)
+    assert (metadata["next"], "1 record, 100.0 %" in metadata["report"]) == ("launch ebbtide_backfill_swap", True)
     assert launch("drop")["report"] == "t: backfill dropped."
     metadata = launch("status")
-    assert (metadata["backfill_records"], metadata["next"]) == (0, "launch backfill_start")
+    assert (metadata["backfill_records"], metadata["next"]) == (0, "launch ebbtide_backfill_start")

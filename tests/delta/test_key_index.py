@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.delta import key_index, log
+from ebbtide.delta import copy_files, key_index, log
 from ebbtide.delta.key_index import IndexCache, KeyIndex
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import add_file
@@ -161,10 +161,10 @@ def test_copies_of_files_that_no_longer_count_are_deleted_and_those_not_yet_comm
     cache.keep(new, rows)
     cache.only([old])
     assert len(list(folder.iterdir())) == 2
-    known = len(key_index._found_whole)
+    known = len(copy_files._found_whole)
     cache.only([new])
     assert len(list(folder.iterdir())) == 1
-    assert len(key_index._found_whole) == known - 1
+    assert len(copy_files._found_whole) == known - 1
     assert cache.index_of(old).rows.num_rows == 3
 
 
@@ -253,6 +253,35 @@ def test_copy_in_use_outlives_one_that_is_not(tmp_path, written):
         cache.index_of(file)
         cache.index_of(files[0])
     assert copy.exists()
+
+
+@pytest.mark.parametrize(("times", "n_warnings"), [(4, 1), (1000, 0)])
+def test_cap_that_the_copies_in_use_do_not_fit_is_warned_of_once(tmp_path, written, caplog, times, n_warnings):
+    where, _, rows = written
+    files = [DataFile(add_file(where, f"g{number}.parquet", rows, bounded=())["add"]) for number in range(12)]
+    cache = cache_of(where, tmp_path / "c", max_bytes=10**9)
+    cache.index_of(files[0])
+    [copy] = (tmp_path / "c").iterdir()
+    cache.max_bytes = times * copy.stat().st_size
+    for file in files * 2:
+        cache.index_of(file)
+    warned = [record.getMessage() for record in caplog.records if "EBBTIDE_CACHE_BYTES" in record.getMessage()]
+    assert len(warned) == n_warnings
+    assert all(str(tmp_path / "c") in text for text in warned)
+
+
+def test_copies_that_no_step_uses_go_without_a_warning(tmp_path, written, caplog):
+    where, _, rows = written
+    files = [DataFile(add_file(where, f"g{number}.parquet", rows, bounded=())["add"]) for number in range(12)]
+    cache = cache_of(where, tmp_path / "c", max_bytes=10**9)
+    cache.index_of(files[0])
+    [copy] = (tmp_path / "c").iterdir()
+    cache.max_bytes = 4 * copy.stat().st_size
+    for file in files:
+        cache.index_of(file)
+        del cache._open[next(iter(cache._open))]  # as a process that has ended leaves it
+    assert len(list((tmp_path / "c").glob("*.arrow"))) <= 5
+    assert not caplog.records
 
 
 def test_index_without_a_copy_is_kept_as_long_as_its_file_counts(tmp_path, written):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
+import msgspec
 import pyarrow as pa
 import pytest
 from any_records import JSON, MODES, TEXTS, VALUES, line_of, neighbour, paths, replaced, spec_of
@@ -12,6 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support import change, envelope, plain, record, spec
 
+from ebbtide.formats.format import NEW_KEY, OLD_KEY
+from ebbtide.formats.forms import TakenChanges
 from ebbtide.formats.quick import MOST_IGNORED, QuickDecoder
 from ebbtide.formats.records import RECORDS
 from ebbtide.runtime.plan import decoding_of
@@ -194,3 +197,38 @@ def test_plain_row_beside_its_kind_may_have_columns_of_those_names():
     decoding = decoding_of(plain("id BIGINT NOT NULL, kind STRING", format={"type": "plain", "row": None}))
     mixed, exact = both(decoding, [json.dumps({"kind": "+I", "id": 1})])
     assert mixed == exact
+
+
+KINDS = st.sampled_from(["+I", "-U", "+U", "-D"])
+STRANGE = st.sampled_from(["+X", "", None, "TRUNCATE"])
+
+
+@pytest.mark.parametrize("row", ["row", None])
+@given(st.lists(st.tuples(KINDS | STRANGE, st.none() | st.integers()), max_size=6))
+def test_plain_records_taken_in_columns_are_those_taken_one_by_one(row, records):
+    values = []
+    for kind, number in records:
+        cells = None if number is None else {"id": number, "n": 1}
+        values.append({"kind": kind, "row": cells} if row else {"kind": kind, **(cells or {})})
+    read = decoding_of(plain(SCHEMA, format={"type": "plain", "row": row}))
+    form = QuickDecoder.of(read)._form
+    structs = [msgspec.convert(value, form.value) for value in values]
+    in_columns = form.take(structs)
+    one_by_one = TakenChanges.of_each(form._take, structs)
+    for field in fields(TakenChanges):
+        assert list(getattr(in_columns, field.name)) == list(getattr(one_by_one, field.name)), field.name
+
+
+def test_bare_value_that_has_the_name_of_a_header_is_taken_quickly():
+    lines = [json.dumps({"kind": "+I", "row": ROWS | {"notes": name}}) for name in (OLD_KEY, NEW_KEY)]
+    decoding = decoding_of(plain(SCHEMA))
+    assert taken(decoding, lines) == (2, 0)
+    mixed, exact = both(decoding, lines)
+    assert mixed == exact
+
+
+@pytest.mark.parametrize("header", ["old_key", "new_key"])
+def test_record_with_a_header_of_another_key_is_left_beside_others(header):
+    value = envelope("c", 5, after=ROWS)
+    lines = [record(value, 1), record(value, 2, **{header: json.dumps({"id": 4})})]
+    assert taken(decoding_of(spec(SCHEMA)), lines) == (1, 1)

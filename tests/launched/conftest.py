@@ -53,6 +53,7 @@ class Dagster:
         assets: list[str] | None = None,
         checks: list[tuple[str, str]] | None = None,
         config: dict[str, Any] | None = None,
+        partition: str | None = None,
     ) -> str:
         selector = self.selector(job)
         if assets is not None:
@@ -62,10 +63,24 @@ class Dagster:
         launched = self.ask(
             "mutation($p: ExecutionParams!) { launchRun(executionParams: $p) { __typename "
             "... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }",
-            p={"selector": selector, "mode": "default", "runConfigData": config or {}},
+            p={
+                "selector": selector,
+                "mode": "default",
+                "runConfigData": config or {},
+                "executionMetadata": {"tags": self.tags_of(job, partition) if partition else []},
+            },
         )["launchRun"]
         assert launched["__typename"] == "LaunchRunSuccess", launched
         return launched["run"]["runId"]
+
+    def tags_of(self, job: str, partition: str) -> list[dict[str, str]]:
+        """Return the tags that the launchpad gives a run of a partition."""
+        query = """query($s: PipelineSelector!, $p: String!) { pipelineOrError(params: $s) { ... on Pipeline {
+            partition(partitionName: $p) { tagsOrError { ... on PartitionTags { results { key value } } } } } } }"""
+        selector = {**self.selector(job), "pipelineName": job}
+        del selector["jobName"]
+        found = self.ask(query, s=selector, p=partition)["pipelineOrError"]
+        return found["partition"]["tagsOrError"]["results"]
 
     def selector(self, job: str) -> dict[str, Any]:
         return {"repositoryLocationName": LOCATION, "repositoryName": "__repository__", "jobName": job}
@@ -218,7 +233,7 @@ def dagster_dev(home: Path) -> Iterator[Dagster]:
 def sales_run(dagster_dev: Dagster, home: Path) -> str:
     """A run of a small pipeline that succeeded."""
     write(home / "in" / "sales", [change("+I", 1, "a", 1), change("+I", 2, "b", 2)], [change("-D", 1, "a", 3)])
-    return dagster_dev.succeeded(dagster_dev.launch("sales_stream"))
+    return dagster_dev.succeeded(dagster_dev.launch("sales"))
 
 
 def _answers(running: Dagster) -> bool:

@@ -73,7 +73,7 @@ def defs() -> dg.Definitions:
         for name in ("sales", "priced")
     ]
     return dg.Definitions.merge(
-        *map(pipeline_definitions, SPECS.values()),
+        pipeline_definitions(*SPECS.values()),
         dg.Definitions(
             assets=[report_on_sales, report_on_priced],
             jobs=jobs,

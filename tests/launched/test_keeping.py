@@ -21,10 +21,10 @@ def test_run_is_followed_by_the_next_one_after_kills_and_of_age(dagster_dev, hom
         dagster_dev.until(lambda: (last := plan.state.last()) and last[1].step >= number, f"step {number} is made")
 
     def statuses():
-        return [status for _, status in dagster_dev.runs("steady_stream")]
+        return [status for _, status in dagster_dev.runs("steady")]
 
     write(home / "in" / "steady")
-    with dagster_dev.sensor("steady_keep_running"):
+    with dagster_dev.sensor("ebbtide_keep_running"):
         put_and_wait_for(1)
         process = plan.turn.holder.partition("/")[0]
         os.kill(int(host_and_pid(process)[1]), signal.SIGKILL)
@@ -43,7 +43,7 @@ def test_run_is_followed_by_the_next_one_after_kills_and_of_age(dagster_dev, hom
         assert dagster_dev.verdicts(check) == {check.name: True for check in CHECKS}
         steps = [facts.step for _, facts in plan.state.steps()][::-1]
         assert steps == list(range(1, len(steps) + 1))
-    last, _ = dagster_dev.runs("steady_stream")[-1]
+    last, _ = dagster_dev.runs("steady")[-1]
     dagster_dev.terminate(last)
     assert dagster_dev.end_of(last) in {"CANCELED", "SUCCESS"}
     dagster_dev.until(lambda: not dagster_dev.jvms(), "no JVM is left", 60)

@@ -33,11 +33,11 @@ def test_terminated_run_leaves_nothing_and_the_next_runs_carry_on_in_turn(spark,
         home / "in" / "long", *[[change("+I", n * 10 + k, f"v{n}", n * 10 + k) for k in range(5)] for n in range(FILES)]
     )
     steps = ["long_state", "long"]  # without the checks
-    first = dagster_dev.launch("long_stream", steps, checks=[])
+    first = dagster_dev.launch("long", steps, checks=[])
     dagster_dev.until(lambda: dagster_dev.observed(first), "the first step is reported")
     terminated = set(dagster_dev.jvms())
     assert terminated
-    second = dagster_dev.launch("long_stream", steps, checks=[])
+    second = dagster_dev.launch("long", steps, checks=[])
     terminate(dagster_dev, first)
     assert dagster_dev.end_of(first) == "CANCELED"
     ledger = str(home / "root" / "long" / "ledger")
@@ -46,7 +46,7 @@ def test_terminated_run_leaves_nothing_and_the_next_runs_carry_on_in_turn(spark,
     events = dagster_dev.events(first)
     assert not [event for event in events if event["__typename"] == "ExecutionStepRestartEvent"]
 
-    third = dagster_dev.launch("long_stream", steps, checks=[])
+    third = dagster_dev.launch("long", steps, checks=[])
     dagster_dev.until(lambda: log.versions(ledger)[-1] > given_back, "the second run holds the lease")
     assert dagster_dev.status(third) == "QUEUED"
     with pytest.raises(LeaseHeldError, match=r"Pipeline 'long' is being run by process \d+ on"):
@@ -61,7 +61,7 @@ def test_terminated_run_leaves_nothing_and_the_next_runs_carry_on_in_turn(spark,
 
 
 def test_schedule_ticks_and_launches_cleanup(dagster_dev):
-    name = "ticking_cleanup_schedule"
+    name = "ebbtide_cleanup_schedule"
     selector = {"repositoryLocationName": "tests", "repositoryName": "__repository__", "scheduleName": name}
     start = "mutation($s: ScheduleSelector!) { startSchedule(scheduleSelector: $s) { __typename } }"
     assert dagster_dev.ask(start, s=selector)["startSchedule"]["__typename"] == "ScheduleStateResult"

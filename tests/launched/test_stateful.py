@@ -23,7 +23,7 @@ def records():
 @pytest.fixture(scope="module")
 def last_seen_run(dagster_dev, home, records):
     write(home / "in" / "last_seen", records[:FIRST])
-    return dagster_dev.succeeded(dagster_dev.launch("last_seen_stream"))
+    return dagster_dev.succeeded(dagster_dev.launch("last_seen"))
 
 
 @pytest.fixture
@@ -50,8 +50,8 @@ def changes_of(records):
 
 
 def migration(dagster_dev, action):
-    config = {"ops": {"last_seen_migration_op": {"config": {"action": action}}}}
-    return dagster_dev.launch("last_seen_migration", config=config)
+    config = {"ops": {"ebbtide_migration_op": {"config": {"action": action}}}}
+    return dagster_dev.launch("ebbtide_migration", config=config, partition="last_seen")
 
 
 def report_of(dagster_dev, run):
@@ -84,7 +84,7 @@ def test_edited_ttl_is_refused_until_its_migration_is_applied(
     dagster_dev.reload()
     write(home / "in" / "last_seen", records[FIRST:], first=1)
 
-    refused, planned = dagster_dev.launch("last_seen_stream"), migration(dagster_dev, "plan")
+    refused, planned = dagster_dev.launch("last_seen"), migration(dagster_dev, "plan")
     assert dagster_dev.end_of(refused) == "FAILURE"
     [error] = [e["error"] for e in dagster_dev.events(refused) if e["__typename"] == "ExecutionStepFailureEvent"]
     assert "SpecChangedError: The spec of 'last_seen' no longer fits its stored state." in error["message"]
@@ -100,6 +100,6 @@ def test_edited_ttl_is_refused_until_its_migration_is_applied(
     assert report_of(dagster_dev, migration(dagster_dev, "apply")) == {"job": "migration: apply", "step": 2, **changed}
     assert stamps() == dict.fromkeys(before)
 
-    run = dagster_dev.succeeded(dagster_dev.launch("last_seen_stream"))
+    run = dagster_dev.succeeded(dagster_dev.launch("last_seen"))
     assert dagster_dev.verdicts(run) == PASSED
     assert changes() == changes_of(records), "it counts on from the migrated state"

@@ -15,9 +15,14 @@ QUIET += "--disable-component-update --disable-sync"
 WAIT_MS = 60_000
 
 
+def browser_path() -> str | None:
+    """Return the browser on PATH; None if there is none."""
+    return next((path for path in map(shutil.which, NAMES) if path), None)
+
+
 @pytest.fixture(scope="module")
 def page() -> Iterator[Page]:
-    browser = next((path for path in map(shutil.which, NAMES) if path), None)
+    browser = browser_path()
     if browser is None and "EBBTIDE_NO_BROWSER" in os.environ:
         pytest.skip("EBBTIDE_NO_BROWSER is set")
     assert browser, (

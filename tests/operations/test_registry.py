@@ -71,7 +71,7 @@ def test_operation_of_another_package_has_its_command_and_its_help(pipeline, tmp
     shown = call("handover", "--help").output
     assert "Write down how many rows a sink has" in shown
     assert "Only shows the plan, unless --apply." in " ".join(shown.split())
-    for option in ("--to FILE", "--note TEXT", "--root TEXT", "--json", "--apply"):
+    for option in ("--to FILE", "--note TEXT", "--root DIR", "--json", "--apply"):
         assert option in shown
     written = tmp_path / "sink.json"
     asked = ["handover", tmp_path / "defs.yaml", "--root", pipeline.root, "--to", written, "--note", "a", "--note", "b"]
@@ -93,15 +93,19 @@ def test_operation_of_another_package_has_its_command_and_its_help(pipeline, tmp
 
 @pytest.mark.usefixtures("handover")
 def test_operation_of_another_package_has_its_job(pipeline, tmp_path):
-    [job] = [job for job in pipeline_definitions(pipeline.spec).jobs if job.name == "t_handover"]
-    assert job.description == "Write down how many rows a sink has, and at which step, for those who read it next."
+    [job] = [job for job in pipeline_definitions(pipeline.spec).jobs if job.name == "ebbtide_handover"]
+    assert job.description.startswith(
+        "Write down how many rows a sink has, and at which step, for those who read it next."
+    )
     written = tmp_path / "sink.json"
     resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource(), "spark": SparkResource()}
 
     def launch(**config):
-        run_config = {"ops": {"t_handover_op": {"config": {"to": str(written), **config}}}}
+        run_config = {"ops": {"ebbtide_handover_op": {"config": {"to": str(written), **config}}}}
         with dg.DagsterInstance.ephemeral() as instance:
-            done = job.execute_in_process(run_config=run_config, resources=resources, instance=instance)
+            done = job.execute_in_process(
+                run_config=run_config, resources=resources, instance=instance, partition_key="t"
+            )
             [event] = done.get_asset_observation_events()
             observed = event.asset_observation_data.asset_observation
             assert observed.asset_key == dg.AssetKey("t")
@@ -110,7 +114,7 @@ def test_operation_of_another_package_has_its_job(pipeline, tmp_path):
     assert launch(note=["a"]) == {
         "job": "handover: plan",
         "report": "t: 2 rows at step 1.\n\n- To do it: the same with '--apply'.",
-        "next": "launch handover with action: apply",
+        "next": "launch ebbtide_handover with action: apply",
         "rows": 2,
         "at_step": 1,
         "notes": "- a",
@@ -213,7 +217,7 @@ def test_repair_s_report_shows_what_was_found_and_the_job_that_mends_it():
     shown = report_metadata(report, Repair(), "plan")
     assert {name: shown[name] for name in ("job", "next", "missing", "findings", "action")} == {
         "job": "repair: plan",
-        "next": "launch repair with action: apply",
+        "next": "launch ebbtide_repair with action: apply",
         "missing": 2,
         "findings": 1,
         "action": "",
@@ -235,7 +239,7 @@ def test_repair_s_report_shows_what_was_found_and_the_job_that_mends_it():
 )
 def test_next_step_names_the_job_that_does_it(next_step, job):
     shown = report_metadata(Report("t", ["said"], next_step=next_step), Clock(), "plan")
-    assert shown.get("next") == (None if job is None else f"launch {job}")
+    assert shown.get("next") == (None if job is None else f"launch ebbtide_{job}")
 
 
 def test_values_of_a_report_are_shown_as_what_they_are():
@@ -306,7 +310,9 @@ def test_operation_that_makes_steps_is_shown_and_is_stopped_by_a_signal(pipeline
 def test_operation_that_makes_steps_is_watched_in_dagster(pipeline):
     resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource(), "spark": SparkResource()}
     with dg.DagsterInstance.ephemeral() as instance:
-        done = operation_job(pipeline.spec, Long()).execute_in_process(resources=resources, instance=instance)
+        done = operation_job(Long(), [pipeline.spec]).execute_in_process(
+            resources=resources, instance=instance, partition_key="t"
+        )
         observed = [
             event.asset_observation_data.asset_observation.metadata for event in done.get_asset_observation_events()
         ]

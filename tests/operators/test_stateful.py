@@ -206,7 +206,7 @@ REFUSED = {
     "reserved": ({"schema": "id BIGINT, _state STRING, at TIMESTAMP"}, "schema: got _state; allowed: names that Ebbtide does not reserve"),
     "reserved output": ({"function": "user_functions:Reserved"}, "function: got _Changed_by; allowed: an output of user_functions:Reserved without names that Ebbtide reserves"),
     "output twice": ({"function": "user_functions:TwiceTheKey"}, "function: got id, ID; allowed: an output of user_functions:TwiceTheKey that names no column twice"),
-    "order": ({"order": "arrival"}, "Extra inputs are not permitted"),
+    "order": ({"order": "arrival"}, "there is no such field"),
 }  # fmt: skip
 
 

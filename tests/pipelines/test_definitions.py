@@ -7,6 +7,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+import yaml
 from dagster.components.testing import create_defs_folder_sandbox
 
 import ebbtide
@@ -39,23 +40,44 @@ def test_location_holds_exactly_this():
     checks = sorted((key.asset_key.to_user_string(), key.name) for key in graph.asset_check_keys)
     assert checks == sorted([*of_all, *of_some])
     jobs = {job.name: job for job in found.resolve_all_job_defs() if not job.name.startswith("__")}
-    kinds = sorted(["stream", *(operation.job_name for operation in operations())])
+    kinds = [operation.job_name for operation in operations()]
     report = jobs.pop("customer_revenue_report")
     made = [f"{name}_{step}" for name in SINKS for step in ("checks", "reconcile")]
     assert sorted(node.name for node in report.nodes) == sorted([*made, "customer_revenue"])
-    assert sorted(jobs) == sorted(f"{name}_{kind}" for name in NAMES for kind in kinds)
-    pools = {name: {pool for node in job.nodes for pool in node.definition.pools} for name, job in jobs.items()}
-    in_turn = {f"{name}_{kind}": {f"checkpoint_{name}"} for name in NAMES for kind in kinds}
-    beside = [kind for kind in kinds if kind.startswith("backfill_")]
-    at_once = {f"{name}_{kind}": set() for name in NAMES for kind in (*beside, "pause", "resume")}
-    assert pools == in_turn | at_once
+    shop = jobs.pop("shop")
+    of_shop = [name for name in NAMES if name not in ("first_orders", "last_seen")]
+    assert sorted(node.name for node in shop.nodes) == sorted(
+        f"{name}_{step}" for name in of_shop for step in ("checks", "reconcile")
+    )
+    assert sorted(jobs) == sorted([*NAMES, *(f"ebbtide_{kind}" for kind in kinds)])
+    pools = {name: {pool for node in jobs[name].nodes for pool in node.definition.pools} for name in NAMES}
+    assert pools == {name: {f"checkpoint_{name}"} for name in NAMES}
     schedules = {schedule.name: (schedule.job_name, schedule.cron_schedule) for schedule in found.schedules}
-    crons = {"cleanup": "H 3 * * *", "compaction": "H 4 * * *", "stream": "H/15 * * * *", "vacuum": "H 5 * * *"}
-    expected = {}
-    for name in NAMES:
-        for kind, cron in crons.items():
-            expected[f"{name}_{kind}_schedule"] = (f"{name}_{kind}", spread_minute(cron, name))
-    assert schedules == expected
+    of_runs = {f"{name}_schedule": (name, spread_minute("H/15 * * * *", name)) for name in NAMES}
+    of_operations = {}
+    for kind, cron in {"cleanup": "H 3 * * *", "compaction": "H 4 * * *", "vacuum": "H 5 * * *"}.items():
+        crons = sorted({spread_minute(cron, name) for name in NAMES})
+        of_operations[f"ebbtide_{kind}_schedule"] = (f"ebbtide_{kind}", crons)
+    assert schedules == of_runs | of_operations
+    assert [sensor.name for sensor in found.sensors] == ["ebbtide_backlog"]
+
+
+def test_operations_take_turns_with_the_runs_of_their_pipeline_by_a_tag():
+    found = defs()
+    turns = {}
+    for operation in operations():
+        job = found.resolve_job_def(f"ebbtide_{operation.job_name}")
+        assert list(job.partitions_def.get_partition_keys()) == NAMES
+        tags = job.get_tags_for_partition_key("orders", selected_asset_keys=None)
+        assert (tags["ebbtide/pipeline"], tags["dagster/partition"]) == ("orders", "orders")
+        turns[operation.job_name] = tags.get("ebbtide/turn")
+    at_once = {kind for kind, turn in turns.items() if turn is None}
+    assert at_once == {"pause", "resume", *(kind for kind in turns if kind.startswith("backfill_"))}
+    own = found.resolve_job_def("orders").run_tags
+    assert set(turns.values()) == {None, own["ebbtide/turn"]}
+    instance = yaml.safe_load((PROJECT / "dagster.yaml").read_text(encoding="utf-8"))
+    [limit] = instance["concurrency"]["runs"]["tag_concurrency_limits"]
+    assert limit == {"key": "ebbtide/turn", "value": {"applyLimitPerUniqueValue": True}, "limit": 1}
 
 
 def test_assets_are_described_from_the_spec():

@@ -92,8 +92,7 @@ def test_a_path_in_the_project_is_written_as_seen_from_there(project):
     path = records(project, flattened(id=1))
     assert new("t", "--path", path, "--key", "id").exit_code == 0
     spec = (project / "pipelines/defs/t/defs.yaml").read_text()
-    assert "path: in\n" in spec
-    assert "records: value\n" in spec
+    assert "  source: {path: in, records: value}\n" in spec
 
 
 def test_a_column_without_one_kind_of_value_is_left_out_and_said(project):
@@ -247,7 +246,7 @@ def test_spec_that_does_not_take_its_sample_is_written_to_be_mended_and_fails(pr
     assert result.exit_code == 1
     assert "bad: 2." in result.stdout
     assert "Next: correct the spec by these reasons" in result.stdout
-    assert "# NOT TAKEN: missing_before: " in (project / "pipelines/defs/t/defs.yaml").read_text()
+    assert "# LOOK AT NOT TAKEN: missing_before: " in (project / "pipelines/defs/t/defs.yaml").read_text()
 
 
 TAKEN = {

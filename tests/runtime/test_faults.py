@@ -12,7 +12,7 @@ from killing import PLACES, Killer
 from local_run import HOUR, START, kept_apart, perform
 from victims import refuse_fed_twice, spec_of, tables, write_source
 
-from ebbtide.delta import checkpoints, key_index, log
+from ebbtide.delta import checkpoints, copy_files, key_index, log
 from ebbtide.delta.commit import LocalPuts
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after
@@ -198,7 +198,7 @@ def test_torn_checkpoint_of_the_log_is_read_past_or_named_if_its_commits_are_gon
 
 def flip_hashes(data):
     """Flip a bit of each stored hash, so that no key is found by it."""
-    hashes = pa.ipc.open_file(pa.BufferReader(data[: -key_index.CHECKSUM_BYTES])).read_all()[key_index.HASH]
+    hashes = pa.ipc.open_file(pa.BufferReader(data[: -copy_files.CHECKSUM_BYTES])).read_all()[key_index.HASH]
     for value in hashes.to_pylist():
         data = data.replace(struct.pack("<Q", value), struct.pack("<Q", value ^ 4))
     return data
@@ -218,7 +218,7 @@ def test_damaged_local_copy_is_made_again(again, tmp_path, monkeypatch, how):
         if left is not None:
             copy.write_bytes(left)
     victim.more()
-    monkeypatch.setattr(key_index, "_found_whole", set())  # as of another process
+    monkeypatch.setattr(copy_files, "_found_whole", set())  # as of another process
     victim.run()
     assert victim.tables() == want
 

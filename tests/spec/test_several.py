@@ -56,9 +56,9 @@ def test_one_is_named_by_folder_and_name_and_all_of_them_are_not_one(write):
     ("given", "message"),
     [
         ({"pipelines": [ORDERS, {**USERS, "key": ["no"]}]}, r"pipelines.users: .*key.*got no"),
-        ({"pipelines": [ORDERS, {**USERS, "kee": 1}]}, r"pipelines.users.kee: Extra inputs"),
+        ({"pipelines": [ORDERS, {**USERS, "kee": 1}]}, r"pipelines.users.kee: there is no such field; did you mean 'key'"),
         ({"pipelines": [ORDERS, {"name": "users"}]}, r"pipelines.users.source.topic: Field required.*pipelines.users.schema"),
-        ({"shared": {**SHARED, "ttl": "soon"}}, r"not usable. shared.ttl: got 'soon'(?!.*soon)"),
+        ({"shared": {**SHARED, "ttl": "soon"}}, r"not usable. line \d+: shared.ttl: got 'soon'(?!.*soon)"),
         ({"shared": {**SHARED, "source": {**SHARED["source"], "bootstrap_servers": "b"}}}, r"shared.source.bootstrap_servers"),
         ({"shared": {**SHARED, "name": "x"}}, r"shared: got name"),
         ({"pipelines": [ORDERS, {**USERS, "name": "orders"}]}, r"got orders; allowed: a name of its own"),

@@ -14,5 +14,12 @@ def test_help_lists_every_statement_of_ours():
     assert listed - {"SELECT", "\\watch"} == ours - OTHER_NAMES
 
 
-def test_page_has_what_help_says():
-    assert help_text() in PAGE.read_text(encoding="utf-8")
+def test_page_has_the_statements_of_the_client():
+    page = PAGE.read_text(encoding="utf-8")
+    assert {entry.syntax for entry in STATEMENTS["Client"] if f"`{entry.syntax}`" not in page} <= {
+        "HELP",
+        "CLEAR",
+        "QUIT",
+    }
+    assert {"`HELP`", "`CLEAR`, `QUIT`"} == {name for name in ("`HELP`", "`CLEAR`, `QUIT`") if name in page}
+    assert "SOURCE 'file'" in help_text()

@@ -5,6 +5,8 @@ from dataclasses import fields, replace
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaProtocolError
 from local_run import SPARK
 from made_facts import made_facts as facts
 from made_facts import stands_above
@@ -88,6 +90,29 @@ def test_table_is_made_once_with_the_reserved_columns_and_the_change_feed(tmp_pa
     assert sink.version() == 0
     rewriting = sink_of(tmp_path / "other", deletes_by="rewrite")
     assert Snapshot.read(rewriting.path).configuration["delta.enableDeletionVectors"] == "false"
+
+
+def test_sink_that_had_vectors_keeps_the_feature_when_it_is_emptied_for_rewriting(tmp_path):
+    sink = sink_of(tmp_path)
+    apply(sink, 1, k1=("I", 1), k2=("I", 2))
+    apply(sink, 2, k2=("D", 2))
+    rewriting = SinkTable(sink.path, COLUMNS, ("id",), ("seq",), deletes_by="rewrite")
+    rewriting.empty(SPARK, facts(3))
+    made = Snapshot.read(sink.path)
+    assert made.configuration["delta.enableDeletionVectors"] == "false"
+    assert "deletionVectors" in made.protocol["readerFeatures"], "earlier versions have files with vectors"
+
+
+@pytest.mark.parametrize("rewrite", [True, False])
+def test_sink_whose_files_are_rewritten_is_read_by_a_client_that_knows_no_vectors(tmp_path, rewrite):
+    sink = sink_of(tmp_path, deletes_by="rewrite" if rewrite else "vectors")
+    apply(sink, 1, k1=("I", 1), k2=("I", 2))
+    apply(sink, 2, k1=("U", 3), k2=("D", 2))
+    if rewrite:
+        assert DeltaTable(sink.path).to_pyarrow_table(columns=["id", "n"]).to_pylist() == [{"id": 1, "n": 3}]
+    else:
+        with pytest.raises(DeltaProtocolError, match="deletionVectors"):
+            DeltaTable(sink.path).to_pyarrow_table()
 
 
 def test_step_inserts_updates_and_deletes_and_is_marked_with_its_number(sink):

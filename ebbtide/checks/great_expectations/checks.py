@@ -74,10 +74,7 @@ class Check:
         return validate(self.name, judge(judged), docs, keep)
 
 
-REPAIR = (
-    "Run 'ebbtide repair' (or the job of that name) to bring the sink to what the state shows; "
-    "or 'ebbtide acknowledge', if it was meant."
-)
+REPAIR = "Run 'ebbtide repair --apply' to bring the sink to what the state shows; or 'ebbtide acknowledge', if the change was meant."
 CHECKS = (
     Check(
         "ordering",
@@ -98,7 +95,7 @@ CHECKS = (
         "expiry",
         "No state entry lives past its time to live, and cleanup deletes what has expired.",
         judge="ebbtide.checks.expiry:judge",
-        repair="Run the pipeline, which expires what is due, and then its cleanup job.",
+        repair="Run the pipeline, which expires what is due; then run 'ebbtide cleanup'.",
     ),
     Check(
         "unique_key",

@@ -1,0 +1,239 @@
+"""The finding of a failed expectation in words: how many rows break it, which these are, and which of their columns differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ebbtide.amounts import amount, named
+from ebbtide.checks.great_expectations.validate import Finding
+from ebbtide.redaction import MASK
+
+MOST_NAMED = 3
+"""Rows that a sentence names, and columns of one of them."""
+MOST_LETTERS = 40
+"""Letters of a value in a table."""
+DECIDED, SHOWN = "_decided", "_shown"
+"""Columns of a sample that hold whole rows, as JSON: the one that was decided, and the one of the sink."""
+Row = Mapping[str, Any]
+
+SENTENCES: Mapping[str, tuple[str, str]] = {
+    "expect_commits_to_be_ours": (
+        "1 commit was made by another client",
+        "{n} commits were made by other clients",
+    ),
+    "expect_changes_to_rise_per_key": (
+        "1 change of the sink does not follow the change of its key before it",
+        "{n} changes of the sink do not follow the change of their key before them",
+    ),
+    "expect_sink_to_show_decisions": (
+        "1 row of the sink is not the one that the state decided last",
+        "{n} rows of the sink are not those that the state decided last",
+    ),
+    "expect_sink_to_be_complete": (
+        "1 row of the sink differs from the state",
+        "{n} rows of the sink differ from the state",
+    ),
+    "expect_keys_to_be_unique": (
+        "1 key has several rows in the sink, or a null",
+        "{n} keys have several rows in the sink, or a null",
+    ),
+    "expect_sequences_to_decide": (
+        "1 key has two contents at one sequence",
+        "{n} keys have two contents at one sequence",
+    ),
+    "expect_values_to_arrive": (
+        "1 row shows null for a value that no change has sent yet",
+        "{n} rows show null for a value that no change has sent yet",
+    ),
+    "expect_emitted_to_follow": (
+        "1 record of the changelog cannot follow the one before it",
+        "{n} records of the changelog cannot follow the one before them",
+    ),
+    "expect_entries_to_expire": (
+        "1 entry of the state lives past its time to live",
+        "{n} entries of the state live past their time to live",
+    ),
+    "expect_expired_entries_to_be_deleted": (
+        "1 entry of the state has expired, and no cleanup has deleted it",
+        "{n} entries of the state have expired, and no cleanup has deleted them",
+    ),
+    "expect_quarantine_rate_to_stay_below": (
+        "Too many records are bad, in 1 step",
+        "Too many records are bad, in {n} steps",
+    ),
+    "expect_columns_to_be_known": (
+        "The source has 1 column that the schema lacks",
+        "The source has columns that the schema lacks, {n} in all steps",
+    ),
+    "expect_records_to_be_read": (
+        "Records of the source were lost, in 1 step",
+        "Records of the source were lost, in {n} steps",
+    ),
+    "expect_newest_event_to_be_recent": (
+        "The newest event is too old",
+        "The newest events are too old",
+    ),
+}
+"""Expectation to its sentence for one row, and for several."""
+
+
+def sentence(finding: Finding) -> str:
+    """Return a finding as a sentence that names the first rows.
+
+    Args:
+        finding: One that found something.
+
+    Example:
+        >>> rows = [{"id": 2, "_decided": '{"id": 2, "v": "b"}', "_shown": '{"id": 2, "v": "z"}'}]
+        >>> sentence(Finding("expect_sink_to_be_complete", None, "critical", 1, rows))
+        "1 row of the sink differs from the state: id 2 (v is 'z' and must be 'b')."
+    """
+    one, many = SENTENCES.get(finding.expectation, ("", ""))
+    if one:
+        text = one if finding.broken == 1 else many.format(n=f"{finding.broken:,}")
+    else:
+        text = f"{amount(finding.broken, 'row')} {'breaks' if finding.broken == 1 else 'break'} the rule {finding.rule}"
+    write = ROWS.get(finding.expectation, _plain_text)
+    found = [write(row) for row in finding.sample]
+    named_rows = [each for each in found if each]
+    if not named_rows:
+        return f"{text}."
+    first = named_rows[:MOST_NAMED]
+    n_more = finding.broken - len(first)
+    more = f" and {n_more:,} more" if n_more > 0 else ""
+    return f"{text}: {', '.join(first)}{more}."
+
+
+def differing(row: Row) -> dict[str, tuple[str, str]]:
+    """Return the columns in which a decided row and the sink's differ, with both values as JSON.
+
+    Values that may not be shown are masked on both sides. Where nothing else differs, each of their columns may.
+
+    Args:
+        row: A row of a sample, with `_decided` and `_shown`; without both, nothing can differ.
+
+    Example:
+        >>> differing({"_decided": '{"id": 2, "v": "b"}', "_shown": '{"id": 2, "v": "z"}'})
+        {'v': ('"b"', '"z"')}
+    """
+    decided, shown = _row_of(row, DECIDED), _row_of(row, SHOWN)
+    if decided is None or shown is None:
+        return {}
+    both = {name: (json.dumps(value), json.dumps(shown.get(name))) for name, value in decided.items()}
+    found = {name: pair for name, pair in both.items() if pair[0] != pair[1]}
+    masked = {name: pair for name, pair in both.items() if json.dumps(MASK) in pair}
+    return found or masked
+
+
+def narrow(row: Row) -> dict[str, Any]:
+    """Return a row of a sample as a table shows it: of whole rows only the columns that differ, of a struct a short text.
+
+    Args:
+        row: The row.
+
+    Example:
+        >>> narrow({"id": 2, "_decided": '{"id": 2, "v": "b"}', "_shown": '{"id": 2, "v": "z"}'})
+        {'id': 2, 'differs': 'v', '_decided': 'v="b"', '_shown': 'v="z"'}
+    """
+    differences = differing(row)
+    cells: dict[str, Any] = {}
+    for name, value in row.items():
+        if differences and name == DECIDED:
+            cells["differs"] = ", ".join(differences)
+        side = (DECIDED, SHOWN).index(name) if name in (DECIDED, SHOWN) else None
+        if differences and side is not None:
+            cells[name] = ", ".join(f"{column}={pair[side]}" for column, pair in differences.items())
+        elif isinstance(value, Mapping):
+            cells[name] = ", ".join(f"{part} {each}" for part, each in value.items())
+        else:
+            cells[name] = value
+    return cells
+
+
+def _row_of(row: Row, name: str) -> dict[str, Any] | None:
+    """Return a whole row of a sample; None if there is none, or it is masked."""
+    try:
+        found = json.loads(row[name])
+    except (KeyError, TypeError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _plain_text(row: Row) -> str:
+    """Name a row by its own columns; reserved ones do not identify it."""
+    own = {name: value for name, value in row.items() if not name.startswith("_")}
+    return ", ".join(f"{name} {value}" for name, value in own.items())
+
+
+def _compared_text(row: Row) -> str:
+    key = _plain_text(row)
+    if row.get("_rows", 1) > 1:
+        return f"{key} (there {row['_rows']} times)"
+    if row.get(SHOWN) is None:
+        return f"{key} (is missing)"
+    if row.get(DECIDED) is None:
+        return f"{key} (must not be there)"
+    texts = [_difference_text(name, *pair) for name, pair in differing(row).items()]
+    return f"{key} ({named(texts, MOST_NAMED)})" if texts else key
+
+
+def _difference_text(name: str, decided: str, shown: str) -> str:
+    if decided == shown:
+        return f"{name} may differ, its values are personal"
+    return f"{name} is {_literal(shown)} and must be {_literal(decided)}"
+
+
+def _literal(text: str) -> str:
+    value = json.loads(text)
+    return repr(value) if isinstance(value, str) else text
+
+
+def _commit_text(row: Row) -> str:
+    return f"{row.get('table')} version {row.get('version')} ({row.get('operation')})"
+
+
+def _bad_records_text(row: Row) -> str:
+    return f"{row.get('quarantined', 0):,} of {row.get('records', 0):,} in step {row.get('step')}"
+
+
+def _column_text(row: Row) -> str:
+    return f"{row.get('unknown_column')} in step {row.get('step')}"
+
+
+def _loss_text(row: Row) -> str:
+    return f"{row.get('lost')} in step {row.get('step')}"
+
+
+ROWS: Mapping[str, Callable[[Row], str]] = {
+    "expect_commits_to_be_ours": _commit_text,
+    "expect_sink_to_show_decisions": _compared_text,
+    "expect_sink_to_be_complete": _compared_text,
+    "expect_quarantine_rate_to_stay_below": _bad_records_text,
+    "expect_columns_to_be_known": _column_text,
+    "expect_records_to_be_read": _loss_text,
+}
+"""Expectation to what names one of its rows; other expectations name it by its own columns."""
+
+
+def page(findings: Sequence[Finding]) -> str:
+    """Return what was found as a page of Markdown: a sentence for each finding, and the columns that differ as a table."""
+    lines = [f"- {sentence(finding)}" for finding in findings]
+    rows = [(row, differing(row)) for finding in findings for row in finding.sample]
+    if any(differences for _, differences in rows):
+        lines += ["", "| row | column | must be | is |", "|---|---|---|---|"]
+        for row, differences in rows:
+            lines += [_table_line(row, name, pair) for name, pair in differences.items()]
+    return "\n".join(lines)
+
+
+def _table_line(row: Row, name: str, pair: tuple[str, str]) -> str:
+    key = _plain_text(row)
+    cells = [key, f"`{name}`", *(_short(value) for value in pair)]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _short(value: str) -> str:
+    """Shorten a value to what a column of the page holds."""
+    return value if len(value) <= MOST_LETTERS else f"{value[:MOST_LETTERS]}..."

@@ -1,0 +1,96 @@
+"""Groups of commands: the nearest name for a misspelt one, an example below each help, how much is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any
+
+import click
+
+from ebbtide.cli.verbs import example
+
+_LEVEL = "ebbtide.cli.level"
+QUIET, VERBOSE = -1, 1
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """Return a question for the name that a misspelt one may be; empty if none is near.
+
+    Example:
+        >>> nearest("rum", ["run", "lag"]), nearest("x", ["run"])
+        ("Did you mean 'run'?", '')
+    """
+    close = get_close_matches(name, known, n=1)
+    return f"Did you mean '{close[0]}'?" if close else ""
+
+
+class NamingGroup(click.Group):
+    """A group that names the nearest command for one that it does not have."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; refuse an unknown one with those that there are."""
+        name = args[0]
+        known = self.list_commands(ctx)
+        is_option = name.startswith("-")
+        if is_option or name in known or ctx.resilient_parsing or self.get_command(ctx, name):
+            return super().resolve_command(ctx, args)
+        hint = nearest(name, known) or f"'{ctx.command_path} --help' lists all."
+        raise click.UsageError(f"There is no command '{name}'. Allowed: {', '.join(known)}. {hint}", ctx)
+
+
+def with_example(command: click.Command, path: str) -> click.Command:
+    """Add its example to a command's help, and to those of a group's commands.
+
+    Args:
+        command: The command.
+        path: How it is called: 'backfill swap'.
+    """
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            with_example(inner, f"{path} {name}")
+        return command
+    shown = example(path)
+    if shown is not None:
+        command.epilog = f"\b\nExample:\n  {shown}"
+    return command
+
+
+def level() -> int:
+    """Return how much the command under way shows: `QUIET`, 0 or `VERBOSE`."""
+    context = click.get_current_context(silent=True)
+    return 0 if context is None else int(context.meta.get(_LEVEL, 0))
+
+
+def level_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `-q` and `-v`."""
+    verbose = click.option(
+        "-v",
+        "--verbose",
+        is_flag=True,
+        expose_value=False,
+        callback=_set_level(VERBOSE),
+        help="Also show where a run's steps are made and why, and the traceback of an error.",
+    )
+    quiet = click.option(
+        "-q",
+        "--quiet",
+        is_flag=True,
+        expose_value=False,
+        callback=_set_level(QUIET),
+        help="Show results and errors only, no progress.",
+    )
+    return quiet(verbose(command))
+
+
+def _set_level(given: int) -> Callable[[click.Context, click.Parameter, bool], None]:
+    def keep(context: click.Context, _: click.Parameter, is_on: bool) -> None:  # noqa: FBT001 - click calls it
+        if not is_on:
+            return
+        if context.meta.get(_LEVEL, given) != given:
+            raise click.UsageError("Got --quiet and --verbose. Allowed: one of them.")
+        context.meta[_LEVEL] = given
+
+    return keep

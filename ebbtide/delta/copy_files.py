@@ -1,0 +1,48 @@
+"""Files of local copies: an Arrow file, then the CRC-32 of it, 4 bytes big-endian, which each process verifies once."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import pyarrow as pa
+
+CHECKSUM_BYTES = 4
+_found_whole: set[tuple[str, int]] = set()
+"""Copies, by path and inode, whose checksum this process has verified."""
+
+
+def write(path: Path, rows: pa.Table) -> None:
+    """Write a copy."""
+    in_one = rows.combine_chunks()
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
+        writer.write_table(in_one)
+    with pa.memory_map(str(path)) as mapped:
+        checksum = zlib.crc32(mapped.read_buffer())
+    with path.open("ab") as file:
+        file.write(checksum.to_bytes(CHECKSUM_BYTES, "big"))
+
+
+def whole_content(path: Path) -> pa.Buffer | None:
+    """Map a copy into memory; None if it is damaged."""
+    # A flipped bit would hide a key, whose row would then exist twice in the table.
+    with pa.memory_map(str(path)) as mapped:
+        data = mapped.read_buffer()
+    content = data.slice(0, max(data.size - CHECKSUM_BYTES, 0))
+    copy = _copy(path)
+    if copy not in _found_whole:
+        checksum = zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "big")
+        if data.slice(content.size).to_pybytes() != checksum:
+            return None
+        _found_whole.add(copy)
+    return content
+
+
+def _copy(path: Path) -> tuple[str, int]:
+    """Return a key that distinguishes a copy from one that was made again at the same path."""
+    return str(path), path.stat().st_ino
+
+
+def forget(path: Path) -> None:
+    """Forget a copy that is about to be deleted."""
+    _found_whole.discard(_copy(path))

@@ -1,0 +1,182 @@
+"""The commands as `--help` shows them: in groups, on whole lines, with examples that hold, variables and the nearest names."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from local_pipeline import up
+
+from ebbtide.cli import main
+from ebbtide.cli.verbs import EXAMPLES, SECTIONS, VARIABLES, example
+from ebbtide.operations.registry import BUILT_IN, TAKEN_NAMES, first_word
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = [name for commands in SECTIONS.values() for name in commands]
+
+
+def call(*arguments):
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], prog_name="ebbtide")
+
+
+def commands(group=main, path=()):
+    """Yield each command that is no group, with its path."""
+    context = click.Context(group, info_name="ebbtide")
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+def test_sections_have_each_command_once_and_begin_with_those_of_every_day():
+    assert NAMES[:6] == ["run", "check", "status", "lag", "new", "sql"]
+    built_in = {first_word(operation.name) for operation in BUILT_IN} | TAKEN_NAMES - {"stream"}
+    assert (sorted(NAMES), len(NAMES)) == (sorted(built_in), len(set(NAMES)))
+
+
+def test_help_shows_each_line_whole_in_a_terminal_of_80_columns():
+    lines = call("--help").output.splitlines()
+    for section, listed in SECTIONS.items():
+        assert f"{section}:" in lines
+        for name, text in listed.items():
+            assert f"  {name:11}  {text}" in lines
+    assert max(map(len, lines)) <= 80
+    assert "..." not in "".join(line for line in lines if "SPEC" not in line and "Usage" not in line)
+
+
+@pytest.mark.parametrize(("path", "command"), list(commands()), ids=lambda each: each if isinstance(each, str) else "")
+def test_example_of_each_command_is_in_its_help_and_is_taken(path, command, monkeypatch, tmp_path):
+    shown = call(*path.split(), "--help").output
+    assert example(path) in shown
+    words = shlex.split(EXAMPLES[path])
+    if "--cases" in words:
+        (tmp_path / "cases.jsonl").touch()
+        monkeypatch.chdir(tmp_path)
+    with command.make_context(path, words):  # it refuses an option, or a value, that there is not
+        pass
+
+
+def test_help_and_page_have_every_variable_that_the_code_reads():
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "ebbtide").rglob("*.py")]
+    read = {name for text in sources for name in re.findall(r"\bEBBTIDE_[A-Z_]+", text)}
+    assert read == set(VARIABLES)
+    page = (ROOT / "docs/reference/command-line.md").read_text(encoding="utf-8")
+    shown = call("--help").output
+    for name in VARIABLES:
+        assert name in shown
+        assert f"`{name}`" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["rum"], "There is no command 'rum'. Allowed: run, check, "),
+        (["rum"], "Did you mean 'run'?"),
+        (["clean-up"], "Did you mean 'cleanup'?"),
+        (["zzz"], "'ebbtide --help' lists all."),
+        (["backfill", "swp"], "Allowed: drop, into, start, status, swap. Did you mean 'swap'?"),
+        (["quarantine", "shwo"], "Did you mean 'show'?"),
+        (["replay", "tll"], "Did you mean 'ttl'?"),
+        (["run", "--folow", "x"], "--follow"),
+    ],
+)
+def test_misspelt_command_or_option_is_told_the_nearest(arguments, said):
+    shown = call(*arguments)
+    assert shown.exit_code == 2
+    assert said in shown.stderr
+
+
+def test_completion_of_the_shell_knows_commands_and_options():
+    def completed(words, number):
+        environment = os.environ | {
+            "_EBBTIDE_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(number),
+        }
+        command = [sys.executable, "-c", "from ebbtide.cli import main; main(prog_name='ebbtide')"]
+        return subprocess.run(command, capture_output=True, text=True, env=environment, check=True).stdout.split()
+
+    assert completed("ebbtide re", 1) == [
+        "plain,replay",
+        "plain,repair",
+        "plain,rewind",
+        "plain,refresh",
+        "plain,resume",
+    ]
+    assert completed("ebbtide backfill s", 2) == ["plain,start", "plain,status", "plain,swap"]
+    assert "plain,--accept-loss" in completed("ebbtide run --acc", 2)
+
+
+@pytest.fixture
+def project(make, tmp_path, monkeypatch):
+    """A project with a pipeline of one step that waits, whose tables are where the project says."""
+    made = make()
+    made.put(up(1, 1))
+    given = made.spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    folder = tmp_path / "shop"
+    (folder / "pipelines/defs/t").mkdir(parents=True)
+    (folder / "pyproject.toml").touch()
+    (folder / "pipelines/defs/t/defs.yaml").write_text(
+        json.dumps({"type": "ebbtide.UpsertPipeline", "attributes": given})
+    )
+    monkeypatch.delenv("EBBTIDE_ROOT", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def test_tables_are_those_of_the_spec_s_project_wherever_one_stands(project, monkeypatch):
+    shown = call("run", "shop/pipelines/defs/t", "--engine", "local")
+    assert shown.exit_code == 0, shown.output
+    assert (project / ".ebbtide/t/sink").is_dir()
+    assert not Path(".ebbtide").exists()
+    for here, spec in (
+        (project, "pipelines/defs/t"),
+        (project / "pipelines/defs", "t"),
+        (project / "pipelines/defs/t", "."),
+    ):
+        monkeypatch.chdir(here)
+        assert "step 1" in call("status", spec).output
+
+
+def test_specs_of_several_projects_need_a_root(project, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "pyproject.toml").touch()
+    shown = call("status", "shop/pipelines/defs/t", "other")
+    assert shown.exit_code == 2
+    assert "several projects" in shown.stderr
+    assert "--root" in shown.stderr
+
+
+def test_quiet_run_shows_its_result_alone_and_verbose_says_where_steps_were_made(project):
+    quiet = call("run", "shop/pipelines/defs/t", "--engine", "local", "-q")
+    assert (quiet.exit_code, quiet.stderr) == (0, "")
+    assert quiet.stdout.startswith("t: 1 step, 1 record")
+    again = call("refresh", "shop/pipelines/defs/t", "--engine", "local", "--yes", "-v")
+    assert again.exit_code == 0, again.output
+    assert "Steps ran in this process: engine: local." in again.stdout
+    assert "batch  step" in again.stderr
+
+
+def test_verbose_error_has_its_traceback_and_another_has_not(project):
+    spec = project / "pipelines/defs/t/defs.yaml"
+    given = json.loads(spec.read_text())
+    given["attributes"]["source"]["path"] = "/nowhere"
+    spec.write_text(json.dumps(given))
+    plain, verbose = (call("run", "shop/pipelines/defs/t", *level) for level in ([], ["-v"]))
+    assert (plain.exit_code, verbose.exit_code) == (5, 5)
+    assert ("Traceback" in plain.stderr, "Traceback" in verbose.stderr) == (False, True)
+
+
+def test_quiet_and_verbose_exclude_each_other():
+    shown = call("status", "x", "-q", "-v")
+    assert shown.exit_code == 2
+    assert "Got --quiet and --verbose. Allowed: one of them." in shown.stderr

@@ -1,0 +1,125 @@
+"""The schedules of operations, which are for all pipelines, and the runs that they launch."""
+
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+import pytest
+from dagster._utils.schedules import schedule_execution_time_iterator
+from local_pipeline import up
+from spark_support import plain_spec
+
+from ebbtide.dagster import supervise
+from ebbtide.dagster.components import DEFAULT_RESOURCES
+from ebbtide.dagster.definitions import pipeline_definitions
+from ebbtide.dagster.operations import operation_job
+from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
+from ebbtide.errors import LeaseHeldError
+from ebbtide.model.cron import is_due
+from ebbtide.operations.operation import Operation, Report
+
+START = datetime(2026, 1, 25, tzinfo=UTC)
+MONTH = timedelta(days=35)
+
+
+@pytest.mark.parametrize(
+    "cron",
+    [
+        "7 3 * * *",
+        "*/20 8-9 * * mon-fri",
+        "0 0 1,15 * fri",
+        "0 12 */2 * 7",
+        "0 12 * feb 0",
+        "30 6 31 * *",
+        "2-59/15 4 * 2 sat,sun",
+        "0 1 1-3 * */2",
+        "0 1 1-31 * mon",
+        "0 1 13 * 0-7",
+        "0 1 */1 * mon",
+        "0 1 13 * */1",
+    ],
+)
+def test_pipeline_is_due_at_exactly_the_ticks_that_dagster_makes_of_its_cron(cron):
+    ticks = []
+    for tick in schedule_execution_time_iterator(START.timestamp(), cron, "UTC", ascending=True):
+        if tick >= START + MONTH:
+            break
+        ticks.append(tick)
+    minutes = (START + timedelta(minutes=n) for n in range(int(MONTH.total_seconds() // 60)))
+    assert [minute for minute in minutes if is_due(cron, minute)] == ticks
+    assert ticks
+
+
+def test_schedule_of_an_operation_launches_it_for_the_pipelines_that_are_due(tmp_path):
+    crons = {"a": "5 3 * * *", "b": "*/5 3 * * *", "c": "7 3 * * mon"}
+    specs = [plain_spec(tmp_path, name=name, schedules={"cleanup": cron}) for name, cron in crons.items()]
+    off = plain_spec(tmp_path, name="d", schedules={"cleanup": None})
+    definitions = dg.Definitions.merge(pipeline_definitions(*specs, off), dg.Definitions(resources=DEFAULT_RESOURCES))
+    schedule = definitions.resolve_schedule_def("ebbtide_cleanup_schedule")
+    assert schedule.cron_schedule == sorted(crons.values())
+
+    def launched(hour, minute):
+        at = datetime(2026, 2, 2, hour, minute, tzinfo=UTC)
+        repository = definitions.get_repository_def()
+        with dg.build_schedule_context(scheduled_execution_time=at, repository_def=repository) as context:
+            requests = schedule.evaluate_tick(context).run_requests
+        for request in requests:
+            assert request.tags["ebbtide/turn"] == f"checkpoint_{request.partition_key}"
+        return [request.partition_key for request in requests]
+
+    assert [launched(3, minute) for minute in (5, 7, 10)] == [["a", "b"], ["c"], ["b"]]
+
+
+class Held(Operation):
+    """Find the lease held, twice."""
+
+    name = "held"
+    seen: list[str] = []  # noqa: RUF012 - of the class, as Dagster copies nothing of it
+
+    def apply(self, ctx, params):
+        self.seen.append(ctx.spec.name)
+        if len(self.seen) < 3:
+            raise LeaseHeldError("held")
+        return Report(ctx.spec.name, ["done."])
+
+
+def execute(operation, specs, root, **chosen):
+    resources = {"storage": StorageResource(root=root), "clock": ClockResource(), "spark": SparkResource()}
+    with dg.DagsterInstance.ephemeral() as instance:
+        job = operation_job(operation, specs)
+        return job.execute_in_process(resources=resources, instance=instance, raise_on_error=False, **chosen)
+
+
+def test_operation_waits_for_the_lease_and_works_on_the_pipeline_that_was_chosen(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervise, "WAIT_S", 0)
+    specs = [plain_spec(tmp_path, name=name) for name in ("a", "b")]
+    done = execute(Held(), specs, str(tmp_path), partition_key="b")
+    assert done.success
+    assert Held.seen == ["b", "b", "b"]
+    [event] = done.get_asset_observation_events()
+    assert event.asset_observation_data.asset_observation.asset_key == dg.AssetKey("b")
+
+
+@pytest.mark.parametrize(("tags", "got"), [({}, "none"), ({"dagster/partition": "ghost"}, "ghost")])
+def test_run_for_no_pipeline_or_an_unknown_one_is_refused_with_the_names(tmp_path, tags, got):
+    specs = [plain_spec(tmp_path, name=name) for name in ("a", "b")]
+    [failure] = execute(Held(), specs, str(tmp_path), tags=tags).get_step_failure_events()
+    said = failure.step_failure_data.user_failure_data.description
+    assert f"is not the name of a pipeline. Got: {got}. Allowed: a, b. Choose one in the launchpad" in said
+
+
+def test_bounded_run_waits_for_the_lease_too(make, monkeypatch):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    calls = []
+
+    def run(*arguments, **named):
+        calls.append(arguments)
+        raise LeaseHeldError("held")
+
+    monkeypatch.setattr("ebbtide.run", run)
+    monkeypatch.setattr(supervise, "WAIT_S", 0)
+    monkeypatch.setattr(supervise, "MOST_WAITS", 2)
+    resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource(), "spark": SparkResource()}
+    found = dg.materialize(pipeline_definitions(pipeline.spec).assets, resources=resources, raise_on_error=False)
+    assert not found.success
+    assert len(calls) == 3

@@ -1,0 +1,52 @@
+"""The functions that `benchmarks/stages.py` times are there, and their times add up."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def stages(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import stages
+
+    return stages
+
+
+def test_each_stage_names_functions_that_are_there(stages):
+    for stage, places in stages.STAGES.items():
+        for place in places:
+            owner, name = stages.owner_of(place)
+            assert callable(getattr(owner, name)), (stage, place)
+
+
+def test_time_of_a_stage_is_without_that_of_the_stages_in_it(stages, monkeypatch):
+    now = iter([0.0, 1.0, 4.0, 9.0])  # outer begins, inner begins and ends, outer ends
+    monkeypatch.setattr(time, "process_time", lambda: next(now))
+    timers = stages.Timers()
+    inner = timers._timed("inner", lambda: None)
+    timers._timed("outer", inner)()
+    assert timers.seconds == {"inner": 3.0, "outer": 6.0}
+
+
+def test_each_turn_of_a_generator_counts_and_its_caller_s_time_does_not(stages, monkeypatch):
+    now = iter(range(100))
+    monkeypatch.setattr(time, "process_time", lambda: next(now))
+    timers = stages.Timers()
+    items = timers._timed("read", lambda: iter([1, 2]))()
+    assert list(items) == [1, 2]
+    assert timers.seconds == {"read": 4}  # the call, both items and the end: a tick each
+
+
+@pytest.mark.parametrize("name", ["plain", "debezium"])
+def test_local_engine_reads_an_input_and_its_stages_are_printed(stages, tmp_path, capsys, monkeypatch, name):
+    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "cache"))
+    stages.measure(name, tmp_path, 40, stages.Timers())
+    printed = capsys.readouterr().out
+    assert f"{name}: 40 records" in printed
+    assert all(stage in printed for stage in stages.STAGES)
