@@ -190,7 +190,7 @@ class UpsertPipelines(_Pipelines):
     def definitions(self) -> dg.Definitions:
         """Make their definitions, and the sensor on topics that none of them reads."""
         of_pipelines = super().definitions()
-        if self.given.topics is None:
+        if self.given.pattern is None:
             return of_pipelines
         return dg.Definitions.merge(of_pipelines, dg.Definitions(sensors=[topics_sensor(self.given)]))
 

@@ -224,9 +224,9 @@ def topics_sensor(several: UpsertPipelines) -> dg.SensorDefinition:
     """
 
     @dg.sensor(
-        name=f"{several.name}_topics",
+        name=f"{several.name}_{several.listed}",
         minimum_interval_seconds=TOPICS_EVERY_S,
-        description=f"Looks for topics like '{several.topics}' that no pipeline of '{several.name}' reads, and reports them.",
+        description=f"Looks for {several.listed} like '{several.pattern}' that no pipeline of '{several.name}' reads, and reports them.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         from ebbtide.inspect.backlog import unread_topics
@@ -236,7 +236,7 @@ def topics_sensor(several: UpsertPipelines) -> dg.SensorDefinition:
         except Transient as error:
             return dg.SkipReason(str(error))
         if found is None:
-            return dg.SkipReason("no pattern of topics")
+            return dg.SkipReason("no pattern")
         text = found.text()
         if found.topics and context.cursor != text:
             context.log.warning(text)

@@ -152,12 +152,24 @@ class _TypedRows:
     def take(self, values: Sequence[Any]) -> TakenChanges:
         """See `TypedForm`."""
         kinds = [value.kind for value in values]
-        rows = [value.row for value in values] if self._is_nested else values
-        # Whole columns where no record names its place, and none has to be left: no object for each change.
-        if self._position or not _KINDS.issuperset(kinds) or (self._is_nested and None in rows):
+        rows = values
+        if self._is_nested:
+            rows = [value.row for value in values]
+        has_misfit = None in rows or not _KINDS.issuperset(kinds)
+        if self._position or has_misfit:
             return TakenChanges.of_each(self._take, values)
+        # Whole columns where no record names its place, and none has to be left: no object for each change.
         n = len(kinds)
-        return TakenChanges(rows, kinds, kinds, [()] * n, [None] * n, [None] * n, range(n))
+        nothing = [None] * n
+        return TakenChanges(
+            row=rows,
+            kind=kinds,
+            op=kinds,
+            position=[()] * n,
+            event_ms=nothing,
+            offset=nothing,
+            record=range(n),
+        )
 
     def _take(self, value: Any) -> Sequence[TakenChange]:
         kind = value.kind

@@ -259,9 +259,13 @@ class QuickDecoder:
 
     def _taken(self, records: _Structs, left: set[int]) -> _Read:
         changes = self._form.take(records.values)
-        left.update(records.rows[record] for record in changes.left)
-        rows = [records.rows[record] for record in changes.record]
-        envelopes = [records.envelopes[record] for record in changes.record] if records.envelopes else []
+        row_of = records.rows
+        left_rows = [row_of[record] for record in changes.left]
+        left.update(left_rows)
+        rows = [row_of[record] for record in changes.record]
+        envelopes = []
+        if records.envelopes:
+            envelopes = [records.envelopes[record] for record in changes.record]
         return _Read(changes, rows, left, envelopes)
 
     def _holds_envelopes(self, batch: pa.RecordBatch) -> bool:
