@@ -13,7 +13,10 @@ from ebbtide.cli.places import PROJECT_DEFS, PROJECT_TESTS, in_project
 
 @click.command()
 @click.argument("name")
-@click.option("--path", help="Folder of the source's files.")
+@click.option(
+    "--path",
+    help="Folder of the source's files; one file for all folders by a pattern in the last name: 'data/*'.",
+)
 @click.option("--bootstrap-servers", metavar="HOST:PORT,..", help="Kafka's brokers, in the place of a folder.")
 @click.option(
     "--property",

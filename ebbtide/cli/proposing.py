@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,17 @@ from ebbtide.amounts import amount
 from ebbtide.cli.errors import FAILED, ROOT
 from ebbtide.cli.reporting import Reporter
 from ebbtide.errors import ConfigError
-from ebbtide.proposal.files import SEVERAL, Trial, refuse_existing, try_spec, write_spec, write_test
+from ebbtide.proposal.files import SEVERAL, Trial, lines_of, refuse_existing, try_spec, write_spec, write_test
 from ebbtide.proposal.sample import Sample, take_sample, usable_topic
-from ebbtide.proposal.several import several_attributes
+from ebbtide.proposal.several import own_fields, several_attributes
 from ebbtide.proposal.spec import Proposal, propose
 from ebbtide.runtime.kinds import source_of
 from ebbtide.sources import listing
 from ebbtide.sources.positioned import matching
 from ebbtide.spec.ddl import parse_ddl, type_ddl
-from ebbtide.spec.reading import project_of
-from ebbtide.spec.several import UpsertPipelines
+from ebbtide.spec.load import several_at
+from ebbtide.spec.reading import project_of, read_document
+from ebbtide.spec.several import WILDCARD, UpsertPipelines
 from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.sql.catalog import Catalog
 from ebbtide.storage.paths import is_file, is_folder, is_local, resolve
@@ -53,6 +54,42 @@ class Asked:
     as_json: bool
 
 
+@dataclass(frozen=True)
+class Listed:
+    """The topics or folders that a pattern lists.
+
+    Args:
+        kind: Topic or folder.
+        pattern: The pattern as the spec has it.
+        shared: The source's fields that all of them have.
+        places: Name of each to the source's fields that are its own.
+        lines: Reads the lines of one.
+    """
+
+    kind: str
+    pattern: str
+    shared: dict[str, Any]
+    places: dict[str, dict[str, Any]]
+    lines: Callable[[str], Iterator[bytes]]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables that records of several topics or folders make, by topic or folder.
+
+    Args:
+        samples: Records of each.
+        proposals: Fields that the records propose.
+        sources: Fields of the source that are a table's own.
+        notes: What the samples leave open.
+    """
+
+    samples: dict[str, Sample]
+    proposals: dict[str, Proposal]
+    sources: dict[str, dict[str, Any]]
+    notes: list[str]
+
+
 def write_proposal(name: str, asked: Asked) -> None:
     """Write a spec and its test, or one spec for the topics of a pattern and a test of each.
 
@@ -67,10 +104,15 @@ def write_proposal(name: str, asked: Asked) -> None:
     with reporter.errors():
         folder = Path(asked.defs) / name
         test_folder = Path(asked.tests) / name
+        several = _listed(asked, folder)
+        there = several_at(folder)
+        if several is not None and there is not None:
+            _propose_lines(folder, asked, several, there)
+            return
         refuse_existing(folder, test_folder, name)
         _refuse_taken(folder, [name])
-        if asked.topic_pattern:
-            _new_several(name, asked, folder, test_folder, reporter)
+        if several is not None:
+            _new_several(name, asked, folder, test_folder, reporter, several)
             return
         source, lines = _topic(asked) if asked.bootstrap_servers else _folder(asked, folder)
         sample = take_sample(
@@ -108,48 +150,49 @@ def write_proposal(name: str, asked: Asked) -> None:
         _fail_on_bad([report])
 
 
+def _listed(asked: Asked, folder: Path) -> Listed | None:
+    """Return the topics or folders that a pattern lists; None if no pattern is given."""
+    if asked.topic_pattern:
+        if asked.path is not None:
+            raise click.UsageError("Got --path and --topic-pattern. Allowed: one of them.")
+        shared = _of_kafka(asked)
+        any_topic = usable_topic({**shared, "topic": "any"})
+
+        def lines(topic: str) -> Iterator[bytes]:
+            source = source_of(any_topic.model_copy(update={"topic": topic}), "new", in_order=False)
+            return source.sample(asked.sample)
+
+        there = source_of(any_topic, "new", in_order=False).names()
+        places = {topic: {"topic": topic} for topic in matching(there, asked.topic_pattern)}
+        return Listed("topic", asked.topic_pattern, shared, places, lines)
+    if asked.path is None or not WILDCARD.search(asked.path):
+        return None
+    project = project_of(folder)
+    pattern = resolve(asked.path)
+    folders = {place: {"path": _in_project(place, project)} for place in listing.folders_like(pattern)}
+    return Listed("folder", _in_project(pattern, project), _given({"table": asked.table}), folders, _lines)
+
+
 def _new_several(
     name: str,
     asked: Asked,
     folder: Path,
     test_folder: Path,
     reporter: Reporter,
+    listed: Listed,
 ) -> None:
-    """Write one spec for all topics of a pattern, and a test of each."""
-    pattern = str(asked.topic_pattern)
-    shared = _of_kafka(asked)
-    any_topic = usable_topic({**shared, "topic": "any"})
-    there = source_of(any_topic, "new", in_order=False).names()
-    samples: dict[str, Sample] = {}
-    proposals: dict[str, Proposal] = {}
-    notes: list[str] = []
-    for topic in matching(there, pattern):
-        source = source_of(any_topic.model_copy(update={"topic": topic}), "new", in_order=False)
-        lines = source.sample(asked.sample)
-        try:
-            samples[topic] = take_sample(lines, asked.sample, topic=None, table=asked.table)
-            proposals[topic] = propose(
-                samples[topic],
-                key=_names(asked.key),
-                sequence=_names(asked.sequence),
-                types=_types(asked.columns),
-            )
-        except ConfigError as error:
-            notes.append(f"topic {topic}: left out: {error}")
-            continue
-        notes += [f"topic {topic}: {note}" for note in proposals[topic].notes]
-    if not proposals:
-        raise ConfigError.of(
-            f"No topic like '{pattern}' has records to go by.", got="; ".join(notes) or "no such topic"
-        )
-    attributes = several_attributes(name, shared, pattern, proposals)
+    """Write one spec for all topics or folders of a pattern, and a test of each."""
+    tables = _tables(asked, listed)
+    samples, proposals, notes = tables.samples, tables.proposals, [*tables.notes]
+    pattern_of = {f"{listed.kind}s": listed.pattern}
+    attributes = several_attributes(name, listed.shared, pattern_of, tables.sources, proposals)
     several = UpsertPipelines.of_attributes(attributes, folder / "defs.yaml")
     _refuse_taken(folder, [spec.name for spec in several.pipelines])
     reports = []
     for spec, (topic, proposal) in zip(several.pipelines, proposals.items(), strict=True):
         sample = samples[topic]
         trial = try_spec(spec, sample)
-        notes += [f"topic {topic}: {note}" for note in trial.notes]
+        notes += [f"{listed.kind} {topic}: {note}" for note in trial.notes]
         its_folder = test_folder / spec.name
         write_test(its_folder, folder / spec.name, spec.name, sample, trial)
         its_notes = (*trial.notes, *proposal.notes)
@@ -158,6 +201,58 @@ def _new_several(
     for report in reports:
         reporter.result(report, _Report.text, report.spec)
     _fail_on_bad(reports)
+
+
+def _propose_lines(folder: Path, asked: Asked, listed: Listed, there: UpsertPipelines) -> None:
+    """Print the lines that a file of several pipelines lacks for the topics or folders that none of them reads.
+
+    Raises:
+        ConfigError: all are read, or no other one has usable records.
+    """
+    unread = {place: own for place, own in listed.places.items() if place not in there.places_read}
+    if not unread:
+        raise ConfigError.of(f"'{folder}/defs.yaml' reads all {listed.kind}s like '{listed.pattern}'.")
+    tables = _tables(asked, replace(listed, places=unread))
+    _, document = read_document(folder)
+    entries = own_fields(document["attributes"].get("shared", {}), tables.sources, tables.proposals)
+    for note in tables.notes:
+        click.echo(f"To be looked at: {note}", err=True)
+    click.echo(f"Add to '{folder}/defs.yaml', under pipelines:", err=True)
+    click.echo(lines_of(entries), nl=False)
+
+
+def _tables(asked: Asked, listed: Listed) -> Tables:
+    """Sample the topics or folders of a pattern; one without usable records is noted.
+
+    Raises:
+        ConfigError: none has usable records.
+    """
+    samples: dict[str, Sample] = {}
+    proposals: dict[str, Proposal] = {}
+    sources: dict[str, dict[str, Any]] = {}
+    notes: list[str] = []
+    for place, own in listed.places.items():
+        topic = str(own.get("topic", own.get("path")))
+        try:
+            samples[topic] = take_sample(listed.lines(place), asked.sample, topic=None, table=asked.table)
+            proposals[topic] = propose(
+                samples[topic],
+                key=_names(asked.key),
+                sequence=_names(asked.sequence),
+                types=_types(asked.columns),
+            )
+        except ConfigError as error:
+            notes.append(f"{listed.kind} {topic}: left out: {error}")
+            continue
+        is_bare = listed.kind == "folder" and samples[topic].holds == "value"
+        sources[topic] = {**own, "records": "value"} if is_bare else own
+        notes += [f"{listed.kind} {topic}: {note}" for note in proposals[topic].notes]
+    if not proposals:
+        raise ConfigError.of(
+            f"No {listed.kind} like '{listed.pattern}' has records to go by.",
+            got="; ".join(notes) or f"no such {listed.kind}",
+        )
+    return Tables(samples, proposals, sources, notes)
 
 
 @dataclass(frozen=True)
@@ -254,10 +349,15 @@ def _folder(asked: Asked, folder: Path) -> Source:
     location = resolve(asked.path)
     _refuse_no_folder(location, asked.path)
     lines = _lines(location)
-    if is_local(location) and Path(location).is_relative_to(project):
-        location = Path(location).relative_to(project).as_posix()
-    source: dict[str, Any] = {"path": location, "topic": asked.topic, "table": asked.table}
+    source: dict[str, Any] = {"path": _in_project(location, project), "topic": asked.topic, "table": asked.table}
     return _given(source), lines
+
+
+def _in_project(location: str, project: Path) -> str:
+    """Return a location as a spec of the project has it."""
+    if is_local(location) and Path(location).is_relative_to(project):
+        return Path(location).relative_to(project).as_posix()
+    return location
 
 
 def _refuse_no_folder(location: str, given: str) -> None:

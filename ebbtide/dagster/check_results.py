@@ -61,11 +61,12 @@ def to_check_result(
 
 def _mending(repair: str, pipeline: str) -> str:
     """Return what makes a check pass, as Markdown: its commands, and the jobs that do the same."""
-    lines = [QUOTED.sub(r"`\1`", repair)]
-    jobs = [f"`{job}`" for job in jobs_named(repair)]
-    if jobs:
-        lines.append(f"In Dagster: launch {' or '.join(jobs)} with the partition `{pipeline}`.")
-    return "\n\n".join(lines)
+    commands = QUOTED.sub(r"`\1`", repair)
+    jobs = jobs_named(repair)
+    if not jobs:
+        return commands
+    listed = " or ".join(f"`{job}`" for job in jobs)
+    return f"{commands}\n\nIn Dagster: launch {listed} with the partition `{pipeline}`."
 
 
 def not_judged(key: dg.AssetCheckKey, why: str) -> dg.AssetCheckResult:

@@ -148,11 +148,17 @@ class _Pipelines(dg.Component):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the pipelines' definitions; where the project has no `Resources`, with the default ones."""
         every = context.component_tree.get_all_components(of_type=_Pipelines)
-        specs = sorted((spec for each in every for spec in each.specs), key=lambda spec: spec.name)
-        refuse_shared_names((spec.name, str(each.path)) for each in every for spec in each.specs)
+        specs: list[Pipeline] = []
+        places = []
+        for each in every:
+            specs += each.specs
+            places += [(spec.name, str(each.path)) for spec in each.specs]
+        refuse_shared_names(places)
+        specs.sort(key=lambda spec: spec.name)
         made = [self.definitions()]
         # Jobs of operations and sensors are for all pipelines of the project: one component, whichever it is, brings them.
-        if any(spec.name == specs[0].name for spec in self.specs):
+        own_names = {spec.name for spec in self.specs}
+        if specs[0].name in own_names:
             made.append(automation_definitions(specs))
         if not context.component_tree.get_all_components(of_type=Resources):
             made.append(dg.Definitions(resources=DEFAULT_RESOURCES))
@@ -184,7 +190,7 @@ class UpsertPipelines(_Pipelines):
     def definitions(self) -> dg.Definitions:
         """Make their definitions, and the sensor on topics that none of them reads."""
         of_pipelines = super().definitions()
-        if self.given.topics is None:
+        if self.given.pattern is None:
             return of_pipelines
         return dg.Definitions.merge(of_pipelines, dg.Definitions(sensors=[topics_sensor(self.given)]))
 

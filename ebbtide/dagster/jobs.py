@@ -93,9 +93,11 @@ def operation_schedule(
         tick = context.scheduled_execution_time
         requests = []
         for name, cron in crons.items():
-            if is_due(cron, tick):
-                request = dg.RunRequest(run_key=f"{name} at {tick.isoformat()}", partition_key=name)
-                requests.append(request)
+            if not is_due(cron, tick):
+                continue
+            key = f"{name} at {tick.isoformat()}"
+            request = dg.RunRequest(run_key=key, partition_key=name)
+            requests.append(request)
         return requests
 
     yield launch

@@ -117,18 +117,24 @@ def keeping_sensor(
 def _next_runs(instance: dg.DagsterInstance, spec: Pipeline, root: str) -> tuple[list[dg.RunRequest], str | None]:
     """Return the runs to launch for a pipeline now, and the reason to launch no further one."""
     job = run_name(spec)
-    records = instance.get_run_records(dg.RunsFilter(job_name=job), limit=MOST_FAILED)
-    if any(record.dagster_run.status in UNDER_WAY for record in records):
+    of_job = dg.RunsFilter(job_name=job)
+    records = instance.get_run_records(of_job, limit=MOST_FAILED)
+    statuses = {record.dagster_run.status for record in records}
+    if not statuses.isdisjoint(UNDER_WAY):
         return [], "a run is under way"
     ended = [ended_of(instance, record) for record in records]
     last = ended[0].run_id if ended else "none"
     # Run keys name the pipeline and its last run: Dagster launches each key once, however often the sensor looks.
     requests = []
     if ended and not ended[0].has_failed:
-        requests.append(dg.RunRequest(run_key=f"checks of {spec.name} {last}", job_name=checks_name(spec)))
+        key = f"checks of {spec.name} {last}"
+        checks = dg.RunRequest(run_key=key, job_name=checks_name(spec))
+        requests.append(checks)
     waits = why_not(spec, root) or reason_to_wait(ended, time.time())
     if not waits:
-        requests.append(dg.RunRequest(run_key=f"{spec.name} after {last}", job_name=job))
+        key = f"{spec.name} after {last}"
+        next_run = dg.RunRequest(run_key=key, job_name=job)
+        requests.append(next_run)
     return requests, waits
 
 

@@ -225,9 +225,16 @@ def jobs_named(text: str) -> list[str]:
         >>> jobs_named("Run 'ebbtide repair', or 'ebbtide refresh'.")
         ['ebbtide_repair']
     """
-    of_command = {each.command: job_name(each) for each in operations()}
-    commands = [named.split(" --")[0] for named in NAMED.findall(text)]
-    return list(dict.fromkeys(of_command[command] for command in commands if command in of_command))
+    job_of = {}
+    for operation in operations():
+        job_of[operation.command] = job_name(operation)
+    jobs: list[str] = []
+    for named in NAMED.findall(text):
+        command, _, _ = named.partition(" --")
+        job = job_of.get(command)
+        if job is not None and job not in jobs:
+            jobs.append(job)
+    return jobs
 
 
 def _next_job(next_step: str, operation: Operation) -> str:

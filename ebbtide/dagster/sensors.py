@@ -72,9 +72,13 @@ class _Cursor:
 
     def in_turn(self, specs: Sequence[Pipeline]) -> list[Pipeline]:
         """Return the pipelines in the order in which they are looked at: those that the last tick did not reach come first."""
-        names = [spec.name for spec in specs]
-        first = names.index(self.next) if self.next in names else 0
-        return [*specs[first:], *specs[:first]]
+        first = 0
+        for number, spec in enumerate(specs):
+            if spec.name == self.next:
+                first = number
+        left_over = specs[first:]
+        looked_at = specs[:first]
+        return [*left_over, *looked_at]
 
 
 def backlog_sensor(specs: Sequence[Pipeline], runs: Mapping[str, Any]) -> dg.SensorDefinition:
@@ -130,8 +134,12 @@ class _Tick:
     """
 
     def __init__(self, instance: dg.DagsterInstance, root: str, now_ms: int, seen: dict[str, str]) -> None:
-        self._instance, self._root, self._now_ms, self._seen = instance, root, now_ms, seen
-        under_way = instance.get_runs(dg.RunsFilter(statuses=UNDER_WAY))
+        self._instance = instance
+        self._root = root
+        self._now_ms = now_ms
+        self._seen = seen
+        filters = dg.RunsFilter(statuses=UNDER_WAY)
+        under_way = instance.get_runs(filters)
         self._under_way = {run.job_name for run in under_way}
         self.requests: list[dg.RunRequest] = []
         self.observations: list[dg.AssetObservation] = []
@@ -214,9 +222,9 @@ def topics_sensor(several: UpsertPipelines) -> dg.SensorDefinition:
     """
 
     @dg.sensor(
-        name=f"{several.name}_topics",
+        name=f"{several.name}_{several.listed}",
         minimum_interval_seconds=TOPICS_EVERY_S,
-        description=f"Looks for topics like '{several.topics}' that no pipeline of '{several.name}' reads, and reports them.",
+        description=f"Looks for {several.listed} like '{several.pattern}' that no pipeline of '{several.name}' reads, and reports them.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         from ebbtide.inspect.backlog import unread_topics
@@ -226,7 +234,7 @@ def topics_sensor(several: UpsertPipelines) -> dg.SensorDefinition:
         except Transient as error:
             return dg.SkipReason(str(error))
         if found is None:
-            return dg.SkipReason("no pattern of topics")
+            return dg.SkipReason("no pattern")
         text = found.text()
         if found.topics and context.cursor != text:
             context.log.warning(text)

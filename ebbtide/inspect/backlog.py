@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import Any
 
@@ -13,6 +14,7 @@ from ebbtide.ledger.facts import Head
 from ebbtide.runtime.belonging import OwnTables, refuse_misfits_at_rest
 from ebbtide.runtime.kinds import positioned_source
 from ebbtide.runtime.plan import Plan
+from ebbtide.sources.listing import folders_like
 from ebbtide.sources.positioned import matching
 from ebbtide.sources.source import Backlog
 from ebbtide.sources.span import span_of, stored_form_of
@@ -150,28 +152,30 @@ def _ages_ms(backlog: Backlog, clock_ms: int) -> dict[int, int]:
 
 @dataclass(frozen=True)
 class UnreadTopics:
-    """Topics that match the pattern of several pipelines, and that none of them reads.
+    """Topics or folders that match the pattern of several pipelines, and that none of them reads.
 
     Args:
         several: Their name.
-        pattern: Pattern of the topics to read.
-        topics: The topics that no pipeline reads.
+        pattern: Pattern of what is to be read.
+        topics: The topics, or folders, that no pipeline reads.
+        listed: Topics or folders.
     """
 
     several: str
     pattern: str
     topics: tuple[str, ...]
+    listed: str = "topics"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the topics as plain values."""
-        return {"pipelines": self.several, "topics": self.pattern, "unread_topics": list(self.topics)}
+        """Return them as plain values."""
+        return {"pipelines": self.several, self.listed: self.pattern, f"unread_{self.listed}": list(self.topics)}
 
     def text(self) -> str:
-        """Return the topics in words."""
+        """Return them in words."""
         if not self.topics:
-            return f"all topics like '{self.pattern}' are read"
-        listed = ", ".join(self.topics)
-        return f"topics like '{self.pattern}' that no pipeline reads: {listed}"
+            return f"all {self.listed} like '{self.pattern}' are read"
+        names = ", ".join(self.topics)
+        return f"{self.listed} like '{self.pattern}' that no pipeline reads: {names}; ebbtide new {self.several} prints the lines to add"
 
     def line(self) -> str:
         """Return the topics as a line for a terminal."""
@@ -179,7 +183,7 @@ class UnreadTopics:
 
 
 def unread_topics(several: UpsertPipelines) -> UnreadTopics | None:
-    """Return the topics that none of several pipelines reads; None if they name no pattern.
+    """Return the topics or folders that none of several pipelines reads; None if they name no pattern.
 
     Args:
         several: The pipelines.
@@ -188,14 +192,15 @@ def unread_topics(several: UpsertPipelines) -> UnreadTopics | None:
         SourceReadError: the brokers refuse the client.
         SourceUnavailableError: they do not answer.
     """
-    if several.topics is None:
+    pattern = several.pattern
+    if pattern is None:
         return None
     first, *_ = several.pipelines
-    source = positioned_source(first)  # all read of the same brokers
-    wanted = set(matching(source.names(), several.topics))
-    unread = wanted - several.topics_read
-    for pattern in several.ignored_topics:
-        ignored = matching(unread, pattern)
-        unread.difference_update(ignored)
-    topics = sorted(unread)
-    return UnreadTopics(several.name, several.topics, tuple(topics))
+    if several.listed == "folders":
+        wanted = set(folders_like(pattern))
+    else:
+        wanted = set(matching(positioned_source(first).names(), pattern))  # all read of the same brokers
+    unread = wanted - several.places_read
+    for ignored in several.ignored:
+        unread = {place for place in unread if not fnmatchcase(place.rpartition("/")[2], ignored)}
+    return UnreadTopics(several.name, pattern, tuple(sorted(unread)), several.listed)

@@ -32,8 +32,8 @@ COMMENTS = {
     "order": "Decides which change of a key is the newest.",
     "ttl": "For how long a deleted or changed row is remembered.",
     "ignored_columns": "Columns of the records that the table does not have.",
-    "topics": "Topics to read. 'ebbtide lag' and 'status' name one that no pipeline reads.",
-    "folders": "Folders to read. 'ebbtide lag' and 'status' name one that no pipeline reads.",
+    "topics": "Topics to read. 'ebbtide lag' names one that no pipeline reads.",
+    "folders": "Folders to read. 'ebbtide lag' names one that no pipeline reads.",
     "shared": "Holds for each pipeline that does not say otherwise.",
     "pipelines": "A table each. Any field of a pipeline may stand here.",
 }
@@ -116,6 +116,12 @@ def write_spec(
     head = ["Proposed from a sample of its records.", *(f"{LOOK_AT}{note}" for note in left)]
     lines = [*(f"# {line}\n" for line in head), f"type: {type_}\n", "attributes:\n", *fields]
     _write(_spec_in(folder), "".join(lines))
+
+
+def lines_of(pipelines: list[dict[str, Any]]) -> str:
+    """Return pipelines as lines to add to a file of several."""
+    _, _, lines = _yaml("pipelines", pipelines).partition("\n")
+    return indent(lines, "  ")
 
 
 def _notes_about(field: str, notes: Iterable[str]) -> list[str]:

@@ -20,7 +20,6 @@ from ebbtide.spec.reading import explained
 
 _ENVELOPE = {"topic", "partition", "offset", "value"}
 """Fields of a line that holds a Kafka record."""
-_KCAT = {"topic", "partition", "offset", "payload"}
 _MOST_NAMES = 20
 """Topics or tables that an error lists."""
 
@@ -81,7 +80,6 @@ def take_sample(
                 topics[str(outer["topic"])] += 1
                 if topic not in (None, outer["topic"]) or outer["value"] is None:
                     continue
-            _refuse_kcat(outer)
             value = parse_exactly(outer["value"]) if is_kafka else outer
         except (BadRecordError, TypeError):
             sample.n_unreadable += 1
@@ -104,21 +102,6 @@ def take_sample(
             allowed="a folder or topic with JSON records, and a --topic or --table that they have",
         )
     return sample
-
-
-def _refuse_kcat(line: Mapping[str, Any]) -> None:
-    """Refuse what kcat writes: Kafka's records, with another name for the value.
-
-    Raises:
-        ConfigError: it is a line of `kcat -J`.
-    """
-    if line.keys() >= _KCAT and "value" not in line:
-        raise ConfigError.of(
-            "The lines are those of 'kcat -J', which names the value 'payload'.",
-            got=f"fields {', '.join(map(printable, line))}",
-            allowed="topic, partition, offset, key and value",
-            next_step="Convert them: jq -c '{topic, partition, offset, key, value: .payload}'.",
-        )
 
 
 def _is_asked(table: str, asked: str | None) -> bool:

@@ -10,11 +10,13 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 
+import pyarrow.fs as pafs
+
 from ebbtide.amounts import amount, named
 from ebbtide.errors import FileChangedError, LateFileError, SourceReadError
 from ebbtide.redaction import printable
 from ebbtide.sources.source import Discovery
-from ebbtide.storage.paths import FoundFile, has_surrogate, is_folder, is_linked, join, walk
+from ebbtide.storage.paths import FoundFile, file_system, has_surrogate, is_folder, is_linked, join, walk
 
 PATTERNS = (
     "*.json",
@@ -40,6 +42,20 @@ def refuse_absent(path: str) -> None:
             f"The source folder '{path}' does not exist.",
             next_step="Create it, or correct source.path in the spec.",
         )
+
+
+def folders_like(pattern: str) -> list[str]:
+    """Return the folders that a pattern with `*`, `?` and `[...]` in its last name matches; hidden ones (`.`, `_`) are left out.
+
+    Args:
+        pattern: Location of the folder above them, and the pattern of their names.
+    """
+    above, _, name = pattern.rpartition("/")
+    fs, path = file_system(above)
+    infos = fs.get_file_info(pafs.FileSelector(path, allow_not_found=True))
+    folders = [info.base_name for info in infos if info.type == pafs.FileType.Directory]
+    found = [folder for folder in folders if not folder.startswith((".", "_")) and fnmatchcase(folder, name)]
+    return [join(above, folder) for folder in sorted(found)]
 
 
 def discover(

@@ -6,8 +6,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ebbtide.spec.fields import NAME
-
 _MOST_CHARACTERS = 110
 _UNIONS = ("order", "start", "ttl")
 """Fields with a word or with fields of their own."""
@@ -15,7 +13,6 @@ _MEMBER = re.compile(r"literal\[.*\]|[A-Z]\w*|function-\w+.*|timedelta|str")
 """Names that pydantic puts into the place of an error for a member of a union."""
 _FIELD = re.compile(r"([a-z_]+(?:\.[a-z_]+)*): ")
 """The field that begins a message about several fields."""
-_PATTERNS = {NAME: "1 to 63 lower-case letters, digits and underscores, a letter first"}
 _ALLOWED: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "bool_parsing": lambda _: "true or false",
     "bool_type": lambda _: "true or false",
@@ -29,13 +26,21 @@ _ALLOWED: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "literal_error": lambda given: str(given["expected"]),
     "model_attributes_type": lambda _: "fields: {name: value}",
     "model_type": lambda _: "fields: {name: value}",
-    "string_pattern_mismatch": lambda given: _PATTERNS.get(given["pattern"], f"text like {given['pattern']}"),
+    "string_pattern_mismatch": lambda given: _pattern(given["pattern"]),
     "string_type": lambda _: "text",
     "too_short": lambda given: f"at least {given['min_length']} item",
     "union_tag_invalid": lambda given: f"fields, one of which is type: {given['expected_tags']}",
     "union_tag_not_found": lambda _: "fields, one of which is type",
 }
 """Type of an error to what is allowed, by the error's context."""
+
+
+def _pattern(pattern: str) -> str:
+    """Return a pattern in words."""
+    from ebbtide.spec.fields import NAME  # loads pydantic, which a listing of tables does without
+
+    is_name = pattern == NAME
+    return "1 to 63 lower-case letters, digits and underscores, a letter first" if is_name else f"text like {pattern}"
 
 
 def without_members(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, Self
+from collections.abc import Hashable
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -100,6 +101,8 @@ class SchemaRegistry(SpecPart):
 class KafkaSource(PositionedPart):
     """A Kafka topic, read up to its end at the start of a run; of transactions only what was committed."""
 
+    listed_as: ClassVar[str] = "topics"
+
     type: Literal["kafka"] = Field(description="'kafka'.")
     bootstrap_servers: str = Field(
         description="Brokers to ask first: HOST:PORT, several separated by commas. They may change; another cluster is refused. Required."
@@ -155,6 +158,16 @@ class KafkaSource(PositionedPart):
         refuse("properties", with_user, "addresses without credentials")
         refuse("properties", unseen, "values all of whose characters can be seen")
         return value
+
+    @property
+    def place(self) -> str:
+        """The topic."""
+        return self.topic
+
+    @property
+    def address(self) -> Hashable:
+        """The brokers, and how they are reached."""
+        return self.bootstrap_servers, frozenset(self.properties.items())
 
     @property
     def identity(self) -> dict[str, Any]:

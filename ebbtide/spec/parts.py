@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from datetime import timedelta
 from difflib import get_close_matches
 from functools import cache
@@ -96,6 +96,8 @@ class SourcePart(SpecPart):
 
     by_position: ClassVar[bool] = False
     """Records stand at offsets of partitions; else its parts, files, are read each as a whole."""
+    listed_as: ClassVar[str] = "folders"
+    """Field of `UpsertPipelines` with a pattern of such sources."""
 
     type: str = Field(description="Which source.")
     path: str = Field(description="Where it is; relative to the project. Required.")
@@ -113,6 +115,16 @@ class SourcePart(SpecPart):
         gt=0,
         description="Records a second that a run reads at most, on average: its steps, a file at least, wait for each other, above 0. For a backfill beside other runs, or a source that is not to be strained. Default: as fast as it goes.",
     )
+
+    @property
+    def place(self) -> str:
+        """Name of this source among those that a pattern lists."""
+        return self.path
+
+    @property
+    def address(self) -> Hashable:
+        """Where sources are listed: nowhere but in the pattern itself."""
+        return None
 
     @field_validator("path")
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Literal, Self
 
@@ -53,6 +54,8 @@ class PositionedPart(SpecPart):
     """A source that is read by position."""
 
     by_position: ClassVar[bool] = True
+    listed_as: ClassVar[str] = ""
+    """Field of `UpsertPipelines` with a pattern of such sources; empty if there is none."""
     path: ClassVar[None] = None
     """A source with a path is named by it, relative to the project; one that is read by position names its place in fields of its own."""
 
@@ -80,6 +83,16 @@ class PositionedPart(SpecPart):
         gt=0,
         description="Records a second that a run reads at most, on average: its steps are made smaller, and wait for each other, above 0. For a backfill beside other runs, or a source that is not to be strained. Default: as fast as it goes.",
     )
+
+    @property
+    def place(self) -> str:
+        """Name of this source among those that a pattern lists."""
+        return self.type
+
+    @property
+    def address(self) -> Hashable:
+        """Where sources are listed."""
+        return self.type
 
     @property
     def records_per_step(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -10,13 +11,14 @@ from pydantic import Field, ValidationError, WithJsonSchema, field_validator, mo
 
 from ebbtide.errors import ConfigError
 from ebbtide.spec.fields import NAME
-from ebbtide.spec.kafka import KafkaSource
 from ebbtide.spec.parts import Name, SpecPart, refuse
 from ebbtide.spec.reading import explained, field_path, project_of, read_document
 from ebbtide.spec.row_functions import make_importable
 from ebbtide.spec.upsert import UpsertPipeline
+from ebbtide.storage.paths import resolve
 
 Attributes = Mapping[str, Any]
+WILDCARD = re.compile(r"[*?\[]")
 
 
 class UpsertPipelines(SpecPart):
@@ -44,6 +46,13 @@ class UpsertPipelines(SpecPart):
     ignored_topics: list[Name] = Field(
         default_factory=list, description="Of these, topics that are not to be read, likewise. Default: none."
     )
+    folders: Name | None = Field(
+        default=None,
+        description="Folders that are to be read, with `*`, `?` and `[...]` in the last name; relative to the project: 'data/shop.*'. As `topics`, of sources that are files. Default: none is looked for.",
+    )
+    ignored_folders: list[Name] = Field(
+        default_factory=list, description="Names of such folders that are not to be read, likewise. Default: none."
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -68,13 +77,18 @@ class UpsertPipelines(SpecPart):
     def _fits_together(self) -> Self:
         names = [spec.name for spec in self.pipelines]
         refuse("pipelines", sorted({name for name in names if names.count(name) > 1}), "a name of its own for each")
-        is_of_kafka = all(isinstance(spec.source, KafkaSource) for spec in self.pipelines)
-        refuse(
-            "topics", [] if is_of_kafka or self.topics is None else [self.topics], "none with other sources than kafka"
+        if self.pattern is None:
+            return self
+        kinds = {spec.source.listed_as for spec in self.pipelines}
+        allowed = (
+            "none with other sources than kafka" if self.listed == "topics" else "none with other sources than files"
         )
-        places = {_brokers(spec.source) for spec in self.pipelines if isinstance(spec.source, KafkaSource)}
-        is_one = len(places) <= 1
-        refuse("topics", [] if is_one or self.topics is None else [self.topics], "none where brokers differ")
+        refuse(self.listed, [] if kinds == {self.listed} else [self.pattern], allowed)
+        refuse("folders", [self.pattern] if self.topics and self.folders else [], "none beside topics")
+        addresses = {spec.source.address for spec in self.pipelines}
+        refuse(self.listed, [self.pattern] if len(addresses) > 1 else [], "none where brokers differ")
+        above, _, _ = (self.folders or "").rpartition("/")
+        refuse("folders", [self.pattern] if WILDCARD.search(above) else [], "wildcards in the last name alone")
         return self
 
     @classmethod
@@ -106,12 +120,29 @@ class UpsertPipelines(SpecPart):
 
     def located(self, path: Path) -> Self:
         """Return them with their sources' paths made absolute; see `Pipeline.located`."""
-        return self.model_copy(update={"pipelines": [spec.located(path) for spec in self.pipelines]})
+        folders = None if self.folders is None else resolve(self.folders, project_of(path))
+        pipelines = [spec.located(path) for spec in self.pipelines]
+        return self.model_copy(update={"pipelines": pipelines, "folders": folders})
 
     @property
-    def topics_read(self) -> frozenset[str]:
-        """The topics of all of them."""
-        return frozenset(spec.source.topic for spec in self.pipelines if isinstance(spec.source, KafkaSource))
+    def listed(self) -> str:
+        """Kind of what the pattern names: topics or folders."""
+        return "topics" if self.topics is not None else "folders"
+
+    @property
+    def pattern(self) -> str | None:
+        """Pattern of what is to be read; None if there is none."""
+        return self.topics if self.topics is not None else self.folders
+
+    @property
+    def ignored(self) -> list[str]:
+        """Patterns of what is not to be read."""
+        return self.ignored_topics if self.topics is not None else self.ignored_folders
+
+    @property
+    def places_read(self) -> frozenset[str]:
+        """The topics, or the folders, of all of them."""
+        return frozenset(spec.source.place for spec in self.pipelines)
 
 
 def put_together(shared: Attributes, own: Attributes) -> dict[str, Any]:
@@ -133,10 +164,6 @@ def put_together(shared: Attributes, own: Attributes) -> dict[str, Any]:
 
 def _imports(own: Any) -> bool:
     return isinstance(own, Mapping) and UpsertPipeline.imports(own)
-
-
-def _brokers(source: KafkaSource) -> tuple[str, frozenset[tuple[str, str]]]:
-    return source.bootstrap_servers, frozenset(source.properties.items())
 
 
 def _place(attributes: Attributes, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -157,8 +157,8 @@ MISTAKES = {
     "new of a name in use": typed("new orders --path in --key id --defs defs", "There is 'defs/orders/defs.yaml'", "Choose another name"),
     "new of a name in use elsewhere": typed("new orders --path in --key id --defs defs/more", "The name 'orders' is in use", "defs/orders/defs.yaml'", "Choose another name"),
     "new of a name that is none": typed("new Or-ders --path in --key id", "name: got 'Or-ders'", "allowed: 1 to 63 lower-case letters"),
-    "new of kcat's lines": typed("new t --path kcat", "'kcat -J'", "Got: fields topic, ", "Allowed: topic, partition, offset, key and value", "jq -c '{topic, partition, offset, key, value: .payload}'"),
-    "new of words": typed("new t --path words --key id", "Got: fields op, id", "Allowed: Debezium's events", "convert it by jq -c '{kind: ", "[.op], row: del(.op)}'"),
+    "new of kcat's lines": typed("new t --path kcat", "those of kcat -J", "Got: fields topic, ", "Allowed: Debezium's events", "jq -c '{topic, partition, offset, key, value: .payload}'"),
+    "new of words": typed("new t --path words --key id", "Got: fields op, id", "Allowed: Debezium's events", "Convert each file: jq -c '{kind: ", "[.op], row: del(.op)} | select(.kind)' OLD > NEW"),
     "new of flattened rows": typed("new t --path flat --key id", "Got: fields id, v", "set add.fields: op,lsn", "delete.tombstone.handling.mode: rewrite"),
     "new of no records": typed("new t --path text --key id", "no record to go by", "Got: 1 line", "Allowed: a folder or topic with JSON records"),
 }  # fmt: skip

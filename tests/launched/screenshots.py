@@ -15,8 +15,10 @@ PAGES = {
     "graph": ("/locations/ebbtide/asset-groups/shop", "orders_state"),
     "overview": ("/assets/orders", "Column name"),
     "checks": ("/assets/orders?view=checks&checkDetail=ordering", "ordering"),
-    "plots": ("/assets/orders?view=plots", "dagster/row_count"),
+    "red": ("/assets/customers?view=checks&checkDetail=complete", "complete"),
+    "report": ("/assets/orders?view=events", "inserted"),
     "timeline": ("/overview/activity/timeline", "shop"),
+    "operation": ("/locations/ebbtide/jobs/ebbtide_repair/playground", "Launch Run"),
     "jobs": ("/locations/ebbtide/jobs", "ebbtide_cleanup"),
 }
 """Picture to its page, and a text that the page has once it is drawn."""

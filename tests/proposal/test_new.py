@@ -13,6 +13,7 @@ from mariadb import TABLES
 from ebbtide import UpsertPipeline
 from ebbtide.cli.main import main
 from ebbtide.spec.ddl import parse_ddl
+from ebbtide.spec.load import load_all
 
 ROOT = Path(__file__).resolve().parents[2]
 CAPTURE = str(ROOT / "data/shop/capture")
@@ -267,3 +268,70 @@ def test_name_that_is_in_use_in_the_project_is_refused_before_anything_is_writte
     assert f"The name 't' is in use. Got: '{taken}'" in result.stderr
     assert list(project.rglob("*.yaml")) == [taken]
     assert not (project / "tests").exists()
+
+
+@pytest.fixture
+def database(project):
+    """A folder of folders, a table each."""
+    for table, row in {"shop.orders": {"id": 1, "total": "1.50"}, "shop.users": {"id": 1, "mail": "a@b"}}.items():
+        (project / "data" / table).mkdir(parents=True)
+        (project / "data" / table / "1.jsonl").write_text(json.dumps(flattened(**row)) + "\n")
+    (project / "data/shop.empty").mkdir()
+    return project
+
+
+def test_folders_of_a_pattern_become_one_file_with_a_pipeline_and_a_test_of_each(database):
+    result = new("shop", "--path", "data/shop.*", "--key", "id", "--json")
+    assert result.exit_code == 0, result.output
+    assert [json.loads(line)["rows"] for line in result.stdout.splitlines()] == [1, 1]
+    text = (database / "pipelines/defs/shop/defs.yaml").read_text()
+    assert "folders: data/shop.*\n" in text
+    assert "# LOOK AT folder data/shop.empty: left out: No file in " in text
+    found = dict(load_all(["pipelines/defs/shop"]))
+    assert [spec.name for spec in found.values()] == ["orders", "users"]
+    assert [spec.source_path for spec in found.values()] == ["data/shop.orders", "data/shop.users"]
+    assert {spec.source.records for spec in found.values()} == {"value"}
+    tests = sorted(path.name for path in (database / "tests").rglob("test_*.py"))
+    assert tests == ["test_orders.py", "test_users.py"]
+
+
+def test_folder_that_is_new_is_proposed_as_lines_and_taken_once_they_are_added(database):
+    assert new("shop", "--path", "data/shop.*", "--key", "id").exit_code == 0
+    (database / "data/shop.empty/1.jsonl").write_text(json.dumps(flattened(id=7, n=1)) + "\n")
+    spec = database / "pipelines/defs/shop/defs.yaml"
+    before = spec.read_text()
+    lag = CliRunner().invoke(main, ["lag", "pipelines/defs/shop"])
+    assert f"no pipeline reads: {database}/data/shop.empty; ebbtide new shop prints the lines to add" in lag.stdout
+    proposed = new("shop", "--path", "data/shop.*", "--key", "id")
+    assert proposed.exit_code == 0, proposed.output
+    assert spec.read_text() == before
+    spec.write_text(before + proposed.stdout)
+    assert [one.name for _, one in load_all(["pipelines/defs/shop"])] == ["orders", "users", "empty"]
+    again = new("shop", "--path", "data/shop.*", "--key", "id")
+    assert (again.exit_code, "reads all folders like 'data/shop.*'" in again.stderr) == (2, True)
+
+
+def test_pattern_without_a_folder_and_two_patterns_are_refused(database):
+    nothing = new("shop", "--path", "data/none.*", "--key", "id")
+    assert (nothing.exit_code, "No folder like 'data/none.*' has records to go by" in nothing.stderr) == (2, True)
+    both = new("shop", "--path", "data/*", "--topic-pattern", "shop.*", "--bootstrap-servers", "b:1")
+    assert (both.exit_code, "Got --path and --topic-pattern. Allowed: one of them." in both.stderr) == (2, True)
+
+
+def test_spec_has_a_comment_above_each_field_and_guesses_where_they_belong(project):
+    path = records(project, flattened(id=1, created_at=1_700_000_000_000))
+    assert new("t", "--path", path, "--key", "id").exit_code == 0
+    lines = (project / "pipelines/defs/t/defs.yaml").read_text().splitlines()
+    above = dict(zip(lines[1:], lines, strict=False))
+    assert above["  key: [id]"] == "  # The table has one row per key."
+    assert above["  schema: |"].startswith("  # LOOK AT created_at: guessed by its name and range")
+    assert above["  ttl: 30d"].startswith("  # LOOK AT ttl: 30d is a guess")
+
+
+def test_spec_of_a_subfolder_is_written_to_the_project(project, monkeypatch):
+    path = Path(records(project, flattened(id=1))).resolve()
+    (project / "deep").mkdir()
+    monkeypatch.chdir(project / "deep")
+    assert new("t", "--path", str(path), "--key", "id").exit_code == 0
+    assert (project / "pipelines/defs/t/defs.yaml").is_file()
+    assert (project / "tests/pipelines/t/test_t.py").is_file()

@@ -1193,7 +1193,10 @@ def test_sensor_tells_topics_that_no_pipeline_reads(broker, topic):
     several = UpsertPipelines(name="s", shared={"order": "arrival"}, pipelines=[one], **patterns)
     context = dg.build_sensor_context()
     found = topics_sensor(several)(context)
-    assert found.skip_message == f"topics like '{topic}*' that no pipeline reads: {topic}.more"
+    assert (
+        found.skip_message
+        == f"topics like '{topic}*' that no pipeline reads: {topic}.more; ebbtide new s prints the lines to add"
+    )
 
 
 def test_loss_that_is_accepted_is_noted_once_and_the_run_goes_on_with_what_is_left(over, broker):

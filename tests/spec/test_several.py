@@ -4,7 +4,9 @@ import pytest
 import yaml
 
 from ebbtide import UpsertPipelines, load
+from ebbtide.dagster.sensors import topics_sensor
 from ebbtide.errors import ConfigError, SqlError
+from ebbtide.inspect.backlog import unread_topics
 from ebbtide.spec.load import all_several, load_all
 from ebbtide.sql.catalog import Catalog
 
@@ -16,6 +18,12 @@ SHARED = {
 }
 ORDERS = {"name": "orders", "source": {"topic": "shop.orders"}, "schema": "id BIGINT, total INT", "key": ["id"]}
 USERS = {"name": "users", "source": {"topic": "shop.users", "start": "latest"}, "schema": "id INT", "key": ["id"], "ttl": "1d"}  # fmt: skip
+
+
+FILES = {
+    "shared": {**SHARED, "source": {"records": "value"}},
+    "pipelines": [{**ORDERS, "source": {"path": "data/orders"}}, {**USERS, "source": {"path": "data/users"}}],
+}
 
 
 @pytest.fixture
@@ -41,7 +49,7 @@ def test_each_has_what_is_shared_and_its_own_goes_before_it(write):
     assert users.source.properties == {"client.rack": "r"}
     assert load(one) == orders
     assert load_all([str(folder.parent)]) == [(one, orders), (other, users)]
-    assert [several.topics_read for several in all_several(str(folder.parent))] == [{"shop.orders", "shop.users"}]
+    assert [several.places_read for several in all_several(str(folder.parent))] == [{"shop.orders", "shop.users"}]
 
 
 def test_one_is_named_by_folder_and_name_and_all_of_them_are_not_one(write):
@@ -65,6 +73,9 @@ def test_one_is_named_by_folder_and_name_and_all_of_them_are_not_one(write):
         ({"pipelines": []}, r"at least 1 item"),
         ({"pipelines": ["orders"]}, r"pipelines.0"),
         ({"topics": "a*", "pipelines": [ORDERS, {**USERS, "source": {"topic": "u", "bootstrap_servers": "c:1"}}]}, r"none where brokers differ"),
+        ({"folders": "data/*"}, r"folders: got data/\*; allowed: none with other sources than files"),
+        ({**FILES, "topics": "a*"}, r"topics: got a\*; allowed: none with other sources than kafka"),
+        ({**FILES, "folders": "*/data"}, r"folders: got \*/data; allowed: wildcards in the last name alone"),
     ],
 )  # fmt: skip
 def test_error_names_the_place_of_the_part_at_fault(write, given, message):
@@ -95,3 +106,24 @@ def test_folder_with_a_defs_yaml_of_its_own_goes_before_a_pipeline_of_its_name(w
 def test_several_in_python():
     several = UpsertPipelines(name="shop", shared=SHARED, pipelines=[ORDERS])
     assert [spec.name for spec in several.pipelines] == ["orders"]
+
+
+def test_folders_that_no_pipeline_reads_are_named_but_those_that_are_ignored(write, tmp_path):
+    for name in ("orders", "users", "items", "old.items", ".hidden"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+    (tmp_path / "data" / "file").touch()
+    [several] = all_several(str(write(**FILES, folders="data/*", ignored_folders=["old.*"])))
+    assert several.places_read == {f"{tmp_path}/data/orders", f"{tmp_path}/data/users"}
+    found = unread_topics(several)
+    assert found.as_dict() == {
+        "pipelines": "shop",
+        "folders": f"{tmp_path}/data/*",
+        "unread_folders": [f"{tmp_path}/data/items"],
+    }
+    assert "ebbtide new shop prints the lines to add" in found.text()
+    assert topics_sensor(several).name == "shop_folders"
+
+
+def test_file_without_a_pattern_names_nothing(write):
+    [several] = all_several(str(write(**FILES)))
+    assert unread_topics(several) is None

@@ -121,9 +121,15 @@ def differing(row: Row) -> dict[str, tuple[str, str]]:
     decided, shown = _row_of(row, DECIDED), _row_of(row, SHOWN)
     if decided is None or shown is None:
         return {}
-    both = {name: (json.dumps(value), json.dumps(shown.get(name))) for name, value in decided.items()}
-    found = {name: pair for name, pair in both.items() if pair[0] != pair[1]}
-    masked = {name: pair for name, pair in both.items() if json.dumps(MASK) in pair}
+    found = {}
+    masked = {}
+    for name, value in decided.items():
+        of_sink = shown.get(name)
+        pair = (json.dumps(value), json.dumps(of_sink))
+        if value != of_sink:
+            found[name] = pair
+        elif value == MASK:
+            masked[name] = pair
     return found or masked
 
 
@@ -229,9 +235,11 @@ def page(findings: Sequence[Finding]) -> str:
 
 
 def _table_line(row: Row, name: str, pair: tuple[str, str]) -> str:
-    key = _plain_text(row)
-    cells = [key, f"`{name}`", *(_short(value) for value in pair)]
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    decided, shown = pair
+    cells = [_plain_text(row), f"`{name}`", _short(decided), _short(shown)]
+    escaped = [cell.replace("|", "\\|") for cell in cells]
+    line = " | ".join(escaped)
+    return f"| {line} |"
 
 
 def _short(value: str) -> str:
