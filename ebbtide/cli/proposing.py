@@ -141,6 +141,7 @@ def write_proposal(name: str, asked: Asked) -> None:
         write_test(test_folder, folder, name, sample, trial)
         report = _Report(
             spec=str(folder),
+            file=f"{folder}/defs.yaml",
             test=str(test_folder),
             n_records=len(sample.records),
             trial=trial,
@@ -196,7 +197,15 @@ def _new_several(
         its_folder = test_folder / spec.name
         write_test(its_folder, folder / spec.name, spec.name, sample, trial)
         its_notes = (*trial.notes, *proposal.notes)
-        reports.append(_Report(str(folder / spec.name), str(its_folder), len(sample.records), trial, its_notes))
+        report = _Report(
+            spec=str(folder / spec.name),
+            file=f"{folder}/defs.yaml, {spec.name}",
+            test=str(its_folder),
+            n_records=len(sample.records),
+            trial=trial,
+            notes=its_notes,
+        )
+        reports.append(report)
     write_spec(folder, attributes, notes, SEVERAL)
     for report in reports:
         reporter.result(report, _Report.text, report.spec)
@@ -257,9 +266,19 @@ def _tables(asked: Asked, listed: Listed) -> Tables:
 
 @dataclass(frozen=True)
 class _Report:
-    """The files that were written, and the result of the trial."""
+    """The files that were written, and the result of the trial.
+
+    Args:
+        spec: The pipeline, as commands take it.
+        file: Where it stands, for people.
+        test: Folder of its test.
+        n_records: Records of the sample.
+        trial: The sample, played.
+        notes: Points to look at.
+    """
 
     spec: str
+    file: str
     test: str
     n_records: int
     trial: Trial
@@ -284,7 +303,7 @@ class _Report:
 
     def text(self) -> str:
         lines = [
-            f"{self.spec}/defs.yaml: {amount(self.n_records, 'record')} became {amount(len(self.trial.rows), 'row')}; bad: {self.trial.n_bad:,}.",
+            f"{self.file}: {amount(self.n_records, 'record')} became {amount(len(self.trial.rows), 'row')}; bad: {self.trial.n_bad:,}.",
             "To be looked at:" if self.notes else "",
             *(f"  {note}" for note in self.notes),
             f"{self.test}: the sample, its rows, and a test. They hold real values: look before you commit.",
