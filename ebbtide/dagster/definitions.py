@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import dagster as dg
 
@@ -35,13 +36,22 @@ def automation_definitions(specs: Sequence[Pipeline]) -> dg.Definitions:
 
     Each pipeline has a job; operations, and the sensors, are for all.
     """
-    runs = {spec.name: run_job(spec) for spec in specs}
-    continuous = [spec for spec in specs if spec.run == "continuous"]
-    checks = {spec.name: checks_job(spec) for spec in continuous}
-    schedules = [
-        *(run_schedule(spec, runs[spec.name]) for spec in specs if spec.stream_cron),
-        *(check_schedule(spec, checks[spec.name]) for spec in continuous if spec.schedules.check),
-    ]
+    runs: dict[str, Any] = {}
+    checks: dict[str, Any] = {}
+    schedules = []
+    continuous = []
+    for spec in specs:
+        job = run_job(spec)
+        runs[spec.name] = job
+        if spec.stream_cron:
+            schedules.append(run_schedule(spec, job))
+        if spec.run != "continuous":
+            continue
+        continuous.append(spec)
+        job = checks_job(spec)
+        checks[spec.name] = job
+        if spec.schedules.check:
+            schedules.append(check_schedule(spec, job))
     sensors = [backlog_sensor(specs, runs)]
     if continuous:
         sensors.append(keeping_sensor(continuous, runs, checks))

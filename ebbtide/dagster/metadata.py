@@ -92,7 +92,10 @@ def run_tags(spec: Pipeline, turn: str | None = None) -> dict[str, str]:
         spec: The pipeline that it works on.
         turn: Runs with the same word take turns: the name of a pool. None: the run waits for no other one.
     """
-    return {PIPELINE_TAG: spec.name, **({} if turn is None else {TURN_TAG: turn})}
+    tags = {PIPELINE_TAG: spec.name}
+    if turn is not None:
+        tags[TURN_TAG] = turn
+    return tags
 
 
 def follows_its_source(spec: Pipeline) -> bool:
@@ -187,13 +190,18 @@ def column_schema(spec: Pipeline) -> dg.TableSchema:
 def _role(spec: Pipeline, column: str) -> str | None:
     """Return the description of a column without a comment: its part in the key, the order, or the personal data."""
     roles = []
-    if column in spec.sink_key:
-        roles.append("Key of the row" if len(spec.sink_key) == 1 else "Part of the row's key")
+    key = spec.sink_key
+    if column in key:
+        is_whole = len(key) == 1
+        roles.append("Key of the row" if is_whole else "Part of the row's key")
     if column in spec.sequence:
         roles.append("orders the changes of a key" if roles else "Orders the changes of a key")
     if column in spec.personal:
         roles.append("personal" if roles else "Personal")
-    return f"{', '.join(roles)}." if roles else None
+    if not roles:
+        return None
+    listed = ", ".join(roles)
+    return f"{listed}."
 
 
 def _lineage(spec: Pipeline, upstream: dg.AssetKey) -> dict[str, dg.TableColumnLineage]:

@@ -70,7 +70,8 @@ def operation_job(operation: Operation, specs: Sequence[Pipeline]) -> dg.JobDefi
 
     def tags(pipeline: str) -> dict[str, str]:
         spec = by_name[pipeline]
-        return run_tags(spec, maintenance_pool(spec) if operation.takes_turns else None)
+        turn = maintenance_pool(spec) if operation.takes_turns else None
+        return run_tags(spec, turn)
 
     pipelines: dg.PartitionedConfig[Any] = dg.PartitionedConfig(
         dg.StaticPartitionsDefinition(sorted(by_name)),
@@ -154,9 +155,11 @@ class _Observer:
     def observe(self, report: Report) -> None:
         """Report to Dagster by an observation of the operation's table."""
         spec = self._ctx.spec
-        key = state_key(spec) if self._operation.observed == "state" else dg.AssetKey(spec.name)
+        is_of_state = self._operation.observed == "state"
+        key = state_key(spec) if is_of_state else dg.AssetKey(spec.name)
         metadata = report_metadata(report, self._operation, self._action)
-        self._context.log_event(dg.AssetObservation(key, metadata=metadata))
+        observation = dg.AssetObservation(key, metadata=metadata)
+        self._context.log_event(observation)
 
 
 def report_metadata(report: Report, operation: Operation, action: str) -> dict[str, Any]:

@@ -192,9 +192,11 @@ class _Tick:
         lines = [*self.errors, *self._waiting]
         if not lines:
             return f"nothing waits in the sources of {amount(self._n_looked, 'pipeline')}"
-        n_more = len(lines) - MOST_LINES
-        more = f"\n{n_more} more" if n_more > 0 else ""
-        return "\n".join(lines[:MOST_LINES]) + more
+        first = lines[:MOST_LINES]
+        n_more = len(lines) - len(first)
+        if n_more:
+            first.append(f"{n_more} more")
+        return "\n".join(first)
 
 
 def why_not(spec: Pipeline, root: str) -> str:

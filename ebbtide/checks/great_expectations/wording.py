@@ -125,7 +125,7 @@ def differing(row: Row) -> dict[str, tuple[str, str]]:
     masked = {}
     for name, value in decided.items():
         of_sink = shown.get(name)
-        pair = (json.dumps(value), json.dumps(of_sink))
+        pair = (_as_json(value), _as_json(of_sink))
         if value != of_sink:
             found[name] = pair
         elif value == MASK:
@@ -156,6 +156,11 @@ def narrow(row: Row) -> dict[str, Any]:
         else:
             cells[name] = value
     return cells
+
+
+def _as_json(value: Any) -> str:
+    """Write a value as JSON that people read."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _row_of(row: Row, name: str) -> dict[str, Any] | None:

@@ -102,6 +102,8 @@ def test_table_shows_of_whole_rows_only_what_differs():
         "_rows": 1,
         "_changed_by": "step 1, part 0, position 0",
     }
+    letters = narrow({"id": 2, "_decided": '{"v":"Zoë"}', "_shown": '{"v":"李"}'})
+    assert (letters["_decided"], letters["_shown"]) == ('v="Zoë"', 'v="李"')
     alone = {"id": 3, "_decided": '{"id":3}'}
     assert narrow(alone) == alone
 
