@@ -211,9 +211,9 @@ def measure(name: str, work: Path, n_records: int, timers: Timers) -> None:
     rest = cpu_s - sum(timers.seconds.values())
     for stage, seconds in [*((stage, timers.seconds[stage]) for stage in STAGES), ("rest", rest)]:
         print(f"{stage:<12}{seconds / n * 1e6:8.2f} us {seconds / cpu_s:6.1%}")
-    print_floor(b"".join(path.read_bytes() for path in (work / "in").iterdir()), n)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"peak of the process so far: {peak:.0f} MiB")
+    print_floor(b"".join(path.read_bytes() for path in (work / "in").iterdir()), n)
 
 
 def one_file_a_step(spec: UpsertPipeline) -> UpsertPipeline:
