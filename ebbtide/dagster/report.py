@@ -14,6 +14,9 @@ MOST_STEPS = 50
 """Steps that a report lists, the last ones."""
 NO_BREAK_HYPHEN = "\u2011"
 """A hyphen at which browsers do not break lines."""
+BLOCK = "\u2588"
+LONGEST_BAR = 8
+"""Blocks of the bar of the longest step."""
 _ALWAYS = ("inserted", "updated", "deleted")
 
 
@@ -42,16 +45,29 @@ def _steps(summary: RunSummary) -> Iterator[str]:
     shown = summary.steps[-MOST_STEPS:]
     if not shown:
         return
-    yield "| step | kind | clock (UTC) | records | inserted | updated | deleted | quarantined | seconds |"
-    yield "|---:|---|---|---:|---:|---:|---:|---:|---:|"
+    yield "| step | kind | clock (UTC) | records | inserted | updated | deleted | quarantined | seconds | |"
+    yield "|---:|---|---|---:|---:|---:|---:|---:|---:|---|"
+    longest_s = max(step.seconds for step in shown)
     for step in shown:
         clock = _clock_text(step.now_ms)
         counts = [step.records, *(step.metrics.get(name, 0) for name in _ALWAYS), step.quarantined]
         numbers = " | ".join(f"{count:,}" for count in counts)
-        yield f"| {step.step} | {step.kind} | {clock} | {numbers} | {step.seconds:.2f} |"
+        bar = _bar(step.seconds, longest_s)
+        yield f"| {step.step} | {step.kind} | {clock} | {numbers} | {step.seconds:.2f} | {bar} |"
     n_left_out = summary.totals["steps"] - len(shown)
     if n_left_out:
         yield f"\nLeft out: the first {amount(n_left_out, 'step')}."
+
+
+def _bar(value: float, largest: float) -> str:
+    """Draw a value as a bar, beside the largest one.
+
+    Example:
+        >>> _bar(0.5, 2.0), _bar(0.0, 2.0), _bar(0.0, 0.0)
+        ('██', '', '')
+    """
+    share = value / largest if largest else 0.0
+    return BLOCK * round(share * LONGEST_BAR)
 
 
 def _clock_text(now_ms: int) -> str:

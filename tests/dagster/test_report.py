@@ -9,8 +9,9 @@ from ebbtide.runtime import progress
 
 def step(number, **given):
     metrics = given.pop("metrics", {"inserted": 2})
+    seconds = given.pop("seconds", 0.5)
     return StepProgress(
-        "plain", number, "batch", number, 1000, 1, metrics, 0, None, given.pop("held_ms", 0), 0.5, **given
+        "plain", number, "batch", number, 1000, 1, metrics, 0, None, given.pop("held_ms", 0), seconds, **given
     )
 
 
@@ -21,6 +22,12 @@ def test_sums_and_steps_of_a_run():
     )
     assert "| 2 | batch | 1970\u201101\u201101 00:00:00 | 1,000 | 0 | 0 | 3 | 1 | 0.50 |" in text
     assert len(text.splitlines()) == 6
+
+
+def test_each_step_has_a_bar_as_long_as_it_took_beside_the_longest():
+    lines = report_of(RunSummary("plain", "root", [step(1), step(2, seconds=4.0), step(3, seconds=0.0)])).splitlines()
+    bars = [line.rsplit("|", 2)[1].strip() for line in lines[4:7]]
+    assert bars == ["\u2588", "\u2588" * 8, ""]
 
 
 def test_run_without_a_step_says_that_there_was_nothing_to_do():
