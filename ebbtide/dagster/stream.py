@@ -16,6 +16,8 @@ from ebbtide.dagster.report import report_of
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.supervise import supervised, waiting_for_lease
 
+RUN_TOTALS = ("steps", "records", "inserted", "updated", "deleted", "quarantined", "expired")
+"""Sums over the steps of a run, which its materialization has."""
 OBSERVE_EVERY_S = 5.0
 """Least time between two observations; each is a row of Dagster's event log."""
 OBSERVE_FOLLOWING_EVERY_S = 60.0
@@ -140,16 +142,15 @@ class Observer:
 
 def _results(spec: Pipeline, summary: RunSummary, storage: StorageResource) -> Iterator[dg.MaterializeResult[Any]]:
     status, totals = ebbtide.status(spec, storage.root), summary.totals
-    run = {
-        name: totals[name] for name in ("steps", "records", "inserted", "updated", "deleted", "quarantined", "expired")
-    }
+    # Names of their own: Dagster plots a name over all events of an asset, and steps have numbers of the same kind.
+    run = {f"run_{name}": totals[name] for name in RUN_TOTALS}
     yield dg.MaterializeResult(
         asset_key=state_key(spec),
         metadata={
             "dagster/uri": f"{summary.root}/state",
             "table_version": status.state_version or 0,
             "step": status.step,
-            "expired": run["expired"],
+            "expired": totals["expired"],
             **({} if status.state_rows is None else {"dagster/row_count": status.state_rows}),
         },
     )
@@ -163,7 +164,7 @@ def _results(spec: Pipeline, summary: RunSummary, storage: StorageResource) -> I
             "report": dg.MetadataValue.md(report_of(summary)),
             **({} if status.sink_rows is None else {"dagster/row_count": status.sink_rows}),
             **run,
-            **({"unmatched": totals["unmatched"]} if not spec.sequence else {}),
+            **({"run_unmatched": totals["unmatched"]} if not spec.sequence else {}),
             **({"nothing_matched": summary.nothing_matched} if summary.nothing_matched else {}),
             **({"foreign_writes": len(summary.foreign_writes)} if summary.foreign_writes else {}),
         },

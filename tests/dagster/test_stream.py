@@ -106,8 +106,8 @@ def test_refresh_from_the_launchpad_rebuilds_and_checks_pass(spark, tmp_path):
         assert all(evaluation.passed for evaluation in result.get_asset_check_evaluations())
     sink = result.asset_materializations_for_node("plain_reconcile")[1]
     assert sink.asset_key == AssetKey("plain")
-    numbers = {name: sink.metadata[name].value for name in ("dagster/row_count", "records", "step")}
-    assert numbers == {"dagster/row_count": 1, "records": 1, "step": 2}, "step 1 was the reset"
+    numbers = {name: sink.metadata[name].value for name in ("dagster/row_count", "run_records", "step")}
+    assert numbers == {"dagster/row_count": 1, "run_records": 1, "step": 2}, "step 1 was the reset"
     state = result.asset_materializations_for_node("plain_reconcile")[0]
     assert state.metadata["dagster/row_count"].value >= 1
     assert sink.metadata["report"].value.startswith("1 step in ")
@@ -160,7 +160,7 @@ def test_sink_of_another_package_is_materialized_and_checked_without_a_version_o
     result = dg.materialize(assets, resources=resources(tmp_path, local_session()))
     [of_sink] = [made for made in result.get_asset_materialization_events() if made.asset_key == AssetKey("plain")]
     metadata = of_sink.materialization.metadata
-    assert (metadata["step"].value, metadata["inserted"].value) == (1, 2)
+    assert (metadata["step"].value, metadata["run_inserted"].value) == (1, 2)
     assert not {"table_version", "dagster/row_count"} & metadata.keys()
     assert {each.check_name for each in result.get_asset_check_evaluations()} >= {"expiry", "foreign_writes"}
     assert red(result) == {}
@@ -210,8 +210,8 @@ def test_shipped_stateful_pipeline_counts_with_all_checks_passed(spark, tmp_path
     counted = {row["customer_id"]: row["changes"] for row in table(spark, tmp_path / "root", spec)}
     assert counted == changes_of(records)
     sink = result.asset_materializations_for_node("last_seen_reconcile")[1]
-    numbers = {name: sink.metadata[name].value for name in ("records", "step")}
-    assert numbers == {"records": len(records), "step": 1}
+    numbers = {name: sink.metadata[name].value for name in ("run_records", "step")}
+    assert numbers == {"run_records": len(records), "step": 1}
 
 
 @pytest.mark.spark
