@@ -144,7 +144,7 @@ def _yaml(name: str, value: Any) -> str:
         default_flow_style=False if is_plain else None,
         sort_keys=False,
         allow_unicode=True,
-        width=120,
+        width=10_000,
     )
     return text
 

@@ -1,23 +1,13 @@
 """What a person sees: the graph, the checks, a plot, in a real browser."""
 
 import os
-import shutil
 from collections.abc import Iterator
 
 import pytest
+from browser import NAMES, QUIET, WAIT_MS, browser_path
 from playwright.sync_api import Page, expect, sync_playwright
 
 from ebbtide.checks.great_expectations.checks import CHECKS
-
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-QUIET = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-QUIET += "--disable-component-update --disable-sync"
-WAIT_MS = 60_000
-
-
-def browser_path() -> str | None:
-    """Return the browser on PATH; None if there is none."""
-    return next((path for path in map(shutil.which, NAMES) if path), None)
 
 
 @pytest.fixture(scope="module")

@@ -1097,7 +1097,8 @@ def test_what_an_open_transaction_holds_is_told_with_how_long_and_launches_nothi
     assert (plotted["held_records"], plotted["waiting_records"], plotted["waiting_seconds"]) == (3, 0, 9.0)
     [sensor] = pipeline_definitions(pipeline.spec).sensors
     resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource()}
-    with dg.build_sensor_context(dg.DagsterInstance.ephemeral(), found.fingerprint, resources=resources) as context:
+    cursor = json.dumps({"seen": {pipeline.spec.name: found.fingerprint}})
+    with dg.build_sensor_context(dg.DagsterInstance.ephemeral(), cursor, resources=resources) as context:
         looked = sensor(context)
     assert (looked.run_requests, len(looked.asset_events)) == ([], 1), "its age is plotted, though nothing comes"
     producer.commit_transaction(10)

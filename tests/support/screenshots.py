@@ -1,15 +1,15 @@
 """Takes the pictures of docs/screenshots from a Dagster that is running, as `make ui` starts it after `make demo`.
 
 ```
-python tests/launched/screenshots.py http://127.0.0.1:3000 docs/screenshots
+python tests/support/screenshots.py http://127.0.0.1:3000 docs/screenshots
 ```
 """
 
 import sys
 from pathlib import Path
 
+from browser import QUIET, WAIT_MS, browser_path
 from playwright.sync_api import Page, expect, sync_playwright
-from test_ui import QUIET, WAIT_MS, browser_path
 
 PAGES = {
     "graph": ("/locations/ebbtide/asset-groups/shop", "orders_state"),
