@@ -32,12 +32,16 @@ def stop_on_signal(live: Live) -> Iterator[Stop]:
     """
     stop = Stop()
 
+    def end() -> None:
+        live.say("Stopping after this step; once more to stop at once.")
+        stop.set()
+
     def on_signal(number: int, frame: Any) -> None:
         if stop.is_signalled:
             sys.exit(128 + number)
-        live.say("Stopping after this step; once more to stop at once.")
         stop.is_signalled = True
-        stop.set()
+        # On another thread: this one may be within `say` or `wait`, and hold the lock that `end` waits for.
+        threading.Thread(target=end, name="stop").start()
 
     handlers = {}
     for number in SIGNALS:

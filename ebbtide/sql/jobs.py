@@ -241,15 +241,32 @@ def _await_start(folder: Path, process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.02)
 
 
+class Stop(threading.Event):
+    """Set to end a job, by a signal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_signalled = False
+
+    def on_signal(self) -> None:
+        """Note the signal, and set this. On another thread: this one may be within `wait`, and hold the lock that `set` waits for."""
+        self._is_signalled = True
+        threading.Thread(target=self.set, name="stop").start()
+
+    def is_signalled(self) -> bool:
+        """Return whether a signal has come, from that moment on."""
+        return self._is_signalled
+
+
 def main(folder: Path) -> int:
     """Run the pipelines of a job's folder, and record the exit code; return it."""
     asked = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     command = [sys.executable, "-m", "ebbtide.cli", "run", *asked["locations"], "--root", asked["root"]]
-    stop = threading.Event()
+    stop = Stop()
     runs: list[subprocess.Popen[bytes]] = []
 
     def end(number: int, frame: Any) -> None:
-        stop.set()
+        stop.on_signal()
         for run in runs:
             run.send_signal(signal.SIGTERM)
 
@@ -258,10 +275,10 @@ def main(folder: Path) -> int:
     # Each run is a process of its own, so that what a run loads is given back between two runs. The handler of SIGTERM passes the signal
     # on, and the run ends after its step.
     code = n_failures = 0
-    while not stop.is_set():
+    while not stop.is_signalled():
         started = time.monotonic()
         runs[:] = [subprocess.Popen(command)]
-        if stop.is_set():
+        if stop.is_signalled():
             runs[0].send_signal(signal.SIGTERM)  # the stop came before the process was in `runs`
         code = runs[0].wait()
         has_failed = code != 0

@@ -30,3 +30,20 @@ def test_new_process_has_the_number_takes_a_signal_that_came_meanwhile_and_forge
     assert second == f"{pid} ['run', '--follow']"
     assert rest == ["stopped True True", "ended"], "a run that was stopped does not go on"
     assert "Stopping after this step" in done.stderr
+
+
+WITHIN_A_WAIT = """
+import os, signal, sys, threading
+from ebbtide.cli.live import Live
+from ebbtide.cli.stopping import stop_on_signal
+
+with stop_on_signal(Live(sys.stderr)) as stop:
+    with stop._cond:  # as within `wait`, before it sleeps
+        os.kill(os.getpid(), signal.SIGTERM)
+    print("stopped", stop.wait(30))
+"""
+
+
+def test_signal_that_comes_within_a_wait_for_the_stop_does_not_wait_for_itself():
+    done = subprocess.run([sys.executable, "-c", WITHIN_A_WAIT], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "stopped True\n"

@@ -105,7 +105,8 @@ class Interrupts:
     """Notes Ctrl-C outside the prompt. A context manager, for the main thread."""
 
     def __init__(self) -> None:
-        self._came = threading.Event()
+        # No `threading.Event`: a signal that comes within its `wait` would have `set` wait for the lock of its own thread.
+        self._has_come = False
         self._before: Any = None
 
     def __enter__(self) -> Self:
@@ -119,23 +120,23 @@ class Interrupts:
 
     def forget(self) -> None:
         """Forget an earlier Ctrl-C."""
-        self._came.clear()
+        self._has_come = False
 
     def take(self) -> None:
         """Raise KeyboardInterrupt if Ctrl-C came."""
-        if self._came.is_set():
-            self._came.clear()
+        if self._has_come:
+            self._has_come = False
             raise KeyboardInterrupt
 
     def sleep(self, seconds: float) -> None:
-        """Wait; raise KeyboardInterrupt as soon as Ctrl-C comes."""
+        """Wait; raise KeyboardInterrupt soon after Ctrl-C comes."""
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            self._came.wait(min(POLL_S, seconds))
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(POLL_S, left))
             self.take()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self._came.set()
+        self._has_come = True
 
 
 class Waiting:
