@@ -15,6 +15,8 @@ from ebbtide.dagster.operations import jobs_named
 
 QUOTED = re.compile(r"'([^']*)'")
 """A command or a file in the text of a check."""
+MOST_OF_A_CELL = 80
+"""Characters of a value in a table: a whole row would run off the page."""
 
 
 def to_check_result(
@@ -117,4 +119,6 @@ def _record(row: Mapping[str, Any], names: Iterable[str]) -> dg.TableRecord:
 
 
 def _cell(value: Any) -> str:
-    return "" if value is None else str(value)
+    """Return a value as a table shows it; Data Docs have it whole."""
+    text = "" if value is None else str(value)
+    return text if len(text) <= MOST_OF_A_CELL else f"{text[:MOST_OF_A_CELL]}\u2026"

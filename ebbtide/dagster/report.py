@@ -45,13 +45,16 @@ def _steps(summary: RunSummary) -> Iterator[str]:
     shown = summary.steps[-MOST_STEPS:]
     if not shown:
         return
-    yield "| step | kind | clock (UTC) | records | inserted | updated | deleted | quarantined | seconds | |"
-    yield "|---:|---|---|---:|---:|---:|---:|---:|---:|---|"
+    # A column that is empty costs the width that the bars need.
+    has_bad = any(step.quarantined for step in shown)
+    names = ["records", *_ALWAYS, *(["quarantined"] if has_bad else [])]
+    yield f"| step | kind | clock (UTC) | {' | '.join(names)} | seconds | |"
+    yield f"|---:|---|---|{'---:|' * len(names)}---:|---|"
     longest_s = max(step.seconds for step in shown)
     for step in shown:
         clock = _clock_text(step.now_ms)
-        counts = [step.records, *(step.metrics.get(name, 0) for name in _ALWAYS), step.quarantined]
-        numbers = " | ".join(f"{count:,}" for count in counts)
+        counts = {"records": step.records, "quarantined": step.quarantined, **step.metrics}
+        numbers = " | ".join(f"{counts.get(name, 0):,}" for name in names)
         bar = _bar(step.seconds, longest_s)
         yield f"| {step.step} | {step.kind} | {clock} | {numbers} | {step.seconds:.2f} | {bar} |"
     n_left_out = summary.totals["steps"] - len(shown)

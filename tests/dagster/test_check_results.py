@@ -5,7 +5,7 @@ import dagster as dg
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.checks.great_expectations.validate import Finding, Verdict
 from ebbtide.checks.version_range import VersionRange
-from ebbtide.dagster.check_results import to_check_result
+from ebbtide.dagster.check_results import _cell, to_check_result
 
 KEY = dg.AssetCheckKey(dg.AssetKey("orders"), "foreign_writes")
 WINDOW = VersionRange(4, 6, 3, 5, "one")
@@ -34,3 +34,8 @@ def test_green_check_has_neither_words_nor_a_repair():
     green = result(Finding("expect_commits_to_be_ours", None, "critical", 0, []))
     assert (green.passed, green.description) == (True, "")
     assert not {"found", "repair"} & green.metadata.keys()
+
+
+def test_long_value_is_cut_in_the_table():
+    assert _cell("x" * 81) == "x" * 80 + "\u2026"
+    assert (_cell("x" * 80), _cell(None)) == ("x" * 80, "")
