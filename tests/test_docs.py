@@ -1,5 +1,7 @@
 """The site is built strictly, and its generated pages say what the code says; `python tests/test_docs.py` writes these pages."""
 
+import importlib
+import inspect
 import os
 import re
 import shutil
@@ -38,6 +40,7 @@ from ebbtide.spec.view import RefreshEvery
 ROOT = Path(__file__).resolve().parent.parent
 PAGE_FOLDER = ROOT / "docs" / "reference"
 OPERATIONS_PAGE = PAGE_FOLDER / "operations.md"
+PYTHON_PAGE = PAGE_FOLDER / "python.md"
 DECISIONS = ROOT / "docs" / "decisions"
 SPEC_PAGES: dict[str, tuple[str, str, tuple[type[BaseModel], ...]]] = {
     "spec.md": (
@@ -129,6 +132,61 @@ def anchors(page: str) -> set[str]:
     return {model.__name__.lower() for model in SPEC_PAGES[page][2]}
 
 
+PUBLIC = {
+    "ebbtide": "Run pipelines, look at them, and write stateful functions.",
+    "ebbtide.extend": "Write [sources, formats, sinks and operations](../how-to/extending.md) of a package of your own.",
+    "ebbtide.testing": "Test specs and functions without Spark.",
+}
+"""Public module to what it is for."""
+
+
+def python_page() -> str:
+    """Lay out the public names of the package: each with its arguments and the first sentence of its docstring."""
+    lines = [
+        "# Python API",
+        "",
+        "`help(NAME)` shows arguments, errors and examples of each. Importing the package loads no Spark.",
+        "",
+    ]
+    for name, purpose in PUBLIC.items():
+        module = importlib.import_module(name)
+        names = getattr(module, "__all__", None) or [each for each in vars(module) if _is_own(module, each)]
+        lines += [f"## {name}", "", purpose, "", "| name | meaning |", "|---|---|"]
+        lines += [
+            f"| `{_called(getattr(module, each), each)}` | {_first_sentence(getattr(module, each))} |"
+            for each in sorted(names)
+        ]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _is_own(module: Any, name: str) -> bool:
+    found = getattr(module, name)
+    return not name.startswith("_") and getattr(found, "__module__", None) == module.__name__
+
+
+def _called(found: Any, name: str) -> str:
+    """Return a name as it is called, without types and defaults."""
+    if not callable(found) or (inspect.isclass(found) and issubclass(found, (Exception, BaseModel))):
+        return name
+    try:
+        parameters = inspect.signature(found).parameters.values()
+    except (TypeError, ValueError):
+        return name
+    is_enum = inspect.isclass(found) and hasattr(found, "__members__")
+    shown = [each.name for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    return name if is_enum or not shown else f"{name}({', '.join(shown)})"
+
+
+def _first_sentence(found: Any) -> str:
+    """Return the first sentence of a docstring; of a constant its type."""
+    text = inspect.getdoc(found) if callable(found) else None
+    if not text:
+        return f"Of type `{type(found).__name__}`."
+    first, *_ = re.split(r"(?<=\.)\s", " ".join(text.split("\n\n")[0].split()))
+    return first.replace("|", "\\|")
+
+
 def operations_page() -> str:
     """Lay out every operation: its command, its job, what it is asked for."""
     lines = [
@@ -177,6 +235,10 @@ def test_spec_page_is_what_the_code_says(name):
 
 def test_operations_page_is_what_the_code_says():
     assert OPERATIONS_PAGE.read_text(encoding="utf-8") == operations_page()
+
+
+def test_python_page_is_what_the_docstrings_say():
+    assert PYTHON_PAGE.read_text(encoding="utf-8") == python_page()
 
 
 def test_fields_of_operations_state_their_default_unless_they_are_required():
@@ -270,4 +332,5 @@ if __name__ == "__main__":
     for name in SPEC_PAGES:
         (PAGE_FOLDER / name).write_text(spec_page(name), encoding="utf-8")
     OPERATIONS_PAGE.write_text(operations_page(), encoding="utf-8")
+    PYTHON_PAGE.write_text(python_page(), encoding="utf-8")
     (DECISIONS / "index.md").write_text(decisions_page(), encoding="utf-8")

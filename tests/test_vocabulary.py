@@ -26,7 +26,7 @@ MOST_IN_ROOMS = {"storage": 3}
 """Room to the words and docstrings that it may have: `tell` is a method of files. A room that is not named has none."""
 MOST_IN_DECISIONS = 43
 """The same of the decisions, which are records of their day."""
-GENERATED = {"spec.md", "spec-sources.md", "spec-settings.md", "operations.md"}
+GENERATED = {"spec.md", "spec-sources.md", "spec-settings.md", "operations.md", "python.md"}
 """Pages made from the code, whose words are counted there."""
 PAGES = [
     ROOT / "README.md",
@@ -132,7 +132,10 @@ def test_page_is_short(path):
 
 
 def test_documentation_is_short():
-    pages = [path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "decisions"]
+    # The Python page repeats docstrings.
+    pages = [
+        path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "decisions" and path.name != "python.md"
+    ]
     assert sum(len(words(prose(path))) for path in pages) <= MOST_WORDS
 
 
