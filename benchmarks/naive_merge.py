@@ -7,7 +7,7 @@ in turn; timed is the stream alone, from a started session to the last commit. C
 
     python benchmarks/naive_merge.py [--copies 64] [--rounds 1] [--one-compiler] [--floor]
 
-Prints a line per side and round, then the ratios Ebbtide / naive, of which 0.35 or less is the aim, and Ebbtide / floor, 0.65.
+Prints a line per side and round, then the ratios Ebbtide / naive, of which 0.28 or less is the aim, and Ebbtide / floor, 0.50.
 """
 
 from __future__ import annotations
