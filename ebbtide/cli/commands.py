@@ -66,23 +66,15 @@ def level() -> int:
 
 def level_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `-q` and `-v`."""
-    verbose = click.option(
-        "-v",
-        "--verbose",
-        is_flag=True,
-        expose_value=False,
-        callback=_set_level(VERBOSE),
-        help="Also show where a run's steps are made and why, and the traceback of an error.",
-    )
-    quiet = click.option(
-        "-q",
-        "--quiet",
-        is_flag=True,
-        expose_value=False,
-        callback=_set_level(QUIET),
-        help="Show results and errors only, no progress.",
-    )
+    of_run = "Also show where a run's steps are made and why, and the traceback of an error."
+    verbose = _level_option("-v", "--verbose", VERBOSE, of_run)
+    quiet = _level_option("-q", "--quiet", QUIET, "Show results and errors only, no progress.")
     return quiet(verbose(command))
+
+
+def _level_option(short: str, name: str, given: int, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option that sets one level."""
+    return click.option(short, name, is_flag=True, expose_value=False, callback=_set_level(given), help=text)
 
 
 def _set_level(given: int) -> Callable[[click.Context, click.Parameter, bool], None]:

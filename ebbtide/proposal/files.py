@@ -42,7 +42,6 @@ _TEST = '''\
 """The pipeline `{name}` over real records: `sample.jsonl` becomes `rows.jsonl`. Look at both before you commit them."""
 
 from pathlib import Path
-from textwrap import indent
 
 from ebbtide import load
 from ebbtide.testing import MemoryPipeline, canonical

@@ -96,9 +96,8 @@ class _Batches:
     def next(self) -> int | None:
         """Return the batch to make: one that is open, or the next, which is planned first; None if nothing is left to read."""
         last = self.checkpoint.last_planned()
-        if (
-            last is None
-        ):  # the first batch is made whether there is anything to read or not: its step notes where reading begins
+        if last is None:
+            # The first batch is made whether there is anything to read or not: its step notes where reading begins.
             first = self.planner.after(None)
             return self._plan(0, first)
         if last != self.checkpoint.last_committed():

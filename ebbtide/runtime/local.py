@@ -5,7 +5,6 @@ A local run is for what one process can hold: a step is decided in shares, one a
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
@@ -35,5 +34,5 @@ def drive(session: SparkSession | LocalSession, query: Query) -> None:
         query: The batches.
     """
     batch_time = session.batch_time if isinstance(session, LocalSession) else None
-    made = query.made(batch_time)
-    deque(made, maxlen=0)
+    for _ in query.made(batch_time):
+        pass  # a batch is made as it is asked for

@@ -54,8 +54,9 @@ def folders_like(pattern: str) -> list[str]:
     fs, path = file_system(above)
     infos = fs.get_file_info(pafs.FileSelector(path, allow_not_found=True))
     folders = [info.base_name for info in infos if info.type == pafs.FileType.Directory]
-    found = [folder for folder in folders if not folder.startswith((".", "_")) and fnmatchcase(folder, name)]
-    return [join(above, folder) for folder in sorted(found)]
+    shown = [folder for folder in folders if not folder.startswith((".", "_"))]
+    wanted = [folder for folder in shown if fnmatchcase(folder, name)]
+    return [join(above, folder) for folder in sorted(wanted)]
 
 
 def discover(

@@ -64,7 +64,8 @@ def _stranger(name: str, value: Any, known: tuple[str, ...]) -> InitErrorDetails
     """Return the error of a field that there is not."""
     meant = get_close_matches(name, known, n=1)
     hint = f"did you mean '{meant[0]}'? " if meant else ""
-    fault = PydanticCustomError("extra_forbidden", f"there is no such field; {hint}allowed: {', '.join(known)}")
+    allowed = ", ".join(known)
+    fault = PydanticCustomError("extra_forbidden", f"there is no such field; {hint}allowed: {allowed}")
     return InitErrorDetails(type=fault, loc=(name,), input=value)
 
 

@@ -124,8 +124,9 @@ class OneMoment:
     def after(self, last: dict[str, Any] | None) -> dict[str, Any]:
         """Return the versions; `last` if no row has changed since."""
         read = ViewPosition.model_validate(last) if last else None
-        has_changed = self.tables.changed_between(read, self.to)
-        return self.to.model_dump() if has_changed else last or {}
+        if self.tables.changed_between(read, self.to):
+            return self.to.model_dump()
+        return last or {}
 
 
 def why_whole(last: ViewPosition | None, to: ViewPosition, tables: ViewTables) -> str:

@@ -177,7 +177,7 @@ class JvmStartedError(Exception):
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A project with records of several forms; whoever starts a JVM fails."""
+    """A project with records of several forms; a start of a JVM fails."""
 
     def start(**_):
         raise JvmStartedError

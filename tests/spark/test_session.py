@@ -1,4 +1,4 @@
-"""The end of a session, whoever started its JVM."""
+"""The end of a session, also of one whose JVM another start made."""
 
 import subprocess
 import sys
