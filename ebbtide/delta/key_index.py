@@ -46,7 +46,7 @@ EVICTED_TO = 0.8
 HASH = "#hash"
 POSITION = "#position"
 """Columns of a copy beside those of the rows."""
-FORMAT = "3"
+FORMAT = "4"
 """Part of each copy's name; copies of another format are not read."""
 NO_COPY = ""
 """Name of an index without a copy."""
@@ -308,7 +308,7 @@ class IndexCache:
             location = file.location(self.table)
             footer = footer_checksum(location)
         file_digest = _digest(*_file_key(file), footer)
-        return f"{self._content_key}-{file_digest}.arrow"
+        return f"{copies_of(self.table)}{self._content_key}-{file_digest}.arrow"
 
     def _read(self, name: str) -> KeyIndex | None:
         """Map a copy into memory; None if it does not exist or cannot be read."""
@@ -402,11 +402,36 @@ def _warn_of_cap(folder: str, max_bytes: int) -> None:
     )
 
 
+def copies_of(table: str) -> str:
+    """Return the beginning of the names of a table's copies, whatever their columns.
+
+    Args:
+        table: Location of the table.
+    """
+    return f"{_digest(table)}-"
+
+
+def cache_folders() -> list[Path]:
+    """Return the folders on this host that may hold local copies of this user: the one in use, and the default one."""
+    folders = {default_folder(), _own_folder()}
+    return sorted(folder for folder in folders if folder.is_dir())
+
+
+def close_deleted_copies() -> None:
+    """Close the indices of this process whose copies are deleted."""
+    for each in list(_caches):
+        each.close_deleted()
+
+
 def default_folder() -> Path:
     """Return the folder of local copies."""
     given = os.environ.get(CACHE_FOLDER)
     if given:
         return Path(given)
+    return _own_folder()
+
+
+def _own_folder() -> Path:
     folder = Path(tempfile.gettempdir())
     return folder / f"ebbtide-cache-{os.getuid()}"
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from ebbtide.errors import ConfigError
 from ebbtide.operations import operations as ours
 from ebbtide.operations.backfill import operations as backfill_operations
+from ebbtide.operations.erase import operations as erase_operations
 from ebbtide.operations.maintenance import jobs
 from ebbtide.operations.operation import Context, Operation, Report
 from ebbtide.operations.quarantine import operations as quarantine_operations
@@ -35,6 +36,7 @@ BUILT_IN: tuple[Operation, ...] = (
     backfill_operations.Start(),
     backfill_operations.Status(),
     backfill_operations.Swap(),
+    erase_operations.Erase(),
     jobs.Cleanup(),
     jobs.Compact(),
     jobs.Vacuum(),

@@ -210,6 +210,7 @@ class Stepper:
             evolved=dict(self.plan.evolved),
             tables=self.tables.facts(),
             pending_key_changes=self.last.state.pending_key_changes,
+            erased=self.last.state.erased,
         )
 
     def commit(self, facts: StepFacts, actions: Sequence[Action]) -> None:
@@ -234,6 +235,16 @@ class Stepper:
         self._snapshot = made
         self.head = Head(made.version, facts)
         self._unchanged = made.version
+
+    def reopen(self) -> None:
+        """Read the newest step again, after its commit was written again at a later version, as by an erasure."""
+        last = self.plan.state.last()
+        if last is not None:
+            self.head = Head(*last)
+        self.plan = replace(self.plan)  # what its tables have read of their logs is gone
+        self._snapshot = self.plan.state.snapshot()
+        self._unchanged = self._snapshot.version
+        self.tables = OwnTables(self.plan)
 
     def publish(self, spark: SparkSession) -> dict[str, int]:
         """Bring the other tables to the last decision; return the step's counts."""
