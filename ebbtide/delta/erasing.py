@@ -33,7 +33,7 @@ CHANGES = "_change_data"
 
 
 class Doomed(Protocol):
-    """Tells the rows that are to be erased; picklable, since it is sent to workers."""
+    """Selects the rows to erase; picklable, since it is sent to workers."""
 
     @property
     def columns(self) -> pa.Schema:
@@ -74,7 +74,7 @@ class FileWithout:
         table: Location of the table.
         schema: Its columns, as stored.
         bounded: Columns to keep statistics of.
-        doomed: Tells the rows.
+        doomed: Selects the rows.
     """
 
     table: str
@@ -144,7 +144,7 @@ def unnamed(snapshot: Snapshot, doomed: Doomed) -> Unnamed:
 
     Args:
         snapshot: The table's newest version.
-        doomed: Tells the rows.
+        doomed: Selects the rows.
     """
     table = snapshot.table
     named = set(named_files(table, [{"add": file.add} for file in snapshot.files.values()]))

@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import logging
 import os
-import tempfile
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -308,7 +307,7 @@ class IndexCache:
             location = file.location(self.table)
             footer = footer_checksum(location)
         file_digest = _digest(*_file_key(file), footer)
-        return f"{copies_of(self.table)}{self._content_key}-{file_digest}.arrow"
+        return f"{copy_files.prefix_of(self.table)}{self._content_key}-{file_digest}.arrow"
 
     def _read(self, name: str) -> KeyIndex | None:
         """Map a copy into memory; None if it does not exist or cannot be read."""
@@ -402,21 +401,6 @@ def _warn_of_cap(folder: str, max_bytes: int) -> None:
     )
 
 
-def copies_of(table: str) -> str:
-    """Return the beginning of the names of a table's copies, whatever their columns.
-
-    Args:
-        table: Location of the table.
-    """
-    return f"{_digest(table)}-"
-
-
-def cache_folders() -> list[Path]:
-    """Return the folders on this host that may hold local copies of this user: the one in use, and the default one."""
-    folders = {default_folder(), _own_folder()}
-    return sorted(folder for folder in folders if folder.is_dir())
-
-
 def close_deleted_copies() -> None:
     """Close the indices of this process whose copies are deleted."""
     for each in list(_caches):
@@ -428,12 +412,7 @@ def default_folder() -> Path:
     given = os.environ.get(CACHE_FOLDER)
     if given:
         return Path(given)
-    return _own_folder()
-
-
-def _own_folder() -> Path:
-    folder = Path(tempfile.gettempdir())
-    return folder / f"ebbtide-cache-{os.getuid()}"
+    return copy_files.own_folder()
 
 
 def _max_bytes() -> int:

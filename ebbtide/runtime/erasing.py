@@ -118,7 +118,7 @@ class RecordsOfKeys:
 
 
 def doomed_in(plan: Plan, name: str, erased: ErasedKeys) -> Doomed:
-    """Return what tells the rows of erased keys in a table.
+    """Return what selects the rows of erased keys in a table.
 
     Args:
         plan: The pipeline.
@@ -143,8 +143,8 @@ class RefusedRows:
     """Marks the staged rows of erased keys: changes by their key, bad records by their bytes.
 
     Args:
-        changes: Tells the changes.
-        records: Tells the bad records.
+        changes: Selects the changes.
+        records: Selects the bad records.
     """
 
     changes: RowsOfKeys

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ebbtide.delta import copy_files
 from ebbtide.delta.erasing import Found
-from ebbtide.delta.key_index import cache_folders, close_deleted_copies, copies_of
+from ebbtide.delta.key_index import close_deleted_copies, default_folder
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.erased import ErasedKeys
 from ebbtide.runtime.erasing import KeyNames, RowsOfKeys, fields
@@ -40,10 +40,10 @@ def drop_copies(plan: Plan, erased: ErasedKeys) -> Found:
         RowsOfKeys(erased, fields(plan.operator.schema, names.state)),
         RowsOfKeys(erased, fields(plan.spec.sink_table.columns, names.sink)),
     ]
-    own = tuple(copies_of(plan.at(name)) for name in ("state", *BESIDE_STATE))
+    own = tuple(copy_files.prefix_of(plan.at(name)) for name in ("state", *BESIDE_STATE))
     total = Found()
-    for folder in cache_folders():
-        if not is_ours(folder):
+    for folder in sorted({default_folder(), copy_files.own_folder()}):
+        if not (folder.is_dir() and is_ours(folder)):
             continue
         for path in sorted(folder.iterdir()):
             if not (path.name.startswith(own) or path.name.count("-") == DASHES_BEFORE):

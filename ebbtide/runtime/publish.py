@@ -111,7 +111,7 @@ class PlannedWork:
         return None if action.version is None else Snapshot.read(self.plan.backfill.at(self.name), action.version)
 
     def doomed(self, action: Erase) -> Doomed:
-        """Return what tells the rows of erased keys in the table."""
+        """Return what selects the rows of erased keys in the table."""
         return doomed_in(self.plan, self.name, erased_keys(self.plan.root, action.erasures))
 
     def missed(self) -> Iterator[tuple[Action, PlannedWork]]:

@@ -7,8 +7,7 @@ or the next erasure, does it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.amounts import amount
@@ -84,7 +83,8 @@ def purge(stepper: Stepper, name: str) -> list[Place]:
     places.append(Place("local copies", drop_copies(plan, erased_keys(plan.root, name))))
     delete(plan.at("staged"))
     delete(plan.rehearsal)
-    stepper.reopen()
+    stepper.plan = replace(plan)  # its tables have read logs that are cut
+    stepper.open()
     mark_finished(plan.root)
     return places
 
@@ -112,7 +112,7 @@ def _purge_table(plan: Plan, name: str, erasures: str) -> list[Place]:
     return places
 
 
-def _last_info(snapshot: Snapshot) -> Mapping[str, object]:
+def _last_info(snapshot: Snapshot) -> dict[str, object]:
     """Return the `commitInfo` of a commit that changes nothing: it repeats the facts of the newest own commit, which goes with the log."""
     newest = next(log.own_commits(snapshot.table), None)
     info: dict[str, object] = {"operation": "ERASE"}

@@ -53,16 +53,24 @@ class Stepper:
         self.plan = plan
         self.lease = lease
         self.started_ms = started_ms
-        last = plan.state.last(older=fresh)
+        self.open(older=fresh)
+        self.source_path = self.last.source.path
+
+    def open(self, *, older: bool = False) -> None:
+        """Read the logs of the tables; again, once they were cut.
+
+        Args:
+            older: See `newest_step`.
+        """
+        plan = self.plan
+        last = plan.state.last(older=older)
         if plan.spec.spark_makes_sink:
             settle_newest(plan.at("sink"))
         self.head = Head(log.versions(plan.state.path)[-1]) if last is None else Head(*last)
-        self.source_path = self.last.source.path
         self.tables = OwnTables(plan)
         self._snapshot = plan.state.snapshot()
-        self._unchanged = (
-            self.version
-        )  # the newest version of the state that is known to have the rows of the last step
+        # The newest version of the state that is known to have the rows of the last step.
+        self._unchanged = self.version
 
     @property
     def spec(self) -> Pipeline:
@@ -235,16 +243,6 @@ class Stepper:
         self._snapshot = made
         self.head = Head(made.version, facts)
         self._unchanged = made.version
-
-    def reopen(self) -> None:
-        """Read the newest step again, after its commit was written again at a later version, as by an erasure."""
-        last = self.plan.state.last()
-        if last is not None:
-            self.head = Head(*last)
-        self.plan = replace(self.plan)  # what its tables have read of their logs is gone
-        self._snapshot = self.plan.state.snapshot()
-        self._unchanged = self._snapshot.version
-        self.tables = OwnTables(self.plan)
 
     def publish(self, spark: SparkSession) -> dict[str, int]:
         """Bring the other tables to the last decision; return the step's counts."""

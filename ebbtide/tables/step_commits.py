@@ -172,7 +172,7 @@ def erase_stage(spark: SparkSession, table: AlterableTable, doomed: Doomed, fact
     Args:
         spark: Runs the tasks that rewrite files.
         table: The table.
-        doomed: Tells the rows.
+        doomed: Selects the rows.
         facts: Facts of the step.
     """
 

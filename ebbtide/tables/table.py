@@ -120,7 +120,7 @@ class Work(Protocol):
         """
 
     def doomed(self, action: Erase) -> Doomed:
-        """Return what tells the rows of erased keys in the table."""
+        """Return what selects the rows of erased keys in the table."""
 
     def missed(self) -> Iterator[tuple[Action, Work]]:
         """Yield the actions of earlier steps that the table lacks and can still perform, the oldest first."""

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
-
-import pyarrow as pa
 
 from ebbtide.amounts import amount
 from ebbtide.delta.erasing import FileWithout, Found, found_in, unnamed, without_rows
@@ -166,9 +163,7 @@ def _report(ctx: Context, n_keys: int, places: Sequence[Place], step: int | None
     files = amount(total.files, "file")
     held = f"{rows} in {files}" if total.rows else "no row of theirs is in the tables, or in files of earlier versions"
     lines = [f"{keys} to erase: {held}." if step is None else f"{keys} erased in step {step}: {held}."]
-    for place in places:
-        if place.found != Found():
-            lines.append(place.text(is_planned=step is None))
+    lines += [place.text(is_planned=step is None) for place in places if place.found != Found()]
     next_step = (
         ""
         if step is not None
