@@ -6,8 +6,10 @@ or the next erasure, does it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.amounts import amount
@@ -20,7 +22,7 @@ from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.runtime.erasing import doomed_in
 from ebbtide.runtime.local_copies import drop_copies
-from ebbtide.storage.paths import delete, delete_unfinished
+from ebbtide.storage.paths import delete, delete_unfinished, is_local
 
 if TYPE_CHECKING:
     from ebbtide.runtime.plan import Plan
@@ -55,6 +57,8 @@ class Place:
         if found.bytes:
             parts.append(amount(found.bytes, "byte"))
         fate = self.fate.replace("gone now", "will be gone") if is_planned else self.fate
+        if found.files == found.rows == 0:
+            return f"{self.name}: {fate}"
         return f"{self.name}: {', '.join(parts)}: {fate}"
 
 
@@ -81,6 +85,9 @@ def purge(stepper: Stepper, name: str) -> list[Place]:
     for table in ("state", *BESIDE_STATE):
         places += _purge_table(plan, table, name)
     places.append(Place("local copies", drop_copies(plan, erased_keys(plan.root, name))))
+    logs = _delete_logs(plan)
+    if logs.files:
+        places.append(Place("logs of commands", logs))
     delete(plan.at("staged"))
     delete(plan.rehearsal)
     stepper.plan = replace(plan)  # its tables have read logs that are cut
@@ -103,7 +110,7 @@ def _purge_table(plan: Plan, name: str, erasures: str) -> list[Place]:
     delete_unfinished(table, older_than_s=0)
     n_log_files = cut_log(puts_of(table), table, _last_info)
     delete_unfinished(f"{table}/{log.LOG}", older_than_s=0)
-    places = [Place(f"{name}: files of earlier versions", old.found), Place(f"{name}: log", Found(files=n_log_files))]
+    places = [Place(f"{name}: log", Found(files=n_log_files))]
     if old.unreadable:
         left = Found(files=len(old.unreadable))
         places.append(
@@ -120,3 +127,20 @@ def _last_info(snapshot: Snapshot) -> dict[str, object]:
         _, facts = newest
         info["userMetadata"] = json.dumps(facts, separators=(",", ":"))
     return info
+
+
+def _delete_logs(plan: Plan) -> Found:
+    """Delete the logs of Spark under the root, as each may show values; those of processes that run here stay until these end."""
+    folder = Path(plan.all_pipelines, ".logs")
+    total = Found()
+    if not is_local(plan.root):
+        return total
+    for log_file in sorted(folder.glob("*-*.log")):
+        pid = log_file.stem.rpartition("-")[2]
+        if not pid.isdigit() or Path("/proc", pid).exists():
+            continue
+        with contextlib.suppress(OSError):
+            size = log_file.stat().st_size
+            log_file.unlink()
+            total = total.plus(Found(0, 1, size))
+    return total

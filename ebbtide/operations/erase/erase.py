@@ -10,11 +10,12 @@ from ebbtide.amounts import amount
 from ebbtide.delta.erasing import FileWithout, Found, found_in, unnamed, without_rows
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.ledger.erasures import Erasure, Erasures, mark_unfinished
-from ebbtide.ledger.facts import Cause, NoStep, StepFacts
+from ebbtide.ledger.facts import Cause, Head, NoStep, StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Decision
 from ebbtide.model.decision import Erase as EraseRows
 from ebbtide.model.erased import ErasedKeys, hashes_of
+from ebbtide.operations.erase.beyond import places_beside, refuse_others
 from ebbtide.operations.erase.keys import asked_keys
 from ebbtide.operations.operation import Context, Report
 from ebbtide.operations.stepping import stepping
@@ -41,10 +42,12 @@ def plan(ctx: Context, file: str | None, where: str | None) -> Report:
         where: A condition on rows, in place of it.
     """
     tables = Plan.under(ctx.root, ctx.spec)
+    refuse_others(tables)
     keys = asked_keys(ctx.spark, tables, file, where)
     salt = secrets.token_bytes(SALT_BYTES)
     erased = ErasedKeys(salt, hashes_of(keys, keys.column_names, salt))
-    return _report(ctx, len(erased.hashes), _found(tables, erased))
+    last = Head.at_rest(tables.state.last()).facts
+    return _report(ctx, len(erased.hashes), _found(tables, erased), places_beside(tables, last))
 
 
 def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Report:
@@ -61,6 +64,7 @@ def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Rep
         SpecChangedError: the spec no longer fits the stored state.
     """
     tables = Plan.under(ctx.root, ctx.spec)
+    refuse_others(tables)
     spark = ctx.spark
     keys = asked_keys(spark, tables, file, where)
     with stepping(spark, tables, ctx.now_ms) as stepper:
@@ -69,7 +73,7 @@ def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Rep
         ledger = _ledger(stepper)
         hashes = hashes_of(keys, keys.column_names, bytes.fromhex(ledger.salt))
         erased = ErasedKeys(bytes.fromhex(ledger.salt), hashes)
-        found = _found_in_tables(tables, erased)
+        found = _found(tables, erased)
         new = sorted(hashes - ledger.keys.hashes)
         erasure = Erasure(at_ms=ctx.now_ms, by=ctx.by, reason=reason, keys=tuple(new))
         ledger = ledger.model_copy(update={"erasures": (*ledger.erasures, erasure)})
@@ -78,8 +82,8 @@ def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Rep
         mark_unfinished(tables.root)
         facts = _step(spark, stepper, name, reason)
         stepper.publish(spark)
-        places = [*found, *purge(stepper, name)]
-    return _report(ctx, len(hashes), places, facts.step)
+        rest = [*purge(stepper, name), *places_beside(stepper.plan, stepper.last)]
+    return _report(ctx, len(hashes), found, rest, facts.step)
 
 
 def release(ctx: Context, file: str | None, where: str | None) -> Report:
@@ -128,48 +132,45 @@ def _step(spark: SparkSession, stepper: Stepper, name: str, reason: str) -> Step
     return facts
 
 
-def _found_in_tables(plan: Plan, erased: ErasedKeys) -> list[Place]:
-    """Count the rows of keys in the newest versions of the tables."""
-    places = []
-    for name in ("state", *BESIDE_STATE):
-        if name == "sink" and plan.sink_log is None:
-            continue
-        snapshot = Snapshot.read(plan.at(name))
-        if snapshot is not None:
-            places.append(Place(name, found_in(snapshot, doomed_in(plan, name, erased))))
-    return places
-
-
 def _found(plan: Plan, erased: ErasedKeys) -> list[Place]:
     """Count the rows of keys in the tables, and in the files of their earlier versions."""
-    places = _found_in_tables(plan, erased)
+    places = []
     for name in ("state", *BESIDE_STATE):
-        if name == "sink" and plan.sink_log is None:
-            continue
         snapshot = Snapshot.read(plan.at(name))
         if snapshot is not None:
-            old = unnamed(snapshot, doomed_in(plan, name, erased))
-            places.append(Place(f"{name}: files of earlier versions", old.found))
+            doomed = doomed_in(plan, name, erased)
+            places.append(Place(name, found_in(snapshot, doomed)))
+            places.append(Place(f"{name}: files of earlier versions", unnamed(snapshot, doomed).found))
     return places
 
 
-def _report(ctx: Context, n_keys: int, places: Sequence[Place], step: int | None = None) -> Report:
-    """Make the report of an erasure, planned or done."""
-    total = _total(places)
+def _report(
+    ctx: Context, n_keys: int, found: Sequence[Place], rest: Sequence[Place], step: int | None = None
+) -> Report:
+    """Make the report of an erasure, planned or done.
+
+    Args:
+        ctx: The pipeline.
+        n_keys: Number of the keys.
+        found: What the tables hold of them, in the newest version and in files of earlier ones.
+        rest: What lies beside that.
+        step: The step that erased them; None of a plan.
+    """
+    total = _total(found)
+    places = [*found, *rest]
     counts = {"keys": n_keys, "rows": total.rows, "files": total.files, "bytes": total.bytes}
     details = {"places": [place.as_dict() for place in places]}
     keys = amount(n_keys, "key")
-    rows = amount(total.rows, "row")
-    files = amount(total.files, "file")
-    held = f"{rows} in {files}" if total.rows else "no row of theirs is in the tables, or in files of earlier versions"
-    lines = [f"{keys} to erase: {held}." if step is None else f"{keys} erased in step {step}: {held}."]
-    lines += [place.text(is_planned=step is None) for place in places if place.found != Found()]
-    next_step = (
-        ""
-        if step is not None
-        else "To do it: the same with '--apply'. Time travel, rewind and change feeds then begin at that step."
-    )
-    return Report(ctx.spec.name, lines, counts, details, step, next_step=next_step)
+    held = f"{amount(total.rows, 'row')} in {amount(total.files, 'file')}, {amount(total.bytes, 'byte')}"
+    if not total.rows:
+        held = "none found: no row of theirs is in the tables, or in files of earlier versions"
+    done = f"{keys} to erase" if step is None else f"{keys} erased in step {step}"
+    lines = [f"{done}: {held}."]
+    lines += [place.text(is_planned=step is None) for place in places if place.found != Found() or place.fate != NOW]
+    if step is not None:
+        return Report(ctx.spec.name, lines, counts, details, step)
+    next_step = "To do it: the same with '--apply'. Time travel, 'rewind' and change feeds then begin at that step."
+    return Report(ctx.spec.name, lines, counts, details, next_step=next_step)
 
 
 def _total(places: Iterable[Place]) -> Found:
