@@ -21,6 +21,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "cleanup": "Delete expired state and old bad records.",
         "compact": "Fold the state and join small files.",
         "vacuum": "Delete files that no table needs.",
+        "erase": "Erase keys from tables, history and disk.",
     },
     "Repair": {
         "repair": "Bring a damaged sink to what the state shows.",
@@ -60,6 +61,7 @@ EXAMPLES = {
     "cleanup": f"{SPEC}",
     "compact": f"{SPEC}",
     "vacuum": "pipelines/defs",
+    "erase": f"{SPEC} --keys keys.jsonl --apply",
     "repair": f"{SPEC} --apply",
     "rewind": f"{SPEC} --to-step 12 --apply",
     "adopt": f"{SPEC} --apply",
