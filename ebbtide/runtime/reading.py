@@ -263,9 +263,15 @@ class SourceSteps:
         bad = BadRows.of(self.plan, stepper.head, staged)
         self.on_phase("deciding", stepper.number + 1)
         summary = replace(staged.summary, bad=len(bad.new))
-        decision = Decision(source=Source.ADVANCE if reading.advances else Source.KEEP)
+        goes_on = Source.ADVANCE if reading.advances else Source.KEEP
         source = stepper.source_kept().model_copy(update=dict(reading.noted))
-        facts = stepper.facts(reading.cause, reading.clock, summary, decision=decision, source=source)
+        facts = stepper.facts(
+            reading.cause,
+            reading.clock,
+            summary,
+            decision=Decision(source=goes_on),
+            source=source,
+        )
         facts = bad.laid_ready(self.plan, facts)
         facts = apply_staged(reading.spark, stepper, staged, facts, reading.batch.parts)
         self.pace.passed(facts.read.records)

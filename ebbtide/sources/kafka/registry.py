@@ -123,12 +123,15 @@ class OpenRegistry:
         """Return the schemas that a schema refers to, each after those that it refers to itself."""
         schemas: list[Any] = []
         for reference in found.get("references") or ():
-            subject = quote(str(reference["subject"]), safe="")
+            subject = str(reference["subject"])
             version = int(reference["version"])
-            referred = self._ask(f"subjects/{subject}/versions/{version}")
+            quoted = quote(subject, safe="")
+            referred = self._ask(f"subjects/{quoted}/versions/{version}")
             if referred is None:
-                raise self._strange(f"no version {version} of subject {reference['subject']}, which a schema refers to")
-            schemas += [*self._referred(referred), json.loads(referred["schema"])]
+                raise self._strange(f"no version {version} of subject {subject}, which a schema refers to")
+            schemas += self._referred(referred)
+            own = json.loads(referred["schema"])
+            schemas.append(own)
         return schemas
 
     def _ask(self, path: str, *, may_be_denied: bool = False) -> Any:
