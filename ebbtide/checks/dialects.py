@@ -22,9 +22,9 @@ class Dialect(ABC):
         quoted = f"{quote}{escaped}{quote}"
         return f"{side}.{quoted}" if side else quoted
 
-    def names(self, columns: Iterable[str], side: str = "") -> str:
+    def names(self, columns: Iterable[str]) -> str:
         """Quote the names of columns, with commas between them."""
-        return ", ".join(self.name(column, side) for column in columns)
+        return ", ".join(map(self.name, columns))
 
     def string(self, value: str) -> str:
         """Write a text as a literal."""

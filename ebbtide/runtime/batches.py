@@ -98,7 +98,7 @@ class _Batches:
     def next(self) -> int | None:
         """Return the batch to make: one that is open, or the next, which is planned first; None if nothing is left to read."""
         # The folder is listed once after each batch, not at each look for new records. That is enough: only the holder of the lease
-        # adds to it, a step begins with a check of the lease, and it reads its offsets from the file, whoever has planned the batch.
+        # adds to it, a step begins with a check of the lease, and it reads its offsets from the file, whichever process has planned them.
         if self._finished is None:
             last = self.checkpoint.last_planned()
             if last is None:

@@ -100,7 +100,6 @@ def differences(
     *,
     state_version: int,
     sink_version: int,
-    sink_since: int | None = None,
 ) -> DataFrame:
     """Compare the sink with the state.
 
@@ -110,7 +109,6 @@ def differences(
         facts: Of its last step.
         state_version: Version of the state to read.
         sink_version: Version of the sink.
-        sink_since: Version of the sink up to which all was judged good. Default: the end of the last window.
 
     Returns:
         One row for each key of which they differ: key columns, `_decided`, `_shown` and `_rows`. Keys are left out that were
@@ -121,7 +119,7 @@ def differences(
     found = kept.differing(sink_version)
     if not may_forget(plan, facts):
         return found
-    own = OwnVersions.of(plan, state_version, sink_version, sink_since)
+    own = OwnVersions.of(plan, state_version, sink_version)
     expected = _rows_by_way_back(spark, plan, facts, own)
     if expected is None:
         return found

@@ -65,7 +65,7 @@ class FunctionCalls:
         """
         # Innermost calls first, as they were found: the columns of a call stand when one around it is evaluated.
         for call, column in self.columns.items():
-            # The first field tells null arguments from arguments whose evaluation failed, of which `tried` makes a null struct.
+            # With this field a struct of null arguments is not null: null is what `tried` makes of arguments whose evaluation fails.
             fields = [F.lit(True).alias("is_whole")]
             for number, text in enumerate(call.arguments):
                 argument = F.expr(text)

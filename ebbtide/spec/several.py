@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, WithJsonSchema, field_validator, mo
 from ebbtide.errors import ConfigError
 from ebbtide.spec.fields import NAME
 from ebbtide.spec.parts import Name, SpecPart, refuse
-from ebbtide.spec.reading import explained, field_path, project_of, read_document
+from ebbtide.spec.reading import explained, field_path, project_of, read_attributes
 from ebbtide.spec.row_functions import make_importable
 from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.storage.paths import resolve
@@ -98,18 +98,15 @@ class UpsertPipelines(SpecPart):
         Raises:
             ConfigError: no such file, not YAML, or not usable; the message names file and field.
         """
-        path, document = read_document(location)
-        attributes = document.get("attributes")
-        if not isinstance(attributes, dict):
-            raise ConfigError.of(f"The spec '{path}' has no attributes.", allowed="type: and attributes: at the top")
+        path, attributes = read_attributes(location)
         return cls.of_attributes(attributes, path)
 
     @classmethod
     def of_attributes(cls, attributes: Attributes, path: Path) -> Self:
         """Make the pipelines that stand, or are to stand, in a file; see `load`."""
-        if UpsertPipeline.imports(attributes.get("shared") or {}) or any(
-            map(_imports, attributes.get("pipelines") or ())
-        ):
+        shared = attributes.get("shared") or {}
+        own = attributes.get("pipelines") or ()
+        if UpsertPipeline.imports(shared) or any(map(_imports, own)):
             make_importable(project_of(path))
         try:
             several = cls.model_validate(dict(attributes))
@@ -120,9 +117,12 @@ class UpsertPipelines(SpecPart):
 
     def located(self, path: Path) -> Self:
         """Return them with their sources' paths made absolute; see `Pipeline.located`."""
-        folders = None if self.folders is None else resolve(self.folders, project_of(path))
+        folders = self.folders
+        if folders is not None:
+            folders = resolve(folders, project_of(path))
         pipelines = [spec.located(path) for spec in self.pipelines]
-        return self.model_copy(update={"pipelines": pipelines, "folders": folders})
+        located = {"pipelines": pipelines, "folders": folders}
+        return self.model_copy(update=located)
 
     @property
     def listed(self) -> str:

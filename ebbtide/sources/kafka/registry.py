@@ -14,9 +14,10 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Request, build_opener
 
+from ebbtide.environment import from_environment
 from ebbtide.errors import ConfigError, EbbtideError, MissingExtraError, SourceReadError, SourceUnavailableError
 from ebbtide.redaction import hide
-from ebbtide.sources.kafka.client import ANSWER_S, from_environment
+from ebbtide.sources.kafka.client import ANSWER_S
 
 MOST_BYTES = 16 * 2**20
 """Of an answer."""
@@ -64,7 +65,7 @@ class Registry:
     def _opened(self) -> OpenRegistry:
         if self.username is None:
             return OpenRegistry(self.url, None, self.ca_location)
-        password = from_environment("registry.password", self.password or "")
+        password = from_environment("The property 'registry.password' of the Kafka source", self.password or "")
         credentials = base64.b64encode(f"{self.username}:{password}".encode()).decode()
         hide(credentials)
         return OpenRegistry(self.url, credentials, self.ca_location)
