@@ -393,7 +393,9 @@ def delete_unfinished(folder: str, *, older_than_s: float = DAY_S) -> None:
         return
     before_s = time.time() - older_than_s
     for path in Path(folder).glob("*"):
-        if not re.fullmatch(rf"\..*{UNFINISHED}|.+#\d+", path.name):  # `NAME#1` is delta-rs', which writes checkpoints of logs
+        if not re.fullmatch(
+            rf"\..*{UNFINISHED}|.+#\d+", path.name
+        ):  # `NAME#1` is delta-rs', which writes checkpoints of logs
             continue
         with suppress(FileNotFoundError):  # its writer has just renamed it
             if path.stat().st_mtime <= before_s:

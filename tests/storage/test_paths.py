@@ -197,7 +197,9 @@ def test_file_that_cannot_be_replaced_stays_and_nothing_is_left_beside_it(tmp_pa
 
 
 def test_unfinished_files_are_deleted_after_a_day(tmp_path):
-    ours, of_delta_rs, young = (tmp_path / name for name in (".a.json.1.tmp", "a.checkpoint.parquet#1", ".b.json.2.tmp"))
+    ours, of_delta_rs, young = (
+        tmp_path / name for name in (".a.json.1.tmp", "a.checkpoint.parquet#1", ".b.json.2.tmp")
+    )
     others = [tmp_path / name for name in (".own", "c.tmp", "d#e")]
     for path in (ours, of_delta_rs, young, *others):
         path.touch()
