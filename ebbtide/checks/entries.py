@@ -52,6 +52,7 @@ class Entries:
         """Select the rows of the greatest step among those that are alike in some columns."""
         names = self.sql.names(self.names)
         group = self.sql.names(alike)
+        # A rank, no row number: of rows that the same step wrote all are kept.
         rank = f"rank() OVER (PARTITION BY {group} ORDER BY _step DESC)"
         ranked = f"SELECT *, {rank} AS _ebbtide_rank FROM ({entries}) AS _versions"
         return f"""

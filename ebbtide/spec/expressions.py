@@ -209,6 +209,8 @@ def _argument_marks(kinds: list[TokenType], opening: int) -> list[int]:
     """Return the places of a parenthesis, of the one that closes it, and of the commas between that are of no inner one."""
     depth = 0
     marks = []
+    # Depth 1 is within the call's own parenthesis: a comma there ends one of its arguments. A mark is taken before a closing
+    # parenthesis lowers the depth, so that its own counts.
     for at in range(opening, len(kinds)):
         kind = kinds[at]
         if kind in (TokenType.L_PAREN, TokenType.L_BRACKET):

@@ -70,25 +70,30 @@ class UpsertPipelines(SpecPart):
     @field_validator("shared")
     @classmethod
     def _has_no_name(cls, value: dict[str, Any]) -> dict[str, Any]:
-        refuse("shared", ["name"] if "name" in value else [], "any other field: each pipeline has a name of its own")
+        if "name" in value:
+            refuse("shared", ["name"], "any other field: each pipeline has a name of its own")
         return value
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         names = [spec.name for spec in self.pipelines]
-        refuse("pipelines", sorted({name for name in names if names.count(name) > 1}), "a name of its own for each")
-        if self.pattern is None:
+        repeated = {name for name in names if names.count(name) > 1}
+        refuse("pipelines", sorted(repeated), "a name of its own for each")
+        pattern = self.pattern
+        if pattern is None:
             return self
         kinds = {spec.source.listed_as for spec in self.pipelines}
-        allowed = (
-            "none with other sources than kafka" if self.listed == "topics" else "none with other sources than files"
-        )
-        refuse(self.listed, [] if kinds == {self.listed} else [self.pattern], allowed)
-        refuse("folders", [self.pattern] if self.topics and self.folders else [], "none beside topics")
+        if kinds != {self.listed}:
+            fitting = "kafka" if self.listed == "topics" else "files"
+            refuse(self.listed, [pattern], f"none with other sources than {fitting}")
+        if self.topics and self.folders:
+            refuse("folders", [pattern], "none beside topics")
         addresses = {spec.source.address for spec in self.pipelines}
-        refuse(self.listed, [self.pattern] if len(addresses) > 1 else [], "none where brokers differ")
+        if len(addresses) > 1:
+            refuse(self.listed, [pattern], "none where brokers differ")
         above, _, _ = (self.folders or "").rpartition("/")
-        refuse("folders", [self.pattern] if WILDCARD.search(above) else [], "wildcards in the last name alone")
+        if WILDCARD.search(above):
+            refuse("folders", [pattern], "wildcards in the last name alone")
         return self
 
     @classmethod
