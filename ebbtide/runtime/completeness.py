@@ -65,8 +65,10 @@ class Difference:
     def keys(self, most: int) -> list[dict[str, Any]]:
         """Return some of the keys that differ, the least first."""
         key = columns(self.key)
-        least = self.differing.select(*key).orderBy(*key).limit(most)
-        return [row.asDict() for row in least.collect()]
+        keys = self.differing.select(*key)
+        least = keys.orderBy(*key).limit(most)
+        rows = least.collect()
+        return [row.asDict() for row in rows]
 
 
 def difference_of(spark: SparkSession, plan: Plan, facts: StepFacts) -> Difference:
@@ -182,11 +184,11 @@ class _KeptRows:
             rows: The key's columns, `_step`, and further ones.
         """
         acknowledged = self.plan.state.frames.acknowledged(self.spark, self.state_version)
-        own_key = []
+        selected = [F.col("_step").alias("_accepted")]
         for shown_as, name in self.plan.spec.state_key_of.items():
-            own_key.append(column(name).alias(shown_as))
-        accepted_step = F.col("_step").alias("_accepted")
-        accepted = acknowledged.select(*own_key, accepted_step)
+            of_entry = column(name)
+            selected.append(of_entry.alias(shown_as))
+        accepted = acknowledged.select(*selected)
         beside = rows.join(accepted, list(self.plan.sink.key), "left")
         changed_step = F.coalesce("_step", F.lit(0))
         is_later = F.col("_accepted") > changed_step

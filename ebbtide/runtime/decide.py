@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Committed = tuple[Snapshot, StepFacts]
 """A version of the state, and the facts committed with it."""
-OVERWRITING = ("updated", "deleted", "filled")
+OVERWRITING = frozenset({"updated", "deleted", "filled"})
 """Counts of a step that changes rows which the sink has."""
 PENDING = "pending_key_changes"
 """Count of the rows that wait for a value from under another key."""
@@ -226,7 +226,7 @@ def _actions(plan: Plan, facts: StepFacts, counts: Mapping[str, int]) -> dict[st
     """Return what sink and changelog have to do about what was decided."""
     actions: dict[str, Action] = {}
     raises_floor = facts.read.floor_raised
-    overwrites = raises_floor or any(counts.get(name) for name in OVERWRITING)
+    overwrites = raises_floor or not OVERWRITING.isdisjoint(counts)
     if overwrites or counts.get("inserted"):
         # Rows that were in the sink before the first step are adopted as if they came.
         is_adoption = facts.state.unadopted is not None

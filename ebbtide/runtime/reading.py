@@ -207,13 +207,18 @@ class SourceSteps:
             The step; None before the first one, when nothing was read.
         """
         stepper = self.stepper
+        position = place.to_json()
         if isinstance(stepper.last, NoStep):
             known = stepper.lost_before
             all_lost = lost if known is None else f"{known} {lost}"
-            self.plan.checkpoint.note_start(place.to_json(), self.plan.start_asked, all_lost)
+            self.plan.checkpoint.note_start(position, self.plan.start_asked, all_lost)
             return None
         start = begun_at(stepper.source_start, place)
-        noted = {"position": place.to_json(), "start": stored_form_of(start), "lost": lost}
+        noted = {
+            "position": position,
+            "start": stored_form_of(start),
+            "lost": lost,
+        }
         source = stepper.source_kept().model_copy(update=noted)
         return self._tick(spark, clock_ms, source, must_commit=True)
 
