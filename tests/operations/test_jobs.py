@@ -6,7 +6,7 @@ import pytest
 from local_pipeline import up
 from local_run import HOUR, SPARK, START, killed_behind_a_decision
 
-from ebbtide.delta import log
+from ebbtide.delta import joining, log
 from ebbtide.delta.commit import commit
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import ConfigError, HistoryGoneError, LeaseHeldError, SpecChangedError, TableMismatchError
@@ -130,6 +130,29 @@ def test_what_has_expired_by_the_last_step_s_clock_goes_and_no_row_of_the_sink(m
     assert stored(pipeline) == [(1, 1, False)]
     assert (report.step, report["rows_removed"], report["entries"]) == (3, 1, 1)
     assert pipeline.rows() == {1: 1}
+
+
+@pytest.mark.parametrize("job", ["cleanup", "compaction"])
+def test_every_version_of_an_expired_entry_goes_and_no_deleted_row_comes_back(make, monkeypatch, job):
+    """Of the versions of an entry the newest counts: were only that deleted, the row before the delete would count again."""
+    monkeypatch.setattr(joining, "WIDTH", 100)  # the files of the steps stay apart
+    pipeline = make(**EXPIRING)
+    pipeline.read(up(1, 1), up(2, 2), clock_ms=START)
+    pipeline.read(up(1, 3), clock_ms=START)
+    pipeline.read(up(1, 4, "-D"), clock_ms=START)
+    later = START + 2 * HOUR
+    pipeline.read(up(9, 9), clock_ms=later)
+    versions = [(1, 1, False), (1, 2, False), (1, 3, False)]
+    with_tick = [row for row in stored(pipeline) if row[0] == 1]
+    assert with_tick[:3] == versions, "several versions of one entry, in several files"
+    report = pipeline.do(job, later)
+    assert [id_ for id_, _, _ in stored(pipeline)] == [2, 9]
+    assert report["rows_removed"] == len(with_tick)
+    assert pipeline.rows() == {2: 2, 9: 9}
+    # What arrives for the key decides alone: an older version would supersede it.
+    [step] = pipeline.read(up(1, 2), clock_ms=later)
+    assert (step.metrics.get("inserted"), step.metrics.get("superseded")) == (1, None)
+    assert pipeline.rows() == {1: 2, 2: 2, 9: 9}
 
 
 @pytest.mark.parametrize("job", ["cleanup", "compaction"])
