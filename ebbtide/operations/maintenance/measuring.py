@@ -15,9 +15,8 @@ from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.storage.usage import usage
 from ebbtide.tables.state.deciding import packed
+from ebbtide.tables.state.deletion import find
 from ebbtide.tables.state.layout import ROW
-from ebbtide.tables.state.rewriting import Census, StoredEntries
-from ebbtide.tasks import run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,20 +75,20 @@ def maintained(
         stored_before = usage(plan.root)
         is_done = step(spark, stepper)
         after = stepper.newest()
-        n_entries, oldest_ms = _census(spark, plan, after)
+        counted = find(spark, plan.state.stored(after), packed(plan.operator), None)
         stored_after = usage(plan.root)
         dropped = stepper.last.decision.removed if is_done else {}
         return _report(
             spec.name,
             job,
             stepper.number if is_done else None,
-            entries=n_entries,
+            entries=counted.n_kept,
             rows_removed=_rows(before) - _rows(after),
             files_before=len(before.files),
             files_after=len(after.files),
             bytes_before=_bytes(before),
             bytes_after=_bytes(after),
-            oldest_ms=oldest_ms,
+            oldest_ms=counted.oldest_ms,
             stored_files_before=stored_before.files,
             stored_files_after=stored_after.files,
             stored_bytes_before=stored_before.bytes,
@@ -147,22 +146,3 @@ def _rows(state: Snapshot) -> int:
 
 def _bytes(state: Snapshot) -> int:
     return sum(file.size for file in state.files.values())
-
-
-def _census(spark: SparkSession, plan: Plan, state: Snapshot) -> tuple[int, int | None]:
-    """Return how many entries there are, and the stamp of the oldest."""
-    stored = plan.state.stored(state)
-    entries = StoredEntries(stored, packed(plan.operator))
-    counted = run_tasks(
-        spark,
-        Census(entries),
-        entries.parts(),
-        in_driver=entries.is_small,
-    )
-    n_entries = 0
-    stamps_ms = []
-    for n_in_part, oldest_ms in counted:
-        n_entries += n_in_part
-        if oldest_ms is not None:
-            stamps_ms.append(oldest_ms)
-    return n_entries, min(stamps_ms, default=None)
