@@ -7,8 +7,7 @@ Entries of about 100 bytes as a fold of the whole state leaves them, in files of
 - `clustered`: in the first tenth of the files, as where keys come and go with time.
 
 Each job runs in a process of its own, on the same files (linked). CPU is the process's, bytes are those of the data files and vectors that
-it wrote, the peak is of its resident memory. Steps of ten changes are made before and after the cleanup by vectors.
-
+it wrote, the peak is that of its resident memory.
     python benchmarks/cleanup.py [--entries 1000000] [--layouts spread,added,clustered]
 
 The aim: with a tenth expired and spread, a fifth of the rewrite's CPU and bytes; clustered, what is expired.
@@ -37,7 +36,8 @@ from ebbtide.delta.table import add_file
 from ebbtide.ledger.facts import Cause
 from ebbtide.model.entries import entry_table
 from ebbtide.model.hashing import key_hashes
-from ebbtide.operations.registry import maintain
+from ebbtide.operations.maintenance.jobs import Cleanup, Compact
+from ebbtide.operations.maintenance.measuring import maintained
 from ebbtide.operations.stepping import stepping
 from ebbtide.runtime import driver
 from ebbtide.runtime.local import local_session
@@ -59,7 +59,7 @@ def main() -> int:
     options.add_argument("--entries", type=int, default=1_000_000)
     options.add_argument("--layouts", default="spread,added,clustered")
     options.add_argument("--jobs", default="rewrite,cleanup")
-    options.add_argument("--job", choices=(*JOBS, "steps"))
+    options.add_argument("--job", choices=JOBS)
     options.add_argument("--work", type=Path)
     options.add_argument("--folder", type=Path, help="where the tables are made; default: that of temporary files")
     asked = options.parse_args()
@@ -75,11 +75,7 @@ def main() -> int:
             for job in asked.jobs.split(","):
                 work = Path(folder, job)
                 shutil.copytree(made, work, copy_function=os.link)
-                if job == "cleanup":
-                    print(f"  a step before: {in_a_process('steps', work)}", flush=True)
                 print(f"  {job}: {in_a_process(job, work)}", flush=True)
-                if job == "cleanup":
-                    print(f"  a step after: {in_a_process('steps', work)}", flush=True)
                 shutil.rmtree(work)
     return 0
 
@@ -88,8 +84,6 @@ def in_a_process(job: str, work: Path) -> dict[str, Any]:
     """Run one job in a process of its own, without local copies at first."""
     command = [sys.executable, __file__, "--job", job, "--work", str(work)]
     environment = {**os.environ, "EBBTIDE_CACHE": str(work / "cache")}
-    if job != "steps":
-        shutil.rmtree(work / "cache", ignore_errors=True)
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
@@ -103,8 +97,7 @@ def pipeline(work: Path) -> UpsertPipeline:
         schema="id BIGINT NOT NULL, v STRING, n BIGINT",
         key=["id"],
         order={"sequence": ["n"]},
-        ttl="1h",
-        materializer={"on_expire": "delete"},
+        ttl={"ttl": "1h", "expire_live": True},
     )
 
 
@@ -137,8 +130,9 @@ def make_state(work: Path, layout: str, n_entries: int) -> int:
             is_old = own < n_entries * EXPIRED if layout == "clustered" else order < len(own) * EXPIRED
             adds.append(add_rows(state, own, is_old, rng, facts.step, tags=BASE))
         if layout == "added":
-            for part in np.array_split(rng.choice(n_entries, n_entries // 20, replace=False), 5):
-                adds.append(add_rows(state, part, np.zeros(len(part), dtype=bool), rng, facts.step + 1, tags={}))
+            changed = np.array_split(rng.choice(n_entries, n_entries // 20, replace=False), 5)
+            none = np.zeros(n_entries, dtype=bool)
+            adds += [add_rows(state, part, none[: len(part)], rng, facts.step + 1, tags={}) for part in changed]
         stepper.commit(facts, adds)
         if layout == "added":
             stepper.commit(stepper.facts(Cause(what="tick")), [])
@@ -170,15 +164,14 @@ def add_rows(state: Any, ids: Any, is_old: Any, rng: Any, step: int, tags: Any) 
 def one_job(job: str, work: Path) -> dict[str, Any]:
     """Run a job; return what it took and came to."""
     spec = pipeline(work)
-    if job == "steps":
-        return steps(spec, work)
     if job == "rewrite":
         deletion.REWRITTEN_SHARE = 0.0  # each file that loses a row is rewritten
     table = work / "t" / "state"
     before = {path: path.stat().st_size for path in table.iterdir()}
     start_s, start = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF)
     first_mib = peak_mib()
-    report = maintain(SPARK, spec, str(work), "compaction" if job == "compaction" else "cleanup")
+    work_of = Compact().step if job == "compaction" else Cleanup().step
+    report = maintained(SPARK, spec, str(work), job, work_of)
     end = resource.getrusage(resource.RUSAGE_SELF)
     written = sum(path.stat().st_size for path in table.iterdir() if path.is_file() and path not in before)
     return {
@@ -192,23 +185,12 @@ def one_job(job: str, work: Path) -> dict[str, Any]:
     }
 
 
-def steps(spec: UpsertPipeline, work: Path) -> dict[str, Any]:
-    """Make a few steps of ten changes; return the CPU of the last three, by which all local copies are made."""
-    marks: list[float] = []
-
-    def mark(_: Any) -> None:
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        marks.append(used.ru_utime + used.ru_stime)
-
-    for number in range(5):
-        put(work, [number * 10 + n for n in range(10)])
-    driver.run(SPARK, spec, str(work), clock=lambda: START_MS, on_progress=mark)
-    return {"cpu_s_a_step": round((marks[4] - marks[1]) / 3, 3), "steps": len(marks)}
-
-
 def peak_mib() -> float:
     """Return the most resident memory of this process so far, MiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    # Not by getrusage, whose figure a process has from the one that started it.
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    [line] = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+    return int(line.split()[1]) / 1024
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from ebbtide.ledger.puts import LOCAL
 from ebbtide.operations import rewind
 from ebbtide.operations.maintenance.measuring import _report
 from ebbtide.operations.registry import maintain
-from ebbtide.tables.state import deletion, rewriting
+from ebbtide.tables.state import doomed, rewriting
 from ebbtide.tables.state.rewriting import BASE
 
 NOTHING = "t: cleanup: found nothing to do; 0 entries."
@@ -158,7 +158,7 @@ def test_every_version_of_an_expired_entry_goes_and_no_deleted_row_comes_back(ma
 @pytest.mark.parametrize("job", ["cleanup", "compaction"])
 def test_state_is_gone_over_in_parts(make, monkeypatch, job):
     monkeypatch.setattr(rewriting, "ROWS_IN_PART", 3)
-    monkeypatch.setattr(deletion, "ROWS_IN_PART", 3)
+    monkeypatch.setattr(doomed, "ROWS_IN_PART", 3)
     pipeline = expired_tombstones(make, 8)
     report = pipeline.do(job)
     assert [id_ for id_, _, _ in stored(pipeline)] == [1, 3, 5, 7, 9, 11, 13, 15]

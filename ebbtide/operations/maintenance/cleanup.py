@@ -1,6 +1,7 @@
 """Full-snapshot cleanup: what has expired goes from the state's newest snapshot.
 
-A file that loses few of its rows gets a deletion vector, one that loses more is rewritten without them. Older snapshots keep them
+A file that loses few of its rows gets a deletion vector, one that loses more is rewritten without them; so is one of whose hidden rows
+one has expired for half of `checks.cleanup_within`: no file of the newest version keeps it for longer. Older snapshots keep them
 until VACUUM, as with any Delta table. The clock is that of the last step, not the time of the job. Source: FLIP-25, "cleanup in full
 snapshot".
 """
@@ -15,12 +16,16 @@ import pyarrow as pa
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.ledger.facts import Cause, StepFacts
 from ebbtide.model.codes import Mask
+from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import Step, flags
+from ebbtide.model.ttl import LONG_MAX
 from ebbtide.operations.quarantine.drop import trim
 from ebbtide.operators.operator import Operator
+from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
 from ebbtide.tables.state.deciding import packed
-from ebbtide.tables.state.deletion import Doom, deletion, find, is_base
+from ebbtide.tables.state.deletion import Expired, earlier, planned
+from ebbtide.tables.state.doomed import Doom, find, is_base
 from ebbtide.tables.state.layout import may_hold_expired
 
 if TYPE_CHECKING:
@@ -33,9 +38,11 @@ class Gone:
 
     Args:
         at: By this clock.
+        stored_ms: How long an expired row may stay in a file, hidden by a vector, ms.
     """
 
     at: Step
+    stored_ms: int = LONG_MAX
 
     def __call__(self, entries: pa.Table, operator: Operator) -> Mask:
         """See `Pick`."""
@@ -50,10 +57,27 @@ class Gone:
 
         def may_have(file: DataFile) -> bool:
             # A fold of the whole state leaves dropped entries out: in its files only time can have doomed one.
-            has_own_ttls = "_ttl_ms" in operator.schema.names and not file.is_all_null("_ttl_ms")
-            return not is_base(file) or has_own_ttls or may_hold_expired(file, rules, self.at)
+            return not is_base(file) or has_expired(file, self.at)
 
-        return Doom(self, frozenset(columns), may_have)
+        def has_expired(file: DataFile, at: Step) -> bool:
+            has_own_ttls = "_ttl_ms" in operator.schema.names and not file.is_all_null("_ttl_ms")
+            return has_own_ttls or may_hold_expired(file, rules, at)
+
+        # Half of the time that the check allows: by the next cleanup the other half will not have passed.
+        half_ago = earlier(self.at, self.stored_ms // 2)
+        return Doom(
+            self,
+            frozenset(columns),
+            may_have,
+            is_purged=Expired(half_ago),
+            may_purge=lambda file: has_expired(file, half_ago),
+        )
+
+
+def doom_of(plan: Plan, at: Step) -> Doom:
+    """Return what a cleanup deletes at a step."""
+    stored_ms = to_ms(plan.spec.checks.cleanup_within)
+    return Gone(at, stored_ms).doom(plan.operator)
 
 
 def cleanup(spark: SparkSession, stepper: Stepper, max_files: int | None = None) -> bool:
@@ -68,7 +92,7 @@ def cleanup(spark: SparkSession, stepper: Stepper, max_files: int | None = None)
         Whether there was any; if there was both, two steps were made.
     """
     facts = stepper.facts(Cause(what="cleanup"))
-    doom = Gone(facts.operator_step).doom(stepper.plan.operator)
+    doom = doom_of(stepper.plan, facts.operator_step)
     has_deleted = delete_entries(spark, stepper, facts, doom, max_files=max_files)
     has_trimmed = trim(spark, stepper)
     return has_deleted or has_trimmed
@@ -98,7 +122,9 @@ def delete_entries(
     newest = stepper.newest()
     stored = state.stored(newest)
     found = find(spark, stored, packed(state.operator), doom, max_files=max_files)
-    if found.losses:
-        actions = deletion(spark, newest, stored, found.losses, state.schema, state.bounded)
-        stepper.commit(facts, actions)
-    return bool(found.losses)
+    deletion = planned(stored, state.operator, found, doom)
+    if not deletion:
+        return False
+    actions = deletion.actions(spark, newest, stored, state.schema, state.bounded)
+    stepper.commit(facts, actions)
+    return True

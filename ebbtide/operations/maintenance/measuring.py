@@ -15,7 +15,7 @@ from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.storage.usage import usage
 from ebbtide.tables.state.deciding import packed
-from ebbtide.tables.state.deletion import find
+from ebbtide.tables.state.doomed import find
 from ebbtide.tables.state.layout import ROW
 
 if TYPE_CHECKING:

@@ -1,25 +1,14 @@
-"""Finds entries to delete with all their versions, and the actions that delete them: by vectors, or by rewriting files.
-
-Of the versions of an entry the newest decides. Rows are judged one by one first, from the few columns that this takes, in those
-files alone that may have a doomed one; no key is read. A second pass finds the other versions. Among the files of the last fold of
-the whole state (the base, see `BASE`) no entry has two versions: a row of the base can only have other versions in the files that
-were added since. So without such files nothing more is read; else the keys of all files are. Keys meet by their hashes, in parts of
-`ROWS_IN_PART` of the added rows, and are then compared themselves.
-
-Memory: a part's rows with their keys, and the columns of one file that are read: both are bound by rows, not by compressed bytes.
-"""
+"""Deletes rows of a state: by vectors where a file loses few, by writing the file again where it loses much or may not keep them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from ebbtide.delta import vectors
@@ -27,438 +16,173 @@ from ebbtide.delta.deleting import LostRows, deleting
 from ebbtide.delta.features import with_vectors
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
 from ebbtide.delta.table import read_file, replacing
-from ebbtide.model.codes import Mask, row_codes
-from ebbtide.model.entries import equals, flags, ints, newest
-from ebbtide.model.hashing import Hashes, key_hashes
-from ebbtide.model.ttl import LONG_MAX
+from ebbtide.model.codes import Mask
+from ebbtide.model.entries import Step, equals
 from ebbtide.operators.operator import Operator
-from ebbtide.tables.state.layout import ROW, may_have
+from ebbtide.tables.state.doomed import Doom, Found
+from ebbtide.tables.state.layout import ROW
 from ebbtide.tables.state.lookup import Stored
-from ebbtide.tables.state.rewriting import BASE, Pick, WithoutRows, rows_of
+from ebbtide.tables.state.rewriting import WithoutRows
 from ebbtide.tasks import BYTES_IN_DRIVER, LocalSession, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROWS_IN_PART = 2_000_000
-"""Rows added since the last fold of the whole state whose keys are held at a time."""
 REWRITTEN_SHARE = 0.25
 """Share of a file's rows that are deleted from which on it is rewritten without them."""
-
-
-class Judged(NamedTuple):
-    """The rows of a data file, judged one by one.
-
-    Args:
-        doomed: Positions of those that are picked.
-        oldest_ms: Least stamp of the others that are entries; None: they have none.
-    """
-
-    doomed: BitMap64
-    oldest_ms: int | None
+UNKNOWN = -1
+"""Stands for a stamp that has still to be read."""
 
 
 @dataclass(frozen=True)
-class Doom:
-    """Selects the entries to delete.
+class Expired:
+    """Picks the entries that had expired by some time, whether a tick has acted on it or not.
 
     Args:
-        pick: Marks them, of all versions in a file: only the newest version of an entry counts.
-        columns: Columns of an entry that it reads; None: all.
-        may_have: Tells by a file's statistics whether it may have some.
+        at: The clocks of that time.
     """
 
-    pick: Pick
-    columns: frozenset[str] | None = None
-    may_have: Callable[[DataFile], bool] = field(default=lambda _: True)
+    at: Step
+
+    def __call__(self, entries: pa.Table, operator: Operator) -> Mask:
+        """See `Pick`."""
+        return operator.expiry.expired(entries, self.at)
+
+
+def earlier(at: Step, by_ms: int) -> Step:
+    """Return a step with earlier clocks."""
+    watermark_ms = None if at.watermark_ms is None else at.watermark_ms - by_ms
+    return replace(at, now_ms=at.now_ms - by_ms, watermark_ms=watermark_ms)
 
 
 @dataclass(frozen=True)
-class Found:
-    """The entries of a state, and those of them that are to be deleted.
+class Deletion:
+    """The files that lose rows, by what becomes of each.
 
     Args:
-        losses: The rows that each data file loses, by the file's number.
-        n_kept: Entries that stay, dropped ones left out.
-        oldest_ms: The least stamp among these; None without any.
-        n_doomed: Entries that are deleted.
+        removed: Files that lose all their rows.
+        hidden: Files that get a vector, with the bounds of the rows that are left.
+        rewritten: Files that are written again without the rows, and those rows as a bitmap.
     """
 
-    losses: Mapping[int, BitMap64]
-    n_kept: int
-    oldest_ms: int | None
-    n_doomed: int
+    removed: Sequence[DataFile]
+    hidden: Sequence[LostRows]
+    rewritten: Sequence[tuple[DataFile, bytes]]
+
+    def __bool__(self) -> bool:
+        """Return whether there is any."""
+        return bool(self.removed or self.hidden or self.rewritten)
+
+    def actions(
+        self,
+        spark: SparkSession | LocalSession,
+        snapshot: Snapshot,
+        state: Stored,
+        schema: pa.Schema,
+        bounded: tuple[str, ...],
+    ) -> list[Action]:
+        """Write new files and vectors; return the actions that delete the rows.
+
+        Args:
+            spark: The session.
+            snapshot: The newest version of the state.
+            state: Its data files.
+            schema: Columns of the state table.
+            bounded: Columns to keep statistics of.
+        """
+        in_driver = sum(file.size for file, _ in self.rewritten) <= BYTES_IN_DRIVER
+        left = run_tasks(spark, WithoutRows(state, schema, bounded), self.rewritten, in_driver=in_driver)
+        adds = [add for each in left for add in each]
+        replaced = [*self.removed, *(file for file, _ in self.rewritten)]
+        actions = replacing(replaced, adds)
+        if self.hidden:
+            actions += deleting(state.table, self.hidden)
+            actions += with_vectors(snapshot.protocol, snapshot.metadata)
+        return actions
 
 
-@dataclass(frozen=True)
-class JudgeRows:
-    """Judges the rows of a data file one by one; runs in workers.
+def planned(state: Stored, operator: Operator, found: Found, doom: Doom) -> Deletion:
+    """Decide how rows of a state are deleted. Writes nothing.
 
     Args:
         state: The state's data files.
-        operator: Returns the operator of the entries.
-        pick: Marks the doomed rows.
-        names: Columns of an entry that it reads; None: all.
+        operator: The operator of the entries.
+        found: The rows that each data file loses.
+        doom: Selected them.
     """
-
-    state: Stored
-    operator: Callable[[], Operator]
-    pick: Pick
-    names: frozenset[str] | None
-
-    def __call__(self, number: int) -> tuple[bytes, int | None]:
-        """Return the positions of the doomed rows of a file, as a bitmap, and the least stamp of its other entries."""
-        operator = self.operator()
-        columns = []
-        for column in operator.schema:
-            if self.names is None or column.name in {*self.names, "_stamp_ms"}:
-                columns.append(column)
-        file = self.state.files[number]
-        rows, counts = _live_entries(self.state.table, file, pa.schema(columns))
-        is_doomed = counts & self.pick(rows, operator)
-        oldest_ms = _least_stamp(rows, counts & ~is_doomed)
-        doomed = _bitmap(np.flatnonzero(is_doomed))
-        return doomed.serialize(), oldest_ms
-
-
-class _Versions(NamedTuple):
-    """Some rows of a data file, by what tells versions of an entry apart.
-
-    Args:
-        number: Number of the file.
-        positions: Positions of the rows.
-        rows: Their entry keys, `_step`, `_removed` and `_stamp_ms`.
-        is_doomed: Those that are doomed, judged one by one.
-    """
-
-    number: int
-    positions: NDArray[np.int64]
-    rows: pa.Table
-    is_doomed: Mask
-
-
-class _OfPart(NamedTuple):
-    """What one part of the entries comes to.
-
-    Args:
-        losses: Number of a data file, and the rows that it loses.
-        n_met: Rows of the base that are lost, or have other versions.
-        n_kept: Entries that stay, of those that are not only in the base.
-        oldest_ms: Least stamp of entries that stay.
-        n_doomed: Entries that are deleted.
-    """
-
-    losses: list[tuple[int, bytes]]
-    n_met: int
-    n_kept: int
-    oldest_ms: int | None
-    n_doomed: int
-
-
-@dataclass(frozen=True)
-class FindVersions:
-    """Finds all versions of the doomed entries; runs in workers.
-
-    Args:
-        state: The state's data files.
-        operator: Returns the operator of the entries.
-        doomed: The doomed rows of each file, judged one by one, as a bitmap.
-        n_parts: Number of equal ranges of hashes.
-    """
-
-    state: Stored
-    operator: Callable[[], Operator]
-    doomed: Sequence[bytes]
-    n_parts: int
-
-    def __call__(self, part: int) -> _OfPart:
-        """Find those whose entry's hash is in a part."""
-        operator = self.operator()
-        columns = _columns_of_versions(operator)
-        added: list[_Versions] = []
-        hashes: list[Hashes] = []
-        for number, file in enumerate(self.state.files):
-            if not is_base(file):
-                versions, own = self._read(number, columns, operator, part)
-                added.append(versions)
-                hashes.append(own)
-        wanted = np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]))
-        met: list[_Versions] = []
-        losses: dict[int, BitMap64] = {}
-        stamps_ms: list[int | None] = []
-        for number, file in enumerate(self.state.files):
-            if not is_base(file):
-                continue
-            versions, own = self._read(number, columns, operator, part)
-            is_met = np.isin(own, wanted)
-            # No version of it elsewhere: the row decides for itself.
-            is_lost = versions.is_doomed & ~is_met
-            if is_lost.any():
-                losses[number] = _bitmap(versions.positions[is_lost])
-            stamps_ms.append(_least_stamp(versions.rows, ~versions.is_doomed & ~is_met))
-            met.append(_some(versions, is_met))
-        n_alone = sum(map(len, losses.values()))
-        n_met = n_alone + sum(len(each.positions) for each in met)
-        together = _together([*added, *met], operator)
-        for number, rows in together.losses.items():
-            losses[number] = losses.get(number, BitMap64()) | rows
-        stamps_ms.append(together.oldest_ms)
-        return _OfPart(
-            losses=[(number, rows.serialize()) for number, rows in losses.items()],
-            n_met=n_met,
-            n_kept=together.n_kept,
-            oldest_ms=_least(stamps_ms),
-            n_doomed=n_alone + together.n_doomed,
-        )
-
-    def _read(self, number: int, columns: pa.Schema, operator: Operator, part: int) -> tuple[_Versions, Hashes]:
-        """Read the versions in a file that are in a part, and their hashes."""
-        file = self.state.files[number]
-        rows, counts = _live_entries(self.state.table, file, columns)
-        hashes = key_hashes(rows, operator.entry_key)
-        is_doomed = np.zeros(len(rows), dtype=bool)
-        is_doomed[vectors.numbers(BitMap64.deserialize(self.doomed[number]))] = True
-        is_own = counts
-        if self.n_parts > 1:
-            width = np.uint64(-(-(2**64) // self.n_parts))  # rounded up
-            is_own = counts & (hashes // width == np.uint64(part))
-        positions = np.arange(len(rows))
-        versions = _some(_Versions(number, positions, rows, is_doomed), is_own)
-        return versions, hashes[is_own]
-
-
-def find(
-    spark: SparkSession | LocalSession,
-    state: Stored,
-    operator: Callable[[], Operator],
-    doom: Doom | None,
-    *,
-    max_files: int | None = None,
-) -> Found:
-    """Find the entries to delete, and count those that stay.
-
-    Args:
-        spark: The session.
-        state: All data files of the state.
-        operator: Returns the operator of the entries.
-        doom: Selects the entries to delete; None: none, they are counted only.
-        max_files: The most files whose newest versions are deleted, those with the most first; None: all.
-    """
-    in_driver = sum(file.size for file in state.files) <= BYTES_IN_DRIVER
-    judged = {} if doom is None else _judged(spark, state, operator, doom, in_driver=in_driver)
-    if max_files is not None:
-        judged = _most_doomed(judged, max_files)
-    n_base = 0
-    n_added = 0
-    for file in state.files:
-        if is_base(file):
-            n_base += rows_of(file)
-        elif may_have(file, ROW):
-            n_added += rows_of(file)
-    if not n_added:
-        return _of_base(state, judged, n_base)
-    n_parts = -(-n_added // ROWS_IN_PART)  # rounded up
-    none = Judged(BitMap64(), None)
-    doomed = [judged.get(number, none).doomed.serialize() for number in range(len(state.files))]
-    work = FindVersions(state, operator, doomed, n_parts)
-    parts = run_tasks(spark, work, range(n_parts), in_driver=in_driver)
-    losses: dict[int, BitMap64] = {}
-    for part in parts:
-        for number, rows in part.losses:
-            losses[number] = losses.get(number, BitMap64()) | BitMap64.deserialize(rows)
-    n_met = sum(part.n_met for part in parts)
-    return Found(
-        losses,
-        n_kept=n_base - n_met + sum(part.n_kept for part in parts),
-        oldest_ms=_least([part.oldest_ms for part in parts]),
-        n_doomed=sum(part.n_doomed for part in parts),
-    )
-
-
-def is_base(file: DataFile) -> bool:
-    """Return whether a file is from a fold of the whole state."""
-    return BASE.items() <= file.tags.items()
-
-
-def _judged(
-    spark: SparkSession | LocalSession,
-    state: Stored,
-    operator: Callable[[], Operator],
-    doom: Doom,
-    *,
-    in_driver: bool,
-) -> dict[int, Judged]:
-    """Judge the rows of the files that may have a doomed one; return what came of it by number of the file."""
-    numbers = []
+    removed = []
+    hidden = []
+    rewritten = []
     for number, file in enumerate(state.files):
-        if may_have(file, ROW) and doom.may_have(file):
-            numbers.append(number)
-    work = JudgeRows(state, operator, doom.pick, doom.columns)
-    results = run_tasks(spark, work, numbers, in_driver=in_driver)
-    judged = {}
-    for number, (doomed, oldest_ms) in zip(numbers, results, strict=True):
-        judged[number] = Judged(BitMap64.deserialize(doomed), oldest_ms)
-    return judged
-
-
-def _most_doomed(judged: Mapping[int, Judged], n_files: int) -> dict[int, Judged]:
-    """Leave out all but the files with the most doomed rows."""
-    most_first = sorted(judged, key=lambda number: len(judged[number].doomed), reverse=True)
-    return {number: judged[number] for number in most_first[:n_files]}
-
-
-def _of_base(state: Stored, judged: Mapping[int, Judged], n_rows: int) -> Found:
-    """Return what is found where all entries are in the base: each row is an entry, and decides for itself."""
-    losses = {}
-    stamps_ms: list[int | None] = []
-    for number, file in enumerate(state.files):
-        if not is_base(file):
+        lost = found.losses.get(number, BitMap64())
+        if not lost and file.vector is None:
             continue
-        if number not in judged:
-            stamps_ms.append(file.least("_stamp_ms"))
+        if len(lost) == file.live_rows:
+            removed.append(file)
             continue
-        doomed, oldest_ms = judged[number]
-        stamps_ms.append(oldest_ms)
-        if doomed:
-            losses[number] = doomed
-    n_doomed = sum(map(len, losses.values()))
-    return Found(losses, n_rows - n_doomed, _least(stamps_ms), n_doomed)
+        dead = lost if file.vector is None else lost | vectors.read(state.table, file.vector)
+        is_rewritten = bool(lost) and _loses_much(file, len(lost))
+        if is_rewritten or _has_purged(state.table, file, dead, operator, doom):
+            rewritten.append((file, lost.serialize()))
+        elif lost:
+            narrowed = _narrowed(state.table, file, dead, found.left_ms.get(number, UNKNOWN))
+            hidden.append(LostRows(narrowed, dead, is_whole=False))
+    return Deletion(removed, hidden, rewritten)
 
 
-class _Together(NamedTuple):
-    """What comes of versions that are compared with each other; see `Found`."""
-
-    losses: dict[int, BitMap64]
-    n_kept: int
-    oldest_ms: int | None
-    n_doomed: int
-
-
-def _together(versions: Sequence[_Versions], operator: Operator) -> _Together:
-    """Find the newest version of each entry, and all versions of those whose newest one is doomed."""
-    tables = [each.rows for each in versions]
-    rows = pa.concat_tables([_columns_of_versions(operator).empty_table(), *tables])
-    codes = row_codes(rows, operator.entry_key)
-    latest = newest(codes, ints(rows, "_step"))
-    is_doomed = np.concatenate([np.empty(0, dtype=bool), *(each.is_doomed for each in versions)])
-    doomed = latest[is_doomed[latest]]
-    # Older versions go too: without the newest one, the next older would count again.
-    goes = np.isin(codes, codes[doomed])
-    losses: dict[int, BitMap64] = {}
-    start = 0
-    for each in versions:
-        end = start + len(each.positions)
-        own = each.positions[goes[start:end]]
-        start = end
-        if len(own):
-            losses[each.number] = _bitmap(own)
-    stays = np.zeros(len(rows), dtype=bool)
-    stays[latest] = True
-    stays &= ~goes & ~flags(rows, "_removed")
-    return _Together(losses, int(stays.sum()), _least_stamp(rows, stays), len(doomed))
-
-
-def _columns_of_versions(operator: Operator) -> pa.Schema:
-    names = {*operator.entry_key, "_step", "_removed", "_stamp_ms"}
-    return pa.schema([column for column in operator.schema if column.name in names])
-
-
-def _live_entries(table: str, file: DataFile, columns: pa.Schema) -> tuple[pa.Table, Mask]:
-    """Read all rows of a file, so that their numbers are their positions; mark the entries that no vector hides."""
-    kind = pa.field("_entry", pa.string())
-    rows = read_file(table, file, pa.schema([kind, *columns]), live=False)
-    is_entry = equals(rows, "_entry", ROW)
-    if file.vector is not None:
-        gone = vectors.read(table, file.vector)
-        is_entry[vectors.numbers(gone)] = False
-    return rows.drop_columns(["_entry"]), is_entry
-
-
-def _some(versions: _Versions, is_own: Mask) -> _Versions:
-    number, positions, rows, is_doomed = versions
-    return _Versions(number, positions[is_own], rows.filter(pa.array(is_own)), is_doomed[is_own])
-
-
-def _least_stamp(rows: pa.Table, marked: Mask) -> int | None:
-    """Return the least stamp of the marked rows."""
-    stamps_ms = ints(rows, "_stamp_ms", null=LONG_MAX)[marked]
-    least_ms = int(stamps_ms.min(initial=LONG_MAX))
-    return None if least_ms == LONG_MAX else least_ms
-
-
-def _least(stamps_ms: Iterable[int | None]) -> int | None:
-    return min((each for each in stamps_ms if each is not None), default=None)
-
-
-def _bitmap(positions: NDArray[np.int64]) -> BitMap64:
-    return BitMap64(positions.astype(np.uint64))
-
-
-
-def deletion(
-    spark: SparkSession | LocalSession,
-    snapshot: Snapshot,
-    state: Stored,
-    losses: Mapping[int, BitMap64],
-    schema: pa.Schema,
-    bounded: tuple[str, ...],
-) -> list[Action]:
-    """Return the actions that delete rows of a state.
-
-    Args:
-        spark: The session.
-        snapshot: The newest version of the state.
-        state: Its data files.
-        losses: The rows that each data file loses, by the file's number.
-        schema: Columns of the state table.
-        bounded: Columns to keep statistics of.
-    """
-    shared: list[LostRows] = []
-    rewritten: list[tuple[DataFile, bytes]] = []
-    for number, rows in losses.items():
-        file = state.files[number]
-        is_whole = len(rows) == file.live_rows
-        if is_whole or not _is_rewritten(file, len(rows)):
-            dead = rows if file.vector is None else rows | vectors.read(state.table, file.vector)
-            shared.append(LostRows(file, dead, is_whole))
-        else:
-            rewritten.append((file, rows.serialize()))
-    in_driver = sum(file.size for file, _ in rewritten) <= BYTES_IN_DRIVER
-    left = run_tasks(spark, WithoutRows(state, schema, bounded), rewritten, in_driver=in_driver)
-    adds = [add for each in left for add in each]
-    actions = replacing([file for file, _ in rewritten], adds)
-    actions += deleting(state.table, [_narrowed(state.table, loss) for loss in shared])
-    if any(not loss.is_whole for loss in shared):
-        actions += with_vectors(snapshot.protocol, snapshot.metadata)
-    return actions
-
-
-def _is_rewritten(file: DataFile, n_lost: int) -> bool:
-    """Return whether a file that loses rows is rewritten without them and those lost before."""
+def _loses_much(file: DataFile, n_lost: int) -> bool:
+    """Return whether a file that loses rows is rewritten for their number, those lost before counted."""
     if file.rows is None or file.live_rows is None:
         return True
     n_dead = file.rows - file.live_rows + n_lost
     return n_dead >= REWRITTEN_SHARE * file.rows
 
 
-def _narrowed(table: str, loss: LostRows) -> LostRows:
-    """Return the loss of a file with the bounds of the stamps that are left.
+def _has_purged(table: str, file: DataFile, dead: BitMap64, operator: Operator, doom: Doom) -> bool:
+    """Return whether one of a file's deleted rows may not stay in it."""
+    if doom.is_purged is None or (file.vector is None and not doom.may_purge(file)):
+        return False
+    rows = hidden_rows(table, file, dead, operator, doom.columns)
+    return bool(doom.is_purged(rows, operator).any())
+
+
+def hidden_rows(
+    table: str,
+    file: DataFile,
+    dead: BitMap64,
+    operator: Operator,
+    names: frozenset[str] | None,
+) -> pa.Table:
+    """Read the deleted rows of a file that were entries.
+
+    Args:
+        table: Location of the state table.
+        file: The file.
+        dead: Positions of its deleted rows.
+        operator: The operator of the entries.
+        names: Columns of an entry to read; None: all.
+    """
+    columns = [column for column in operator.schema if names is None or column.name in names]
+    kind = pa.field("_entry", pa.string())
+    rows = read_file(table, file, pa.schema([kind, *columns]), live=False)
+    hidden = rows.take(pa.array(vectors.numbers(dead)))
+    return hidden.filter(pa.array(equals(hidden, "_entry", ROW)))
+
+
+def _narrowed(table: str, file: DataFile, dead: BitMap64, least_ms: int | None) -> DataFile:
+    """Return a file with the least stamp of the rows that are left.
 
     Bounds may be too wide, but a tick reads each file whose least stamp has expired: with that of a deleted row it would each time.
     """
-    if loss.is_whole:
-        return loss
-    stamps = read_file(table, loss.file, pa.schema([("_stamp_ms", pa.int64())]), live=False)
-    left = vectors.without(stamps, loss.dead)["_stamp_ms"]
-    ends = pc.min_max(left).as_py()
-    stats = {name: dict(values) if isinstance(values, dict) else values for name, values in loss.file.stats.items()}
-    for bound, end in (("minValues", "min"), ("maxValues", "max")):
-        bounds = stats.setdefault(bound, {})
-        bounds.pop("_stamp_ms", None)
-        if ends[end] is not None:
-            bounds["_stamp_ms"] = ends[end]
-    # With a vector the count of nulls says whether all rows that are left are null, or none; else it is no exact number.
-    if left.null_count == len(left):
+    if least_ms == UNKNOWN:
+        stamps = read_file(table, file, pa.schema([("_stamp_ms", pa.int64())]), live=False)
+        least_ms = pc.min(vectors.without(stamps, dead)["_stamp_ms"]).as_py()
+    stats = {name: dict(values) if isinstance(values, dict) else values for name, values in file.stats.items()}
+    if least_ms is not None:
+        stats.setdefault("minValues", {})["_stamp_ms"] = least_ms
+    else:
+        stats.get("minValues", {}).pop("_stamp_ms", None)
+        stats.get("maxValues", {}).pop("_stamp_ms", None)
+        # Of a file with a vector, a count of nulls as great as that of rows says that those left are all null.
         stats.setdefault("nullCount", {})["_stamp_ms"] = stats["numRecords"]
-    file = DataFile({**loss.file.add, "stats": json.dumps(stats)})
-    return loss._replace(file=file)
+    return DataFile({**file.add, "stats": json.dumps(stats)})

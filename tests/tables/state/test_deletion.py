@@ -1,5 +1,6 @@
 """Entries are found with all their versions, wherever these are, and deleted by vectors or by rewriting; the rest is counted."""
 
+import dataclasses
 from collections import defaultdict
 
 import numpy as np
@@ -16,8 +17,8 @@ from ebbtide.delta.commit import LocalPuts
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import add_file, commit_after, copied, create, read_file, read_rows, replacing
 from ebbtide.model.entries import entry_table
-from ebbtide.tables.state import deletion
-from ebbtide.tables.state.deletion import Doom, find, is_base
+from ebbtide.tables.state import deletion, doomed
+from ebbtide.tables.state.doomed import Doom, find, is_base
 from ebbtide.tables.state.rewriting import BASE
 
 OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]}, ttl="10ms")
@@ -43,7 +44,8 @@ def delete(state, doom, **how):
     snapshot = state.snapshot()
     stored = state.stored(snapshot)
     found = find(SPARK, stored, lambda: state.operator, doom, **how)
-    actions = deletion.deletion(SPARK, snapshot, stored, found.losses, state.schema, state.bounded)
+    planned = deletion.planned(stored, state.operator, found, doom)
+    actions = planned.actions(SPARK, snapshot, stored, state.schema, state.bounded)
     commit_after(LOCAL, snapshot, actions, {"operation": "DELETE"})
     return found
 
@@ -64,7 +66,7 @@ def as_base(state):
 @pytest.mark.parametrize("n_rows", [1, 1_000])
 def test_deleted_entries_lose_all_versions_and_no_other_entry_does(state, monkeypatch, share, n_rows):
     monkeypatch.setattr(deletion, "REWRITTEN_SHARE", share)
-    monkeypatch.setattr(deletion, "ROWS_IN_PART", n_rows)
+    monkeypatch.setattr(doomed, "ROWS_IN_PART", n_rows)
     assert delete(state, of_ids(3)).n_doomed == 1
     found = delete(state, of_ids(1, 3, 4))
     assert versions(state) == [(0, 1), (0, 2), (2, 1), (2, 2), (5, 1)]
@@ -115,11 +117,29 @@ def test_stamps_of_deleted_rows_do_not_bound_a_file(state, monkeypatch):
     assert bounds() == (None, None, True, 4)
 
 
+def test_row_that_no_file_may_keep_is_not_hidden_by_a_vector(state, monkeypatch):
+    monkeypatch.setattr(deletion, "REWRITTEN_SHARE", 2.0)
+    delete(state, of_ids(5))
+    paths = {file.path for file in state.snapshot().files.values()}
+    unless_purged = of_ids()
+    kept = dataclasses.replace(unless_purged, is_purged=lambda rows, operator: rows["id"].to_numpy() == 4)
+    delete(state, kept)
+    assert {file.path for file in state.snapshot().files.values()} == paths, "row 4 is not hidden: it counts"
+    purged = dataclasses.replace(unless_purged, is_purged=lambda rows, operator: rows["id"].to_numpy() == 5)
+    delete(state, purged)
+    files = state.snapshot().files.values()
+    assert len({file.path for file in files} - paths) == 1
+    assert not any(file.vector for file in files)
+    assert versions(state) == [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (4, 1)]
+
+
 def test_most_files_of_a_run_are_those_with_the_most(state, monkeypatch):
     monkeypatch.setattr(deletion, "REWRITTEN_SHARE", 2.0)
     doom = of_ids(0, 3, 4, 5)
     found = delete(state, doom, max_files=1)
-    assert versions(state) == [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1), (2, 2)], "the newest version of 0 is in the other file"
+    assert versions(state) == [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1), (2, 2)], (
+        "the newest version of 0 is in the other file"
+    )
     assert (found.n_doomed, found.n_kept) == (3, 3)
     delete(state, doom, max_files=1)
     assert versions(state) == [(1, 1), (1, 2), (2, 1), (2, 2)]
@@ -142,17 +162,19 @@ def test_keys_are_read_only_where_an_entry_may_have_versions_in_several_files(st
         read.append(set(columns.names))
         return read_file(table, file, columns, **how)
 
-    monkeypatch.setattr(deletion, "read_file", reading)
+    monkeypatch.setattr(doomed, "read_file", reading)
     doom = Doom(lambda rows, operator: rows["_stamp_ms"].to_numpy() < 4, frozenset(["_stamp_ms"]))
     found = delete_found(state, doom)
     assert (found.n_doomed, found.n_kept, found.oldest_ms) == (6, 0, None)
-    assert read == [{"_entry", "_stamp_ms"}]
+    assert read == [{"_stamp_ms"}]
     counted = delete_found(state, None)
     assert (counted.n_kept, counted.oldest_ms, len(read)) == (6, 3, 1), "by the statistics alone"
 
 
 def test_dropped_entries_are_not_counted_and_the_oldest_stamp_is_of_one_that_counts(state, tmp_path):
-    disk = DiskPipeline(plain("id BIGINT NOT NULL, n INT", ttl="10ms", materializer={"on_expire": "delete"}), tmp_path / "b")
+    disk = DiskPipeline(
+        plain("id BIGINT NOT NULL, n INT", ttl="10ms", materializer={"on_expire": "delete"}), tmp_path / "b"
+    )
     for now_ms in (1, 5, 9):
         disk.step([change("+I", id=now_ms, n=1)], now_ms=now_ms)
     counted = delete_found(disk.plan.state, None)
@@ -172,7 +194,9 @@ stored_rows = st.lists(st.tuples(st.integers(0, 5), st.booleans(), st.booleans()
     added=st.lists(stored_rows, max_size=3),
     n_rows=st.integers(1, 9),
 )
-def test_versions_lost_are_those_of_entries_whose_newest_one_is_doomed(tmp_path_factory, base, base_doomed, added, n_rows):
+def test_versions_lost_are_those_of_entries_whose_newest_one_is_doomed(
+    tmp_path_factory, base, base_doomed, added, n_rows
+):
     """A state of a base, and files added since; `n` = 1 marks a doomed row."""
     home = tmp_path_factory.mktemp("state")
     disk = DiskPipeline(OF, home)
@@ -202,12 +226,12 @@ def test_versions_lost_are_those_of_entries_whose_newest_one_is_doomed(tmp_path_
             expected[id_].append((number, is_doomed, is_removed))
     commit_after(LOCAL, state.snapshot(), adds, {"operation": "WRITE"})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(deletion, "ROWS_IN_PART", n_rows)
+        patch.setattr(doomed, "ROWS_IN_PART", n_rows)
         found = delete(state, Doom(lambda rows, operator: rows["n"].to_numpy() == 1, frozenset(["n"])))
-    doomed = {id_ for id_, each in expected.items() if each[-1][1]}
-    kept = {id_ for id_, each in expected.items() if id_ not in doomed and not each[-1][2]}
-    assert versions(state) == sorted((id_, step) for id_ in expected if id_ not in doomed for step, _, _ in expected[id_])
-    assert (found.n_doomed, found.n_kept) == (len(doomed), len(kept))
+    gone = {id_ for id_, each in expected.items() if each[-1][1]}
+    kept = {id_ for id_, each in expected.items() if id_ not in gone and not each[-1][2]}
+    assert versions(state) == sorted((id_, step) for id_ in expected if id_ not in gone for step, _, _ in expected[id_])
+    assert (found.n_doomed, found.n_kept) == (len(gone), len(kept))
 
 
 def test_base_is_named_by_its_tag():
