@@ -37,7 +37,7 @@ from ebbtide.ledger.facts import Cause
 from ebbtide.model.entries import entry_table
 from ebbtide.model.hashing import key_hashes
 from ebbtide.operations.maintenance.jobs import Cleanup, Compact
-from ebbtide.operations.maintenance.measuring import maintained
+from ebbtide.operations.operation import Context
 from ebbtide.operations.stepping import stepping
 from ebbtide.runtime import driver
 from ebbtide.runtime.local import local_session
@@ -51,6 +51,15 @@ ROWS_PER_FILE = 1_000_000
 EXPIRED = 0.1
 SPARK: Any = local_session(lambda batch_id: START_MS + batch_id)
 JOBS = ("rewrite", "cleanup", "compaction")
+
+
+class Here(Context):
+    """Has every part of a job done in this process, one after the other."""
+
+    @property
+    def spark(self) -> Any:
+        """Stands for a session."""
+        return SPARK
 
 
 def main() -> int:
@@ -170,8 +179,8 @@ def one_job(job: str, work: Path) -> dict[str, Any]:
     before = {path: path.stat().st_size for path in table.iterdir()}
     start_s, start = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF)
     first_mib = peak_mib()
-    work_of = Compact().step if job == "compaction" else Cleanup().step
-    report = maintained(SPARK, spec, str(work), job, work_of)
+    operation = Compact() if job == "compaction" else Cleanup()
+    report = operation.apply(Here(spec, str(work), lambda: SPARK), operation.Params())
     end = resource.getrusage(resource.RUSAGE_SELF)
     written = sum(path.stat().st_size for path in table.iterdir() if path.is_file() and path not in before)
     return {

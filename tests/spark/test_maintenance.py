@@ -152,7 +152,9 @@ class Forget(Maintenance):
 
     def step(self, spark, stepper):
         facts = stepper.facts(Cause(what="cleanup"))
-        return delete_entries(spark, stepper, facts, Doom(lambda entries, operator: np.ones(len(entries), dtype=bool)))
+        return delete_entries(
+            spark, stepper, facts, Doom(lambda entries, operator: np.ones(len(entries), dtype=bool))
+        ).is_step
 
 
 def test_job_of_a_class_of_its_own_is_run_by_its_name_and_one_unknown_is_refused(spark, tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from ebbtide.model.codes import Mask
 from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import Step, flags
 from ebbtide.model.ttl import LONG_MAX
+from ebbtide.operations.maintenance.measuring import Done
 from ebbtide.operations.quarantine.drop import trim
 from ebbtide.operators.operator import Operator
 from ebbtide.runtime.plan import Plan
@@ -80,22 +81,21 @@ def doom_of(plan: Plan, at: Step) -> Doom:
     return Gone(at, stored_ms).doom(plan.operator)
 
 
-def cleanup(spark: SparkSession, stepper: Stepper, max_files: int | None = None) -> bool:
+def cleanup(spark: SparkSession, stepper: Stepper, max_files: int | None = None) -> Done:
     """Delete what is too old: expired and dropped entries of the state with all their versions, then records of the quarantine.
+
+    If there is both, two steps are made.
 
     Args:
         spark: The session.
         stepper: Makes the pipeline's steps.
         max_files: See `find`.
-
-    Returns:
-        Whether there was any; if there was both, two steps were made.
     """
     facts = stepper.facts(Cause(what="cleanup"))
     doom = doom_of(stepper.plan, facts.operator_step)
-    has_deleted = delete_entries(spark, stepper, facts, doom, max_files=max_files)
+    has_deleted, counted = delete_entries(spark, stepper, facts, doom, max_files=max_files)
     has_trimmed = trim(spark, stepper)
-    return has_deleted or has_trimmed
+    return Done(has_deleted or has_trimmed, counted)
 
 
 def delete_entries(
@@ -105,8 +105,10 @@ def delete_entries(
     doom: Doom,
     *,
     max_files: int | None = None,
-) -> bool:
+) -> Done:
     """Commit a step that deletes entries with all their versions; only files that hold one are changed.
+
+    Nothing is committed if there are none.
 
     Args:
         spark: The session.
@@ -114,17 +116,13 @@ def delete_entries(
         facts: Facts of the step.
         doom: Selects the entries.
         max_files: See `find`.
-
-    Returns:
-        Whether there were any; if not, nothing is committed.
     """
     state = stepper.plan.state
     newest = stepper.newest()
     stored = state.stored(newest)
     found = find(spark, stored, packed(state.operator), doom, max_files=max_files)
     deletion = planned(stored, state.operator, found, doom)
-    if not deletion:
-        return False
-    actions = deletion.actions(spark, newest, stored, state.schema, state.bounded)
-    stepper.commit(facts, actions)
-    return True
+    if deletion:
+        actions = deletion.actions(spark, newest, stored, state.schema, state.bounded)
+        stepper.commit(facts, actions)
+    return Done(bool(deletion), found)
