@@ -150,7 +150,7 @@ class SourceSteps:
         }
         clock = self.stepper.next_clock(offsets.timestamp_ms)
         reading = _Reading(Cause(what="batch"), spark, offsets, clock, batch, advances=True, noted=noted)
-        with self._staged_files_deleted_on_failure():
+        with _deleted_on_failure(self.plan.at("staged")):
             staged = self._staged_by_its_columns(reading)
             return self._decide(reading, staged)
 
@@ -282,18 +282,6 @@ class SourceSteps:
         self.pace.passed(facts.read.records)
         return facts, bad.n_known
 
-    @contextmanager
-    def _staged_files_deleted_on_failure(self) -> Iterator[None]:
-        """Delete what a step has staged if it fails, but where too many records are bad: it shows the reasons then."""
-        try:
-            yield
-        except QuarantineThresholdError:
-            raise
-        except BaseException:
-            with contextlib.suppress(OSError):  # of a full disk what failed first is reported
-                delete(self.plan.at("staged"))
-            raise
-
     def _finish(
         self,
         spark: SparkSession,
@@ -338,6 +326,19 @@ class SourceSteps:
             seconds=time.monotonic() - started,
             recomputed=facts.read.recomputed,
         )
+
+
+@contextmanager
+def _deleted_on_failure(staged: str) -> Iterator[None]:
+    """Delete the files that a step has staged if it fails, but where too many records are bad: it shows the reasons then."""
+    try:
+        yield
+    except QuarantineThresholdError:
+        raise
+    except BaseException:
+        with contextlib.suppress(OSError):  # of a full disk what failed first is reported
+            delete(staged)
+        raise
 
 
 def apply_staged(
