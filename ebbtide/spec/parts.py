@@ -374,7 +374,7 @@ class ChecksConfig(SpecPart):
     cleanup_within: NaturalDuration = Field(
         default="7d",
         validate_default=True,
-        description="How long an expired entry may stay stored before 'expiry' warns that no cleanup ran. Default: 7d.",
+        description="How long an expired entry may stay stored before 'expiry' warns that no cleanup ran; cleanup leaves none in a data file for longer. Default: 7d.",
     )
     max_quarantine_rate: float = Field(
         default=0.01, ge=0, le=1, description="Greatest share of bad records, 0 to 1. Default: 0.01."
@@ -382,6 +382,16 @@ class ChecksConfig(SpecPart):
     max_event_delay: PositiveDuration | None = Field(
         default=None,
         description="How long ago the newest event may be, by its event time, before the check 'event_time' fails: a source that is read but stands still. Default: none, and no such check.",
+    )
+    max_state_bytes: int | None = Field(
+        default=None,
+        gt=0,
+        description="Bytes that the state's data files may have before the check 'state_size' fails, above 0. Default: any number.",
+    )
+    max_state_rows: int | None = Field(
+        default=None,
+        gt=0,
+        description="Rows that the state may have before it fails, above 0. Default: any number; without both there is no such check.",
     )
     expectations: list[ExpectationConfig] = Field(
         default_factory=list,

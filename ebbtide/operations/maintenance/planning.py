@@ -144,7 +144,7 @@ def _bytes(files: Iterable[DataFile]) -> int:
 def _size(location: str) -> int:
     """Return the bytes of a file; 0 if it is gone."""
     try:
-        return size_of(location)
+        return size_of(location) or 0
     except OSError:
         return 0
 
