@@ -158,7 +158,8 @@ class Forget(Maintenance):
 
 
 def test_job_of_a_class_of_its_own_is_run_by_its_name_and_one_unknown_is_refused(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(registry, "BUILT_IN", (*registry.BUILT_IN, Forget()))
+    own = registry.built_in()
+    monkeypatch.setattr(registry, "built_in", lambda _: [*own, Forget()])
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), change("+I", 2, "b", 2)]), order=BY_SEQ)
     run(LOCAL, spec, str(tmp_path))
     report = maintain(spark, spec, str(tmp_path), "forget")

@@ -43,10 +43,10 @@ def test_vacuum_deletes_what_no_version_needs_and_the_pipeline_goes_on(spark, tm
             "'delta.logRetentionDuration' = '0 hours')"
         )
     before = sink(spark, tmp_path / "root", spec)
-    on_disk = sorted(home.rglob("*.parquet"))
+    on_disk = sorted(path for path in home.rglob("*") if path.suffix in {".parquet", ".bin"})
     vacuum = Vacuum()
     planned = vacuum.act("dry_run", Context(spec, root, lambda: spark), vacuum.Params())
-    assert sorted(home.rglob("*.parquet")) == on_disk, "a dry run deletes nothing"
+    assert all(path.exists() for path in on_disk), "a dry run deletes nothing"
     report = maintain(spark, spec, root, "vacuum")
     assert report.step is None
     gone = [path for path in on_disk if not path.exists() and "_delta_log" not in path.parts]

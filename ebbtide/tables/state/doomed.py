@@ -47,7 +47,7 @@ class Judged(NamedTuple):
 
     Args:
         doomed: Positions of those that are picked.
-        oldest_ms: Least stamp of the others that are entries; None: they have none.
+        oldest_ms: Least stamp of the other entries; None: they have none.
     """
 
     doomed: BitMap64
@@ -61,9 +61,9 @@ class Doom:
     Args:
         pick: Marks them, of all versions in a file: only the newest version of an entry counts.
         columns: Columns of an entry that it reads; None: all.
-        may_have: Tells by a file's statistics whether it may have some.
+        may_have: Returns by a file's statistics whether it may have some.
         is_purged: Marks rows that no file may keep, not even hidden by a vector: a file with one is rewritten. It reads `columns`.
-        may_purge: Tells by the statistics of a file without a vector whether it may have some of these.
+        may_purge: Returns by the statistics of a file without a vector whether it may have some of these.
     """
 
     pick: Pick
@@ -122,7 +122,7 @@ class JudgeRows:
 
 
 class _Versions(NamedTuple):
-    """Some rows of a data file, by what tells versions of an entry apart.
+    """Some rows of a data file, with the columns that distinguish the versions of an entry.
 
     Args:
         number: Number of the file.
@@ -138,7 +138,7 @@ class _Versions(NamedTuple):
 
 
 class _OfPart(NamedTuple):
-    """What one part of the entries comes to.
+    """The result of one part of the entries.
 
     Args:
         losses: Number of a data file, and the rows that it loses.
@@ -327,7 +327,7 @@ def _of_base(state: Stored, judged: Mapping[int, Judged], n_rows: int) -> Found:
 
 
 class _Together(NamedTuple):
-    """What comes of versions that are compared with each other; see `Found`."""
+    """The result of versions that are compared with each other; see `Found`."""
 
     losses: dict[int, BitMap64]
     n_kept: int
