@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from local_pipeline import up
 from local_run import HOUR, SPARK, START
 
@@ -18,6 +19,7 @@ from ebbtide.checks.judged import Judged
 from ebbtide.checks.keys import duplicate_keys, sink_keys
 from ebbtide.checks.queries import for_duckdb
 from ebbtide.checks.version_range import VersionRange
+from ebbtide.cli.main import main
 from ebbtide.delta import joining, vectors
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, commit_after, replacing
@@ -228,27 +230,32 @@ def test_any_other_query_is_left_to_spark(query):
     assert for_duckdb(query, TYPES) is None
 
 
-def check(*arguments, root):
-    """Call the command line where there is no Java."""
+def command(*arguments, root):
+    """A command line, and how it is called where there is no Java."""
     environment = {**os.environ, "JAVA_HOME": "/nowhere", "PATH": str(Path(sys.executable).parent)}
-    command = [sys.executable, "-m", "ebbtide.cli", "check", *arguments, "--root", str(root)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=PROJECT)
+    return [*arguments, "--root", str(root)], environment
 
 
 def test_command_judges_all_checks_without_java_and_fails_where_one_does(tmp_path):
     folder = str(PROJECT / "pipelines" / "defs" / "shop" / "orders")
-    run = [sys.executable, "-m", "ebbtide.cli", "run", folder, "--root", str(tmp_path), "--engine", "local"]
-    assert "no step yet" in check(folder, root=tmp_path).stderr
-    subprocess.run(run, check=True, capture_output=True, cwd=PROJECT)
-    done = check(folder, "--json", root=tmp_path)
+
+    def call(*arguments):
+        line, environment = command(*arguments, root=tmp_path)
+        return CliRunner(env=environment).invoke(main, line)
+
+    assert "no step yet" in call("check", folder).stderr
+    assert call("run", folder, "--engine", "local").exit_code == 0
+    line, environment = command("check", folder, "--json", root=tmp_path)
+    apart = [sys.executable, "-m", "ebbtide.cli", *line]
+    done = subprocess.run(apart, env=environment, capture_output=True, text=True, check=False, cwd=PROJECT)
     assert done.returncode == 0, done.stderr
     outcomes = {report["check"]: report["outcome"] for report in map(json.loads, done.stdout.splitlines())}
     assert outcomes == dict.fromkeys([*(each.name for each in CHECKS), "expectations"], "passed")
     sink = Snapshot.read(str(tmp_path / "orders" / "sink"))
     [file, *_] = sink.files.values()
     commit_after(LOCAL, sink, [file.removed(0, data_change=True)], {"operation": "DELETE"})
-    broken = check(folder, "--only", "complete", root=tmp_path)
-    assert broken.returncode == 1
+    broken = call("check", folder, "--only", "complete")
+    assert broken.exit_code == 1
     assert "orders: complete failed" in broken.stdout
     assert "ebbtide repair " in broken.stdout
-    assert check(folder, "--only", "no_such", root=tmp_path).returncode == 2
+    assert call("check", folder, "--only", "no_such").exit_code == 2
