@@ -21,6 +21,7 @@ from ebbtide.delta import log
 from ebbtide.delta.features import refuse_unwritable
 from ebbtide.delta.fitting import columns_of, types_of
 from ebbtide.delta.snapshot import Action, Snapshot
+from ebbtide.delta.statistics import statistics_property
 from ebbtide.delta.table import create_if_absent, redefined
 from ebbtide.errors import MigrationError
 from ebbtide.ledger.facts import TableFacts
@@ -34,6 +35,8 @@ from ebbtide.tables.table import read_delta
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+STATISTICS_COLUMNS = 32
+"""Statistics are kept of the first columns, as many as Spark keeps by default."""
 RESERVED = ("_sequence", "_changed_by")
 """Sink columns that views and comparisons leave out."""
 
@@ -51,6 +54,7 @@ class SinkDefinition(Sink):
         with_images: The change feed shows each row before and after its change, from files of its own.
         properties: Delta table properties, set when the table is made.
         sequence_columns: The columns that `sequence` may name, if they are not the table's.
+        personal: Columns whose values the log does not show.
     """
 
     STAGE: ClassVar[str] = "sink"
@@ -62,6 +66,7 @@ class SinkDefinition(Sink):
     with_images: bool = True
     properties: Mapping[str, str] = field(default_factory=dict)
     sequence_columns: pa.Schema | None = None
+    personal: frozenset[str] = frozenset()
 
     @property
     def schema(self) -> pa.Schema:
@@ -92,8 +97,25 @@ class SinkDefinition(Sink):
         return {
             "delta.enableDeletionVectors": str(self.deletes_by == "vectors").lower(),
             **self.properties,
+            **self.hiding_properties,
             "delta.enableChangeDataFeed": "true",
         }
+
+    @property
+    def bounded(self) -> tuple[str, ...]:
+        """Columns that statistics are kept of: of the first columns those that are not personal."""
+        hidden = set(self.personal)
+        if not self.personal.isdisjoint(self.sequence):
+            hidden.add("_sequence")
+        return tuple(name for name in self.schema.names[:STATISTICS_COLUMNS] if name not in hidden)
+
+    @property
+    def hiding_properties(self) -> dict[str, str]:
+        """The properties by which other writers keep personal values out of the log; none without such columns."""
+        if not self.personal:
+            return {}
+        shown = self.bounded or ("_changed_by",)
+        return statistics_property([self.schema.field(name) for name in shown])
 
     @cached_property
     def _own(self) -> OwnTable:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -27,13 +27,11 @@ from ebbtide.delta.joining import (
 )
 from ebbtide.delta.restoring import becoming
 from ebbtide.delta.snapshot import Action, Snapshot
-from ebbtide.delta.table import add_file, commit_on, read_file, read_files, replacing
+from ebbtide.delta.table import add_file, commit_on, read_file, read_files, replacing, with_properties
 from ebbtide.ledger.tables import gone
 from ebbtide.model.codes import row_codes
 from ebbtide.tables.replaced_rows import FileLoss, ReplacedRows, Upsert
 
-STATISTICS_COLUMNS = 32
-"""Statistics are kept of the first columns, as many as Spark keeps by default."""
 Back = Callable[[Snapshot], list[Action]]
 """Returns the log actions that bring a version back to an earlier one."""
 
@@ -49,6 +47,8 @@ class Upserter:
         by_vectors: Old rows are deleted by deletion vectors. Else their files are rewritten, for readers without vectors.
         with_images: The change feed shows the row before and after an update, from a file of its own. Else readers derive a
             delete and an insert from the data files.
+        bounded: Columns to keep statistics of. Default: all.
+        properties: Properties that the table is to have; a table that lacks them gets them with the next commit.
     """
 
     def __init__(
@@ -60,11 +60,15 @@ class Upserter:
         *,
         by_vectors: bool = True,
         with_images: bool = True,
+        bounded: Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         self._by_vectors = by_vectors
         self._with_images = with_images
         self._table = table
         self._columns = columns
+        self._bounded = columns.names if bounded is None else bounded
+        self._properties = properties or {}
         self._key = list(key)
         self._puts = puts
         self._replaced = ReplacedRows(table, columns, key, with_rows=with_images)
@@ -132,7 +136,7 @@ class Upserter:
             actions += with_vectors(found.protocol, found.metadata)
         if losses and with_images:
             actions.append(self._images(losses, upsert.rows))
-        return actions
+        return list(with_properties(found, actions, self._properties))
 
     def _commit(
         self,
@@ -213,7 +217,7 @@ class Upserter:
         return write_files(
             self._table,
             in_order,
-            self._columns.names[:STATISTICS_COLUMNS],
+            self._bounded,
             rows_per_file=ROWS_PER_FILE,
             data_change=data_change,
             on_written=self._replaced.keep,
