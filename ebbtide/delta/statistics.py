@@ -18,6 +18,8 @@ from ebbtide.model.quoting import quoted
 
 COLUMNS = "delta.dataSkippingStatsColumns"
 """Table property: the columns that writers keep statistics of."""
+FIRST_COLUMNS = 32
+"""Statistics are kept of the first columns, as many as Spark keeps by default."""
 TEXT_LENGTH = 32
 """Characters of a text that are kept; an upper bound that is longer is left out."""
 
@@ -57,6 +59,25 @@ def statistics(rows: pa.Table, columns: Iterable[str]) -> str:
             "tightBounds": True,
         }
     )
+
+
+def bounded_columns(columns: pa.Schema, hidden: frozenset[str]) -> tuple[str, ...]:
+    """Return the columns of a table that statistics are kept of.
+
+    Args:
+        columns: All its columns.
+        hidden: Those whose values the log does not show.
+    """
+    return tuple(name for name in columns.names[:FIRST_COLUMNS] if name not in hidden)
+
+
+def hiding_properties(columns: pa.Schema, hidden: frozenset[str]) -> dict[str, str]:
+    """Return the table property by which other writers keep hidden columns out of the log; none without such columns."""
+    if not hidden:
+        return {}
+    last = columns.names[-1]  # never a user's: an empty list would be refused
+    shown = bounded_columns(columns, hidden) or (last,)
+    return statistics_property([columns.field(name) for name in shown])
 
 
 def statistics_property(columns: Sequence[pa.Field]) -> dict[str, str]:

@@ -49,8 +49,7 @@ class SinkTable(SinkDefinition):
             puts_of(self.path),
             by_vectors=self.deletes_by == "vectors",
             with_images=self.with_images,
-            bounded=self.bounded,
-            properties=self.hiding_properties,
+            hidden=self.hidden,
         )
 
     @property

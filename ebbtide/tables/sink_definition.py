@@ -21,7 +21,7 @@ from ebbtide.delta import log
 from ebbtide.delta.features import refuse_unwritable
 from ebbtide.delta.fitting import columns_of, types_of
 from ebbtide.delta.snapshot import Action, Snapshot
-from ebbtide.delta.statistics import statistics_property
+from ebbtide.delta.statistics import bounded_columns, hiding_properties
 from ebbtide.delta.table import create_if_absent, redefined
 from ebbtide.errors import MigrationError
 from ebbtide.ledger.facts import TableFacts
@@ -35,8 +35,6 @@ from ebbtide.tables.table import read_delta
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-STATISTICS_COLUMNS = 32
-"""Statistics are kept of the first columns, as many as Spark keeps by default."""
 RESERVED = ("_sequence", "_changed_by")
 """Sink columns that views and comparisons leave out."""
 
@@ -97,25 +95,20 @@ class SinkDefinition(Sink):
         return {
             "delta.enableDeletionVectors": str(self.deletes_by == "vectors").lower(),
             **self.properties,
-            **self.hiding_properties,
+            **hiding_properties(self.schema, self.hidden),
             "delta.enableChangeDataFeed": "true",
         }
 
     @property
-    def bounded(self) -> tuple[str, ...]:
-        """Columns that statistics are kept of: of the first columns those that are not personal."""
-        hidden = set(self.personal)
-        if not self.personal.isdisjoint(self.sequence):
-            hidden.add("_sequence")
-        return tuple(name for name in self.schema.names[:STATISTICS_COLUMNS] if name not in hidden)
+    def hidden(self) -> frozenset[str]:
+        """Columns whose values the log does not show."""
+        shows_sequence = self.personal.isdisjoint(self.sequence)
+        return self.personal if shows_sequence else self.personal | {"_sequence"}
 
     @property
-    def hiding_properties(self) -> dict[str, str]:
-        """The properties by which other writers keep personal values out of the log; none without such columns."""
-        if not self.personal:
-            return {}
-        shown = self.bounded or ("_changed_by",)
-        return statistics_property([self.schema.field(name) for name in shown])
+    def bounded(self) -> tuple[str, ...]:
+        """Columns that statistics are kept of."""
+        return bounded_columns(self.schema, self.hidden)
 
     @cached_property
     def _own(self) -> OwnTable:

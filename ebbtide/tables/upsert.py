@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ from ebbtide.delta.joining import (
 )
 from ebbtide.delta.restoring import becoming
 from ebbtide.delta.snapshot import Action, Snapshot
+from ebbtide.delta.statistics import bounded_columns, hiding_properties
 from ebbtide.delta.table import add_file, commit_on, read_file, read_files, replacing, with_properties
 from ebbtide.ledger.tables import gone
 from ebbtide.model.codes import row_codes
@@ -47,8 +48,7 @@ class Upserter:
         by_vectors: Old rows are deleted by deletion vectors. Else their files are rewritten, for readers without vectors.
         with_images: The change feed shows the row before and after an update, from a file of its own. Else readers derive a
             delete and an insert from the data files.
-        bounded: Columns to keep statistics of. Default: all.
-        properties: Properties that the table is to have; a table that lacks them gets them with the next commit.
+        hidden: Columns whose values the log does not show.
     """
 
     def __init__(
@@ -60,15 +60,14 @@ class Upserter:
         *,
         by_vectors: bool = True,
         with_images: bool = True,
-        bounded: Sequence[str] | None = None,
-        properties: Mapping[str, str] | None = None,
+        hidden: frozenset[str] = frozenset(),
     ) -> None:
         self._by_vectors = by_vectors
         self._with_images = with_images
         self._table = table
         self._columns = columns
-        self._bounded = columns.names if bounded is None else bounded
-        self._properties = properties or {}
+        self._bounded = bounded_columns(columns, hidden)
+        self._properties = hiding_properties(columns, hidden)
         self._key = list(key)
         self._puts = puts
         self._replaced = ReplacedRows(table, columns, key, with_rows=with_images)
@@ -136,6 +135,7 @@ class Upserter:
             actions += with_vectors(found.protocol, found.metadata)
         if losses and with_images:
             actions.append(self._images(losses, upsert.rows))
+        # A table from before its columns were declared personal gets the property here.
         return list(with_properties(found, actions, self._properties))
 
     def _commit(
