@@ -334,10 +334,11 @@ def read_file(table: str, file: DataFile, columns: pa.Schema, *, live: bool = Tr
         except pa.ArrowException as error:
             raise TableMismatchError.of(
                 f"The file '{location}' does not fit the columns of its table.",
-                got=f"column '{column.name}': {error}",
+                # Without Arrow's words, which quote a value: it may be personal.
+                got=f"column '{column.name}': a value that does not fit, {type(error).__name__}",
                 allowed=str(column.type),
                 next_step="Rewrite it with the table's columns, for instance by Spark's REORG TABLE or an overwrite.",
-            ) from error
+            ) from None
         arrays.append(array)
     typed = pa.Table.from_arrays(arrays, schema=columns)
     if not live or file.vector is None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from byte_scan import scan
+from deltalake import DeltaTable
 from local_pipeline import LATER, LocalPipeline
 from local_run import HOUR, kept_apart
 from support import change
@@ -13,6 +14,7 @@ from support import change
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.statistics import COLUMNS
 from ebbtide.errors import ConfigError
+from ebbtide.runtime import driver
 
 TEXTS = "id STRING, mail STRING, n BIGINT"
 PERSONAL = {"id": {"personal": True}, "mail": {"personal": True}}
@@ -125,3 +127,22 @@ def test_null_counts_are_no_values(tmp_path):
         if line.startswith('{"add"')
     ]
     assert set(json.loads(action["stats"])["nullCount"]) == {"n"}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("write", ["vectors", "merge"])
+def test_other_writers_keep_to_it_also_in_checkpoints(spark, tmp_path, write):
+    planted = canaries(20)
+    more = {"sink": {"write": write}, "order": "arrival", "materializer": {"emission": "every"}}
+    pipeline = LocalPipeline(tmp_path, schema=TEXTS, columns=PERSONAL, **more)
+    for number in range(2):
+        pipeline.put(*(row("+I", planted[i], planted[i + 4], i) for i in range(number * 4, number * 4 + 4)))
+        pipeline.put(row("+I", planted[18], [planted[19]], 20))
+    assert driver.run(spark, pipeline.spec, pipeline.root).steps
+    for folder in logs_of(pipeline):
+        path = str(folder.parent)
+        if folder.parent.name != "ledger":
+            spark.sql(f"OPTIMIZE delta.`{path}`")
+            DeltaTable(path).create_checkpoint()
+    assert len(list(pipeline.home.glob("*/_delta_log/*.checkpoint.parquet"))) >= 4
+    assert scan(logs_of(pipeline), planted) == []
