@@ -53,7 +53,7 @@ def refuse_shown_statistics(fields: PipelineFields, *, has_personal: bool) -> No
     properties = getattr(fields.sink, "table_properties", {})  # a sink of another package has none
     chosen = [name for name in properties if has_personal and name.lower() == STATISTICS.lower()]
     allowed = (
-        "none where columns are personal: statistics are kept of the others, so that no value is in the table's log"
+        "none where columns are personal: Ebbtide chooses those that are not, so that no value is in the table's log"
     )
     refuse("sink.table_properties", chosen, allowed)
 
