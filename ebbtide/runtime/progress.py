@@ -81,9 +81,12 @@ class StepProgress:
     def line(self) -> str:
         """Write it for a terminal."""
         counts = Counter({"quarantined": self.quarantined, **self.metrics})
+        inserted = f"+{counts['inserted']:,}"
+        updated = f"~{counts['updated']:,}"
+        deleted = f"-{counts['deleted']:,}"
         parts = [
             amount(self.records, "record"),
-            f"+{counts['inserted']:,} ~{counts['updated']:,} -{counts['deleted']:,}",
+            f"{inserted} {updated} {deleted}",
         ]
         for name in SHOWN_IF_ANY:
             if counts[name]:
@@ -95,7 +98,8 @@ class StepProgress:
             parts.append(f"computed whole: {self.recomputed}")
         if self.held_ms:
             parts.append(f"clock held back {self.held_ms} ms")
-        return f"{self.pipeline:<16} {self.kind:<6} step {self.step:<4} {', '.join(parts)}  ({self.seconds:.1f} s)"
+        what = ", ".join(parts)
+        return f"{self.pipeline:<16} {self.kind:<6} step {self.step:<4} {what}  ({self.seconds:.1f} s)"
 
 
 @dataclass(frozen=True)

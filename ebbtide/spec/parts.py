@@ -341,9 +341,9 @@ class DeltaSink(SpecPart):
 
     @model_validator(mode="after")
     def _refuse_net_of_rewritten_files(self) -> Self:
-        is_derived = self.change_feed == "net" and self.write == "rewrite"
         # From files written again readers would derive a change of every row in them.
-        refuse("sink.change_feed", ["'net'"] if is_derived else [], "images with write: rewrite")
+        if self.change_feed == "net" and self.write == "rewrite":
+            refuse("sink.change_feed", ["'net'"], "images with write: rewrite")
         return self
 
 

@@ -299,7 +299,6 @@ def judged(spark, root, spec):
         facts,
         state_version=window.state_until,
         sink_version=window.sink_until,
-        sink_since=window.sink_since,
     )
     return repairing._counted(spec.name, differing)
 

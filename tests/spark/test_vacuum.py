@@ -23,7 +23,13 @@ def test_vacuum_deletes_what_no_version_needs_and_the_pipeline_goes_on(spark, tm
     (home / "sink" / "part-of-a-step-that-died.parquet").write_bytes(b"x")
     (home / "staged" / "9").mkdir(parents=True)
     (home / "staged" / "9" / "left.arrow").write_bytes(b"x")
-    unfinished = [home / ".plan.json.9.tmp", home / "sink" / "_delta_log" / f".{7:020d}.json.9.tmp"]
+    names = (
+        ".spec.json.9.tmp",
+        f"sink/_delta_log/.{7:020d}.json.9.tmp",
+        "checkpoint/offsets/.2.9.tmp",
+        "checkpoint/commits/.2.9.tmp",
+    )
+    unfinished = [home / name for name in names]
     for file in unfinished:
         file.touch()
     for file in home.rglob("*"):

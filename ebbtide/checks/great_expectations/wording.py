@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ebbtide.amounts import amount, named
+from ebbtide.amounts import amount, named, shortened
 from ebbtide.checks.great_expectations.validate import Finding
 from ebbtide.redaction import MASK
 
@@ -240,13 +240,8 @@ def page(findings: Sequence[Finding]) -> str:
 
 
 def _table_line(row: Row, name: str, pair: tuple[str, str]) -> str:
-    decided, shown = pair
-    cells = [_plain_text(row), f"`{name}`", _short(decided), _short(shown)]
+    values = [shortened(value, MOST_LETTERS) for value in pair]
+    cells = [_plain_text(row), f"`{name}`", *values]
     escaped = [cell.replace("|", "\\|") for cell in cells]
     line = " | ".join(escaped)
     return f"| {line} |"
-
-
-def _short(value: str) -> str:
-    """Shorten a value to what a column of the page holds."""
-    return value if len(value) <= MOST_LETTERS else f"{value[:MOST_LETTERS]}..."
