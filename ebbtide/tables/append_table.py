@@ -15,9 +15,9 @@ from ebbtide.delta.table import create_if_absent, emptied, replacing, with_prope
 from ebbtide.ledger.facts import StepFacts, TableFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.tables import OwnTable, refuse_lost
-from ebbtide.model.decision import Action, Append, Clear, Replace, Restore, Rewrite
+from ebbtide.model.decision import Action, Append, Clear, Erase, Replace, Restore, Rewrite
 from ebbtide.tables import step_commits
-from ebbtide.tables.step_commits import commit_and_join, commit_stage
+from ebbtide.tables.step_commits import commit_and_join, commit_stage, erase_stage
 from ebbtide.tables.table import Work, cannot_perform, read_delta
 
 if TYPE_CHECKING:
@@ -47,6 +47,20 @@ class AppendTable(ABC):
     def schema(self) -> pa.Schema:
         """All columns."""
 
+    @property
+    def stored_schema(self) -> pa.Schema:
+        """The same: every column may be null."""
+        return self.schema
+
+    @property
+    def bounded(self) -> tuple[str, ...]:
+        """Columns that statistics are kept of."""
+        return self.BOUNDED
+
+    def schema_of(self, columns: pa.Schema) -> pa.Schema:
+        """Return all columns of a table with these columns of the user's; by itself they have no part in it."""
+        return self.schema
+
     @abstractmethod
     def perform_append(self, action: Append, work: Work) -> None:
         """Perform an `Append`, once."""
@@ -73,7 +87,7 @@ class AppendTable(ABC):
 
     def can(self, action: Action) -> bool:
         """Return whether it performs an action: not those that change rows by their keys."""
-        return isinstance(action, Append | Restore | Clear | Replace | Rewrite)
+        return isinstance(action, Append | Restore | Clear | Replace | Rewrite | Erase)
 
     def perform(self, action: Action, work: Work) -> None:
         """Perform the action of a step, once; see `ebbtide.tables.table`."""
@@ -89,6 +103,8 @@ class AppendTable(ABC):
                 self.take_rows(action, work)
             case Rewrite():
                 self.append_missed(work)
+            case Erase():
+                erase_stage(work.spark, self, work.doomed(action), facts)
             case _:
                 raise cannot_perform(self.path, action)
 

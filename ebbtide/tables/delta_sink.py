@@ -28,7 +28,7 @@ from ebbtide.tables.floor import Floors
 from ebbtide.tables.replaced_rows import Upsert
 from ebbtide.tables.sink_definition import SinkDefinition
 from ebbtide.tables.spark_columns import columns, numbered, spark_schema
-from ebbtide.tables.step_commits import alter_stage, commit_stage, restore_stage
+from ebbtide.tables.step_commits import alter_stage, commit_stage, erase_stage, restore_stage
 from ebbtide.tables.table import ChangeSet, Work, cannot_perform
 from ebbtide.tables.upsert import Upserter
 
@@ -79,6 +79,8 @@ class SinkTable(SinkDefinition):
                 self.empty(spark, facts)
             case does.Rewrite():
                 self.rewrite(action, work)
+            case does.Erase():
+                erase_stage(spark, self, work.doomed(action), facts)
             case _:
                 raise cannot_perform(self.path, action)
 
