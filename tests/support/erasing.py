@@ -25,7 +25,7 @@ POSITIONED = {"type": "plain", "position": ["p", "o"]}
 KINDS: dict[str, dict[str, Any]] = {
     "sequence": {"order": {"sequence": ["n"]}, "ttl": "2h"},
     "arrival": {"order": "arrival", "materializer": {"emission": "every"}, "format": POSITIONED},
-    "headers": {"order": {"sequence": ["n"]}, "source": {"records": "kafka"}},
+    "headers": {"order": {"sequence": ["n"]}},
     "rewrite": {"order": {"sequence": ["n"]}, "sink": {"write": "rewrite", "change_feed": "images"}},
     "function": {"function": "ebbtide.functions:LagLead", "output_key": ["id", "n"], "options": {"order_by": ["n"]}},
 }
@@ -80,6 +80,8 @@ class Plants:
         self.rows: dict[str, dict[str, Any]] = {}
         self.files: list[list[str]] = []
         self.pipeline = make(folder, schema=SCHEMA, **KINDS[kind])
+        if kind == "headers":
+            self.pipeline.spec = self.pipeline.with_fields(source={"records": "kafka"})
         self._number = 0
 
     @property
