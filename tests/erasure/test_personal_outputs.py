@@ -14,12 +14,14 @@ from local_run import kept_apart, spoil
 from support import change
 
 from ebbtide.cli import main
+from ebbtide.cli.inspection import _collected, _those_where
 from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import add_file, read_file
-from ebbtide.errors import TableMismatchError
+from ebbtide.errors import ConfigError, TableMismatchError
 from ebbtide.inspect.personal import without_personal
+from ebbtide.inspect.state import state
 from ebbtide.redaction import MASK
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.load import load
@@ -198,3 +200,21 @@ def test_state_is_masked_but_for_nulls(home, planted):
         {"id": MASK, "mail": MASK, "n": 1, "live": True},
         {"id": None, "mail": MASK, "n": 2, "live": True},
     ]
+
+
+@pytest.mark.spark
+def test_state_that_is_shown_is_masked_also_in_the_error_of_a_condition(spark, home, planted):
+    arrive(home, 0)
+    printed(RUN)
+    spec = load(home)
+    rows = state(spark, spec, str(home / "root"))
+    condition = _those_where(rows, f"mail = '{planted[-1]}' OR n = 1")
+    masked = _collected(condition, spec, show_personal=False)
+    assert {row["mail"] for row in masked.to_pylist()} == {MASK}
+    assert scan_files([("rows", repr(masked.to_pylist()).encode())], planted) == []
+    assert scan_files([("rows", repr(_collected(condition, spec, show_personal=True).to_pylist()).encode())], planted)
+    failing = _those_where(rows, "CAST(mail AS INT) > 1")
+    with pytest.raises(ConfigError, match=r"\[CAST_INVALID_INPUT\] \*\*\*") as caught:
+        _collected(failing, spec, show_personal=False)
+    trace = "".join(traceback.format_exception(caught.value))
+    assert scan_files([("error", trace.encode())], planted) == []
