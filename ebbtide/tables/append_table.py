@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from ebbtide.delta.snapshot import Action as LogAction
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import create_if_absent, emptied, replacing
+from ebbtide.delta.statistics import statistics_property
+from ebbtide.delta.table import create_if_absent, emptied, replacing, with_properties
 from ebbtide.ledger.facts import StepFacts, TableFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.tables import OwnTable, refuse_lost
@@ -70,7 +71,7 @@ class AppendTable(ABC):
 
     def create(self) -> None:
         """Create the table if it does not exist."""
-        create_if_absent(puts_of(self.path), self.path, self.schema, {}, name=self.STAGE)
+        create_if_absent(puts_of(self.path), self.path, self.schema, self.properties, name=self.STAGE)
 
     def facts(self) -> TableFacts | None:
         """Return its id and the last step that wrote it; None without a table."""
@@ -118,7 +119,12 @@ class AppendTable(ABC):
 
     def properties_after(self, found: Snapshot) -> dict[str, str]:
         """Return the properties of the table after it is emptied."""
-        return {}
+        return self.properties
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Its properties: other writers too keep the values of its rows out of the log."""
+        return statistics_property([self.schema.field(name) for name in self.BOUNDED])
 
     def take_rows(self, action: Replace, work: Work) -> None:
         """Replace all rows by those of the same table under another root."""
@@ -160,10 +166,14 @@ class AppendTable(ABC):
         # Checked first: `create` would replace a table that was deleted by one without the earlier rows.
         refuse_lost(self.path, self.STAGE, facts)
         self.create()
+
+        def with_own_properties(found: Snapshot) -> Sequence[LogAction]:
+            return with_properties(found, actions_of(found), self.properties)
+
         commit_and_join(
             self.path,
             self.schema,
-            actions_of,
+            with_own_properties,
             self.BOUNDED,
             facts,
             self.STAGE,
