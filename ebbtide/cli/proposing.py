@@ -19,7 +19,7 @@ from ebbtide.proposal.sample import Sample, take_sample
 from ebbtide.proposal.several import own_fields, several_attributes
 from ebbtide.proposal.spec import Proposal
 from ebbtide.spec.load import several_at
-from ebbtide.spec.reading import project_of, read_document
+from ebbtide.spec.reading import project_of, read_attributes
 from ebbtide.spec.several import UpsertPipelines
 from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.sql.catalog import Catalog
@@ -130,8 +130,9 @@ def _propose_lines(folder: Path, asked: Asked, listed: Listed, there: UpsertPipe
     if not unread:
         raise ConfigError.of(f"'{folder}/defs.yaml' reads all {listed.kind}s like '{listed.pattern}'.")
     tables = _tables(asked, replace(listed, places=unread))
-    _, document = read_document(folder)
-    entries = own_fields(document["attributes"].get("shared", {}), tables.sources, tables.proposals)
+    _, attributes = read_attributes(folder)
+    shared = attributes.get("shared", {})
+    entries = own_fields(shared, tables.sources, tables.proposals)
     for note in tables.notes:
         click.echo(f"To be looked at: {note}", err=True)
     click.echo(f"Add to '{folder}/defs.yaml', under pipelines:", err=True)

@@ -56,12 +56,8 @@ def _steps(summary: RunSummary) -> Iterator[str]:
     longest_s = max(step.seconds for step in shown)
     for step in shown:
         clock = _clock_text(step.now_ms)
-        counts = {
-            "records": step.records,
-            "quarantined": step.quarantined,
-            **step.metrics,
-        }
-        numbers = " | ".join(f"{counts.get(name, 0):,}" for name in names)
+        counts = step.counts
+        numbers = " | ".join(f"{counts[name]:,}" for name in names)
         bar = _bar(step.seconds, longest_s)
         yield f"| {step.step} | {step.kind} | {clock} | {numbers} | {step.seconds:.2f} | {bar} |"
     n_left_out = summary.totals["steps"] - len(shown)

@@ -78,9 +78,20 @@ class StepProgress:
         """Return it as plain JSON values."""
         return asdict(self)
 
+    @property
+    def counts(self) -> Counter[str]:
+        """All counts of the step by name: those of the reconciler, and those of its records."""
+        counts = Counter(self.metrics)
+        counts.update(
+            records=self.records,
+            quarantined=self.quarantined,
+            other_tables=self.other_tables,
+        )
+        return counts
+
     def line(self) -> str:
         """Write it for a terminal."""
-        counts = Counter({"quarantined": self.quarantined, **self.metrics})
+        counts = self.counts
         inserted = f"+{counts['inserted']:,}"
         updated = f"~{counts['updated']:,}"
         deleted = f"-{counts['deleted']:,}"
@@ -174,14 +185,8 @@ class RunSummary:
         self.steps.append(step)
         del self.steps[:-MOST_STEPS]
         is_replay = step.kind == "replay"
-        self.totals.update(step.metrics)
-        self.totals.update(
-            steps=1,
-            records=step.records,
-            quarantined=step.quarantined,
-            other_tables=step.other_tables,
-            replayed=int(is_replay),
-        )
+        self.totals.update(step.counts)
+        self.totals.update(steps=1, replayed=int(is_replay))
         self.seconds += step.seconds
         self.held_ms = max(self.held_ms, step.held_ms)
         self._ignored.update(step.ignored_columns)

@@ -10,19 +10,22 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from local_pipeline import up
+from local_run import HOUR, SPARK, START
 
 from ebbtide.checks.engines import Engines
-from ebbtide.checks.great_expectations.checks import CHECKS
+from ebbtide.checks.great_expectations.checks import CHECKS, checks_of
 from ebbtide.checks.inputs import ChangeFeed, Size, TableRows
 from ebbtide.checks.judged import Judged
 from ebbtide.checks.keys import duplicate_keys, sink_keys
 from ebbtide.checks.queries import for_duckdb
 from ebbtide.checks.version_range import VersionRange
 from ebbtide.cli.main import main
-from ebbtide.delta import vectors
+from ebbtide.delta import joining, vectors
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, commit_after, replacing
+from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.puts import LOCAL
+from ebbtide.operations.registry import maintain
 
 FACTS_ALONE = ("quarantine_rate", "schema_drift", "foreign_writes", "source_loss")
 PROJECT = Path(__file__).resolve().parents[2]
@@ -44,14 +47,48 @@ def pipeline(make):
     return made
 
 
-def judged(pipeline, **bounds):
+def judged(pipeline, clock_ms=0, **bounds):
     plan = pipeline.plan
-    return Judged(Engines(no_session, **bounds), plan, VersionRange.after(plan), 0)
+    return Judged(Engines(no_session, **bounds), plan, VersionRange.after(plan), clock_ms)
 
 
-def found(pipeline, name, **bounds):
-    [check] = [each for each in CHECKS if each.name == name]
-    return [broken for batch in check.load()(judged(pipeline, **bounds)) for broken in batch.broken]
+def found(pipeline, name, **how):
+    [check] = [each for each in checks_of(pipeline.spec) if each.name == name]
+    return [broken for batch in check.load()(judged(pipeline, **how)) for broken in batch.broken]
+
+
+def test_entries_that_vectors_hide_may_stay_in_files_as_long_as_the_spec_says(make, monkeypatch):
+    monkeypatch.setattr(joining, "WIDTH", 100)
+    pipeline = make(ttl={"ttl": "1h"}, checks={"cleanup_within": "2h"})
+    alive = [up(n, n) for n in range(2, 20)]
+    pipeline.read(up(1, 1, "-D"), *alive, clock_ms=START)
+    assert [each.count for each in found(pipeline, "expiry", clock_ms=START)] == [0, 0, 0], "no vector, no further rule"
+
+    def cleaned(clock_ms):
+        with pipeline.stepper() as stepper:
+            stepper.commit(stepper.facts(Cause(what="tick"), stepper.next_clock(clock_ms)), [])
+        maintain(SPARK, pipeline.spec, pipeline.root, "cleanup")
+        return sum(file.vector is not None for file in pipeline.plan.state.snapshot().files.values())
+
+    expires_ms = START + HOUR
+    assert cleaned(expires_ms + HOUR // 2) == 1, "it has expired for less than half of two hours"
+    for late_ms, n_files in ((2 * HOUR - 1, 0), (2 * HOUR, 1)):
+        *_, hidden = found(pipeline, "expiry", clock_ms=expires_ms + late_ms)
+        assert (hidden.count, [each["_rows"] for each in hidden.sample]) == (n_files, [1] * n_files)
+    assert cleaned(expires_ms + HOUR) == 0, "the next cleanup has written the file again"
+    assert [each.count for each in found(pipeline, "expiry", clock_ms=expires_ms + 2 * HOUR)] == [0, 0, 0]
+
+
+def test_state_is_held_to_the_size_that_the_spec_allows(make):
+    assert "state_size" not in {check.name for check in checks_of(make().spec)}
+    pipeline = make(checks={"max_state_bytes": 10, "max_state_rows": 3})
+    pipeline.read(up(1, 1), up(2, 2))
+    n_bytes, n_rows = found(pipeline, "state_size")
+    files = pipeline.plan.state.snapshot().files.values()
+    assert n_bytes.sample == [{"_files": 2, "_bytes": sum(file.size for file in files), "_rows": 3}]
+    assert n_rows.count == 0, "two entries, and the file that was read"
+    pipeline.read(up(3, 3))
+    assert [each.count for each in found(pipeline, "state_size")] == [1, 1]
 
 
 def test_spark_is_asked_for_above_the_bound_alone(pipeline):

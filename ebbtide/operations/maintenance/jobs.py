@@ -1,6 +1,6 @@
 """The maintenance of a pipeline's tables that runs by schedule: cleanup, compaction, vacuum. Importing this loads no Spark.
 
-A further one is a subclass of `Maintenance`. The schedule of a built-in one is the field of `ebbtide.spec.parts.SchedulesConfig` with
+A further one is a subclass of `Maintenance`. The schedule of a built-in one is the field of `ebbtide.spec.scheduling.SchedulesConfig` with
 the job's name.
 """
 

@@ -90,11 +90,17 @@ class Deletion:
             schema: Columns of the state table.
             bounded: Columns to keep statistics of.
         """
-        in_driver = sum(file.size for file, _ in self.rewritten) <= BYTES_IN_DRIVER
-        left = run_tasks(spark, WithoutRows(state, schema, bounded), self.rewritten, in_driver=in_driver)
+        rewritten = [file for file, _ in self.rewritten]
+        n_bytes = sum(file.size for file in rewritten)
+        without = WithoutRows(state, schema, bounded)
+        left = run_tasks(
+            spark,
+            without,
+            self.rewritten,
+            in_driver=n_bytes <= BYTES_IN_DRIVER,
+        )
         adds = [add for each in left for add in each]
-        replaced = [*self.removed, *(file for file, _ in self.rewritten)]
-        actions = replacing(replaced, adds)
+        actions = replacing([*self.removed, *rewritten], adds)
         if self.hidden:
             actions += deleting(state.table, self.hidden)
             actions += with_vectors(snapshot.protocol, snapshot.metadata)
@@ -140,10 +146,15 @@ def _loses_much(file: DataFile, n_lost: int) -> bool:
 
 def _has_purged(table: str, file: DataFile, dead: BitMap64, operator: Operator, doom: Doom) -> bool:
     """Return whether one of a file's deleted rows may not stay in it."""
-    if doom.is_purged is None or (file.vector is None and not doom.may_purge(file)):
+    if doom.is_purged is None:
+        return False
+    # A vector has narrowed the bounds of the stamps to the rows that are left: they say nothing of the hidden ones.
+    bounds_hold = file.vector is None
+    if bounds_hold and not doom.may_purge(file):
         return False
     rows = hidden_rows(table, file, dead, operator, doom.columns)
-    return bool(doom.is_purged(rows, operator).any())
+    is_purged = doom.is_purged(rows, operator)
+    return bool(is_purged.any())
 
 
 def hidden_rows(
@@ -162,11 +173,16 @@ def hidden_rows(
         operator: The operator of the entries.
         names: Columns of an entry to read; None: all.
     """
-    columns = [column for column in operator.schema if names is None or column.name in names]
-    kind = pa.field("_entry", pa.string())
-    rows = read_file(table, file, pa.schema([kind, *columns]), live=False)
-    hidden = rows.take(pa.array(vectors.numbers(dead)))
-    return hidden.filter(pa.array(equals(hidden, "_entry", ROW)))
+    columns = [pa.field("_entry", pa.string())]
+    for column in operator.schema:
+        is_read = names is None or column.name in names
+        if is_read:
+            columns.append(column)
+    rows = read_file(table, file, pa.schema(columns), live=False)
+    positions = vectors.numbers(dead)
+    hidden = rows.take(pa.array(positions))
+    is_entry = equals(hidden, "_entry", ROW)
+    return hidden.filter(pa.array(is_entry))
 
 
 def _narrowed(table: str, file: DataFile, dead: BitMap64, least_ms: int | None) -> DataFile:
@@ -175,14 +191,28 @@ def _narrowed(table: str, file: DataFile, dead: BitMap64, least_ms: int | None) 
     Bounds may be too wide, but a tick reads each file whose least stamp has expired: with that of a deleted row it would each time.
     """
     if least_ms == UNKNOWN:
-        stamps = read_file(table, file, pa.schema([("_stamp_ms", pa.int64())]), live=False)
-        least_ms = pc.min(vectors.without(stamps, dead)["_stamp_ms"]).as_py()
-    stats = {name: dict(values) if isinstance(values, dict) else values for name, values in file.stats.items()}
+        stamp = pa.field("_stamp_ms", pa.int64())
+        stamps = read_file(table, file, pa.schema([stamp]), live=False)
+        left = vectors.without(stamps, dead)
+        least_ms = pc.min(left["_stamp_ms"]).as_py()
+    least = dict(file.stats.get("minValues", {}))
+    greatest = dict(file.stats.get("maxValues", {}))
+    nulls = dict(file.stats.get("nullCount", {}))
     if least_ms is not None:
-        stats.setdefault("minValues", {})["_stamp_ms"] = least_ms
+        least["_stamp_ms"] = least_ms
     else:
-        stats.get("minValues", {}).pop("_stamp_ms", None)
-        stats.get("maxValues", {}).pop("_stamp_ms", None)
+        least.pop("_stamp_ms", None)
+        greatest.pop("_stamp_ms", None)
         # Of a file with a vector, a count of nulls as great as that of rows says that those left are all null.
-        stats.setdefault("nullCount", {})["_stamp_ms"] = stats["numRecords"]
-    return DataFile({**file.add, "stats": json.dumps(stats)})
+        nulls["_stamp_ms"] = file.rows
+    stats = {
+        **file.stats,
+        "minValues": least,
+        "maxValues": greatest,
+        "nullCount": nulls,
+    }
+    add = {
+        **file.add,
+        "stats": json.dumps(stats),
+    }
+    return DataFile(add)

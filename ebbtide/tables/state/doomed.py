@@ -54,6 +54,11 @@ class Judged(NamedTuple):
     oldest_ms: int | None
 
 
+def always(_: DataFile) -> bool:
+    """Return True: the statistics of no file rule it out."""
+    return True
+
+
 @dataclass(frozen=True)
 class Doom:
     """Selects the entries to delete.
@@ -68,9 +73,9 @@ class Doom:
 
     pick: Pick
     columns: frozenset[str] | None = None
-    may_have: Callable[[DataFile], bool] = field(default=lambda _: True)
+    may_have: Callable[[DataFile], bool] = always
     is_purged: Pick | None = None
-    may_purge: Callable[[DataFile], bool] = field(default=lambda _: True)
+    may_purge: Callable[[DataFile], bool] = always
 
 
 @dataclass(frozen=True)
@@ -111,12 +116,17 @@ class JudgeRows:
     def __call__(self, number: int) -> tuple[bytes, int | None]:
         """Return the positions of the doomed rows of a file, as a bitmap, and the least stamp of its other entries."""
         operator = self.operator()
-        names = self.names
-        columns = [column for column in operator.schema if names is None or column.name in {*names, "_stamp_ms"}]
+        columns = []
+        for column in operator.schema:
+            is_read = self.names is None or column.name in self.names
+            if is_read or column.name == "_stamp_ms":
+                columns.append(column)
         file = self.state.files[number]
         rows, counts = _live_entries(self.state.table, file, pa.schema(columns))
-        is_doomed = counts & self.pick(rows, operator)
-        oldest_ms = _least_stamp(rows, counts & ~is_doomed)
+        is_picked = self.pick(rows, operator)
+        is_doomed = counts & is_picked
+        is_left = counts & ~is_picked
+        oldest_ms = _least_stamp(rows, is_left)
         doomed = _bitmap(np.flatnonzero(is_doomed))
         return doomed.serialize(), oldest_ms
 
@@ -192,10 +202,14 @@ class FindVersions:
             versions, own = self._read(number, columns, operator, part)
             is_met = np.isin(own, wanted)
             # No version of it elsewhere: the row decides for itself.
-            is_lost = versions.is_doomed & ~is_met
+            is_alone = ~is_met
+            is_lost = is_alone & versions.is_doomed
+            is_left = is_alone & ~versions.is_doomed
             if is_lost.any():
-                losses[number] = _bitmap(versions.positions[is_lost])
-            stamps_ms.append(_least_stamp(versions.rows, ~versions.is_doomed & ~is_met))
+                lost = versions.positions[is_lost]
+                losses[number] = _bitmap(lost)
+            oldest_ms = _least_stamp(versions.rows, is_left)
+            stamps_ms.append(oldest_ms)
             met.append(_some(versions, is_met))
         n_alone = sum(map(len, losses.values()))
         n_met = n_alone + sum(len(each.positions) for each in met)
@@ -216,12 +230,15 @@ class FindVersions:
         file = self.state.files[number]
         rows, counts = _live_entries(self.state.table, file, columns)
         hashes = key_hashes(rows, operator.entry_key)
+        doomed = BitMap64.deserialize(self.doomed[number])
         is_doomed = np.zeros(len(rows), dtype=bool)
-        is_doomed[vectors.numbers(BitMap64.deserialize(self.doomed[number]))] = True
+        is_doomed[vectors.numbers(doomed)] = True
         is_own = counts
         if self.n_parts > 1:
-            width = np.uint64(-(-(2**64) // self.n_parts))  # rounded up
-            is_own = counts & (hashes // width == np.uint64(part))
+            n_hashes = 2**64
+            width = -(-n_hashes // self.n_parts)  # rounded up
+            parts = hashes // np.uint64(width)
+            is_own = counts & (parts == np.uint64(part))
         positions = np.arange(len(rows))
         versions = _some(_Versions(number, positions, rows, is_doomed), is_own)
         return versions, hashes[is_own]
