@@ -22,6 +22,8 @@ FOLDER = "erasures"
 """Folder of the ledger, beside the tables."""
 UNFINISHED = "unfinished"
 """The file that is there while files with erased rows may still exist."""
+BEGUN_WITH = "begun-with"
+"""The file that names what holds before the first step: of a backfill, a copy of the pipeline's."""
 _WHAT = "The ledger of erasures"
 
 
@@ -88,6 +90,24 @@ class Erasures(BaseModel):
 def erased_keys(home: str, name: str) -> ErasedKeys:
     """Return the erased keys of a file of the ledger; read once in a process, as it never changes."""
     return Erasures.read(home, name).keys
+
+
+def begin_with(home: str, name: str, ledger: Erasures) -> None:
+    """Give tables that have no step yet the erasures of others; on disk before this returns.
+
+    Args:
+        home: Folder of the tables.
+        name: Name of the file of the ledger, which the copy keeps.
+        ledger: Its content.
+    """
+    replace_bytes(join(home, FOLDER, name), ledger.model_dump_json(by_alias=True).encode())
+    replace_bytes(join(home, FOLDER, BEGUN_WITH), name.encode())
+
+
+def ledger_begun_with(home: str) -> str | None:
+    """Return the name of the file that `begin_with` wrote; None if there is none."""
+    raw = read_bytes(join(home, FOLDER, BEGUN_WITH))
+    return None if raw is None else raw.decode()
 
 
 def is_unfinished(home: str) -> bool:

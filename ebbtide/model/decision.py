@@ -39,7 +39,7 @@ class Append:
 
     Args:
         actions: Actions of the quarantine's log: bad records that are added from staged files, and those that leave.
-        removed: Records that leave the quarantine, by reason: replayed, dropped, max_age, max_bytes.
+        removed: Records that leave the quarantine, by reason: replayed, erased, dropped, max_age, max_bytes.
     """
 
     __pydantic_config__ = _CLOSED

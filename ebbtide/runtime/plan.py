@@ -184,11 +184,19 @@ class Plan:
             return self.sink
         return self.changelog if name == "changelog" else self.quarantine
 
-    def stager(self, folder: str) -> Stager:
-        """Return what writes decoded changes into a folder: dealt out by the state's key, where no transform makes that."""
+    def stager(self, folder: str, erased: str | None) -> Stager:
+        """Return what writes decoded changes into a folder: dealt out by the state's key, where no transform makes that.
+
+        Args:
+            folder: The folder.
+            erased: Name of the file of the ledger of erasures, of the last step's facts: records of its keys are refused.
+        """
+        from ebbtide.runtime.erasing import refused_rows
+
+        refused = refused_rows(self, erased)
         if self.spec.selects_changes:
-            return Stager(folder, changelog_schema(self.spec.table.columns), tuple(self.spec.key))
-        return Stager(folder, self.operator.changes, self.operator.key)
+            return Stager(folder, changelog_schema(self.spec.table.columns), tuple(self.spec.key), refused)
+        return Stager(folder, self.operator.changes, self.operator.key, refused)
 
     @property
     def tracks_offsets(self) -> bool:

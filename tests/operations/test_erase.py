@@ -10,13 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 from killing import Killer
 from local_pipeline import LATER, LocalPipeline, killed, up
-from local_run import HOUR, SPARK, START
+from local_run import HOUR, SPARK, START, kept_apart
 from victims import KINDS, spec_of, write_source
 
 from ebbtide.delta import log
 from ebbtide.errors import BackfillError, ConfigError, HistoryGoneError
 from ebbtide.ledger import erasures
 from ebbtide.operations import rewind
+from ebbtide.operations.erase import erase
 from ebbtide.operations.erase.operations import Erase
 from ebbtide.operations.operation import Context
 from ebbtide.runtime import purging
@@ -137,6 +138,56 @@ def test_key_without_a_row_is_said_and_refused_from_then_on(pipeline):
     assert "none found" in report.text()
     pipeline.read(up("nobody", 8, "+I", v="x"))
     assert "nobody" not in ids(pipeline)
+
+
+def test_replay_refuses_corrected_records_of_an_erased_key_and_counts_them(pipeline):
+    act(pipeline, "apply")
+    pipeline.read("[", up("fourth", 7, "+I", v="new"))
+    mended = [up(CANARY, 8, "+I", v="again"), json.dumps({"kind": "+I", "row": {"id": CANARY, "n": "no number"}})]
+    report = pipeline.do("replay", mended=mended)
+    assert (report["replayed"], report["erased"], report["counts"]) == (0, 2, {"erased": 2})
+    assert "2 records" in report.text()
+    assert ids(pipeline) == {OTHER, "third", "fourth"}
+    assert pipeline.last.decision.removed == {"replayed": 0, "erased": 2}
+    assert len(pipeline.plan.quarantine.values("raw")) == 0
+    assert holders(pipeline.home) == []
+
+
+def test_replay_applies_the_records_of_other_keys_beside_refused_ones(pipeline):
+    act(pipeline, "apply")
+    pipeline.read("[")
+    report = pipeline.do("replay", mended=[up(CANARY, 8, "+I", v="again"), up("fifth", 8, "+I", v="mended")])
+    assert (report["replayed"], report["erased"], report["counts"]["inserted"]) == (1, 1, 1)
+    assert ids(pipeline) == {OTHER, "third", "fifth"}
+
+
+def test_backfill_begun_after_an_erasure_has_no_erased_key(pipeline):
+    act(pipeline, "apply")
+    pipeline.do("backfill")
+    assert pipeline.plan.backfill.state.last()[1].state.erased == pipeline.last.state.erased
+    assert holders(pipeline.home) == []
+    pipeline.put(up(CANARY, 6, "+I", v="while it is built"))
+    with kept_apart():
+        report = pipeline.do("swap")
+    assert report.step is not None
+    assert ids(pipeline) == {OTHER, "third"}
+    [step, *_] = pipeline.read(up(CANARY, 7, "+I", v="again"))
+    assert step.metrics["erased"] >= 1
+    assert ids(pipeline) == {OTHER, "third"}
+    assert holders(pipeline.home) == []
+
+
+def test_swap_of_a_backfill_that_does_not_know_an_erasure_is_refused(pipeline, monkeypatch):
+    act(pipeline, "apply", OTHER)
+    pipeline.do("backfill")
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            erase, "refuse_others", lambda _: None
+        )  # as of an erasure that looked before the backfill was begun
+        act(pipeline, "apply")
+    with kept_apart(), pytest.raises(BackfillError, match="erased after its backfill"):
+        pipeline.do("swap")
+    assert ids(pipeline) == {"third"}
 
 
 def test_rewind_to_before_an_erasure_is_refused(pipeline):

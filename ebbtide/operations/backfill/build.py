@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ebbtide.delta import log
 from ebbtide.errors import BackfillError, ConfigError
+from ebbtide.ledger.erasures import Erasures, begin_with
 from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.puts import puts_of
@@ -30,7 +31,7 @@ from ebbtide.operations.backfill.asked import (
 )
 from ebbtide.operations.backfill.status import status
 from ebbtide.operations.operation import Report
-from ebbtide.operations.stepping import stepping
+from ebbtide.operations.stepping import has_state, stepping
 from ebbtide.runtime import driver
 from ebbtide.runtime.abilities import refuse_action
 from ebbtide.runtime.clock import Clock, system_clock
@@ -83,6 +84,7 @@ def start(
     asked = _begun(tables, begin, snapshot, clock())
     stop = stop or threading.Event()
     beside = beside_of(spec, asked, max_records_per_second)
+    _take_erasures(tables, beside)
     run = partial(
         driver.run,
         spark,
@@ -110,6 +112,17 @@ def start(
             break
         n_before = n_read
     return status(spec, root, clock())
+
+
+def _take_erasures(tables: Plan, beside: Pipeline) -> None:
+    """Have a backfill without a step refuse the records of keys that were erased in the pipeline."""
+    commit = tables.state.last()
+    taken = Plan.under(tables.backfills, beside)
+    if commit is None or has_state(taken):
+        return
+    name = commit[1].state.erased
+    if name is not None:
+        begin_with(taken.root, name, Erasures.read(tables.root, name))
 
 
 def _turn_to(spark: SparkSession, tables: Plan, beside: Pipeline, now_ms: int) -> None:

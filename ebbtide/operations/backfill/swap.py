@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ebbtide.amounts import amount
 from ebbtide.delta import log
 from ebbtide.errors import BackfillError
+from ebbtide.ledger.erasures import erased_keys
 from ebbtide.ledger.facts import NoStep, StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Replace
@@ -104,6 +105,7 @@ def swap_in(
         driver.run(spark, beside, tables.backfills, clock=clock)
         with stepping(spark, Plan.under(tables.backfills, beside)) as taken:
             _refuse_behind(stepper, taken)
+            _refuse_erased(stepper, taken)
             refuse_other_columns(tables, taken.plan)
             taken.publish(spark)
             compared = partial(_report, spec.name, *_compared(spark, tables, taken))
@@ -125,6 +127,19 @@ def _refuse_behind(own: Stepper, taken: Stepper) -> None:
             f"The backfill of '{own.spec.name}' has not read all that the pipeline has.",
             got=f"missing {'; '.join(missing[:SAMPLE])}",
             next_step="Run 'ebbtide backfill start' to go on with it; or 'ebbtide backfill drop' if the source is another one by now.",
+        )
+
+
+def _refuse_erased(own: Stepper, taken: Stepper) -> None:
+    """Refuse a backfill that was begun before keys of the pipeline were erased: it may hold their rows."""
+    if own.erased is None:
+        return
+    known = frozenset() if taken.erased is None else erased_keys(taken.plan.root, taken.erased).hashes
+    if not erased_keys(own.plan.root, own.erased).hashes <= known:
+        raise BackfillError.of(
+            f"Keys of '{own.spec.name}' were erased after its backfill was begun.",
+            got="a backfill that may hold their rows",
+            next_step="Run 'ebbtide backfill drop', and begin it again.",
         )
 
 

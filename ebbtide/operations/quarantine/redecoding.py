@@ -20,6 +20,7 @@ from ebbtide.model.entries import ints, with_column
 from ebbtide.model.offsets import origin_offsets
 from ebbtide.model.step import BatchSummary
 from ebbtide.redaction import MASK
+from ebbtide.runtime.erasing import refused_rows
 from ebbtide.runtime.finding import Found, Order
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
@@ -50,6 +51,8 @@ class Redecoded:
         good: Staged rows of those that are good now; `_order.part` is the record's index in `tried`.
         bad: `BAD_ROWS` of those that are still bad, likewise.
         cut_off: Those of which only the head was kept, or whose rows a transform fails on: not decoded.
+        is_erased: (n,) whether it is of an erased key, by what was decoded: neither `good` nor `bad` has it.
+        erased: Name of the file of the ledger of erasures.
     """
 
     plan: Plan
@@ -58,12 +61,18 @@ class Redecoded:
     good: pa.Table
     bad: pa.Table
     cut_off: pa.Table
+    is_erased: Mask
+    erased: str | None
+
+    @property
+    def refused(self) -> pa.Table:
+        """The records of erased keys: they leave the quarantine, and apply nowhere."""
+        return self.tried.filter(pa.array(self.is_erased))
 
     @property
     def replayed(self) -> pa.Table:
         """The records that are good now, or change nothing."""
-        n_tried = len(self.tried)
-        is_good = np.ones(n_tried, dtype=bool)
+        is_good = ~self.is_erased
         is_good[self._bad_indices] = False
         mask = pa.array(is_good)
         return self.tried.filter(mask)
@@ -101,7 +110,7 @@ class Redecoded:
             self.plan.decoding,
             tracks_offsets=self.plan.tracks_offsets,
         )
-        return replace(summary, records=0)
+        return replace(summary, records=0, erased=int(self.is_erased.sum()))
 
     def staged(self, folder: str) -> Staged:
         """Write what is to be applied.
@@ -109,7 +118,7 @@ class Redecoded:
         Args:
             folder: Where the file goes.
         """
-        stager = self.plan.stager(folder)
+        stager = self.plan.stager(folder, self.erased)
         file = stager.stage([self.good])
         origins = self.replayed.select(["origin"])
         offsets = origin_offsets(origins.rename_columns(["_origin"]))
@@ -143,6 +152,7 @@ def redecoded(
     *,
     step: int,
     wall_ms: int | None,
+    erased: str | None,
 ) -> Redecoded:
     """Decode quarantined records again.
 
@@ -152,6 +162,7 @@ def redecoded(
         corrected: Takes their places; empty: the records are decoded as they are.
         step: Number of the step that replays them.
         wall_ms: Its wall time, epoch ms.
+        erased: Name of the file of the ledger of erasures, of the last step's facts.
     """
     before = records["raw"]
     now = _corrected(records, corrected)
@@ -164,7 +175,11 @@ def redecoded(
     decoding = _decoding(plan)
     # Records are decoded as a batch of a source whose parts are their indices, so that each row leads back to its record.
     batches = decoding.decode(_batches(tried), step=step, wall_ms=wall_ms)
-    rows = pa.Table.from_batches(batches, decoding.schema)
+    decoded = pa.Table.from_batches(batches, decoding.schema)
+    rows = _without_refused(plan, erased, decoded)
+    # A record may have several rows: it is refused if no row of it is left.
+    of_any = np.isin(np.arange(len(tried)), ints(decoded, "_order.part"))
+    of_kept = np.isin(np.arange(len(tried)), ints(rows, "_order.part"))
     is_bad = pc.is_valid(rows["_reason"])
     bad = rows.filter(is_bad).select(BAD_ROWS.names)
     return Redecoded(
@@ -174,7 +189,15 @@ def redecoded(
         good=rows.filter(pc.invert(is_bad)),
         bad=bad,
         cut_off=records.filter(is_cut_off),
+        is_erased=of_any & ~of_kept,
+        erased=erased,
     )
+
+
+def _without_refused(plan: Plan, erased: str | None, rows: pa.Table) -> pa.Table:
+    """Leave out what the stager refuses: the report, and what leaves the quarantine, are known before anything is staged."""
+    refused = refused_rows(plan, erased)
+    return rows if refused is None else rows.filter(pa.array(~refused(rows)))
 
 
 def _decoding(plan: Plan) -> Decoding:

@@ -67,12 +67,14 @@ class Found:
         kept: Each record that stays: step, origin, reason, detail.
         late: Of the replayed ones those that do not count as if they had come in time: by arrival only.
         not_found: Corrected records whose origin no selected record has.
+        erased: Records of erased keys: they leave the quarantine, and are not applied.
     """
 
     replayed: int = 0
     kept: Sequence[dict[str, Any]] = ()
     late: int = 0
     not_found: int = 0
+    erased: int = 0
 
     def report(
         self, pipeline: str, step: int | None = None, changed: Mapping[str, int] = MappingProxyType({})
@@ -85,6 +87,8 @@ class Found:
             changed: What the step changed, by name.
         """
         counts = {"replayed": self.replayed, "late": self.late, "not_found": self.not_found}
+        if self.erased:
+            counts["erased"] = self.erased
         details = {"kept": list(self.kept), "counts": dict(changed)}
         if step is None:
             lines = list(self._lines("to replay"))
@@ -96,14 +100,14 @@ class Found:
 
     @property
     def _next_step(self) -> str:
-        if not self.replayed:
+        if not self.replayed and not self.erased:
             return ""
         options = "--apply --accept-late" if self.late else "--apply"
         return f"To do it: the same with '{options}'."
 
     def _lines(self, verb: str) -> Iterator[str]:
         n_kept = len(self.kept)
-        if not self.replayed and not n_kept:
+        if not self.replayed and not n_kept and not self.erased:
             yield "no quarantined record fits."
         else:
             records = amount(self.replayed, "record")
@@ -115,6 +119,8 @@ class Found:
         if self.not_found:
             corrected = amount(self.not_found, "corrected record")
             yield f"Left out, with an origin that no selected record has: {corrected}."
+        if self.erased:
+            yield f"Refused, and dropped from the quarantine, as their keys were erased: {amount(self.erased, 'record')}."
         if self.late:
             yield _late_text(self.late)
 
@@ -232,11 +238,14 @@ def decide(
     replayed = attempt.replayed
     rewritten = attempt.rewritten
     # Records that are still bad for another reason than before are replaced by themselves with that reason.
-    gone = pa.concat_tables([replayed, rewritten])
+    gone = pa.concat_tables([replayed, attempt.refused, rewritten])
     if not len(gone):
         return False
     actions = tables.quarantine.replace(gone, rewritten)
-    moved = Append(tuple(actions), {"replayed": len(replayed)})
+    removed = {"replayed": len(replayed)}
+    if len(attempt.refused):
+        removed["erased"] = len(attempt.refused)
+    moved = Append(tuple(actions), removed)
     facts = stepper.facts(
         Cause(what="quarantine_replay"),
         stepper.next_clock(clock_ms),
@@ -276,6 +285,7 @@ def _attempt(
         corrected or {},
         step=last.step + 1,
         wall_ms=clock.wall_ms,
+        erased=last.state.erased,
     )
 
 
@@ -300,6 +310,7 @@ def _found(
         kept=[*cut_off, *still_bad],
         late=n_late,
         not_found=len(unmatched),
+        erased=len(attempt.refused),
     )
 
 

@@ -48,6 +48,14 @@ Refused = Callable[[pa.Table], Mask]
 """Marks the staged rows of erased keys, bad ones too; picklable."""
 
 
+Seen = Callable[[pa.Table, pa.Table], None]
+"""Is told of each table of staged rows: as it was decoded, and what of it was written."""
+
+
+def _ignore(decoded: pa.Table, kept: pa.Table) -> None:
+    """Do nothing."""
+
+
 @dataclass(frozen=True)
 class StagedFile:
     """The output of one staging task.
@@ -102,23 +110,26 @@ def slices_of(hashes: Hashes) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Stager:
-    """Writes the output of a staging task.
+    """Writes the output of a staging task. All records pass here: those of erased keys are left out.
 
     Args:
         folder: Folder of the files.
         columns: Columns of a change.
         key: Names of the key's columns.
+        refused: Marks the rows of erased keys, which are written nowhere; None: no key was erased.
     """
 
     folder: str
     columns: pa.Schema
     key: Sequence[str]
+    refused: Refused | None = None
 
-    def stage(self, decoded: Iterable[pa.Table]) -> StagedFile:
+    def stage(self, decoded: Iterable[pa.Table], seen: Seen = _ignore) -> StagedFile:
         """Write the rows of a task.
 
         Args:
             decoded: Staged rows, see `ebbtide.formats.settings`.
+            seen: Is told of each table.
         """
         stem = join(self.folder, uuid.uuid4().hex)
         location = f"{stem}.arrow"
@@ -128,7 +139,9 @@ class Stager:
         with write_arrow(location, self.columns) as changes, ParquetFile(bad_location, BAD_ROWS) as bad:
             slices: list[int] = []
             rows: list[int] = []
-            for table in decoded:
+            for as_decoded in decoded:
+                table = self._kept(as_decoded)
+                seen(as_decoded, table)
                 bad_rows = _bad_rows(table)
                 n_bad += len(bad_rows)
                 for batch in bad_rows.to_batches():
@@ -145,6 +158,12 @@ class Stager:
             rows=tuple(rows),
             bad=bad_location if n_bad else None,
         )
+
+    def _kept(self, rows: pa.Table) -> pa.Table:
+        if self.refused is None:
+            return rows
+        is_refused = self.refused(rows)
+        return rows.filter(pa.array(~is_refused)) if is_refused.any() else rows
 
     def _changes(self, table: pa.Table) -> pa.Table:
         decided_kinds = pa.array([*ROW_KINDS, IN_DOUBT])
@@ -197,7 +216,6 @@ class Staging:
         step: Number of the step.
         wall_ms: Wall time of the step, epoch ms.
         tracks_offsets: The summary has the records' offsets too.
-        refused: Marks the rows of erased keys, which are written nowhere; None: no key was erased.
     """
 
     decoding: Decoding
@@ -205,7 +223,6 @@ class Staging:
     step: int
     wall_ms: int
     tracks_offsets: bool
-    refused: Refused | None = None
 
     def __call__(self, records: Iterable[pa.RecordBatch]) -> str | None:
         """Return the file and the summary as JSON, to be sent to the driver; None without a record.
@@ -215,37 +232,30 @@ class Staging:
         """
         parts: list[BatchSummary] = []
         sizes: list[int] = []
-        file = self.stager.stage(self._decoded(_measured(records, sizes), parts))
+
+        def seen(decoded: pa.Table, kept: pa.Table) -> None:
+            parts.append(self._summary(decoded, kept))
+
+        file = self.stager.stage(self._decoded(_measured(records, sizes)), seen)
         if not parts:
             return None
         parts.append(BatchSummary(bytes=sum(sizes)))
         return to_json(file, parts)
 
-    def _decoded(
-        self,
-        records: Iterable[pa.RecordBatch],
-        parts: list[BatchSummary],
-    ) -> Iterator[pa.Table]:
-        """Yield staged rows; add the summary of each batch of them to `parts`."""
-        batches = self.decoding.decode(records, step=self.step, wall_ms=self.wall_ms)
-        for batch in batches:
-            rows = pa.Table.from_batches([batch])
-            part = summaries.summarize(rows, self.decoding, tracks_offsets=self.tracks_offsets)
-            if self.refused is not None:
-                rows, part = self._without_refused(rows, part)
-            parts.append(part)
-            yield rows
+    def _decoded(self, records: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+        """Yield staged rows."""
+        for batch in self.decoding.decode(records, step=self.step, wall_ms=self.wall_ms):
+            yield pa.Table.from_batches([batch])
 
-    def _without_refused(self, rows: pa.Table, part: BatchSummary) -> tuple[pa.Table, BatchSummary]:
-        """Leave out the rows of erased keys; return the rest, and its summary with the refused records counted."""
-        is_refused = self.refused(rows) if self.refused is not None else np.zeros(len(rows), dtype=bool)
-        if not is_refused.any():
-            return rows, part
-        kept = rows.filter(pa.array(~is_refused))
-        summary = summaries.summarize(kept, self.decoding, tracks_offsets=self.tracks_offsets)
+    def _summary(self, decoded: pa.Table, kept: pa.Table) -> BatchSummary:
+        """Sum up the rows that were written, with the refused records counted."""
+        summary = summaries.summarize(decoded, self.decoding, tracks_offsets=self.tracks_offsets)
+        if len(kept) == len(decoded):
+            return summary
+        of_kept = summaries.summarize(kept, self.decoding, tracks_offsets=self.tracks_offsets)
         # The refused records were read: their offsets count, so that a redelivery is known.
-        n_erased = part.records - summary.records
-        return kept, replace(summary, records=part.records, offsets=part.offsets, erased=n_erased)
+        n_erased = summary.records - of_kept.records
+        return replace(of_kept, records=summary.records, offsets=summary.offsets, erased=n_erased)
 
 
 def _measured(records: Iterable[pa.RecordBatch], sizes: list[int]) -> Iterator[pa.RecordBatch]:
