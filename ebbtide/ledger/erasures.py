@@ -14,6 +14,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from ebbtide.errors import DamagedFileError
+from ebbtide.ledger.facts import NoStep, StepFacts
 from ebbtide.model import stored
 from ebbtide.model.erased import ErasedKeys
 from ebbtide.storage.paths import delete, exists, join, read_bytes, replace_bytes
@@ -93,7 +94,7 @@ def erased_keys(home: str, name: str) -> ErasedKeys:
 
 
 def begin_with(home: str, name: str, ledger: Erasures) -> None:
-    """Give tables that have no step yet the erasures of others; on disk before this returns.
+    """Store what is erased for tables without a step; on disk before this returns.
 
     Args:
         home: Folder of the tables.
@@ -104,8 +105,15 @@ def begin_with(home: str, name: str, ledger: Erasures) -> None:
     replace_bytes(join(home, FOLDER, BEGUN_WITH), name.encode())
 
 
-def ledger_begun_with(home: str) -> str | None:
-    """Return the name of the file that `begin_with` wrote; None if there is none."""
+def ledger_of(home: str, last: StepFacts | NoStep) -> str | None:
+    """Return the name of the file of the ledger that holds for the next step; None if no key was erased.
+
+    Args:
+        home: Folder of the tables.
+        last: Facts of the last step; before the first one, what `begin_with` wrote holds.
+    """
+    if last.step:
+        return last.state.erased
     raw = read_bytes(join(home, FOLDER, BEGUN_WITH))
     return None if raw is None else raw.decode()
 

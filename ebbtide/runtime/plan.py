@@ -30,7 +30,7 @@ from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.view import MaterializedView
 from ebbtide.storage.paths import join, refuse_links, refuse_unusable, resolve
 from ebbtide.tables.state.layout import newest_step
-from ebbtide.tables.state.staging import Stager
+from ebbtide.tables.state.staging import Refused, Stager
 
 if TYPE_CHECKING:
     from ebbtide.tables.changelog import ChangelogTable
@@ -184,16 +184,13 @@ class Plan:
             return self.sink
         return self.changelog if name == "changelog" else self.quarantine
 
-    def stager(self, folder: str, erased: str | None) -> Stager:
+    def stager(self, folder: str, refused: Refused | None) -> Stager:
         """Return what writes decoded changes into a folder: dealt out by the state's key, where no transform makes that.
 
         Args:
             folder: The folder.
-            erased: Name of the file of the ledger of erasures, of the last step's facts: records of its keys are refused.
+            refused: Marks the records of erased keys (`ebbtide.runtime.erasing.refused_rows`); None: no key was erased.
         """
-        from ebbtide.runtime.erasing import refused_rows
-
-        refused = refused_rows(self, erased)
         if self.spec.selects_changes:
             return Stager(folder, changelog_schema(self.spec.table.columns), tuple(self.spec.key), refused)
         return Stager(folder, self.operator.changes, self.operator.key, refused)

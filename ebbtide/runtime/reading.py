@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from ebbtide.errors import CheckpointMismatchError, QuarantineThresholdError
 from ebbtide.ledger.checkpoint import BatchOffsets
+from ebbtide.ledger.erasures import ledger_of
 from ebbtide.ledger.facts import Cause, NoStep, SourceFacts, StepFacts
 from ebbtide.ledger.pauses import refuse_paused
 from ebbtide.model.clock import Reading
@@ -38,6 +39,7 @@ from ebbtide.runtime.bad_rows import BadRows
 from ebbtide.runtime.belonging import without_its_checkpoint
 from ebbtide.runtime.decide import decide, expire, selected_changes
 from ebbtide.runtime.drift import columns_taken_in
+from ebbtide.runtime.erasing import refused_rows
 from ebbtide.runtime.finding import RecordsOfBatch
 from ebbtide.runtime.guests import ViewStaging
 from ebbtide.runtime.pace import Pace, no_pace
@@ -407,7 +409,7 @@ def _stage(stepper: Stepper, reading: _Reading) -> Staged:
         decoding = replace(decoding, doubts_tombstones=False)
     staging = Staging(
         decoding,
-        plan.stager(folder, stepper.erased),
+        plan.stager(folder, refused_rows(plan, ledger_of(plan.root, stepper.last))),
         number,
         wall_ms,
         tracks_offsets=plan.tracks_offsets,

@@ -119,7 +119,7 @@ def select_staged(spark: SparkSession, plan: Plan, staged: Staged, folder: str, 
         return staged
     expressions = expressions_of(spark, plan)
     names = tuple(expressions.inputs.names)
-    before = plan.stager(folder, erased=None)  # its columns and key alone
+    before = plan.stager(folder, refused=None)  # its columns and key alone
     inputs = StagedInputs(names, before.columns, tuple(before.key))
     operator = plan.operator
     stager = Stager(folder, operator.changes, operator.key)

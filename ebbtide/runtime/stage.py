@@ -72,7 +72,7 @@ def stage_view(plan: Plan, spark: SparkSession, staging: ViewStaging) -> Staged:
         staging: What it is computed from, and into which files.
     """
     source = cast("ViewSource", plan.source)
-    stager = plan.stager(staging.folder, erased=None)
+    stager = plan.stager(staging.folder, refused=None)
     results, reason = source.stage(spark, plan.sink.path, stager, staging)
     staged = Staged.of(results)
     summary = replace(staged.summary, view=staging.to, recomputed=reason)

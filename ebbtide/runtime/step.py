@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Action, Snapshot
-from ebbtide.ledger.erasures import ledger_begun_with
+from ebbtide.ledger.erasures import ledger_of
 from ebbtide.ledger.facts import Cause, Head, NoStep, SourceFacts, StateFacts, StepFacts
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.transaction import settle_newest
@@ -205,13 +205,6 @@ class Stepper:
         noted = self.plan.checkpoint.start
         return None if noted is None else noted.lost
 
-    @property
-    def erased(self) -> str | None:
-        """Name of the file of the ledger of erasures that holds: of the last step; before the first one what a backfill was begun with."""
-        if isinstance(self.last, StepFacts):
-            return self.last.state.erased
-        return ledger_begun_with(self.plan.root)
-
     def _state_facts(self) -> StateFacts:
         return StateFacts(
             version=self.version,
@@ -219,7 +212,7 @@ class Stepper:
             evolved=dict(self.plan.evolved),
             tables=self.tables.facts(),
             pending_key_changes=self.last.state.pending_key_changes,
-            erased=self.erased,
+            erased=ledger_of(self.plan.root, self.last),
         )
 
     def commit(self, facts: StepFacts, actions: Sequence[Action]) -> None:

@@ -15,6 +15,7 @@ from victims import KINDS, spec_of, write_source
 
 from ebbtide.delta import log
 from ebbtide.errors import BackfillError, ConfigError, HistoryGoneError
+from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.ledger import erasures
 from ebbtide.operations import rewind
 from ebbtide.operations.erase import erase
@@ -188,6 +189,36 @@ def test_swap_of_a_backfill_that_does_not_know_an_erasure_is_refused(pipeline, m
     with kept_apart(), pytest.raises(BackfillError, match="erased after its backfill"):
         pipeline.do("swap")
     assert ids(pipeline) == {"third"}
+
+
+def test_row_that_had_an_erased_key_before_is_said(tmp_path, copies):
+    pipeline = LocalPipeline(tmp_path, schema=SCHEMA, format={"type": "debezium"}, order={"sequence": ["_lsn"]})
+    pipeline.read(key_change(None, CANARY, 1, "kept"), key_change(None, OTHER, 1, "a"))
+    pipeline.read(key_change(CANARY, "renamed", 2, UNAVAILABLE))
+    assert {row["id"]: row["v"] for row in pipeline.table("sink", pipeline.spec.sink_table.columns)} == {
+        "renamed": "kept",
+        OTHER: "a",
+    }
+    for action in ("plan", "apply"):
+        report = act(pipeline, action)
+        [former] = [place for place in report["places"] if place["place"] == "state: former keys"]
+        assert (former["rows"], former["fate"][:4]) == (1, "stay")
+    assert "state: former keys" not in act(pipeline, "plan", OTHER).text()
+
+
+def key_change(old, new, n, v):
+    """A row that Debezium sends: created, or with another key than before."""
+    before = None if old is None else {"id": old, "n": n - 1, "v": v}
+    op = "c" if old is None else "u"
+    return json.dumps(
+        {
+            "before": before,
+            "after": {"id": new, "n": n, "v": v},
+            "op": op,
+            "ts_ms": 0,
+            "source": {"lsn": n, "connector": "postgresql"},
+        }
+    )
 
 
 def test_rewind_to_before_an_erasure_is_refused(pipeline):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ebbtide.amounts import amount
 from ebbtide.delta import log
 from ebbtide.errors import BackfillError
-from ebbtide.ledger.erasures import erased_keys
+from ebbtide.ledger.erasures import erased_keys, ledger_of
 from ebbtide.ledger.facts import NoStep, StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Replace
@@ -132,15 +132,17 @@ def _refuse_behind(own: Stepper, taken: Stepper) -> None:
 
 def _refuse_erased(own: Stepper, taken: Stepper) -> None:
     """Refuse a backfill that was begun before keys of the pipeline were erased: it may hold their rows."""
-    if own.erased is None:
-        return
-    known = frozenset() if taken.erased is None else erased_keys(taken.plan.root, taken.erased).hashes
-    if not erased_keys(own.plan.root, own.erased).hashes <= known:
+    if not _erased(own) <= _erased(taken):
         raise BackfillError.of(
             f"Keys of '{own.spec.name}' were erased after its backfill was begun.",
             got="a backfill that may hold their rows",
             next_step="Run 'ebbtide backfill drop', and begin it again.",
         )
+
+
+def _erased(stepper: Stepper) -> frozenset[str]:
+    name = ledger_of(stepper.plan.root, stepper.last)
+    return frozenset() if name is None else erased_keys(stepper.plan.root, name).hashes
 
 
 def _missing(own: Stepper, taken: Stepper) -> Iterator[str]:

@@ -47,7 +47,7 @@ def plan(ctx: Context, file: str | None, where: str | None) -> Report:
     salt = secrets.token_bytes(SALT_BYTES)
     erased = ErasedKeys(salt, hashes_of(keys, keys.column_names, salt))
     last = Head.at_rest(tables.state.last()).facts
-    return _report(ctx, len(erased.hashes), _found(tables, erased), places_beside(tables, last))
+    return _report(ctx, len(erased.hashes), _found(tables, erased), places_beside(tables, last, erased))
 
 
 def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Report:
@@ -82,7 +82,7 @@ def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Rep
         mark_unfinished(tables.root)
         facts = _step(spark, stepper, name, reason)
         stepper.publish(spark)
-        rest = [*purge(stepper, name), *places_beside(stepper.plan, stepper.last)]
+        rest = [*purge(stepper, name), *places_beside(stepper.plan, stepper.last, erased)]
     return _report(ctx, len(hashes), found, rest, facts.step)
 
 

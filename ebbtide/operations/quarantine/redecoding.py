@@ -118,7 +118,7 @@ class Redecoded:
         Args:
             folder: Where the file goes.
         """
-        stager = self.plan.stager(folder, self.erased)
+        stager = self.plan.stager(folder, refused_rows(self.plan, self.erased))
         file = stager.stage([self.good])
         origins = self.replayed.select(["origin"])
         offsets = origin_offsets(origins.rename_columns(["_origin"]))

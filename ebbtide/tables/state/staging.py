@@ -49,7 +49,7 @@ Refused = Callable[[pa.Table], Mask]
 
 
 Seen = Callable[[pa.Table, pa.Table], None]
-"""Is told of each table of staged rows: as it was decoded, and what of it was written."""
+"""Gets each table of staged rows: as it was decoded, and what of it is written."""
 
 
 def _ignore(decoded: pa.Table, kept: pa.Table) -> None:
@@ -129,7 +129,7 @@ class Stager:
 
         Args:
             decoded: Staged rows, see `ebbtide.formats.settings`.
-            seen: Is told of each table.
+            seen: Called for each table, before it is written.
         """
         stem = join(self.folder, uuid.uuid4().hex)
         location = f"{stem}.arrow"
