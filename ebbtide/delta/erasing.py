@@ -49,7 +49,7 @@ class Doomed(Protocol):
 
 @dataclass(frozen=True)
 class Found:
-    """What an erasure finds in one table.
+    """The rows of erased keys in one place, and the files that hold them.
 
     Args:
         rows: Rows to erase, those that a deletion vector hides among them.
@@ -98,7 +98,7 @@ class FileWithout:
 
 
 Rewritten = Sequence[tuple[DataFile, list[Action]] | None]
-"""What `FileWithout` returns for each file of a version."""
+"""The results of `FileWithout`, one for each file of a version."""
 
 
 def without_rows(rewritten: Rewritten) -> list[Action]:
@@ -166,7 +166,7 @@ def unnamed(snapshot: Snapshot, doomed: Doomed) -> Unnamed:
 
 
 def _files_in(table: str) -> Iterator[str]:
-    """Yield the locations of data files, vectors and change files, whoever wrote them."""
+    """Yield the locations of data files, vectors and change files, whatever wrote them."""
     for file in walk(table):
         if file.name.endswith((".parquet", ".bin")):
             yield join(table, file.name)

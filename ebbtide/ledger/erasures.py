@@ -46,7 +46,7 @@ class Erasures(BaseModel):
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
-    format: int = Field(default=stored.FORMAT, alias=stored.FORMAT_KEY, description="Version of the stored formats.")
+    format: int = Field(default=stored.FORMAT, alias="ebbtide", description="Version of the stored formats.")
     salt: str = Field(description="The pipeline's salt, as hexadecimal digits.")
     erasures: tuple[Erasure, ...] = Field(default=(), description="The erasures, the oldest first.")
 

@@ -1,4 +1,4 @@
-"""Which rows of a pipeline's tables belong to erased keys.
+"""Finds the rows of a pipeline's tables that belong to erased keys.
 
 | table | a row belongs to a key by |
 |---|---|

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Place:
-    """What an erasure found in one place.
+    """One place that an erasure has looked at.
 
     Args:
         name: Name of the place.

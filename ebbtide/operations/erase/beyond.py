@@ -1,4 +1,4 @@
-"""What of erased keys lies beside a pipeline's own tables: named in the report with what becomes of it, or a reason to refuse."""
+"""Places beside a pipeline's own tables that may hold erased keys: named in the report with their fate, or a reason to refuse."""
 
 from __future__ import annotations
 

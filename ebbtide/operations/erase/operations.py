@@ -10,10 +10,10 @@ from ebbtide.operations.operation import Context, Operation, Report
 
 
 class Erase(Operation):
-    """Erase keys from all tables of a pipeline, from their history and from the disk; records of these keys are refused from then on."""
+    """Erase keys from tables, history and disk, and refuse their records from then on."""
 
     name = "erase"
-    further: ClassVar = {"release": "Accept records of the keys again; rows that were erased do not come back."}
+    further: ClassVar = {"release": "Accept records of the keys again."}
     of_one = frozenset({"keys", "where"})
 
     class Params(Operation.Params):
@@ -22,14 +22,14 @@ class Erase(Operation):
         keys: str | None = Field(
             default=None,
             title="FILE",
-            description="The keys: JSON lines, or CSV with a header, with the key's columns of the sink.",
+            description="The keys: JSON lines, or CSV with a header. Default: those of --where.",
         )
         where: str | None = Field(
             default=None,
             title="SQL",
-            description="The keys whose row in the sink fulfils this condition, or whose entry in the state does. Needs Spark.",
+            description="The keys of rows of sink or state that fulfil this condition; needs Spark. Default: those of --keys.",
         )
-        reason: str = Field(default="", description="Why; kept in the ledger of erasures.")
+        reason: str = Field(default="", description="Why; kept in the ledger of erasures. Default: no reason.")
 
     def plan(self, ctx: Context, params: Params) -> Report:
         """Count what would be erased, by place."""

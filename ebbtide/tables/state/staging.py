@@ -237,7 +237,7 @@ class Staging:
             yield rows
 
     def _without_refused(self, rows: pa.Table, part: BatchSummary) -> tuple[pa.Table, BatchSummary]:
-        """Leave out the rows of erased keys; return the others, and the summary of these with the refused records counted."""
+        """Leave out the rows of erased keys; return the rest, and its summary with the refused records counted."""
         is_refused = self.refused(rows) if self.refused is not None else np.zeros(len(rows), dtype=bool)
         if not is_refused.any():
             return rows, part
