@@ -117,7 +117,7 @@ CALLS = ("link", "unlink", "fsync")
 
 
 @pytest.mark.parametrize("kind", ["sequence", pytest.param("arrival", marks=pytest.mark.grid)])
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", ["link", *(pytest.param(call, marks=pytest.mark.grid) for call in CALLS[1:])])
 def test_erasure_that_is_killed_at_any_call_is_finished_by_the_same_command(
     killer, tmp_path, request, kind, call, copies
 ):
