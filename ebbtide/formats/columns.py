@@ -234,16 +234,25 @@ def _binary(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
 
 def _dates(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
     _require(values, int, str)
-    integers = pa.array(_of_class(int, values), pa.int32())
-    texts = pa.array(_of_class(str, values), pa.string())
-    return dates_of(integers, texts, type_)
+    integers = _of_class(int, values)
+    texts = _of_class(str, values)
+    return dates_of(
+        pa.array(integers, pa.int32()),
+        pa.array(texts, pa.string()),
+        type_,
+    )
 
 
 def _timestamps(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
     _require(values, int, str)
-    integers = pa.array(_of_class(int, values), pa.int64())
-    texts = pa.array(_of_class(str, values), pa.string())
-    return timestamps_of(integers, texts, type_, unit)
+    integers = _of_class(int, values)
+    texts = _of_class(str, values)
+    return timestamps_of(
+        pa.array(integers, pa.int64()),
+        pa.array(texts, pa.string()),
+        type_,
+        unit,
+    )
 
 
 def _of_class(class_: type, values: Values) -> list[Any]:
@@ -253,7 +262,8 @@ def _of_class(class_: type, values: Values) -> list[Any]:
 
 def dates_of(epoch_days: pa.Int32Array, texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
     """Return dates: of epoch days, and where these are null of texts; one of `REFUSALS` is raised where any does not fit."""
-    dates = _or_of_text(epoch_days.cast(type_), texts)
+    from_days = epoch_days.cast(type_)
+    dates = _or_of_text(from_days, texts)
     return _within(dates, date.min, date.max)
 
 
@@ -261,7 +271,8 @@ def timestamps_of(ticks: pa.Int64Array, texts: pa.StringArray, type_: pa.DataTyp
     """Return times, as `dates_of`: of integers in a unit, and of texts."""
     type_in_unit = pa.timestamp(unit, type_.tz)
     in_unit = ticks.cast(type_in_unit)
-    times = _or_of_text(in_unit.cast(type_), texts)
+    from_ticks = in_unit.cast(type_)
+    times = _or_of_text(from_ticks, texts)
     return _within(times, _FIRST_US, _LAST_US)
 
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from ebbtide.formats.debezium_rules import DebeziumRules, file_number
 from ebbtide.formats.format import BadRecordError
 from ebbtide.formats.forms import RowForm, ScannedChanges
-from ebbtide.formats.scan import Cells, Fields, Mask, Scanned, marked
+from ebbtide.formats.scan import Fields, Mask, Scanned, marked
 from ebbtide.formats.scan_loops import ABSENT, ESCAPED, INTEGER, NULL, OBJECT, TEXT
 from ebbtide.model.codes import row_codes
 from ebbtide.model.sequences import LOG_POSITIONS
@@ -37,8 +37,13 @@ class ScannedEnvelopes:
         self._key = [name for name in rules.key if name in row.names]
         self._positions = [name.removeprefix("_") for name in log_columns]
         columns = dict.fromkeys(row.names)
-        source = dict.fromkeys([*_TABLE, "ts_ms", *self._positions])
-        self.fields: Fields = {"before": columns, "after": columns, "source": source, "op": None}
+        needed = (*_TABLE, "ts_ms", *self._positions)
+        self.fields: Fields = {
+            "before": columns,
+            "after": columns,
+            "source": dict.fromkeys(needed),
+            "op": None,
+        }
 
     def take(self, scanned: Scanned) -> ScannedChanges:
         """See `ScanForm`."""
@@ -123,13 +128,12 @@ class ScannedEnvelopes:
         cells = scanned.cells["source", name]
         if name != "file":
             return scanned.integers(cells)
-        files = scanned.texts(_texts_alone(cells)).dictionary_encode()
-        numbers = _file_numbers(files.dictionary.to_pylist())
-        return pa.array(numbers, pa.int64()).take(files.indices)
-
-
-def _texts_alone(cells: Cells) -> Cells:
-    return cells.filled(~cells.has(TEXT, ESCAPED), NULL)
+        is_text = cells.has(TEXT, ESCAPED)
+        texts_alone = cells.filled(~is_text, NULL)
+        files = scanned.texts(texts_alone).dictionary_encode()
+        names = files.dictionary.to_pylist()
+        numbers = pa.array(_file_numbers(names), pa.int64())
+        return numbers.take(files.indices)
 
 
 def _file_numbers(names: Sequence[str]) -> list[int | None]:

@@ -35,10 +35,18 @@ def orders_of(batch: pa.RecordBatch, rows: Indices, step: int) -> pa.StructArray
 def origins_of(batch: pa.RecordBatch, rows: Indices) -> pa.StructArray:
     """Return `_origin` of some records of a batch that stand in files or in Kafka, given their indices in it."""
     indices = pa.array(rows, pa.int64())
-    names = ("file", "partition", "offset") if are_placed(batch) else ("file", None, "line")
-    partition_of_files = pa.repeat(pa.scalar(0, pa.int64()), len(rows))
-    columns = [partition_of_files if name is None else batch.column(name).take(indices) for name in names]
-    return pa.StructArray.from_arrays(columns, fields=list(ORIGIN))
+    sources = batch.column("file").take(indices)
+    if are_placed(batch):
+        partitions = batch.column("partition").take(indices)
+        positions = batch.column("offset").take(indices)
+    else:
+        zero = pa.scalar(0, pa.int64())
+        partitions = pa.repeat(zero, len(rows))
+        positions = batch.column("line").take(indices)
+    return pa.StructArray.from_arrays(
+        [sources, partitions, positions],
+        fields=list(ORIGIN),
+    )
 
 
 def are_utf8(values: pa.BinaryArray) -> bool:
@@ -56,7 +64,8 @@ def moved(batch: pa.RecordBatch) -> frozenset[int]:
         has_old_key = batch.column("old_key").is_valid()
         has_new_key = batch.column("new_key").is_valid()
         is_moved = pc.or_(has_old_key, has_new_key)
-        indices = np.flatnonzero(is_moved.to_numpy(zero_copy_only=False))
+        mask = is_moved.to_numpy(zero_copy_only=False)
+        indices = np.flatnonzero(mask)
         return frozenset(indices.tolist())
     # One search of all bytes: Arrow's, value by value, takes as long as parsing them.
     values = batch.column("value")
@@ -70,6 +79,10 @@ def moved(batch: pa.RecordBatch) -> frozenset[int]:
             places.append(place)
             place = raw.find(name, place + len(name))
     all_offsets = np.frombuffer(offset_buffer, np.int32)
-    starts = all_offsets[values.offset : values.offset + len(values)]
+    end = values.offset + len(values)
+    starts = all_offsets[values.offset : end]
+    # Each is in the last value that begins before it.
     rows = np.searchsorted(starts, places, side="right") - 1
-    return frozenset(rows[rows >= 0].tolist())
+    is_own = rows >= 0
+    own = rows[is_own]
+    return frozenset(own.tolist())

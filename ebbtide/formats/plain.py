@@ -223,9 +223,16 @@ class _ScannedRows:
 
     def take(self, scanned: scan.Scanned) -> ScannedChanges:
         """See `ScanForm`."""
-        kind = scanned.texts(scanned.cells[(self._kind,)])
-        is_taken = scan.marked(pc.is_in(kind, pa.array(ROW_KINDS, pa.string())))
+        kind_cells = scanned.cells[self._kind,]
+        kind = scanned.texts(kind_cells)
+        known_kinds = pa.array(ROW_KINDS, pa.string())
+        is_known = pc.is_in(kind, known_kinds)
+        is_taken = scan.marked(is_known)
         if self._row:
-            is_taken = is_taken & scanned.cells[self._row].has(OBJECT)
-        cells = {name: scanned.cells[*self._row, name] for name in self._names}
+            row = scanned.cells[self._row]
+            is_taken = is_taken & row.has(OBJECT)
+        cells = {}
+        for name in self._names:
+            path = (*self._row, name)
+            cells[name] = scanned.cells[path]
         return ScannedChanges(is_taken, kind, kind, cells)

@@ -46,7 +46,11 @@ class Cells:
 
     def take(self, rows: Rows) -> Cells:
         """Return the cells of some records."""
-        return Cells(self.kind[rows], self.start[rows], self.stop[rows])
+        return Cells(
+            self.kind[rows],
+            self.start[rows],
+            self.stop[rows],
+        )
 
     def but(self, is_other: Mask, other: Cells) -> Cells:
         """Return these cells, of some records those of another field."""
@@ -58,7 +62,9 @@ class Cells:
 
     def filled(self, is_filled: Mask, kind: int) -> Cells:
         """Return these cells, some of them of another kind."""
-        return Cells(np.where(is_filled, np.uint8(kind), self.kind), self.start, self.stop)
+        filling = np.uint8(kind)
+        kinds = np.where(is_filled, filling, self.kind)
+        return Cells(kinds, self.start, self.stop)
 
 
 @dataclass(frozen=True)
@@ -84,25 +90,46 @@ class Scanned:
         """Return (n,) texts, and numbers as they are written; null where neither is."""
         n = len(cells.kind)
         offsets = np.zeros(n + 1, np.int32)
-        most_bytes = int((cells.stop - cells.start).sum(dtype=np.int64))
+        lengths = cells.stop - cells.start
+        most_bytes = lengths.sum(dtype=np.int64)
         out = np.empty(most_bytes, np.uint8)
         loop = compiled.compiled(gather)
-        n_bytes = loop(self.data, cells.kind, cells.start, cells.stop, offsets, out)
-        has_text = pa.array(cells.has(TEXT, ESCAPED, INTEGER, NUMBER))
-        _, validity = has_text.buffers()
-        return pa.StringArray.from_buffers(n, pa.py_buffer(offsets), pa.py_buffer(out[:n_bytes]), validity)
+        n_bytes = loop(
+            self.data,
+            cells.kind,
+            cells.start,
+            cells.stop,
+            offsets,
+            out,
+        )
+        is_valid = cells.has(TEXT, ESCAPED, INTEGER, NUMBER)
+        _, validity = pa.array(is_valid).buffers()
+        return pa.StringArray.from_buffers(
+            n,
+            pa.py_buffer(offsets),
+            pa.py_buffer(out[:n_bytes]),
+            validity,
+        )
 
     def integers(self, cells: Cells) -> pa.Int64Array:
         """Return (n,) integers; null where none is."""
         values = np.zeros(len(cells.kind), np.int64)
         loop = compiled.compiled(integers)
-        loop(self.data, cells.kind, cells.start, cells.stop, values)
-        return pa.array(values, mask=~cells.has(INTEGER))
+        loop(
+            self.data,
+            cells.kind,
+            cells.start,
+            cells.stop,
+            values,
+        )
+        is_valid = cells.has(INTEGER)
+        return pa.array(values, mask=~is_valid)
 
 
 def marked(values: pa.BooleanArray) -> Mask:
     """Return a mask in numpy; null is false."""
-    mask: Mask = values.fill_null(False).to_numpy(zero_copy_only=False)
+    filled = values.fill_null(False)
+    mask: Mask = filled.to_numpy(zero_copy_only=False)
     return mask
 
 
@@ -131,8 +158,10 @@ class Scanner:
                 self._places[whole] = len(child_node)
                 names += name.encode()
                 name_ends.append(len(names))
-                child_node.append(-1 if within is None else len(waiting))
-                if within is not None:
+                if within is None:
+                    child_node.append(-1)
+                else:
+                    child_node.append(len(waiting))
                     waiting.append((whole, within))
         first_child += [
             len(child_node)
@@ -155,7 +184,8 @@ class Scanner:
         n = len(values)
         _, offset_buffer, data_buffer = values.buffers()
         all_offsets = np.frombuffer(offset_buffer, np.int32)
-        offsets = all_offsets[values.offset : values.offset + n + 1]
+        end = values.offset + n + 1
+        offsets = all_offsets[values.offset : end]
         data = np.frombuffer(data_buffer or b"", np.uint8)
         shape = len(self._places), n
         kinds = np.zeros(shape, np.uint8)
@@ -163,6 +193,20 @@ class Scanner:
         stops = np.zeros(shape, np.int32)
         is_taken = np.zeros(n, bool)
         loop = compiled.compiled(scan)
-        loop(data, offsets, *self._form, kinds, starts, stops, is_taken)
-        cells = {name: Cells(kinds[place], starts[place], stops[place]) for name, place in self._places.items()}
+        loop(
+            data,
+            offsets,
+            *self._form,
+            kinds,
+            starts,
+            stops,
+            is_taken,
+        )
+        cells = {}
+        for path, place in self._places.items():
+            cells[path] = Cells(
+                kinds[place],
+                starts[place],
+                stops[place],
+            )
         return Scanned(data, cells, is_taken)

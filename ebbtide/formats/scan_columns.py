@@ -70,7 +70,9 @@ class ScanColumns:
         for column in settings.columns:
             cells = changes.cells[column.name]
             # Stale or absent columns of a delete are nulls: they must not make it bad.
-            is_unread = is_key_only & (cells.kind == ABSENT if column.name in needed else True)
+            is_unread = is_key_only
+            if column.name in needed:
+                is_unread = is_key_only & cells.has(ABSENT)
             if is_unread.any():
                 cells = cells.filled(is_unread, NULL)
             self.columns[column.name] = self._column(column, cells, is_delete)
@@ -80,9 +82,14 @@ class ScanColumns:
         settings = self._settings
         name = column.name
         default = settings.defaults.get(name)
-        is_absent = cells.has(ABSENT) if name in settings.defaults else np.zeros(len(is_delete), bool)
-        is_null = cells.has(NULL) | (is_absent if default is None else False)
-        is_fit = is_absent | cells.has(NULL, *_kinds_of(column.type))
+        is_absent = np.zeros(len(is_delete), bool)
+        if name in settings.defaults:
+            is_absent = cells.has(ABSENT)
+        is_null = cells.has(NULL)
+        if default is None:
+            is_null |= is_absent
+        allowed = _kinds_of(column.type)
+        is_fit = is_absent | cells.has(NULL, *allowed)
         if name in settings.key:
             is_fit &= ~is_null
         elif not column.nullable:
@@ -115,15 +122,20 @@ class ScanColumns:
             return numbers
         is_plain = are_plain_decimals(texts, type_)
         self._leave(pc.invert(is_plain))
-        return pc.if_else(is_plain, texts, None).cast(type_)
+        plain_texts = pc.if_else(is_plain, texts, None)
+        return plain_texts.cast(type_)
 
     def _times(self, cells: Cells, type_: pa.DataType, name: str) -> pa.Array:
         scanned = self._scanned
-        texts = scanned.texts(cells.filled(cells.kind == INTEGER, NULL))
+        is_integer = cells.has(INTEGER)
+        without_integers = cells.filled(is_integer, NULL)
+        texts = scanned.texts(without_integers)
         numbers = scanned.integers(cells)
         if pa.types.is_date32(type_):
-            return dates_of(numbers.cast(pa.int32()), texts, type_)
-        return timestamps_of(numbers, texts, type_, self._settings.time_units.get(name, "us"))
+            days = numbers.cast(pa.int32())
+            return dates_of(days, texts, type_)
+        unit = self._settings.time_units.get(name, "us")
+        return timestamps_of(numbers, texts, type_, unit)
 
     def _leave(self, is_left: pa.BooleanArray) -> None:
         """Leave changes to the other paths."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ from ebbtide.formats.records import are_placed
 from ebbtide.formats.scan import Mask, Scanned, Scanner, marked
 from ebbtide.formats.scan_columns import ScanColumns, is_scannable
 from ebbtide.formats.scan_envelopes import KafkaEnvelopes
+from ebbtide.formats.scan_loops import ABSENT
 from ebbtide.formats.settings import DELETING, DecodingSettings
 from ebbtide.formats.typed import event_times, takes_back_by_content
 from ebbtide.model import compiled
@@ -32,14 +34,18 @@ class ScanDecoder:
         settings: Settings of the pipeline.
         row: The form of a row.
         form: The form of a record.
+
+    Attributes:
+        n_seen: Records that this process has seen.
     """
+
+    n_seen: ClassVar[int] = 0
 
     def __init__(self, settings: DecodingSettings, row: RowForm, form: ScanForm) -> None:
         self._settings = settings
         self._ignored = row.ignored
         self._form = form
         self._scanner = Scanner(form.fields, form.exact)
-        self._n_seen = 0
         self._pays = True
 
     @classmethod
@@ -50,19 +56,22 @@ class ScanDecoder:
             settings: Settings of the pipeline.
             ignored: Columns of the records that the schema does not have.
         """
-        row = RowForm(settings.columns, dict(settings.encodings), tuple(sorted(ignored)))
-        if settings.encodings or not all(map(is_scannable, settings.columns)):
+        are_scannable = map(is_scannable, settings.columns)
+        if settings.encodings or not all(are_scannable):
             return None
+        row = RowForm(settings.columns, {}, tuple(sorted(ignored)))
         form = settings.format.scanned(row)
-        return None if form is None else cls(settings, row, form)
+        if form is None:
+            return None
+        return cls(settings, row, form)
 
     def decode(self, batch: pa.RecordBatch, step: int, wall_ms: int | None) -> tuple[pa.Table, pa.RecordBatch]:
         """Decode a batch of `RECORDS` or `PLACED_RECORDS`; arguments and results as of `QuickDecoder`."""
         nothing = self._settings.schema.empty_table()
-        self._n_seen += len(batch)
+        ScanDecoder.n_seen += len(batch)
         # Little is not worth loading the compiled loop for, nor is a source whose records are mostly left.
         is_avro = AvroRecords.of(batch) is not None
-        if is_avro or not self._pays or not compiled.worth_compiling(self._n_seen):
+        if is_avro or not self._pays or not compiled.worth_compiling(self.n_seen):
             return nothing, batch
         values = batch.column("value")
         if not are_utf8(values):
@@ -88,20 +97,24 @@ class ScanDecoder:
         columns |= {"_order": orders_of(batch, rows, step), "_origin": origins}
         staged = entry_table(self._settings.schema, columns, len(rows))
         is_left = ~is_dropped
-        is_left[rows[is_taken]] = False
+        taken_rows = rows[is_taken]
+        is_left[taken_rows] = False
         self._pays = 2 * is_left.sum() <= len(batch)
+        left = batch.filter(pa.array(is_left))
         if is_taken.all():
-            return staged, batch.filter(pa.array(is_left))
-        return staged.filter(pa.array(is_taken)), batch.filter(pa.array(is_left))
+            return staged, left
+        taken = staged.filter(pa.array(is_taken))
+        return taken, left
 
     def _may_take(self, batch: pa.RecordBatch) -> Mask:
         """Mark the records that are neither too long nor name another key of their row in a header."""
-        may = np.ones(len(batch), bool)
-        lengths = pc.binary_length(batch.column("value")).fill_null(0).to_numpy(zero_copy_only=False)
-        may &= lengths <= self._settings.max_record_bytes
+        lengths = pc.binary_length(batch.column("value"))
+        is_short = pc.less_equal(lengths, self._settings.max_record_bytes)
+        may_take = marked(is_short).copy()
         if self._settings.in_envelopes or are_placed(batch):  # a bare value has no headers
-            may[list(moved(batch))] = False
-        return may
+            other_keys = moved(batch)
+            may_take[list(other_keys)] = False
+        return may_take
 
     def _columns(self, scanned: Scanned, wall_ms: int | None) -> tuple[dict[str, object], Mask]:
         """Return the columns of the scanned records but `_order` and `_origin`, and which of the records are taken."""
@@ -110,12 +123,18 @@ class ScanDecoder:
         is_delete, is_key_only = self._deletes(changes)
         typed = ScanColumns(settings, scanned, changes, is_delete, is_key_only)
         is_taken = typed.is_taken
-        is_taken &= marked(pc.is_in(changes.kind, pa.array(sorted(settings.kinds), pa.string())))
-        event_ms = pa.nulls(len(is_taken), pa.int64()) if changes.event_ms is None else changes.event_ms
-        event_ms = event_times(settings, typed.columns, event_ms)
+        kinds = pa.array(sorted(settings.kinds), pa.string())
+        is_of_kinds = pc.is_in(changes.kind, kinds)
+        is_taken &= marked(is_of_kinds)
+        of_source = changes.event_ms
+        if of_source is None:
+            of_source = pa.nulls(len(is_taken), pa.int64())
+        event_ms = event_times(settings, typed.columns, of_source)
         if settings.needs_event_time:
-            is_taken &= marked(event_ms.is_valid())
-        is_taken[ahead_of(settings, event_ms, wall_ms)] = False
+            has_time = event_ms.is_valid()
+            is_taken &= marked(has_time)
+        too_far_ahead = ahead_of(settings, event_ms, wall_ms)
+        is_taken[too_far_ahead] = False
         columns: dict[str, object] = dict(typed.columns)
         if settings.sequence:
             columns["_sequence"] = self._sequence(typed.columns, changes, is_taken)
@@ -127,13 +146,17 @@ class ScanDecoder:
 
     def _deletes(self, changes: ScannedChanges) -> tuple[Mask, Mask]:
         """Mark the deletes of sequence mode, and those of which the key and the sequence alone are read."""
-        n = len(changes.kind)
         if not self._settings.sequence:
-            return np.zeros(n, bool), np.zeros(n, bool)
-        is_delete = marked(pc.is_in(changes.kind, pa.array(DELETING, pa.string())))
+            none = np.zeros(len(changes.kind), bool)
+            return none, none
+        deleting = pa.array(DELETING, pa.string())
+        is_deleting = pc.is_in(changes.kind, deleting)
+        is_delete = marked(is_deleting)
         if not takes_back_by_content(self._settings):
             return is_delete, is_delete
-        return is_delete, is_delete & ~marked(pc.equal(changes.op, RowKind.UPDATE_BEFORE))
+        is_retraction = pc.equal(changes.op, RowKind.UPDATE_BEFORE)
+        is_key_only = is_delete & ~marked(is_retraction)
+        return is_delete, is_key_only
 
     def _sequence(self, columns: dict[str, pa.Array], changes: ScannedChanges, is_taken: Mask) -> pa.StructArray:
         """Return `_sequence`; where a component of it is null, the change is not taken."""
@@ -141,19 +164,27 @@ class ScanDecoder:
         positions = iter(changes.position)
         components = []
         for component in type_:
-            array = next(positions) if component.name in LOG_POSITIONS else columns[component.name]
-            is_taken &= marked(array.is_valid())
-            components.append(array.cast(component.type))
+            is_of_log = component.name in LOG_POSITIONS
+            array = next(positions) if is_of_log else columns[component.name]
+            is_valid = array.is_valid()
+            is_taken &= marked(is_valid)
+            typed = array.cast(component.type)
+            components.append(typed)
         return pa.StructArray.from_arrays(components, fields=list(type_))
 
     def _ignored_names(self, changes: ScannedChanges) -> pa.StringArray | None:
         """Return the names of each record's columns that the schema does not have, but for the allowed ones."""
+        nothing = pa.scalar(None, pa.string())
         parts = []
         for name in self._ignored:
-            if name not in self._settings.ignored_columns:
-                is_sent = pa.array(changes.cells[name].kind != 0)
-                parts.append(pc.if_else(is_sent, name, pa.scalar(None, pa.string())))
+            if name in self._settings.ignored_columns:
+                continue
+            cells = changes.cells[name]
+            is_sent = pa.array(cells.kind != ABSENT)
+            part = pc.if_else(is_sent, name, nothing)
+            parts.append(part)
         if not parts:
             return None
         names = pc.binary_join_element_wise(*parts, ",", null_handling="skip")
-        return pc.if_else(pc.equal(names, ""), pa.scalar(None, pa.string()), names)
+        is_empty = pc.equal(names, "")
+        return pc.if_else(is_empty, nothing, names)

@@ -13,7 +13,8 @@ from ebbtide.formats.scan import Mask, Rows, Scanner, marked
 from ebbtide.formats.scan_loops import ESCAPED, NULL, TEXT
 from ebbtide.model.changelog import ORIGIN
 
-_SCANNER = Scanner(dict.fromkeys(("topic", "partition", "offset", "value")), exact=())
+_FIELDS = dict.fromkeys(("topic", "partition", "offset", "value"))
+_SCANNER = Scanner(_FIELDS, exact=())
 
 
 @dataclass(frozen=True)
@@ -45,20 +46,43 @@ class KafkaEnvelopes:
             wanted: The topic that is asked for; None: any.
         """
         scanned = _SCANNER.scan(records)
-        topic, partition, offset, value = (scanned.cells[name,] for name in ("topic", "partition", "offset", "value"))
+        topic = scanned.cells["topic",]
+        value = scanned.cells["value",]
         topics = scanned.texts(topic)
-        partitions = scanned.integers(partition)
-        offsets = scanned.integers(offset)
-        is_partition = pc.equal(pc.shift_right(partitions, 31), 0)  # from 0 to 2^31 - 1
-        is_place = pc.and_(is_partition, pc.greater_equal(offsets, 0))
+        partitions = scanned.integers(scanned.cells["partition",])
+        offsets = scanned.integers(scanned.cells["offset",])
         has_topic = scanned.is_taken & topic.has(TEXT, ESCAPED)
-        is_other = has_topic & ~marked(pc.equal(topics, wanted)) if wanted else np.zeros(len(records), bool)
-        is_taken = has_topic & ~is_other & value.has(TEXT, ESCAPED) & marked(is_place)
-        values = scanned.texts(value.filled(~is_taken, NULL)).cast(pa.binary())
-        return cls(is_taken, is_other, values, topics, partitions, offsets)
+        is_other = np.zeros(len(records), bool)
+        if wanted:
+            is_wanted = pc.equal(topics, wanted)
+            is_other = has_topic & ~marked(is_wanted)
+        high_bits = pc.shift_right(partitions, 31)
+        is_partition = pc.equal(high_bits, 0)  # from 0 to 2^31 - 1
+        is_offset = pc.greater_equal(offsets, 0)
+        is_taken = has_topic & ~is_other
+        is_taken &= value.has(TEXT, ESCAPED)
+        is_taken &= marked(is_partition)
+        is_taken &= marked(is_offset)
+        # Of those alone that are asked for: the rest need not be scanned.
+        asked = value.filled(~is_taken, NULL)
+        values = scanned.texts(asked)
+        return cls(
+            is_taken,
+            is_other,
+            values.cast(pa.binary()),
+            topics,
+            partitions,
+            offsets,
+        )
 
     def origins(self, rows: Rows) -> pa.StructArray:
         """Return `_origin` of some records, given their indices."""
         indices = pa.array(rows)
-        columns = [column.take(indices) for column in (self.topics, self.partitions, self.offsets)]
-        return pa.StructArray.from_arrays(columns, fields=list(ORIGIN))
+        return pa.StructArray.from_arrays(
+            [
+                self.topics.take(indices),
+                self.partitions.take(indices),
+                self.offsets.take(indices),
+            ],
+            fields=list(ORIGIN),
+        )

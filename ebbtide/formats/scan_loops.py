@@ -16,20 +16,20 @@ MOST_READ = 1000
 """Digits of a number, at most: Python reads no integer of more than 4,300."""
 DEEPEST = 32
 """Objects and lists within each other, at most."""
-_SPACE, _TAB, _QUOTE, _COMMA, _COLON, _BACKSLASH, _SLASH = b' \t",:\\/'
+_TAB, _QUOTE, _COMMA, _COLON, _BACKSLASH = b'\t",:\\'
 _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = b"{}[]"
 _LIST = -1
 """Stands for a list among the objects that are walked through."""
-_MINUS, _PLUS, _DOT, _ZERO, _NINE, _SMALL_E, _LARGE_E = b"-+.09eE"
+_MINUS, _PLUS, _DOT, _ZERO, _SMALL_E, _LARGE_E = b"-+.0eE"
 _B, _F, _N, _R, _T = b"bfnrt"
 _BACKSPACE, _FORM_FEED, _NEW_LINE, _RETURN = b"\b\f\n\r"
-_IS_PLAIN = np.ones(256, bool)
+_ANY = np.arange(256)
+_IS_SPACE = np.isin(_ANY, list(b" \t"))
+_IS_DIGIT = np.isin(_ANY, list(b"0123456789"))
+_IS_PLAIN = (_ANY >= 32) & ~np.isin(_ANY, list(b'"\\'))
 """Bytes that stand in a text for themselves."""
-_IS_PLAIN[:32] = False
-_IS_PLAIN[[_QUOTE, _BACKSLASH]] = False
-_IS_ESCAPE = np.zeros(256, bool)
-"""Bytes that may follow a backslash, but for the code of a letter."""
-_IS_ESCAPE[list(b'"\\/bfnrt')] = True
+_IS_ESCAPE = np.isin(_ANY, list(b'"\\/bfnrt'))
+"""Bytes that may follow a backslash; the code of a letter may not."""
 _NULL_WORD, _TRUE_WORD, _FALSE_WORD = (np.frombuffer(word, np.uint8) for word in (b"null", b"true", b"false"))
 
 
@@ -69,10 +69,12 @@ def scan(
     unknown = len(is_exact) - 1
     is_plain = _IS_PLAIN
     is_escape = _IS_ESCAPE
+    is_space = _IS_SPACE
+    is_digit = _IS_DIGIT
     for row in range(len(offsets) - 1):
         at = offsets[row]
         end = offsets[row + 1]
-        while at < end and (data[at] == _SPACE or data[at] == _TAB):
+        while at < end and is_space[data[at]]:
             at += 1
         if at >= end or data[at] != _OPEN:
             continue
@@ -82,7 +84,7 @@ def scan(
         expected = 0
         has_begun = True  # an object, whose first field, or end, is to come
         while True:
-            while at < end and (data[at] == _SPACE or data[at] == _TAB):
+            while at < end and is_space[data[at]]:
                 at += 1
             if at >= end:
                 break
@@ -121,12 +123,12 @@ def scan(
                     elif kinds[field, row] != ABSENT:
                         break  # twice
                     at += 1
-                    while at < end and (data[at] == _SPACE or data[at] == _TAB):
+                    while at < end and is_space[data[at]]:
                         at += 1
                     if at >= end or data[at] != _COLON:
                         break
                     at += 1
-                    while at < end and (data[at] == _SPACE or data[at] == _TAB):
+                    while at < end and is_space[data[at]]:
                         at += 1
                     if at >= end:
                         break
@@ -150,12 +152,12 @@ def scan(
                         break
                     stop = at
                     at += 1
-                elif begin == _MINUS or _ZERO <= begin <= _NINE:
+                elif begin == _MINUS or is_digit[begin]:
                     kind = INTEGER
                     if begin == _MINUS:
                         at += 1
                     digits = at
-                    while at < end and _ZERO <= data[at] <= _NINE:
+                    while at < end and is_digit[data[at]]:
                         at += 1
                     n_digits = at - digits
                     has_zeros = data[digits] == _ZERO and n_digits > 1
@@ -166,17 +168,17 @@ def scan(
                         kind = NUMBER
                         at += 1
                         digits = at
-                        while at < end and _ZERO <= data[at] <= _NINE:
+                        while at < end and is_digit[data[at]]:
                             at += 1
                         if at == digits:
                             break
-                    if at < end and (data[at] == _SMALL_E or data[at] == _LARGE_E):
+                    if at < end and data[at] in (_SMALL_E, _LARGE_E):
                         kind = NUMBER
                         at += 1
-                        if at < end and (data[at] == _MINUS or data[at] == _PLUS):
+                        if at < end and data[at] in (_MINUS, _PLUS):
                             at += 1
                         digits = at
-                        while at < end and _ZERO <= data[at] <= _NINE:
+                        while at < end and is_digit[data[at]]:
                             at += 1
                         if at == digits:
                             break
@@ -226,7 +228,7 @@ def scan(
             # A value has ended, or an object without fields begins to end: as many braces as there are, then a comma.
             has_begun = False
             while True:
-                while at < end and (data[at] == _SPACE or data[at] == _TAB):
+                while at < end and is_space[data[at]]:
                     at += 1
                 if at >= end or data[at] != (_CLOSE_LIST if node == _LIST else _CLOSE):
                     break
@@ -237,7 +239,7 @@ def scan(
                 node = outer[depth]
                 expected = first_child[node] if node >= 0 else 0
             if depth < 0:
-                while at < end and (data[at] == _SPACE or data[at] == _TAB):
+                while at < end and is_space[data[at]]:
                     at += 1
                 is_taken[row] = at == end
                 break
