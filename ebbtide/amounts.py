@@ -1,4 +1,4 @@
-"""Numbers of things, as messages say them."""
+"""Numbers of things, and long values, as messages say them."""
 
 from __future__ import annotations
 
@@ -35,3 +35,17 @@ def named(names: Sequence[str], most: int) -> str:
     first = ", ".join(names[:most])
     n_more = len(names) - most
     return f"{first} and {n_more:,} more" if n_more > 0 else first
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text, cut where it is longer than a line or a cell holds.
+
+    Args:
+        text: The text.
+        most: Characters that are left of it.
+
+    Example:
+        >>> shortened("abc", 3), shortened("abcd", 3)
+        ('abc', 'abc...')
+    """
+    return text if len(text) <= most else f"{text[:most]}..."

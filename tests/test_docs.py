@@ -29,7 +29,7 @@ from ebbtide import (
 )
 from ebbtide.operations.operation_page import section_of
 from ebbtide.operations.registry import operations
-from ebbtide.spec import parts
+from ebbtide.spec import parts, scheduling
 from ebbtide.spec.extensions import OtherFormat, OtherSink, OtherSource
 from ebbtide.spec.kafka import KafkaSource, SchemaRegistry
 from ebbtide.spec.positioned import SourceStart
@@ -58,7 +58,7 @@ SPEC_PAGES: dict[str, tuple[str, str, tuple[type[BaseModel], ...]]] = {
         "Spec: time to live, limits, schedules",
         "The fields below `ttl`, `quarantine`, `checks`, `schedules` and `freshness` of a [pipeline](spec.md).",
         (StateTtlConfig, CleanupConfig, IncrementalCleanup, CompactionFilter, parts.QuarantineConfig, parts.ChecksConfig,
-         parts.ExpectationConfig, parts.SchedulesConfig, parts.FreshnessConfig),
+         parts.ExpectationConfig, scheduling.SchedulesConfig, scheduling.FreshnessConfig),
     ),
 }  # fmt: skip
 """File name to title, introduction and models."""

@@ -9,7 +9,6 @@ import gzip
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from uuid import uuid4
 
 import dagster as dg
 import pyarrow as pa
+from dagster_process import dagster_process
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -96,24 +96,9 @@ def daemon() -> Iterator[None]:
     if is_there.returncode == 0:
         yield
         return
-    with (HOME / "demo-daemon.log").open("w") as log:
-        process = subprocess.Popen(
-            [command("dagster-daemon"), "run", *WORKSPACE],
-            cwd=PROJECT,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - it may be ignored here
-        )
-        try:
-            yield
-        finally:
-            os.killpg(process.pid, signal.SIGINT)
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+    started = [command("dagster-daemon"), "run", *WORKSPACE]
+    with dagster_process(started, HOME / "demo-daemon.log", PROJECT, os.environ):
+        yield
 
 
 def follow(instance: dg.DagsterInstance, run_id: str) -> bool:

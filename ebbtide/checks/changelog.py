@@ -28,19 +28,35 @@ def emitted(judged: Judged) -> Rows:
     def query(sql: Dialect) -> str:
         key = sql.names(judged.key)
         own = f"{key}, _kind, _order, _number"
-        records = f"SELECT {own}, _order.step > {last_step_before} AS _new FROM emissions WHERE _kind <> '{TRUNCATE}'"
-        truncates = f"SELECT _order AS _emptied FROM emissions WHERE _kind = '{TRUNCATE}'"
-        is_emptied = sql.is_before(sql.ranks("_emptied", ORDER.names), sql.ranks("_order", ORDER.names))
+        records = f"""
+            SELECT {own}, _order.step > {last_step_before} AS _new
+            FROM emissions
+            WHERE _kind <> '{TRUNCATE}'"""
+        truncates = f"""
+            SELECT _order AS _emptied
+            FROM emissions
+            WHERE _kind = '{TRUNCATE}'"""
+        place = sql.ranks("_order", ORDER.names)
+        place_of_truncate = sql.ranks("_emptied", ORDER.names)
+        is_emptied = sql.is_before(place_of_truncate, place)
         # There are few TRUNCATEs: each record is joined with all of them, and counts those before it.
         counted = f"""
             SELECT {own}, _new, count_if(_emptied IS NOT NULL AND {is_emptied}) AS _truncates
-            FROM ({records}) AS _records LEFT JOIN ({truncates}) AS _truncated ON true GROUP BY {own}, _new"""
-        new_keys = f"SELECT DISTINCT {key} FROM ({records}) AS _all_records WHERE _new"
-        in_order = ", ".join([*sql.ranks("_order", ORDER.names), "_number"])
+            FROM ({records}) AS _records
+            LEFT JOIN ({truncates}) AS _truncated
+            ON true
+            GROUP BY {own}, _new"""
+        new_keys = f"""
+            SELECT DISTINCT {key}
+            FROM ({records}) AS _all_records
+            WHERE _new"""
+        in_order = ", ".join([*place, "_number"])
         before = f"lag(_kind) OVER (PARTITION BY {key}, _truncates ORDER BY {in_order})"
         return f"""
             SELECT {own}, _new, _truncates, {before} AS _before
-            FROM ({counted}) AS _counted INNER JOIN ({new_keys}) AS _new_keys USING ({key})"""
+            FROM ({counted}) AS _counted
+            INNER JOIN ({new_keys}) AS _new_keys
+            USING ({key})"""
 
     columns = [*judged.key, "_kind", "_order", "_number", "_new", "_truncates", "_before"]
     inputs = {"emissions": TableRows(changelog.path, version, changelog.schema)}

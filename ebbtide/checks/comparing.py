@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
@@ -35,26 +35,51 @@ def compared(
         whether they are the same (`_ebbtide_is_same`).
     """
     names = sql.names(key)
-    left = [f"{sql.name(name)} AS _ebbtide_d{number}" for number, name in enumerate(columns.names)]
-    right = [f"{sql.name(name)} AS _ebbtide_s{number}" for number, name in enumerate(columns.names)]
-    plain = [sql.name(column.name) for column in columns if not pa.types.is_nested(column.type)]
-    in_order = ", ".join(f"{name} NULLS FIRST" for name in plain)
-    per_key = f"PARTITION BY {names}"
-    numbered = f"""
-        SELECT *, count(*) OVER ({per_key}) AS _n, row_number() OVER ({per_key} ORDER BY {in_order}) AS _ebbtide_row_number
-        FROM ({shown}) AS _of_sink"""
-    are_equal = [
-        sql.equal(f"_ebbtide_d{number}", f"_ebbtide_s{number}", column.type) for number, column in enumerate(columns)
-    ]
-    counted = "true" if each_row else "_ebbtide_row_number = 1"
-    decided_row = sql.struct({name: f"_ebbtide_d{number}" for number, name in enumerate(columns.names)})
-    shown_row = sql.struct({name: f"_ebbtide_s{number}" for number, name in enumerate(columns.names)})
+    # Columns of both sides under names of their own: a joined row has each column twice, and a key may be among them.
+    of_decided = {name: f"_ebbtide_d{number}" for number, name in enumerate(columns.names)}
+    of_shown = {name: f"_ebbtide_s{number}" for number, name in enumerate(columns.names)}
+    equal = [sql.equal(of_decided[column.name], of_shown[column.name], column.type) for column in columns]
+    are_equal = " AND ".join(equal)
     is_decided = "coalesce(_ebbtide_is_decided, false)"
+    decided_row = sql.struct(of_decided)
+    shown_row = sql.struct(of_shown)
+    left = _renamed(sql, of_decided)
+    right = _renamed(sql, of_shown)
+    counted = "true" if each_row else "_ebbtide_row_number = 1"
+    numbered = _numbered(sql, shown, names, columns)
     return f"""
-        SELECT {names}, _step, coalesce(_n, 0) AS _rows,
+        SELECT
+            {names},
+            _step,
+            coalesce(_n, 0) AS _rows,
             CASE WHEN {is_decided} THEN {decided_row} END AS _decided,
             CASE WHEN _n IS NOT NULL THEN {shown_row} END AS _shown,
-            CASE WHEN {is_decided} THEN _n IS NOT NULL AND {" AND ".join(are_equal)} ELSE _n IS NULL END AS _ebbtide_is_same
-        FROM (SELECT {names}, _step, _ebbtide_is_decided, {", ".join(left)} FROM ({decided}) AS _to_be) AS _left
-        {join} JOIN (SELECT {names}, _n, {", ".join(right)} FROM ({numbered}) AS _numbered WHERE {counted}) AS _right
+            CASE WHEN {is_decided} THEN _n IS NOT NULL AND {are_equal} ELSE _n IS NULL END AS _ebbtide_is_same
+        FROM (
+            SELECT {names}, _step, _ebbtide_is_decided, {left}
+            FROM ({decided}) AS _to_be
+        ) AS _left
+        {join} JOIN (
+            SELECT {names}, _n, {right}
+            FROM ({numbered}) AS _numbered
+            WHERE {counted}
+        ) AS _right
         USING ({names})"""
+
+
+def _renamed(sql: Dialect, names: Mapping[str, str]) -> str:
+    """Select columns under other names."""
+    selected = [f"{sql.name(name)} AS {other}" for name, other in names.items()]
+    return ", ".join(selected)
+
+
+def _numbered(sql: Dialect, shown: str, key: str, columns: pa.Schema) -> str:
+    """Count the rows of each key (`_n`), and number them from the least on; nested values have no order in both engines."""
+    plain = [column.name for column in columns if not pa.types.is_nested(column.type)]
+    in_order = ", ".join(f"{sql.name(name)} NULLS FIRST" for name in plain)
+    return f"""
+        SELECT
+            *,
+            count(*) OVER (PARTITION BY {key}) AS _n,
+            row_number() OVER (PARTITION BY {key} ORDER BY {in_order}) AS _ebbtide_row_number
+        FROM ({shown}) AS _of_sink"""

@@ -45,7 +45,8 @@ def differences(judged: Judged) -> Rows | None:
         if way is None:
             return writer.kept(only_decided=forgets)
         kept = writer.kept(only_decided=True)
-        return f"{kept} UNION ALL {writer.forgotten(has_base=way.version is not None)}"
+        forgotten = writer.forgotten(has_base=way.version is not None)
+        return f"{kept} UNION ALL {forgotten}"
 
     columns = [*judged.key, "_decided", "_shown", "_rows"]
     return Rows(inputs, query, columns, judged.key)
@@ -74,19 +75,22 @@ class _Differences:
         self.entries = Entries(judged.tables, sql)
         self.columns: pa.Schema = judged.tables.delta_sink.columns
         self.key = judged.key
-        self.result = f"{sql.names(self.key)}, _decided, _shown, _rows, _ebbtide_is_same"
+        self.names = sql.names(self.key)
+        self.result = f"{self.names}, _decided, _shown, _rows, _ebbtide_is_same"
 
     def kept(self, *, only_decided: bool) -> str:
         """Compare the sink with the rows that the state keeps, but of keys that were acknowledged and have not changed since."""
         shown = self.entries.shown(self.floor)
         decided = f"SELECT *, true AS _ebbtide_is_decided FROM ({shown}) AS _to_show"
         join = "LEFT" if only_decided else "FULL OUTER"
-        both = compared(self.sql, decided, "SELECT * FROM sink_rows", self.key, self.columns, join=join)
-        beside = (
-            f"({both}) AS _both LEFT JOIN ({self.entries.acknowledged()}) AS _known USING ({self.sql.names(self.key)})"
-        )
-        is_accepted = "coalesce(_ebbtide_accepted > coalesce(_step, 0), false)"
-        return f"SELECT {self.result} FROM {beside} WHERE NOT {is_accepted}"
+        both = self._with_sink(decided, join)
+        acknowledged = self.entries.acknowledged()
+        return f"""
+            SELECT {self.result}
+            FROM ({both}) AS _both
+            LEFT JOIN ({acknowledged}) AS _known
+            USING ({self.names})
+            WHERE NOT coalesce(_ebbtide_accepted > coalesce(_step, 0), false)"""
 
     def forgotten(self, *, has_base: bool) -> str:
         """Compare the sink with the rows that it would have after its way back, by the keys that the state does not show.
@@ -94,20 +98,43 @@ class _Differences:
         Args:
             has_base: Earlier rows of the sink are `earlier_rows`; `net_changes` follow on them.
         """
-        names = self.sql.names(self.key)
+        names = self.names
         rows = self.sql.names(self.entries.tables.delta_sink.schema.names)
         applied = f"SELECT {rows} FROM net_changes WHERE _change <> '{DELETE}'"
         if has_base:
             changed = f"SELECT {names}, true AS _ebbtide_is_changed FROM net_changes"
-            before = f"earlier_rows LEFT JOIN ({changed}) AS _changed USING ({names})"
-            applied = f"SELECT {rows} FROM {before} WHERE _ebbtide_is_changed IS NULL UNION ALL {applied}"
+            applied = f"""
+                SELECT {rows}
+                FROM earlier_rows
+                LEFT JOIN ({changed}) AS _changed
+                USING ({names})
+                WHERE _ebbtide_is_changed IS NULL
+                UNION ALL
+                {applied}"""
         expected = self.entries.above(applied, self.floor)
-        decided = f"SELECT *, CAST(NULL AS BIGINT) AS _step, true AS _ebbtide_is_decided FROM ({expected}) AS _expected"
-        both = compared(self.sql, decided, "SELECT * FROM sink_rows", self.key, self.columns, join="FULL OUTER")
-        known = (
-            f"SELECT DISTINCT {names}, true AS _ebbtide_is_known FROM ({self.entries.shown(self.floor)}) AS _to_show"
+        decided = f"""
+            SELECT *, CAST(NULL AS BIGINT) AS _step, true AS _ebbtide_is_decided
+            FROM ({expected}) AS _expected"""
+        both = self._with_sink(decided, "FULL OUTER")
+        shown = self.entries.shown(self.floor)
+        known = f"SELECT DISTINCT {names}, true AS _ebbtide_is_known FROM ({shown}) AS _to_show"
+        return f"""
+            SELECT {self.result}
+            FROM ({both}) AS _both
+            LEFT JOIN ({known}) AS _known
+            USING ({names})
+            WHERE _ebbtide_is_known IS NULL"""
+
+    def _with_sink(self, decided: str, join: str) -> str:
+        """Join decided rows with those of the sink."""
+        return compared(
+            self.sql,
+            decided,
+            "SELECT * FROM sink_rows",
+            self.key,
+            self.columns,
+            join=join,
         )
-        return f"SELECT {self.result} FROM ({both}) AS _both LEFT JOIN ({known}) AS _known USING ({names}) WHERE _ebbtide_is_known IS NULL"
 
 
 @rule("expect_sink_to_be_complete", "The sink must have exactly the rows that the state shows.")

@@ -22,13 +22,14 @@ class Dialect(ABC):
         quoted = f"{quote}{escaped}{quote}"
         return f"{side}.{quoted}" if side else quoted
 
-    def names(self, columns: Iterable[str], side: str = "") -> str:
+    def names(self, columns: Iterable[str]) -> str:
         """Quote the names of columns, with commas between them."""
-        return ", ".join(self.name(column, side) for column in columns)
+        return ", ".join(map(self.name, columns))
 
     def string(self, value: str) -> str:
         """Write a text as a literal."""
-        return "'" + value.replace("'", "''") + "'"
+        escaped = value.replace("'", "''")
+        return f"'{escaped}'"
 
     @abstractmethod
     def struct(self, fields: Mapping[str, str]) -> str:
@@ -52,22 +53,30 @@ class Dialect(ABC):
         As `ebbtide.model.equality` has it: all NaN are alike, and -0.0 is not 0.0, which both engines take for equal.
         """
         if pa.types.is_nested(type_):
-            return f"{self.nested_text(left)} IS NOT DISTINCT FROM {self.nested_text(right)}"
-        if pa.types.is_floating(type_):
-            return f"CAST({left} AS STRING) IS NOT DISTINCT FROM CAST({right} AS STRING)"
+            left = self.nested_text(left)
+            right = self.nested_text(right)
+        elif pa.types.is_floating(type_):
+            left = f"CAST({left} AS STRING)"
+            right = f"CAST({right} AS STRING)"
         return f"{left} IS NOT DISTINCT FROM {right}"
 
     def ranks(self, struct: str, fields: Sequence[str]) -> list[str]:
         """Return the fields of a struct of integers to compare by, null as the least."""
         least = f"CAST({LONG_MIN} AS BIGINT)"
-        return [f"coalesce(CAST({self.name(field, struct)} AS BIGINT), {least})" for field in fields]
+        ranks = []
+        for field in fields:
+            value = self.name(field, struct)
+            ranks.append(f"coalesce(CAST({value} AS BIGINT), {least})")
+        return ranks
 
     def is_before(self, left: Sequence[str], right: Sequence[str]) -> str:
         """Return whether values come before other values, the first that differs deciding: engines compare structs with nulls differently."""
         condition = "false"
+        pairs = list(zip(left, right, strict=True))
         # From the last value back: equal so far, the rest decides.
-        for one, other in zip(reversed(left), reversed(right), strict=True):
-            condition = f"({one} < {other} OR ({one} = {other} AND {condition}))"
+        for one, other in reversed(pairs):
+            is_equal = f"{one} = {other}"
+            condition = f"({one} < {other} OR ({is_equal} AND {condition}))"
         return condition
 
 
@@ -79,7 +88,8 @@ class DuckDbSql(Dialect):
     def struct(self, fields: Mapping[str, str]) -> str:
         """See `Dialect`."""
         given = [f"{self.name(name)} := {value}" for name, value in fields.items()]
-        return f"struct_pack({', '.join(given)})"
+        listed = ", ".join(given)
+        return f"struct_pack({listed})"
 
     def nested_text(self, value: str) -> str:
         """See `Dialect`."""
@@ -108,7 +118,8 @@ class SparkSql(Dialect):
     def struct(self, fields: Mapping[str, str]) -> str:
         """See `Dialect`."""
         given = [f"{self.string(name)}, {value}" for name, value in fields.items()]
-        return f"named_struct({', '.join(given)})"
+        listed = ", ".join(given)
+        return f"named_struct({listed})"
 
     def nested_text(self, value: str) -> str:
         """See `Dialect`. Times are written to the microsecond: by default Spark cuts them after the millisecond."""

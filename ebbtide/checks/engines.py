@@ -69,13 +69,18 @@ class InProcess:
     dialect: Dialect = field(default_factory=DuckDbSql)
 
     def run(
-        self, inputs: Mapping[str, Input], queries: Iterator[str], only: Sequence[str] | None = None
+        self,
+        inputs: Mapping[str, Input],
+        queries: Iterator[str],
+        only: Sequence[str] | None = None,
     ) -> Iterator[pa.Table]:
         """See `Engine`; `only`: the columns of inputs that queries see. Default: all."""
         connection = self._connection
         for name, source in inputs.items():
             rows = self.rows(source)
-            connection.register(name, rows if only is None else rows.select(list(only)))
+            if only is not None:
+                rows = rows.select(list(only))
+            connection.register(name, rows)
         try:
             for query in queries:
                 yield connection.sql(query).to_arrow_table()
@@ -88,7 +93,11 @@ class InProcess:
         """Connect, once for all queries: neither files, extensions nor Python's variables are read, only the tables that are given."""
         import duckdb
 
-        settings: dict[str, Any] = {"enable_external_access": False, "python_enable_replacements": False, "threads": 1}
+        settings: dict[str, Any] = {
+            "enable_external_access": False,
+            "python_enable_replacements": False,
+            "threads": 1,
+        }
         connection = duckdb.connect(config=settings)
         connection.execute("SET TimeZone = 'UTC'")
         return connection
@@ -97,7 +106,8 @@ class InProcess:
         """Return the rows of an input, read once."""
         rows = self.read.get(source)
         if rows is None:
-            rows = self.read[source] = source.read()
+            rows = source.read()
+            self.read[source] = rows
         return rows
 
 
@@ -117,17 +127,20 @@ class OnSpark:
         spark = self.session()
         with _views(spark, inputs) as named:
             for query in queries:
-                yield spark.sql(f"WITH {named} SELECT * FROM ({query}) AS _selected").toArrow()
+                selected = spark.sql(f"WITH {named} SELECT * FROM ({query}) AS _selected")
+                yield selected.toArrow()
 
 
 @contextmanager
 def _views(spark: SparkSession, inputs: Mapping[str, Input]) -> Iterator[str]:
     """Name inputs in a session, under names that no one else has, while they are queried; yield what gives them their own names."""
     views = {name: f"ebbtide_{uuid.uuid4().hex}" for name in inputs}
+    named = [f"{name} AS (SELECT * FROM {view})" for name, view in views.items()]
     try:
         for name, source in inputs.items():
-            source.frame(spark).createOrReplaceTempView(views[name])
-        yield ", ".join(f"{name} AS (SELECT * FROM {view})" for name, view in views.items())
+            frame = source.frame(spark)
+            frame.createOrReplaceTempView(views[name])
+        yield ", ".join(named)
     finally:
         for view in views.values():
             spark.catalog.dropTempView(view)
@@ -176,24 +189,37 @@ def broken(engine: Engine, rows: Rows, expected: Sequence[Expected]) -> list[Bro
         expected: The rules.
     """
     dialect = engine.dialect
-    query = rows.query(dialect)
-    conditions = [each.rule.condition(dialect, **each.arguments) for each in expected]
-    counts = ", ".join(
-        f"coalesce(count_if({condition}), 0) AS _{number}" for number, condition in enumerate(conditions)
-    )
-    order = ", ".join(f"{dialect.name(name)} NULLS FIRST" for name in rows.order)
+    judged = rows.query(dialect)
     columns = dialect.names(rows.columns)
+    order = ", ".join(f"{dialect.name(name)} NULLS FIRST" for name in rows.order)
+    conditions = [each.rule.condition(dialect, **each.arguments) for each in expected]
     n_broken: list[int] = []
 
     def queries() -> Iterator[str]:
-        yield f"SELECT {counts} FROM ({query}) AS _judged"
-        for number, condition in enumerate(conditions):
-            if n_broken[number]:
-                of_rule = f"SELECT {columns} FROM ({query}) AS _judged WHERE {condition}"
-                yield f"{of_rule} ORDER BY {order} LIMIT {SAMPLE_ROWS}"
+        yield f"SELECT {_counts(conditions)} FROM ({judged}) AS _judged"
+        # The engine takes one query at a time: the counts are known when it takes the next.
+        for condition, count in zip(conditions, n_broken, strict=True):
+            if count:
+                yield f"""
+                    SELECT {columns}
+                    FROM ({judged}) AS _judged
+                    WHERE {condition}
+                    ORDER BY {order}
+                    LIMIT {SAMPLE_ROWS}"""
 
-    found = engine.run(rows.inputs, queries())
-    [counted] = next(found).to_pylist()
+    answers = engine.run(rows.inputs, queries())
+    [counted] = next(answers).to_pylist()
     n_broken += [int(count) for count in counted.values()]
-    samples = (sample_of(table) for table in found)
-    return [Broken(count, next(samples) if count else []) for count in n_broken]
+    found = []
+    for count in n_broken:
+        sample = sample_of(next(answers)) if count else []
+        found.append(Broken(count, sample))
+    return found
+
+
+def _counts(conditions: Sequence[str]) -> str:
+    """Return the columns that count the rows of each condition."""
+    counts = []
+    for number, condition in enumerate(conditions):
+        counts.append(f"coalesce(count_if({condition}), 0) AS _{number}")
+    return ", ".join(counts)

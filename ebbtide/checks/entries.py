@@ -30,23 +30,35 @@ class Entries:
 
     def rows(self, condition: str = "true") -> str:
         """Select stored versions of entries."""
-        return f"SELECT {self.sql.names(self.names)} FROM state_rows WHERE _entry = '{ROW}' AND ({condition})"
+        names = self.sql.names(self.names)
+        return f"""
+            SELECT {names}
+            FROM state_rows
+            WHERE _entry = '{ROW}' AND ({condition})"""
 
     def current(self, since: int = 0) -> str:
         """Select the newest version of each entry written after a step, dropped ones included (`_removed`)."""
+        operator = self.tables.operator
         conditions = ["true"]
         if since:
             conditions.append(f"_step > {since}")
-        if self.tables.operator.has_named_states:
+        if operator.has_named_states:
             conditions.append("_state IS NOT NULL")  # the rest are rows for the sink
-        versions = self.rows(" AND ".join(conditions))
-        return self.newest(versions, self.tables.operator.entry_key)
+        condition = " AND ".join(conditions)
+        versions = self.rows(condition)
+        return self.newest(versions, operator.entry_key)
 
     def newest(self, entries: str, alike: Sequence[str]) -> str:
         """Select the rows of the greatest step among those that are alike in some columns."""
         names = self.sql.names(self.names)
-        rank = f"rank() OVER (PARTITION BY {self.sql.names(alike)} ORDER BY _step DESC)"
-        return f"SELECT {names} FROM (SELECT *, {rank} AS _ebbtide_rank FROM ({entries}) AS _versions) AS _ranked WHERE _ebbtide_rank = 1"
+        group = self.sql.names(alike)
+        # A rank, no row number: of rows that the same step wrote all are kept.
+        rank = f"rank() OVER (PARTITION BY {group} ORDER BY _step DESC)"
+        ranked = f"SELECT *, {rank} AS _ebbtide_rank FROM ({entries}) AS _versions"
+        return f"""
+            SELECT {names}
+            FROM ({ranked}) AS _ranked
+            WHERE _ebbtide_rank = 1"""
 
     @property
     def _shown(self) -> str:
@@ -61,25 +73,36 @@ class Entries:
         """Return a column of the sink: what a transform selects stands in `_out`; the key is the entry's where that is known."""
         output_key = self._output_key
         if name in output_key:
-            return self.sql.name(output_key[name])
-        if "_out" in self.names:
-            selected = self.tables.operator.schema.field("_out").type
-            if name in selected.names:
-                return self.sql.name(name, "_out")
-        return self.sql.name(name)
+            of_entry = output_key[name]
+            return self.sql.name(of_entry)
+        struct = "_out" if name in self._selected_names else ""
+        return self.sql.name(name, struct)
+
+    @property
+    def _selected_names(self) -> list[str]:
+        """The columns that a transform selects; none without one."""
+        if "_out" not in self.names:
+            return []
+        out = self.tables.operator.schema.field("_out")
+        return list(out.type.names)
 
     def for_sink(self, entries: str, condition: str = "true") -> str:
         """Select entries under the sink's columns, with their `_step` and `_change`."""
         selected = ["_step", "_change"]
         for name in self.tables.delta_sink.schema.names:
             value = self.column(name)
-            selected.append(f"{value} AS {self.sql.name(name)}")
+            shown_as = self.sql.name(name)
+            selected.append(f"{value} AS {shown_as}")
         columns = ", ".join(selected)
-        return f"SELECT {columns} FROM ({entries}) AS _entries WHERE {condition}"
+        return f"""
+            SELECT {columns}
+            FROM ({entries}) AS _entries
+            WHERE {condition}"""
 
     def shown(self, floor: tuple[int, ...] | None) -> str:
         """Select the rows that the sink must have, with `_step`: those that no TRUNCATE left dead."""
-        rows = self.for_sink(self.current(), f"NOT _removed AND {self._shown}")
+        entries = self.current()
+        rows = self.for_sink(entries, f"NOT _removed AND {self._shown}")
         return self.above(rows, floor)
 
     def above(self, rows: str, floor: tuple[int, ...] | None) -> str:
@@ -89,8 +112,12 @@ class Entries:
         sequence = self.tables.delta_sink.sequence
         struct = "_sequence" if sequence else "_changed_by"
         ranks = self.sql.ranks(struct, sequence or ("step", "part", "position"))
-        is_below = self.sql.is_before(ranks, [f"CAST({limit} AS BIGINT)" for limit in floor])
-        return f"SELECT * FROM ({rows}) AS _above WHERE NOT {is_below}"
+        limits = [f"CAST({limit} AS BIGINT)" for limit in floor]
+        is_below = self.sql.is_before(ranks, limits)
+        return f"""
+            SELECT *
+            FROM ({rows}) AS _above
+            WHERE NOT {is_below}"""
 
     def decided(self, floor: tuple[int, ...] | None) -> str:
         """Select the last decision on each key, as far as the version still holds it, but of those that a TRUNCATE swept.
@@ -99,18 +126,25 @@ class Entries:
         for the sink, and a fold leaves the note beside what stands in files that it did not read. What a dropped entry says holds until
         its key is written again: the decision that followed may have been on an entry that has a note by now.
         """
-        key = self.tables.operator.key
-        entries = self.newest(self.rows(), self.tables.operator.entry_key)
+        operator = self.tables.operator
+        versions = self.rows()
+        entries = self.newest(versions, operator.entry_key)
         columns_of_entry = [name for name in self.names if name != "_change"]
         columns = self.sql.names(columns_of_entry)
-        last_step = f"max(_step) OVER (PARTITION BY {self.sql.names(key)})"
+        key = self.sql.names(operator.key)
         stated = f"""
-            SELECT {columns}, {self._stated_change} AS _change, {last_step} AS _ebbtide_last_step
+            SELECT
+                {columns},
+                {self._stated_change} AS _change,
+                max(_step) OVER (PARTITION BY {key}) AS _ebbtide_last_step
             FROM ({entries}) AS _newest"""
-        is_kept = "NOT _removed OR _step = _ebbtide_last_step"
-        made = f"SELECT * FROM ({stated}) AS _stated WHERE ({is_kept}) AND _change IS NOT NULL"
-        last = self.newest(made, key)
-        return self.above(self.for_sink(last), floor)
+        made = f"""
+            SELECT *
+            FROM ({stated}) AS _stated
+            WHERE (NOT _removed OR _step = _ebbtide_last_step) AND _change IS NOT NULL"""
+        last = self.newest(made, operator.key)
+        rows = self.for_sink(last)
+        return self.above(rows, floor)
 
     @property
     def _stated_change(self) -> str:
@@ -126,10 +160,11 @@ class Entries:
 
     def decided_since(self, step: int) -> str:
         """Select what steps after one wanted the sink to take, as far as the version still holds it."""
-        is_later = f"_step > {step}"
-        if self._output_key:
-            return self.for_sink(self.rows(is_later))
-        return self.for_sink(self.rows(f"{is_later} AND _change IS NOT NULL"))
+        condition = f"_step > {step}"
+        if not self._output_key:
+            condition = f"{condition} AND _change IS NOT NULL"
+        versions = self.rows(condition)
+        return self.for_sink(versions)
 
     def acknowledged(self) -> str:
         """Select the keys of which the sink may differ until they change again, under the sink's names, and `_ebbtide_accepted`, the step."""
@@ -137,8 +172,13 @@ class Entries:
         by = []
         for shown_as, name in self.tables.spec.state_key_of.items():
             column = self.sql.name(name)
+            sink_column = self.sql.name(shown_as)
             by.append(column)
-            selected.append(f"{column} AS {self.sql.name(shown_as)}")
+            selected.append(f"{column} AS {sink_column}")
+        columns = ", ".join(selected)
+        key = ", ".join(by)
         return f"""
-            SELECT {", ".join(selected)}, max(_step) AS _ebbtide_accepted
-            FROM state_rows WHERE _entry = '{ACKNOWLEDGED}' GROUP BY {", ".join(by)}"""
+            SELECT {columns}, max(_step) AS _ebbtide_accepted
+            FROM state_rows
+            WHERE _entry = '{ACKNOWLEDGED}'
+            GROUP BY {key}"""

@@ -10,11 +10,15 @@ from ebbtide.checks.dialects import Dialect
 from ebbtide.checks.entries import Entries
 from ebbtide.checks.judged import Batch, Judged
 from ebbtide.checks.rule import Rows, rule
+from ebbtide.delta import vectors
 from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import LONG_MIN, Step
 from ebbtide.model.ttl import LONG_MAX
 from ebbtide.operators.expiry import ExpiryRules
 from ebbtide.operators.operator import Operator
+from ebbtide.tables.state.deletion import Expired, earlier, hidden_rows
+
+_HIDDEN = pa.schema([("_file", pa.string()), ("_rows", pa.int64())])
 
 
 def entries(judged: Judged) -> Rows:
@@ -23,10 +27,7 @@ def entries(judged: Judged) -> Rows:
     Each has `_overdue_ms`: for how long it has expired, ms; negative while it lives. The watermark is that of the last step.
     """
     tables = judged.tables
-    facts = judged.window.last_step(tables)
-    watermark_ms = None if facts is None else facts.frontier.watermark_ms
-    clock = tables.clock_after(None if facts is None else facts.frontier, judged.clock_ms)
-    at = Step(0, clock.now_ms, watermark_ms)
+    at = _now(judged)
 
     def query(sql: Dialect) -> str:
         overdue = overdue_ms(sql, tables.operator, at)
@@ -35,6 +36,38 @@ def entries(judged: Judged) -> Rows:
 
     names = [*tables.operator.schema.names, "_overdue_ms"]
     return Rows({"state_rows": judged.state_rows}, query, names, tables.operator.entry_key)
+
+
+def _now(judged: Judged) -> Step:
+    """Return the clocks: processing time as a step would read it now, and the watermark of the last step."""
+    tables = judged.tables
+    facts = judged.window.last_step(tables)
+    watermark_ms = None if facts is None else facts.frontier.watermark_ms
+    clock = tables.clock_after(None if facts is None else facts.frontier, judged.clock_ms)
+    return Step(0, clock.now_ms, watermark_ms)
+
+
+def hidden_entries(judged: Judged, stored_ms: int) -> Rows | None:
+    """Count the entries that deletion vectors hide, and that had expired longer ago than they may be stored.
+
+    Args:
+        judged: The question.
+        stored_ms: How long they may, ms.
+
+    Returns:
+        One row for each data file of the state with a vector: `_file` and `_rows`; None without such a file.
+    """
+    state = judged.tables.state
+    operator = state.operator
+    is_overdue = Expired(earlier(_now(judged), stored_ms))
+    rows = []
+    for file in state.snapshot(judged.window.state_until).files.values():
+        if file.vector is None:
+            continue
+        dead = vectors.read(state.path, file.vector)
+        hidden = hidden_rows(state.path, file, dead, operator, frozenset(operator.expiry.columns))
+        rows.append({"_file": file.path, "_rows": int(is_overdue(hidden, operator).sum())})
+    return Rows.given(pa.Table.from_pylist(rows, _HIDDEN)) if rows else None
 
 
 def overdue_ms(sql: Dialect, operator: Operator, at: Step) -> str:
@@ -97,6 +130,20 @@ def uncollected_entries(sql: Dialect, grace_ms: int) -> str:
     return f"_overdue_ms >= {grace_ms}"
 
 
+@rule(
+    "expect_files_to_keep_no_expired_entry",
+    "No data file may keep an entry that was deleted and had expired $grace_ms ms or more before; run the cleanup job.",
+)
+def kept_entries(sql: Dialect, grace_ms: int) -> str:
+    """Pick the files that keep deleted entries for too long; the rows count those that had expired so long ago.
+
+    Args:
+        sql: The dialect.
+        grace_ms: How long a file may keep one, ms.
+    """
+    return "_rows > 0"
+
+
 def judge(judged: Judged) -> Iterator[Batch]:
     """Judge how long entries that have expired are still there."""
     if not judged.tables.operator.expiry.ttls:
@@ -110,3 +157,6 @@ def judge(judged: Judged) -> Iterator[Batch]:
         overdue_entries.expected("warning", grace_ms=0),
         uncollected_entries.expected("warning", grace_ms=stored_ms),
     )
+    hidden = hidden_entries(judged, stored_ms)
+    if hidden is not None:
+        yield judged.batch(hidden, kept_entries.expected("warning", grace_ms=stored_ms))

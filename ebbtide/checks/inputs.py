@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 CHANGE_TYPE = pa.field("_change_type", pa.string())
 COMMIT_VERSION = pa.field("_commit_version", pa.int64())
+BYTES_OF_A_ROW = 10
+"""Bytes that a row of a change file is reckoned at."""
 
 
 class Size(NamedTuple):
@@ -117,11 +119,14 @@ class ChangeFeed(Input):
 
     @cached_property
     def _commits(self) -> list[tuple[int, list[log.Action]]]:
-        versions = range(self.since + 1, self.until + 1)
-        return [(version, log.actions(self.table, version)) for version in versions]
+        commits = []
+        for version in range(self.since + 1, self.until + 1):
+            actions = log.actions(self.table, version)
+            commits.append((version, actions))
+        return commits
 
     def size(self) -> Size | None:
-        """See `Input`; change files have no statistics: their rows are reckoned from their bytes, at ten bytes each."""
+        """See `Input`; change files have no statistics: their rows are reckoned from their bytes."""
         try:
             Snapshot.read(self.table, self.until)
         except DeltaFeatureError:
@@ -129,10 +134,11 @@ class ChangeFeed(Input):
         n_rows = 0
         n_bytes = 0
         for _, actions in self._commits:
-            for action in _change_files(actions) or log.changed_files(actions):
+            files = _change_files(actions) or log.changed_files(actions)
+            for action in files:
                 size = int(action.get("size") or 0)
                 known = DataFile(action).rows
-                n_rows += size // 10 if known is None else known
+                n_rows += size // BYTES_OF_A_ROW if known is None else known
                 n_bytes += size
         return Size(n_rows, n_bytes)
 
@@ -141,7 +147,7 @@ class ChangeFeed(Input):
         tables = [self._schema.empty_table()]
         for version, actions in self._commits:
             for rows in self._changes(actions):
-                versions = pa.array(np.full(len(rows), version, np.int64))
+                versions = pa.repeat(pa.scalar(version, pa.int64()), len(rows))
                 tables.append(rows.append_column(COMMIT_VERSION, versions))
         return pa.concat_tables(tables)
 
@@ -162,14 +168,14 @@ class ChangeFeed(Input):
         removed = _by_path(actions, "remove")
         paths = {**removed, **added}
         for path in paths:
-            file = added.get(path) or removed[path]
+            before = removed.get(path)
+            after = added.get(path)
+            file = after or removed[path]
             rows = read_file(self.table, file, self.columns, live=False)
-            was_live = self._live(removed.get(path), len(rows))
-            is_live = self._live(added.get(path), len(rows))
-            gone = rows.filter(pa.array(was_live & ~is_live))
-            come = rows.filter(pa.array(is_live & ~was_live))
-            yield _typed(gone, "delete")
-            yield _typed(come, "insert")
+            was_live = self._live(before, len(rows))
+            is_live = self._live(after, len(rows))
+            yield _typed(rows, was_live & ~is_live, "delete")
+            yield _typed(rows, is_live & ~was_live, "insert")
 
     def _live(self, file: DataFile | None, n_rows: int) -> Mask:
         """Mark the rows of a file that count; none if there is no file."""
@@ -209,8 +215,11 @@ def _by_path(actions: Iterable[log.Action], kind: str) -> dict[str, DataFile]:
     return files
 
 
-def _typed(rows: pa.Table, change_type: str) -> pa.Table:
-    return rows.append_column(CHANGE_TYPE, pa.array([change_type] * len(rows), pa.string()))
+def _typed(rows: pa.Table, mask: Mask, change_type: str) -> pa.Table:
+    """Return the rows of a mask, with the type of their change."""
+    changed = rows.filter(pa.array(mask))
+    types = pa.repeat(change_type, len(changed))
+    return changed.append_column(CHANGE_TYPE, types)
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,7 +244,8 @@ class GivenRows(Input):
         """See `Input`."""
         from ebbtide.tables.spark_columns import arrow_frame, spark_schema
 
-        return arrow_frame(spark, self.rows, spark_schema(self.rows.schema, nullable=True))
+        schema = spark_schema(self.rows.schema, nullable=True)
+        return arrow_frame(spark, self.rows, schema)
 
 
 def _size(files: Iterable[DataFile]) -> Size | None:

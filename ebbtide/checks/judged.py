@@ -37,7 +37,7 @@ BOOKKEEPING = frozenset(
         ),
         *("_step", "_stamp_ms", "_ttl_ms", "_overdue_ms", "_state", "_removed", "_tombstone", "_conflict", "_waits"),
         *("_rows", "table", "version", "at", "operation", "pipeline", "step", "records", "quarantined", "rate", "op"),
-        *("unknown_column", "newest_event_ms", "behind_ms"),
+        *("unknown_column", "newest_event_ms", "behind_ms", "_file", "_files", "_bytes"),
         *LOG_POSITIONS,
     }
 )

@@ -26,10 +26,14 @@ def sink_changes(judged: Judged) -> Rows:
         key = sql.names(judged.key)
         # A commit that updates a row writes both its images: the old one comes first.
         image = "CASE WHEN _change_type IN ('delete', 'update_preimage') THEN 0 ELSE 1 END"
-        in_order = ", ".join(["_commit_version", image, *sql.ranks("_changed_by", ORDER.names)])
+        by_position = sql.ranks("_changed_by", ORDER.names)
+        in_order = ", ".join(["_commit_version", image, *by_position])
         before = f"lag(_changed_by) OVER (PARTITION BY {key} ORDER BY {in_order})"
         beside = f"SELECT *, {before} AS _before FROM sink_feed"
-        return f"SELECT * FROM ({beside}) AS _beside WHERE _change_type IN ('insert', 'update_postimage')"
+        return f"""
+            SELECT *
+            FROM ({beside}) AS _beside
+            WHERE _change_type IN ('insert', 'update_postimage')"""
 
     columns = [*judged.key, "_changed_by", "_change_type", "_commit_version", "_before"]
     return Rows({"sink_feed": judged.sink_feed}, query, columns, [*judged.key, "_commit_version"])
@@ -43,7 +47,9 @@ def disordered_changes(sql: Dialect, key: Sequence[str]) -> str:
         sql: The dialect.
         key: Names of the key's columns.
     """
-    rises = sql.is_before(sql.ranks("_before", ORDER.names), sql.ranks("_changed_by", ORDER.names))
+    before = sql.ranks("_before", ORDER.names)
+    after = sql.ranks("_changed_by", ORDER.names)
+    rises = sql.is_before(before, after)
     return f"_changed_by IS NULL OR (_before IS NOT NULL AND NOT {rises})"
 
 
@@ -62,14 +68,37 @@ def decisions(judged: Judged) -> Rows:
     def query(sql: Dialect) -> str:
         entries = Entries(tables, sql)
         key = sql.names(judged.key)
-        changed = (
-            f"SELECT {key} FROM sink_feed UNION SELECT {key} FROM ({entries.decided_since(step_before)}) AS _later"
+        later = entries.decided_since(step_before)
+        newest = entries.decided(floor)
+        changed = f"""
+            SELECT {key}
+            FROM sink_feed
+            UNION
+            SELECT {key}
+            FROM ({later}) AS _later"""
+        last = f"""
+            SELECT *, _change <> '{DELETE}' AS _ebbtide_is_decided
+            FROM ({newest}) AS _last"""
+        decided = f"""
+            SELECT *
+            FROM ({last}) AS _decisions
+            INNER JOIN ({changed}) AS _changed
+            USING ({key})"""
+        return compared(
+            sql,
+            decided,
+            "SELECT * FROM sink_rows",
+            judged.key,
+            compared_by,
+            join="LEFT",
+            each_row=True,
         )
-        last = f"SELECT *, _change <> '{DELETE}' AS _ebbtide_is_decided FROM ({entries.decided(floor)}) AS _last"
-        decided = f"SELECT * FROM ({last}) AS _decisions INNER JOIN ({changed}) AS _changed USING ({key})"
-        return compared(sql, decided, "SELECT * FROM sink_rows", judged.key, compared_by, join="LEFT", each_row=True)
 
-    inputs = {"sink_feed": judged.sink_feed, "sink_rows": judged.sink_rows, "state_rows": judged.state_rows}
+    inputs = {
+        "sink_feed": judged.sink_feed,
+        "sink_rows": judged.sink_rows,
+        "state_rows": judged.state_rows,
+    }
     return Rows(inputs, query, [*judged.key, "_decided", "_shown"], judged.key)
 
 
@@ -89,10 +118,13 @@ def sequenced(judged: Judged) -> Rows:
 
     def query(sql: Dialect) -> str:
         current = Entries(judged.tables, sql).current(step_before)
+        names = sql.names(key)
         # A column whose value was not sent has no sequence at which it was last known.
         waits = sql.keys_of_nulls("_columns")
-        is_judged = "NOT _removed AND (_conflict OR NOT _tombstone)"
-        return f"SELECT {sql.names(key)}, _sequence, _conflict, {waits} AS _waits FROM ({current}) AS _current WHERE {is_judged}"
+        return f"""
+            SELECT {names}, _sequence, _conflict, {waits} AS _waits
+            FROM ({current}) AS _current
+            WHERE NOT _removed AND (_conflict OR NOT _tombstone)"""
 
     return Rows({"state_rows": judged.state_rows}, query, [*key, "_sequence", "_conflict", "_waits"], key)
 

@@ -70,6 +70,7 @@ def for_duckdb(query: str, columns: pa.Schema) -> str | None:
     except SqlglotError:
         return None
     kinds = {column.name.lower(): _kind(column.type) for column in columns}
+    # Every node of the tree has to be known: one part that means something else would change the answer.
     if not isinstance(parsed, exp.Select) or not all(_is_known(node, kinds) for node in parsed.walk()):
         return None
     for name in parsed.find_all(exp.Identifier):

@@ -27,11 +27,12 @@ def sample_of(rows: pa.Table) -> list[dict[str, Any]]:
     for row in rows.to_pylist():
         values = {}
         for column in rows.schema:
-            value = row[column.name]
+            name = column.name
+            value = row[name]
             if value is None:
                 continue
-            is_row = column.name in ROWS_AS_TEXT
-            values[column.name] = _text(value, column.type) if is_row else _value(value, column.type)
+            write = _text if name in ROWS_AS_TEXT else _value
+            values[name] = write(value, column.type)
         sample.append(values)
     return sample
 
@@ -39,7 +40,12 @@ def sample_of(rows: pa.Table) -> list[dict[str, Any]]:
 def _value(value: Any, type_: pa.DataType) -> Any:
     """Return a value as JSON has it; of a struct the fields that are not null."""
     if isinstance(value, Mapping):
-        return {name: _value(each, type_.field(name).type) for name, each in value.items() if each is not None}
+        fields = {}
+        for name, each in value.items():
+            if each is not None:
+                field = type_.field(name)
+                fields[name] = _value(each, field.type)
+        return fields
     if isinstance(value, Decimal):
         return float(value)
     return _plain(value, type_, _value)
@@ -48,22 +54,24 @@ def _value(value: Any, type_: pa.DataType) -> Any:
 def _text(value: Any, type_: pa.DataType) -> str:
     """Write a value as JSON, nulls too; a decimal keeps all its digits."""
     if isinstance(value, Mapping):
-        fields = [f"{_quoted(name)}:{_text(each, type_.field(name).type)}" for name, each in value.items()]
-        return "{" + ",".join(fields) + "}"
+        fields = {name: _text(each, type_.field(name).type) for name, each in value.items()}
+        return _object(fields)
     if isinstance(value, Decimal):
         return format(value, "f")
-    plain = _plain(value, type_, lambda each, inner: _Written(_text(each, inner)))
+    plain = _plain(value, type_, _text)
     if isinstance(plain, list):
-        return "[" + ",".join(plain) + "]"
+        elements = ",".join(plain)
+        return f"[{elements}]"
     if isinstance(plain, dict):
-        return "{" + ",".join(f"{_quoted(key)}:{each}" for key, each in plain.items()) + "}"
+        return _object(plain)
     return _quoted(plain)
 
 
-class _Written(str):
-    """JSON that is written already."""
-
-    __slots__ = ()
+def _object(written: Mapping[str, str]) -> str:
+    """Write a JSON object of values that are written already."""
+    fields = [f"{_quoted(name)}:{value}" for name, value in written.items()]
+    inner = ",".join(fields)
+    return f"{{{inner}}}"
 
 
 def _plain(value: Any, type_: pa.DataType, inner: Any) -> Any:
@@ -75,7 +83,9 @@ def _plain(value: Any, type_: pa.DataType, inner: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, datetime):
-        text = value.isoformat(timespec="microseconds" if value.microsecond % 1000 else "milliseconds")
+        has_microseconds = value.microsecond % 1000
+        unit = "microseconds" if has_microseconds else "milliseconds"
+        text = value.isoformat(timespec=unit)
         return text.replace("+00:00", "Z")
     if isinstance(value, date):
         return value.isoformat()

@@ -91,6 +91,7 @@ class VersionRange:
             known = judged
         state_judged = known.get("state", 0)
         state_end = window_end(tables.state.path, state_judged, newest.state)
+        # Windows begin at the newest of three versions: judged good, end of a window, still readable.
         # A step that ends windows may have followed on a sink that was recreated, or put back: its versions count from lower ones.
         sink_judged = known.get("sink", 0) if state_end == state_judged else 0
         asked_since = 0

@@ -111,19 +111,23 @@ class RunView:
         step = f" step {phase.step}" if phase.step else ""
         parts = [phase.name]
         if phase.files_read and phase.files:
-            parts += self._pace(phase.files_read, phase.files, f"{phase.files_read} of {amount(phase.files, 'file')}")
+            files = amount(phase.files, "file")
+            parts.append(f"{phase.files_read} of {files}")
+            parts += self._pace(phase.files_read, phase.files)
         elif phase.places_read and phase.places:
             percent = 100 * phase.places_read / phase.places
-            parts += self._pace(phase.places_read, phase.places, f"{percent:.0f} % of {amount(phase.places, 'record')}")
-        self._live.show(f"{phase.pipeline}{step}: {', '.join(parts)}")
+            records = amount(phase.places, "record")
+            parts.append(f"{percent:.0f} % of {records}")
+            parts += self._pace(phase.places_read, phase.places)
+        done = ", ".join(parts)
+        self._live.show(f"{phase.pipeline}{step}: {done}")
 
-    def _pace(self, n_read: int, n: int, how_far: str) -> list[str]:
-        """Return how far the run is, how fast, and how long it will take if what is left is as what was read."""
+    def _pace(self, n_read: int, n: int) -> list[str]:
+        """Return how fast the run is, and how long it will take if what is left is as what was read."""
         seconds = time.monotonic() - self._started
         rate = self._records / seconds
         seconds_left = max(0, n - n_read) * seconds / n_read
         return [
-            how_far,
             f"{rate:,.0f} records/s",
             f"about {seconds_left:.0f} s left",
         ]

@@ -6,43 +6,27 @@ paused, 5 refused: retrying does not help until someone acts.
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from pkgutil import resolve_name
 
 import click
 
 from ebbtide.cli.commands import NamingGroup, with_example
-from ebbtide.cli.verbs import ADDED, SECTIONS, VARIABLES, summary
-
-_HOMES = {
-    "check": "checking",
-    "lag": "inspection",
-    "new": "new",
-    "refresh": "running",
-    "replay": "replaying",
-    "run": "running",
-    "sql": "sql",
-    "sql-gateway": "sql_gateway",
-    "state": "inspection",
-    "status": "inspection",
-}
-"""The module of each command that is written by hand; all other commands are operations."""
-_OPERATIONS = "ebbtide.operations"
-"""The group of entry points that `ebbtide.operations.registry` reads; named here since that loads all operations."""
+from ebbtide.cli.verbs import ADDED, VARIABLES, WRITTEN, sections
+from ebbtide.operations.built_in import added, first_word
 
 
 class _Commands(NamingGroup):
     """Loads a command when it is asked for: `ebbtide sql` prompts long before what runs pipelines would be there."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        own = [name for commands in SECTIONS.values() for name in commands]
+        own = [name for commands in sections().values() for name in commands]
         return [*own, *_added(own)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         # Modules are loaded by name, so that one command does not load the libraries of all.
-        if cmd_name in _HOMES:
-            function = cmd_name.replace("-", "_")
-            command: click.Command = resolve_name(f"ebbtide.cli.{_HOMES[cmd_name]}:{function}")
+        written = WRITTEN.get(cmd_name)
+        if written is not None and written.place:
+            command: click.Command = resolve_name(f"ebbtide.cli.{written.place}")
             return with_example(command, cmd_name)
         from ebbtide.cli.operations import command_named
 
@@ -51,15 +35,15 @@ class _Commands(NamingGroup):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by what they are for; only those of other packages are loaded for it."""
-        sections = {heading: list(commands.items()) for heading, commands in SECTIONS.items()}
-        own = self.list_commands(ctx)
-        added = [name for name in own if summary(name) is None]
-        sections[ADDED] = [(name, self._summary_of(ctx, name)) for name in added]
-        width = max(map(len, own))
-        for heading, lines in sections.items():
-            if lines:
+        shown = sections()
+        own = [name for commands in shown.values() for name in commands]
+        of_others = _added(own)
+        shown[ADDED] = {name: self._summary_of(ctx, name) for name in of_others}
+        width = max(map(len, [*own, *of_others]))
+        for heading, commands in shown.items():
+            if commands:
                 with formatter.section(heading):
-                    formatter.write_dl([(name.ljust(width), text) for name, text in lines])
+                    formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
         with formatter.section("Environment"):
             formatter.write_dl(list(VARIABLES.items()))
 
@@ -70,7 +54,7 @@ class _Commands(NamingGroup):
 
 def _added(own: list[str]) -> list[str]:
     """Return the first words of operations that installed packages name."""
-    words = {point.name.partition(".")[0] for point in entry_points(group=_OPERATIONS)}
+    words = {first_word(point.name) for point in added()}
     return sorted(words.difference(own))
 
 

@@ -62,6 +62,7 @@ def new(name: str, **options: Any) -> None:
     Format, columns, types, key and order follow from the first records of the source. What they leave open stands as comments
     above the spec. Nothing is run but the sample, in memory: where the spec does not take all of it, the command fails.
     """
-    from ebbtide.cli.proposing import Asked, write_proposal
+    from ebbtide.cli.proposing import write_proposal
+    from ebbtide.cli.proposing_sources import Asked
 
     write_proposal(name, Asked(**options))

@@ -68,14 +68,13 @@ def run(
             return None
         return idle_run(spec, root, system_clock())
 
-    located = [(location, spec.at_rate(rate).on_engine(engine)) for location, spec in load_specs(specs)]
-    if follow:
-        with Reporter(root, as_json).errors():
-            refuse_following_views(located)
-        located = [(location, spec.model_copy(update={"run": "continuous"})) for location, spec in located]
-    with Reporter(root, as_json).errors():
-        refuse_waiting(located)
     reporter = Reporter(root, as_json)
+    located = [(location, spec.at_rate(rate).on_engine(engine)) for location, spec in load_specs(specs)]
+    with reporter.errors():
+        if follow:
+            refuse_following_views(located)
+            located = [(location, spec.model_copy(update={"run": "continuous"})) for location, spec in located]
+        refuse_waiting(located)
     _run_each(located, reporter, operate, run_idle)
 
 
@@ -213,7 +212,11 @@ def _summary_text(summary: RunSummary) -> str:
 
     totals = summary.totals
     counts = [_count_text(name, totals[name]) for name in COUNTS if totals[name]]
-    lines = [f"{summary.pipeline}: {', '.join(counts) or 'nothing new'}. Sink: {summary.root}/sink", *remarks(summary)]
+    found = ", ".join(counts) or "nothing new"
+    lines = [
+        f"{summary.pipeline}: {found}. Sink: {summary.root}/sink",
+        *remarks(summary),
+    ]
     if level() == VERBOSE and summary.engine:
         lines.append(f"Steps ran {summary.engine}.")
     return "\n  ".join(lines)

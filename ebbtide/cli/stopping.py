@@ -5,22 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ebbtide.cli.live import Live
+from ebbtide.ledger.process import Stop
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 ONCE = ("--accept-loss", "--accept-source-path")
 """Options that a user accepts for one run only."""
-
-
-class Stop(threading.Event):
-    """Set to end a run after the step under way, by a signal or by the run itself."""
-
-    is_signalled = False
 
 
 @contextmanager
@@ -32,16 +26,13 @@ def stop_on_signal(live: Live) -> Iterator[Stop]:
     """
     stop = Stop()
 
-    def end() -> None:
+    def announce() -> None:
         live.say("Stopping after this step; once more to stop at once.")
-        stop.set()
 
     def on_signal(number: int, frame: Any) -> None:
-        if stop.is_signalled:
+        if stop.is_signalled():
             sys.exit(128 + number)
-        stop.is_signalled = True
-        # On another thread: this one may be within `say` or `wait`, and hold the lock that `end` waits for.
-        threading.Thread(target=end, name="stop").start()
+        stop.on_signal(announce)
 
     handlers = {}
     for number in SIGNALS:
@@ -66,6 +57,6 @@ def restart(stop: Stop) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     arguments = [each for each in sys.orig_argv[1:] if each not in ONCE]
-    if stop.is_signalled:  # looked at last: another thread may have taken a signal meanwhile
+    if stop.is_signalled():  # looked at last: another thread may have taken a signal meanwhile
         return
     os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - no shell is wanted

@@ -1,82 +1,48 @@
-"""The commands by what they are for: one line of help and one example each. Plain data: `ebbtide --help` loads no command."""
+"""The commands by what they are for: one line of help and one example each. Plain data: `ebbtide --help` loads no command.
+
+A command that is written by hand is a function and its line here; one that is made from an operation has its line in
+`ebbtide.operations.built_in`.
+"""
 
 from __future__ import annotations
 
-SPEC = "pipelines/defs/orders"
-SECTIONS: dict[str, dict[str, str]] = {
-    "Every day": {
-        "run": "Read what is new and bring the tables up to date.",
-        "check": "Judge the tables by their checks.",
-        "status": "Show the last step, the rows, and what stops a run.",
-        "lag": "Show what waits in the sources.",
-        "new": "Write a spec and its test from real records.",
-        "sql": "Execute SQL at a prompt or from a script.",
-    },
-    "Look": {
-        "state": "Show the stored state of a pipeline.",
-        "quarantine": "List, show, replay or drop bad records.",
-        "replay": "Play test cases of states and changelogs.",
-    },
-    "Upkeep": {
-        "cleanup": "Delete expired state and old bad records.",
-        "compact": "Fold the state and join small files.",
-        "vacuum": "Delete files that no table needs.",
-    },
-    "Repair": {
-        "repair": "Bring a damaged sink to what the state shows.",
-        "rewind": "Bring all tables back to an earlier step.",
-        "adopt": "Make an existing table the sink.",
-        "acknowledge": "Accept what other clients wrote to a sink.",
-        "refresh": "Drop the tables and rebuild them from the source.",
-    },
-    "Change": {
-        "migrate": "Fit stored state to a changed spec.",
-        "backfill": "Build tables beside those in use and swap them in.",
-        "clock": "Set the time that state ages by.",
-        "pause": "Stop reading, without aging the state.",
-        "resume": "Read again after a pause.",
-    },
-    "Serve": {
-        "sql-gateway": "Serve SQL sessions over HTTP.",
-    },
-}
-"""Heading to its commands, as `ebbtide --help` lists them."""
+from ebbtide.operations.built_in import BUILT_IN, CHANGE, REPAIR, SPEC, UPKEEP, Listed
+
+EVERY_DAY, LOOK, SERVE = "Every day", "Look", "Serve"
+HEADINGS = (EVERY_DAY, LOOK, UPKEEP, REPAIR, CHANGE, SERVE)
+"""Headings of `ebbtide --help`, in order."""
 ADDED = "Of other packages"
 """Heading of the operations that installed packages name."""
-EXAMPLES = {
-    "run": f"{SPEC}",
-    "check": f"{SPEC} --only ordering",
-    "status": "pipelines/defs",
-    "lag": "pipelines/defs",
-    "new": "orders --path data/orders",
-    "sql": "-e 'SELECT * FROM orders LIMIT 10'",
-    "state": f"{SPEC} --where 'order_id = 7'",
-    "quarantine list": f"{SPEC}",
-    "quarantine show": f"{SPEC} --reason wrong_type --limit 5",
-    "quarantine replay": f"{SPEC} --apply",
-    "quarantine drop": f"{SPEC} --step 7 --note 'test data' --apply",
-    "replay ttl": "--cases cases.jsonl --store delta",
-    "replay materializer": "--cases cases.jsonl",
-    "cleanup": f"{SPEC}",
-    "compact": f"{SPEC}",
-    "vacuum": "pipelines/defs",
-    "repair": f"{SPEC} --apply",
-    "rewind": f"{SPEC} --to-step 12 --apply",
-    "adopt": f"{SPEC} --apply",
-    "acknowledge": f"{SPEC} --reason 'rows corrected by hand'",
-    "refresh": f"{SPEC} --yes",
-    "migrate": f"{SPEC} --apply",
-    "backfill start": f"{SPEC} --from 2026-01-31T00:00:00",
-    "backfill into": f"{SPEC} --from 0=12,1=40 --reason 'records were late'",
-    "backfill status": f"{SPEC}",
-    "backfill swap": f"{SPEC} --apply",
-    "backfill drop": f"{SPEC}",
-    "clock": f"{SPEC} --to now --reason 'wrong clock' --apply",
-    "pause": f"{SPEC} --reason 'database moves'",
-    "resume": f"{SPEC}",
-    "sql-gateway": "--port 8083 --read-only",
+WRITTEN = {
+    "run": Listed("running:run", SPEC, EVERY_DAY, "Read what is new and bring the tables up to date."),
+    "check": Listed("checking:check", f"{SPEC} --only ordering", EVERY_DAY, "Judge the tables by their checks."),
+    "status": Listed(
+        "inspection:status",
+        "pipelines/defs",
+        EVERY_DAY,
+        "Show the last step, the rows, and what stops a run.",
+    ),
+    "lag": Listed("inspection:lag", "pipelines/defs", EVERY_DAY, "Show what waits in the sources."),
+    "new": Listed("new:new", "orders --path data/orders", EVERY_DAY, "Write a spec and its test from real records."),
+    "sql": Listed(
+        "sql:sql",
+        "-e 'SELECT * FROM orders LIMIT 10'",
+        EVERY_DAY,
+        "Execute SQL at a prompt or from a script.",
+    ),
+    "state": Listed("inspection:state", f"{SPEC} --where 'order_id = 7'", LOOK, "Show the stored state of a pipeline."),
+    "quarantine": Listed("", "", LOOK, "List, show, replay or drop bad records."),
+    "quarantine list": Listed(""),
+    "quarantine show": Listed("", f"{SPEC} --reason wrong_type --limit 5"),
+    "replay": Listed("replaying:replay", "", LOOK, "Play test cases of states and changelogs."),
+    "replay ttl": Listed("", "--cases cases.jsonl --store delta"),
+    "replay materializer": Listed("", "--cases cases.jsonl"),
+    "refresh": Listed("running:refresh", f"{SPEC} --yes", REPAIR, "Drop the tables and rebuild them from the source."),
+    "backfill": Listed("", "", CHANGE, "Build tables beside those in use and swap them in."),
+    "sql-gateway": Listed("sql_gateway:sql_gateway", "--port 8083 --read-only", SERVE, "Serve SQL sessions over HTTP."),
 }
-"""Arguments of an example, by command."""
+"""The commands that are written by hand. A place is a module of `ebbtide.cli` and its command; a group or its part may have none."""
+COMMANDS = {name.replace(".", " "): listed for name, listed in BUILT_IN.items()} | WRITTEN
 VARIABLES = {
     "EBBTIDE_ROOT": "Folder of all tables, in place of --root.",
     "EBBTIDE_ENGINE": "auto, spark or local, in place of --engine.",
@@ -89,12 +55,13 @@ VARIABLES = {
 """Variables of the environment, with their meaning."""
 
 
-def summary(command: str) -> str | None:
-    """Return the line of help of a command; None if it is of another package."""
-    for commands in SECTIONS.values():
-        if command in commands:
-            return commands[command]
-    return None
+def sections() -> dict[str, dict[str, str]]:
+    """Return each heading of `ebbtide --help` with its commands, and their lines."""
+    found: dict[str, dict[str, str]] = {heading: {} for heading in HEADINGS}
+    for name, listed in COMMANDS.items():
+        if listed.heading:
+            found[listed.heading][name] = listed.help
+    return found
 
 
 def example(path: str) -> str | None:
@@ -104,5 +71,5 @@ def example(path: str) -> str | None:
         >>> example("resume")
         'ebbtide resume pipelines/defs/orders'
     """
-    arguments = EXAMPLES.get(path)
-    return None if arguments is None else f"ebbtide {path} {arguments}"
+    listed = COMMANDS.get(path)
+    return f"ebbtide {path} {listed.example}" if listed and listed.example else None

@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 
+from ebbtide.amounts import shortened
 from ebbtide.checks.great_expectations.validate import Finding, Verdict
 from ebbtide.checks.great_expectations.wording import narrow, page, sentence
 from ebbtide.checks.version_range import VersionRange
@@ -121,4 +122,4 @@ def _record(row: Mapping[str, Any], names: Iterable[str]) -> dg.TableRecord:
 def _cell(value: Any) -> str:
     """Return a value as a table shows it; Data Docs have it whole."""
     text = "" if value is None else str(value)
-    return text if len(text) <= MOST_OF_A_CELL else f"{text[:MOST_OF_A_CELL]}\u2026"
+    return shortened(text, MOST_OF_A_CELL)

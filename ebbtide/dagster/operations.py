@@ -114,9 +114,13 @@ def _config_schema(operation: Operation) -> Any:
     """Make the configuration of an operation's job: its `Params`, and the action if it has several."""
     fields: dict[str, Any] = {}
     if len(operation.actions) > 1:
-        meanings = {"plan": "show what it would do", "apply": "do it", **operation.further}
+        meanings = {
+            "plan": "show what it would do",
+            "apply": "do it",
+            **operation.further,
+        }
         described = "; ".join(f"{name}: {meanings[name]}" for name in operation.actions)
-        first = operation.actions[0]
+        first, *_ = operation.actions
         action = Field(default=first, description=f"{described}. Default: {first}.")
         fields["action"] = (Literal[operation.actions], action)
     for name, info in operation.Params.model_fields.items():
@@ -171,10 +175,13 @@ def report_metadata(report: Report, operation: Operation, action: str) -> dict[s
         action: The action that it was asked for.
     """
     first, *further = report.text().splitlines()
-    page = "\n".join([first, "", *(f"- {line.strip()}" for line in further)])  # the UI joins lines of plain text
-    name = operation.job_name
+    listed = [f"- {line.strip()}" for line in further]  # the UI joins lines of plain text
+    page = "\n".join([first, "", *listed])
+    job = operation.job_name
+    if len(operation.actions) > 1:
+        job = f"{job}: {action}"
     metadata: dict[str, Any] = {
-        "job": f"{name}: {action}" if len(operation.actions) > 1 else name,
+        "job": job,
         "report": dg.MetadataValue.md(page.strip()),
     }
     following = _next_job(report.next_step, operation)

@@ -46,15 +46,18 @@ def _steps(summary: RunSummary) -> Iterator[str]:
     if not shown:
         return
     # A column that is empty costs the width that the bars need.
-    has_bad = any(step.quarantined for step in shown)
-    names = ["records", *_ALWAYS, *(["quarantined"] if has_bad else [])]
-    yield f"| step | kind | clock (UTC) | {' | '.join(names)} | seconds | |"
-    yield f"|---:|---|---|{'---:|' * len(names)}---:|---|"
+    names = ["records", *_ALWAYS]
+    if any(step.quarantined for step in shown):
+        names.append("quarantined")
+    headings = " | ".join(names)
+    alignment = "---:|" * len(names)
+    yield f"| step | kind | clock (UTC) | {headings} | seconds | |"
+    yield f"|---:|---|---|{alignment}---:|---|"
     longest_s = max(step.seconds for step in shown)
     for step in shown:
         clock = _clock_text(step.now_ms)
-        counts = {"records": step.records, "quarantined": step.quarantined, **step.metrics}
-        numbers = " | ".join(f"{counts.get(name, 0):,}" for name in names)
+        counts = step.counts
+        numbers = " | ".join(f"{counts[name]:,}" for name in names)
         bar = _bar(step.seconds, longest_s)
         yield f"| {step.step} | {step.kind} | {clock} | {numbers} | {step.seconds:.2f} | {bar} |"
     n_left_out = summary.totals["steps"] - len(shown)

@@ -262,6 +262,7 @@ def _observation(spec: Pipeline, found: Lag) -> dg.AssetObservation:
     held = found.backlog.held
     if partitions:
         numbers["held_records"] = sum(held.values())
+    # Without an age of its own a topic counts as 0 s behind if nothing waits; of one that waits an unknown age is left out.
     if found.behind_ms is not None or (partitions and found.backlog.is_empty and not held):
         numbers["waiting_seconds"] = (found.behind_ms or 0) / 1000
     if len(partitions) <= MOST_PARTITIONS:

@@ -111,8 +111,8 @@ class Observer:
             return
         counts: Counter[str] = Counter()
         for step in self._waiting:
-            counts.update(step.metrics)
-            counts.update(steps=1, records=step.records, quarantined=step.quarantined, other_tables=step.other_tables)
+            counts.update(step.counts)
+        n_steps = len(self._waiting)
         seconds = sum(step.seconds for step in self._waiting)
         last = self._waiting[-1]
         tables = {}
@@ -125,10 +125,11 @@ class Observer:
         numbers: dict[str, int | float] = {
             "step": last.step,
             "seconds": round(seconds, 3),
-            "seconds_per_step": round(seconds / counts["steps"], 3),
+            "seconds_per_step": round(seconds / n_steps, 3),
             "records_per_second": round(counts["records"] / seconds, 1) if seconds else 0.0,
             "clock_held_back_ms": last.held_ms,
-            **{name: counts[name] for name in ("steps", "records", "inserted", "updated", "deleted", "quarantined")},
+            "steps": n_steps,
+            **{name: counts[name] for name in ("records", "inserted", "updated", "deleted", "quarantined")},
             **{name: n for name, n in counts.items() if n},
             **tables,
         }

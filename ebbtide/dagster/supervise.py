@@ -70,6 +70,7 @@ def supervised(
     worker = threading.Thread(target=run, name="work", daemon=True)
     worker.start()
     try:
+        # The thread may end between two looks with reports left: it goes on until both it and the queue are done.
         while worker.is_alive() or not reports.empty():
             try:
                 on_report(reports.get(timeout=0.2))

@@ -237,15 +237,25 @@ def replacing(files: Iterable[DataFile], actions: Iterable[Action], *, data_chan
 
 
 def copied(taken: Snapshot, to: str) -> list[Action]:
-    """Copy a table's data files into another one with the same columns; return the actions that add them there."""
+    """Copy a table's data files, and their vectors, into another one with the same columns; return the actions that add them."""
     actions = []
     for file in taken.files.values():
         source = file.location(taken.table)
         target = file.location(to)
         copy_file(source, target)
+        if file.vector is not None:
+            _copy_vector(taken.table, file.vector, to)
         add = {**file.add, "dataChange": True}
         actions.append({"add": add})
     return actions
+
+
+def _copy_vector(table: str, vector: vectors.Descriptor, to: str) -> None:
+    """Copy the file of a vector to the place that its descriptor names in another table."""
+    source = vectors.location_of(table, vector)
+    target = vectors.location_of(to, vector)
+    if source is not None and target is not None:
+        copy_file(source, target)
 
 
 def has_local_time(type_: pa.DataType) -> bool:

@@ -16,7 +16,7 @@ from ebbtide.runtime.kinds import positioned_source
 from ebbtide.runtime.plan import Plan
 from ebbtide.sources.listing import folders_like
 from ebbtide.sources.positioned import matching
-from ebbtide.sources.source import Backlog
+from ebbtide.sources.source import Backlog, Discovery
 from ebbtide.sources.span import span_of, stored_form_of
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.several import UpsertPipelines
@@ -120,19 +120,27 @@ def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
         SourceLostError, FileChangedError, LateFileError: the next run would refuse it.
     """
     plan = Plan.under(root, spec)
+    state = plan.at("state")
+    tables = OwnTables(plan)
     commit = plan.state.last()
-    snapshot = Snapshot.read(plan.at("state"))
+    snapshot = Snapshot.read(state)
     head = Head.at_rest(commit)
-    refuse_misfits_at_rest(plan, OwnTables(plan), head, snapshot)
+    refuse_misfits_at_rest(plan, tables, head, snapshot)
     files = snapshot.files.values() if snapshot else ()
-    files_read = files_noted(plan.at("state"), files)
-    since = plan.follows_on(span_of(head.facts.source.position))
+    files_read = files_noted(state, files)
+    last_read = span_of(head.facts.source.position)
+    since = plan.follows_on(last_read)
     found = plan.source.discover(files_read, clock_ms, since)
     backlog = plan.source.backlog(found)
     ages_ms = _ages_ms(backlog, clock_ms)
-    found_text = repr((found.parts, stored_form_of(found.span)))
-    digest = sha256(found_text.encode()).hexdigest()
-    return Lag(spec.name, backlog, ages_ms, fingerprint=digest[:16])
+    return Lag(spec.name, backlog, ages_ms, _fingerprint(found))
+
+
+def _fingerprint(found: Discovery) -> str:
+    """Return a digest of what was found, which is another one once there is something else to read."""
+    text = repr((found.parts, stored_form_of(found.span)))
+    digest = sha256(text.encode())
+    return digest.hexdigest()[:16]
 
 
 def _ages_ms(backlog: Backlog, clock_ms: int) -> dict[int, int]:
@@ -168,7 +176,11 @@ class UnreadTopics:
 
     def as_dict(self) -> dict[str, Any]:
         """Return them as plain values."""
-        return {"pipelines": self.several, self.listed: self.pattern, f"unread_{self.listed}": list(self.topics)}
+        return {
+            "pipelines": self.several,
+            self.listed: self.pattern,
+            f"unread_{self.listed}": list(self.topics),
+        }
 
     def text(self) -> str:
         """Return them in words."""
@@ -199,8 +211,15 @@ def unread_topics(several: UpsertPipelines) -> UnreadTopics | None:
     if several.listed == "folders":
         wanted = set(folders_like(pattern))
     else:
-        wanted = set(matching(positioned_source(first).names(), pattern))  # all read of the same brokers
+        source = positioned_source(first)  # all read of the same brokers
+        wanted = set(matching(source.names(), pattern))
     unread = wanted - several.places_read
     for ignored in several.ignored:
-        unread = {place for place in unread if not fnmatchcase(place.rpartition("/")[2], ignored)}
+        unread = {place for place in unread if not _is_named(place, ignored)}
     return UnreadTopics(several.name, pattern, tuple(sorted(unread)), several.listed)
+
+
+def _is_named(place: str, pattern: str) -> bool:
+    """Return whether the last name of a topic or folder fits a pattern."""
+    _, _, name = place.rpartition("/")
+    return fnmatchcase(name, pattern)

@@ -117,8 +117,9 @@ class Status:
             yield f"columns taken in, to be added to the schema: {columns}"
 
     def _sink_text(self) -> str:
+        changed = f"changed last by step {self.sink_step}"
         if self.sink_type != "delta":
-            return f"sink of type {self.sink_type}, changed last by step {self.sink_step}"
+            return f"sink of type {self.sink_type}, {changed}"
         sink = f"sink {self.root}/sink"
         if self.sink_version is None:
             return f"{sink} is gone"
@@ -126,7 +127,7 @@ class Status:
         if self.sink_rows is not None:
             n_rows = amount(self.sink_rows, "row")
             rows = f", {n_rows}"
-        return f"{sink}, version {self.sink_version}{rows}, changed last by step {self.sink_step}"
+        return f"{sink}, version {self.sink_version}{rows}, {changed}"
 
     def _before_first_step(self) -> str:
         if self.misfit:

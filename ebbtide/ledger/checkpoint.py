@@ -21,6 +21,8 @@ from ebbtide.storage.paths import delete, exists, is_local, join, list_files, re
 
 SPARK_VERSION = "v1"
 """First line of `offsets/N`."""
+KINDS = ("offsets", "commits")
+"""Folders of a checkpoint; both have a file for each batch."""
 START = "ebbtide_start.json"
 """A file beside those of the batches, so that it is deleted and copied with them."""
 ASKED = "asked"
@@ -225,7 +227,7 @@ class Checkpoint:
         """Write that a batch is finished, and delete the files of old ones."""
         location = join(self.path, "commits", str(batch_id))
         puts.put_if_absent(location, b'v1\n{"nextBatchWatermarkMs":0}')
-        for kind in ("offsets", "commits"):
+        for kind in KINDS:
             for old in self._batches(kind):
                 if old <= batch_id - BATCHES_KEPT:
                     old_file = join(self.path, kind, str(old))

@@ -1,4 +1,4 @@
-"""Names processes, so that a later reader of a name can find out whether that process has ended, or that this is unknown.
+"""Names processes, so that a later reader of a name can find out whether that process has ended, or that this is unknown; stops this one.
 
 A process number is valid on one machine, in one boot and in one namespace of process numbers: containers share a host's name, and each
 has a process 1. A process whose end is not certain counts as alive.
@@ -8,9 +8,38 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+
+
+class Stop(threading.Event):
+    """Set to end what this process does after the step under way: by a signal, or by the work itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_signalled = False
+
+    def on_signal(self, announce: Callable[[], None] = lambda: None) -> None:
+        """Note a signal; announce the stop, and set it.
+
+        Args:
+            announce: Called before it is set.
+        """
+        self._is_signalled = True
+
+        def end() -> None:
+            announce()
+            self.set()
+
+        # On another thread: this one may be within `wait` or `announce`, and hold the lock that `end` waits for.
+        threading.Thread(target=end, name="stop").start()
+
+    def is_signalled(self) -> bool:
+        """Return whether a signal has come, from that moment on."""
+        return self._is_signalled
 
 
 def this_process() -> str:

@@ -21,12 +21,21 @@ def section_of(operation: Operation) -> list[str]:
         f"`{command} SPEC...`, in Dagster `ebbtide_{operation.job_name}`{planned}.",
         "",
     ]
-    rows = [f"| `--{action}` | `action: {action}` | {meaning} |" for action, meaning in operation.further.items()]
+    rows = []
+    for action, meaning in operation.further.items():
+        option = _option(action)
+        rows.append(f"| `{option}` | `action: {action}` | {meaning} |")
     for name, field in operation.Params.model_fields.items():
-        option = f"--{field.alias or name}".replace("_", "-")
+        option = _option(field.alias or name)
         value = f" {field.title}" if field.title else ""
         required = " Required." if field.is_required() else ""
         rows.append(f"| `{option}{value}` | `{name}` | {field.description}{required} |")
     if rows:
         lines += ["| option | in Dagster | meaning |", "|---|---|---|", *rows, ""]
     return lines
+
+
+def _option(name: str) -> str:
+    """Return the option of the command for an action or a field of its parameters."""
+    words = name.replace("_", "-")
+    return f"--{words}"

@@ -10,51 +10,36 @@ audit = "my_project.audit:Audit"
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from ebbtide.errors import ConfigError
-from ebbtide.operations import operations as ours
-from ebbtide.operations.backfill import operations as backfill_operations
-from ebbtide.operations.maintenance import jobs
+from ebbtide.operations.built_in import BUILT_IN, GROUP, added, first_word
 from ebbtide.operations.operation import Context, Operation, Report
-from ebbtide.operations.quarantine import operations as quarantine_operations
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from pyspark.sql import SparkSession
 
     from ebbtide.spec.pipeline import Pipeline
 
-GROUP = "ebbtide.operations"
-BUILT_IN: tuple[Operation, ...] = (
-    backfill_operations.Drop(),
-    backfill_operations.Into(),
-    backfill_operations.Start(),
-    backfill_operations.Status(),
-    backfill_operations.Swap(),
-    jobs.Cleanup(),
-    jobs.Compact(),
-    jobs.Vacuum(),
-    ours.Acknowledge(),
-    ours.Adopt(),
-    ours.Clock(),
-    ours.Migrate(),
-    ours.Pause(),
-    ours.Repair(),
-    ours.Resume(),
-    ours.Rewind(),
-    quarantine_operations.Drop(),
-    quarantine_operations.Replay(),
-)
 TAKEN = frozenset({"action", "as_json", "root", "specs"})
 """Names that no field of `Params` can have: every command or job has them."""
 TAKEN_NAMES = frozenset(
     {"check", "lag", "new", "refresh", "replay", "run", "sql", "sql-gateway", "state", "status", "stream"}
 )
 """Names that no operation can have: of the other commands, and of the jobs that run a pipeline and check it."""
+
+
+def built_in(first: str | None = None) -> list[Operation]:
+    """Load the built-in operations.
+
+    Args:
+        first: Only those whose command begins with this word. Default: all.
+    """
+    places = [listed.place for name, listed in BUILT_IN.items() if first in (None, first_word(name))]
+    return [resolve_name(f"ebbtide.operations.{place}")() for place in places]
 
 
 def operations(first: str | None = None) -> tuple[Operation, ...]:
@@ -66,8 +51,8 @@ def operations(first: str | None = None) -> tuple[Operation, ...]:
     Raises:
         ConfigError: a package's operation cannot be loaded, or has a name that is taken.
     """
-    found = {operation.name: operation for operation in BUILT_IN if first in (None, first_word(operation.name))}
-    for point in _entry_points():
+    found = {operation.name: operation for operation in built_in(first)}
+    for point in added():
         if first not in (None, first_word(point.name)):
             continue
         group = first_word(point.name)
@@ -80,23 +65,6 @@ def operations(first: str | None = None) -> tuple[Operation, ...]:
             )
         found[point.name] = _loaded(point)
     return tuple(found[name] for name in sorted(found))
-
-
-def first_words() -> set[str]:
-    """Return the words that commands of operations begin with; loads no other package."""
-    own = [operation.name for operation in BUILT_IN]
-    added = [point.name for point in _entry_points()]
-    return {first_word(name) for name in (*own, *added)}
-
-
-def first_word(name: str) -> str:
-    """Return the command that an operation is, or that it is below.
-
-    Example:
-        >>> first_word("backfill.swap"), first_word("rewind")
-        ('backfill', 'rewind')
-    """
-    return name.partition(".")[0]
 
 
 def maintain(
@@ -118,29 +86,13 @@ def maintain(
         LeaseHeldError: the pipeline is being run.
         SpecChangedError: the spec no longer fits the stored state.
     """
+    from ebbtide.operations.maintenance import jobs
+
     by_job = {each.job_name: each for each in operations() if isinstance(each, jobs.Maintenance)}
     if job not in by_job:
         raise ConfigError.of("There is no maintenance job of this name.", got=job, allowed=", ".join(by_job))
     work = by_job[job]
     return work.apply(Context(spec, root, lambda: spark), work.Params())
-
-
-def _entry_points() -> Sequence[EntryPoint]:
-    """Return the entry points of the operations of installed packages."""
-    return _entry_points_on(tuple(sys.path))
-
-
-@lru_cache(maxsize=1)
-def _entry_points_on(path: tuple[str, ...]) -> Sequence[EntryPoint]:
-    """Look through the packages on a path, once: it takes 15 ms, and `ebbtide --help` asks for each command.
-
-    Args:
-        path: `sys.path`, which importlib searches.
-    """
-    by_value = {}
-    for point in entry_points(group=GROUP):
-        by_value[point.name, point.value] = point  # a package may be on the path twice, as installed and in development
-    return list(by_value.values())
 
 
 def _loaded(point: EntryPoint) -> Operation:

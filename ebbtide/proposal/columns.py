@@ -120,6 +120,7 @@ def propose_columns(
 def _proposed(name: str, changes: Sequence[DecodedChange], given: str | None) -> ProposedColumn:
     rows = [change.row or {} for change in changes]
     is_in_all = all(name in row for row in rows)
+    # What says most goes first: the records' own schema, then the type that a user gives, then the values.
     stated = _stated_types(name, changes)
     if len(stated) == 1:
         [stated_type] = stated
@@ -163,6 +164,7 @@ def _is_base64(text: str) -> bool:
         raw = base64.b64decode(text, validate=True)
     except ValueError:
         return False
+    # Many texts decode: those that no encoder writes, with bits left over in the last letter, do not come back the same.
     return base64.b64encode(raw).decode() == text
 
 
@@ -226,6 +228,7 @@ def _of_integers(name: str, values: Sequence[int], *, is_in_all: bool) -> Propos
 
 def _time_unit(values: Sequence[int]) -> TimeUnit | None:
     """Return the unit by which values are times between 2000 and 2100; None if there is none."""
+    # No more than one unit fits: a unit is a thousand of the next, and the years' ends lie a factor of four apart.
     for unit, per_second in _UNITS.items():
         seconds = [value // per_second for value in values]
         if _are_within(seconds, _SECONDS):
@@ -245,6 +248,7 @@ def _of_texts(values: Sequence[str]) -> tuple[str, str]:
         return "TIMESTAMP", ""
     if _all_match(values, _TIME):
         return "TIMESTAMP_NTZ", ""
+    # Digits after the point of each text, 0 of one that is no such number: with one scale above 0 all are amounts of one column.
     matches = [_DECIMAL.fullmatch(value) for value in values]
     scales = {len(match[1]) if match else 0 for match in matches}
     scale = max(scales)

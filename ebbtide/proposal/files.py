@@ -104,6 +104,7 @@ def write_spec(
         notes: What a user has to look at; one about a column stands above the schema.
         type_: Type of the spec.
     """
+    # Each note is written once: those about a field leave `left`, and what remains goes to the top.
     left = dict.fromkeys(notes)
     fields = []
     for name, value in attributes.items():

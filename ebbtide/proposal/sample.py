@@ -69,6 +69,7 @@ def take_sample(
     sample = Sample("value")
     topics: Counter[str] = Counter()
     tables: Counter[str] = Counter()
+    # Topics and tables are counted before records are left out, so that an error can name those that there are.
     for line in lines:
         if len(sample.records) == n:
             break

@@ -138,6 +138,7 @@ class _Stretch:
 
 
 def _stretches(lines: list[Case]) -> list[_Stretch]:
+    # The columnar operator has one clock for a step, and a restore is seen between steps only.
     stretches: list[_Stretch] = []
     stretch = None
     now_ms = 0

@@ -300,6 +300,7 @@ def _put_all(state: MapState, line: Case) -> None:
 
 def _entries(state: MapState, line: Case) -> list[list[Any]]:
     entries = state.entries()
+    # Dropped while passing, by the iterator's own `remove`, as Flink's allows; sorted at the end, since a map has no order.
     dropped = set(line.get("drop", ()))
     pairs = []
     for key, value in entries:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ebbtide.delta.commit import Puts
@@ -64,7 +64,7 @@ class Query:
             batch_id = batches.next()
             if batch_id is not None:
                 self.step(batch_id)
-                checkpoint.commit(puts, batch_id)
+                batches.finish(batch_id)
                 yield batch_id
             elif self.following is None:
                 return
@@ -77,7 +77,7 @@ class Query:
         return self.clock()
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Batches:
     """The batches of a run, planned and noted in the checkpoint's files.
 
@@ -92,19 +92,29 @@ class _Batches:
     puts: Puts
     planner: BatchPlanner
     batch_time: Callable[[int], int]
+    _finished: tuple[int, dict[str, Any]] | None = field(default=None, init=False)
+    """The last finished batch and the offsets at its end, while nothing further is planned."""
 
     def next(self) -> int | None:
         """Return the batch to make: one that is open, or the next, which is planned first; None if nothing is left to read."""
-        last = self.checkpoint.last_planned()
-        if last is None:
-            # The first batch is made whether there is anything to read or not: its step notes where reading begins.
-            first = self.planner.after(None)
-            return self._plan(0, first)
-        if last != self.checkpoint.last_committed():
-            return last
-        before = self.checkpoint.offsets(last).source
+        # The folder is listed once after each batch, not at each look for new records. That is enough: only the holder of the lease
+        # adds to it, a step begins with a check of the lease, and it reads its offsets from the file, whichever process has planned them.
+        if self._finished is None:
+            last = self.checkpoint.last_planned()
+            if last is None:
+                # The first batch is made whether there is anything to read or not: its step notes where reading begins.
+                return self._plan(0, self.planner.after(None))
+            if last != self.checkpoint.last_committed():
+                return last
+            self._finished = last, self.checkpoint.offsets(last).source
+        last, before = self._finished
         end = self.planner.after(before)
         return None if end == before else self._plan(last + 1, end)
+
+    def finish(self, batch_id: int) -> None:
+        """Note that a batch is finished."""
+        self.checkpoint.commit(self.puts, batch_id)
+        self._finished = None
 
     def _plan(self, batch_id: int, end: dict[str, Any]) -> int:
         """Note what a batch is made of."""

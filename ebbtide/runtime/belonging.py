@@ -324,21 +324,24 @@ def refuse_other_checkpoint(plan: Plan, head: Head) -> None:
             next_step=way_out,
         )
     if committed is not None and (decided is None or committed > decided):
+        allowed = "no batch committed"
+        if decided is not None:
+            allowed = f"batch {decided} or the one before it"
+        other_way = f"{way_out[0].lower()}{way_out[1:]}"
         raise CheckpointMismatchError.of(
             f"{stands_at}, but its checkpoint is newer: it has read what the state does not hold.",
             got=f"batch {committed} committed in '{checkpoint.path}'",
-            allowed="no batch committed" if decided is None else f"batch {decided} or the one before it",
-            next_step=f"Restore the state and the other tables of that batch; or {way_out[0].lower()}{way_out[1:]}",
+            allowed=allowed,
+            next_step=f"Restore the state and the other tables of that batch; or {other_way}",
         )
     if decided is None:
         return
     planned = checkpoint.last_planned()
     if planned is None or planned < decided:
+        found = "no batch" if planned is None else f"batch {planned}"
         raise CheckpointMismatchError.of(
             f"{stands_at}, but its checkpoint is older: it would read again what the state holds.",
-            got=f"batch {planned} in '{checkpoint.path}'"
-            if planned is not None
-            else f"no batch in '{checkpoint.path}'",
+            got=f"{found} in '{checkpoint.path}'",
             allowed=f"batch {decided}",
             next_step=way_out,
         )

@@ -6,7 +6,6 @@ that is not the first one there (decision 0037). A JVM may crash on a file that 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import time
@@ -19,7 +18,7 @@ from typing import Self
 import pyspark
 
 from ebbtide import java
-from ebbtide.runtime.jars import cache_folder
+from ebbtide.runtime.jars import cache_folder, digest_of
 from ebbtide.storage.disk import sync
 
 KEPT = 3
@@ -102,11 +101,15 @@ class ClassArchive:
 
 def _delete_older(cache: Path) -> None:
     """Delete archives that newer ones have replaced, and what killed processes have left unnamed."""
-    newest_first = sorted(cache.glob(f"classes-*{NAMED}"), key=_time_of, reverse=True)
+    archives = cache.glob(f"classes-*{NAMED}")
+    newest_first = sorted(archives, key=_time_of, reverse=True)
+    to_delete = newest_first[KEPT:]
     left_since = time.time() - UNNAMED_S
-    unnamed = [path for path in cache.glob("classes-*") if path.suffix != NAMED]
-    left = [path for path in unnamed if path.stat().st_mtime < left_since]
-    for path in (*newest_first[KEPT:], *left):
+    for path in cache.glob("classes-*"):
+        is_unnamed = path.suffix != NAMED
+        if is_unnamed and path.stat().st_mtime < left_since:
+            to_delete.append(path)
+    for path in to_delete:
         path.unlink(missing_ok=True)
 
 
@@ -116,22 +119,35 @@ def archive_path() -> Path:
     executable = Path(shutil.which(command) or command).resolve()
     jars = _spark_home() / "jars"
     # Whatever replaces Java or Spark in its place changes a time.
-    parts = [str(executable), _time_of(executable), str(jars), _time_of(jars), pyspark.__version__]
+    parts = [
+        str(executable),
+        _time_of(executable),
+        str(jars),
+        _time_of(jars),
+        pyspark.__version__,
+    ]
     text = "\n".join(parts)
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return cache_folder() / f"classes-{digest[:16]}{NAMED}"
+    digest = digest_of(text)
+    return cache_folder() / f"classes-{digest}{NAMED}"
 
 
 def _can_be_written(archive: Path) -> bool:
-    named = [os.environ.get(variable) for variable in FOLDERS_OF_CLASSES]
-    folders = [Path(folder) for folder in [*named, str(_spark_home() / "conf")] if folder]
-    if any(folder.is_dir() and any(folder.iterdir()) for folder in folders):
+    folders = [_spark_home() / "conf"]
+    for variable in FOLDERS_OF_CLASSES:
+        folder = os.environ.get(variable)
+        if folder:
+            folders.append(Path(folder))
+    if any(map(_has_files, folders)):
         return False
     try:
         archive.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError:
         return False
     return os.access(archive.parent, os.W_OK) and " " not in str(archive)  # options are divided at spaces
+
+
+def _has_files(folder: Path) -> bool:
+    return folder.is_dir() and any(folder.iterdir())
 
 
 def _spark_home() -> Path:

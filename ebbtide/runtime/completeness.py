@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.ledger.facts import StepFacts
@@ -40,12 +40,14 @@ class Difference:
     @property
     def present(self) -> DataFrame:
         """The keys among them that the sink has."""
-        return self.differing.where(F.col(SHOWN).isNotNull()).select(*columns(self.key))
+        found = self.differing.where(F.col(SHOWN).isNotNull())
+        return found.select(*columns(self.key))
 
     @property
     def coming(self) -> DataFrame:
         """The rows that it must have of them."""
-        lacking = self.differing.where(F.col(DECIDED).isNotNull()).select(*columns(self.key))
+        decided = self.differing.where(F.col(DECIDED).isNotNull())
+        lacking = decided.select(*columns(self.key))
         return self.rows.join(lacking, list(self.key), "left_semi")
 
     def counts(self) -> dict[str, int]:
@@ -63,23 +65,20 @@ class Difference:
     def keys(self, most: int) -> list[dict[str, Any]]:
         """Return some of the keys that differ, the least first."""
         key = columns(self.key)
-        least = self.differing.select(*key).orderBy(*key).limit(most)
-        return [row.asDict() for row in least.collect()]
+        keys = self.differing.select(*key)
+        least = keys.orderBy(*key).limit(most)
+        rows = least.collect()
+        return [row.asDict() for row in rows]
 
 
 def difference_of(spark: SparkSession, plan: Plan, facts: StepFacts) -> Difference:
     """Compare the newest version of a sink with the rows that the state keeps; arguments as `differences`."""
-    state_version = plan.state.snapshot().version
+    kept = _KeptRows.newest(spark, plan, facts)
+    sink_version = plan.delta_sink.version()
+    differing = kept.differing(sink_version)
+    rows = kept.shown().select(*columns(plan.sink.schema.names))
     # Kept in memory: the rows to be written and the keys to be deleted are both taken from it.
-    differing = kept_differences(
-        spark,
-        plan,
-        facts,
-        state_version=state_version,
-        sink_version=plan.delta_sink.version(),
-    ).cache()
-    rows = decided_rows(spark, plan, facts, state_version).select(*columns(plan.sink.schema.names))
-    return Difference(differing, rows, plan.sink.key)
+    return Difference(differing.cache(), rows, plan.sink.key)
 
 
 def rows_to_show(spark: SparkSession, plan: Plan, facts: StepFacts, *, leaves_accepted: bool) -> DataFrame:
@@ -91,9 +90,9 @@ def rows_to_show(spark: SparkSession, plan: Plan, facts: StepFacts, *, leaves_ac
         facts: Facts of its last step.
         leaves_accepted: Leave out the rows whose key was acknowledged, and has not changed since.
     """
-    state_version = plan.state.snapshot().version
-    rows = decided_rows(spark, plan, facts, state_version)
-    return without_accepted(spark, plan, rows, state_version) if leaves_accepted else rows
+    kept = _KeptRows.newest(spark, plan, facts)
+    rows = kept.shown()
+    return kept.without_accepted(rows) if leaves_accepted else rows
 
 
 def differences(
@@ -103,7 +102,6 @@ def differences(
     *,
     state_version: int,
     sink_version: int,
-    sink_since: int | None = None,
 ) -> DataFrame:
     """Compare the sink with the state.
 
@@ -113,69 +111,89 @@ def differences(
         facts: Of its last step.
         state_version: Version of the state to read.
         sink_version: Version of the sink.
-        sink_since: Version of the sink up to which all was judged good. Default: the end of the last window.
 
     Returns:
         One row for each key of which they differ: key columns, `_decided`, `_shown` and `_rows`. Keys are left out that were
         acknowledged and have not changed since. Where the state forgets rows that stay in the sink, keys that it does not show are
         compared with the sink's way back (`ebbtide.runtime.way_back`), if other clients have changed rows and there is one.
     """
-    found = kept_differences(spark, plan, facts, state_version=state_version, sink_version=sink_version)
+    kept = _KeptRows(spark, plan, facts, state_version)
+    found = kept.differing(sink_version)
     if not may_forget(plan, facts):
         return found
-    own = OwnVersions.of(plan, state_version, sink_version, sink_since)
+    own = OwnVersions.of(plan, state_version, sink_version)
     expected = _rows_by_way_back(spark, plan, facts, own)
     if expected is None:
         return found
     key = list(plan.sink.key)
-    row_text = as_text(plan.sink.columns.names)
-    decided = expected.select(*columns(key), row_text.alias(DECIDED))
-    sink = plan.sink.read(spark, sink_version).select(*columns(key), row_text.alias(SHOWN))
-    shown = decided_rows(spark, plan, facts, state_version)
-    forgotten = unlike(decided, sink, key).join(shown, key, "left_anti")
+    names = plan.sink.columns.names
+    decided = row_texts(expected, key, names, DECIDED)
+    sink = row_texts(plan.sink.read(spark, sink_version), key, names, SHOWN)
+    forgotten = unlike(decided, sink, key).join(kept.shown(), key, "left_anti")
     return found.unionByName(forgotten.select(*columns(key), DECIDED, SHOWN, ROWS))
 
 
-def kept_differences(
-    spark: SparkSession,
-    plan: Plan,
-    facts: StepFacts,
-    *,
-    state_version: int,
-    sink_version: int,
-) -> DataFrame:
-    """Compare the sink with the rows that the state keeps; arguments and result as `differences`."""
-    key = list(plan.sink.key)
-    shown = decided_rows(spark, plan, facts, state_version)
-    row_text = as_text(plan.sink.columns.names)
-    decided = shown.select(*columns(key), row_text.alias(DECIDED), "_step")
-    sink = plan.sink.read(spark, sink_version).select(*columns(key), row_text.alias(SHOWN))
-    differing = unlike(decided, sink, key)
-    if may_forget(plan, facts):
-        differing = differing.where(F.col(DECIDED).isNotNull())
-    return without_accepted(spark, plan, differing, state_version).select(*columns(key), DECIDED, SHOWN, ROWS)
-
-
-def without_accepted(spark: SparkSession, plan: Plan, rows: DataFrame, state_version: int) -> DataFrame:
-    """Leave out the rows whose key was acknowledged, and has not changed since.
+@dataclass(frozen=True)
+class _KeptRows:
+    """The rows that a state keeps for its sink.
 
     Args:
         spark: A session with Delta.
-        plan: The pipeline.
-        rows: The key's columns, `_step`, and further ones.
+        plan: The pipeline; see `ebbtide.runtime.way_back.is_kept`.
+        facts: Of its last step.
         state_version: Version of the state to read.
     """
-    acknowledged = plan.state.frames.acknowledged(spark, state_version)
-    own_key = []
-    for shown_as, name in plan.spec.state_key_of.items():
-        own_key.append(column(name).alias(shown_as))
-    accepted_step = F.col("_step").alias("_accepted")
-    accepted = acknowledged.select(*own_key, accepted_step)
-    beside = rows.join(accepted, list(plan.sink.key), "left")
-    changed_step = F.coalesce("_step", F.lit(0))
-    is_later = F.col("_accepted") > changed_step
-    is_accepted = F.coalesce(is_later, F.lit(False))
-    return beside.where(~is_accepted)
+
+    spark: SparkSession
+    plan: Plan
+    facts: StepFacts
+    state_version: int
+
+    @classmethod
+    def newest(cls, spark: SparkSession, plan: Plan, facts: StepFacts) -> Self:
+        """Return those of the newest version of the state."""
+        state = plan.state.snapshot()
+        return cls(spark, plan, facts, state.version)
+
+    def shown(self) -> DataFrame:
+        """Read the rows that the sink must have, with `_step`: those that no TRUNCATE left dead."""
+        rows = self.plan.state.frames.shown(self.spark, self.state_version)
+        floor = self.facts.frontier.floor
+        if not floor:
+            return rows
+        is_below = self.plan.delta_sink.below(floor)
+        return rows.where(~is_below)
+
+    def differing(self, sink_version: int) -> DataFrame:
+        """Compare a version of the sink with them; the result is that of `differences`."""
+        plan = self.plan
+        key = list(plan.sink.key)
+        names = plan.sink.columns.names
+        sink_rows = plan.sink.read(self.spark, sink_version)
+        decided = row_texts(self.shown(), key, names, DECIDED, "_step")
+        sink = row_texts(sink_rows, key, names, SHOWN)
+        rows = unlike(decided, sink, key)
+        if may_forget(plan, self.facts):
+            rows = rows.where(F.col(DECIDED).isNotNull())
+        return self.without_accepted(rows).select(*columns(key), DECIDED, SHOWN, ROWS)
+
+    def without_accepted(self, rows: DataFrame) -> DataFrame:
+        """Leave out the rows whose key was acknowledged, and has not changed since.
+
+        Args:
+            rows: The key's columns, `_step`, and further ones.
+        """
+        acknowledged = self.plan.state.frames.acknowledged(self.spark, self.state_version)
+        selected = [F.col("_step").alias("_accepted")]
+        for shown_as, name in self.plan.spec.state_key_of.items():
+            of_entry = column(name)
+            selected.append(of_entry.alias(shown_as))
+        accepted = acknowledged.select(*selected)
+        beside = rows.join(accepted, list(self.plan.sink.key), "left")
+        changed_step = F.coalesce("_step", F.lit(0))
+        is_later = F.col("_accepted") > changed_step
+        is_accepted = F.coalesce(is_later, F.lit(False))
+        return beside.where(~is_accepted)
 
 
 def _rows_by_way_back(spark: SparkSession, plan: Plan, facts: StepFacts, own: OwnVersions) -> DataFrame | None:
@@ -183,25 +201,43 @@ def _rows_by_way_back(spark: SparkSession, plan: Plan, facts: StepFacts, own: Ow
     way = way_back(plan, facts, own) if own.foreign else None
     if way is None:
         return None
-    names = plan.sink.schema.names
     net = net_changes(plan, way)
-    changes = arrow_frame(spark, net, spark_schema(net.schema, nullable=True))
-    changed_keys = changes.select(*columns(plan.sink.key))
-    applied = changes.where(F.col("_change") != DELETE).select(*columns(names))
-    rows = applied
+    schema = spark_schema(net.schema, nullable=True)
+    changes = arrow_frame(spark, net, schema)
+    sink_columns = columns(plan.sink.schema.names)
+    is_there = F.col("_change") != DELETE
+    rows = changes.where(is_there).select(*sink_columns)
     if way.version is not None:
-        before = plan.sink.read(spark, way.version).select(*columns(names))
-        rows = before.join(changed_keys, list(plan.sink.key), "left_anti").unionByName(applied)
-    if facts.frontier.floor:
-        is_below = plan.delta_sink.below(facts.frontier.floor)
-        rows = rows.where(~F.coalesce(is_below, F.lit(False)))
-    return rows
+        before = plan.sink.read(spark, way.version).select(*sink_columns)
+        changed_keys = changes.select(*columns(plan.sink.key))
+        unchanged = before.join(changed_keys, list(plan.sink.key), "left_anti")
+        rows = unchanged.unionByName(rows)
+    floor = facts.frontier.floor
+    if not floor:
+        return rows
+    is_below = F.coalesce(plan.delta_sink.below(floor), F.lit(False))
+    return rows.where(~is_below)
 
 
-def as_text(names: Sequence[str]) -> Column:
-    """Return some columns of a row as JSON; see `json_text`."""
+def row_texts(
+    rows: DataFrame,
+    key: Sequence[str],
+    names: Sequence[str],
+    shown_as: str,
+    *further: str,
+) -> DataFrame:
+    """Select of each row its key, and some of its columns as one text: a single comparison of any number of columns, of any type.
+
+    Args:
+        rows: The rows.
+        key: Names of the key's columns.
+        names: Names of the columns of the text, JSON; see `json_text`.
+        shown_as: Name of the text.
+        further: Further columns to select.
+    """
     row = F.struct(*columns(names))
-    return json_text(row)
+    text = json_text(row).alias(shown_as)
+    return rows.select(*columns(key), text, *further)
 
 
 def unlike(decided: DataFrame, sink: DataFrame, key: Sequence[str]) -> DataFrame:
@@ -220,25 +256,7 @@ def unlike(decided: DataFrame, sink: DataFrame, key: Sequence[str]) -> DataFrame
     n_rows = F.count("*")
     found = by_key.agg(some_row.alias(SHOWN), n_rows.alias(ROWS))
     both = decided.join(found, list(key), "full")
-    decided_row = F.col(DECIDED)
-    shown_row = F.col(SHOWN)
-    is_same_row = decided_row.eqNullSafe(shown_row)
+    is_same = F.col(DECIDED).eqNullSafe(F.col(SHOWN))
     n_shown = F.coalesce(ROWS, F.lit(0))
-    is_right = is_same_row & (n_shown <= 1)
-    return both.where(~is_right)
-
-
-def decided_rows(spark: SparkSession, plan: Plan, facts: StepFacts, state_version: int) -> DataFrame:
-    """Read the rows that the sink must have, with `_step`: those that no TRUNCATE left dead.
-
-    Args:
-        spark: A session with Delta.
-        plan: The pipeline; see `ebbtide.runtime.way_back.is_kept`.
-        facts: Of its last step.
-        state_version: Version of the state to read.
-    """
-    shown = plan.state.frames.shown(spark, state_version)
-    if not facts.frontier.floor:
-        return shown
-    is_below = plan.delta_sink.below(facts.frontier.floor)
-    return shown.where(~is_below)
+    is_single = n_shown <= 1
+    return both.where(~(is_same & is_single))

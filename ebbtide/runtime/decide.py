@@ -7,7 +7,7 @@ about a share of the keys, and write files; the driver commits these. A small st
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Committed = tuple[Snapshot, StepFacts]
 """A version of the state, and the facts committed with it."""
-OVERWRITING = ("updated", "deleted", "filled")
+OVERWRITING = frozenset({"updated", "deleted", "filled"})
 """Counts of a step that changes rows which the sink has."""
 PENDING = "pending_key_changes"
 """Count of the rows that wait for a value from under another key."""
@@ -226,7 +226,7 @@ def _actions(plan: Plan, facts: StepFacts, counts: Mapping[str, int]) -> dict[st
     """Return what sink and changelog have to do about what was decided."""
     actions: dict[str, Action] = {}
     raises_floor = facts.read.floor_raised
-    overwrites = raises_floor or any(counts.get(name) for name in OVERWRITING)
+    overwrites = raises_floor or not OVERWRITING.isdisjoint(counts)
     if overwrites or counts.get("inserted"):
         # Rows that were in the sink before the first step are adopted as if they came.
         is_adoption = facts.state.unadopted is not None
@@ -253,7 +253,8 @@ def _linked(plan: Plan, staged: Staged, snapshot: Snapshot) -> pa.Table | None:
     if LINKS not in plan.operator.schema.names:
         return None
     key = tuple(plan.operator.key)
-    columns = pa.schema([plan.operator.schema.field(name) for name in (*key, LINKS)])
+    schema = plan.operator.schema
+    columns = pa.schema([schema.field(name) for name in (*key, LINKS)])
     # Every file of the state may hold such entries, but almost none does: the statistics of a file say so, and what was read of
     # one is kept for the process. The cost is that of the files with links.
     moved = [columns.empty_table()]
@@ -265,10 +266,21 @@ def _linked(plan: Plan, staged: Staged, snapshot: Snapshot) -> pa.Table | None:
     if not (staged.summary.key_changes or has_moved):
         return None
     names = [*key, "_sequence", LINKS]
-    batches = (batch for file in staged.files for batch in file.read(range(SLICES)))
-    changes = (pa.table(batch).select(names) for batch in batches)
+    changes = _staged_columns(staged, names)
     keys = linked_keys(changes, moved, key)
-    return None if keys is None else distinct_keys(keys, key)[0]
+    if keys is None:
+        return None
+    distinct, *_ = distinct_keys(keys, key)
+    return distinct
+
+
+def _staged_columns(staged: Staged, names: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield some columns of all changes of a batch."""
+    all_slices = range(SLICES)
+    for file in staged.files:
+        for batch in file.read(all_slices):
+            changes = pa.table(batch)
+            yield changes.select(names)
 
 
 @lru_cache(maxsize=4096)

@@ -154,12 +154,17 @@ def spark_needed_for(spec: Pipeline) -> list[str]:
 
 def _measured(found: Discovery) -> tuple[str, bool]:
     """Return how much there is to read, in words, and whether it is more than a local run reads."""
-    n, most, unit = 0, MOST_RECORDS, "record"
+    n = 0
+    most = MOST_RECORDS
+    unit = "record"
     if found.parts:
-        n, most, unit = sum(size or 0 for _, size in found.parts), MOST_BYTES, "byte"
+        sizes = [size or 0 for _, size in found.parts]
+        n = sum(sizes)
+        most = MOST_BYTES
+        unit = "byte"
     elif found.span:
         n = found.span.size
     to_read = f"{amount(n, unit)} to read"
-    if n > most:
-        return f"{to_read}, more than {amount(most, unit)}", True
-    return to_read, False
+    if n <= most:
+        return to_read, False
+    return f"{to_read}, more than {amount(most, unit)}", True

@@ -160,10 +160,12 @@ class Expressions:
                 names.append(f"null in {column.name}")
                 value = _tried(self.context, self._value(column.name))
                 tried.append(value.isNull())
-        frame = self._called(self._frame(rows)).select(F.array(*tried).alias("fails"))
+        frame = self._called(self._frame(rows))
+        tested = frame.select(F.array(*tried).alias("fails")).toArrow()
         found = []
-        for fails in frame.toArrow()["fails"].to_pylist():
-            first = next((name for name, is_failing in zip(names, fails, strict=True) if is_failing), "transform")
+        for fails in tested["fails"].to_pylist():
+            failing = [name for name, is_failing in zip(names, fails, strict=True) if is_failing]
+            first = failing[0] if failing else "transform"
             found.append(first)
         return found
 
@@ -204,21 +206,25 @@ class Expressions:
         Raises:
             ConfigError: an expression cannot be evaluated row by row, or its type does not fit its column.
         """
-        types = {f"transform.select.{name}": self.sink.field(name).type for name in self.sink.names}
+        types = {}
+        for column in self.sink:
+            types[f"transform.select.{column.name}"] = column.type
         schema = StructType([*spark_schema(self.inputs), *self.calls.fields()])
         empty = self.session.createDataFrame([], schema)
         self._refuse_unfit_calls(empty)
         for field, text in self.transform.expressions.items():
-            wanted = types.get(field, pa.bool_())
-            problem = self._problem(empty, text, wanted, is_condition=field not in types)
+            is_condition = field not in types
+            wanted = pa.bool_() if is_condition else types[field]
+            problem = self._problem(empty, text, wanted, is_condition=is_condition)
             if problem is not None:
                 raise _refusal(field, text, *problem)
 
     def _refuse_unfit_calls(self, empty: DataFrame) -> None:
         for call in self.calls.columns:
             field = f"transform.functions.{call.function}"
+            function = self.calls.functions[call.function]
             try:
-                self.calls.functions[call.function].refuse_arguments(len(call.arguments))
+                function.refuse_arguments(len(call.arguments))
             except UnfitFunctionError as error:
                 raise _refusal(field, call.function, str(error), "a call with its arguments") from error
             for argument in call.arguments:

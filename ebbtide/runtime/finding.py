@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,10 +33,10 @@ class Picking:
         """Return them as an Arrow stream, in base64; None if the task has none."""
         picked = []
         for batch in records:
-            places = zip(batch["part"].to_pylist(), batch["line"].to_pylist(), strict=True)
-            wanted = [number for number, place in enumerate(places) if place in self.places]
+            numbered = enumerate(_places(batch))
+            wanted = [number for number, place in numbered if place in self.places]
             if wanted:
-                picked.append(batch.take(pa.array(wanted, pa.int64())))
+                picked.append(batch.take(wanted))
         return _as_text(picked) if picked else None
 
 
@@ -67,21 +67,25 @@ def found_records(records: Sequence[pa.RecordBatch], decoding: Decoding, step: i
     """Return records by their orders, with their origins and the bytes that the quarantine keeps."""
     raw_of: dict[tuple[int, int], bytes] = {}
     for batch in records:
-        parts = batch["part"].to_pylist()
-        lines = batch["line"].to_pylist()
-        places = zip(parts, lines, strict=True)
         raw = stored_form(batch).to_pylist()
-        raw_of |= dict(zip(places, raw, strict=True))
+        pairs = zip(_places(batch), raw, strict=True)
+        raw_of.update(pairs)
     found: Found = {}
     # Decoded once more: only the decoder knows the origin of a record, and whether it makes several changes.
     for batch in decoding.decode(records, step=step, wall_ms=None):
         decoded = pa.Table.from_batches([batch]).select(["_order", "_origin"])
         for row in decoded.to_pylist():
             order = tuple(row["_order"].values())
-            _, *place = order
-            part, line = place
+            _, part, line = order
             found[order] = row["_origin"], raw_of[part, line]
     return found
+
+
+def _places(batch: pa.RecordBatch) -> Iterator[tuple[int, int]]:
+    """Return part and line of each record."""
+    parts = batch["part"].to_pylist()
+    lines = batch["line"].to_pylist()
+    return zip(parts, lines, strict=True)
 
 
 def _as_text(batches: Sequence[pa.RecordBatch]) -> str:

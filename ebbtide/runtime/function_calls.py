@@ -45,11 +45,16 @@ class FunctionCalls:
 
     def _replaced(self, text: str) -> str:
         """Return an expression that reads columns in the place of calls."""
-        while (found := innermost_call(text, self.functions)) is not None:
+        while True:
+            found = innermost_call(text, self.functions)
+            if found is None:
+                return text
             call, start, end = found
-            column = self.columns.setdefault(call, f"_ebbtide_call{len(self.columns)}")
-            text = text[:start] + _reading(column) + text[end:]
-        return text
+            next_name = f"_ebbtide_call{len(self.columns)}"
+            column = self.columns.setdefault(call, next_name)
+            before = text[:start]
+            after = text[end:]
+            text = f"{before}{_reading(column)}{after}"
 
     def evaluated(self, frame: DataFrame, tried: Callable[[Column], Column]) -> DataFrame:
         """Return a frame with the columns of the calls.
@@ -60,14 +65,18 @@ class FunctionCalls:
         """
         # Innermost calls first, as they were found: the columns of a call stand when one around it is evaluated.
         for call, column in self.columns.items():
-            numbered = enumerate(call.arguments)
-            arguments = [F.expr(text).alias(f"a{number}") for number, text in numbered]
-            is_whole = F.lit(True).alias("is_whole")
-            row = F.struct(is_whole, *arguments)
-            with_arguments = frame.withColumn(_ARGUMENTS, tried(row))
-            with_given = with_arguments.withColumn(_GIVEN, self._given(call))
-            checked = with_given.withColumn(column, _value_or_error(call))
-            frame = checked.drop(_ARGUMENTS, _GIVEN)
+            # With this field a struct of null arguments is not null: null is what `tried` makes of arguments whose evaluation fails.
+            fields = [F.lit(True).alias("is_whole")]
+            for number, text in enumerate(call.arguments):
+                argument = F.expr(text)
+                fields.append(argument.alias(f"a{number}"))
+            arguments = tried(F.struct(*fields))
+            frame = (
+                frame.withColumn(_ARGUMENTS, arguments)
+                .withColumn(_GIVEN, self._given(call))
+                .withColumn(column, _value_or_error(call))
+                .drop(_ARGUMENTS, _GIVEN)
+            )
         return frame
 
     def _given(self, call: FunctionCall) -> Column:
@@ -82,9 +91,11 @@ class FunctionCalls:
 
     def fields(self) -> list[StructField]:
         """Return the columns of the calls."""
-        return [
-            StructField(column, checked_type(self.functions[call.function])) for call, column in self.columns.items()
-        ]
+        fields = []
+        for call, column in self.columns.items():
+            function = self.functions[call.function]
+            fields.append(StructField(column, checked_type(function)))
+        return fields
 
 
 def _reading(column: str) -> str:

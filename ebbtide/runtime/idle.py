@@ -94,8 +94,9 @@ def _idle_before_first_step(plan: Plan, turn: LedgerFacts | None, state: Snapsho
     refuse_misfits_at_rest(plan, OwnTables(plan), Head(state.version), state)
     spec = plan.spec
     asks_spark = spec.has_transform or spec.is_view
-    is_at_rest = _is_free(plan) and not plan.checkpoint.is_open and has_unused_of_spec(plan)
-    if asks_spark or not is_at_rest:
+    if asks_spark or not _is_free(plan):
+        return None
+    if plan.checkpoint.is_open or not has_unused_of_spec(plan):
         return None
     since = plan.follows_on(None)
     listed = plan.source.discover({}, clock_ms, since)

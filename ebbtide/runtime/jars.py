@@ -26,8 +26,10 @@ def with_known_jars(settings: Mapping[str, str]) -> dict[str, str]:
     if not known:
         return dict(settings)
     kept = {name: value for name, value in settings.items() if name != PACKAGES}
-    given = kept.get(JARS)
-    kept[JARS] = ",".join([*known, given] if given else known)
+    jars = list(known)
+    if kept.get(JARS):
+        jars.append(kept[JARS])
+    kept[JARS] = ",".join(jars)
     return kept
 
 
@@ -38,9 +40,13 @@ def note_jars(packages: str, jars: str) -> None:
         packages: Of the setting `spark.jars.packages`.
         jars: The setting `spark.jars` of the session that started with them: URIs, separated by commas.
     """
-    paths = [unquote(urlparse(jar).path) for jar in jars.split(",") if jar]
     shipped = _shipped_artifacts()
-    needed = [path for path in paths if _artifact(path) not in shipped]
+    needed = []
+    for jar in filter(None, jars.split(",")):
+        uri = urlparse(jar)
+        path = unquote(uri.path)
+        if _artifact(path) not in shipped:
+            needed.append(path)
     if not needed:
         return
     note = _note_of(packages)
@@ -64,8 +70,14 @@ def _noted(packages: str) -> list[str]:
 def _note_of(packages: str) -> Path:
     """Return where the jars of packages are noted: for each version of Spark apart."""
     asked = f"{pyspark.__version__} {packages}"
-    digest = hashlib.sha256(asked.encode()).hexdigest()
-    return cache_folder() / f"jars-{digest[:16]}.json"
+    digest = digest_of(asked)
+    return cache_folder() / f"jars-{digest}.json"
+
+
+def digest_of(text: str) -> str:
+    """Return a short digest of what a file of the folder depends on, for its name."""
+    digest = hashlib.sha256(text.encode())
+    return digest.hexdigest()[:16]
 
 
 def cache_folder() -> Path:

@@ -69,8 +69,11 @@ def steps_to_repeat(plan: Plan, name: str, since: int) -> tuple[Steps, int]:
         since: The last step that the table has; 0 for none.
     """
     found: list[tuple[int, StepFacts]] = []
+    oldest = 1
     newest = plan.state.last()
-    oldest = 1 + (newest[1].step if newest else 0)  # the commit of the newest step may be gone, too
+    if newest is not None:
+        _, last = newest
+        oldest = last.step + 1  # the commit of the newest step may be gone, too
     for version, facts in plan.state.steps():
         if facts.step <= since:
             return found[::-1], 0
@@ -101,12 +104,16 @@ def missing_rows(plan: Plan, name: str, since: int) -> MissingRows:
     for version, facts in steps:
         if name == "quarantine":
             bad = _BadRecords.of(plan, facts.decision.bad_rows)
-            n_kept, n_lost = bad.n_kept, bad.n_lost
-            if bad.is_removal_lost and facts.decision.removed:
-                missing.may_reappear[facts.step] = sum(facts.decision.removed.values())
+            n_kept = bad.n_kept
+            n_lost = bad.n_lost
+            removed = facts.decision.removed
+            if bad.is_removal_lost and removed:
+                missing.may_reappear[facts.step] = sum(removed.values())
         else:
+            is_kept = _is_readable(plan, version)
             n_rows = _n_emitted(facts)
-            n_kept, n_lost = (n_rows, 0) if _is_readable(plan, version) else (0, n_rows)
+            n_kept = n_rows if is_kept else 0
+            n_lost = n_rows - n_kept
         if n_kept:
             missing.recoverable[facts.step] = n_kept
         if n_lost:
@@ -128,20 +135,23 @@ def appendable(plan: Plan, name: str, since: int) -> Iterator[tuple[int, StepFac
         if isinstance(action, Clear):
             yield version, facts, action
         elif name == "quarantine":
-            yield version, facts, Append(tuple(_BadRecords.of(plan, facts.decision.bad_rows).actions))
+            bad = _BadRecords.of(plan, facts.decision.bad_rows)
+            yield version, facts, Append(tuple(bad.actions))
         elif _is_readable(plan, version):
             yield version, facts, Append()
 
 
 def _n_emitted(facts: StepFacts) -> int:
     """Return how many rows of the changelog a step has emitted, its TRUNCATE among them."""
-    return facts.decision.counts.get("emitted", 0) + facts.read.floor_raised
+    n_rows = facts.decision.counts.get("emitted", 0)
+    return n_rows + facts.read.floor_raised
 
 
 def _is_readable(plan: Plan, version: int) -> bool:
     """Return whether the files of a step's commit are whole: they hold what it emitted."""
     whole = WholeFiles(plan.state.path)
-    return all(whole.has(DataFile(add)) for add in log.adds(plan.state.path, version))
+    files = map(DataFile, log.adds(plan.state.path, version))
+    return all(map(whole.has, files))
 
 
 @dataclass(frozen=True)

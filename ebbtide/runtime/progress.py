@@ -78,12 +78,26 @@ class StepProgress:
         """Return it as plain JSON values."""
         return asdict(self)
 
+    @property
+    def counts(self) -> Counter[str]:
+        """All counts of the step by name: those of the reconciler, and those of its records."""
+        counts = Counter(self.metrics)
+        counts.update(
+            records=self.records,
+            quarantined=self.quarantined,
+            other_tables=self.other_tables,
+        )
+        return counts
+
     def line(self) -> str:
         """Write it for a terminal."""
-        counts = Counter({"quarantined": self.quarantined, **self.metrics})
+        counts = self.counts
+        inserted = f"+{counts['inserted']:,}"
+        updated = f"~{counts['updated']:,}"
+        deleted = f"-{counts['deleted']:,}"
         parts = [
             amount(self.records, "record"),
-            f"+{counts['inserted']:,} ~{counts['updated']:,} -{counts['deleted']:,}",
+            f"{inserted} {updated} {deleted}",
         ]
         for name in SHOWN_IF_ANY:
             if counts[name]:
@@ -95,7 +109,8 @@ class StepProgress:
             parts.append(f"computed whole: {self.recomputed}")
         if self.held_ms:
             parts.append(f"clock held back {self.held_ms} ms")
-        return f"{self.pipeline:<16} {self.kind:<6} step {self.step:<4} {', '.join(parts)}  ({self.seconds:.1f} s)"
+        what = ", ".join(parts)
+        return f"{self.pipeline:<16} {self.kind:<6} step {self.step:<4} {what}  ({self.seconds:.1f} s)"
 
 
 @dataclass(frozen=True)
@@ -170,14 +185,8 @@ class RunSummary:
         self.steps.append(step)
         del self.steps[:-MOST_STEPS]
         is_replay = step.kind == "replay"
-        self.totals.update(step.metrics)
-        self.totals.update(
-            steps=1,
-            records=step.records,
-            quarantined=step.quarantined,
-            other_tables=step.other_tables,
-            replayed=int(is_replay),
-        )
+        self.totals.update(step.counts)
+        self.totals.update(steps=1, replayed=int(is_replay))
         self.seconds += step.seconds
         self.held_ms = max(self.held_ms, step.held_ms)
         self._ignored.update(step.ignored_columns)

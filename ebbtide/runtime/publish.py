@@ -105,13 +105,18 @@ class PlannedWork:
     def taken(self, action: Replace) -> Snapshot | None:
         """Return the backfill's table."""
         swap.refuse_gone(self.plan, action)
-        return None if action.version is None else Snapshot.read(self.plan.backfill.at(self.name), action.version)
+        if action.version is None:
+            return None
+        table = self.plan.backfill.at(self.name)
+        return Snapshot.read(table, action.version)
 
     def missed(self) -> Iterator[tuple[Action, PlannedWork]]:
         """Yield what the changelog or the quarantine lacks of earlier steps, as far as it can be appended again."""
-        since = self.plan.beside(self.name).last_step()
+        table = self.plan.beside(self.name)
+        since = table.last_step()
         for version, facts, action in appendable(self.plan, self.name, since):
-            yield action, replace(self, version=version, facts=facts)
+            work = replace(self, version=version, facts=facts)
+            yield action, work
 
     def _refuse_other_spec(self) -> None:
         """Refuse to finish a migration or a repair with another spec than its own."""

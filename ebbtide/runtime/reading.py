@@ -63,6 +63,7 @@ class _Reading:
         cause: Why it is made.
         spark: The batch's own session.
         offsets: Its offsets, and when it was planned.
+        clock: The clock of the step.
         batch: Its records.
         advances: The next batch follows on its end. So no row of a tombstone's key is known that is newer.
         noted: Fields of `SourceFacts` that differ from those after the last step.
@@ -71,6 +72,7 @@ class _Reading:
     cause: Cause
     spark: SparkSession
     offsets: BatchOffsets
+    clock: Reading
     batch: SourceBatch
     advances: bool
     noted: Mapping[str, Any]
@@ -146,9 +148,11 @@ class SourceSteps:
             "position": stored_form_of(batch.span),
             "start": stored_form_of(begun_at(self.stepper.source_start, batch.span)),
         }
-        reading = _Reading(Cause(what="batch"), spark, offsets, batch, advances=True, noted=noted)
-        with self._staged_files_deleted_on_failure():
-            return self._decide(reading)
+        clock = self.stepper.next_clock(offsets.timestamp_ms)
+        reading = _Reading(Cause(what="batch"), spark, offsets, clock, batch, advances=True, noted=noted)
+        with _deleted_on_failure(self.plan.at("staged")):
+            staged = self._staged_by_its_columns(reading)
+            return self._decide(reading, staged)
 
     def reread(self, spark: SparkSession, places: Span, reason: str, clock_ms: int) -> StepProgress:
         """Apply records of the source from before where the pipeline stands, as a step; where it stands does not change.
@@ -166,8 +170,10 @@ class SourceSteps:
         offsets = BatchOffsets("", clock_ms, places.to_json())
         batch = self.plan.source.batch(spark, offsets.source, self._max_record_bytes, None)
         cause = Cause(what="backfill", why=reason)
-        reading = _Reading(cause, spark, offsets, batch, advances=False, noted={"reread": offsets.source})
-        facts, n_known_bad = self._decide(reading)
+        clock = stepper.next_clock(clock_ms)
+        reading = _Reading(cause, spark, offsets, clock, batch, advances=False, noted={"reread": offsets.source})
+        staged = self._staged_by_its_columns(reading)
+        facts, n_known_bad = self._decide(reading, staged)
         progress = self._finish(spark, facts, "backfill", started, n_known_bad)
         self._count(batch)
         return progress
@@ -201,13 +207,18 @@ class SourceSteps:
             The step; None before the first one, when nothing was read.
         """
         stepper = self.stepper
+        position = place.to_json()
         if isinstance(stepper.last, NoStep):
             known = stepper.lost_before
             all_lost = lost if known is None else f"{known} {lost}"
-            self.plan.checkpoint.note_start(place.to_json(), self.plan.start_asked, all_lost)
+            self.plan.checkpoint.note_start(position, self.plan.start_asked, all_lost)
             return None
         start = begun_at(stepper.source_start, place)
-        noted = {"position": place.to_json(), "start": stored_form_of(start), "lost": lost}
+        noted = {
+            "position": position,
+            "start": stored_form_of(start),
+            "lost": lost,
+        }
         source = stepper.source_kept().model_copy(update=noted)
         return self._tick(spark, clock_ms, source, must_commit=True)
 
@@ -238,41 +249,38 @@ class SourceSteps:
         lease.make_way()
         refuse_paused(self.plan.spec.name, lease.seen)
 
-    def _decide(self, reading: _Reading) -> tuple[StepFacts, int]:
-        """Stage records and commit the decision; return its facts, and how many bad records were known already."""
-        stepper = self.stepper
-        clock = stepper.next_clock(reading.offsets.timestamp_ms)
-        staged = self._staged(reading, clock)
+    def _staged_by_its_columns(self, reading: _Reading) -> Staged:
+        """Stage records; if they bring columns, add these by a step of its own, and stage the records again by the plan that has them."""
+        staged = self._staged(reading)
         new_columns = columns_taken_in(self.plan.spec, staged.summary)
-        if new_columns:
-            _add_columns(reading.spark, stepper, new_columns, clock)
-            staged = self._staged(reading, clock)  # by the plan that has them
+        if not new_columns:
+            return staged
+        _add_columns(reading.spark, self.stepper, new_columns, reading.clock)
+        return self._staged(reading)
+
+    def _staged(self, reading: _Reading) -> Staged:
+        self.on_phase("reading", self.stepper.number + 1)
+        return _stage(self.stepper, reading)
+
+    def _decide(self, reading: _Reading, staged: Staged) -> tuple[StepFacts, int]:
+        """Commit the decision on staged records; return its facts, and how many bad records were known already."""
+        stepper = self.stepper
         bad = BadRows.of(self.plan, stepper.head, staged)
         self.on_phase("deciding", stepper.number + 1)
         summary = replace(staged.summary, bad=len(bad.new))
-        decision = Decision(source=Source.ADVANCE if reading.advances else Source.KEEP)
+        goes_on = Source.ADVANCE if reading.advances else Source.KEEP
         source = stepper.source_kept().model_copy(update=dict(reading.noted))
-        facts = stepper.facts(reading.cause, clock, summary, decision=decision, source=source)
+        facts = stepper.facts(
+            reading.cause,
+            reading.clock,
+            summary,
+            decision=Decision(source=goes_on),
+            source=source,
+        )
         facts = bad.laid_ready(self.plan, facts)
         facts = apply_staged(reading.spark, stepper, staged, facts, reading.batch.parts)
         self.pace.passed(facts.read.records)
         return facts, bad.n_known
-
-    def _staged(self, reading: _Reading, clock: Reading) -> Staged:
-        self.on_phase("reading", self.stepper.number + 1)
-        return _stage(self.stepper, reading, clock)
-
-    @contextmanager
-    def _staged_files_deleted_on_failure(self) -> Iterator[None]:
-        """Delete what a step has staged if it fails, but where too many records are bad: it shows the reasons then."""
-        try:
-            yield
-        except QuarantineThresholdError:
-            raise
-        except BaseException:
-            with contextlib.suppress(OSError):  # of a full disk what failed first is reported
-                delete(self.plan.at("staged"))
-            raise
 
     def _finish(
         self,
@@ -318,6 +326,19 @@ class SourceSteps:
             seconds=time.monotonic() - started,
             recomputed=facts.read.recomputed,
         )
+
+
+@contextmanager
+def _deleted_on_failure(staged: str) -> Iterator[None]:
+    """Delete the files that a step has staged if it fails, but where too many records are bad: it shows the reasons then."""
+    try:
+        yield
+    except QuarantineThresholdError:
+        raise
+    except BaseException:
+        with contextlib.suppress(OSError):  # of a full disk what failed first is reported
+            delete(staged)
+        raise
 
 
 def apply_staged(
@@ -369,17 +390,18 @@ def _add_columns(spark: SparkSession, stepper: Stepper, types: Mapping[str, str]
     stepper.publish(spark)
 
 
-def _stage(stepper: Stepper, reading: _Reading, clock: Reading) -> Staged:
+def _stage(stepper: Stepper, reading: _Reading) -> Staged:
     """Stage the records of the next step."""
     plan = stepper.plan
     number = stepper.number + 1
     spark = reading.spark
+    wall_ms = reading.clock.wall_ms
     folder = join(plan.at("staged"), str(number))
     if plan.spec.is_view:
         frontier = stepper.last.frontier
         last = frontier.view if frontier else None
         to = ViewPosition.read(reading.offsets.source, plan.checkpoint.path)
-        return stage_view(plan, spark, ViewStaging(last, to, folder, number, clock.wall_ms))
+        return stage_view(plan, spark, ViewStaging(last, to, folder, number, wall_ms))
     decoding = plan.decoding
     if not reading.advances:
         decoding = replace(decoding, doubts_tombstones=False)
@@ -387,7 +409,7 @@ def _stage(stepper: Stepper, reading: _Reading, clock: Reading) -> Staged:
         decoding,
         plan.stager(folder),
         number,
-        clock.wall_ms,
+        wall_ms,
         tracks_offsets=plan.tracks_offsets,
     )
     records = reading.batch.records

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
@@ -54,14 +55,19 @@ class Worker:
     def _typed(self, value: Any) -> Any:
         """Return a value of the type that was declared: Spark would make NULL of another without a word."""
         expected: Any = self.types[0]
+        given = type(value)
         is_of_type: bool = isinstance(value, self.types)
-        is_truth_for_number = isinstance(value, bool) and expected is not bool
+        is_truth_for_number = given is bool and expected is not bool
         if is_truth_for_number or not is_of_type:
-            raise TypeError(f"returned {type(value).__name__}, declared {expected.__name__}")
-        if expected is int and not -MOST_INT <= value < MOST_INT:
-            raise OverflowError("returned a number that BIGINT does not hold")
-        if expected.__name__ == "Decimal" and not abs(value) < MOST_DECIMAL:
-            raise OverflowError("returned a number that DECIMAL(38,18) does not hold")
+            raise TypeError(f"returned {given.__name__}, declared {expected.__name__}")
+        if expected is int:
+            fits = -MOST_INT <= value < MOST_INT
+            if not fits:
+                raise OverflowError("returned a number that BIGINT does not hold")
+        if expected is Decimal:
+            fits = abs(value) < MOST_DECIMAL
+            if not fits:
+                raise OverflowError("returned a number that DECIMAL(38,18) does not hold")
         return float(value) if expected is float else value
 
     def reason(self, error: Exception) -> str:
@@ -95,19 +101,24 @@ class CheckedArrow:
         try:
             return self._values(columns)
         except Exception:  # noqa: BLE001 - some row has it
-            n_rows = len(columns[0])
-            rows = [tuple(column.slice(at, 1) for column in columns) for at in range(n_rows)]
-            checked = list(self._by_row(rows))
-        with_value = [each.type for each in checked if each.field(VALUE).type != pa.null()]
-        type_ = with_value[0] if with_value else checked[0].type
-        return pa.concat_arrays([each.cast(type_) for each in checked])
+            checked = list(self._by_row(columns))
+        # A row whose function raised has a null without a type: it takes that of a row with a value.
+        type_ = checked[0].type
+        for each in checked:
+            if each.field(VALUE).type != pa.null():
+                type_ = each.type
+                break
+        typed = [each.cast(type_) for each in checked]
+        return pa.concat_arrays(typed)
 
-    def _by_row(self, rows: list[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-        for row in rows:
+    def _by_row(self, columns: tuple[pa.Array, ...]) -> Iterator[pa.Array]:
+        for at in range(len(columns[0])):
+            row = tuple(column.slice(at, 1) for column in columns)
             try:
                 yield self._values(row)
             except Exception as error:  # noqa: BLE001 - the row's expression fails with it
-                yield _checked(pa.nulls(1), pa.array([self.worker.reason(error)]))
+                reason = self.worker.reason(error)
+                yield _checked(pa.nulls(1), pa.array([reason]))
 
     def _values(self, columns: tuple[pa.Array, ...]) -> pa.Array:
         values = self.worker(*columns)
@@ -133,17 +144,19 @@ class CheckedPandas:
         try:
             return self._values(columns)
         except Exception:  # noqa: BLE001 - some row has it
-            rows = [tuple(column.iloc[at : at + 1] for column in columns) for at in range(len(columns[0]))]
-            return pd.concat(list(self._by_row(rows)), ignore_index=True)
+            checked = list(self._by_row(columns))
+            return pd.concat(checked, ignore_index=True)
 
-    def _by_row(self, rows: list[tuple[Any, ...]]) -> Iterator[Any]:
+    def _by_row(self, columns: tuple[Any, ...]) -> Iterator[Any]:
         import pandas as pd
 
-        for row in rows:
+        for at in range(len(columns[0])):
+            row = tuple(column.iloc[at : at + 1] for column in columns)
             try:
                 yield self._values(row)
             except Exception as error:  # noqa: BLE001 - the row's expression fails with it
-                yield pd.DataFrame({VALUE: [None], ERROR: [self.worker.reason(error)]}, dtype=object)
+                reason = self.worker.reason(error)
+                yield pd.DataFrame({VALUE: [None], ERROR: [reason]}, dtype=object)
 
     def _values(self, columns: tuple[Any, ...]) -> Any:
         import pandas as pd
@@ -165,7 +178,8 @@ def session_function(name: str, function: RowFunction) -> UserDefinedFunction:
         name: Its name in queries.
         function: The function.
     """
-    return _of_spark(name, function, _worker(name, function), _type_of(function))
+    worker = _worker(name, function)
+    return _of_spark(name, function, worker, _type_of(function))
 
 
 def checked_function(name: str, function: RowFunction) -> UserDefinedFunction:
@@ -186,7 +200,9 @@ def checked_function(name: str, function: RowFunction) -> UserDefinedFunction:
 
 def checked_type(function: RowFunction) -> StructType:
     """Return the type of what `checked_function` gives."""
-    return StructType([StructField(VALUE, _type_of(function)), StructField(ERROR, StringType())])
+    value = StructField(VALUE, _type_of(function))
+    error = StructField(ERROR, StringType())
+    return StructType([value, error])
 
 
 def _worker(name: str, function: RowFunction) -> Worker:

@@ -209,18 +209,21 @@ def with_bad(plan: Plan, bad: pa.Table, facts: StepFacts) -> StepFacts:
     """Return a step's facts with further bad rows, which are written down for the quarantine."""
     if not len(bad):
         return facts
+    n_bad = len(bad)
     total = facts.frontier.total_quarantined
+    if total is not None:  # unknown where an older release did not count
+        total += n_bad
+    of_step = {"quarantined": facts.read.quarantined + n_bad}
     counted = {
-        "read": facts.read.model_copy(update={"quarantined": facts.read.quarantined + len(bad)}),
-        "frontier": facts.frontier.model_copy(
-            update={"total_quarantined": None if total is None else total + len(bad)}
-        ),
+        "read": facts.read.model_copy(update=of_step),
+        "frontier": facts.frontier.model_copy(update={"total_quarantined": total}),
     }
     before = facts.decision.tables.get("quarantine")
     known = before if isinstance(before, Append) else Append()
     actions = plan.quarantine.write(bad, facts)
     appended = Append((*known.actions, *actions), known.removed)
-    return facts.model_copy(update=counted).with_tables({"quarantine": appended})
+    with_counts = facts.model_copy(update=counted)
+    return with_counts.with_tables({"quarantine": appended})
 
 
 def bad_rows(plan: Plan, expressions: Expressions, failed: Sequence[Failed], find: Find) -> pa.Table:
@@ -239,10 +242,12 @@ def bad_rows(plan: Plan, expressions: Expressions, failed: Sequence[Failed], fin
     reasons = expressions.reasons(rows)
     keys = _key_texts(plan, rows)
     orders = [tuple(order.values()) for order in rows["_order"].to_pylist()]
+    all_values = rows.drop_columns("_order").to_pylist()
     found = find(orders)
     by_order: dict[tuple[int, ...], dict[str, Any]] = {}
-    for order, key, reason, values in zip(orders, keys, reasons, rows.drop_columns("_order").to_pylist(), strict=True):
-        origin, raw = found.get(order, (LOST, str(values).encode()))
+    for order, key, reason, values in zip(orders, keys, reasons, all_values, strict=True):
+        as_text = str(values)
+        origin, raw = found.get(order, (LOST, as_text.encode()))
         record = {
             "_reason": TRANSFORM_FAILED,
             "_detail": f"{key}: {reason}",

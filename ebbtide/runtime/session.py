@@ -27,8 +27,9 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from ebbtide import java
+from ebbtide.environment import from_environment
 from ebbtide.errors import ConfigError
-from ebbtide.redaction import REFERENCE, hide, is_credential
+from ebbtide.redaction import hide, is_credential
 from ebbtide.runtime.class_archive import ClassArchive
 from ebbtide.runtime.jars import JARS, PACKAGES, note_jars, with_known_jars
 from ebbtide.users import has_passwd_entry
@@ -61,7 +62,9 @@ SETTINGS = {
 
 
 def build_session(
-    app_name: str = "ebbtide", settings: Mapping[str, str] | None = None, log_file: Path | None = None
+    app_name: str = "ebbtide",
+    settings: Mapping[str, str] | None = None,
+    log_file: Path | None = None,
 ) -> SparkSession:
     """Start Spark with Delta, tuned for small steps, or return the session that is running.
 
@@ -104,19 +107,10 @@ def _from_environment(settings: Mapping[str, str]) -> dict[str, str]:
     """Return settings with their references followed; what comes from the environment, and credentials, are shown nowhere."""
     resolved = {}
     for name, value in settings.items():
-        reference = REFERENCE.fullmatch(value)
-        if reference is not None:
-            variable = reference[1]
-            if variable not in os.environ:
-                raise ConfigError.of(
-                    f"The Spark setting '{name}' names a variable that is not set.",
-                    got=value,
-                    next_step=f"Set {variable} in the environment of this process.",
-                )
-            value = os.environ[variable]  # noqa: PLW2901 - what the setting stands for
-        if reference is not None or is_credential(name):
-            hide(value)
-        resolved[name] = value
+        given = from_environment(f"The Spark setting '{name}'", value)
+        if is_credential(name):
+            hide(given)
+        resolved[name] = given
     return resolved
 
 

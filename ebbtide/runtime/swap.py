@@ -18,10 +18,9 @@ from ebbtide.delta.table import copied, replacing
 from ebbtide.errors import BackfillError
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Replace
-from ebbtide.runtime.completeness import DECIDED, SHOWN, Difference, as_text, unlike
+from ebbtide.runtime.completeness import DECIDED, SHOWN, Difference, row_texts, unlike
 from ebbtide.runtime.plan import Plan
 from ebbtide.storage.paths import delete, join, list_files
-from ebbtide.tables.spark_columns import columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,15 +36,15 @@ def net_changes(spark: SparkSession, plan: Plan, sink_version: int) -> Differenc
         plan: The pipeline.
         sink_version: Version of the backfill's sink.
     """
-    # One text per row on either side: a single shuffle by the key compares any number of columns, of any type.
     key = plan.sink.key
     compared = [name for name in plan.sink.schema.names if name != "_changed_by"]
     rows = plan.backfill.sink.read(spark, sink_version)
-    text = as_text(compared)
-    decided = rows.select(*columns(key), text.alias(DECIDED))
-    own = plan.sink.read(spark, plan.delta_sink.version())
-    shown = own.select(*columns(key), text.alias(SHOWN))
-    return Difference(unlike(decided, shown, key), rows, key)
+    own_version = plan.delta_sink.version()
+    own_rows = plan.sink.read(spark, own_version)
+    decided = row_texts(rows, key, compared, DECIDED)
+    shown = row_texts(own_rows, key, compared, SHOWN)
+    differing = unlike(decided, shown, key)
+    return Difference(differing, rows, key)
 
 
 def state_actions(plan: Plan, own: Snapshot, taken: Snapshot) -> list[Action]:

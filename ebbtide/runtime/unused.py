@@ -29,13 +29,24 @@ def unused_of_another_spec(plan: Plan) -> list[str]:
     if was_written:
         return []
     wanted = _columns_wanted(plan)
-    return [name for name in OWN_COLUMN if _is_of_another_spec(_unused(plan.at(name)), name, wanted.get(name))]
+    found = []
+    for name in OWN_COLUMN:
+        unused = _unused(plan.at(name))
+        if _is_of_another_spec(unused, name, wanted.get(name)):
+            found.append(name)
+    return found
 
 
 def has_unused_of_spec(plan: Plan) -> bool:
     """Return whether a run has made all tables that the spec needs before the first step, and nothing has come since."""
     has_sink = plan.known("sink").facts() is not None
-    return has_sink and all(_fits(_unused(plan.at(name)), columns) for name, columns in _columns_wanted(plan).items())
+    if not has_sink:
+        return False
+    for name, columns in _columns_wanted(plan).items():
+        unused = _unused(plan.at(name))
+        if not _fits(unused, columns):
+            return False
+    return True
 
 
 def drop_unused_of_another_spec(plan: Plan) -> None:
@@ -69,7 +80,9 @@ def _is_of_another_spec(unused: Snapshot | None, name: str, wanted: pa.Schema | 
         name: One of `OWN_COLUMN`.
         wanted: The columns that the spec gives it; None if the spec needs no such table.
     """
-    is_own = unused is not None and OWN_COLUMN[name] in columns_of(unused.metadata)
+    if unused is None:
+        return False
+    is_own = OWN_COLUMN[name] in columns_of(unused.metadata)
     return is_own and not _fits(unused, wanted)
 
 

@@ -70,16 +70,20 @@ class OwnVersions:
             sink_since: Version of the sink up to which all was judged good. Default: the end of the last window.
         """
         sink = plan.sink.path
-        if sink_since is None:
+        since = sink_since
+        if since is None:
             sink_step = _step_of(plan, sink_version)
             own_end = window_end(sink, 0, sink_version)
             accepted = accepted_version(plan, state_version, sink_step)
-            sink_since = max(own_end, accepted)
-        looked_at = range(sink_since + 1, sink_version + 1)
+            since = max(own_end, accepted)
+        looked_at = range(since + 1, sink_version + 1)
         commits = data_commits(plan.spec.name, "sink", sink, looked_at)
-        foreign = tuple(commit for commit in commits if not commit.is_own)
-        until = foreign[0].version - 1 if foreign else sink_version
-        return cls(sink_since, until, foreign)
+        foreign = [commit for commit in commits if not commit.is_own]
+        until = sink_version
+        if foreign:
+            first = foreign[0]
+            until = first.version - 1
+        return cls(since, until, tuple(foreign))
 
 
 def accepted_version(plan: Plan, state_version: int, sink_step: int) -> int:
@@ -116,7 +120,8 @@ def way_back(plan: Plan, last: StepFacts, own: OwnVersions | None) -> RestoreAnd
     """
     base = None
     if own is not None:
-        base = WholeFiles(plan.sink.path).newest(own.since, own.until)
+        files = WholeFiles(plan.sink.path)
+        base = files.newest(own.since, own.until)
     if own is None or base is None:
         return _applying(plan, last, None, 0)
     step = _step_of(plan, base.version)
@@ -134,11 +139,18 @@ def way_of_forgotten(plan: Plan, last: StepFacts) -> RestoreAndApply | None:
     """
     if not may_forget(plan, last):
         return None
-    own = OwnVersions.of(plan, plan.state.snapshot().version, plan.delta_sink.version())
+    state = plan.state.snapshot()
+    sink_version = plan.delta_sink.version()
+    own = OwnVersions.of(plan, state.version, sink_version)
     return way_back(plan, last, own) if own.foreign else None
 
 
-def _applying(plan: Plan, last: StepFacts, base: int | None, step: int) -> RestoreAndApply | None:
+def _applying(
+    plan: Plan,
+    last: StepFacts,
+    base: int | None,
+    step: int,
+) -> RestoreAndApply | None:
     """Return the way from a version that has the rows of a step, if all that follows is still there."""
     steps, unknown_until = steps_to_repeat(plan, "sink", step)
     if unknown_until or not _are_readable(plan, steps):
@@ -147,8 +159,10 @@ def _applying(plan: Plan, last: StepFacts, base: int | None, step: int) -> Resto
     if steps:
         _, first = steps[0]
         is_cleared = isinstance(first.decision.tables["sink"], Clear)
-        base = None if is_cleared else base
-        first_step = first.step if base is None else first_step
+        if is_cleared:  # no row of before is left
+            base = None
+        if base is None:
+            first_step = first.step
     if base is None and _has_acknowledged(plan, first_step):
         return None
     keeps_all = is_kept(plan) and not may_forget(plan, last)
@@ -170,8 +184,11 @@ def _are_readable(plan: Plan, steps: Steps) -> bool:
 
 def _changed_rows(steps: Steps) -> int:
     """Return about how many rows some steps have changed, at most."""
-    counts = [facts.decision.counts for _, facts in steps]
-    return sum(sum(of_step.values()) for of_step in counts)
+    n_rows = 0
+    for _, facts in steps:
+        counts = facts.decision.counts
+        n_rows += sum(counts.values())
+    return n_rows
 
 
 def _has_acknowledged(plan: Plan, since: int) -> bool:
@@ -188,8 +205,11 @@ def _may_have_read_the_sink(plan: Plan, step: int) -> bool:
     """Return whether what a step after one decided may follow from rows of the sink, which stand in for expired entries."""
     if not plan.spec.expires_live:
         return False
-    later = (facts for _, facts in plan.state.steps() if facts.step > step)
-    return any(facts.read.records for facts in later)
+    for _, facts in plan.state.steps():
+        is_later = facts.step > step
+        if is_later and facts.read.records:
+            return True
+    return False
 
 
 def _step_of(plan: Plan, version: int) -> int:
@@ -201,8 +221,10 @@ def _step_of(plan: Plan, version: int) -> int:
             steps.append(int(facts["step"]))
             break
     snapshot = Snapshot.read(sink, version, any_features=True)
-    if snapshot is not None:
-        steps += [step for app_id, step in snapshot.transactions.items() if app_id.endswith("/sink")]
+    marks = {} if snapshot is None else snapshot.transactions
+    for app_id, step in marks.items():
+        if app_id.endswith("/sink"):
+            steps.append(step)
     return max(steps)
 
 
@@ -229,14 +251,17 @@ def net_changes(plan: Plan, action: RestoreAndApply) -> pa.Table:
             next_step="Run 'ebbtide repair --apply' again: it finds another way, or says what is lost.",
         )
     columns = plan.sink.schema
-    parts = [pa.schema([("_change", pa.string()), *columns]).empty_table()]
+    with_change = pa.schema([("_change", pa.string()), *columns])
+    parts = [with_change.empty_table()]
     for version, facts in steps:
         if facts.step <= action.last_step:
-            parts.append(StepChanges(plan.state.path, version, plan.operator).rows(columns))
+            of_step = StepChanges(plan.state.path, version, plan.operator)
+            parts.append(of_step.rows(columns))
     changes = pa.concat_tables(parts)
     # The last change of a key is the first one met from behind: numpy's `unique` returns the first place of each code. So the
     # changes of all steps cost one sort, however often a key has changed.
     codes = row_codes(changes, plan.sink.key)[::-1]
     _, from_behind = np.unique(codes, return_index=True)
-    last = np.sort(len(changes) - 1 - from_behind)
-    return changes.take(pa.array(last))
+    last_row = len(changes) - 1
+    in_order = np.sort(last_row - from_behind)
+    return changes.take(pa.array(in_order))

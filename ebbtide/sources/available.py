@@ -68,7 +68,8 @@ class Available:
         start = {}
         for partition, earliest in self.earliest.items():
             place = read_before.get(partition, earliest)
-            start[partition] = min(max(place, earliest), self.latest[partition])
+            latest = self.latest[partition]
+            start[partition] = min(max(place, earliest), latest)
         return self._up_to_end(start)
 
     def beginning(self, start: Start, at_time: Callable[[datetime], Offsets]) -> Span:
@@ -93,7 +94,8 @@ class Available:
 
     @property
     def _name(self) -> str:
-        return self.name[0].upper() + self.name[1:]
+        first = self.name[:1].upper()
+        return f"{first}{self.name[1:]}"
 
     def _up_to_end(self, start: Offsets) -> Span:
         return Span(self.identity, dict(start), dict(self.latest))
@@ -109,7 +111,16 @@ class Available:
             )
 
     def _refuse_lost(self, start: Offsets) -> None:
-        below = [_place(p, offset, self.earliest[p]) for p, offset in start.items() if offset < self.earliest[p]]
+        below = []
+        beyond = []
+        for partition, offset in start.items():
+            first = self.earliest[partition]
+            last = self.latest[partition]
+            place = f"partition {partition}: {offset} is next, it has"
+            if offset < first:
+                below.append(f"{place} only from {first}")
+            if offset > last:
+                beyond.append(f"{place} up to {last}")
         if below:
             raise SourceLostError.of(
                 f"Records of {self.name} that are next to be read were deleted, by its retention perhaps.",
@@ -117,7 +128,6 @@ class Available:
                 allowed="a source that keeps records until they are read",
                 next_step=f"{ACCEPT_LOSS} Let the topic keep them longer (retention.ms, retention.bytes), or run more often.",
             )
-        beyond = [_place(p, offset, self.latest[p]) for p, offset in start.items() if offset > self.latest[p]]
         if beyond:
             raise SourceLostError.of(
                 f"{self._name} ends before the records that were read: it has lost some, by an unclean leader election perhaps.",
@@ -135,12 +145,18 @@ class Available:
                 allowed=f"0 to {len(self.earliest) - 1}",
                 next_step="Correct source.start in the spec, or --from of the command.",
             )
-        unfit = [p for p, offset in offsets.items() if not self.earliest[p] <= offset <= self.latest[p]]
-        there = [f"partition {p}: {self.earliest[p]} to {self.latest[p]}" for p in unfit]
+        unfit = []
+        there = []
+        for partition, offset in offsets.items():
+            first = self.earliest[partition]
+            last = self.latest[partition]
+            if not first <= offset <= last:
+                unfit.append(f"partition {partition}: {offset}")
+                there.append(f"partition {partition}: {first} to {last}")
         if unfit:
             raise ConfigError.of(
                 f"The start names offsets that {self.name} has not.",
-                got="; ".join(f"partition {p}: {offsets[p]}" for p in unfit),
+                got="; ".join(unfit),
                 allowed="; ".join(there),
                 next_step="Correct source.start in the spec, or --from of the command.",
             )
@@ -153,7 +169,3 @@ def _mapping(start: Any) -> Mapping[int, int]:
 def _named(partitions: list[int]) -> str:
     names = ", ".join(map(str, partitions))
     return f"partition {names}" if len(partitions) == 1 else f"partitions {names}"
-
-
-def _place(partition: int, next_offset: int, bound: int) -> str:
-    return f"partition {partition}: {next_offset} is next, it has {'only from' if bound > next_offset else 'up to'} {bound}"

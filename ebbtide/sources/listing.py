@@ -52,11 +52,15 @@ def folders_like(pattern: str) -> list[str]:
     """
     above, _, name = pattern.rpartition("/")
     fs, path = file_system(above)
-    infos = fs.get_file_info(pafs.FileSelector(path, allow_not_found=True))
-    folders = [info.base_name for info in infos if info.type == pafs.FileType.Directory]
-    shown = [folder for folder in folders if not folder.startswith((".", "_"))]
-    wanted = [folder for folder in shown if fnmatchcase(folder, name)]
-    return [join(above, folder) for folder in sorted(wanted)]
+    selector = pafs.FileSelector(path, allow_not_found=True)
+    found = []
+    for info in fs.get_file_info(selector):
+        folder = info.base_name
+        is_folder = info.type == pafs.FileType.Directory
+        is_hidden = folder.startswith((".", "_"))
+        if is_folder and not is_hidden and fnmatchcase(folder, name):
+            found.append(join(above, folder))
+    return sorted(found)
 
 
 def discover(
@@ -129,7 +133,14 @@ def missing(path: str, patterns: Sequence[str], read: Mapping[str, int | None]) 
     Raises:
         SourceReadError: see `discover`.
     """
-    found = discover(path, patterns, {}, in_order=False, min_age_ms=0, now_ms=0)
+    found = discover(
+        path,
+        patterns,
+        {},
+        in_order=False,
+        min_age_ms=0,
+        now_ms=0,
+    )
     there = {name for name, _ in found.parts}
     names = sorted(read.keys() - there)
     if not names:

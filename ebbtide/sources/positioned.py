@@ -173,7 +173,9 @@ class PositionedSource(Source, ABC):
     def gone(self, read: Mapping[str, int | None], span: Span | None) -> str | None:
         """See `Source`: records before the place where reading would begin, by retention or by another start; or the whole source."""
         found = self.beginning()
-        return None if span is None else found.lacks(span)
+        if span is None:
+            return None
+        return found.lacks(span)
 
     def planner(self, found: Discovery, location: str) -> BatchPlanner:
         """See `Source`."""
@@ -193,12 +195,19 @@ class PositionedSource(Source, ABC):
             most = offsets_within(max_bytes, n_offsets, n_bytes)
             note_most(location, most)
 
-    def batch(self, spark: SparkSession, offset: Any, max_record_bytes: int, since: Span | None) -> SourceBatch:
+    def batch(
+        self,
+        spark: SparkSession,
+        offset: Any,
+        max_record_bytes: int,
+        since: Span | None,
+    ) -> SourceBatch:
         """See `Source`: the offset names the span."""
         span = Span.from_json(offset)
         if since is not None:
             span.refuse_gap(since)
-        return SourceBatch(_RecordsOfSpan(spark, self, span, max_record_bytes), span=span)
+        records = _RecordsOfSpan(spark, self, span, max_record_bytes)
+        return SourceBatch(records, span=span)
 
 
 @dataclass(frozen=True)
@@ -241,10 +250,13 @@ def matching(names: Iterable[str], pattern: str) -> list[str]:
         >>> matching(["shop.orders", "__consumer_offsets"], "*")
         ['shop.orders']
     """
-    found = sorted(name for name in names if fnmatchcase(name, pattern))
-    if pattern.startswith("_"):
-        return found
-    return [name for name in found if not name.startswith("__")]
+    asks_system = pattern.startswith("_")
+    found = []
+    for name in names:
+        is_system = name.startswith("__")
+        if fnmatchcase(name, pattern) and (asks_system or not is_system):
+            found.append(name)
+    return sorted(found)
 
 
 def _discovery(span: Span) -> Discovery:
@@ -271,7 +283,10 @@ def dealt_out(batch: Span, n_tasks: int, *, in_order: bool) -> list[Span]:
     fair = max(share, LEAST_PER_TASK)
     ranges: list[Span] = []
     for whole in batch.parts:
-        ranges += [whole] if in_order else _cut(whole, fair)
+        if in_order:
+            ranges.append(whole)
+        else:
+            ranges += _cut(whole, fair)
     # Longest processing time first: each range goes to the task with the least so far, which is within a third of the best deal.
     largest_first = sorted(ranges, key=_size, reverse=True)
     tasks = [Span(batch.identity, {}, {})] * n_tasks

@@ -25,8 +25,9 @@ def offsets_within(max_bytes: int, n_offsets: int, n_bytes: int) -> int:
     # Records of the next batch are taken to be as large as those of the last one. That is wrong after small ones, so that a batch
     # grows twofold at most: a topic whose records become large overshoots by one batch.
     at_same_size = max_bytes * n_offsets // max(n_bytes, 1)
-    known = max(2 * n_offsets, FIRST_OFFSETS)
-    return max(1, min(at_same_size, known))
+    grown = max(2 * n_offsets, FIRST_OFFSETS)
+    most = min(at_same_size, grown)
+    return max(1, most)
 
 
 def note_most(location: str, most: int) -> None:
@@ -42,4 +43,6 @@ def note_most(location: str, most: int) -> None:
 def noted_most(location: str) -> int:
     """Return how many offsets the next batch may have; see `note_most`."""
     raw = read_bytes(location)
-    return FIRST_OFFSETS if raw is None or not raw.isdigit() else int(raw)
+    if raw is None or not raw.isdigit():
+        return FIRST_OFFSETS
+    return int(raw)

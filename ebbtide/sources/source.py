@@ -183,7 +183,13 @@ class Source(Protocol):
             location: A file of this source's own, to note what it needs.
         """
 
-    def batch(self, spark: SparkSession, offset: Any, max_record_bytes: int, since: Span | None) -> SourceBatch:
+    def batch(
+        self,
+        spark: SparkSession,
+        offset: Any,
+        max_record_bytes: int,
+        since: Span | None,
+    ) -> SourceBatch:
         """Return what a batch reads.
 
         Args:

@@ -48,14 +48,23 @@ class Span:
         identity = {name: value for name, value in stored.items() if isinstance(value, str)}
         known = {*identity, FROM, TO}
         place = where or "/".join(identity.values())
-        stored_fields.refuse_unknown(stored, known, what="The position of a source", where=place)
+        stored_fields.refuse_unknown(
+            stored,
+            known,
+            what="The position of a source",
+            where=place,
+        )
         start = _offsets(stored[FROM])
         end = _offsets(stored[TO])
         return cls(identity, start, end)
 
     def to_json(self) -> dict[str, Any]:
         """Return the stored form."""
-        return {**self.identity, FROM: _texts(self.start), TO: _texts(self.end)}
+        return {
+            **self.identity,
+            FROM: _texts(self.start),
+            TO: _texts(self.end),
+        }
 
     @property
     def beginning(self) -> Self:
@@ -65,7 +74,10 @@ class Span:
     @property
     def sizes(self) -> dict[int, int]:
         """Partition to its number of offsets: as many records or, where some were compacted or aborted, fewer."""
-        return {partition: self.end[partition] - start for partition, start in self.start.items()}
+        sizes = {}
+        for partition, start in self.start.items():
+            sizes[partition] = self.end[partition] - start
+        return sizes
 
     @property
     def size(self) -> int:
@@ -122,9 +134,13 @@ class Span:
             own_start = self.start.get(partition, end)
             own_end = self.end.get(partition, start)
             has_all = own_start <= start and end <= own_end
-            if not has_all:
-                there = f"{own_start} to {own_end}" if partition in self.start else "nothing"
-                lacking.append(f"partition {partition}: {start} to {end} was read, {there} is there")
+            if has_all:
+                continue
+            was_read = f"{start} to {end}"
+            is_there = "nothing"
+            if partition in self.start:
+                is_there = f"{own_start} to {own_end}"
+            lacking.append(f"partition {partition}: {was_read} was read, {is_there} is there")
         return "; ".join(lacking) or None
 
     def first(self, most: int) -> Self:
@@ -137,17 +153,13 @@ class Span:
             >>> Span({"topic": "t"}, {0: 0, 1: 5}, {0: 30, 1: 15}).first(8).end
             {0: 6, 1: 7}
         """
-        total = self.size
-        if total <= most:
+        sizes = self.sizes
+        if sum(sizes.values()) <= most:
             return self
-        # Rounded down, so that the shares never exceed `most`; the offsets that are left go to the first partitions, one each.
-        shares = {partition: size * most // total for partition, size in self.sizes.items()}
-        left = most - sum(shares.values())
-        for partition, size in self.sizes.items():
-            if left and shares[partition] < size:
-                shares[partition] += 1
-                left -= 1
-        end = {partition: start + shares[partition] for partition, start in self.start.items()}
+        shares = _shares(sizes, most)
+        end = {}
+        for partition, start in self.start.items():
+            end[partition] = start + shares[partition]
         return replace(self, end=end)
 
     def refuse_gap(self, since: Self) -> None:
@@ -159,12 +171,14 @@ class Span:
         Raises:
             CheckpointMismatchError: records between them would be lost, or be read twice.
         """
-        stands_at = {partition: self.start.get(partition) for partition in since.end}
-        if (self.identity, stands_at) != (since.identity, dict(since.end)):
+        ended_at = dict(since.end)
+        begins_at = {partition: self.start.get(partition) for partition in ended_at}
+        follows_on = self.identity == since.identity and begins_at == ended_at
+        if not follows_on:
             raise CheckpointMismatchError.of(
                 "The checkpoint's next batch does not begin where the last step ended.",
-                got=f"{described(self.identity)}, offsets {stands_at}",
-                allowed=f"{described(since.identity)}, offsets {dict(since.end)}",
+                got=f"{described(self.identity)}, offsets {begins_at}",
+                allowed=f"{described(since.identity)}, offsets {ended_at}",
                 next_step="Restore the checkpoint, or run 'ebbtide refresh' to rebuild the sink from the source.",
             )
 
@@ -206,7 +220,28 @@ def described(identity: Mapping[str, str]) -> str:
         >>> described({"topic": "orders", "topic_id": "x1"})
         "topic 'orders', topic_id 'x1'"
     """
-    return ", ".join(f"{name} '{value}'" for name, value in sorted(identity.items()))
+    parts = [f"{name} '{value}'" for name, value in sorted(identity.items())]
+    return ", ".join(parts)
+
+
+def _shares(sizes: Mapping[int, int], most: int) -> dict[int, int]:
+    """Deal some offsets out to partitions, to each by its size.
+
+    Args:
+        sizes: Partition to its number of offsets.
+        most: Offsets to deal out, fewer than there are.
+    """
+    total = sum(sizes.values())
+    # Rounded down, so that the shares never exceed `most`; the offsets that are left go to the first partitions, one each.
+    shares = {}
+    for partition, size in sizes.items():
+        shares[partition] = size * most // total
+    left = most - sum(shares.values())
+    for partition, size in sizes.items():
+        if left and shares[partition] < size:
+            shares[partition] += 1
+            left -= 1
+    return shares
 
 
 def _offsets(stored: Mapping[str, int]) -> dict[int, int]:

@@ -263,6 +263,7 @@ def _literal(node: exp.Expression) -> Any:
         return None
     if isinstance(node, exp.Boolean):
         return bool(node.this)
+    # sqlglot reads a text with a doubled quote, 'it''s', as two literals side by side.
     if isinstance(node, exp.Concat) and all(isinstance(e, exp.Literal) for e in node.expressions):
         return "'".join(e.name for e in node.expressions)
     negative = isinstance(node, exp.Neg)

@@ -152,10 +152,13 @@ class FunctionCall:
 
 def _is_call(kinds: Sequence[TokenType], at: int) -> bool:
     """Return whether a name is called: neither a text nor a field that stands before a parenthesis."""
-    is_called = kinds[at + 1] is TokenType.L_PAREN
+    before = kinds[at - 1] if at else None
+    following = kinds[at + 1]
+    if following is not TokenType.L_PAREN:
+        return False
     is_text = kinds[at] is TokenType.STRING
-    is_field = at > 0 and kinds[at - 1] is TokenType.DOT
-    return is_called and not is_text and not is_field
+    is_field = before is TokenType.DOT
+    return not (is_text or is_field)
 
 
 def innermost_call(text: str, functions: Collection[str]) -> tuple[FunctionCall, int, int] | None:
@@ -180,9 +183,14 @@ def innermost_call(text: str, functions: Collection[str]) -> tuple[FunctionCall,
             continue
         marks = _argument_marks(kinds, at + 1)
         offsets = [tokens[mark].start for mark in marks]
-        arguments = [text[start + 1 : end].strip() for start, end in pairwise(offsets)]
-        call = FunctionCall(name, tuple(filter(None, arguments)))
-        return call, tokens[at].start, offsets[-1] + 1
+        arguments = []
+        for mark, next_mark in pairwise(offsets):
+            argument = text[mark + 1 : next_mark].strip()
+            if argument:
+                arguments.append(argument)
+        call = FunctionCall(name, tuple(arguments))
+        end = offsets[-1] + 1
+        return call, tokens[at].start, end
     return None
 
 
@@ -201,6 +209,8 @@ def _argument_marks(kinds: list[TokenType], opening: int) -> list[int]:
     """Return the places of a parenthesis, of the one that closes it, and of the commas between that are of no inner one."""
     depth = 0
     marks = []
+    # Depth 1 is within the call's own parenthesis: a comma there ends one of its arguments. A mark is taken before a closing
+    # parenthesis lowers the depth, so that its own counts.
     for at in range(opening, len(kinds)):
         kind = kinds[at]
         if kind in (TokenType.L_PAREN, TokenType.L_BRACKET):

@@ -16,13 +16,12 @@ from ebbtide.spec.parts import (
     DebeziumFormat,
     DeltaSink,
     FileSource,
-    FreshnessConfig,
     Name,
     PlainFormat,
     QuarantineConfig,
-    SchedulesConfig,
     SchemaEvolutionMode,
 )
+from ebbtide.spec.scheduling import FreshnessConfig, SchedulesConfig
 from ebbtide.spec.traits import Traits
 from ebbtide.tasks import EngineKind
 

@@ -85,16 +85,18 @@ class SchemaRegistry(SpecPart):
     @field_validator("url")
     @classmethod
     def _is_url(cls, value: str) -> str:
-        unfit = [] if REGISTRY.fullmatch(value) else [redacted(value)]
-        refuse("url", unfit, "http://HOST[:PORT][/PATH] or https://..., without credentials")
+        if not REGISTRY.fullmatch(value):
+            refuse("url", [redacted(value)], "http://HOST[:PORT][/PATH] or https://..., without credentials")
         return value.rstrip("/")
 
     @model_validator(mode="after")
     def _has_both_credentials(self) -> Self:
-        unfit = [] if self.password is None or REFERENCE.fullmatch(self.password) else ["a literal"]
-        refuse("password", unfit, "${NAME}, a variable of the environment")
-        is_one = (self.username is None) != (self.password is None)
-        refuse("username", ["one without the other"] if is_one else [], "username and password, or neither")
+        if self.password is not None and not REFERENCE.fullmatch(self.password):
+            refuse("password", ["a literal"], "${NAME}, a variable of the environment")
+        has_name = self.username is not None
+        has_password = self.password is not None
+        if has_name != has_password:
+            refuse("username", ["one without the other"], "username and password, or neither")
         return self
 
 
@@ -128,7 +130,8 @@ class KafkaSource(PositionedPart):
     @field_validator("topic")
     @classmethod
     def _is_topic(cls, value: str) -> str:
-        refuse("topic", [] if TOPIC.fullmatch(value) else [value], "1 to 249 of letters, digits, '.', '_' and '-'")
+        if not TOPIC.fullmatch(value):
+            refuse("topic", [value], "1 to 249 of letters, digits, '.', '_' and '-'")
         return value
 
     @field_validator("properties", mode="before")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from datetime import timedelta
 from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -27,8 +26,7 @@ from ebbtide.formats.columns import TimeUnit
 from ebbtide.formats.encodings import Encoding
 from ebbtide.formats.format import shortened
 from ebbtide.formats.records import MAX_RECORD_BYTES
-from ebbtide.model.cron import CronExpression
-from ebbtide.model.durations import NaturalDuration, PositiveDuration, format_duration
+from ebbtide.model.durations import NaturalDuration, PositiveDuration
 from ebbtide.redaction import has_unseen, is_credential, printable, redacted
 from ebbtide.sources.listing import PATTERNS
 from ebbtide.storage.paths import refuse_unusable
@@ -341,9 +339,9 @@ class DeltaSink(SpecPart):
 
     @model_validator(mode="after")
     def _refuse_net_of_rewritten_files(self) -> Self:
-        is_derived = self.change_feed == "net" and self.write == "rewrite"
         # From files written again readers would derive a change of every row in them.
-        refuse("sink.change_feed", ["'net'"] if is_derived else [], "images with write: rewrite")
+        if self.change_feed == "net" and self.write == "rewrite":
+            refuse("sink.change_feed", ["'net'"], "images with write: rewrite")
         return self
 
 
@@ -383,55 +381,20 @@ class ChecksConfig(SpecPart):
         default=None,
         description="How long ago the newest event may be, by its event time, before the check 'event_time' fails: a source that is read but stands still. Default: none, and no such check.",
     )
+    max_state_bytes: int | None = Field(
+        default=None,
+        gt=0,
+        description="Most bytes of the state's data files, for the check 'state_size'. Default: any.",
+    )
+    max_state_rows: int | None = Field(
+        default=None,
+        gt=0,
+        description="Most rows of the state, likewise. Default: any.",
+    )
     expectations: list[ExpectationConfig] = Field(
         default_factory=list,
         description="Rules of the project's own, each judged on all of the sink's rows after a run, by the check 'expectations'. Default: none, and no such check.",
     )
-
-
-class SchedulesConfig(SpecPart):
-    """Schedules of the jobs in Dagster, as cron expressions of five fields in UTC; each schedule is off until switched on.
-
-    The minute `H` depends on the pipeline's name, so that pipelines do not all start at the same minute.
-    """
-
-    stream: CronExpression | None = Field(
-        default="H/15 * * * *", description="The job NAME; null: no schedule. Default: 'H/15 * * * *'."
-    )
-    check: CronExpression | None = Field(
-        default="H * * * *",
-        description="The job NAME_check of a continuous pipeline; null: no schedule. Default: 'H * * * *'.",
-    )
-    cleanup: CronExpression | None = Field(
-        default="H 3 * * *", description="The job ebbtide_cleanup; null: no schedule. Default: 'H 3 * * *'."
-    )
-    compaction: CronExpression | None = Field(
-        default="H 4 * * *", description="The job ebbtide_compaction; null: no schedule. Default: 'H 4 * * *'."
-    )
-    vacuum: CronExpression | None = Field(
-        default="H 5 * * *", description="The job ebbtide_vacuum; null: no schedule. Default: 'H 5 * * *'."
-    )
-
-
-class FreshnessConfig(SpecPart):
-    """Limits on the age of the sink's last materialization."""
-
-    fail_window: PositiveDuration = Field(description="Age at which the sink is stale, 1m or more. Required.")
-    warn_window: PositiveDuration | None = Field(
-        default=None, description="Age at which it is about to be; 1m or more, below fail_window. Default: none."
-    )
-
-    @model_validator(mode="after")
-    def _dagster_takes_it(self) -> Self:
-        least = timedelta(minutes=1)
-        fail = self.fail_window
-        warn = self.warn_window
-        fail_text = format_duration(fail)
-        if fail < least:
-            refuse("fail_window", [fail_text], "1m or more")
-        if warn is not None and not least <= warn < fail:
-            refuse("warn_window", [format_duration(warn)], f"1m or more, below fail_window, {fail_text}")
-        return self
 
 
 def refuse(field: str, got: list[Any], allowed: str) -> None:

@@ -20,7 +20,7 @@ from ebbtide.spec import fitting
 from ebbtide.spec.ddl import TableSchema, added_ddl, as_compared, parse_ddl
 from ebbtide.spec.fields import PipelineFields
 from ebbtide.spec.parts import DeltaSink, PlainFormat
-from ebbtide.spec.reading import explained, project_of, read_document
+from ebbtide.spec.reading import explained, project_of, read_attributes
 from ebbtide.spec.row_functions import make_importable
 from ebbtide.storage.paths import is_local, resolve
 
@@ -202,10 +202,7 @@ class Pipeline(PipelineFields):
         Raises:
             ConfigError: no such file, not YAML, or not a usable spec; the message names file and field.
         """
-        path, document = read_document(location)
-        attributes = document.get("attributes")
-        if not isinstance(attributes, dict):
-            raise ConfigError.of(f"The spec '{path}' has no attributes.", allowed="type: and attributes: at the top")
+        path, attributes = read_attributes(location)
         return cls.of_attributes(attributes, path)
 
     @classmethod

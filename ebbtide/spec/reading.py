@@ -35,6 +35,19 @@ def read_document(location: str | Path) -> tuple[Path, dict[str, Any]]:
     return path, document if isinstance(document, dict) else {}
 
 
+def read_attributes(location: str | Path) -> tuple[Path, dict[str, Any]]:
+    """Read the attributes of a `defs.yaml`, or of that in a folder; return its path and them.
+
+    Raises:
+        ConfigError: no such file, not YAML, or no attributes.
+    """
+    path, document = read_document(location)
+    attributes = document.get("attributes")
+    if not isinstance(attributes, dict):
+        raise ConfigError.of(f"The spec '{path}' has no attributes.", allowed="type: and attributes: at the top")
+    return path, attributes
+
+
 def project_of(path: Path) -> Path:
     """Return the nearest folder above a spec with a pyproject.toml, else the spec's own."""
     spec = path.resolve()

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, WithJsonSchema, field_validator, mo
 from ebbtide.errors import ConfigError
 from ebbtide.spec.fields import NAME
 from ebbtide.spec.parts import Name, SpecPart, refuse
-from ebbtide.spec.reading import explained, field_path, project_of, read_document
+from ebbtide.spec.reading import explained, field_path, project_of, read_attributes
 from ebbtide.spec.row_functions import make_importable
 from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.storage.paths import resolve
@@ -70,25 +70,30 @@ class UpsertPipelines(SpecPart):
     @field_validator("shared")
     @classmethod
     def _has_no_name(cls, value: dict[str, Any]) -> dict[str, Any]:
-        refuse("shared", ["name"] if "name" in value else [], "any other field: each pipeline has a name of its own")
+        if "name" in value:
+            refuse("shared", ["name"], "any other field: each pipeline has a name of its own")
         return value
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         names = [spec.name for spec in self.pipelines]
-        refuse("pipelines", sorted({name for name in names if names.count(name) > 1}), "a name of its own for each")
-        if self.pattern is None:
+        repeated = {name for name in names if names.count(name) > 1}
+        refuse("pipelines", sorted(repeated), "a name of its own for each")
+        pattern = self.pattern
+        if pattern is None:
             return self
         kinds = {spec.source.listed_as for spec in self.pipelines}
-        allowed = (
-            "none with other sources than kafka" if self.listed == "topics" else "none with other sources than files"
-        )
-        refuse(self.listed, [] if kinds == {self.listed} else [self.pattern], allowed)
-        refuse("folders", [self.pattern] if self.topics and self.folders else [], "none beside topics")
+        if kinds != {self.listed}:
+            fitting = "kafka" if self.listed == "topics" else "files"
+            refuse(self.listed, [pattern], f"none with other sources than {fitting}")
+        if self.topics and self.folders:
+            refuse("folders", [pattern], "none beside topics")
         addresses = {spec.source.address for spec in self.pipelines}
-        refuse(self.listed, [self.pattern] if len(addresses) > 1 else [], "none where brokers differ")
+        if len(addresses) > 1:
+            refuse(self.listed, [pattern], "none where brokers differ")
         above, _, _ = (self.folders or "").rpartition("/")
-        refuse("folders", [self.pattern] if WILDCARD.search(above) else [], "wildcards in the last name alone")
+        if WILDCARD.search(above):
+            refuse("folders", [pattern], "wildcards in the last name alone")
         return self
 
     @classmethod
@@ -98,18 +103,15 @@ class UpsertPipelines(SpecPart):
         Raises:
             ConfigError: no such file, not YAML, or not usable; the message names file and field.
         """
-        path, document = read_document(location)
-        attributes = document.get("attributes")
-        if not isinstance(attributes, dict):
-            raise ConfigError.of(f"The spec '{path}' has no attributes.", allowed="type: and attributes: at the top")
+        path, attributes = read_attributes(location)
         return cls.of_attributes(attributes, path)
 
     @classmethod
     def of_attributes(cls, attributes: Attributes, path: Path) -> Self:
         """Make the pipelines that stand, or are to stand, in a file; see `load`."""
-        if UpsertPipeline.imports(attributes.get("shared") or {}) or any(
-            map(_imports, attributes.get("pipelines") or ())
-        ):
+        shared = attributes.get("shared") or {}
+        own = attributes.get("pipelines") or ()
+        if UpsertPipeline.imports(shared) or any(map(_imports, own)):
             make_importable(project_of(path))
         try:
             several = cls.model_validate(dict(attributes))
@@ -120,9 +122,12 @@ class UpsertPipelines(SpecPart):
 
     def located(self, path: Path) -> Self:
         """Return them with their sources' paths made absolute; see `Pipeline.located`."""
-        folders = None if self.folders is None else resolve(self.folders, project_of(path))
+        folders = self.folders
+        if folders is not None:
+            folders = resolve(folders, project_of(path))
         pipelines = [spec.located(path) for spec in self.pipelines]
-        return self.model_copy(update={"pipelines": pipelines, "folders": folders})
+        located = {"pipelines": pipelines, "folders": folders}
+        return self.model_copy(update=located)
 
     @property
     def listed(self) -> str:

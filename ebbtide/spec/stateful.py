@@ -70,12 +70,9 @@ class StatefulPipeline(Pipeline):
 
     @model_validator(mode="after")
     def _states_and_output_fit(self) -> Self:
-        evolves = self.schema_evolution_mode == "evolve"
-        refuse(
-            "schema_evolution_mode",
-            ["evolve"] if evolves else [],
-            "ignore, quarantine, fail: a function names the columns that it reads",
-        )
+        if self.schema_evolution_mode == "evolve":
+            allowed = "ignore, quarantine, fail: a function names the columns that it reads"
+            refuse("schema_evolution_mode", ["evolve"], allowed)
         declared = self.function_class.descriptors()
         refuse(
             "ttl",
@@ -112,24 +109,23 @@ class StatefulPipeline(Pipeline):
     def _refuse_unfit(self, name: str, spec: StateSpec) -> None:
         if spec.ttl is None:
             return
-        refuse(
-            f"ttl.{name}.expire_live", [True] if spec.ttl.expire_live else [], "false: it belongs to upsert pipelines"
-        )
+        if spec.ttl.expire_live:
+            refuse(f"ttl.{name}.expire_live", [True], "false: it belongs to upsert pipelines")
         cleanup = spec.ttl.cleanup
-        queries = (
-            cleanup.compaction_filter is not None
-            and "query_time_after_num_entries" in cleanup.compaction_filter.model_fields_set
-        )
-        refuse(
-            f"ttl.{name}.cleanup.compaction_filter.query_time_after_num_entries",
-            [cleanup.compaction_filter] if queries else [],
-            "nothing: on Delta one compaction goes by one clock, that of its step",
-        )
-        refuse(
-            f"ttl.{name}.cleanup.incremental",
-            [cleanup.incremental] if cleanup.incremental else [],
-            "nothing: on Delta a step reads only the keys that it touches; the tick that ends a run looks at all",
-        )
+        compaction = cleanup.compaction_filter
+        queries = "query_time_after_num_entries"
+        if compaction is not None and queries in compaction.model_fields_set:
+            refuse(
+                f"ttl.{name}.cleanup.compaction_filter.{queries}",
+                [compaction],
+                "nothing: on Delta one compaction goes by one clock, that of its step",
+            )
+        if cleanup.incremental:
+            refuse(
+                f"ttl.{name}.cleanup.incremental",
+                [cleanup.incremental],
+                "nothing: on Delta a step reads only the keys that it touches; the tick that ends a run looks at all",
+            )
 
     @property
     def function_class(self) -> type[StatefulFunction]:

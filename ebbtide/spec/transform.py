@@ -138,7 +138,8 @@ class Transform(SpecPart):
         columns = [single_column(self.select[name], names) for name in self.key]
         way_out = f"by sequence, the columns that the key ({', '.join(key)}) is selected as, by name alone; another key needs order: arrival"
         is_renamed_at_most = set(columns) == set(key) and len(columns) == len(key)
-        refuse("transform.key", [] if is_renamed_at_most else [self._key_text()], way_out)
+        if not is_renamed_at_most:
+            refuse("transform.key", [self._key_text()], way_out)
         retyped = []
         for name, column in zip(self.key, columns, strict=True):
             own = self.table.columns.field(name).type

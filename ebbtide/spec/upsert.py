@@ -124,16 +124,14 @@ class UpsertPipeline(Pipeline):
         names = [*self.table.columns.names, *transform.table.columns.names]
         reserved = [name for name in names if as_compared(name) in RESERVED_COLUMNS | {"_out"}]
         refuse("transform.schema", reserved, "names that Ebbtide does not reserve")
-        evolves = self.schema_evolution_mode == "evolve"
-        allowed = "ignore, quarantine, fail: a transform names the columns that it reads"
-        refuse("schema_evolution_mode", ["evolve"] if evolves else [], allowed)
+        if self.schema_evolution_mode == "evolve":
+            allowed = "ignore, quarantine, fail: a transform names the columns that it reads"
+            refuse("schema_evolution_mode", ["evolve"], allowed)
         if self.sequence:
             transform.refuse_other_key(self.table, self.key)
-        refuse(
-            "ttl.expire_live",
-            [True] if self.expires_live else [],
-            "false with a transform: a row of the sink does not determine the source's row",
-        )
+        if self.expires_live:
+            allowed = "false with a transform: a row of the sink does not determine the source's row"
+            refuse("ttl.expire_live", [True], allowed)
         return self
 
     @model_validator(mode="after")
@@ -141,8 +139,8 @@ class UpsertPipeline(Pipeline):
         columns = self.state_columns
         if self.sequence:
             self._refuse_unfit_sequence()
-            plain = self.materializer == MaterializerConfig()
-            refuse("materializer", [] if plain else ["settings"], "none with order: sequence, which needs no histories")
+            if self.materializer != MaterializerConfig():
+                refuse("materializer", ["settings"], "none with order: sequence, which needs no histories")
         upsert_key = self.materializer.upsert_key
         refuse(
             "materializer.upsert_key",
@@ -178,19 +176,16 @@ class UpsertPipeline(Pipeline):
     def _refuse_unfit(self, ttl: StateTtlConfig) -> None:
         """Refuse what only states that a function reads can have: here each step reads what it touches."""
         writes = (UpdateType.ON_CREATE, UpdateType.ON_CREATE_AND_WRITE)
-        refuse(
-            "ttl.update_type",
-            [ttl.update_type] if ttl.update_type not in writes else [],
-            f"{', '.join(writes)}; no ttl: never",
-        )
-        hidden = ttl.state_visibility is StateVisibility.NEVER_RETURN_EXPIRED
-        refuse("ttl.state_visibility", [] if hidden else [ttl.state_visibility], "NEVER_RETURN_EXPIRED")
-        refuse("ttl.expiry_clock", [] if ttl.expiry_clock is ExpiryClock.WATERMARK else [ttl.expiry_clock], "WATERMARK")
-        refuse(
-            "ttl.cleanup",
-            [] if ttl.cleanup == CleanupConfig() else ["settings"],
-            "none: ticks expire, the jobs ebbtide_cleanup and ebbtide_compaction delete",
-        )
+        if ttl.update_type not in writes:
+            named = ", ".join(writes)
+            refuse("ttl.update_type", [ttl.update_type], f"{named}; no ttl: never")
+        if ttl.state_visibility is not StateVisibility.NEVER_RETURN_EXPIRED:
+            refuse("ttl.state_visibility", [ttl.state_visibility], "NEVER_RETURN_EXPIRED")
+        if ttl.expiry_clock is not ExpiryClock.WATERMARK:
+            refuse("ttl.expiry_clock", [ttl.expiry_clock], "WATERMARK")
+        if ttl.cleanup != CleanupConfig():
+            allowed = "none: ticks expire, the jobs ebbtide_cleanup and ebbtide_compaction delete"
+            refuse("ttl.cleanup", ["settings"], allowed)
         if ttl.expire_live and not self.sequence:
             refuse("ttl.expire_live", [True], "false with order: arrival, where every row of a history expires anyway")
 

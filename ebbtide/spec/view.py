@@ -37,9 +37,9 @@ class RefreshEvery(SpecPart):
         whole = HOUR if is_below_hour else DAY
         is_of_units = value >= unit and not value % unit
         is_regular = is_of_units and not whole % value
-        allowed = "1m, 5m, 15m or what else divides an hour; 1h, 6h or what else divides a day; 1d"
-        unfit = [] if is_regular else [format_duration(value)]
-        refuse("refresh.every", unfit, allowed)
+        if not is_regular:
+            allowed = "1m, 5m, 15m or what else divides an hour; 1h, 6h or what else divides a day; 1d"
+            refuse("refresh.every", [format_duration(value)], allowed)
         return value
 
     @property
@@ -124,10 +124,10 @@ class MaterializedView(Pipeline):
         refuse("schema", strict, "NOT NULL in columns of the key alone")
         maps = [field.name for field in self.table.columns if has_map(field.type)]
         refuse("schema", maps, "columns without MAP, which cannot be compared: map_entries makes an array of one")
-        expires_live = self.ttl is not None and self.ttl.expire_live
-        refuse("ttl.expire_live", [True] if expires_live else [], "false: rows leave a view by its query")
-        is_scheduled = "stream" in self.schedules.model_fields_set
-        refuse("schedules.stream", [self.schedules.stream] if is_scheduled else [], "none: refresh says when")
+        if self.ttl is not None and self.ttl.expire_live:
+            refuse("ttl.expire_live", [True], "false: rows leave a view by its query")
+        if "stream" in self.schedules.model_fields_set:
+            refuse("schedules.stream", [self.schedules.stream], "none: refresh says when")
         refuse("columns.renamed_from", list(self.renamed.values()), "none: a view is computed again")
         return self
 

@@ -18,7 +18,7 @@ from ebbtide import UpsertPipeline
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.spec.ddl import TableSchema, parse_ddl, type_ddl
 from ebbtide.spec.dialect import SparkSql
-from ebbtide.spec.reading import read_document
+from ebbtide.spec.reading import read_attributes
 from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Filled, kind_in_words, write_pipeline
 from ebbtide.sql.declare import imported, refuse_indeterministic
 from ebbtide.sql.listing import quoted
@@ -194,8 +194,7 @@ def _again(
     # The pipeline's own table and comment are put in the place of a declaration. If the statement then makes other attributes than the
     # file has, it is another statement; attributes that the user has added to the file are left as they are.
     entry.refuse_shared_file()
-    _, document = read_document(entry.location)
-    stored = dict(document["attributes"])
+    _, stored = read_attributes(entry.location)
     transform = stored.get("transform", stored)
     key, comment = tuple(transform["key"]), stored.get("description", "")
     table = Declared(DeclaredKind.TABLE, entry.name, transform["schema"], key, comment=comment)

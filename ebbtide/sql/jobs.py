@@ -22,7 +22,6 @@ import secrets
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ebbtide.errors import SqlError
-from ebbtide.ledger.process import host_and_pid, is_gone, is_here, this_process
+from ebbtide.ledger.process import Stop, host_and_pid, is_gone, is_here, this_process
 
 if TYPE_CHECKING:  # a job's process stays small: it loads neither Arrow nor the models of specs
     from ebbtide import MaterializedView, Pipeline
@@ -241,23 +240,6 @@ def _await_start(folder: Path, process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.02)
 
 
-class Stop(threading.Event):
-    """Set to end a job, by a signal."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._is_signalled = False
-
-    def on_signal(self) -> None:
-        """Note the signal, and set this. On another thread: this one may be within `wait`, and hold the lock that `set` waits for."""
-        self._is_signalled = True
-        threading.Thread(target=self.set, name="stop").start()
-
-    def is_signalled(self) -> bool:
-        """Return whether a signal has come, from that moment on."""
-        return self._is_signalled
-
-
 def main(folder: Path) -> int:
     """Run the pipelines of a job's folder, and record the exit code; return it."""
     asked = json.loads((folder / "job.json").read_text(encoding="utf-8"))
@@ -293,7 +275,7 @@ def main(folder: Path) -> int:
 def _await_next(
     asked: dict[str, Any],
     started: float,
-    stop: threading.Event,
+    stop: Stop,
     *,
     has_failed: bool,
 ) -> bool:

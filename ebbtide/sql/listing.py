@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from sqlglot import exp
 
 from ebbtide.errors import EbbtideError, SqlError
-from ebbtide.spec.reading import read_document
+from ebbtide.spec.reading import read_attributes
 from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Entry, Filled, Part, Summary
 from ebbtide.sql.reference import KEYWORDS
 from ebbtide.sql.results import Completion, CompletionKind, ResultColumn, Row
@@ -202,8 +202,7 @@ def show_create(entry: Entry) -> str:
 def _create_view(entry: Filled, view: MaterializedView) -> str:
     from ebbtide.sql.options import flattened
 
-    _, document = read_document(entry.location)
-    attributes = document["attributes"]
+    _, attributes = read_attributes(entry.location)
     further = {name: value for name, value in attributes.items() if name not in _OF_VIEW}
     if isinstance(view.refresh, str):
         refresh = view.refresh.replace("_", " ").upper()

@@ -158,6 +158,7 @@ def _named(
     base, dollar, part = token.text.lower().partition("$")
     if is_qualified:
         return None
+    # A name with its part is one token, `orders$state`, or three where the base is quoted: `orders`, $, state.
     n_tokens = 1
     after = [following.text for following in tokens[position + 1 : position + 3]]
     has_part_after = len(after) == 2 and after[0] == "$"

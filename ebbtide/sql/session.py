@@ -432,9 +432,10 @@ class Executor:
 
     @execute.register
     def _(self, asked: ast.RefreshView) -> Output:
-        view = self.session.catalog.entry(ObjectKind.MATERIALIZED_VIEW, asked.name)
-        entry = self.session.catalog.pipeline(view.name)
-        job = self.session.jobs.start([entry], once=True, by=self.session.client)
+        session = self.session
+        view = session.catalog.entry(ObjectKind.MATERIALIZED_VIEW, asked.name)
+        entry = session.catalog.pipeline(view.name)
+        job = session.jobs.start([entry], once=True, by=session.client)
         return _done(f"Job '{job.id}' brings '{entry.name}' up to date; SHOW JOBS lists its state.")
 
 

@@ -187,6 +187,7 @@ class _Blocks:
 
     def read(self, before: str, word: str, after: str) -> None:
         """Read the next keyword, given its neighbours."""
+        # A CASE ends by END, or END CASE, as a block does by END. IF, LOOP and the like are not counted, nor is the END that closes them.
         opens = word == "BEGIN" and after != "TRANSACTION"
         if opens:
             self.is_in_block = True

@@ -392,7 +392,10 @@ def delete_unfinished(folder: str, *, older_than_s: float = DAY_S) -> None:
     if not is_local(folder):
         return
     before_s = time.time() - older_than_s
-    for path in Path(folder).glob(f".*{UNFINISHED}"):
+    names = re.compile(rf"\..*{UNFINISHED}|.+#\d+")  # `NAME#1` is delta-rs', which writes the logs' checkpoints
+    for path in Path(folder).glob("*"):
+        if not names.fullmatch(path.name):
+            continue
         with suppress(FileNotFoundError):  # its writer has just renamed it
             if path.stat().st_mtime <= before_s:
                 path.unlink()

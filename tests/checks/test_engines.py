@@ -8,19 +8,24 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from local_pipeline import up
+from local_run import HOUR, SPARK, START
 
 from ebbtide.checks.engines import Engines
-from ebbtide.checks.great_expectations.checks import CHECKS
+from ebbtide.checks.great_expectations.checks import CHECKS, checks_of
 from ebbtide.checks.inputs import ChangeFeed, Size, TableRows
 from ebbtide.checks.judged import Judged
 from ebbtide.checks.keys import duplicate_keys, sink_keys
 from ebbtide.checks.queries import for_duckdb
 from ebbtide.checks.version_range import VersionRange
-from ebbtide.delta import vectors
+from ebbtide.cli.main import main
+from ebbtide.delta import joining, vectors
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, commit_after, replacing
+from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.puts import LOCAL
+from ebbtide.operations.registry import maintain
 
 FACTS_ALONE = ("quarantine_rate", "schema_drift", "foreign_writes", "source_loss")
 PROJECT = Path(__file__).resolve().parents[2]
@@ -42,14 +47,48 @@ def pipeline(make):
     return made
 
 
-def judged(pipeline, **bounds):
+def judged(pipeline, clock_ms=0, **bounds):
     plan = pipeline.plan
-    return Judged(Engines(no_session, **bounds), plan, VersionRange.after(plan), 0)
+    return Judged(Engines(no_session, **bounds), plan, VersionRange.after(plan), clock_ms)
 
 
-def found(pipeline, name, **bounds):
-    [check] = [each for each in CHECKS if each.name == name]
-    return [broken for batch in check.load()(judged(pipeline, **bounds)) for broken in batch.broken]
+def found(pipeline, name, **how):
+    [check] = [each for each in checks_of(pipeline.spec) if each.name == name]
+    return [broken for batch in check.load()(judged(pipeline, **how)) for broken in batch.broken]
+
+
+def test_entries_that_vectors_hide_may_stay_in_files_as_long_as_the_spec_says(make, monkeypatch):
+    monkeypatch.setattr(joining, "WIDTH", 100)
+    pipeline = make(ttl={"ttl": "1h"}, checks={"cleanup_within": "2h"})
+    alive = [up(n, n) for n in range(2, 20)]
+    pipeline.read(up(1, 1, "-D"), *alive, clock_ms=START)
+    assert [each.count for each in found(pipeline, "expiry", clock_ms=START)] == [0, 0, 0], "no vector, no further rule"
+
+    def cleaned(clock_ms):
+        with pipeline.stepper() as stepper:
+            stepper.commit(stepper.facts(Cause(what="tick"), stepper.next_clock(clock_ms)), [])
+        maintain(SPARK, pipeline.spec, pipeline.root, "cleanup")
+        return sum(file.vector is not None for file in pipeline.plan.state.snapshot().files.values())
+
+    expires_ms = START + HOUR
+    assert cleaned(expires_ms + HOUR // 2) == 1, "it has expired for less than half of two hours"
+    for late_ms, n_files in ((2 * HOUR - 1, 0), (2 * HOUR, 1)):
+        *_, hidden = found(pipeline, "expiry", clock_ms=expires_ms + late_ms)
+        assert (hidden.count, [each["_rows"] for each in hidden.sample]) == (n_files, [1] * n_files)
+    assert cleaned(expires_ms + HOUR) == 0, "the next cleanup has written the file again"
+    assert [each.count for each in found(pipeline, "expiry", clock_ms=expires_ms + 2 * HOUR)] == [0, 0, 0]
+
+
+def test_state_is_held_to_the_size_that_the_spec_allows(make):
+    assert "state_size" not in {check.name for check in checks_of(make().spec)}
+    pipeline = make(checks={"max_state_bytes": 10, "max_state_rows": 3})
+    pipeline.read(up(1, 1), up(2, 2))
+    n_bytes, n_rows = found(pipeline, "state_size")
+    files = pipeline.plan.state.snapshot().files.values()
+    assert n_bytes.sample == [{"_files": 2, "_bytes": sum(file.size for file in files), "_rows": 3}]
+    assert n_rows.count == 0, "two entries, and the file that was read"
+    pipeline.read(up(3, 3))
+    assert [each.count for each in found(pipeline, "state_size")] == [1, 1]
 
 
 def test_spark_is_asked_for_above_the_bound_alone(pipeline):
@@ -191,27 +230,32 @@ def test_any_other_query_is_left_to_spark(query):
     assert for_duckdb(query, TYPES) is None
 
 
-def check(*arguments, root):
-    """Call the command line where there is no Java."""
+def command(*arguments, root):
+    """A command line, and how it is called where there is no Java."""
     environment = {**os.environ, "JAVA_HOME": "/nowhere", "PATH": str(Path(sys.executable).parent)}
-    command = [sys.executable, "-m", "ebbtide.cli", "check", *arguments, "--root", str(root)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=PROJECT)
+    return [*arguments, "--root", str(root)], environment
 
 
 def test_command_judges_all_checks_without_java_and_fails_where_one_does(tmp_path):
     folder = str(PROJECT / "pipelines" / "defs" / "shop" / "orders")
-    run = [sys.executable, "-m", "ebbtide.cli", "run", folder, "--root", str(tmp_path), "--engine", "local"]
-    assert "no step yet" in check(folder, root=tmp_path).stderr
-    subprocess.run(run, check=True, capture_output=True, cwd=PROJECT)
-    done = check(folder, "--json", root=tmp_path)
+
+    def call(*arguments):
+        line, environment = command(*arguments, root=tmp_path)
+        return CliRunner(env=environment).invoke(main, line)
+
+    assert "no step yet" in call("check", folder).stderr
+    assert call("run", folder, "--engine", "local").exit_code == 0
+    line, environment = command("check", folder, "--json", root=tmp_path)
+    apart = [sys.executable, "-m", "ebbtide.cli", *line]
+    done = subprocess.run(apart, env=environment, capture_output=True, text=True, check=False, cwd=PROJECT)
     assert done.returncode == 0, done.stderr
     outcomes = {report["check"]: report["outcome"] for report in map(json.loads, done.stdout.splitlines())}
     assert outcomes == dict.fromkeys([*(each.name for each in CHECKS), "expectations"], "passed")
     sink = Snapshot.read(str(tmp_path / "orders" / "sink"))
     [file, *_] = sink.files.values()
     commit_after(LOCAL, sink, [file.removed(0, data_change=True)], {"operation": "DELETE"})
-    broken = check(folder, "--only", "complete", root=tmp_path)
-    assert broken.returncode == 1
+    broken = call("check", folder, "--only", "complete")
+    assert broken.exit_code == 1
     assert "orders: complete failed" in broken.stdout
     assert "ebbtide repair " in broken.stdout
-    assert check(folder, "--only", "no_such", root=tmp_path).returncode == 2
+    assert call("check", folder, "--only", "no_such").exit_code == 2

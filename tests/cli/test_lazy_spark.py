@@ -154,7 +154,7 @@ def test_session_starts_at_once_where_the_jvm_puts_commits():
         _ = QuietSpark("hdfs://host/root", live=_Silent()).lazy_session
 
 
-MAKE_COLUMNS = {"column", "columns", "as_text", "json_text"}
+MAKE_COLUMNS = {"column", "columns", "json_text"}
 """Functions that make columns, as those of PySpark do: they are refused before a session has started."""
 
 

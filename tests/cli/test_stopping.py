@@ -15,7 +15,7 @@ with stop_on_signal(Live(sys.stderr)) as stop:
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # as `restart` does first
         os.kill(os.getpid(), signal.SIGTERM)
         restart(stop)
-    print("stopped", stop.wait(30), stop.is_signalled)
+    print("stopped", stop.wait(30), stop.is_signalled())
     restart(stop)
     print("ended")
 """

@@ -14,11 +14,12 @@ from click.testing import CliRunner
 from local_pipeline import up
 
 from ebbtide.cli import main
-from ebbtide.cli.verbs import EXAMPLES, SECTIONS, VARIABLES, example
-from ebbtide.operations.registry import BUILT_IN, TAKEN_NAMES, first_word
+from ebbtide.cli.verbs import COMMANDS, VARIABLES, example, sections
+from ebbtide.operations.built_in import BUILT_IN, first_word
+from ebbtide.operations.registry import TAKEN_NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = [name for commands in SECTIONS.values() for name in commands]
+NAMES = [name for commands in sections().values() for name in commands]
 
 
 def call(*arguments):
@@ -38,13 +39,13 @@ def commands(group=main, path=()):
 
 def test_sections_have_each_command_once_and_begin_with_those_of_every_day():
     assert NAMES[:6] == ["run", "check", "status", "lag", "new", "sql"]
-    built_in = {first_word(operation.name) for operation in BUILT_IN} | TAKEN_NAMES - {"stream"}
+    built_in = {first_word(name) for name in BUILT_IN} | TAKEN_NAMES - {"stream"}
     assert (sorted(NAMES), len(NAMES)) == (sorted(built_in), len(set(NAMES)))
 
 
 def test_help_shows_each_line_whole_in_a_terminal_of_80_columns():
     lines = call("--help").output.splitlines()
-    for section, listed in SECTIONS.items():
+    for section, listed in sections().items():
         assert f"{section}:" in lines
         for name, text in listed.items():
             assert f"  {name:11}  {text}" in lines
@@ -56,7 +57,7 @@ def test_help_shows_each_line_whole_in_a_terminal_of_80_columns():
 def test_example_of_each_command_is_in_its_help_and_is_taken(path, command, monkeypatch, tmp_path):
     shown = call(*path.split(), "--help").output
     assert example(path) in shown
-    words = shlex.split(EXAMPLES[path])
+    words = shlex.split(COMMANDS[path].example)
     if "--cases" in words:
         (tmp_path / "cases.jsonl").touch()
         monkeypatch.chdir(tmp_path)

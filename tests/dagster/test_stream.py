@@ -4,10 +4,10 @@ import json
 from collections import Counter
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 from dagster import AssetKey
 from installing import install
-from pyspark.sql import functions as F
 from spark_support import PROJECT, change, plain_spec, shop_lines, table, write
 
 from ebbtide import StatefulPipeline, StepProgress, local_session
@@ -16,6 +16,10 @@ from ebbtide.dagster import stream
 from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.stream import Observer
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import add_file, commit_after, read_file, read_rows, replacing
+from ebbtide.ledger.puts import LOCAL
+from ebbtide.runtime.plan import Plan
 
 
 class SharedSpark(SparkResource):
@@ -88,12 +92,11 @@ def test_run_that_goes_on_logs_and_observes_once_a_minute_whatever_comes(tmp_pat
     assert len(lines) == 2
 
 
-@pytest.mark.spark
-def test_refresh_from_the_launchpad_rebuilds_and_checks_pass(spark, tmp_path):
+def test_refresh_from_the_launchpad_rebuilds_and_checks_pass(tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]), order={"sequence": ["seq"]})
     definitions = pipeline_definitions(spec)
     assets = [*definitions.assets, *definitions.asset_checks]
-    found = resources(tmp_path, spark)
+    found = resources(tmp_path, local_session())
     with dg.DagsterInstance.ephemeral() as instance:
         early = dg.materialize(
             [*assets], selection=dg.AssetSelection.all_asset_checks(), resources=found, instance=instance
@@ -113,10 +116,9 @@ def test_refresh_from_the_launchpad_rebuilds_and_checks_pass(spark, tmp_path):
     assert sink.metadata["report"].value.startswith("1 step in ")
 
 
-@pytest.mark.spark
-def test_broken_rules_turn_checks_red_and_hold_back_what_reads_the_sink(spark, tmp_path):
+def test_broken_rules_turn_checks_red_and_hold_back_what_reads_the_sink(tmp_path):
     at_most_100 = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "seq", "max_value": 100}}
-    source = write(tmp_path / "in", [change("+I", 1, "dear", 101), change("+I", 2, "cheap", 7)])
+    source = write(tmp_path / "in", [change("+I", 1, "dear", 101)], [change("+I", 2, "cheap", 7)])
     checks = {"expectations": [at_most_100]}
     spec = plain_spec(source, order={"sequence": ["seq"]}, ttl="1d", checks=checks)
     definitions = pipeline_definitions(spec)
@@ -126,13 +128,13 @@ def test_broken_rules_turn_checks_red_and_hold_back_what_reads_the_sink(spark, t
         """Read the sink, were it right."""
 
     assets = [*definitions.assets, *definitions.asset_checks, report]
-    found = resources(tmp_path, spark)
+    found = resources(tmp_path, local_session())
     result = dg.materialize(assets, resources=found, raise_on_error=False)
     assert not result.success
     assert red(result) == {"expectations": dg.AssetCheckSeverity.ERROR}
     assert started(result) == ["plain_reconcile", "plain_checks"], "the report waits for the rule"
 
-    plant_disorder_and_overdue_entry(spark, tmp_path / "root" / "plain")
+    plant_disorder_and_overdue_entry(Plan.under(str(tmp_path / "root"), spec))
     result = dg.materialize(assets, resources=found, raise_on_error=False)
     broken = ("expectations", "ordering", "complete", "expiry", "foreign_writes")
     assert red(result) == dict.fromkeys(broken, dg.AssetCheckSeverity.ERROR)
@@ -166,17 +168,21 @@ def test_sink_of_another_package_is_materialized_and_checked_without_a_version_o
     assert red(result) == {}
 
 
-def plant_disorder_and_overdue_entry(spark, home):
+def plant_disorder_and_overdue_entry(plan):
     """Change a row of the sink without a change that caused it, and add an entry of long ago to the state."""
-    old = "named_struct('step', 0L, 'part', 0L, 'position', 0L)"
-    spark.sql(f"UPDATE delta.`{home}/sink` SET v = 'z', _changed_by = {old} WHERE id = 2")
-    entry = spark.read.format("delta").load(f"{home}/state").where("_entry = 'row' AND id = 2")
-    fields = {"_stamp_ms": 0, "_tombstone": True, "_change": None, "_step": 99}
-    planted = entry.withColumns(
-        {name: F.lit(value).cast(entry.schema[name].dataType) for name, value in fields.items()}
-    )
+    sink = Snapshot.read(plan.sink.path)
+    rows = [(file, read_file(sink.table, file, plan.sink.schema).to_pylist()) for file in sink.files.values()]
+    [(theirs, [row])] = [(file, found) for file, found in rows if found[0]["id"] == 2]
+    old = {"v": "z", "_changed_by": {"step": 0, "part": 0, "position": 0}}
+    file = add_file(sink.table, "theirs.parquet", pa.Table.from_pylist([row | old], plan.sink.schema), bounded=())
+    commit_after(LOCAL, sink, replacing([theirs], [file]), {"operation": "UPDATE"})
+    state = Snapshot.read(plan.state.path)
+    [entry] = [row for row in read_rows(state, plan.state.schema).to_pylist() if row["id"] == 2]
+    late = entry | {"_stamp_ms": 0, "_tombstone": True, "_change": None, "_step": 99}
+    planted = pa.Table.from_pylist([late], plan.state.schema)
     # Committed as no change of data: a state that another client changed stops the run before anything is judged.
-    planted.write.format("delta").mode("append").option("dataChange", "false").save(f"{home}/state")
+    file = add_file(state.table, "theirs.parquet", planted, bounded=(), data_change=False)
+    commit_after(LOCAL, state, [file], {"operation": "WRITE"})
 
 
 def red(result):

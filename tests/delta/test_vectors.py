@@ -2,6 +2,7 @@
 
 import struct
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -100,3 +101,14 @@ def test_vector_of_another_writer_is_found_where_it_is(tmp_path, kind):
         if kind == "by its whole path":
             moved = {**descriptor, "storageType": "p", "pathOrInlineDv": str(file)}
         assert vectors.read(str(tmp_path), moved) == rows
+
+
+@pytest.mark.parametrize("few", [0, 1_000])
+def test_rows_that_count_are_the_same_however_many_are_asked_for(tmp_path, monkeypatch, few):
+    monkeypatch.setattr(vectors, "FEW_ROWS", few)
+    [vector] = vectors.write(str(tmp_path), [BitMap64([1, 3, 2**40])])
+    positions = np.array([0, 1, 2, 3, 4, 2**40])
+    assert vectors.counts(str(tmp_path), vector, positions).tolist() == [True, False, True, False, True, False]
+    none = np.array([], np.int64)
+    assert vectors.counts(str(tmp_path), vector, none).tolist() == []
+    assert vectors.numbers(BitMap64()).tolist() == []

@@ -4,9 +4,7 @@ import importlib.util
 import json
 import os
 import shutil
-import signal
 import socket
-import subprocess
 import sys
 import time
 import urllib.error
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dagster_process import dagster_process
 from spark_support import change, write
 
 from ebbtide import Pipeline
@@ -36,8 +35,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 class Dagster:
     """One running instance."""
 
-    def __init__(self, url: str, home: Path, process: subprocess.Popen) -> None:
-        self.url, self.home, self.process = url, home, process
+    def __init__(self, url: str, home: Path) -> None:
+        self.url, self.home = url, home
 
     def ask(self, query: str, **variables: Any) -> dict[str, Any]:
         body = json.dumps({"query": query, "variables": variables}).encode()
@@ -206,27 +205,10 @@ def dagster_dev(home: Path) -> Iterator[Dagster]:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "dagster", "dev", "-w", str(workspace), "-h", "127.0.0.1", "-p", str(port)]
     environment = os.environ | {"DAGSTER_HOME": str(instance), "EBBTIDE_TEST_DIR": str(home)}
-    with (home / "dagster.log").open("w") as log:
-        process = subprocess.Popen(
-            command,
-            cwd=PROJECT,
-            env=environment,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - else it may be ignored
-        )
-        try:
-            running = Dagster(f"http://127.0.0.1:{port}", instance, process)
-            running.until(lambda: _answers(running), "dagster dev answers", 180)
-            yield running
-        finally:
-            os.killpg(process.pid, signal.SIGINT)
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    with dagster_process(command, home / "dagster.log", PROJECT, environment):
+        running = Dagster(f"http://127.0.0.1:{port}", instance)
+        running.until(lambda: _answers(running), "dagster dev answers", 180)
+        yield running
 
 
 @pytest.fixture(scope="package")

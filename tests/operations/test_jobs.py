@@ -6,17 +6,18 @@ import pytest
 from local_pipeline import up
 from local_run import HOUR, SPARK, START, killed_behind_a_decision
 
-from ebbtide.delta import log
+from ebbtide.delta import joining, log
 from ebbtide.delta.commit import commit
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import ConfigError, HistoryGoneError, LeaseHeldError, SpecChangedError, TableMismatchError
 from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.puts import LOCAL
-from ebbtide.operations import rewind
+from ebbtide.operations import registry, rewind
 from ebbtide.operations.maintenance.measuring import _report
+from ebbtide.operations.operation import Context
 from ebbtide.operations.registry import maintain
-from ebbtide.tables.state import rewriting
+from ebbtide.tables.state import doomed, rewriting
 from ebbtide.tables.state.rewriting import BASE
 
 NOTHING = "t: cleanup: found nothing to do; 0 entries."
@@ -133,8 +134,32 @@ def test_what_has_expired_by_the_last_step_s_clock_goes_and_no_row_of_the_sink(m
 
 
 @pytest.mark.parametrize("job", ["cleanup", "compaction"])
+def test_every_version_of_an_expired_entry_goes_and_no_deleted_row_comes_back(make, monkeypatch, job):
+    """Of the versions of an entry the newest counts: were only that deleted, the row before the delete would count again."""
+    monkeypatch.setattr(joining, "WIDTH", 100)  # the files of the steps stay apart
+    pipeline = make(**EXPIRING)
+    pipeline.read(up(1, 1), up(2, 2), clock_ms=START)
+    pipeline.read(up(1, 3), clock_ms=START)
+    pipeline.read(up(1, 4, "-D"), clock_ms=START)
+    later = START + 2 * HOUR
+    pipeline.read(up(9, 9), clock_ms=later)
+    versions = [(1, 1, False), (1, 2, False), (1, 3, False)]
+    with_tick = [row for row in stored(pipeline) if row[0] == 1]
+    assert with_tick[:3] == versions, "several versions of one entry, in several files"
+    report = pipeline.do(job, later)
+    assert [id_ for id_, _, _ in stored(pipeline)] == [2, 9]
+    assert report["rows_removed"] == len(with_tick)
+    assert pipeline.rows() == {2: 2, 9: 9}
+    # What arrives for the key decides alone: an older version would supersede it.
+    [step] = pipeline.read(up(1, 2), clock_ms=later)
+    assert (step.metrics.get("inserted"), step.metrics.get("superseded")) == (1, None)
+    assert pipeline.rows() == {1: 2, 2: 2, 9: 9}
+
+
+@pytest.mark.parametrize("job", ["cleanup", "compaction"])
 def test_state_is_gone_over_in_parts(make, monkeypatch, job):
-    monkeypatch.setattr(rewriting, "PART_BYTES", 2_000)
+    monkeypatch.setattr(rewriting, "ROWS_IN_PART", 3)
+    monkeypatch.setattr(doomed, "ROWS_IN_PART", 3)
     pipeline = expired_tombstones(make, 8)
     report = pipeline.do(job)
     assert [id_ for id_, _, _ in stored(pipeline)] == [1, 3, 5, 7, 9, 11, 13, 15]
@@ -148,6 +173,84 @@ def test_cleanup_that_finds_nothing_makes_no_step(make):
     report = pipeline.do("cleanup")
     assert (report.step, report["entries"], report["rows_removed"]) == (None, 2, 0)
     assert pipeline.versions()["state"] == version
+
+
+def test_cleanup_of_few_files_goes_on_in_the_next_run(make, monkeypatch):
+    monkeypatch.setattr(joining, "WIDTH", 100)
+    pipeline = make(**EXPIRING)
+    pipeline.read(up(1, 1, "-D"), up(2, 2), up(3, 3, "-D"), clock_ms=START)
+    pipeline.read(up(4, 4, "-D"), clock_ms=START)
+    with pipeline.stepper() as stepper:
+        stepper.commit(stepper.facts(Cause(what="cleanup"), stepper.next_clock(START + 2 * HOUR)), [])
+    first = act("cleanup", pipeline, max_files=1)
+    assert (first["rows_removed"], first["entries"]) == (2, 2), "the file with the most of them"
+    second = act("cleanup", pipeline, max_files=1)
+    assert (second["rows_removed"], second["entries"]) == (1, 1)
+    assert act("cleanup", pipeline, max_files=1).step is None
+    assert [id_ for id_, _, _ in stored(pipeline)] == [2]
+
+
+def act(name, pipeline, action="apply", **params):
+    """Do what the command does, without Spark."""
+    [operation] = [each for each in registry.operations() if each.name == name]
+    ctx = Context(pipeline.spec, pipeline.root, lambda: SPARK, on_phase=lambda phase: PHASES.append(phase.name))
+    return operation.act(action, ctx, operation.asked(params))
+
+
+PHASES = []
+
+
+def test_dry_run_says_what_cleanup_then_does_and_changes_nothing(make, monkeypatch):
+    monkeypatch.setattr(joining, "WIDTH", 100)
+    pipeline = make(**EXPIRING, quarantine={"max_bytes": 3})
+    assert act("cleanup", pipeline, "dry_run").text() == "t: cleanup: nothing to do."
+    living = [up(number, number) for number in range(2, 9)]
+    pipeline.read(up(1, 1, "-D"), *living, "{1", "{2", clock_ms=START)
+    pipeline.read(up(11, 1, "-D"), up(12, 2), clock_ms=START)
+    pipeline.read(up(13, 1, "-D"), clock_ms=START)
+    with pipeline.stepper() as stepper:
+        stepper.commit(stepper.facts(Cause(what="cleanup"), stepper.next_clock(START + 2 * HOUR)), [])
+    versions, disk = pipeline.versions(), sorted(pipeline.home.rglob("*"))
+    planned = act("cleanup", pipeline, "dry_run")
+    assert (pipeline.versions(), sorted(pipeline.home.rglob("*"))) == (versions, disk)
+    assert (planned["expired"], planned["rows"], planned["entries"]) == (3, 3, 8)
+    assert (planned["files_hidden"], planned["files_rewritten"], planned["files_removed"]) == (1, 1, 1)
+    assert planned["quarantine_max_bytes"] == 1
+    sizes = {file.path: file.size for file in pipeline.plan.state.snapshot().files.values()}
+    by_change = {each["change"]: each for each in planned["files"]}
+    assert {change: each["bytes"] for change, each in by_change.items()} == {
+        change: sizes[each["path"]] for change, each in by_change.items()
+    }
+    changes = (
+        f"  1 file to get a deletion vector, 1 file to be written again ({planned['bytes_rewritten']:,} bytes),"
+        f" 1 file to go whole ({planned['bytes_removed']:,} bytes)."
+    )
+    assert planned.text().splitlines()[1:] == [
+        changes,
+        "  1 quarantined record to drop by max_bytes.",
+        "  To do it: 'ebbtide cleanup'.",
+    ]
+    PHASES.clear()
+    done = act("cleanup", pipeline)
+    assert (done["rows_removed"], done["entries"], done["quarantine_max_bytes"]) == (3, 8, 1)
+    assert PHASES == ["opening the tables", "cleanup, step 5", "counting the entries"]
+    before = {path for path in sizes if path in {each["path"] for each in by_change.values()}}
+    left = {file.path for file in pipeline.plan.state.snapshot().files.values()}
+    assert before - left == {by_change["removed"]["path"], by_change["written again"]["path"]}
+    assert act("cleanup", pipeline, "dry_run").text() == "t: nothing has expired; 8 entries."
+
+
+def test_dry_run_of_a_compaction_counts_the_rows_that_it_leaves_out(make, monkeypatch):
+    monkeypatch.setattr(joining, "WIDTH", 100)
+    pipeline = make(**EXPIRING)
+    assert act("compact", pipeline, "dry_run").text() == "t: compaction: nothing to do."
+    pipeline.read(up(1, 1), up(2, 2, "-D"), clock_ms=START)
+    pipeline.read(up(1, 3), clock_ms=START)
+    planned = act("compact", pipeline, "dry_run")
+    done = act("compact", pipeline)
+    assert (planned["rows"], planned["entries"]) == (done["rows_removed"], done["entries"]) == (1, 2)
+    assert (planned["files_rewritten"], planned["bytes_rewritten"]) == (done["files_before"], done["bytes_before"])
+    assert act("compact", pipeline, "dry_run").text() == "t: compaction: nothing to do."
 
 
 def test_cleanup_trims_the_quarantine_by_its_limits(make):

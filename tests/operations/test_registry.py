@@ -15,17 +15,18 @@ from local_pipeline import up
 from local_run import SPARK
 
 from ebbtide.cli import main
-from ebbtide.cli.main import _HOMES
+from ebbtide.cli.verbs import WRITTEN
 from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.operations import operation_job, report_metadata
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.errors import ConfigError
 from ebbtide.operations import registry
 from ebbtide.operations.backfill.operations import Start
+from ebbtide.operations.built_in import BUILT_IN, GROUP
 from ebbtide.operations.operation import Context, Operation, Report
 from ebbtide.operations.operation_page import section_of
 from ebbtide.operations.operations import Clock, Repair
-from ebbtide.operations.registry import BUILT_IN, GROUP, TAKEN_NAMES, operations
+from ebbtide.operations.registry import TAKEN_NAMES, operations
 from ebbtide.operations.repair.report import Finding, RepairReport
 from ebbtide.runtime.progress import Phase, StepProgress
 
@@ -167,11 +168,12 @@ def test_entry_point_that_is_no_operation_is_refused_by_name(tmp_path, monkeypat
 
 
 def test_built_in_operations_have_names_jobs_and_commands_of_their_own():
-    for of in (lambda each: each.name, lambda each: each.job_name, lambda each: each.command):
-        assert len({of(each) for each in BUILT_IN}) == len(BUILT_IN)
-    assert all(each.actions for each in BUILT_IN)
-    assert set(_HOMES) | {"stream", "check"} == TAKEN_NAMES
-    assert operations() == tuple(sorted(BUILT_IN, key=lambda each: each.name))
+    own = operations()
+    assert {each.name for each in own} == set(BUILT_IN)
+    for of in (lambda each: each.job_name, lambda each: each.command):
+        assert len({of(each) for each in own}) == len(BUILT_IN)
+    assert all(each.actions for each in own)
+    assert {name for name, listed in WRITTEN.items() if listed.place} | {"stream"} == TAKEN_NAMES
 
 
 class Counted(Operation):
@@ -297,11 +299,11 @@ class Interrupted(Long):
 
 def test_operation_that_makes_steps_is_shown_and_is_stopped_by_a_signal(pipeline, tmp_path, monkeypatch):
     asked = ["long", tmp_path / "defs.yaml", "--root", pipeline.root]
-    monkeypatch.setattr(registry, "BUILT_IN", (*BUILT_IN, Long()))
+    monkeypatch.setattr(registry, "built_in", lambda _: [Long()])
     step, report = call(*asked, "--json").stdout.splitlines()
     assert (json.loads(step)["step"], json.loads(report)["records"]) == (7, 3)
     assert call(*asked).stdout == "t: done.\n"
-    monkeypatch.setattr(registry, "BUILT_IN", (*BUILT_IN, Interrupted()))
+    monkeypatch.setattr(registry, "built_in", lambda _: [Interrupted()])
     stopped = call(*asked)
     assert re.fullmatch(r"t: stopped by .+@.+\.\n", stopped.stdout)
     assert "Stopping after this step" in stopped.stderr

@@ -17,6 +17,7 @@ from ebbtide.operations.maintenance.jobs import Maintenance
 from ebbtide.operations.registry import maintain
 from ebbtide.runtime.driver import run, system_clock
 from ebbtide.runtime.plan import Plan
+from ebbtide.tables.state.doomed import Doom
 
 DAY_MS = 86_400_000
 JOBS = ("cleanup", "compaction", "vacuum")
@@ -151,11 +152,14 @@ class Forget(Maintenance):
 
     def step(self, spark, stepper):
         facts = stepper.facts(Cause(what="cleanup"))
-        return delete_entries(spark, stepper, facts, lambda entries, operator: np.ones(len(entries), dtype=bool))
+        return delete_entries(
+            spark, stepper, facts, Doom(lambda entries, operator: np.ones(len(entries), dtype=bool))
+        ).is_step
 
 
 def test_job_of_a_class_of_its_own_is_run_by_its_name_and_one_unknown_is_refused(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(registry, "BUILT_IN", (*registry.BUILT_IN, Forget()))
+    own = registry.built_in()
+    monkeypatch.setattr(registry, "built_in", lambda _: [*own, Forget()])
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), change("+I", 2, "b", 2)]), order=BY_SEQ)
     run(LOCAL, spec, str(tmp_path))
     report = maintain(spark, spec, str(tmp_path), "forget")

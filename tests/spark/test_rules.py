@@ -163,7 +163,7 @@ def test_rules_of_a_project_find_the_same_in_this_process(spark, tmp_path):
 
 
 def test_right_tables_pass_every_check(spark, tables):
-    found = {check.name: judge(spark, tables, check.name, on_spark=True) for check in CHECKS}
+    found = {check.name: judge(spark, tables, check.name) for check in CHECKS}
     assert {name: sum(broken.values()) for name, broken in found.items()} == dict.fromkeys(found, 0)
     assert [len(broken) for broken in found.values()] == [4, 1, 3, 1, 1, 1, 1, 1]
 

@@ -8,6 +8,8 @@ from spark_support import LOCAL, change, plain_spec, sink, write
 from ebbtide.delta import log
 from ebbtide.delta.checkpoints import trim_log
 from ebbtide.ledger.lease import Lease
+from ebbtide.operations.maintenance.jobs import Vacuum
+from ebbtide.operations.operation import Context
 from ebbtide.operations.registry import maintain
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
@@ -23,7 +25,13 @@ def test_vacuum_deletes_what_no_version_needs_and_the_pipeline_goes_on(spark, tm
     (home / "sink" / "part-of-a-step-that-died.parquet").write_bytes(b"x")
     (home / "staged" / "9").mkdir(parents=True)
     (home / "staged" / "9" / "left.arrow").write_bytes(b"x")
-    unfinished = [home / ".plan.json.9.tmp", home / "sink" / "_delta_log" / f".{7:020d}.json.9.tmp"]
+    names = (
+        ".spec.json.9.tmp",
+        f"sink/_delta_log/.{7:020d}.json.9.tmp",
+        "checkpoint/offsets/.2.9.tmp",
+        "checkpoint/commits/.2.9.tmp",
+    )
+    unfinished = [home / name for name in names]
     for file in unfinished:
         file.touch()
     for file in home.rglob("*"):
@@ -35,8 +43,15 @@ def test_vacuum_deletes_what_no_version_needs_and_the_pipeline_goes_on(spark, tm
             "'delta.logRetentionDuration' = '0 hours')"
         )
     before = sink(spark, tmp_path / "root", spec)
+    on_disk = sorted(path for path in home.rglob("*") if path.suffix in {".parquet", ".bin"})
+    vacuum = Vacuum()
+    planned = vacuum.act("dry_run", Context(spec, root, lambda: spark), vacuum.Params())
+    assert all(path.exists() for path in on_disk), "a dry run deletes nothing"
     report = maintain(spark, spec, root, "vacuum")
     assert report.step is None
+    gone = [path for path in on_disk if not path.exists() and "_delta_log" not in path.parts]
+    assert {each["path"].rpartition("/")[2] for each in planned["files"]} == {path.name for path in gone}
+    assert planned["files_removed"] == len(gone) > 0
     assert report["stored_files_after"] < report["stored_files_before"]
     assert report["stored_bytes_after"] < report["stored_bytes_before"]
     assert "on disk" in report.text()

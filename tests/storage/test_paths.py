@@ -197,12 +197,15 @@ def test_file_that_cannot_be_replaced_stays_and_nothing_is_left_beside_it(tmp_pa
 
 
 def test_unfinished_files_are_deleted_after_a_day(tmp_path):
-    old, new, own = (tmp_path / name for name in (".a.json.1.tmp", ".b.json.2.tmp", ".own"))
-    for path in (old, new, own, tmp_path / "c.tmp"):
+    ours, of_delta_rs, young = (
+        tmp_path / name for name in (".a.json.1.tmp", "a.checkpoint.parquet#1", ".b.json.2.tmp")
+    )
+    others = [tmp_path / name for name in (".own", "c.tmp", "d#e")]
+    for path in (ours, of_delta_rs, young, *others):
         path.touch()
-    for path in (old, own, tmp_path / "c.tmp"):
+    for path in (ours, of_delta_rs, *others):
         os.utime(path, (10**9, 10**9))
     paths.delete_unfinished(str(tmp_path))
-    assert sorted(tmp_path.iterdir()) == [new, own, tmp_path / "c.tmp"]
+    assert sorted(tmp_path.iterdir()) == sorted([young, *others])
     paths.delete_unfinished(str(tmp_path), older_than_s=0)
-    assert sorted(tmp_path.iterdir()) == [own, tmp_path / "c.tmp"]
+    assert sorted(tmp_path.iterdir()) == sorted(others)

@@ -58,7 +58,11 @@ COMMITS: dict[str, Place] = {
     "the step is committed": ("ebbtide.tables.state.table:StateTable", "perform", "after", 1),
 }
 UPKEEP: dict[str, dict[str, Place]] = {
-    "cleanup": COMMITS,
+    "cleanup": COMMITS
+    | {
+        "the entries are found": ("ebbtide.operations.maintenance.cleanup", "find", "after", 1),
+        "the files and vectors are written": ("ebbtide.tables.state.deletion:Deletion", "actions", "after", 1),
+    },
     "compaction": COMMITS
     | {
         "the sink's files are joined": ("ebbtide.tables.delta_sink:SinkTable", "join_files", "after", 1),

@@ -93,7 +93,7 @@ CHECKS = (
     ),
     Check(
         "expiry",
-        "No state entry lives past its time to live, and cleanup deletes what has expired.",
+        "No state entry lives past its time to live, and cleanup deletes what has expired, also from the data files.",
         judge="ebbtide.checks.expiry:judge",
         repair="Run the pipeline, which expires what is due; then run 'ebbtide cleanup'.",
     ),
@@ -139,7 +139,7 @@ def checks_of(spec: Pipeline) -> tuple[Check, ...]:
     Args:
         spec: The pipeline.
     """
-    every = (*CHECKS, *_event_time(spec), *_own_rules(spec))
+    every = (*CHECKS, *_event_time(spec), *_state_size(spec), *_own_rules(spec))
     if isinstance(spec.sink, DeltaSink):
         return every
     return tuple(check for check in every if check.name not in OF_DELTA_SINK)
@@ -154,6 +154,18 @@ def _event_time(spec: Pipeline) -> Iterator[Check]:
         f"The newest event is no older than {format_duration(max_delay)}.",
         judge="ebbtide.checks.event_time:judge",
         repair="See why the source stands still: the database's connector, or what writes the files. If it is quiet by nature, raise checks.max_event_delay.",
+    )
+
+
+def _state_size(spec: Pipeline) -> Iterator[Check]:
+    limits = spec.checks
+    if limits.max_state_bytes is None and limits.max_state_rows is None:
+        return
+    yield Check(
+        "state_size",
+        "The state is no larger than checks.max_state_bytes and checks.max_state_rows allow.",
+        judge="ebbtide.checks.state_size:judge",
+        repair="Run 'ebbtide cleanup' and 'ebbtide compact'; if it stays as large, shorten the ttl, or raise the limit.",
     )
 
 

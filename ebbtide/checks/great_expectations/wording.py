@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ebbtide.amounts import amount, named
+from ebbtide.amounts import amount, named, shortened
 from ebbtide.checks.great_expectations.validate import Finding
 from ebbtide.redaction import MASK
 
@@ -58,6 +58,18 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
     "expect_expired_entries_to_be_deleted": (
         "1 entry of the state has expired, and no cleanup has deleted it",
         "{n} entries of the state have expired, and no cleanup has deleted them",
+    ),
+    "expect_files_to_keep_no_expired_entry": (
+        "1 data file of the state keeps entries that were deleted and had expired too long ago",
+        "{n} data files of the state keep entries that were deleted and had expired too long ago",
+    ),
+    "expect_state_bytes_to_stay_below": (
+        "The state has too many bytes",
+        "The state has too many bytes",
+    ),
+    "expect_state_rows_to_stay_below": (
+        "The state has too many rows",
+        "The state has too many rows",
     ),
     "expect_quarantine_rate_to_stay_below": (
         "Too many records are bad, in 1 step",
@@ -217,6 +229,16 @@ def _loss_text(row: Row) -> str:
     return f"{row.get('lost')} in step {row.get('step')}"
 
 
+def _kept_text(row: Row) -> str:
+    return f"{row.get('_rows')} in {row.get('_file')}"
+
+
+def _size_text(row: Row) -> str:
+    n_rows = row.get("_rows")
+    rows = "rows not counted" if n_rows is None else f"{n_rows} rows"
+    return f"{row.get('_bytes')} bytes, {rows} in {row.get('_files')} files"
+
+
 ROWS: Mapping[str, Callable[[Row], str]] = {
     "expect_commits_to_be_ours": _commit_text,
     "expect_sink_to_show_decisions": _compared_text,
@@ -224,6 +246,9 @@ ROWS: Mapping[str, Callable[[Row], str]] = {
     "expect_quarantine_rate_to_stay_below": _bad_records_text,
     "expect_columns_to_be_known": _column_text,
     "expect_records_to_be_read": _loss_text,
+    "expect_files_to_keep_no_expired_entry": _kept_text,
+    "expect_state_bytes_to_stay_below": _size_text,
+    "expect_state_rows_to_stay_below": _size_text,
 }
 """Expectation to what names one of its rows; other expectations name it by its own columns."""
 
@@ -240,13 +265,8 @@ def page(findings: Sequence[Finding]) -> str:
 
 
 def _table_line(row: Row, name: str, pair: tuple[str, str]) -> str:
-    decided, shown = pair
-    cells = [_plain_text(row), f"`{name}`", _short(decided), _short(shown)]
+    values = [shortened(value, MOST_LETTERS) for value in pair]
+    cells = [_plain_text(row), f"`{name}`", *values]
     escaped = [cell.replace("|", "\\|") for cell in cells]
     line = " | ".join(escaped)
     return f"| {line} |"
-
-
-def _short(value: str) -> str:
-    """Shorten a value to what a column of the page holds."""
-    return value if len(value) <= MOST_LETTERS else f"{value[:MOST_LETTERS]}..."

@@ -1,7 +1,9 @@
 """Full-snapshot cleanup: what has expired goes from the state's newest snapshot.
 
-Only files that hold such an entry are rewritten. Older snapshots keep it until VACUUM, as with any Delta table. The
-clock is that of the last step, not the time of the job. Source: FLIP-25, "cleanup in full snapshot".
+A file that loses few of its rows gets a deletion vector, one that loses more is rewritten without them; so is one of whose hidden rows
+one has expired for half of `checks.cleanup_within`: no file of the newest version keeps it for longer. Older snapshots keep them
+until VACUUM, as with any Delta table. The clock is that of the last step, not the time of the job. Source: FLIP-25, "cleanup in full
+snapshot".
 """
 
 from __future__ import annotations
@@ -11,16 +13,21 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ebbtide.delta.table import replacing
+from ebbtide.delta.snapshot import DataFile
 from ebbtide.ledger.facts import Cause, StepFacts
 from ebbtide.model.codes import Mask
+from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import Step, flags
+from ebbtide.model.ttl import LONG_MAX
+from ebbtide.operations.maintenance.measuring import Done
 from ebbtide.operations.quarantine.drop import trim
 from ebbtide.operators.operator import Operator
+from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
 from ebbtide.tables.state.deciding import packed
-from ebbtide.tables.state.rewriting import Deletion, Pick, StoredEntries, WithoutRows, merged
-from ebbtide.tasks import run_tasks
+from ebbtide.tables.state.deletion import Expired, earlier, planned
+from ebbtide.tables.state.doomed import Doom, find, is_base
+from ebbtide.tables.state.layout import may_hold_expired
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,9 +39,11 @@ class Gone:
 
     Args:
         at: By this clock.
+        stored_ms: How long an expired row may stay in a file, hidden by a vector, ms.
     """
 
     at: Step
+    stored_ms: int = LONG_MAX
 
     def __call__(self, entries: pa.Table, operator: Operator) -> Mask:
         """See `Pick`."""
@@ -42,62 +51,78 @@ class Gone:
         has_expired = operator.expiry.deletable(entries, self.at)
         return is_dropped | has_expired
 
+    def doom(self, operator: Operator) -> Doom:
+        """Return it with what it reads of an entry, and of a file's statistics."""
+        rules = operator.expiry
+        columns = {"_removed", *rules.columns, *(name for name, _ in rules.needs_tick)}
 
-def cleanup(spark: SparkSession, stepper: Stepper) -> bool:
+        def may_have(file: DataFile) -> bool:
+            # A fold of the whole state leaves dropped entries out: in its files only time can have doomed one.
+            return not is_base(file) or has_expired(file, self.at)
+
+        def has_expired(file: DataFile, at: Step) -> bool:
+            has_own_ttls = "_ttl_ms" in operator.schema.names and not file.is_all_null("_ttl_ms")
+            return has_own_ttls or may_hold_expired(file, rules, at)
+
+        # Half of the time that the check allows: by the next cleanup the other half will not have passed.
+        half_ago = earlier(self.at, self.stored_ms // 2)
+        return Doom(
+            self,
+            frozenset(columns),
+            may_have,
+            is_purged=Expired(half_ago),
+            may_purge=lambda file: has_expired(file, half_ago),
+        )
+
+
+def doom_of(plan: Plan, at: Step) -> Doom:
+    """Return what a cleanup deletes at a step."""
+    stored_ms = to_ms(plan.spec.checks.cleanup_within)
+    return Gone(at, stored_ms).doom(plan.operator)
+
+
+def cleanup(spark: SparkSession, stepper: Stepper, max_files: int | None = None) -> Done:
     """Delete what is too old: expired and dropped entries of the state with all their versions, then records of the quarantine.
 
-    Returns:
-        Whether there was any; if there was both, two steps were made.
+    If there is both, two steps are made.
+
+    Args:
+        spark: The session.
+        stepper: Makes the pipeline's steps.
+        max_files: See `find`.
     """
     facts = stepper.facts(Cause(what="cleanup"))
-    has_deleted = delete_entries(spark, stepper, facts, Gone(facts.operator_step))
+    doom = doom_of(stepper.plan, facts.operator_step)
+    has_deleted, counted = delete_entries(spark, stepper, facts, doom, max_files=max_files)
     has_trimmed = trim(spark, stepper)
-    return has_deleted or has_trimmed
+    return Done(has_deleted or has_trimmed, counted)
 
 
 def delete_entries(
     spark: SparkSession,
     stepper: Stepper,
     facts: StepFacts,
-    is_doomed: Pick,
-) -> bool:
-    """Commit a step that deletes entries with all their versions; only files that hold one are rewritten.
+    doom: Doom,
+    *,
+    max_files: int | None = None,
+) -> Done:
+    """Commit a step that deletes entries with all their versions; only files that hold one are changed.
+
+    Nothing is committed if there are none.
 
     Args:
         spark: The session.
         stepper: Makes the pipeline's steps.
         facts: Facts of the step.
-        is_doomed: Picks the entries.
-
-    Returns:
-        Whether there were any; if not, nothing is committed.
+        doom: Selects the entries.
+        max_files: See `find`.
     """
     state = stepper.plan.state
     newest = stepper.newest()
-    files = list(newest.files.values())
-    stored = state.stored_in(files)
-    entries = StoredEntries(stored, packed(state.operator))
-    found = run_tasks(
-        spark,
-        Deletion(entries, is_doomed),
-        entries.parts(),
-        in_driver=entries.is_small,
-    )
-    # By data file: only files that hold a deleted entry are rewritten.
-    losses = []
-    for number, rows in merged(found).items():
-        loss = files[number], rows.serialize()
-        losses.append(loss)
-    if not losses:
-        return False
-    without = WithoutRows(stored, state.schema, state.bounded)
-    left = run_tasks(
-        spark,
-        without,
-        losses,
-        in_driver=entries.is_small,
-    )
-    adds = [add for each in left for add in each]
-    rewritten = [file for file, _ in losses]
-    stepper.commit(facts, replacing(rewritten, adds))
-    return True
+    stored = state.stored(newest)
+    found = find(spark, stored, packed(state.operator), doom, max_files=max_files)
+    deletion = planned(stored, state.operator, found, doom)
+    if deletion:
+        actions = deletion.actions(spark, newest, stored, state.schema, state.bounded)
+        stepper.commit(facts, actions)
+    return Done(bool(deletion), found)

@@ -1,12 +1,15 @@
 """The maintenance of a pipeline's tables that runs by schedule: cleanup, compaction, vacuum. Importing this loads no Spark.
 
-A further one is a subclass of `Maintenance`. The schedule of a built-in one is the field of `ebbtide.spec.parts.SchedulesConfig` with
+A further one is a subclass of `Maintenance`. The schedule of a built-in one is the field of `ebbtide.spec.scheduling.SchedulesConfig` with
 the job's name.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
 
 from ebbtide.operations.operation import Context, Operation, Report
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Maintenance(Operation):
-    """Base class of operations that make a pipeline's tables smaller; they run without being planned."""
+    """Base class of operations that make a pipeline's tables smaller. They need no `--apply`: they change nothing that a reader sees."""
 
     observed = "state"
 
@@ -35,21 +38,41 @@ class Maintenance(Operation):
 
     def apply(self, ctx: Context, params: Any) -> Report:
         """Do the work, and measure the tables before and after."""
-        from ebbtide.operations.maintenance.measuring import maintained
+        from ebbtide.operations.maintenance.measuring import Done, maintained
 
-        return maintained(ctx.spark, ctx.spec, ctx.root, self.job_name, self.step)
+        return maintained(ctx, self.job_name, lambda spark, stepper: Done(self.step(spark, stepper)))
+
+
+DRY_RUN = "Show the files, rows and bytes that it would delete, and why; change nothing."
 
 
 class Cleanup(Maintenance):
     """Full snapshot: delete what has expired from the state, and what the quarantine's limits no longer keep."""
 
     name = "cleanup"
+    further: ClassVar = {"dry_run": DRY_RUN}
 
-    def step(self, spark: SparkSession, stepper: Stepper) -> bool:
-        """See `ebbtide.operations.maintenance.cleanup`."""
+    class Params(Operation.Params):
+        """Bounds of one run."""
+
+        max_files: int | None = Field(
+            default=None,
+            ge=1,
+            description="The most data files that expired entries are taken from, those with the most first; the next run goes on. Older versions of an entry go from other files too. Default: all.",
+        )
+
+    def apply(self, ctx: Context, params: Params) -> Report:
+        """Delete it, in a step, and measure the tables before and after."""
         from ebbtide.operations.maintenance.cleanup import cleanup
+        from ebbtide.operations.maintenance.measuring import maintained
 
-        return cleanup(spark, stepper)
+        return maintained(ctx, self.job_name, partial(cleanup, max_files=params.max_files))
+
+    def dry_run(self, ctx: Context, params: Params) -> Report:
+        """Plan it."""
+        from ebbtide.operations.maintenance.planning import plan_cleanup
+
+        return plan_cleanup(ctx, params.max_files)
 
 
 class Compact(Maintenance):
@@ -57,6 +80,7 @@ class Compact(Maintenance):
 
     name = "compact"
     job = "compaction"
+    further: ClassVar = {"dry_run": DRY_RUN}
 
     def step(self, spark: SparkSession, stepper: Stepper) -> bool:
         """See `ebbtide.operations.maintenance.compaction`."""
@@ -64,14 +88,27 @@ class Compact(Maintenance):
 
         return compaction(spark, stepper)
 
+    def dry_run(self, ctx: Context, params: Operation.Params) -> Report:
+        """Plan it."""
+        from ebbtide.operations.maintenance.planning import plan_compaction
+
+        return plan_compaction(ctx)
+
 
 class Vacuum(Maintenance):
     """Delete files that no table needs any more, and commits past the log's retention."""
 
     name = "vacuum"
+    further: ClassVar = {"dry_run": DRY_RUN}
 
     def step(self, spark: SparkSession, stepper: Stepper) -> bool:
         """See `ebbtide.operations.maintenance.vacuum`."""
         from ebbtide.operations.maintenance.vacuum import vacuum
 
         return vacuum(spark, stepper)
+
+    def dry_run(self, ctx: Context, params: Operation.Params) -> Report:
+        """Plan it."""
+        from ebbtide.operations.maintenance.planning import plan_vacuum
+
+        return plan_vacuum(ctx)

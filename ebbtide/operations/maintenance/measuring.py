@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 from ebbtide.amounts import amount
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.operations.operation import Report
+from ebbtide.delta.snapshot import DataFile, Snapshot
+from ebbtide.operations.operation import Context, Report
 from ebbtide.operations.stepping import has_state, stepping
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.progress import Phase
 from ebbtide.runtime.refusals import refuse_changed_spec
 from ebbtide.runtime.step import Stepper
-from ebbtide.spec.pipeline import Pipeline
 from ebbtide.storage.usage import usage
 from ebbtide.tables.state.deciding import packed
+from ebbtide.tables.state.doomed import Found, find
 from ebbtide.tables.state.layout import ROW
-from ebbtide.tables.state.rewriting import Census, StoredEntries
-from ebbtide.tasks import run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,27 +42,41 @@ ON_DISK = (
 )
 
 
+class Done(NamedTuple):
+    """The outcome of a job's work.
+
+    Args:
+        is_step: It made a step.
+        counted: The entries that are left, where it has counted them.
+    """
+
+    is_step: bool
+    counted: Found | None = None
+
+
 def maintained(
-    spark: SparkSession,
-    spec: Pipeline,
-    root: str,
+    ctx: Context,
     job: str,
-    step: Callable[[SparkSession, Stepper], bool],
+    step: Callable[[SparkSession, Stepper], Done],
 ) -> Report:
     """Do one step of maintenance, and measure the tables before and after.
 
     Args:
-        spark: A session with Delta.
-        spec: The pipeline.
-        root: Folder of all pipelines' tables.
+        ctx: The pipeline, and a session with Delta.
         job: Name of the job.
-        step: Does the work, the lease held and the last step finished; returns whether it made a step.
+        step: Does the work, the lease held and the last step finished.
 
     Raises:
         LeaseHeldError: the pipeline is being run.
         SpecChangedError: the spec no longer fits the stored state.
     """
-    plan = Plan.under(root, spec)
+    spec, spark = ctx.spec, ctx.spark
+    plan = Plan.under(ctx.root, spec)
+
+    def phase(name: str) -> None:
+        ctx.on_phase(Phase(spec.name, name))
+
+    phase("opening the tables")
     if not has_state(plan):
         return _report(spec.name, job)
     with stepping(spark, plan) as stepper:
@@ -72,24 +85,26 @@ def maintained(
         refuse_changed_spec(plan, stepper)
         # The open step belongs to the run that died: it is finished before anything is measured.
         stepper.publish(spark)
+        phase(f"{job}, step {stepper.number + 1}")
         before = stepper.newest()
         stored_before = usage(plan.root)
-        is_done = step(spark, stepper)
+        done = step(spark, stepper)
+        phase("counting the entries")
         after = stepper.newest()
-        n_entries, oldest_ms = _census(spark, plan, after)
+        counted = done.counted or find(spark, plan.state.stored(after), packed(plan.operator), None)
         stored_after = usage(plan.root)
-        dropped = stepper.last.decision.removed if is_done else {}
+        dropped = stepper.last.decision.removed if done.is_step else {}
         return _report(
             spec.name,
             job,
-            stepper.number if is_done else None,
-            entries=n_entries,
-            rows_removed=_rows(before) - _rows(after),
+            stepper.number if done.is_step else None,
+            entries=counted.n_kept,
+            rows_removed=entry_rows(before.files.values()) - entry_rows(after.files.values()),
             files_before=len(before.files),
             files_after=len(after.files),
             bytes_before=_bytes(before),
             bytes_after=_bytes(after),
-            oldest_ms=oldest_ms,
+            oldest_ms=counted.oldest_ms,
             stored_files_before=stored_before.files,
             stored_files_after=stored_after.files,
             stored_bytes_before=stored_before.bytes,
@@ -135,10 +150,10 @@ def _report(pipeline: str, job: str, step: int | None = None, **measured: int | 
     return Report(pipeline, [f"{job}, step {step}: {done}."], counts, details, step)
 
 
-def _rows(state: Snapshot) -> int:
-    """Count the rows of the state's entries, in files by their statistics; what is noted beside them is not counted."""
+def entry_rows(files: Iterable[DataFile]) -> int:
+    """Count the rows of entries in data files of a state by their statistics; what is noted beside them is not counted."""
     n_rows = 0
-    for file in state.files.values():
+    for file in files:
         has_entries = file.greatest("_entry") in (ROW, None)
         if has_entries:
             n_rows += file.live_rows or 0
@@ -147,22 +162,3 @@ def _rows(state: Snapshot) -> int:
 
 def _bytes(state: Snapshot) -> int:
     return sum(file.size for file in state.files.values())
-
-
-def _census(spark: SparkSession, plan: Plan, state: Snapshot) -> tuple[int, int | None]:
-    """Return how many entries there are, and the stamp of the oldest."""
-    stored = plan.state.stored(state)
-    entries = StoredEntries(stored, packed(plan.operator))
-    counted = run_tasks(
-        spark,
-        Census(entries),
-        entries.parts(),
-        in_driver=entries.is_small,
-    )
-    n_entries = 0
-    stamps_ms = []
-    for n_in_part, oldest_ms in counted:
-        n_entries += n_in_part
-        if oldest_ms is not None:
-            stamps_ms.append(oldest_ms)
-    return n_entries, min(stamps_ms, default=None)

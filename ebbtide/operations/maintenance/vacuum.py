@@ -17,6 +17,7 @@ from delta import DeltaTable
 
 from ebbtide.delta import log
 from ebbtide.delta.checkpoints import trim_log
+from ebbtide.ledger.checkpoint import KINDS
 from ebbtide.ledger.lease import TURNS_KEPT
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.runtime.plan import Plan
@@ -44,7 +45,8 @@ def vacuum(spark: SparkSession, stepper: Stepper) -> bool:
 
 def delete_all_unfinished(plan: Plan, *, older_than_s: float = DAY_S) -> None:
     """Delete the files beside a pipeline's tables whose writers died before they named them; see `delete_unfinished`."""
-    folders = [plan.root, plan.checkpoint.path]
+    checkpoint = plan.checkpoint.path
+    folders = [plan.root, checkpoint, *(join(checkpoint, kind) for kind in KINDS)]
     for name in ("state", *BESIDE_STATE, "ledger"):
         table = plan.at(name)
         folders.append(join(table, log.LOG))

@@ -84,31 +84,41 @@ def trim(spark: SparkSession, stepper: Stepper) -> bool:
         spark: A session.
         stepper: Makes the pipeline's steps; the last one is published.
     """
-    limits = stepper.spec.quarantine
-    has_limits = limits.max_age is not None or limits.max_bytes is not None
-    if not has_limits or isinstance(stepper.last, NoStep):
+    if isinstance(stepper.last, NoStep):
         return False
+    gone, counts = excess(stepper.plan, stepper.last.now_ms)
+    if not len(gone):
+        return False
+    drop(spark, stepper, gone, counts)
+    return True
+
+
+def excess(tables: Plan, now_ms: int) -> tuple[pa.Table, dict[str, int]]:
+    """Return the records that the quarantine's limits no longer keep, and how many go by which limit.
+
+    Args:
+        tables: The pipeline's.
+        now_ms: The clock, epoch ms.
+    """
+    limits = tables.spec.quarantine
+    if limits.max_age is None and limits.max_bytes is None:
+        return COLUMNS.empty_table(), {MAX_AGE: 0, MAX_BYTES: 0}
     # All records are read, once a cleanup: a quarantine is small, or its limits make it so.
-    held = stepper.plan.quarantine.values("order", "at", "raw")
+    held = tables.quarantine.values("order", "at", "raw")
     records = oldest_first(held)
     none = np.zeros(len(records), dtype=bool)
     is_too_old = none
     is_beyond = none
     if limits.max_age is not None:
-        oldest_ms = stepper.last.now_ms - to_ms(limits.max_age)
+        oldest_ms = now_ms - to_ms(limits.max_age)
         is_too_old = _not_after(records, oldest_ms)
     if limits.max_bytes is not None:
         is_beyond = _beyond(records, limits.max_bytes) & ~is_too_old
-    is_gone = is_too_old | is_beyond
-    if not is_gone.any():
-        return False
     counts = {
         MAX_AGE: int(is_too_old.sum()),
         MAX_BYTES: int(is_beyond.sum()),
     }
-    gone = records.filter(pa.array(is_gone))
-    drop(spark, stepper, gone, counts)
-    return True
+    return records.filter(pa.array(is_too_old | is_beyond)), counts
 
 
 def _not_after(records: pa.Table, time_ms: int) -> Mask:

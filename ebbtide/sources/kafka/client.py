@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import wait
@@ -11,8 +10,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeVar
 
+from ebbtide.environment import from_environment
 from ebbtide.errors import ConfigError, EbbtideError, MissingExtraError, SourceReadError, SourceUnavailableError
-from ebbtide.redaction import REFERENCE, hide
 
 ANSWER_S = 8.0
 """Seconds that the brokers have to answer a question, so that an error is named within 10 s."""
@@ -43,8 +42,15 @@ class Client:
         Raises:
             ConfigError: a variable is not set.
         """
-        given = {name: from_environment(name, value) for name, value in self.properties.items()}
-        return {"client.id": self.name, **given, "bootstrap.servers": self.servers, "log_level": "0"}
+        given = {}
+        for name, value in self.properties.items():
+            given[name] = from_environment(f"The property '{name}' of the Kafka source", value)
+        return {
+            "client.id": self.name,
+            **given,
+            "bootstrap.servers": self.servers,
+            "log_level": "0",
+        }
 
 
 def library() -> ModuleType:
@@ -59,31 +65,6 @@ def library() -> ModuleType:
     except ImportError as error:
         raise MissingExtraError.of_extra("kafka", "confluent-kafka") from error
     return confluent_kafka
-
-
-def from_environment(name: str, value: str) -> str:
-    """Follow a reference to a variable; its value is shown nowhere from now on.
-
-    Args:
-        name: What it is the value of.
-        value: `${NAME}`, or a value, which stays.
-
-    Raises:
-        ConfigError: the variable is not set.
-    """
-    reference = REFERENCE.fullmatch(value)
-    if reference is None:
-        return value
-    variable = reference[1]
-    if variable not in os.environ:
-        raise ConfigError.of(
-            f"The property '{name}' of the Kafka source names a variable that is not set.",
-            got=value,
-            next_step=f"Set {variable} in the environment of this process.",
-        )
-    given = os.environ[variable]
-    hide(given)
-    return given
 
 
 class Asking:

@@ -14,9 +14,10 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Request, build_opener
 
+from ebbtide.environment import from_environment
 from ebbtide.errors import ConfigError, EbbtideError, MissingExtraError, SourceReadError, SourceUnavailableError
 from ebbtide.redaction import hide
-from ebbtide.sources.kafka.client import ANSWER_S, from_environment
+from ebbtide.sources.kafka.client import ANSWER_S
 
 MOST_BYTES = 16 * 2**20
 """Of an answer."""
@@ -64,7 +65,7 @@ class Registry:
     def _opened(self) -> OpenRegistry:
         if self.username is None:
             return OpenRegistry(self.url, None, self.ca_location)
-        password = from_environment("registry.password", self.password or "")
+        password = from_environment("The property 'registry.password' of the Kafka source", self.password or "")
         credentials = base64.b64encode(f"{self.username}:{password}".encode()).decode()
         hide(credentials)
         return OpenRegistry(self.url, credentials, self.ca_location)
@@ -123,12 +124,15 @@ class OpenRegistry:
         """Return the schemas that a schema refers to, each after those that it refers to itself."""
         schemas: list[Any] = []
         for reference in found.get("references") or ():
-            subject = quote(str(reference["subject"]), safe="")
+            subject = str(reference["subject"])
             version = int(reference["version"])
-            referred = self._ask(f"subjects/{subject}/versions/{version}")
+            quoted = quote(subject, safe="")
+            referred = self._ask(f"subjects/{quoted}/versions/{version}")
             if referred is None:
-                raise self._strange(f"no version {version} of subject {reference['subject']}, which a schema refers to")
-            schemas += [*self._referred(referred), json.loads(referred["schema"])]
+                raise self._strange(f"no version {version} of subject {subject}, which a schema refers to")
+            schemas += self._referred(referred)
+            own = json.loads(referred["schema"])
+            schemas.append(own)
         return schemas
 
     def _ask(self, path: str, *, may_be_denied: bool = False) -> Any:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Self
 
 from ebbtide.errors import EbbtideError, SourceLostError, SourceReadError, SourceUnavailableError
 from ebbtide.sources.available import ACCEPT_LOSS, Available
-from ebbtide.sources.kafka.client import ANSWER_S, Asking, Client, answered, library
+from ebbtide.sources.kafka.client import ANSWER_S, Answer, Asking, Client, answered, library
 from ebbtide.sources.span import Offsets, Span
 
 PASSING = (
@@ -43,7 +44,11 @@ class Topic(Available):
             earliest: See `Available`.
             latest: See `Available`.
         """
-        identity = {"cluster_id": cluster_id, "topic": name, "topic_id": id_}
+        identity = {
+            "cluster_id": cluster_id,
+            "topic": name,
+            "topic_id": id_,
+        }
         return cls(f"topic '{name}'", identity, earliest, latest)
 
     def refuse_other(self, read: Span) -> None:
@@ -85,8 +90,7 @@ def ask(client: Client, topic: str) -> Topic:
         SourceReadError: there is no such topic, the client may not read it, or it has no id.
         SourceUnavailableError: they do not answer in time.
     """
-    kafka = library()
-    spec = kafka.admin.OffsetSpec
+    spec = library().admin.OffsetSpec
 
     def asked(asking: Asking) -> Topic:
         identity, partitions = _described(asking, topic)
@@ -94,10 +98,7 @@ def ask(client: Client, topic: str) -> Topic:
         latest = _offsets(asking, topic, partitions, spec.latest())
         return replace(identity, earliest=earliest, latest=latest)
 
-    try:
-        return answered(client, asked)
-    except kafka.KafkaException as error:
-        raise _unreadable(client, topic, error) from error
+    return _answered(client, topic, asked)
 
 
 def offsets_at(client: Client, topic: str, time: datetime, latest: Offsets) -> Offsets:
@@ -109,15 +110,15 @@ def offsets_at(client: Client, topic: str, time: datetime, latest: Offsets) -> O
         time: The time.
         latest: The offsets of partitions without a record of that time or a later one.
     """
-    kafka = library()
     partitions = list(latest)
     time_ms = int(time.timestamp() * 1000)
-    at_time = kafka.admin.OffsetSpec.for_timestamp(time_ms)
-    try:
-        found = answered(client, lambda asking: _offsets(asking, topic, partitions, at_time))
-    except kafka.KafkaException as error:
-        raise _unreadable(client, topic, error) from error
-    return {partition: latest[partition] if offset < 0 else offset for partition, offset in found.items()}
+    at_time = library().admin.OffsetSpec.for_timestamp(time_ms)
+    found = _answered(client, topic, lambda asking: _offsets(asking, topic, partitions, at_time))
+    for partition, offset in found.items():
+        has_none = offset < 0
+        if has_none:
+            found[partition] = latest[partition]
+    return found
 
 
 def held(client: Client, batch: Span) -> Span:
@@ -141,11 +142,10 @@ def held(client: Client, batch: Span) -> Span:
         written = _offsets(asking, topic, partitions, latest, kafka.IsolationLevel.READ_UNCOMMITTED)
         return written, _offsets(asking, topic, partitions, latest)
 
-    try:
-        written, readable = answered(client, ends)
-    except kafka.KafkaException as error:
-        raise _unreadable(client, topic, error) from error
-    end = {partition: max(offset, written[partition]) for partition, offset in readable.items()}
+    written, readable = _answered(client, topic, ends)
+    end = {}
+    for partition, offset in readable.items():
+        end[partition] = max(offset, written[partition])
     return replace(batch, start=readable, end=end)
 
 
@@ -160,11 +160,16 @@ def identify(client: Client, topic: str) -> Topic:
         SourceReadError: there is no such topic, the client may not describe it, or it has no id.
         SourceUnavailableError: they do not answer in time.
     """
+    identity, _ = _answered(client, topic, lambda asking: _described(asking, topic))
+    return identity
+
+
+def _answered(client: Client, topic: str, question: Callable[[Asking], Answer]) -> Answer:
+    """Return what the brokers answer to a question about a topic; name the topic in what they refuse."""
     try:
-        identity, _ = answered(client, lambda asking: _described(asking, topic))
+        return answered(client, question)
     except library().KafkaException as error:
         raise _unreadable(client, topic, error) from error
-    return identity
 
 
 def _described(asking: Asking, topic: str) -> tuple[Topic, list[int]]:

@@ -112,14 +112,14 @@ def rows_of(
     schema = pa.schema([kind, *columns])
     tables = []
     for file in files:
-        if _may_hold(file, entry):
+        if may_have(file, entry):
             rows = read_file(table, file, schema)
             tables.append(_of_kind(rows, entry))
     # An empty table is made of Python lists, for which PyArrow loads pandas.
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
-def _may_hold(file: DataFile, entry: str) -> bool:
+def may_have(file: DataFile, entry: str) -> bool:
     """Return whether a data file may hold rows of a kind, by its statistics; without them it may."""
     least = file.least("_entry")
     greatest = file.greatest("_entry")

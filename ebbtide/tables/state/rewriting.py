@@ -1,4 +1,4 @@
-"""Reads all stored entries and rewrites them: the common part of folds, compaction, cleanup and migration.
+"""Reads all stored entries and rewrites them: the common part of folds, compaction and migration.
 
 Invariant: all versions of an entry meet in one task, which finds the newest, since tasks own ranges of the keys' hashes. Rows come
 from the key indices, in which a range of hashes is one slice. No row passes through the JVM. Cost: one read of each data file that
@@ -7,13 +7,12 @@ is not indexed yet, O(rows * log(rows)) in a part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from ebbtide.delta import vectors
@@ -21,17 +20,17 @@ from ebbtide.delta.joining import ROWS_PER_FILE, write_files
 from ebbtide.delta.key_index import KeyIndex
 from ebbtide.delta.snapshot import Action, DataFile
 from ebbtide.delta.table import read_file
-from ebbtide.model.codes import Mask, row_codes
-from ebbtide.model.entries import flags, ints, newest, newest_versions
+from ebbtide.model.codes import Mask
+from ebbtide.model.entries import newest_versions
 from ebbtide.operators.operator import Operator
 from ebbtide.tables.state.layout import with_kind
 from ebbtide.tables.state.lookup import Stored
 from ebbtide.tasks import BYTES_IN_DRIVER
 
-FileRows = tuple[int, NDArray[np.int64], pa.Table]
-"""The number of a data file, the numbers of some of its rows, and these."""
-PART_BYTES = 64 * 2**20
-"""Bytes of data files that one task reads."""
+ROWS_IN_PART = 500_000
+"""Rows that one task holds: by rows, since compressed bytes say little of the memory that they take."""
+BYTES_A_ROW = 8
+"""Least bytes of a row in a data file, for files whose rows the log does not count."""
 BASE = {"ebbtide": "base"}
 """The tag of files from a fold of the whole state: among them no entry has two versions."""
 
@@ -85,8 +84,9 @@ class StoredEntries:
         return self.n_bytes <= BYTES_IN_DRIVER
 
     def parts(self) -> list[Part]:
-        """Divide the entries into parts of about `PART_BYTES`."""
-        n_parts = -(-self.n_bytes // PART_BYTES)  # rounded up
+        """Divide the entries into parts of about `ROWS_IN_PART` stored rows."""
+        n_rows = sum(map(rows_of, self.state.files))
+        n_parts = -(-n_rows // ROWS_IN_PART)  # rounded up
         n_parts = max(n_parts, 1)
         numbers = range(n_parts)
         return [Part(number, n_parts) for number in numbers]
@@ -94,79 +94,26 @@ class StoredEntries:
     def newest(self, part: Part) -> pa.Table:
         """Read the newest version of each entry of a part, dropped entries included."""
         operator = self.operator()
-        found = self._versions(part, operator)
-        versions = _all_rows(found, operator)
+        versions = pa.concat_tables([operator.schema.empty_table(), *self._versions(part, operator)])
         return newest_versions(versions, operator.entry_key)
 
-    def positions(self, part: Part, is_doomed: Pick) -> list[tuple[int, BitMap64]]:
-        """Find all versions of the entries of a part whose newest version is selected.
-
-        Args:
-            part: The part.
-            is_doomed: Selects them.
-
-        Returns:
-            The number of each data file that has some, and the numbers of its rows.
-        """
-        operator = self.operator()
-        found = self._versions(part, operator)
-        versions = _all_rows(found, operator)
-        goes = _goes(versions, is_doomed, operator)
-        # `goes` runs over the rows of all files in the order of `found`: cut it into the files again.
-        lost = []
-        start = 0
-        for number, positions, rows in found:
-            end = start + len(rows)
-            own_goes = goes[start:end]
-            own = positions[own_goes]
-            start = end
-            if len(own):
-                bitmap = BitMap64(own.tolist())
-                lost.append((number, bitmap))
-        return lost
-
-    def _versions(self, part: Part, operator: Operator) -> list[FileRows]:
-        """Return the rows of a part, by data file."""
+    def _versions(self, part: Part, operator: Operator) -> Iterator[pa.Table]:
+        """Yield the rows of a part, by data file."""
         copies = self.state.copies(operator.key)
-        found = []
-        for number, file in enumerate(self.state.files):
+        for file in self.state.files:
             index = copies.index_of(file)
             own = part.rows_of(index)
-            n_own = own.stop - own.start
-            positions = index.positions[own]
-            rows = index.rows.slice(own.start, n_own)
+            rows = index.rows.slice(own.start, own.stop - own.start)
             # The index has all rows of the file: leave out those that a deletion vector hides.
             if file.vector is not None:
+                positions = index.positions[own]
                 counts = vectors.counts(self.state.table, file.vector, positions)
-                positions = positions[counts]
                 rows = rows.filter(pa.array(counts))
-            entries = rows.cast(operator.schema)
-            found.append((number, positions, entries))
-        return found
-
-
-def _all_rows(found: Iterable[FileRows], operator: Operator) -> pa.Table:
-    tables = [operator.schema.empty_table()]
-    for _, _, rows in found:
-        tables.append(rows)
-    return pa.concat_tables(tables)
-
-
-def _goes(versions: pa.Table, is_doomed: Pick, operator: Operator) -> Mask:
-    """Mark all versions of the entries whose newest version is selected."""
-    # Older versions go too: without the newest one, the next older would count again.
-    codes = row_codes(versions, operator.entry_key)
-    steps = ints(versions, "_step")
-    latest = newest(codes, steps)
-    entries = versions.take(pa.array(latest))
-    is_picked = is_doomed(entries, operator)
-    doomed = latest[np.flatnonzero(is_picked)]
-    doomed_codes = codes[doomed]
-    return np.isin(codes, doomed_codes)
+            yield rows.cast(operator.schema)
 
 
 class Pick(Protocol):
-    """Selects some of the newest versions of entries; picklable, since it is sent to workers."""
+    """Selects entries, each by itself; picklable, since it is sent to workers."""
 
     def __call__(self, entries: pa.Table, operator: Operator) -> Mask:
         """Mark the selected ones."""
@@ -215,24 +162,6 @@ class Rewrite:
 
 
 @dataclass(frozen=True)
-class Deletion:
-    """Finds the rows to delete: all versions of the selected entries; runs in workers.
-
-    Args:
-        entries: The stored entries.
-        is_doomed: Selects them.
-    """
-
-    entries: StoredEntries
-    is_doomed: Pick
-
-    def __call__(self, part: Part) -> list[tuple[int, bytes]]:
-        """Return the number of each data file that loses rows of a part, and these rows as a bitmap."""
-        lost = self.entries.positions(part, self.is_doomed)
-        return [(number, rows.serialize()) for number, rows in lost]
-
-
-@dataclass(frozen=True)
 class WithoutRows:
     """Rewrites data files without some of their rows; runs in workers.
 
@@ -269,30 +198,8 @@ class WithoutRows:
         )
 
 
-@dataclass(frozen=True)
-class Census:
-    """Counts entries; runs in workers."""
-
-    entries: StoredEntries
-
-    def __call__(self, part: Part) -> tuple[int, int | None]:
-        """Return the number of entries of a part that are not dropped, and the least stamp among them."""
-        newest = self.entries.newest(part)
-        is_removed = flags(newest, "_removed")
-        live = newest.filter(pa.array(~is_removed))
-        is_stamped = live["_stamp_ms"].is_valid()
-        stamped = live.filter(is_stamped)
-        stamps_ms = ints(stamped, "_stamp_ms")
-        oldest_ms = min(stamps_ms.tolist(), default=None)
-        return len(live), oldest_ms
-
-
-def merged(parts: Sequence[Sequence[tuple[int, bytes]]]) -> dict[int, BitMap64]:
-    """Return the rows that each data file loses, by its number."""
-    losses: dict[int, BitMap64] = {}
-    for part in parts:
-        for number, serialized in part:
-            rows = BitMap64.deserialize(serialized)
-            of_other_parts = losses.get(number, BitMap64())
-            losses[number] = of_other_parts | rows
-    return losses
+def rows_of(file: DataFile) -> int:
+    """Return the number of rows of a file that count; by its bytes where the log does not say."""
+    if file.live_rows is None:
+        return file.size // BYTES_A_ROW
+    return file.live_rows

@@ -71,6 +71,18 @@ def test_every_rule_of_ours_has_a_sentence_for_one_row_and_for_several():
             "Records of the source were lost, in 1 step: offsets 4 to 9 of partition 0 in step 3.",
         ),
         (
+            "expect_files_to_keep_no_expired_entry",
+            [{"_file": "a.parquet", "_rows": 1200}],
+            1,
+            "1 data file of the state keeps entries that were deleted and had expired too long ago: 1200 in a.parquet.",
+        ),
+        (
+            "expect_state_bytes_to_stay_below",
+            [{"_files": 2, "_bytes": 4096, "_rows": None}],
+            1,
+            "The state has too many bytes: 4096 bytes, rows not counted in 2 files.",
+        ),
+        (
             "expect_column_values_to_be_between",
             [{"qty": -1}],
             7,

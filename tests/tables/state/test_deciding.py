@@ -21,7 +21,7 @@ from ebbtide.testing import MemoryPipeline
 def small(request, monkeypatch, tmp_path):
     """Deal out small steps too; fold after every one; local copies of this test alone."""
     monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 1)
-    monkeypatch.setattr(rewriting, "PART_BYTES", 50_000)
+    monkeypatch.setattr(rewriting, "ROWS_IN_PART", 500)
     if request.param == "folded at once":
         monkeypatch.setattr(joining, "WIDTH", 2)
     monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "cache"))

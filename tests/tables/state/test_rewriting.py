@@ -1,5 +1,7 @@
 """All entries are gone over once, by their newest versions, whatever the parts; rows that were deleted stay so."""
 
+import json
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,10 +14,11 @@ from support import change, plain
 from ebbtide.delta import joining, key_index, vectors
 from ebbtide.delta.commit import LocalPuts
 from ebbtide.delta.key_index import KeyIndex
-from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import commit_after, read_file
 from ebbtide.tables.state import rewriting
-from ebbtide.tables.state.rewriting import BASE, Census, Deletion, Part, StoredEntries, WithoutRows, merged
+from ebbtide.tables.state.lookup import Stored
+from ebbtide.tables.state.rewriting import BASE, Part, StoredEntries, rows_of
 
 OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
 
@@ -76,55 +79,20 @@ def test_version_that_a_vector_deletes_does_not_count(state):
     assert newest(state) == [(0, 1), (1, 2), (2, 2), (3, 1), (4, 1)]
 
 
-@pytest.mark.parametrize("n_parts", [1, 3])
-@pytest.mark.parametrize("has_vector", [False, True])
-def test_deleted_entries_lose_all_versions_and_no_other_entry_does(state, n_parts, has_vector):
-    if has_vector:
-        without_row(state, 3, 1)
-    entries = entries_of(state)
-
-    def is_doomed(newest, operator):
-        return np.isin(newest["id"].to_numpy(), [1, 3, 4])
-
-    found = [Deletion(entries, is_doomed)(Part(number, n_parts)) for number in range(n_parts)]
-    losses = merged(found)
-    left = []
-    for number, file in enumerate(entries.state.files):
-        loss = (file, losses.get(number, BitMap64()).serialize())
-        for action in WithoutRows(entries.state, state.schema, state.bounded)(loss):
-            assert action["add"]["dataChange"]
-            rows = read_file(state.path, type(file)(action["add"]), state.schema).to_pylist()
-            left += [(row["id"], row["n"]) for row in rows if row["_entry"] == "row"]
-    assert sorted(left) == [(0, 1), (0, 2), (2, 1), (2, 2), (5, 1)]
-
-
-def test_losses_of_a_file_are_put_together_over_all_parts():
-    parts = [[(0, BitMap64([1]).serialize()), (1, BitMap64([7]).serialize())], [(0, BitMap64([2]).serialize())]]
-    assert merged(parts) == {0: BitMap64([1, 2]), 1: BitMap64([7])}
-
-
-def test_census_counts_entries_that_are_not_dropped(state):
-    assert Census(entries_of(state))(Part(0, 1)) == (6, 0)
-
-
-def test_census_leaves_out_dropped_entries_and_returns_the_oldest_stamp(tmp_path, monkeypatch):
-    monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "cache"))
-    monkeypatch.setattr(joining, "WIDTH", 100)
-    of = plain("id BIGINT NOT NULL, n INT", ttl="10ms", materializer={"on_expire": "delete"})
-    disk = DiskPipeline(of, tmp_path)
-    for now_ms in (1, 5, 9):
-        disk.step([change("+I", id=now_ms, n=1)], now_ms=now_ms)
-    assert Census(entries_of(disk.plan.state))(Part(0, 1)) == (3, 1)
-    disk.tick(now_ms=11)
-    assert Census(entries_of(disk.plan.state))(Part(0, 1)) == (2, 5)
-
-
-@pytest.mark.parametrize(("size", "n_parts"), [(0, 1), (10, 1), (11, 2), (20, 2), (21, 3)])
-def test_parts_are_as_many_as_the_bytes_need(monkeypatch, size, n_parts):
-    monkeypatch.setattr(rewriting, "PART_BYTES", 10)
-    monkeypatch.setattr(StoredEntries, "n_bytes", size)
-    parts = StoredEntries(None, None).parts()
+@pytest.mark.parametrize(("n_rows", "n_parts"), [(0, 1), (10, 1), (11, 2), (20, 2), (21, 3)])
+def test_parts_are_as_many_as_the_rows_need_whatever_their_bytes(monkeypatch, n_rows, n_parts):
+    monkeypatch.setattr(rewriting, "ROWS_IN_PART", 10)
+    stats = json.dumps({"numRecords": n_rows})
+    file = DataFile({"path": "a", "size": 10**9, "stats": stats})
+    parts = StoredEntries(Stored("t", (file,), pa.schema([])), None).parts()
     assert parts == [Part(number, n_parts) for number in range(n_parts)]
+
+
+def test_rows_that_the_log_does_not_count_are_guessed_by_bytes_and_deleted_ones_do_not_count():
+    assert rows_of(DataFile({"path": "a", "size": 80})) == 10
+    stats = json.dumps({"numRecords": 7})
+    vector = {"storageType": "u", "pathOrInlineDv": "x", "cardinality": 3}
+    assert rows_of(DataFile({"path": "a", "size": 80, "stats": stats, "deletionVector": vector})) == 4
 
 
 def test_only_a_fold_of_the_whole_state_is_noted_as_one(state, monkeypatch):

@@ -1,0 +1,33 @@
+"""Settings that stand for a variable of the environment, `${NAME}`: so that no file holds a credential."""
+
+from __future__ import annotations
+
+import os
+
+from ebbtide.errors import ConfigError
+from ebbtide.redaction import REFERENCE, hide
+
+
+def from_environment(setting: str, value: str) -> str:
+    """Follow a reference to a variable; its value is shown nowhere from now on.
+
+    Args:
+        setting: The setting, in words that begin a sentence.
+        value: `${NAME}`, or a value, which stays.
+
+    Raises:
+        ConfigError: the variable is not set.
+    """
+    reference = REFERENCE.fullmatch(value)
+    if reference is None:
+        return value
+    variable = reference[1]
+    if variable not in os.environ:
+        raise ConfigError.of(
+            f"{setting} names a variable that is not set.",
+            got=value,
+            next_step=f"Set {variable} in the environment of this process.",
+        )
+    given = os.environ[variable]
+    hide(given)
+    return given

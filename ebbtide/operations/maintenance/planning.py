@@ -1,0 +1,153 @@
+"""Plans of maintenance: which files, rows and bytes a job would delete, and why. Nothing is written, and no lease is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ebbtide.amounts import amount
+from ebbtide.delta import log
+from ebbtide.delta.snapshot import DataFile
+from ebbtide.ledger.tables import BESIDE_STATE
+from ebbtide.model.step import next_frontier
+from ebbtide.operations.maintenance.cleanup import doom_of
+from ebbtide.operations.maintenance.measuring import entry_rows
+from ebbtide.operations.operation import Context, Report
+from ebbtide.operations.quarantine.drop import excess
+from ebbtide.operations.stepping import has_state
+from ebbtide.runtime.plan import Plan
+from ebbtide.storage.paths import size_of
+from ebbtide.tables.state.deciding import packed
+from ebbtide.tables.state.deletion import planned
+from ebbtide.tables.state.doomed import find
+
+if TYPE_CHECKING:
+    from ebbtide.ledger.facts import StepFacts
+    from ebbtide.model.entries import Step
+
+MOST_FILES = 100
+"""Files that a plan names."""
+
+
+def plan_cleanup(ctx: Context, max_files: int | None) -> Report:
+    """Plan a cleanup; see `ebbtide.operations.maintenance.cleanup`."""
+    plan = Plan.under(ctx.root, ctx.spec)
+    last = _last(plan)
+    if last is None:
+        return _nothing(ctx, "cleanup")
+    doom = doom_of(plan, _next_step(plan, last))
+    state = plan.state.stored(plan.state.snapshot())
+    found = find(ctx.spark, state, packed(plan.operator), doom, max_files=max_files)
+    deletion = planned(state, plan.operator, found, doom)
+    _, dropped = excess(plan, last.now_ms)
+    rewritten = [file for file, _ in deletion.rewritten]
+    hidden = [loss.file for loss in deletion.hidden]
+    counts = {
+        "expired": found.n_doomed,
+        "entries": found.n_kept,
+        "rows": sum(map(len, found.losses.values())),
+        "files_removed": len(deletion.removed),
+        "files_hidden": len(hidden),
+        "files_rewritten": len(rewritten),
+        "bytes_removed": _bytes(deletion.removed),
+        "bytes_rewritten": _bytes(rewritten),
+        **{f"quarantine_{limit}": count for limit, count in dropped.items()},
+    }
+    named = [
+        *({"path": file.path, "bytes": file.size, "change": "removed"} for file in deletion.removed),
+        *({"path": file.path, "bytes": file.size, "change": "gets a vector"} for file in hidden),
+        *({"path": file.path, "bytes": file.size, "change": "written again"} for file in rewritten),
+    ]
+    details = {"job": "cleanup", "files": named[:MOST_FILES]}
+    n_dropped = sum(dropped.values())
+    if not deletion and not n_dropped:
+        return Report(ctx.spec.name, [f"nothing has expired; {_entries(found.n_kept)}."], counts, details)
+    now = datetime.fromtimestamp(last.now_ms / 1000, UTC).isoformat(timespec="seconds")
+    gone = f"{_entries(found.n_doomed)} with {amount(counts['rows'], 'row')}"
+    again = f"{amount(len(rewritten), 'file')} to be written again ({amount(counts['bytes_rewritten'], 'byte')})"
+    whole = f"{amount(len(deletion.removed), 'file')} to go whole ({amount(counts['bytes_removed'], 'byte')})"
+    lines = [
+        f"{gone} to delete, expired or dropped by {now}; {_entries(found.n_kept)} kept.",
+        f"{amount(len(hidden), 'file')} to get a deletion vector, {again}, {whole}.",
+    ]
+    for limit, count in dropped.items():
+        if count:
+            lines.append(f"{amount(count, 'quarantined record')} to drop by {limit}.")
+    return Report(ctx.spec.name, lines, counts, details, next_step="To do it: 'ebbtide cleanup'.")
+
+
+def plan_compaction(ctx: Context) -> Report:
+    """Plan a compaction; see `ebbtide.operations.maintenance.compaction`."""
+    plan = Plan.under(ctx.root, ctx.spec)
+    last = _last(plan)
+    if last is None or last.state.is_folded:
+        return _nothing(ctx, "compaction")
+    state = plan.state.stored(plan.state.snapshot())
+    found = find(ctx.spark, state, packed(plan.operator), doom_of(plan, _next_step(plan, last)))
+    n_rows = entry_rows(state.files)
+    counts = {
+        "expired": found.n_doomed,
+        "entries": found.n_kept,
+        "rows": n_rows - found.n_kept,
+        "files_rewritten": len(state.files),
+        "bytes_rewritten": _bytes(state.files),
+    }
+    lines = [
+        f"{amount(len(state.files), 'file')} of the state to be written again ({amount(counts['bytes_rewritten'], 'byte')}), to keep {_entries(found.n_kept)}.",
+        f"{amount(counts['rows'], 'row')} to leave out: superseded, expired or dropped; small files of the sink to be joined.",
+    ]
+    return Report(ctx.spec.name, lines, counts, {"job": "compaction"}, next_step="To do it: 'ebbtide compact'.")
+
+
+def plan_vacuum(ctx: Context) -> Report:
+    """Plan a vacuum, by Delta's own dry run; see `ebbtide.operations.maintenance.vacuum`."""
+    plan = Plan.under(ctx.root, ctx.spec)
+    named: list[dict[str, Any]] = []
+    if _last(plan) is not None:
+        for name in ("state", *BESIDE_STATE):
+            table = plan.at(name)
+            if log.versions(table):
+                rows = ctx.spark.sql(f"VACUUM delta.`{table}` DRY RUN").collect()
+                named += [{"table": name, "path": row["path"], "bytes": _size(row["path"])} for row in rows]
+    if not named:
+        return _nothing(ctx, "vacuum")
+    counts = {"files_removed": len(named), "bytes_removed": sum(each["bytes"] for each in named)}
+    lines = [
+        f"{amount(len(named), 'file')} to delete ({amount(counts['bytes_removed'], 'byte')}): no version within delta.deletedFileRetentionDuration names them.",
+        "Of each table Delta lists 1,000 files at most; commits past the log's retention, staged files and old turns of the lease go too.",
+    ]
+    details = {"job": "vacuum", "files": named[:MOST_FILES]}
+    return Report(ctx.spec.name, lines, counts, details, next_step="To do it: 'ebbtide vacuum'.")
+
+
+def _last(plan: Plan) -> StepFacts | None:
+    """Return the facts of the last step; None before the first."""
+    newest = plan.state.last() if has_state(plan) else None
+    return None if newest is None else newest[1]
+
+
+def _next_step(plan: Plan, last: StepFacts) -> Step:
+    """Return the step that maintenance would make: the clock does not move on."""
+    frontier = next_frontier(last.frontier, last.frontier.clock, plan.rules, None)
+    return frontier.operator_step(last.step + 1)
+
+
+def _nothing(ctx: Context, job: str) -> Report:
+    return Report(ctx.spec.name, [f"{job}: nothing to do."], {}, {"job": job})
+
+
+def _bytes(files: Iterable[DataFile]) -> int:
+    return sum(file.size for file in files)
+
+
+def _size(location: str) -> int:
+    """Return the bytes of a file; 0 if it is gone."""
+    try:
+        return size_of(location) or 0
+    except OSError:
+        return 0
+
+
+def _entries(n: int) -> str:
+    return amount(n, "entry", "entries")

@@ -1,0 +1,423 @@
+"""Finds entries to delete with all their versions, and counts those that stay.
+
+Of the versions of an entry the newest decides. Rows are judged one by one first, from the few columns that this takes, in those
+files alone that may have a doomed one; no key is read. A second pass finds the other versions. Among the files of the last fold of
+the whole state (the base, see `BASE`) no entry has two versions: a row of the base can only have other versions in the files that
+were added since. So without such files nothing more is read; else the keys of all files are. Keys meet by their hashes, in parts of
+`ROWS_IN_PART` of the added rows, and are then compared themselves.
+
+Memory: a part's rows with their keys, and the columns of one file that are read: both are bound by rows, not by compressed bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyroaring import BitMap64
+
+from ebbtide.delta import vectors
+from ebbtide.delta.snapshot import DataFile
+from ebbtide.delta.table import read_file
+from ebbtide.model.codes import Mask, row_codes
+from ebbtide.model.entries import equals, flags, ints, newest
+from ebbtide.model.hashing import Hashes, key_hashes
+from ebbtide.model.ttl import LONG_MAX
+from ebbtide.operators.operator import Operator
+from ebbtide.tables.state.layout import ROW, may_have
+from ebbtide.tables.state.lookup import Stored
+from ebbtide.tables.state.rewriting import BASE, Pick, rows_of
+from ebbtide.tasks import LocalSession, run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS_IN_PART = 2_000_000
+"""Rows added since the last fold of the whole state whose keys are held at a time."""
+ROWS_IN_DRIVER = 20_000_000
+"""Rows up to which the driver reads the few columns itself: for 10 million it takes less CPU than to start Spark."""
+
+
+class Judged(NamedTuple):
+    """The rows of a data file, judged one by one.
+
+    Args:
+        doomed: Positions of those that are picked.
+        oldest_ms: Least stamp of the other entries; None: they have none.
+    """
+
+    doomed: BitMap64
+    oldest_ms: int | None
+
+
+def always(_: DataFile) -> bool:
+    """Return True: the statistics of no file rule it out."""
+    return True
+
+
+@dataclass(frozen=True)
+class Doom:
+    """Selects the entries to delete.
+
+    Args:
+        pick: Marks them, of all versions in a file: only the newest version of an entry counts.
+        columns: Columns of an entry that it reads; None: all.
+        may_have: Returns by a file's statistics whether it may have some.
+        is_purged: Marks rows that no file may keep, not even hidden by a vector: a file with one is rewritten. It reads `columns`.
+        may_purge: Returns by the statistics of a file without a vector whether it may have some of these.
+    """
+
+    pick: Pick
+    columns: frozenset[str] | None = None
+    may_have: Callable[[DataFile], bool] = always
+    is_purged: Pick | None = None
+    may_purge: Callable[[DataFile], bool] = always
+
+
+@dataclass(frozen=True)
+class Found:
+    """The entries of a state, and those of them that are to be deleted.
+
+    Args:
+        losses: The rows that each data file loses, by the file's number.
+        n_kept: Entries that stay, dropped ones left out.
+        oldest_ms: The least stamp among these; None without any.
+        n_doomed: Entries that are deleted.
+        left_ms: Least stamp of the rows that a file keeps, by its number, as far as it is known.
+    """
+
+    losses: Mapping[int, BitMap64]
+    n_kept: int
+    oldest_ms: int | None
+    n_doomed: int
+    left_ms: Mapping[int, int | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class JudgeRows:
+    """Judges the rows of a data file one by one; runs in workers.
+
+    Args:
+        state: The state's data files.
+        operator: Returns the operator of the entries.
+        pick: Marks the doomed rows.
+        names: Columns of an entry that it reads; None: all.
+    """
+
+    state: Stored
+    operator: Callable[[], Operator]
+    pick: Pick
+    names: frozenset[str] | None
+
+    def __call__(self, number: int) -> tuple[bytes, int | None]:
+        """Return the positions of the doomed rows of a file, as a bitmap, and the least stamp of its other entries."""
+        operator = self.operator()
+        columns = []
+        for column in operator.schema:
+            is_read = self.names is None or column.name in self.names
+            if is_read or column.name == "_stamp_ms":
+                columns.append(column)
+        file = self.state.files[number]
+        rows, counts = _live_entries(self.state.table, file, pa.schema(columns))
+        is_picked = self.pick(rows, operator)
+        is_doomed = counts & is_picked
+        is_left = counts & ~is_picked
+        oldest_ms = _least_stamp(rows, is_left)
+        doomed = _bitmap(np.flatnonzero(is_doomed))
+        return doomed.serialize(), oldest_ms
+
+
+class _Versions(NamedTuple):
+    """Some rows of a data file, with the columns that distinguish the versions of an entry.
+
+    Args:
+        number: Number of the file.
+        positions: Positions of the rows.
+        rows: Their entry keys, `_step`, `_removed` and `_stamp_ms`.
+        is_doomed: Those that are doomed, judged one by one.
+    """
+
+    number: int
+    positions: NDArray[np.int64]
+    rows: pa.Table
+    is_doomed: Mask
+
+
+class _OfPart(NamedTuple):
+    """The result of one part of the entries.
+
+    Args:
+        losses: Number of a data file, and the rows that it loses.
+        n_met: Rows of the base that are lost, or have other versions.
+        n_kept: Entries that stay, of those that are not only in the base.
+        oldest_ms: Least stamp of entries that stay.
+        n_doomed: Entries that are deleted.
+    """
+
+    losses: list[tuple[int, bytes]]
+    n_met: int
+    n_kept: int
+    oldest_ms: int | None
+    n_doomed: int
+
+
+@dataclass(frozen=True)
+class FindVersions:
+    """Finds all versions of the doomed entries; runs in workers.
+
+    Args:
+        state: The state's data files.
+        operator: Returns the operator of the entries.
+        doomed: The doomed rows of each file, judged one by one, as a bitmap.
+        n_parts: Number of equal ranges of hashes.
+    """
+
+    state: Stored
+    operator: Callable[[], Operator]
+    doomed: Sequence[bytes]
+    n_parts: int
+
+    def __call__(self, part: int) -> _OfPart:
+        """Find those whose entry's hash is in a part."""
+        operator = self.operator()
+        columns = _columns_of_versions(operator)
+        added: list[_Versions] = []
+        hashes: list[Hashes] = []
+        for number, file in enumerate(self.state.files):
+            if not is_base(file):
+                versions, own = self._read(number, columns, operator, part)
+                added.append(versions)
+                hashes.append(own)
+        wanted = np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]))
+        met: list[_Versions] = []
+        losses: dict[int, BitMap64] = {}
+        stamps_ms: list[int | None] = []
+        for number, file in enumerate(self.state.files):
+            if not is_base(file):
+                continue
+            versions, own = self._read(number, columns, operator, part)
+            is_met = np.isin(own, wanted)
+            # No version of it elsewhere: the row decides for itself.
+            is_alone = ~is_met
+            is_lost = is_alone & versions.is_doomed
+            is_left = is_alone & ~versions.is_doomed
+            if is_lost.any():
+                lost = versions.positions[is_lost]
+                losses[number] = _bitmap(lost)
+            oldest_ms = _least_stamp(versions.rows, is_left)
+            stamps_ms.append(oldest_ms)
+            met.append(_some(versions, is_met))
+        n_alone = sum(map(len, losses.values()))
+        n_met = n_alone + sum(len(each.positions) for each in met)
+        together = _together([*added, *met], operator)
+        for number, rows in together.losses.items():
+            losses[number] = losses.get(number, BitMap64()) | rows
+        stamps_ms.append(together.oldest_ms)
+        return _OfPart(
+            losses=[(number, rows.serialize()) for number, rows in losses.items()],
+            n_met=n_met,
+            n_kept=together.n_kept,
+            oldest_ms=_least(stamps_ms),
+            n_doomed=n_alone + together.n_doomed,
+        )
+
+    def _read(self, number: int, columns: pa.Schema, operator: Operator, part: int) -> tuple[_Versions, Hashes]:
+        """Read the versions in a file that are in a part, and their hashes."""
+        file = self.state.files[number]
+        rows, counts = _live_entries(self.state.table, file, columns)
+        hashes = key_hashes(rows, operator.entry_key)
+        doomed = BitMap64.deserialize(self.doomed[number])
+        is_doomed = np.zeros(len(rows), dtype=bool)
+        is_doomed[vectors.numbers(doomed)] = True
+        is_own = counts
+        if self.n_parts > 1:
+            n_hashes = 2**64
+            width = -(-n_hashes // self.n_parts)  # rounded up
+            parts = hashes // np.uint64(width)
+            is_own = counts & (parts == np.uint64(part))
+        positions = np.arange(len(rows))
+        versions = _some(_Versions(number, positions, rows, is_doomed), is_own)
+        return versions, hashes[is_own]
+
+
+def find(
+    spark: SparkSession | LocalSession,
+    state: Stored,
+    operator: Callable[[], Operator],
+    doom: Doom | None,
+    *,
+    max_files: int | None = None,
+) -> Found:
+    """Find the entries to delete, and count those that stay.
+
+    Args:
+        spark: The session.
+        state: All data files of the state.
+        operator: Returns the operator of the entries.
+        doom: Selects the entries to delete; None: none, they are counted only.
+        max_files: The most files whose newest versions are deleted, those with the most first; None: all.
+    """
+    in_driver = sum(map(rows_of, state.files)) <= ROWS_IN_DRIVER
+    judged = {} if doom is None else _judged(spark, state, operator, doom, in_driver=in_driver)
+    if max_files is not None:
+        judged = _most_doomed(judged, max_files)
+    n_base = 0
+    n_added = 0
+    for file in state.files:
+        if is_base(file):
+            n_base += rows_of(file)
+        elif may_have(file, ROW):
+            n_added += rows_of(file)
+    if not n_added:
+        return _of_base(state, judged, n_base)
+    n_parts = -(-n_added // ROWS_IN_PART)  # rounded up
+    none = Judged(BitMap64(), None)
+    doomed = [judged.get(number, none).doomed.serialize() for number in range(len(state.files))]
+    work = FindVersions(state, operator, doomed, n_parts)
+    parts = run_tasks(spark, work, range(n_parts), in_driver=in_driver)
+    losses: dict[int, BitMap64] = {}
+    for part in parts:
+        for number, rows in part.losses:
+            losses[number] = losses.get(number, BitMap64()) | BitMap64.deserialize(rows)
+    n_met = sum(part.n_met for part in parts)
+    return Found(
+        losses,
+        n_kept=n_base - n_met + sum(part.n_kept for part in parts),
+        oldest_ms=_least([part.oldest_ms for part in parts]),
+        n_doomed=sum(part.n_doomed for part in parts),
+    )
+
+
+def is_base(file: DataFile) -> bool:
+    """Return whether a file is from a fold of the whole state."""
+    return BASE.items() <= file.tags.items()
+
+
+def _judged(
+    spark: SparkSession | LocalSession,
+    state: Stored,
+    operator: Callable[[], Operator],
+    doom: Doom,
+    *,
+    in_driver: bool,
+) -> dict[int, Judged]:
+    """Judge the rows of the files that may have a doomed one; return what came of it by number of the file."""
+    numbers = []
+    for number, file in enumerate(state.files):
+        if may_have(file, ROW) and doom.may_have(file):
+            numbers.append(number)
+    work = JudgeRows(state, operator, doom.pick, doom.columns)
+    results = run_tasks(spark, work, numbers, in_driver=in_driver)
+    judged = {}
+    for number, (doomed, oldest_ms) in zip(numbers, results, strict=True):
+        judged[number] = Judged(BitMap64.deserialize(doomed), oldest_ms)
+    return judged
+
+
+def _most_doomed(judged: Mapping[int, Judged], n_files: int) -> dict[int, Judged]:
+    """Leave out all but the files with the most doomed rows."""
+    most_first = sorted(judged, key=lambda number: len(judged[number].doomed), reverse=True)
+    return {number: judged[number] for number in most_first[:n_files]}
+
+
+def _of_base(state: Stored, judged: Mapping[int, Judged], n_rows: int) -> Found:
+    """Return what is found where all entries are in the base: each row is an entry, and decides for itself."""
+    losses = {}
+    stamps_ms: list[int | None] = []
+    for number, file in enumerate(state.files):
+        if not is_base(file):
+            continue
+        if number not in judged:
+            stamps_ms.append(file.least("_stamp_ms"))
+            continue
+        doomed, oldest_ms = judged[number]
+        stamps_ms.append(oldest_ms)
+        if doomed:
+            losses[number] = doomed
+    n_doomed = sum(map(len, losses.values()))
+    left_ms = {number: judged[number].oldest_ms for number in losses}
+    return Found(losses, n_rows - n_doomed, _least(stamps_ms), n_doomed, left_ms)
+
+
+class _Together(NamedTuple):
+    """The result of versions that are compared with each other; see `Found`."""
+
+    losses: dict[int, BitMap64]
+    n_kept: int
+    oldest_ms: int | None
+    n_doomed: int
+
+
+def _together(versions: Sequence[_Versions], operator: Operator) -> _Together:
+    """Find the newest version of each entry, and all versions of those whose newest one is doomed."""
+    tables = [each.rows for each in versions]
+    rows = pa.concat_tables([_columns_of_versions(operator).empty_table(), *tables])
+    codes = row_codes(rows, operator.entry_key)
+    latest = newest(codes, ints(rows, "_step"))
+    is_doomed = np.concatenate([np.empty(0, dtype=bool), *(each.is_doomed for each in versions)])
+    doomed = latest[is_doomed[latest]]
+    # Older versions go too: without the newest one, the next older would count again.
+    goes = np.isin(codes, codes[doomed])
+    losses: dict[int, BitMap64] = {}
+    start = 0
+    for each in versions:
+        end = start + len(each.positions)
+        own = each.positions[goes[start:end]]
+        start = end
+        if len(own):
+            losses[each.number] = _bitmap(own)
+    stays = np.zeros(len(rows), dtype=bool)
+    stays[latest] = True
+    stays &= ~goes & ~flags(rows, "_removed")
+    return _Together(losses, int(stays.sum()), _least_stamp(rows, stays), len(doomed))
+
+
+def _columns_of_versions(operator: Operator) -> pa.Schema:
+    names = {*operator.entry_key, "_step", "_removed", "_stamp_ms"}
+    return pa.schema([column for column in operator.schema if column.name in names])
+
+
+def _live_entries(table: str, file: DataFile, columns: pa.Schema) -> tuple[pa.Table, Mask]:
+    """Read all rows of a file, so that their numbers are their positions; mark the entries that no vector hides."""
+    if is_of_entries(file):
+        rows = read_file(table, file, columns, live=False)
+        is_entry = np.ones(len(rows), dtype=bool)
+    else:
+        kind = pa.field("_entry", pa.string())
+        rows = read_file(table, file, pa.schema([kind, *columns]), live=False)
+        is_entry = equals(rows, "_entry", ROW)
+        rows = rows.drop_columns(["_entry"])
+    if file.vector is not None:
+        gone = vectors.read(table, file.vector)
+        is_entry[vectors.numbers(gone)] = False
+    return rows, is_entry
+
+
+def is_of_entries(file: DataFile) -> bool:
+    """Return whether all rows of a file are entries, by its statistics."""
+    nulls = file.stats.get("nullCount", {})
+    return bool(nulls.get("_entry") == 0 and file.least("_entry") == file.greatest("_entry") == ROW)
+
+
+def _some(versions: _Versions, is_own: Mask) -> _Versions:
+    number, positions, rows, is_doomed = versions
+    return _Versions(number, positions[is_own], rows.filter(pa.array(is_own)), is_doomed[is_own])
+
+
+def _least_stamp(rows: pa.Table, marked: Mask) -> int | None:
+    """Return the least stamp of the marked rows."""
+    stamps_ms = ints(rows, "_stamp_ms", null=LONG_MAX)[marked]
+    least_ms = int(stamps_ms.min(initial=LONG_MAX))
+    return None if least_ms == LONG_MAX else least_ms
+
+
+def _least(stamps_ms: Iterable[int | None]) -> int | None:
+    return min((each for each in stamps_ms if each is not None), default=None)
+
+
+def _bitmap(positions: NDArray[np.int64]) -> BitMap64:
+    return BitMap64(positions.astype(np.uint64))
