@@ -175,7 +175,7 @@ class ScanDecoder:
     def _ignored_names(self, changes: ScannedChanges) -> pa.StringArray | None:
         """Return the names of each record's columns that the schema does not have, but for the allowed ones."""
         nothing = pa.scalar(None, pa.string())
-        parts = []
+        parts: list[pa.Array] = []
         for name in self._ignored:
             if name in self._settings.ignored_columns:
                 continue
@@ -185,6 +185,9 @@ class ScanDecoder:
             parts.append(part)
         if not parts:
             return None
-        names = pc.binary_join_element_wise(*parts, ",", null_handling="skip")
+        # The join leaves out a row without any value: the empty text before each keeps it, and its comma is cut off.
+        first = pa.repeat("", len(parts[0]))
+        joined = pc.binary_join_element_wise(first, *parts, ",", null_handling="skip")
+        names = pc.utf8_slice_codeunits(joined, 1)
         is_empty = pc.equal(names, "")
         return pc.if_else(is_empty, nothing, names)

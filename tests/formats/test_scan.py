@@ -11,7 +11,7 @@ import pytest
 from any_records import JSON, TEXTS, neighbour, paths, replaced
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support import ROOT, envelope, lines_of, plain, record, shop, spec
+from support import ROOT, change, envelope, lines_of, plain, record, shop, spec
 
 from ebbtide.formats import scan_decoder
 from ebbtide.formats.decoding import Decoding
@@ -241,6 +241,15 @@ def test_unknown_columns_are_named_once_they_are_learnt():
     assert mixed == exact
     learnt, left = ScanDecoder.of(decoding, ["new", "other"]).decode(batch([line.replace("[2]", "2")]), 7, None)
     assert (learnt["_ignored"].to_pylist(), left.num_rows) == (["new,other"], 0)
+
+
+@pytest.mark.parametrize("names", [["more"], ["less", "more"]])
+def test_unknown_columns_of_some_records_are_named_with_these(names):
+    decoding = decoding_of(plain())
+    rows = [{}, {"more": 1}, dict.fromkeys(names, 1)]
+    records = batch([change("+I", id=1, n=1, **row) for row in rows])
+    learnt, left = ScanDecoder.of(decoding, names).decode(records, 7, None)
+    assert (learnt["_ignored"].to_pylist(), left.num_rows) == ([None, "more", ",".join(names)], 0)
 
 
 def test_placed_records_are_scanned_with_their_places():
