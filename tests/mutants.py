@@ -31,7 +31,7 @@ from mutmut.workers import isolation
 PURE = ("ebbtide/model", "ebbtide/operators", "ebbtide/formats", "ebbtide/sources")
 OF_RUNS = ("step", "publish", "decide", "belonging", "idle", "fold", "stage", "swap", "following", "batches")
 STEPS = [f"ebbtide/runtime/{name}.py" for name in OF_RUNS]
-ROOMS = (*PURE, "ebbtide/ledger", *STEPS, "ebbtide/tables", "ebbtide/operations")
+ROOMS = (*PURE, "ebbtide/ledger", "ebbtide/delta", *STEPS, "ebbtide/tables", "ebbtide/operations", "ebbtide/checks")
 BUDGET_S = 8
 """The most that the tests of one mutant take, as measured without mutants."""
 CPU_S = 10

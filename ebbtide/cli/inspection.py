@@ -11,17 +11,19 @@ import click
 
 from ebbtide.cli.commands import level_options
 from ebbtide.cli.errors import REFUSED
-from ebbtide.cli.options import json_option, of_pipelines
+from ebbtide.cli.options import json_option, of_pipelines, personal_option
 from ebbtide.cli.places import root_option
 from ebbtide.cli.quiet import quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
 from ebbtide.errors import ConfigError
-from ebbtide.redaction import printable
+from ebbtide.redaction import MASK, printable
 from ebbtide.runtime.clock import system_clock
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+
+    from ebbtide.spec.pipeline import Pipeline
 
 
 @click.command()
@@ -73,6 +75,7 @@ def lag(specs: tuple[str, ...], root: str, as_json: bool) -> None:
     "--now", type=click.DateTime(), help="The time, in UTC, that `live` goes by. Default: the clock of the step."
 )
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Most rows to show.")
+@personal_option
 def state(
     spec: str,
     name: str | None,
@@ -82,6 +85,7 @@ def state(
     where: str | None,
     now: datetime | None,
     limit: int,
+    show_personal: bool,
 ) -> None:
     """Show the stored state of a pipeline, one STATE of it or all; expired entries too."""
     from ebbtide.inspect.state import state as state_of
@@ -92,10 +96,29 @@ def state(
         rows = state_of(spark.lazy_session, pipeline, root, state=name, as_of_step=as_of_step, now_ms=now_ms)
         if where:
             rows = _those_where(rows, where)
-        table = rows.limit(limit).toArrow()
+        table = _collected(rows.limit(limit), pipeline, show_personal=show_personal)
         lines = _json_lines(table) if as_json else _text_lines(table)
         for line in lines:
             click.echo(line)
+
+
+def _collected(rows: DataFrame, spec: Pipeline, *, show_personal: bool) -> pa.Table:
+    """Return the rows; personal values are masked, also in the error of a condition that fails on one."""
+    from pyspark.errors import PySparkException
+
+    from ebbtide.inspect.personal import without_personal
+
+    if show_personal or not spec.personal:
+        return rows.toArrow()
+    try:
+        table = rows.toArrow()
+    except PySparkException as error:
+        raise ConfigError.of(
+            "What --where gives fails on a row of the state.",
+            got=f"[{error.getCondition()}] {MASK}",
+            next_step="With '--show-personal' the error names the value.",
+        ) from None
+    return without_personal(table, spec)
 
 
 def _those_where(rows: DataFrame, where: str) -> DataFrame:

@@ -27,6 +27,9 @@ engine_option = click.option(
 rate_option = click.option(
     "--rate", type=click.IntRange(1), help="Records a second at most. Default: as the spec says."
 )
+personal_option = click.option(
+    "--show-personal", is_flag=True, help="Show the values of personal columns, too. Default: *** in their place."
+)
 
 
 def of_pipelines(command: Callable[..., Any]) -> Callable[..., Any]:

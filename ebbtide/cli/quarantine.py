@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ebbtide.cli.commands import NamingGroup
-from ebbtide.cli.options import of_pipelines
+from ebbtide.cli.options import of_pipelines, personal_option
 from ebbtide.cli.reporting import Reporter, load_specs
 
 
@@ -34,6 +34,7 @@ def list_(specs: tuple[str, ...], root: str, as_json: bool) -> None:
     show_default=True,
     help="The oldest of them, no more than this.",
 )
+@personal_option
 def show(
     specs: tuple[str, ...],
     root: str,
@@ -41,6 +42,7 @@ def show(
     reasons: tuple[str, ...],
     steps: tuple[int, ...],
     limit: int,
+    show_personal: bool,
 ) -> None:
     """Show the records, the oldest first. With --json a line has all of one, as `replay --records` takes it. Starts no Spark."""
     from ebbtide.inspect.quarantine import QuarantinedRecord, records
@@ -49,5 +51,6 @@ def show(
     reporter = Reporter(root, as_json)
     for location, spec in load_specs(specs):
         with reporter.errors(location):
-            for record in records(spec, root, Selection(reasons, steps, limit)):
+            selection = Selection(reasons, steps, limit)
+            for record in records(spec, root, selection, show_personal=show_personal):
                 reporter.result(record, QuarantinedRecord.text, location)

@@ -95,6 +95,11 @@ def _checkpoint(table: str, version: int) -> bool:
     return True
 
 
+def write_checkpoint(table: str, version: int) -> tuple[str, str] | None:
+    """Write a checkpoint of a version; return the names of its file and of the one that points to it, None if it failed."""
+    return (_name(version), LAST) if _checkpoint(table, version) else None
+
+
 def _name(version: int) -> str:
     return f"{version:020d}.checkpoint.parquet"
 

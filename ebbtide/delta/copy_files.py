@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import tempfile
 import zlib
 from pathlib import Path
 
@@ -10,6 +13,21 @@ import pyarrow as pa
 CHECKSUM_BYTES = 4
 _found_whole: set[tuple[str, int]] = set()
 """Copies, by path and inode, whose checksum this process has verified."""
+
+
+def own_folder() -> Path:
+    """Return the default folder of this user's local copies."""
+    return Path(tempfile.gettempdir()) / f"ebbtide-cache-{os.getuid()}"
+
+
+def prefix_of(table: str) -> str:
+    """Return the beginning of the names of a table's copies, whatever their columns.
+
+    Args:
+        table: Location of the table.
+    """
+    digest = hashlib.blake2b(table.encode(), digest_size=10)
+    return f"{digest.hexdigest()}-"
 
 
 def write(path: Path, rows: pa.Table) -> None:

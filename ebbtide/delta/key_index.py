@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import logging
 import os
-import tempfile
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -46,7 +45,7 @@ EVICTED_TO = 0.8
 HASH = "#hash"
 POSITION = "#position"
 """Columns of a copy beside those of the rows."""
-FORMAT = "3"
+FORMAT = "4"
 """Part of each copy's name; copies of another format are not read."""
 NO_COPY = ""
 """Name of an index without a copy."""
@@ -308,7 +307,7 @@ class IndexCache:
             location = file.location(self.table)
             footer = footer_checksum(location)
         file_digest = _digest(*_file_key(file), footer)
-        return f"{self._content_key}-{file_digest}.arrow"
+        return f"{copy_files.prefix_of(self.table)}{self._content_key}-{file_digest}.arrow"
 
     def _read(self, name: str) -> KeyIndex | None:
         """Map a copy into memory; None if it does not exist or cannot be read."""
@@ -402,13 +401,18 @@ def _warn_of_cap(folder: str, max_bytes: int) -> None:
     )
 
 
+def close_deleted_copies() -> None:
+    """Close the indices of this process whose copies are deleted."""
+    for each in list(_caches):
+        each.close_deleted()
+
+
 def default_folder() -> Path:
     """Return the folder of local copies."""
     given = os.environ.get(CACHE_FOLDER)
     if given:
         return Path(given)
-    folder = Path(tempfile.gettempdir())
-    return folder / f"ebbtide-cache-{os.getuid()}"
+    return copy_files.own_folder()
 
 
 def _max_bytes() -> int:

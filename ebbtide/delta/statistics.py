@@ -1,19 +1,25 @@
 """Statistics of a data file, for the log. Invariant: bounds may be too wide, never too narrow, since readers skip files by them.
 
 Bounds are kept of integers, dates, timestamps and texts. Of floats, decimals and other types only nulls are counted: JSON has no exact
-form on which all readers agree. Source: Delta transaction log protocol, "Per-file Statistics".
+form on which all readers agree. Other writers keep to the columns of `statistics_property`. Source: Delta transaction log protocol, "Per-file Statistics".
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.model.quoting import quoted
+
+COLUMNS = "delta.dataSkippingStatsColumns"
+"""Table property: the columns that writers keep statistics of."""
+FIRST_COLUMNS = 32
+"""Statistics are kept of the first columns, as many as Spark keeps by default."""
 TEXT_LENGTH = 32
 """Characters of a text that are kept; an upper bound that is longer is left out."""
 
@@ -53,6 +59,43 @@ def statistics(rows: pa.Table, columns: Iterable[str]) -> str:
             "tightBounds": True,
         }
     )
+
+
+def bounded_columns(columns: pa.Schema, hidden: frozenset[str]) -> tuple[str, ...]:
+    """Return the columns of a table that statistics are kept of.
+
+    Args:
+        columns: All its columns.
+        hidden: Those whose values the log does not show.
+    """
+    return tuple(name for name in columns.names[:FIRST_COLUMNS] if name not in hidden)
+
+
+def hiding_properties(columns: pa.Schema, hidden: frozenset[str]) -> dict[str, str]:
+    """Return the table property by which other writers keep hidden columns out of the log; none without such columns."""
+    if not hidden:
+        return {}
+    last = columns.names[-1]  # never a user's: an empty list would be refused
+    shown = bounded_columns(columns, hidden) or (last,)
+    return statistics_property([columns.field(name) for name in shown])
+
+
+def statistics_property(columns: Sequence[pa.Field]) -> dict[str, str]:
+    """Return the table property that names the columns of which writers keep statistics, those of types that Delta takes there.
+
+    Args:
+        columns: Top-level columns.
+    """
+    names = [quoted(column.name) for column in columns if _is_taken(column.type)]
+    return {COLUMNS: ",".join(names)}
+
+
+def _is_taken(type_: pa.DataType) -> bool:
+    """Return whether Delta takes a column of a type in its list: it refuses the table's property otherwise."""
+    is_refused = (
+        pa.types.is_boolean(type_) or pa.types.is_binary(type_) or pa.types.is_list(type_) or pa.types.is_map(type_)
+    )
+    return not is_refused
 
 
 def _has_bounds(type_: pa.DataType) -> bool:

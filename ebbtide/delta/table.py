@@ -220,6 +220,22 @@ def redefined(snapshot: Snapshot, columns: pa.Schema, properties: Mapping[str, s
     )
 
 
+def with_properties(snapshot: Snapshot, actions: Sequence[Action], properties: Mapping[str, str]) -> Sequence[Action]:
+    """Return actions, and the one that gives the table properties that it lacks: those of a table that was made without them.
+
+    Args:
+        snapshot: The version that the actions follow.
+        actions: Actions of a commit.
+        properties: Properties that the table is to have.
+    """
+    configuration = snapshot.metadata.get("configuration") or {}
+    is_defined = any("metaData" in action for action in actions)
+    if is_defined or properties.items() <= configuration.items():
+        return actions
+    metadata = {**snapshot.metadata, "configuration": {**configuration, **properties}}
+    return [*actions, {"metaData": metadata}]
+
+
 def replacing(files: Iterable[DataFile], actions: Iterable[Action], *, data_change: bool = True) -> list[Action]:
     """Return actions, and those that remove some data files.
 
@@ -328,10 +344,11 @@ def read_file(table: str, file: DataFile, columns: pa.Schema, *, live: bool = Tr
         except pa.ArrowException as error:
             raise TableMismatchError.of(
                 f"The file '{location}' does not fit the columns of its table.",
-                got=f"column '{column.name}': {error}",
+                # Without Arrow's words, which quote a value: it may be personal.
+                got=f"column '{column.name}': a value that does not fit, {type(error).__name__}",
                 allowed=str(column.type),
                 next_step="Rewrite it with the table's columns, for instance by Spark's REORG TABLE or an overwrite.",
-            ) from error
+            ) from None
         arrays.append(array)
     typed = pa.Table.from_arrays(arrays, schema=columns)
     if not live or file.vector is None:

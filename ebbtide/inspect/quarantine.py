@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from ebbtide.amounts import amount
-from ebbtide.redaction import printable
+from ebbtide.redaction import MASK, printable
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.tables.quarantine import Selection
@@ -163,19 +163,29 @@ def _reason_count(group: dict[str, Any]) -> ReasonCount:
     )
 
 
-def records(spec: Pipeline, root: str, selection: Selection) -> list[QuarantinedRecord]:
+def records(
+    spec: Pipeline,
+    root: str,
+    selection: Selection,
+    *,
+    show_personal: bool = False,
+) -> list[QuarantinedRecord]:
     """Read the records of a pipeline's quarantine, the oldest first.
 
     Args:
         spec: The pipeline.
         root: Folder of all pipelines' tables.
         selection: Selects records.
+        show_personal: Show the bytes of records also where columns are personal: a bad record may have such a value anywhere.
     """
     quarantine = Plan.under(root, spec).quarantine
     rows = quarantine.records(selection)
+    is_masked = bool(spec.personal) and not show_personal
     shown = rows.drop_columns(["order"])
     found = []
     for row in shown.to_pylist():
+        if is_masked:
+            row["raw"] = MASK.encode()
         record = QuarantinedRecord(pipeline=spec.name, **row)
         found.append(record)
     return found

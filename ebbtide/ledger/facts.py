@@ -192,6 +192,11 @@ class StateFacts(BaseModel):
         default=None, description="Rows of the sink that remain to be adopted; null for a step that adopts none."
     )
     is_folded: bool = Field(default=False, description="The step left one version of each entry.")
+    erased: str | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="Name of the file under `erasures` that lists the erased keys, whose records are refused; absent without any.",
+    )
 
 
 class StepFacts(BaseModel):

@@ -140,7 +140,21 @@ class Rewrite:
     do: Literal["rewrite"] = field(default="rewrite", kw_only=True)
 
 
-Action = Apply | Append | Restore | RestoreAndApply | Replace | Alter | Clear | Rewrite
+@dataclass(frozen=True)
+class Erase:
+    """Rewrite the files that hold rows of erased keys, without these rows.
+
+    Args:
+        erasures: Name of the file of the pipeline's ledger of erasures that lists the keys, as salted hashes.
+    """
+
+    __pydantic_config__ = _CLOSED
+
+    erasures: str
+    do: Literal["erase"] = field(default="erase", kw_only=True)
+
+
+Action = Apply | Append | Restore | RestoreAndApply | Replace | Alter | Clear | Rewrite | Erase
 StoredAction = Annotated[Action, Field(discriminator="do")]
 
 

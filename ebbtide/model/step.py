@@ -83,6 +83,7 @@ class BatchSummary:
         other_tables: Records of other tables beside them.
         bytes: Bytes of the values that were read, records of other pipelines included.
         bad: Records that go to the quarantine.
+        erased: Records of erased keys, which are left out.
         changes: Rows with a row kind.
         key_changes: Changes of a key for which another key's row is needed: values may have to be looked for there.
         max_event_ms: Greatest event time, epoch ms.
@@ -101,6 +102,7 @@ class BatchSummary:
     other_tables: int = 0
     bytes: int = 0
     bad: int = 0
+    erased: int = 0
     changes: int = 0
     key_changes: int = 0
     max_event_ms: int | None = None
@@ -123,6 +125,7 @@ class BatchSummary:
             other_tables=sum(part.other_tables for part in parts),
             bytes=sum(part.bytes for part in parts),
             bad=sum(part.bad for part in parts),
+            erased=sum(part.erased for part in parts),
             changes=sum(part.changes for part in parts),
             key_changes=sum(part.key_changes for part in parts),
             max_event_ms=max(event_times, default=None),
@@ -216,6 +219,11 @@ class StepRecords(BaseModel):
 
     records: int = Field(default=0, description="Records of this pipeline, bad ones included.")
     quarantined: int = Field(default=0, description="Bad records.")
+    erased: int = Field(
+        default=0,
+        exclude_if=lambda value: not value,
+        description="Records of erased keys, which were refused; absent without any.",
+    )
     other_tables: int = Field(default=0, description="Records beside them that are of other tables than the source's.")
     ignored_columns: tuple[str, ...] = Field(
         default=(), description="Columns of the records that the schema does not have."
@@ -306,6 +314,7 @@ def records_of(last: Frontier | None, batch: BatchSummary) -> StepRecords:
     return StepRecords(
         records=batch.records,
         quarantined=batch.bad,
+        erased=batch.erased,
         other_tables=batch.other_tables,
         ignored_columns=tuple(sorted(batch.ignored)),
         floor_raised=_raised_floor(last, batch) is not None,

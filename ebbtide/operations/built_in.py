@@ -43,6 +43,12 @@ BUILT_IN = {
     "cleanup": Listed("maintenance.jobs:Cleanup", SPEC, UPKEEP, "Delete expired state and old bad records."),
     "compact": Listed("maintenance.jobs:Compact", SPEC, UPKEEP, "Fold the state and join small files."),
     "vacuum": Listed("maintenance.jobs:Vacuum", "pipelines/defs", UPKEEP, "Delete files that no table needs."),
+    "erase": Listed(
+        "erase.operations:Erase",
+        f"{SPEC} --keys keys.jsonl --apply",
+        UPKEEP,
+        "Erase keys from tables, history and disk.",
+    ),
     "repair": Listed(
         "operations:Repair",
         f"{SPEC} --apply",

@@ -208,6 +208,8 @@ def _shares(spark: SparkSession, staged: Staged, linked: pa.Table | None) -> lis
 def _commit(plan: Plan, decided: Decided, facts: StepFacts, snapshot: Snapshot, parts: Sequence[Part]) -> Committed:
     """Commit what tasks have decided: from here on the step is made, and all else follows from the commit."""
     counts = {name: count for name, count in decided.metrics.items() if count}
+    if facts.read.erased:
+        counts["erased"] = facts.read.erased
     own = _actions(plan, facts, counts)
     tables = {**own, **facts.decision.tables}
     decision = facts.decision.model_copy(update={"counts": counts, "tables": tables})

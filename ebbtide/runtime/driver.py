@@ -26,6 +26,7 @@ from ebbtide.runtime.missing_files import refuse_missing_files
 from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress
+from ebbtide.runtime.purging import finish_purge
 from ebbtide.runtime.reading import SourceSteps
 from ebbtide.runtime.refusals import (
     lost_by_refresh,
@@ -305,6 +306,7 @@ class _Run:
         if self.is_fresh:
             reset(stepper, self.clock(), lost)
         stepper.publish(self.spark)
+        finish_purge(stepper)
         stepper.plan.sink.refuse_altered()
 
     def _rehearse(self, plan: Plan) -> None:

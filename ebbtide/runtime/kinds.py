@@ -182,6 +182,7 @@ def delta_sink(spec: Pipeline, location: str) -> Sink:
         with_images=given.change_feed == "images",
         properties=given.table_properties,
         sequence_columns=spec.table.columns if spec.selects_rows else None,
+        personal=spec.personal,
     )
 
 

@@ -123,7 +123,7 @@ class Plan:
         """The state table."""
         from ebbtide.tables.state.table import StateTable
 
-        return StateTable(self.at("state"), self.operator)
+        return StateTable(self.at("state"), self.operator, self.spec.personal)
 
     @cached_property
     def sink(self) -> Sink:

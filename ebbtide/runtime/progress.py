@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # it would load Arrow, and its threads, before a command has 
 
 SHOWN_IF_ANY = (
     "quarantined",
+    "erased",
     "duplicates",
     "redelivered",
     "superseded",
@@ -200,7 +201,7 @@ class RunSummary:
     def is_of_other_tables(self) -> bool:
         """Return whether all that was read was of other tables than the source's, as where its name is not right."""
         totals = self.totals
-        is_any_own = totals["changes"] or totals["quarantined"] or totals["redelivered"]
+        is_any_own = totals["changes"] or totals["quarantined"] or totals["redelivered"] or totals["erased"]
         return totals["other_tables"] > 0 and not is_any_own
 
     @property

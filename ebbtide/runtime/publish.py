@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ebbtide.delta.erasing import Doomed
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import LeaseLostError, SpecChangedError
+from ebbtide.ledger.erasures import erased_keys
 from ebbtide.ledger.facts import Head, NoStep, StepFacts
-from ebbtide.model.decision import Action, Alter, Append, Replace, RestoreAndApply, Rewrite
+from ebbtide.model.decision import Action, Alter, Append, Erase, Replace, RestoreAndApply, Rewrite
 from ebbtide.runtime import swap
 from ebbtide.runtime.completeness import Difference, difference_of, rows_to_show
+from ebbtide.runtime.erasing import doomed_in
 from ebbtide.runtime.missing_rows import appendable
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.way_back import net_changes, way_of_forgotten
@@ -109,6 +112,10 @@ class PlannedWork:
             return None
         table = self.plan.backfill.at(self.name)
         return Snapshot.read(table, action.version)
+
+    def doomed(self, action: Erase) -> Doomed:
+        """Return what selects the rows of erased keys in the table."""
+        return doomed_in(self.plan, self.name, erased_keys(self.plan.root, action.erasures))
 
     def missed(self) -> Iterator[tuple[Action, PlannedWork]]:
         """Yield what the changelog or the quarantine lacks of earlier steps, as far as it can be appended again."""

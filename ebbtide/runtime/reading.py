@@ -38,6 +38,7 @@ from ebbtide.runtime.bad_rows import BadRows
 from ebbtide.runtime.belonging import without_its_checkpoint
 from ebbtide.runtime.decide import decide, expire, selected_changes
 from ebbtide.runtime.drift import columns_taken_in
+from ebbtide.runtime.erasing import refused_rows
 from ebbtide.runtime.finding import RecordsOfBatch
 from ebbtide.runtime.guests import ViewStaging
 from ebbtide.runtime.pace import Pace, no_pace
@@ -411,6 +412,7 @@ def _stage(stepper: Stepper, reading: _Reading) -> Staged:
         number,
         wall_ms,
         tracks_offsets=plan.tracks_offsets,
+        refused=refused_rows(plan, stepper.last.state.erased),
     )
     records = reading.batch.records
     staged = stage(records, staging)

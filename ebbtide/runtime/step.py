@@ -50,19 +50,20 @@ class Stepper:
     """
 
     def __init__(self, plan: Plan, lease: Lease, started_ms: int, *, fresh: bool = False) -> None:
-        self.plan = plan
-        self.lease = lease
-        self.started_ms = started_ms
-        last = plan.state.last(older=fresh)
+        self.plan, self.lease, self.started_ms = plan, lease, started_ms
+        self.open(older=fresh)
+        self.source_path = self.last.source.path
+
+    def open(self, *, older: bool = False) -> None:
+        """Read the logs of the tables, again once they were cut; `older`: see `newest_step`."""
+        plan = self.plan
+        last = plan.state.last(older=older)
         if plan.spec.spark_makes_sink:
             settle_newest(plan.at("sink"))
         self.head = Head(log.versions(plan.state.path)[-1]) if last is None else Head(*last)
-        self.source_path = self.last.source.path
         self.tables = OwnTables(plan)
         self._snapshot = plan.state.snapshot()
-        self._unchanged = (
-            self.version
-        )  # the newest version of the state that is known to have the rows of the last step
+        self._unchanged = self.version  # the newest version of the state that is known to have the last step's rows
 
     @property
     def spec(self) -> Pipeline:
@@ -210,6 +211,7 @@ class Stepper:
             evolved=dict(self.plan.evolved),
             tables=self.tables.facts(),
             pending_key_changes=self.last.state.pending_key_changes,
+            erased=self.last.state.erased,
         )
 
     def commit(self, facts: StepFacts, actions: Sequence[Action]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ebbtide.delta.statistics import COLUMNS as STATISTICS
 from ebbtide.formats.columns import TimeUnit, convert
 from ebbtide.formats.settings import STAGED_COLUMNS
 from ebbtide.model.changelog import CHANGELOG_COLUMNS
@@ -45,6 +46,16 @@ def refuse_unfit_settings(fields: PipelineFields) -> None:
     if age is not None and age >= window:
         limit = format_duration(window)
         refuse("max_run_age", [format_duration(age)], f"less than freshness.fail_window, {limit}")
+
+
+def refuse_shown_statistics(fields: PipelineFields, *, has_personal: bool) -> None:
+    """Refuse a choice of the columns that writers keep statistics of, where columns are personal: Ebbtide makes it."""
+    properties = getattr(fields.sink, "table_properties", {})  # a sink of another package has none
+    chosen = [name for name in properties if has_personal and name.lower() == STATISTICS.lower()]
+    allowed = (
+        "none where columns are personal: Ebbtide chooses those that are not, so that no value is in the table's log"
+    )
+    refuse("sink.table_properties", chosen, allowed)
 
 
 def refuse_unfit_schema(fields: PipelineFields, table: TableSchema) -> None:

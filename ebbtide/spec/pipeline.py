@@ -39,6 +39,8 @@ class Pipeline(PipelineFields):
     def _fits_together(self) -> Self:
         columns = self.table.columns
         fitting.refuse_unfit_settings(self)
+        has_personal = any(column.personal for column in self.columns.values())
+        fitting.refuse_shown_statistics(self, has_personal=has_personal)
         fitting.refuse_unfit_schema(self, self.table)
         if self.spark_makes_sink:
             fitting.refuse_names_of_spark(self.sink_table.columns)

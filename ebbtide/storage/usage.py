@@ -30,3 +30,10 @@ def usage(location: str) -> Usage:
     sizes = [info.size for info in found if info.type == pafs.FileType.File]
     n_bytes = sum(sizes)
     return Usage(len(sizes), n_bytes)
+
+
+def subfolders(location: str) -> list[str]:
+    """Return the names of the folders directly in a folder, sorted; none if it is absent."""
+    fs, path = file_system(location)
+    infos = fs.get_file_info(pafs.FileSelector(path, allow_not_found=True))
+    return sorted(info.base_name for info in infos if info.type == pafs.FileType.Directory)

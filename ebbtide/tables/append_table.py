@@ -10,13 +10,14 @@ import pyarrow as pa
 
 from ebbtide.delta.snapshot import Action as LogAction
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import create_if_absent, emptied, replacing
+from ebbtide.delta.statistics import statistics_property
+from ebbtide.delta.table import create_if_absent, emptied, replacing, with_properties
 from ebbtide.ledger.facts import StepFacts, TableFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.tables import OwnTable, refuse_lost
-from ebbtide.model.decision import Action, Append, Clear, Replace, Restore, Rewrite
+from ebbtide.model.decision import Action, Append, Clear, Erase, Replace, Restore, Rewrite
 from ebbtide.tables import step_commits
-from ebbtide.tables.step_commits import commit_and_join, commit_stage
+from ebbtide.tables.step_commits import commit_and_join, commit_stage, erase_stage
 from ebbtide.tables.table import Work, cannot_perform, read_delta
 
 if TYPE_CHECKING:
@@ -46,6 +47,20 @@ class AppendTable(ABC):
     def schema(self) -> pa.Schema:
         """All columns."""
 
+    @property
+    def stored_schema(self) -> pa.Schema:
+        """The same: every column may be null."""
+        return self.schema
+
+    @property
+    def bounded(self) -> tuple[str, ...]:
+        """Columns that statistics are kept of."""
+        return self.BOUNDED
+
+    def schema_of(self, columns: pa.Schema) -> pa.Schema:
+        """Return all columns of a table with these columns of the user's; by itself they have no part in it."""
+        return self.schema
+
     @abstractmethod
     def perform_append(self, action: Append, work: Work) -> None:
         """Perform an `Append`, once."""
@@ -56,7 +71,7 @@ class AppendTable(ABC):
 
     def create(self) -> None:
         """Create the table if it does not exist."""
-        create_if_absent(puts_of(self.path), self.path, self.schema, {}, name=self.STAGE)
+        create_if_absent(puts_of(self.path), self.path, self.schema, self.properties, name=self.STAGE)
 
     def facts(self) -> TableFacts | None:
         """Return its id and the last step that wrote it; None without a table."""
@@ -72,7 +87,7 @@ class AppendTable(ABC):
 
     def can(self, action: Action) -> bool:
         """Return whether it performs an action: not those that change rows by their keys."""
-        return isinstance(action, Append | Restore | Clear | Replace | Rewrite)
+        return isinstance(action, Append | Restore | Clear | Replace | Rewrite | Erase)
 
     def perform(self, action: Action, work: Work) -> None:
         """Perform the action of a step, once; see `ebbtide.tables.table`."""
@@ -88,6 +103,8 @@ class AppendTable(ABC):
                 self.take_rows(action, work)
             case Rewrite():
                 self.append_missed(work)
+            case Erase():
+                erase_stage(work.spark, self, work.doomed(action), facts)
             case _:
                 raise cannot_perform(self.path, action)
 
@@ -102,7 +119,12 @@ class AppendTable(ABC):
 
     def properties_after(self, found: Snapshot) -> dict[str, str]:
         """Return the properties of the table after it is emptied."""
-        return {}
+        return self.properties
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Its properties: other writers too keep the values of its rows out of the log."""
+        return statistics_property([self.schema.field(name) for name in self.BOUNDED])
 
     def take_rows(self, action: Replace, work: Work) -> None:
         """Replace all rows by those of the same table under another root."""
@@ -144,10 +166,14 @@ class AppendTable(ABC):
         # Checked first: `create` would replace a table that was deleted by one without the earlier rows.
         refuse_lost(self.path, self.STAGE, facts)
         self.create()
+
+        def with_own_properties(found: Snapshot) -> Sequence[LogAction]:
+            return with_properties(found, actions_of(found), self.properties)
+
         commit_and_join(
             self.path,
             self.schema,
-            actions_of,
+            with_own_properties,
             self.BOUNDED,
             facts,
             self.STAGE,

@@ -54,16 +54,6 @@ class ChangelogTable(AppendTable):
         """All columns."""
         return self.schema_of(self.columns)
 
-    @property
-    def stored_schema(self) -> pa.Schema:
-        """The same: every column may be null."""
-        return self.schema
-
-    @property
-    def bounded(self) -> tuple[str, ...]:
-        """Columns that statistics are kept of."""
-        return self.BOUNDED
-
     def schema_of(self, columns: pa.Schema) -> pa.Schema:
         """Return all columns of a changelog with these columns of the user's."""
         row = [column.with_nullable(True) for column in columns]

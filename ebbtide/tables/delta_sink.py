@@ -28,9 +28,9 @@ from ebbtide.tables.floor import Floors
 from ebbtide.tables.replaced_rows import Upsert
 from ebbtide.tables.sink_definition import SinkDefinition
 from ebbtide.tables.spark_columns import columns, numbered, spark_schema
-from ebbtide.tables.step_commits import alter_stage, commit_stage, restore_stage
+from ebbtide.tables.step_commits import alter_stage, commit_stage, erase_stage, restore_stage
 from ebbtide.tables.table import ChangeSet, Work, cannot_perform
-from ebbtide.tables.upsert import STATISTICS_COLUMNS, Upserter
+from ebbtide.tables.upsert import Upserter
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -49,12 +49,8 @@ class SinkTable(SinkDefinition):
             puts_of(self.path),
             by_vectors=self.deletes_by == "vectors",
             with_images=self.with_images,
+            hidden=self.hidden,
         )
-
-    @property
-    def bounded(self) -> tuple[str, ...]:
-        """Columns that statistics are kept of."""
-        return tuple(self.schema.names[:STATISTICS_COLUMNS])
 
     @property
     def _floors(self) -> Floors:
@@ -83,6 +79,8 @@ class SinkTable(SinkDefinition):
                 self.empty(spark, facts)
             case does.Rewrite():
                 self.rewrite(action, work)
+            case does.Erase():
+                erase_stage(spark, self, work.doomed(action), facts)
             case _:
                 raise cannot_perform(self.path, action)
 
@@ -202,7 +200,7 @@ class SinkTable(SinkDefinition):
 
     def _added(self, rows: DataFrame) -> list[Action]:
         """Write rows as data files, in the tasks that hold them; return the actions that add the files."""
-        write_rows = RowFiles(self.path, self.schema)
+        write_rows = RowFiles(self.path, self.schema, self.bounded)
         written = numbered(rows).mapInArrow(write_rows, "action STRING")
         actions = []
         for row in written.collect():
@@ -292,10 +290,12 @@ class RowFiles:
     Args:
         table: Its location.
         columns: All its columns, in the order of the rows'.
+        bounded: Columns to keep statistics of.
     """
 
     table: str
     columns: pa.Schema
+    bounded: tuple[str, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the actions that add the files, as JSON."""
@@ -305,7 +305,6 @@ class RowFiles:
             rows = pa.Table.from_batches([batch])
             named = rows.rename_columns(self.columns.names)
             typed = named.cast(self.columns)
-            bounded = self.columns.names[:STATISTICS_COLUMNS]
-            actions = write_files(self.table, typed, bounded, data_change=True)
+            actions = write_files(self.table, typed, self.bounded, data_change=True)
             texts = [json.dumps(action) for action in actions]
             yield pa.record_batch({"action": texts})

@@ -21,6 +21,7 @@ from ebbtide.delta import log
 from ebbtide.delta.features import refuse_unwritable
 from ebbtide.delta.fitting import columns_of, types_of
 from ebbtide.delta.snapshot import Action, Snapshot
+from ebbtide.delta.statistics import bounded_columns, hiding_properties
 from ebbtide.delta.table import create_if_absent, redefined
 from ebbtide.errors import MigrationError
 from ebbtide.ledger.facts import TableFacts
@@ -51,6 +52,7 @@ class SinkDefinition(Sink):
         with_images: The change feed shows each row before and after its change, from files of its own.
         properties: Delta table properties, set when the table is made.
         sequence_columns: The columns that `sequence` may name, if they are not the table's.
+        personal: Columns whose values the log does not show.
     """
 
     STAGE: ClassVar[str] = "sink"
@@ -62,6 +64,7 @@ class SinkDefinition(Sink):
     with_images: bool = True
     properties: Mapping[str, str] = field(default_factory=dict)
     sequence_columns: pa.Schema | None = None
+    personal: frozenset[str] = frozenset()
 
     @property
     def schema(self) -> pa.Schema:
@@ -92,8 +95,20 @@ class SinkDefinition(Sink):
         return {
             "delta.enableDeletionVectors": str(self.deletes_by == "vectors").lower(),
             **self.properties,
+            **hiding_properties(self.schema, self.hidden),
             "delta.enableChangeDataFeed": "true",
         }
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """Columns whose values the log does not show."""
+        shows_sequence = self.personal.isdisjoint(self.sequence)
+        return self.personal if shows_sequence else self.personal | {"_sequence"}
+
+    @property
+    def bounded(self) -> tuple[str, ...]:
+        """Columns that statistics are kept of."""
+        return bounded_columns(self.schema, self.hidden)
 
     @cached_property
     def _own(self) -> OwnTable:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from ebbtide.delta.altering import FileUnderNewColumns, under_columns
+from ebbtide.delta.erasing import Doomed, FileWithout, without_rows
 from ebbtide.delta.fitting import refuse_nulls, refuse_other_columns
 from ebbtide.delta.joining import commit_joined, small_files, write_files
 from ebbtide.delta.restoring import restoring
@@ -110,7 +111,7 @@ def commit_and_join(
 
 
 class AlterableTable(Protocol):
-    """A table whose columns a migration can change."""
+    """A table whose columns a migration can change, and whose files an erasure can rewrite."""
 
     @property
     def STAGE(self) -> str:  # noqa: N802 - a constant of the class
@@ -163,3 +164,22 @@ def alter_stage(
         return replacing(files, [*definition, *adds], data_change=False)
 
     commit_stage(table.path, actions_of, facts, table.STAGE, "CHANGE COLUMNS")
+
+
+def erase_stage(spark: SparkSession, table: AlterableTable, doomed: Doomed, facts: StepFacts) -> None:
+    """Rewrite the files of a table that hold rows of erased keys, without these, once, as a stage of a step.
+
+    Args:
+        spark: Runs the tasks that rewrite files.
+        table: The table.
+        doomed: Selects the rows.
+        facts: Facts of the step.
+    """
+
+    def actions_of(found: Snapshot) -> Sequence[Action]:
+        files = list(found.files.values())
+        rewrite = FileWithout(table.path, table.stored_schema, table.bounded, doomed)
+        n_bytes = sum(file.size for file in files)
+        return without_rows(run_tasks(spark, rewrite, files, in_driver=n_bytes <= BYTES_IN_DRIVER))
+
+    commit_stage(table.path, actions_of, facts, table.STAGE, "ERASE")

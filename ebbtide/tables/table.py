@@ -19,6 +19,7 @@ The actions are the classes of `ebbtide.model.decision`:
 | `Alter` | gets other columns, and keeps its rows | the same (changelog) |
 | `Clear` | loses all rows, and keeps its history | the same |
 | `Rewrite` | gets the rows that the state shows | gets the rows of earlier steps that it lacks |
+| `Erase` | loses the rows of erased keys; the files that hold them are rewritten | the same |
 
 The state performs `Append` alone, in the commit that is the decision. `ebbtide.tables.sink` has the base class of a sink of another
 package. Importing this loads no Spark.
@@ -31,10 +32,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
+from ebbtide.delta.erasing import Doomed
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import ConfigError, EbbtideError
 from ebbtide.ledger.facts import StepFacts, TableFacts
-from ebbtide.model.decision import Action, Alter, Replace, RestoreAndApply, Rewrite
+from ebbtide.model.decision import Action, Alter, Erase, Replace, RestoreAndApply, Rewrite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,6 +118,9 @@ class Work(Protocol):
         Raises:
             BackfillError: the root is gone.
         """
+
+    def doomed(self, action: Erase) -> Doomed:
+        """Return what selects the rows of erased keys in the table."""
 
     def missed(self) -> Iterator[tuple[Action, Work]]:
         """Yield the actions of earlier steps that the table lacks and can still perform, the oldest first."""

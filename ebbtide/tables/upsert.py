@@ -27,13 +27,12 @@ from ebbtide.delta.joining import (
 )
 from ebbtide.delta.restoring import becoming
 from ebbtide.delta.snapshot import Action, Snapshot
-from ebbtide.delta.table import add_file, commit_on, read_file, read_files, replacing
+from ebbtide.delta.statistics import bounded_columns, hiding_properties
+from ebbtide.delta.table import add_file, commit_on, read_file, read_files, replacing, with_properties
 from ebbtide.ledger.tables import gone
 from ebbtide.model.codes import row_codes
 from ebbtide.tables.replaced_rows import FileLoss, ReplacedRows, Upsert
 
-STATISTICS_COLUMNS = 32
-"""Statistics are kept of the first columns, as many as Spark keeps by default."""
 Back = Callable[[Snapshot], list[Action]]
 """Returns the log actions that bring a version back to an earlier one."""
 
@@ -49,6 +48,7 @@ class Upserter:
         by_vectors: Old rows are deleted by deletion vectors. Else their files are rewritten, for readers without vectors.
         with_images: The change feed shows the row before and after an update, from a file of its own. Else readers derive a
             delete and an insert from the data files.
+        hidden: Columns whose values the log does not show.
     """
 
     def __init__(
@@ -60,11 +60,14 @@ class Upserter:
         *,
         by_vectors: bool = True,
         with_images: bool = True,
+        hidden: frozenset[str] = frozenset(),
     ) -> None:
         self._by_vectors = by_vectors
         self._with_images = with_images
         self._table = table
         self._columns = columns
+        self._bounded = bounded_columns(columns, hidden)
+        self._properties = hiding_properties(columns, hidden)
         self._key = list(key)
         self._puts = puts
         self._replaced = ReplacedRows(table, columns, key, with_rows=with_images)
@@ -132,7 +135,8 @@ class Upserter:
             actions += with_vectors(found.protocol, found.metadata)
         if losses and with_images:
             actions.append(self._images(losses, upsert.rows))
-        return actions
+        # A table from before its columns were declared personal gets the property here.
+        return list(with_properties(found, actions, self._properties))
 
     def _commit(
         self,
@@ -213,7 +217,7 @@ class Upserter:
         return write_files(
             self._table,
             in_order,
-            self._columns.names[:STATISTICS_COLUMNS],
+            self._bounded,
             rows_per_file=ROWS_PER_FILE,
             data_change=data_change,
             on_written=self._replaced.keep,

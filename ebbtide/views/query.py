@@ -144,7 +144,7 @@ def errors_as_ours(*, has_personal: bool = False) -> Iterator[None]:
         raise ViewQueryError.of(
             "The query of the view fails in Spark.",
             got=text,
-        ) from error
+        ) from (None if has_personal else error)  # a trace shows the cause, and its words
 
 
 def _first_line(error: Exception) -> str:

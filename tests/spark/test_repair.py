@@ -115,14 +115,14 @@ def test_foreign_change_is_acknowledged_until_the_key_changes_again(spark, here)
     spark.sql(f"DELETE FROM {name} WHERE id = 1")
     spark.sql(f"UPDATE {name} SET v = 'x' WHERE id = 3")
     with pytest.raises(ConfigError, match="takes a reason"):
-        repairing.acknowledge(LOCAL, spec, str(root), " ")
-    done = repairing.acknowledge(LOCAL, spec, str(root), "asked to be forgotten")
+        repairing.acknowledge(spark, spec, str(root), " ")
+    done = repairing.acknowledge(spark, spec, str(root), "asked to be forgotten")
     assert (done.missing, done.other) == (1, 1)
     _, facts = Plan.under(str(root), spec).state.last()
     assert (facts.cause.what, facts.cause.why) == ("acknowledge", "asked to be forgotten")
     assert red(spark, root, spec, ALL_JUDGED) == set()
-    assert not repairing.plan(LOCAL, spec, str(root)).differs, "a repair leaves it alone"
-    maintain(LOCAL, spec, str(root), "compaction")
+    assert not repairing.plan(spark, spec, str(root)).differs, "a repair leaves it alone"
+    maintain(spark, spec, str(root), "compaction")
     assert red(spark, root, spec, ("complete",)) == set(), "a compaction keeps what was acknowledged"
     moved = spec.model_copy(update={"source": spec.source.model_copy(update={"path": str(root.parent / "in")})})
     write(root.parent / "in", *FILES, MORE)
@@ -130,8 +130,8 @@ def test_foreign_change_is_acknowledged_until_the_key_changes_again(spark, here)
     assert rows(spark, root, spec) == [(3, "e"), (4, "f")]
     assert red(spark, root, moved) == set()
     spark.sql(f"DELETE FROM {name} WHERE id = 3")
-    assert repairing.plan(LOCAL, spec, str(root)).findings, "it has changed since"
-    repairing.repair(LOCAL, moved, str(root))
+    assert repairing.plan(spark, spec, str(root)).findings, "it has changed since"
+    repairing.repair(spark, moved, str(root))
     assert rows(spark, root, spec) == [(3, "e"), (4, "f")], "what was accepted before stays"
 
 
@@ -207,13 +207,13 @@ def test_rows_of_a_damaged_data_file_of_the_sink_come_back(spark, here, monkeypa
     DAMAGED_FILES[damage](Path(first.location(path)))
     if not has_way_back:
         monkeypatch.setattr(repairing, "way_back", lambda *_: None)
-    [finding] = repairing.plan(LOCAL, spec, str(root)).findings
+    [finding] = repairing.plan(spark, spec, str(root)).findings
     assert first.location(path) in finding.found
-    repairing.repair(LOCAL, spec, str(root))
+    repairing.repair(spark, spec, str(root))
     monkeypatch.undo()
     assert rows(spark, root, spec) == ROWS
     assert red(spark, root, spec) == set()
-    assert not repairing.plan(LOCAL, spec, str(root)).differs
+    assert not repairing.plan(spark, spec, str(root)).differs
     assert run(LOCAL, spec, str(root)).steps == []
 
 

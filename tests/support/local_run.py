@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +22,9 @@ from ebbtide.ledger.puts import LOCAL
 from ebbtide.operations import adopt, clock, rewind
 from ebbtide.operations.backfill import build as backfill
 from ebbtide.operations.backfill import swap as backfill_swap
+from ebbtide.operations.erase.operations import Erase
 from ebbtide.operations.migration import migrate as migration
+from ebbtide.operations.operation import Context
 from ebbtide.operations.quarantine import drop as quarantine_drop
 from ebbtide.operations.quarantine import replay as quarantine_replay
 from ebbtide.operations.quarantine.redecoding import origin_of
@@ -224,7 +228,7 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
         work: `run`, `refresh`, `cleanup`, `compaction`, `migrate`, `alter` (a migration of columns), `replay`, `drop`, `rewind` (to
             step 1), `table` (one of others in the sink's place), `adopt`, `change` (what others do to the state), `undo` (a rewind to
             the last step, which brings it back), `restore` (what a repair does about it), `repair`, `clock` (set back by half an hour), `spoil`
-            (others delete rows of the sink), `backfill`, `swap`.
+            (others delete rows of the sink), `backfill`, `swap`, `erase` (the `keys` given).
         spec: The pipeline as it is for this.
         root: Folder of the tables.
         clock_ms: The time.
@@ -269,6 +273,11 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
     if work == "swap":
         swap_without_spark()
         return backfill_swap.swap_in(SPARK, spec, root, applies=given.get("applies", True), clock=lambda: clock_ms)
+    if work == "erase":
+        keys = Path(root, "keys.jsonl")
+        keys.write_text("".join(json.dumps({"id": id_}) + "\n" for id_ in given["keys"]))
+        ctx = Context(spec, root, lambda: SPARK, clock=lambda: clock_ms)
+        return Erase().act("apply", ctx, Erase().asked({"keys": str(keys)}))
     if work == "drop":
         return quarantine_drop.apply(SPARK, spec, root, Selection(steps=(1,)), "given up")
     if work == "replay":

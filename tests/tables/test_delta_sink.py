@@ -289,7 +289,9 @@ def test_rows_of_a_task_become_data_files_of_the_table(sink):
     nothing = pa.RecordBatch.from_pylist([], sink.schema)
     batches = [nothing, *rows.to_batches(), nothing, *rows.slice(1).to_batches()]
     written = [
-        json.loads(row["action"]) for batch in RowFiles(sink.path, sink.schema)(batches) for row in batch.to_pylist()
+        json.loads(row["action"])
+        for batch in RowFiles(sink.path, sink.schema, sink.bounded)(batches)
+        for row in batch.to_pylist()
     ]
     assert [json.loads(action["add"]["stats"])["numRecords"] for action in written] == [2, 1]
     statistics = json.loads(written[0]["add"]["stats"])
@@ -300,11 +302,13 @@ def test_rows_of_a_task_become_data_files_of_the_table(sink):
     assert shown(sink) == {1: 1, 2: 2}
 
 
-def test_only_the_first_columns_of_a_task_s_files_have_statistics(tmp_path):
+def test_only_the_first_columns_that_are_not_personal_have_statistics(tmp_path):
     columns = pa.schema([(f"c{number}", pa.int64()) for number in range(40)])
+    sink = SinkTable(str(tmp_path), columns, ("c0",), (), personal=frozenset({"c0", "c39"}))
     batch = pa.RecordBatch.from_pylist([dict.fromkeys(columns.names, 1)], columns)
-    [action] = [json.loads(row["action"]) for row in next(RowFiles(str(tmp_path), columns)([batch])).to_pylist()]
-    assert json.loads(action["add"]["stats"])["minValues"].keys() == set(columns.names[:32])
+    written = next(RowFiles(sink.path, columns, sink.bounded)([batch])).to_pylist()
+    [action] = [json.loads(row["action"]) for row in written]
+    assert json.loads(action["add"]["stats"])["minValues"].keys() == set(columns.names[1:32])
 
 
 def test_column_without_values_is_added_without_writing_a_file(sink):

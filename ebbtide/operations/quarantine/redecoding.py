@@ -19,6 +19,7 @@ from ebbtide.model.codes import Ints, Mask
 from ebbtide.model.entries import ints, with_column
 from ebbtide.model.offsets import origin_offsets
 from ebbtide.model.step import BatchSummary
+from ebbtide.redaction import MASK
 from ebbtide.runtime.finding import Found, Order
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
@@ -263,5 +264,12 @@ def _corrected_line(line: bytes, where: str) -> tuple[Origin, bytes]:
             f"{where} has no record.",
             got=f"raw: {raw!r}",
             allowed="the corrected record as text",
+        )
+    if raw == MASK:
+        raise ConfigError.of(
+            f"{where} has a record whose personal values were masked.",
+            got=raw,
+            allowed="the corrected record as text",
+            next_step="Write the records with 'ebbtide quarantine show --json --show-personal', and correct these.",
         )
     return (source, partition, position), raw.encode()

@@ -26,10 +26,12 @@ class StateNotes:
     Args:
         path: Its location.
         operator: The reconciler whose entries it holds.
+        personal: Columns whose values the log does not show.
     """
 
     path: str
     operator: Operator
+    personal: frozenset[str] = frozenset()
 
     @property
     def schema(self) -> pa.Schema:
@@ -39,7 +41,8 @@ class StateNotes:
     @property
     def bounded(self) -> tuple[str, ...]:
         """Columns that statistics are kept of."""
-        names = ["_entry", "_step", "_stamp_ms", *self.operator.key]
+        shown_key = [name for name in self.operator.key if name not in self.personal]
+        names = ["_entry", "_step", "_stamp_ms", *shown_key]
         if LINKS in self.operator.schema.names:
             names.append(LINKS)
         return tuple(names)

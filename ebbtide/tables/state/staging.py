@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from ebbtide.formats import summary as summaries
 from ebbtide.formats.decoding import Decoding
 from ebbtide.formats.settings import IN_DOUBT
 from ebbtide.model.changelog import ORDER, ORIGIN, ROW_KINDS
+from ebbtide.model.erased import Mask
 from ebbtide.model.hashing import Hashes, key_hashes
 from ebbtide.model.step import BatchSummary
 from ebbtide.storage.columnar import ParquetFile, open_arrow, write_arrow
@@ -43,6 +44,8 @@ BAD_ROWS = pa.schema(
     ]
 )
 """Columns of bad rows."""
+Refused = Callable[[pa.Table], Mask]
+"""Marks the staged rows of erased keys, bad ones too; picklable."""
 
 
 @dataclass(frozen=True)
@@ -194,6 +197,7 @@ class Staging:
         step: Number of the step.
         wall_ms: Wall time of the step, epoch ms.
         tracks_offsets: The summary has the records' offsets too.
+        refused: Marks the rows of erased keys, which are written nowhere; None: no key was erased.
     """
 
     decoding: Decoding
@@ -201,6 +205,7 @@ class Staging:
     step: int
     wall_ms: int
     tracks_offsets: bool
+    refused: Refused | None = None
 
     def __call__(self, records: Iterable[pa.RecordBatch]) -> str | None:
         """Return the file and the summary as JSON, to be sent to the driver; None without a record.
@@ -226,8 +231,21 @@ class Staging:
         for batch in batches:
             rows = pa.Table.from_batches([batch])
             part = summaries.summarize(rows, self.decoding, tracks_offsets=self.tracks_offsets)
+            if self.refused is not None:
+                rows, part = self._without_refused(rows, part)
             parts.append(part)
             yield rows
+
+    def _without_refused(self, rows: pa.Table, part: BatchSummary) -> tuple[pa.Table, BatchSummary]:
+        """Leave out the rows of erased keys; return the rest, and its summary with the refused records counted."""
+        is_refused = self.refused(rows) if self.refused is not None else np.zeros(len(rows), dtype=bool)
+        if not is_refused.any():
+            return rows, part
+        kept = rows.filter(pa.array(~is_refused))
+        summary = summaries.summarize(kept, self.decoding, tracks_offsets=self.tracks_offsets)
+        # The refused records were read: their offsets count, so that a redelivery is known.
+        n_erased = part.records - summary.records
+        return kept, replace(summary, records=part.records, offsets=part.offsets, erased=n_erased)
 
 
 def _measured(records: Iterable[pa.RecordBatch], sizes: list[int]) -> Iterator[pa.RecordBatch]:

@@ -22,13 +22,13 @@ from ebbtide.delta.altering import under_columns
 from ebbtide.delta.features import with_feature
 from ebbtide.delta.fitting import columns_of
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot, file_id
-from ebbtide.delta.table import commit_on, create_if_absent, emptied, redefined
+from ebbtide.delta.statistics import statistics_property
+from ebbtide.delta.table import commit_on, create_if_absent, emptied, redefined, with_properties
 from ebbtide.errors import DeltaLogError, FilesMovedError, LeaseLostError, TableMismatchError
 from ebbtide.ledger.facts import StepFacts, TableFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.model.decision import Action as Performed
 from ebbtide.model.decision import Append
-from ebbtide.model.quoting import quoted
 from ebbtide.tables.state.foreign_changes import foreign_change
 from ebbtide.tables.state.layout import (
     DOMAIN,
@@ -65,6 +65,7 @@ class StateTable(StateNotes):
     Args:
         path: Its location.
         operator: The reconciler whose entries it holds.
+        personal: Columns whose values the log does not show.
     """
 
     @property
@@ -87,8 +88,7 @@ class StateTable(StateNotes):
     @property
     def _properties(self) -> dict[str, str]:
         # Delta refuses a list column here. Ebbtide counts its nulls all the same: a lookup of links needs them.
-        with_statistics = [quoted(name) for name in self.bounded if name != LINKS]
-        return {"delta.dataSkippingStatsColumns": ",".join(with_statistics)}
+        return statistics_property([self.schema.field(name) for name in self.bounded if name != LINKS])
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         """Return a version of it, the newest by default.
@@ -156,6 +156,8 @@ class StateTable(StateNotes):
             self.refuse_changed(found, snapshot.version)
             _refuse_moved(found, action.actions)
             actions = self._with_new_columns(found, action.actions)
+            if self.personal:
+                actions = with_properties(found, actions, self._properties)
             return _with_kept_facts(found, actions, facts)
 
         # The transaction mark (stage, step) is the fence: of two runs with the same step one gets the version, and the other one

@@ -1,0 +1,239 @@
+"""Erases rows of a table physically: rewrites the data files that hold them, deletes files that no version names, and cuts the log.
+
+| part | done by |
+|---|---|
+| rows, those that deletion vectors hide among them | `without_rows`: the commit that replaces the files |
+| files that the newest version does not name: data files, change files, vectors | `delete_unnamed` |
+| statistics, facts and names in commits, checkpoints and checksum files | `cut_log` |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from ebbtide.delta import log, vectors
+from ebbtide.delta.checkpoints import write_checkpoint
+from ebbtide.delta.commit import Puts, named_files
+from ebbtide.delta.joining import write_files
+from ebbtide.delta.snapshot import Action, DataFile, Snapshot
+from ebbtide.delta.table import commit_after, read_file, replacing
+from ebbtide.errors import DamagedFileError, DeltaLogError, TableMismatchError
+from ebbtide.model.erased import Mask
+from ebbtide.storage.columnar import read_parquet
+from ebbtide.storage.paths import delete, file_names, join, list_files, size_of, walk
+
+CHANGES = "_change_data"
+"""Folder of change files in a table."""
+
+
+class Doomed(Protocol):
+    """Selects the rows to erase; picklable, since it is sent to workers."""
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns that it reads."""
+
+    def marks(self, rows: pa.Table) -> Mask:
+        """Mark the rows to erase.
+
+        Args:
+            rows: With `columns`.
+        """
+
+
+@dataclass(frozen=True)
+class Found:
+    """The rows of erased keys in one place, and the files that hold them.
+
+    Args:
+        rows: Rows to erase, those that a deletion vector hides among them.
+        files: Data files that hold them.
+        bytes: Bytes of these.
+    """
+
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+
+    def plus(self, other: Found) -> Found:
+        """Return both together."""
+        return Found(self.rows + other.rows, self.files + other.files, self.bytes + other.bytes)
+
+
+@dataclass(frozen=True)
+class FileWithout:
+    """Rewrites a data file without its doomed rows; runs in workers.
+
+    Args:
+        table: Location of the table.
+        schema: Its columns, as stored.
+        bounded: Columns to keep statistics of.
+        doomed: Selects the rows.
+    """
+
+    table: str
+    schema: pa.Schema
+    bounded: tuple[str, ...]
+    doomed: Doomed
+
+    def __call__(self, file: DataFile) -> tuple[DataFile, list[Action]] | None:
+        """Return the file and the actions that add its other rows; None if it holds no doomed row."""
+        # Read with the rows that the vector hides: they are in the file, and their values in its statistics.
+        held = self.doomed.marks(read_file(self.table, file, self.doomed.columns, live=False))
+        if not held.any():
+            return None
+        goes = BitMap64(np.flatnonzero(held).tolist())
+        if file.vector is not None:
+            goes |= vectors.read(self.table, file.vector)
+        rows = read_file(self.table, file, self.schema, live=False)
+        left = vectors.without(rows, goes)
+        adds = write_files(self.table, left, self.bounded, data_change=True, tags=file.tags)
+        return file, adds
+
+
+Rewritten = Sequence[tuple[DataFile, list[Action]] | None]
+"""The results of `FileWithout`, one for each file of a version."""
+
+
+def without_rows(rewritten: Rewritten) -> list[Action]:
+    """Return the actions of the commit that erases rows; none if no file holds one."""
+    files = []
+    adds: list[Action] = []
+    for each in rewritten:
+        if each is not None:
+            file, own_adds = each
+            files.append(file)
+            adds += own_adds
+    return replacing(files, adds)
+
+
+def found_in(snapshot: Snapshot, doomed: Doomed) -> Found:
+    """Count the doomed rows of a version, hidden ones too; changes nothing."""
+    total = Found()
+    for file in snapshot.files.values():
+        rows = read_file(snapshot.table, file, doomed.columns, live=False)
+        n_rows = int(doomed.marks(rows).sum())
+        if n_rows:
+            total = total.plus(Found(n_rows, 1, file.size))
+    return total
+
+
+@dataclass(frozen=True)
+class Unnamed:
+    """The files of a table's folder that its newest version does not name.
+
+    Args:
+        holding: Locations of those that hold doomed rows, and of deletion vectors.
+        found: Rows, files and bytes of these.
+        unreadable: Locations of those that cannot be read, and may hold any row.
+    """
+
+    holding: tuple[str, ...]
+    found: Found
+    unreadable: tuple[str, ...]
+
+
+def unnamed(snapshot: Snapshot, doomed: Doomed) -> Unnamed:
+    """Find the files that no version will name once the log is cut, and that hold doomed rows.
+
+    Args:
+        snapshot: The table's newest version.
+        doomed: Selects the rows.
+    """
+    table = snapshot.table
+    named = set(named_files(table, [{"add": file.add} for file in snapshot.files.values()]))
+    holding = []
+    unreadable = []
+    total = Found()
+    for location in _files_in(table):
+        if location in named:
+            continue
+        try:
+            n_rows = _doomed_rows(location, doomed)
+        except (DamagedFileError, TableMismatchError):
+            unreadable.append(location)
+            continue
+        if n_rows or location.endswith(".bin"):
+            holding.append(location)
+            total = total.plus(Found(n_rows, 1, size_of(location) or 0))
+    return Unnamed(tuple(holding), total, tuple(unreadable))
+
+
+def _files_in(table: str) -> Iterator[str]:
+    """Yield the locations of data files, vectors and change files, whatever wrote them."""
+    for file in walk(table):
+        if file.name.endswith((".parquet", ".bin")):
+            yield join(table, file.name)
+    folder = join(table, CHANGES)
+    for name in list_files(folder):
+        yield join(folder, name)
+
+
+def _doomed_rows(location: str, doomed: Doomed) -> int:
+    """Count the doomed rows of a Parquet file; 0 for a file of vectors, which has positions alone."""
+    if location.endswith(".bin"):
+        return 0
+    names = doomed.columns.names
+    rows = read_parquet(location, names)
+    arrays = []
+    for column in doomed.columns:
+        has_column = column.name in rows.column_names
+        values = rows[column.name] if has_column else pa.nulls(len(rows), column.type)
+        try:
+            arrays.append(values.cast(column.type))
+        except pa.ArrowException as error:
+            raise TableMismatchError.of(f"'{location}' has other columns: {error}.") from error
+    return int(doomed.marks(pa.Table.from_arrays(arrays, schema=doomed.columns)).sum())
+
+
+def cut_log(puts: Puts, table: str, info: Callable[[Snapshot], dict[str, object]]) -> int:
+    """Cut the log of a table: nothing is left in it of what came before its newest version.
+
+    That version becomes one whose commit names no file: a commit without changes follows a newest one that does. Its checkpoint is written, and all
+    earlier commits, checkpoints, sidecars and checksum files are deleted. Time travel to before ends. Interrupted, it is done again.
+
+    Args:
+        puts: The table's store.
+        table: Its location.
+        info: Returns the fields of the `commitInfo` of that commit.
+
+    Returns:
+        Number of the files that were deleted.
+
+    Raises:
+        DeltaLogError: the checkpoint could not be written.
+    """
+    snapshot = Snapshot.read(table)
+    if snapshot is None:
+        return 0
+    while any(
+        "add" in action or "remove" in action or "cdc" in action for action in log.actions(table, snapshot.version)
+    ):
+        made = commit_after(puts, snapshot, [], info(snapshot))
+        snapshot = made or snapshot.advanced()
+    folder = join(table, log.LOG)
+    version = snapshot.version
+    checkpoint = write_checkpoint(table, version)
+    if checkpoint is None:
+        raise DeltaLogError.of(
+            f"No checkpoint of version {version} of '{table}' could be written: earlier commits, which hold erased values, stay.",
+            next_step="Run the same command again; it goes on where it ended.",
+        )
+    kept = f"{version:020d}"
+    n_deleted = 0
+    for name in sorted(file_names(folder)):
+        is_later = name[:20].isdigit() and name[:20] > kept
+        if is_later or name in (f"{kept}{log.COMMIT}", *checkpoint):
+            continue
+        delete(join(folder, name))
+        n_deleted += 1
+    for inner in ("_sidecars", "_staged_commits", "_commits"):
+        n_deleted += len(list_files(join(folder, inner)))
+        delete(join(folder, inner))
+    return n_deleted

@@ -1,0 +1,77 @@
+"""Finds the keys that a bad record names, as far as its bytes can be parsed: in rows at any depth, and in a topic record's key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ebbtide.formats.columns import InexactNumberError, convert
+from ebbtide.formats.format import BadRecordError
+from ebbtide.formats.parsing import parse_exactly
+
+MOST_DEPTH = 16
+"""Levels of nesting, and of JSON as text within JSON, that are looked through."""
+
+
+def parsed(raw: bytes) -> Any:
+    """Parse a record's bytes; None if they are no JSON object."""
+    try:
+        return parse_exactly(raw)
+    except BadRecordError:
+        return None
+
+
+def keys_named(value: Any, key: pa.Schema) -> pa.Table:
+    """Return the keys that a parsed record names, in the types of the key; a value that has none of these names no key.
+
+    Args:
+        value: What `parsed` returned.
+        key: The key's columns.
+
+    Example:
+        >>> keys_named({"after": {"id": 1, "n": "x"}, "before": None}, pa.schema([("id", pa.int64())])).to_pylist()
+        [{'id': 1}]
+    """
+    found = list(_found(value, key.names, 0))
+    columns = []
+    fits = [True] * len(found)
+    for number, field in enumerate(key):
+        column, misfits = _converted([values[number] for values in found], field.type)
+        columns.append(column)
+        for index in misfits:
+            fits[index] = False
+    keys = pa.Table.from_arrays(columns, schema=pa.schema([field.with_nullable(True) for field in key]))
+    return keys.filter(pa.array(fits, pa.bool_()))
+
+
+def _converted(values: list[Any], type_: pa.DataType) -> tuple[pa.Array, list[int]]:
+    try:
+        return convert(values, type_)
+    except InexactNumberError:
+        return pa.nulls(len(values), type_), list(range(len(values)))
+
+
+def _found(value: Any, key: Sequence[str], depth: int) -> Iterator[tuple[Any, ...]]:
+    """Yield the values of the key's columns of each object that has all of them."""
+    if depth > MOST_DEPTH:
+        return
+    if isinstance(value, dict):
+        if all(name in value for name in key):
+            yield tuple(value[name] for name in key)
+        # The key of a topic's record may be the bare value of the only column.
+        elif len(key) == 1 and "offset" in value and isinstance(value.get("key"), str | int):
+            yield (value["key"],)
+        for inner in value.values():
+            yield from _found(inner, key, depth + 1)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _found(inner, key, depth + 1)
+    elif isinstance(value, str) and value.lstrip().startswith(("{", "[")):
+        try:
+            inner = json.loads(value)
+        except ValueError:
+            return
+        yield from _found(inner, key, depth + 1)

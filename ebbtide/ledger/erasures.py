@@ -1,0 +1,105 @@
+"""The ledger of erasures: which keys were erased, as salted hashes, when, by whom and why.
+
+It is `ROOT/NAME/erasures/<uuid>.json`, a document of `Erasures`. Such a file never changes: an erasure writes a new one with all earlier
+erasures, and the facts of its step, and of all later steps, name it. So a step reads it atomically with the state. Beside it `unfinished` is there
+while the physical part of an erasure is still to be done: see `ebbtide.runtime.purging`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from functools import lru_cache
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ebbtide.errors import DamagedFileError
+from ebbtide.model import stored
+from ebbtide.model.erased import ErasedKeys
+from ebbtide.storage.paths import delete, exists, join, read_bytes, replace_bytes
+
+FOLDER = "erasures"
+"""Folder of the ledger, beside the tables."""
+UNFINISHED = "unfinished"
+"""The file that is there while files with erased rows may still exist."""
+_WHAT = "The ledger of erasures"
+
+
+class Erasure(BaseModel):
+    """One erasure."""
+
+    model_config = ConfigDict(frozen=True)
+
+    at_ms: int = Field(description="When, epoch ms.")
+    by: str = Field(description="Who asked for it.")
+    reason: str = Field(default="", description="Why, in the words of the user.")
+    keys: tuple[str, ...] = Field(description="Salted hashes of the keys; see `ebbtide.model.erased`.")
+
+    def without(self, hashes: frozenset[str]) -> Self:
+        """Return it without some keys."""
+        left = tuple(text for text in self.keys if text not in hashes)
+        return self.model_copy(update={"keys": left})
+
+
+class Erasures(BaseModel):
+    """All erasures of a pipeline that were not released."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+
+    format: int = Field(default=stored.FORMAT, alias="ebbtide", description="Version of the stored formats.")
+    salt: str = Field(description="The pipeline's salt, as hexadecimal digits.")
+    erasures: tuple[Erasure, ...] = Field(default=(), description="The erasures, the oldest first.")
+
+    @classmethod
+    def read(cls, home: str, name: str) -> Self:
+        """Read a file of the ledger.
+
+        Args:
+            home: Folder of the pipeline's tables.
+            name: Name of the file, as facts have it.
+
+        Raises:
+            StoredFormatError, DamagedFileError: see `ebbtide.model.stored.read`.
+        """
+        location = join(home, FOLDER, name)
+        raw = read_bytes(location)
+        if raw is None:
+            raise DamagedFileError.of(
+                f"{_WHAT} at '{location}' is gone: records of erased keys could not be refused.",
+                allowed="the file that the last step names",
+                next_step="Restore it from a copy, or put back the pipeline's whole folder.",
+            )
+        return stored.read(cls, stored.parsed(raw, what=_WHAT, where=location), what=_WHAT, where=location)
+
+    def write(self, home: str) -> str:
+        """Write a new file of the ledger; return its name."""
+        name = f"{uuid.uuid4()}.json"
+        replace_bytes(join(home, FOLDER, name), self.model_dump_json(by_alias=True).encode())
+        return name
+
+    @property
+    def keys(self) -> ErasedKeys:
+        """The keys of all erasures."""
+        hashes = [text for erasure in self.erasures for text in erasure.keys]
+        return ErasedKeys(bytes.fromhex(self.salt), frozenset(hashes))
+
+
+@lru_cache(maxsize=16)
+def erased_keys(home: str, name: str) -> ErasedKeys:
+    """Return the erased keys of a file of the ledger; read once in a process, as it never changes."""
+    return Erasures.read(home, name).keys
+
+
+def is_unfinished(home: str) -> bool:
+    """Return whether files with erased rows may still exist."""
+    return exists(join(home, FOLDER, UNFINISHED))
+
+
+def mark_unfinished(home: str) -> None:
+    """Note that files with erased rows may exist; on disk before this returns."""
+    replace_bytes(join(home, FOLDER, UNFINISHED), b"{}")
+
+
+def mark_finished(home: str) -> None:
+    """Note that none exist."""
+    delete(join(home, FOLDER, UNFINISHED))

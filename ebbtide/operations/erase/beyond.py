@@ -1,0 +1,149 @@
+"""Places beside a pipeline's own tables that may hold erased keys: named in the report with their fate, or a reason to refuse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ebbtide.delta import log
+from ebbtide.delta.erasing import Found
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.errors import BackfillError, ConfigError, EbbtideError
+from ebbtide.ledger.facts import NoStep
+from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.purging import Place
+from ebbtide.storage.paths import is_in_object_store, join
+from ebbtide.storage.usage import subfolders
+from ebbtide.tables.state.layout import newest_step
+
+if TYPE_CHECKING:
+    from ebbtide.ledger.facts import StepFacts
+
+NOT_OURS = "not ours"
+
+
+def refuse_others(plan: Plan) -> None:
+    """Refuse an erasure that would break, or would not reach, what stands beside the tables.
+
+    Raises:
+        BackfillError: a backfill is being built: it reads the erased records again.
+        ConfigError: another table under the root is a shallow clone of one of these, or the sink cannot erase.
+    """
+    if plan.backfill.turn is not None:
+        raise BackfillError.of(
+            f"A backfill of '{plan.spec.name}' is at '{plan.backfills}': it may hold rows of the keys.",
+            next_step="Nothing was changed. Run 'ebbtide backfill swap' or 'ebbtide backfill drop' first.",
+        )
+    if plan.sink_log is None:
+        raise ConfigError.of(
+            f"The sink of '{plan.spec.name}' cannot erase rows of earlier versions.",
+            got=f"sink.type: {plan.spec.sink.type}",
+            allowed="delta",
+            next_step="Nothing was changed. Delete the records at the source, and erase in the sink with its own client.",
+        )
+    clones = list(_clones(plan))
+    if clones:
+        raise ConfigError.of(
+            f"Tables under '{plan.all_pipelines}' are shallow clones: they read files that would be deleted.",
+            got=", ".join(clones),
+            allowed="no shallow clone of the pipeline's tables",
+            next_step="Nothing was changed. Make deep clones of them, erase the keys there, or drop them.",
+        )
+
+
+def _clones(plan: Plan) -> Iterator[str]:
+    """Yield the tables beside the pipeline whose files lie in the pipeline's folder. A clone leaves no trace in its source."""
+    home = f"{plan.root}/"
+    for table in _other_tables(plan):
+        newest = log.versions(table)
+        names = log.adds(table, newest[-1]) + log.adds(table, newest[0])
+        paths = [str(add["path"]).removeprefix("file://").removeprefix("file:") for add in names]
+        if any(path.startswith(home) for path in paths):
+            yield table
+
+
+def _other_tables(plan: Plan) -> Iterator[str]:
+    """Yield the Delta tables under the root, two levels deep at most, that are not the pipeline's."""
+    for name in subfolders(plan.all_pipelines):
+        folder = join(plan.all_pipelines, name)
+        if folder == plan.root:
+            continue
+        for table in (folder, *(join(folder, inner) for inner in subfolders(folder))):
+            if log.versions(table):
+                yield table
+
+
+def places_beside(plan: Plan, last: StepFacts | NoStep) -> list[Place]:
+    """Name what lies beside the tables.
+
+    Args:
+        plan: The pipeline.
+        last: Facts of its last step.
+    """
+    places = [*_source(plan, last), *_views(plan), *_undecoded(plan)]
+    if is_in_object_store(plan.root):
+        bucket, _, prefix = plan.root.partition("://")[2].partition("/")
+        listing = f"aws s3api list-object-versions --bucket {bucket} --prefix {prefix}/"
+        fate = f"not ours: a bucket with versioning keeps older versions of objects; '{listing}' lists them"
+        places.append(Place("object store", Found(), fate))
+    places.append(
+        Place(
+            "positions in the source",
+            Found(),
+            "stay: names of source files and offsets are the pipeline's position in its source",
+        )
+    )
+    return places
+
+
+def _source(plan: Plan, last: StepFacts | NoStep) -> Iterator[Place]:
+    read = last.source.position
+    if read is not None:
+        yield Place("source", Found(), f"{NOT_OURS}: records read up to {json.dumps(_end(read))}")
+    elif plan.spec.source_path is not None:
+        yield Place("source", Found(), f"{NOT_OURS}: the files at '{plan.spec.source_path}'")
+
+
+def _end(position: dict[str, Any]) -> Any:
+    return position.get("end", position)
+
+
+def _views(plan: Plan) -> Iterator[Place]:
+    """Yield the materialized views under the root that read the sink: with its log cut, their next run computes them whole."""
+    for name in subfolders(plan.all_pipelines):
+        try:
+            newest = newest_step(join(plan.all_pipelines, name, "state"), older=True)
+        except EbbtideError:
+            continue  # of another release
+        view = None if newest is None else newest[1].frontier.view
+        if view is not None and plan.spec.name in view.inputs:
+            fate = (
+                f"computed again, whole, by the next 'ebbtide run' of '{name}'; files of before are gone by the first "
+                f"'ebbtide vacuum' 7 days after it"
+            )
+            yield Place(f"view {name}", Found(), fate)
+
+
+def _undecoded(plan: Plan) -> Iterator[Place]:
+    """Yield the bad records that cannot be parsed: whether they name a key is unknown."""
+    from ebbtide.formats.named_keys import parsed
+
+    if Snapshot.read(plan.at("quarantine")) is None:
+        return
+    rows = plan.quarantine.values("step", "origin", "raw")
+    places = []
+    n_bytes = 0
+    for row in rows.to_pylist():
+        if parsed(row["raw"] or b"") is None:
+            origin = row["origin"]
+            n_bytes += len(row["raw"] or b"")
+            places.append(f"step {row['step']} {origin['source']} {origin['partition']}:{origin['position']}")
+    if places:
+        shown = ", ".join(sorted(places)[:SHOWN])
+        fate = f"stay: they cannot be parsed; see 'ebbtide quarantine show', then 'ebbtide quarantine drop': {shown}"
+        yield Place("quarantine: records without a key", Found(len(places), 0, n_bytes), fate)
+
+
+SHOWN = 20
+"""The most records that are named."""

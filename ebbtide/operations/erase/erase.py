@@ -1,0 +1,180 @@
+"""Erases keys: one step rewrites the files of all tables that hold their rows; then what is left of them on disk is deleted."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ebbtide.amounts import amount
+from ebbtide.delta.erasing import FileWithout, Found, found_in, unnamed, without_rows
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.ledger.erasures import Erasure, Erasures, mark_unfinished
+from ebbtide.ledger.facts import Cause, Head, NoStep, StepFacts
+from ebbtide.ledger.tables import BESIDE_STATE
+from ebbtide.model.decision import Decision
+from ebbtide.model.decision import Erase as EraseRows
+from ebbtide.model.erased import ErasedKeys, hashes_of
+from ebbtide.operations.erase.beyond import places_beside, refuse_others
+from ebbtide.operations.erase.keys import asked_keys
+from ebbtide.operations.operation import Context, Report
+from ebbtide.operations.stepping import stepping
+from ebbtide.runtime.erasing import doomed_in
+from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.purging import Place, purge
+from ebbtide.runtime.refusals import refuse_changed_spec
+from ebbtide.runtime.step import Stepper
+from ebbtide.tasks import BYTES_IN_DRIVER, run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SALT_BYTES = 32
+NOW = "gone now"
+
+
+def plan(ctx: Context, file: str | None, where: str | None) -> Report:
+    """Return the plan of an erasure. Changes nothing.
+
+    Args:
+        ctx: The pipeline.
+        file: Location of a file of keys; see `asked_keys`.
+        where: A condition on rows, in place of it.
+    """
+    tables = Plan.under(ctx.root, ctx.spec)
+    refuse_others(tables)
+    keys = asked_keys(ctx.spark, tables, file, where)
+    salt = secrets.token_bytes(SALT_BYTES)
+    erased = ErasedKeys(salt, hashes_of(keys, keys.column_names, salt))
+    last = Head.at_rest(tables.state.last()).facts
+    return _report(ctx, len(erased.hashes), _found(tables, erased), places_beside(tables, last))
+
+
+def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Report:
+    """Erase keys.
+
+    Args:
+        ctx: The pipeline.
+        file: Location of a file of keys; see `asked_keys`.
+        where: A condition on rows, in place of it.
+        reason: Why; the ledger of erasures keeps it.
+
+    Raises:
+        LeaseHeldError: the pipeline is being run.
+        SpecChangedError: the spec no longer fits the stored state.
+    """
+    tables = Plan.under(ctx.root, ctx.spec)
+    refuse_others(tables)
+    spark = ctx.spark
+    keys = asked_keys(spark, tables, file, where)
+    with stepping(spark, tables, ctx.now_ms) as stepper:
+        refuse_changed_spec(tables, stepper)
+        stepper.publish(spark)
+        ledger = _ledger(stepper)
+        hashes = hashes_of(keys, keys.column_names, bytes.fromhex(ledger.salt))
+        erased = ErasedKeys(bytes.fromhex(ledger.salt), hashes)
+        found = _found(tables, erased)
+        new = sorted(hashes - ledger.keys.hashes)
+        erasure = Erasure(at_ms=ctx.now_ms, by=ctx.by, reason=reason, keys=tuple(new))
+        ledger = ledger.model_copy(update={"erasures": (*ledger.erasures, erasure)})
+        name = ledger.write(tables.root)
+        # Before the step: a run that dies after it leaves files with erased rows, which the next one deletes.
+        mark_unfinished(tables.root)
+        facts = _step(spark, stepper, name, reason)
+        stepper.publish(spark)
+        rest = [*purge(stepper, name), *places_beside(stepper.plan, stepper.last)]
+    return _report(ctx, len(hashes), found, rest, facts.step)
+
+
+def release(ctx: Context, file: str | None, where: str | None) -> Report:
+    """Forget that keys were erased: their records are accepted again."""
+    tables = Plan.under(ctx.root, ctx.spec)
+    keys = asked_keys(ctx.spark, tables, file, where)
+    with stepping(ctx.spark, tables, ctx.now_ms) as stepper:
+        refuse_changed_spec(tables, stepper)
+        stepper.publish(ctx.spark)
+        ledger = _ledger(stepper)
+        hashes = hashes_of(keys, keys.column_names, bytes.fromhex(ledger.salt))
+        n_known = len(hashes & ledger.keys.hashes)
+        if not n_known:
+            return Report(ctx.spec.name, ["none of these keys was erased."], {"released": 0})
+        left = [erasure.without(hashes) for erasure in ledger.erasures]
+        ledger = ledger.model_copy(update={"erasures": tuple(left)})
+        facts = stepper.facts(Cause(what="release")).with_state({"erased": ledger.write(tables.root)})
+        stepper.commit(facts, [])
+        stepper.publish(ctx.spark)
+    done = f"{amount(n_known, 'key')} released in step {facts.step}: their records are accepted again."
+    return Report(ctx.spec.name, [done], {"released": n_known}, step=facts.step)
+
+
+def _ledger(stepper: Stepper) -> Erasures:
+    """Return the ledger of erasures as of the last step; a new one with a salt of its own before the first erasure."""
+    last = stepper.last
+    if isinstance(last, NoStep) or last.state.erased is None:
+        return Erasures(salt=secrets.token_hex(SALT_BYTES))
+    return Erasures.read(stepper.plan.root, last.state.erased)
+
+
+def _step(spark: SparkSession, stepper: Stepper, name: str, reason: str) -> StepFacts:
+    """Commit the step that erases: the state's files are rewritten by it, those of the other tables follow from it."""
+    plan = stepper.plan
+    action = EraseRows(name)
+    present = stepper.tables.facts()
+    decision = Decision(tables={table: action for table in BESIDE_STATE if table in present})
+    facts = stepper.facts(Cause(what="erase", why=reason), decision=decision).with_state({"erased": name})
+    ledger = Erasures.read(plan.root, name)
+    files = list(stepper.newest().files.values())
+    doomed = doomed_in(plan, "state", ledger.keys)
+    rewrite = FileWithout(plan.state.path, plan.state.schema, plan.state.bounded, doomed)
+    n_bytes = sum(file.size for file in files)
+    rewritten = run_tasks(spark, rewrite, files, in_driver=n_bytes <= BYTES_IN_DRIVER)
+    stepper.commit(facts, without_rows(rewritten))
+    return facts
+
+
+def _found(plan: Plan, erased: ErasedKeys) -> list[Place]:
+    """Count the rows of keys in the tables, and in the files of their earlier versions."""
+    places = []
+    for name in ("state", *BESIDE_STATE):
+        snapshot = Snapshot.read(plan.at(name))
+        if snapshot is not None:
+            doomed = doomed_in(plan, name, erased)
+            places.append(Place(name, found_in(snapshot, doomed)))
+            places.append(Place(f"{name}: files of earlier versions", unnamed(snapshot, doomed).found))
+    return places
+
+
+def _report(
+    ctx: Context, n_keys: int, found: Sequence[Place], rest: Sequence[Place], step: int | None = None
+) -> Report:
+    """Make the report of an erasure, planned or done.
+
+    Args:
+        ctx: The pipeline.
+        n_keys: Number of the keys.
+        found: What the tables hold of them, in the newest version and in files of earlier ones.
+        rest: What lies beside that.
+        step: The step that erased them; None of a plan.
+    """
+    total = _total(found)
+    places = [*found, *rest]
+    counts = {"keys": n_keys, "rows": total.rows, "files": total.files, "bytes": total.bytes}
+    details = {"places": [place.as_dict() for place in places]}
+    keys = amount(n_keys, "key")
+    held = f"{amount(total.rows, 'row')} in {amount(total.files, 'file')}, {amount(total.bytes, 'byte')}"
+    if not total.rows:
+        held = "none found: no row of theirs is in the tables, or in files of earlier versions"
+    done = f"{keys} to erase" if step is None else f"{keys} erased in step {step}"
+    lines = [f"{done}: {held}."]
+    lines += [place.text(is_planned=step is None) for place in places if place.found != Found() or place.fate != NOW]
+    if step is not None:
+        return Report(ctx.spec.name, lines, counts, details, step)
+    next_step = "To do it: the same with '--apply'. Time travel, 'rewind' and change feeds then begin at that step."
+    return Report(ctx.spec.name, lines, counts, details, next_step=next_step)
+
+
+def _total(places: Iterable[Place]) -> Found:
+    total = Found()
+    for place in places:
+        total = total.plus(place.found)
+    return total

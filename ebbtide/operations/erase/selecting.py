@@ -1,0 +1,66 @@
+"""The keys of the rows that fulfil a condition, by Spark: in the sink, and among the newest entries of the state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+
+from ebbtide.errors import ConfigError
+from ebbtide.runtime.erasing import KeyNames
+from ebbtide.runtime.plan import Plan
+from ebbtide.tables.spark_columns import column
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def keys_where(spark: SparkSession, plan: Plan, names: KeyNames, key: pa.Schema, where: str) -> pa.Table:
+    """Return the keys whose row in the sink fulfils a condition, or whose entry in the state does.
+
+    Args:
+        spark: A session with Delta.
+        plan: The pipeline.
+        names: Names of the key's columns.
+        key: The sink's columns of the key.
+        where: The condition, as Spark SQL.
+
+    Raises:
+        ConfigError: it is no condition on the columns of the sink, nor on those of the state.
+    """
+    last = plan.state.last()
+    if last is None:
+        return key.empty_table()
+    version, _ = last
+    entries = plan.state.frames.live_entries(spark, version)
+    frames = [(plan.delta_sink.read(spark, plan.delta_sink.version()), names.sink), (entries, names.state)]
+    found = [key.empty_table()]
+    allowed = []
+    n_usable = 0
+    for rows, own_names in frames:
+        allowed.append(", ".join(rows.columns))
+        # A condition on columns of one table alone selects in that table alone.
+        keys = _selected(rows, own_names, key, where)
+        if keys is not None:
+            n_usable += 1
+            found.append(keys)
+    if not n_usable:
+        raise ConfigError.of(
+            "What --where gives is not a condition on the sink's columns, nor on the state's.",
+            got=where,
+            allowed=f"SQL on {allowed[0]}; or on {allowed[1]}",
+        )
+    return pa.concat_tables(found).group_by(key.names).aggregate([]).select(key.names).cast(key)
+
+
+def _selected(rows: DataFrame, names: Sequence[str], key: pa.Schema, where: str) -> pa.Table | None:
+    """Return the keys of the rows that fulfil a condition; None if it is no condition on their columns."""
+    renamed = [column(own).alias(name) for own, name in zip(names, key.names, strict=True)]
+    try:
+        selected = rows.where(where).select(*renamed).distinct()
+    except AnalysisException:  # a ParseException is one
+        return None
+    return selected.toArrow().cast(key)

@@ -1,0 +1,235 @@
+"""An erasure judged by the bytes that are left: of planted values every kind is found before, and none after."""
+
+import secrets
+import shutil
+import signal
+from pathlib import Path
+
+import boto3
+import pytest
+from byte_scan import scan, scan_files
+from erasing import KINDS, Plants
+from kafka_support import TopicPipeline
+from killing import Killer
+from local_pipeline import LATER, LocalPipeline
+from local_run import HOUR, kept_apart
+from s3_server import BUCKET, S3Server, environment
+
+from ebbtide.delta import key_index
+from ebbtide.errors import ConfigError
+from ebbtide.runtime import driver
+
+FEW = 8
+MANY = 200
+PARTS = {"value", "nested", "list", "binary", "bad", "staged", "log"}
+
+
+@pytest.fixture(autouse=True)
+def apart():
+    with kept_apart():
+        yield
+
+
+@pytest.fixture
+def copies(tmp_path, monkeypatch):
+    monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "copies"))
+    return tmp_path / "copies"
+
+
+def found_before(plants, *places):
+    """Look for each kind of plant; return the folders that have some."""
+    hits = scan(places, plants.canaries)
+    found = {hit.canary for hit in hits}
+    by_part = {part: set(canaries) & found for person in plants.erased for part, canaries in person.planted.items()}
+    assert all(by_part.values()), by_part
+    assert {person.id for person in plants.erased} <= found
+    return hits
+
+
+def refused_again(plants, run):
+    """Have all records come once more; return how many were refused."""
+    for lines in plants.files:
+        plants.pipeline.put(*lines)
+    return sum(step.metrics.get("erased", 0) for step in run().steps)
+
+
+@pytest.mark.parametrize(
+    ("kind", "n_erased"),
+    [
+        *((kind, FEW) for kind in ("sequence", "arrival")),
+        *(pytest.param(kind, FEW, marks=pytest.mark.grid) for kind in ("headers", "rewrite", "function")),
+        *(pytest.param(kind, MANY, marks=pytest.mark.grid) for kind in KINDS if kind != "merge"),
+    ],
+)
+def test_no_byte_of_erased_keys_is_left(tmp_path, copies, kind, n_erased):
+    plants = Plants(tmp_path, kind, n_erased, 20)
+    plants.play()
+    places = (plants.pipeline.root, copies)
+    before = found_before(plants, *places)
+    folders = {Path(hit.path).parts[1] if hit.path.startswith(plants.pipeline.spec.name) else "" for hit in before}
+    assert {"state", "sink", "quarantine", "staged"} <= folders
+    shown = [row for row in plants.shown() if row["id"] not in {person.id for person in plants.erased}]
+    report = plants.act("apply")
+    assert scan(places, plants.canaries) == []
+    if kind != "function":
+        assert plants.shown() == plants.want()
+    assert plants.shown() == shown
+    kept = [canary for person in plants.kept for canary in person.canaries]
+    assert scan(places, kept), "those who stay are there"
+    assert report["keys"] == n_erased
+    n_refused = refused_again(plants, plants.pipeline.run)
+    assert n_refused == sum(person.id in line for lines in plants.files for line in lines for person in plants.erased)
+    if kind != "function":  # it computes again what comes again
+        assert plants.shown() == shown
+    assert scan(places, plants.canaries) == []
+
+
+def test_name_of_a_source_file_stays_and_the_report_says_so(tmp_path, copies):
+    plants = Plants(tmp_path, "sequence", 2, 2)
+    plants.play()
+    name = secrets.token_hex(16)
+    (plants.pipeline.source / f"9-{name}.jsonl").write_text("".join(line + "\n" for line in plants.files[0]))
+    plants.pipeline.run()
+    report = plants.act("apply")
+    stays = {Path(hit.path).parts[1] for hit in scan([plants.pipeline.root], [name])}
+    assert stays
+    assert any("names of source files" in place["fate"] for place in report["places"])
+
+
+def test_copy_in_another_format_of_an_older_process_is_dropped(tmp_path, copies):
+    plants = Plants(tmp_path, "sequence", 2, 2)
+    plants.play()
+    [first, *_] = sorted(copies.glob("*.arrow"))
+    shutil.copy(first, copies / "1234567890abcdef-2.arrow")
+    assert scan([copies], plants.canaries)
+    plants.act("apply")
+    assert scan([copies], plants.canaries) == []
+
+
+@pytest.fixture(scope="module")
+def killer(tmp_path_factory):
+    with Killer(tmp_path_factory.mktemp("killed")) as killer:
+        yield killer
+
+
+CALLS = ("link", "unlink", "fsync")
+"""Every commit is a link, every removal an unlink; each file that must last is synced."""
+
+
+@pytest.mark.parametrize("kind", ["sequence", pytest.param("arrival", marks=pytest.mark.grid)])
+@pytest.mark.parametrize("call", ["link", *(pytest.param(call, marks=pytest.mark.grid) for call in CALLS[1:])])
+def test_erasure_that_is_killed_at_any_call_is_finished_by_the_same_command(
+    killer, tmp_path, request, kind, call, copies
+):
+    plants = Plants(tmp_path, kind, 3, 3)
+    plants.play()
+    spec = plants.pipeline.spec.model_dump_json(by_alias=True)
+    keys = [person.id for person in plants.erased]
+    works = [[kind, "erase", spec, LATER + 4 * HOUR, {"keys": keys, "width": 100}]]
+    is_whole = "grid" in request.config.option.markexpr.replace("not grid", "")
+    root = Path(plants.pipeline.root)
+    before = shutil.copytree(root, tmp_path / "before")
+    cache = killer.folder / "cache"
+    which = 1
+    n_killed = 0
+    while True:
+        shutil.rmtree(root, ignore_errors=True)
+        shutil.copytree(before, root)
+        shutil.rmtree(cache, ignore_errors=True)
+        shutil.copytree(copies, cache)
+        died = killer.order(root=str(root), works=works, place=["os", call, "before", which])
+        if died["code"] == 0:
+            break
+        assert died["code"] == -signal.SIGKILL, died["said"]
+        n_killed += 1
+        done = killer.order(root=str(root), works=works)
+        assert done["code"] == 0, done["said"]
+        (root / "keys.jsonl").unlink()
+        assert scan([root, cache], plants.canaries) == [], (call, which)
+        which += 1 if is_whole else 7
+    assert n_killed >= (5 if is_whole else 1)
+
+
+@pytest.mark.xdist_group("object_store")
+def test_no_object_of_a_store_holds_erased_keys(tmp_path, copies, monkeypatch):
+    with S3Server() as server:
+        for name, value in environment(server.port).items():
+            monkeypatch.setenv(name, value)
+        plants = Plants(tmp_path, "sequence", 4, 4, make=InStore)
+        plants.play()
+        assert scan_files(objects(server.port), plants.canaries)
+        report = plants.act("apply")
+        assert plants.shown() == plants.want()
+        assert scan_files(objects(server.port), plants.canaries) == []
+        assert scan([copies], plants.canaries) == []
+        assert scan_files(objects(server.port), [person.id for person in plants.kept])
+        assert any("list-object-versions" in place["fate"] for place in report["places"])
+
+
+class InStore(LocalPipeline):
+    """A pipeline whose tables are in the store, and whose source is on disk."""
+
+    def __init__(self, folder, **fields):
+        super().__init__(folder, **fields)
+        self.root = f"s3://{BUCKET}/{secrets.token_hex(4)}"
+
+
+def objects(port):
+    """Yield name and content of all objects, also of earlier versions that the store keeps."""
+    own = environment(port)
+    client = boto3.client(
+        "s3",
+        endpoint_url=own["AWS_ENDPOINT_URL"],
+        aws_access_key_id=own["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=own["AWS_SECRET_ACCESS_KEY"],
+        region_name=own["AWS_REGION"],
+    )
+    for page in client.get_paginator("list_object_versions").paginate(Bucket=BUCKET):
+        for version in page.get("Versions", ()):
+            found = client.get_object(Bucket=BUCKET, Key=version["Key"])
+            yield version["Key"], found["Body"].read()
+
+
+def test_topic_s_records_are_not_ours_and_the_tables_are_clean(tmp_path, copies, broker):
+    topic = f"erased-{secrets.token_hex(4)}"
+    broker.create(topic, 3)
+    plants = Plants(
+        tmp_path, "sequence", 4, 4, make=lambda folder, **fields: TopicPipeline(folder, broker, topic, **fields)
+    )
+    plants.play()
+    found_before(plants, plants.pipeline.root, copies)
+    report = plants.act("apply")
+    assert scan([plants.pipeline.root, copies], plants.canaries) == []
+    assert plants.shown() == plants.want()
+    [source] = [place for place in report["places"] if place["place"] == "source"]
+    assert source["fate"].startswith("not ours")
+    n_refused = refused_again(plants, plants.pipeline.run)
+    assert n_refused == sum(person.id in line for lines in plants.files for line in lines for person in plants.erased)
+    assert scan([plants.pipeline.root, copies], plants.canaries) == []
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", ["sequence", "merge"])
+def test_what_spark_wrote_is_clean_too(spark, tmp_path, copies, kind):
+    plants = Plants(tmp_path, kind, 4, 4)
+    plants.play(run=lambda **_: driver.run(spark, plants.pipeline.spec, plants.pipeline.root, clock=lambda: LATER))
+    sink = f"delta.`{plants.pipeline.plan.sink.path}`"
+    spark.sql(f"ALTER TABLE {sink} SET TBLPROPERTIES ('delta.checkpointPolicy' = 'classic')")
+    spark.sql(f"OPTIMIZE {sink}")
+    assert list(Path(plants.pipeline.plan.sink.path, "_delta_log").glob("*.crc"))
+    found_before(plants, plants.pipeline.root, copies)
+    plants.act("apply", spark)
+    assert scan([plants.pipeline.root, copies], plants.canaries) == []
+    assert plants.shown() == plants.want()
+
+
+@pytest.mark.spark
+def test_condition_selects_by_the_values_of_rows_and_is_refused_where_it_is_none(spark, tmp_path, copies):
+    plants = Plants(tmp_path, "sequence", 4, 4)
+    plants.play(run=lambda **_: driver.run(spark, plants.pipeline.spec, plants.pipeline.root, clock=lambda: LATER))
+    [person] = [each for each in plants.kept if each.id == plants.want()[0]["id"]]
+    value = plants.rows[person.id]["nested"]["a"]
+    assert plants.act("plan", spark, where=f"nested.a = '{value}'")["keys"] == 1
+    assert plants.act("plan", spark, where="nested.a = 'no one'")["keys"] == 0
+    with pytest.raises(ConfigError, match="not a condition"):
+        plants.act("plan", spark, where="no_such_column = 1")

@@ -1,0 +1,307 @@
+"""Erasure: keys go from tables, history, logs and local copies; their records are refused until they are released."""
+
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from killing import Killer
+from local_pipeline import LATER, LocalPipeline, killed, up
+from local_run import HOUR, SPARK, START
+from victims import KINDS, spec_of, write_source
+
+from ebbtide.delta import log
+from ebbtide.errors import BackfillError, ConfigError, HistoryGoneError
+from ebbtide.ledger import erasures
+from ebbtide.operations import rewind
+from ebbtide.operations.erase.operations import Erase
+from ebbtide.operations.operation import Context
+from ebbtide.runtime import purging
+from ebbtide.runtime.plan import Plan
+
+CANARY = "canary-7d1f"
+OTHER = "stays-5a20"
+SCHEMA = "id STRING, n BIGINT, v STRING"
+
+
+def content(folder):
+    """All that the files of a folder hold, as text by file: Parquet and Arrow files decoded."""
+    found = {}
+    for path in sorted(Path(folder).rglob("*")):
+        if not path.is_file():
+            continue
+        if path.suffix == ".parquet":
+            with path.open("rb") as file:
+                rows = pq.ParquetFile(file)
+                found[path.name] = f"{rows.read().to_pylist()} {rows.metadata.to_dict()}"
+        elif path.suffix == ".arrow":
+            found[path.name] = str(pa.ipc.open_file(path.read_bytes()[:-4]).read_all().to_pylist())
+        else:
+            found[path.name] = path.read_bytes().decode(errors="replace")
+    return found
+
+
+def holders(folder, text=CANARY):
+    """Names of the files of a folder that hold a text."""
+    return [name for name, held in content(folder).items() if text in held]
+
+
+def act(pipeline, action, keys=CANARY, **params):
+    file = pipeline.source.parent / "keys.jsonl"
+    lines = [json.dumps({"id": keys})] if isinstance(keys, str) else keys
+    file.write_text("\n".join(lines))
+    operation = Erase()
+    ctx = Context(pipeline.spec, pipeline.root, lambda: SPARK, by="me", clock=lambda: LATER)
+    return operation.act(action, ctx, operation.asked({"keys": str(file), **params}))
+
+
+@pytest.fixture
+def copies(tmp_path, monkeypatch):
+    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "copies"))
+    return tmp_path / "copies"
+
+
+@pytest.fixture(params=[{}, {"order": "arrival", "materializer": {"emission": "every"}}], ids=["sequence", "arrival"])
+def pipeline(request, tmp_path, copies):
+    made = LocalPipeline(tmp_path, schema=SCHEMA, **request.param)
+    made.read(up(CANARY, 1, "+I", v="first"), up(OTHER, 1, "+I", v="a"))
+    made.read(up(CANARY, 1, "-U", v="first"), up(CANARY, 2, "+U", v="second"), up("third", 2, "+I", v="b"))
+    made.read(json.dumps({"kind": "+I", "row": {"id": CANARY, "n": "no number", "v": "bad"}}), "{")
+    return made
+
+
+def ids(pipeline):
+    return {row["id"] for row in pipeline.table("sink", pipeline.spec.sink_table.columns)}
+
+
+def test_plan_of_an_erasure_has_no_effects(pipeline):
+    before = content(pipeline.home)
+    report = act(pipeline, "plan")
+    assert (report.step, report["keys"]) == (None, 1)
+    assert report["rows"] > 3
+    assert content(pipeline.home) == before
+
+
+def test_erased_key_is_in_no_file_of_the_pipeline_and_in_no_local_copy(pipeline, copies):
+    kept = holders(pipeline.home, OTHER)
+    assert len(holders(pipeline.home)) > len(log.versions(pipeline.plan.at("state")))
+    assert holders(copies)
+    report = act(pipeline, "apply", reason="asked")
+    assert holders(pipeline.home) == holders(copies) == []
+    assert ids(pipeline) == {OTHER, "third"}
+    assert kept
+    assert holders(pipeline.home, OTHER)
+    places = {place["place"]: place for place in report["places"]}
+    assert places["quarantine"]["rows"] == 1
+    assert places["quarantine: records without a key"]["rows"] == 1
+    assert places["source"]["fate"].startswith("not ours")
+
+
+def test_rows_that_a_vector_hides_are_erased_too(pipeline):
+    pipeline.read(up(CANARY, 2, "-D", v="second"))
+    assert CANARY not in ids(pipeline)
+    assert holders(pipeline.home)
+    act(pipeline, "apply")
+    assert holders(pipeline.home) == []
+
+
+def test_record_of_an_erased_key_is_refused_and_stored_nowhere(pipeline):
+    act(pipeline, "apply")
+    bad = json.dumps({"kind": "+I", "row": {"id": CANARY, "n": "no number"}})
+    [step, *_] = pipeline.read(up(CANARY, 7, "+I", v="again"), bad, up("fourth", 7, "+I", v="new"))
+    assert (step.metrics["erased"], step.records, step.quarantined) == (2, 3, 0)
+    assert ids(pipeline) == {OTHER, "third", "fourth"}
+    assert holders(pipeline.home) == []
+
+
+def test_refresh_refuses_the_records_of_erased_keys(pipeline):
+    act(pipeline, "apply")
+    pipeline.do("refresh")
+    assert ids(pipeline) == {OTHER, "third"}
+    assert holders(pipeline.home) == []
+
+
+def test_released_key_is_accepted_again(pipeline):
+    act(pipeline, "apply")
+    assert act(pipeline, "release")["released"] == 1
+    assert act(pipeline, "release")["released"] == 0
+    pipeline.read(up(CANARY, 8, "+I", v="again"))
+    assert CANARY in ids(pipeline)
+
+
+def test_key_without_a_row_is_said_and_refused_from_then_on(pipeline):
+    report = act(pipeline, "apply", "nobody")
+    assert "none found" in report.text()
+    pipeline.read(up("nobody", 8, "+I", v="x"))
+    assert "nobody" not in ids(pipeline)
+
+
+def test_rewind_to_before_an_erasure_is_refused(pipeline):
+    act(pipeline, "apply")
+    with pytest.raises(HistoryGoneError):
+        rewind.apply(SPARK, pipeline.spec, pipeline.root, to_step=1)
+
+
+@pytest.mark.parametrize(
+    ("keys", "line", "got"),
+    [
+        ([json.dumps({"id": "a"}), "{"], "Line 2", "JSON"),
+        ([json.dumps({"id": "a"}), "", json.dumps({"n": 1})], "Line 3", "no column 'id'"),
+        ([json.dumps({"id": 1})], "Line 1", "does not fit"),
+        (["n,v", "1,2"], "Line 1", "lacks columns of the key"),
+        (["id,v", "a"], "Line 2", "1 values"),
+    ],
+)
+def test_key_that_does_not_parse_is_refused_with_its_line(pipeline, keys, line, got):
+    before = content(pipeline.home)
+    with pytest.raises(ConfigError, match=line) as refused:
+        act(pipeline, "apply", keys)
+    assert got in str(refused.value)
+    assert content(pipeline.home) == before
+
+
+def test_keys_of_a_csv_file_have_the_types_of_the_key(tmp_path, copies):
+    pipeline = LocalPipeline(tmp_path)
+    pipeline.read(up(1, 1), up(2, 1))
+    report = act(pipeline, "apply", ["name,id", "x,1"])
+    assert report["keys"] == 1
+    assert pipeline.rows() == {2: 1}
+
+
+def test_neither_or_both_of_keys_and_where_are_refused(pipeline):
+    with pytest.raises(ConfigError, match="not clear"):
+        act(pipeline, "plan", where="id = 'a'")
+
+
+def test_erasure_beside_a_backfill_is_refused(pipeline):
+    pipeline.do("backfill")
+    with pytest.raises(BackfillError):
+        act(pipeline, "apply")
+
+
+def test_shallow_clone_of_a_table_is_named(pipeline):
+    plan = pipeline.plan
+    clone = Path(pipeline.root, "clone", "_delta_log")
+    clone.mkdir(parents=True)
+    version = log.versions(plan.at("sink"))[-1]
+    actions = log.actions(plan.at("sink"), version)
+    for action in actions:
+        if "add" in action:
+            action["add"]["path"] = f"file:{plan.at('sink')}/{action['add']['path']}"
+    (clone / f"{0:020d}.json").write_text("".join(json.dumps(action) + "\n" for action in actions))
+    with pytest.raises(ConfigError, match="shallow clone") as refused:
+        act(pipeline, "apply")
+    assert str(clone.parent) in str(refused.value)
+
+
+def test_copy_of_another_table_stays(pipeline, copies, tmp_path):
+    other = LocalPipeline(tmp_path / "other", schema=SCHEMA)
+    other.read(up(CANARY, 1, "+I", v="theirs"))
+    act(pipeline, "apply")
+    assert len(holders(copies, "theirs")) > 0
+
+
+def test_purge_that_was_interrupted_is_done_by_the_next_run(pipeline, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(purging, "cut_log", killed)
+        with pytest.raises(InterruptedError):
+            act(pipeline, "apply")
+    assert erasures.is_unfinished(pipeline.plan.root)
+    assert holders(pipeline.home)
+    pipeline.run()
+    assert not erasures.is_unfinished(pipeline.plan.root)
+    assert holders(pipeline.home) == []
+
+
+PLACES = {
+    "the ledger is written": ("ebbtide.ledger.erasures:Erasures", "write", "after", 1),
+    "it is marked as unfinished": ("ebbtide.operations.erase.erase", "mark_unfinished", "after", 1),
+    "the state is not committed": ("ebbtide.tables.state.table:StateTable", "perform", "before", 1),
+    "the state is committed": ("ebbtide.tables.state.table:StateTable", "perform", "after", 1),
+    "the sink's files are rewritten": ("ebbtide.tables.step_commits", "without_rows", "after", 1),
+    "the sink is committed": ("ebbtide.tables.delta_sink", "erase_stage", "after", 1),
+    "the step is published": ("ebbtide.runtime.step", "publish", "after", 2),
+    "an old file is deleted": ("ebbtide.runtime.purging", "delete", "after", 1),
+    "the state's log gets its last commit": ("ebbtide.delta.erasing", "commit_after", "after", 1),
+    "the checkpoint is written": ("ebbtide.delta.erasing", "write_checkpoint", "after", 1),
+    "a commit is deleted": ("ebbtide.delta.erasing", "delete", "after", 1),
+    "the state's log is cut": ("ebbtide.runtime.purging", "cut_log", "after", 1),
+    "the sink's log is cut": ("ebbtide.runtime.purging", "cut_log", "after", 2),
+    "the copies are dropped": ("ebbtide.runtime.purging", "drop_copies", "after", 1),
+    "it is not marked as finished": ("ebbtide.runtime.purging", "mark_finished", "before", 1),
+}
+BEFORE_THE_STEP = {"the ledger is written", "it is marked as unfinished", "the state is not committed"}
+ERASED = [3, 5]
+
+
+@pytest.fixture(scope="module")
+def killer(tmp_path_factory):
+    with Killer(tmp_path_factory.mktemp("killed")) as killer:
+        yield killer
+
+
+@pytest.fixture(scope="module")
+def ready(killer, tmp_path_factory):
+    """A root of each kind, after a run, and its source."""
+    made = {}
+
+    def find(kind):
+        if kind not in made:
+            folder = tmp_path_factory.mktemp(kind)
+            source = write_source(folder / "in", kind)
+            order(killer, kind, source, folder / "root", "run")
+            made[kind] = source, folder / "root"
+        return made[kind]
+
+    return find
+
+
+def order(killer, kind, source, root, *jobs, **how):
+    spec = spec_of(kind, source).model_dump_json(by_alias=True)
+    works = [[kind, job, spec, START + HOUR, {"keys": ERASED, "width": 2}] for job in jobs]
+    done = killer.order(root=str(root), works=works, **how)
+    if not how:
+        assert done["code"] == 0, done["said"]
+    return done
+
+
+def killings():
+    """Yield every kind at every place; by arrival all are quick. A run goes on only with what was decided."""
+    for kind in KINDS:
+        for place in PLACES:
+            for again in ("erase", "run"):
+                if again == "run" and place in BEFORE_THE_STEP:
+                    continue
+                is_quick = (kind, again) == ("arrival", "erase") or (kind, place) == ("sequence", "a commit is deleted")
+                yield pytest.param(kind, place, again, marks=[] if is_quick else [pytest.mark.grid])
+
+
+@pytest.mark.parametrize(("kind", "place", "again"), list(killings()))
+def test_erasure_killed_at_any_place_is_finished(killer, ready, tmp_path, kind, place, again):
+    source, before = ready(kind)
+    root = tmp_path / "root"
+    shutil.copytree(before, root)
+    died = order(killer, kind, source, root, "erase", place=PLACES[place])
+    assert died["code"] == -signal.SIGKILL, died["said"]
+    order(killer, kind, source, root, again, "run")
+    plan = Plan.under(str(root), spec_of(kind, source))
+    assert not erasures.is_unfinished(plan.root)
+    assert rows_by_key(plan, before) == rows_by_key(plan, root)
+    for table in ("state", "sink", "changelog"):
+        for path in Path(plan.at(table)).rglob("*.parquet"):
+            if "checkpoint" not in path.name:
+                assert not set(pq.read_table(path, columns=["id"])["id"].to_pylist()) & set(ERASED), path
+    assert list(Path(plan.at("erasures")).iterdir())
+
+
+def rows_by_key(plan, root):
+    """The rows of the sink under a root, without the erased keys."""
+    from ebbtide.delta.snapshot import Snapshot
+    from ebbtide.delta.table import read_rows
+
+    snapshot = Snapshot.read(str(Path(root, plan.spec.name, "sink")))
+    rows = read_rows(snapshot, plan.sink.schema).to_pylist()
+    return sorted((row for row in rows if row["id"] not in ERASED), key=repr)
