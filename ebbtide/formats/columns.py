@@ -38,7 +38,7 @@ SPECIAL_FLOATS = {
     "Infinity": math.inf,
     "-Infinity": -math.inf,
 }
-_REFUSALS = (
+REFUSALS = (
     pa.ArrowException,
     ValueError,
     TypeError,
@@ -77,7 +77,7 @@ def convert(values: Values, type_: pa.DataType, unit: TimeUnit = "us") -> Conver
     # The whole column at once. Only if that fails are its values tried one by one.
     try:
         column = _column(values, type_, unit)
-    except _REFUSALS:
+    except REFUSALS:
         return _fitting_column(values, type_, unit)
     return column, []
 
@@ -89,7 +89,7 @@ def _fitting_column(values: Values, type_: pa.DataType, unit: TimeUnit) -> Conve
     for i, value in enumerate(values):
         try:
             _column([value], type_, unit)
-        except _REFUSALS:
+        except REFUSALS:
             fitting[i] = None
             misfits.append(i)
     column = _column(fitting, type_, unit)
@@ -97,7 +97,7 @@ def _fitting_column(values: Values, type_: pa.DataType, unit: TimeUnit) -> Conve
 
 
 def _column(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
-    """Convert values that all fit, or raise one of `_REFUSALS`."""
+    """Convert values that all fit, or raise one of `REFUSALS`."""
     for is_of_type, build in _BUILDERS.items():
         if is_of_type(type_):
             return build(values, type_, unit)
@@ -162,10 +162,7 @@ def _decimals(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
     _require(values, int, Decimal, str)
     written = list(map(_number_text, values))
     texts = pa.array(written, pa.string())
-    whole_digits = type_.precision - type_.scale
-    fraction_digits = 38 - whole_digits
-    safe = rf"^[+-]?0*[0-9]{{0,{whole_digits}}}(\.[0-9]{{0,{fraction_digits}}})?$"
-    is_safe = pc.match_substring_regex(texts, safe)
+    is_safe = are_plain_decimals(texts, type_)
     are_all_safe = pc.all(is_safe).as_py()
     if are_all_safe is False:  # None: no value at all
         rewritten = []
@@ -174,6 +171,14 @@ def _decimals(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
             rewritten.append(fixed_point)
         texts = pa.array(rewritten, pa.string())
     return texts.cast(type_)
+
+
+def are_plain_decimals(texts: pa.StringArray, type_: pa.Decimal128Type) -> pa.BooleanArray:
+    """Return whether texts are numbers of plain form, with few enough digits for Arrow's cast to the type."""
+    whole_digits = type_.precision - type_.scale
+    fraction_digits = 38 - whole_digits
+    safe = rf"^[+-]?0*[0-9]{{0,{whole_digits}}}(\.[0-9]{{0,{fraction_digits}}})?$"
+    return pc.match_substring_regex(texts, safe)
 
 
 def _number_text(value: Any) -> str | None:
@@ -230,21 +235,24 @@ def _binary(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
 def _dates(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
     _require(values, int, str)
     integers = _of_class(int, values)
-    epoch_days = pa.array(integers, pa.int32())
-    dates = epoch_days.cast(type_)
-    dates = _with_text(dates, values, type_)
-    return _within(dates, date.min, date.max)
+    texts = _of_class(str, values)
+    return dates_of(
+        pa.array(integers, pa.int32()),
+        pa.array(texts, pa.string()),
+        type_,
+    )
 
 
 def _timestamps(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
     _require(values, int, str)
     integers = _of_class(int, values)
-    ticks = pa.array(integers, pa.int64())
-    type_in_unit = pa.timestamp(unit, type_.tz)
-    in_unit = ticks.cast(type_in_unit)
-    times = in_unit.cast(type_)
-    times = _with_text(times, values, type_)
-    return _within(times, _FIRST_US, _LAST_US)
+    texts = _of_class(str, values)
+    return timestamps_of(
+        pa.array(integers, pa.int64()),
+        pa.array(texts, pa.string()),
+        type_,
+        unit,
+    )
 
 
 def _of_class(class_: type, values: Values) -> list[Any]:
@@ -252,14 +260,27 @@ def _of_class(class_: type, values: Values) -> list[Any]:
     return [value if isinstance(value, class_) else None for value in values]
 
 
-def _with_text(array: pa.Array, values: Values, type_: pa.DataType) -> pa.Array:
+def dates_of(epoch_days: pa.Int32Array, texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
+    """Return dates: of epoch days, and where these are null of texts; one of `REFUSALS` is raised where any does not fit."""
+    from_days = epoch_days.cast(type_)
+    dates = _or_of_text(from_days, texts)
+    return _within(dates, date.min, date.max)
+
+
+def timestamps_of(ticks: pa.Int64Array, texts: pa.StringArray, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
+    """Return times, as `dates_of`: of integers in a unit, and of texts."""
+    type_in_unit = pa.timestamp(unit, type_.tz)
+    in_unit = ticks.cast(type_in_unit)
+    from_ticks = in_unit.cast(type_)
+    times = _or_of_text(from_ticks, texts)
+    return _within(times, _FIRST_US, _LAST_US)
+
+
+def _or_of_text(array: pa.Array, texts: pa.StringArray) -> pa.Array:
     """Fill in the values that are texts, by Arrow's reading of ISO 8601."""
-    texts = _of_class(str, values)
-    written = pa.array(texts, pa.string())
-    has_text = written.null_count < len(written)
-    if not has_text:
+    if texts.null_count == len(texts):
         return array
-    from_text = written.cast(type_)
+    from_text = texts.cast(array.type)
     return pc.coalesce(array, from_text)
 
 

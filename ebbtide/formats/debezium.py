@@ -39,9 +39,10 @@ from ebbtide.formats.connect import (
     time_units,
 )
 from ebbtide.formats.debezium_rules import DebeziumRules, integer
+from ebbtide.formats.debezium_scan import ScannedEnvelopes
 from ebbtide.formats.debezium_typed import TypedEnvelopes
 from ebbtide.formats.format import BadRecordError, DecodedChange, Format, Json, TimeUnits, shortened
-from ebbtide.formats.forms import LogPosition, RowForm, TypedForm
+from ebbtide.formats.forms import LogPosition, RowForm, ScanForm, TypedForm
 from ebbtide.model.changelog import TRUNCATE, RowKind
 
 OPERATIONS = ("c", "r", "u", "d", "t")
@@ -116,6 +117,12 @@ class DebeziumDecoder(DebeziumRules, Format):
     def typed(self, row: RowForm) -> TypedForm:
         """See `Format.typed`: envelopes without a schema, whose change keeps the key."""
         return TypedEnvelopes(self, row)
+
+    def scanned(self, row: RowForm) -> ScanForm | None:
+        """See `Format.scanned`: envelopes as in `typed`, but for retractions and deletes by content, which need whole rows."""
+        if self.retract or self.own_sequence:
+            return None
+        return ScannedEnvelopes(self, row)
 
     def _envelope(
         self,

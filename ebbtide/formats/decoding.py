@@ -20,9 +20,11 @@ from ebbtide.formats.forms import is_readable
 from ebbtide.formats.inference import types_text
 from ebbtide.formats.judging import Judge
 from ebbtide.formats.parsing import Parse, is_text, parse, parse_exactly
-from ebbtide.formats.quick import QuickDecoder, orders_of
+from ebbtide.formats.places import orders_of
+from ebbtide.formats.quick import QuickDecoder
 from ebbtide.formats.reading import Contents, Record, RecordReader
 from ebbtide.formats.records import stored_form
+from ebbtide.formats.scan_decoder import ScanDecoder
 from ebbtide.formats.settings import BAD, SKIPPED, TOMBSTONE, DecodingSettings
 from ebbtide.formats.tombstones import in_doubt
 from ebbtide.formats.typed import ColumnTyper
@@ -52,21 +54,27 @@ class Decoding(DecodingSettings):
         """
         left_out = filter(is_readable, self.ignored_columns)
         quick = QuickDecoder.of(self, left_out)
+        scan = None if quick is None else ScanDecoder.of(self, quick.ignored)
         for batch in records:
             with _without_cycle_collection():
-                # The quick path first; the exact path decodes what it leaves, and alone decides what is bad.
+                # The quickest path first. The exact path decodes what is left then, and alone decides what is bad.
                 left = batch
-                staged_quickly = self.schema.empty_table()
-                if quick is not None:
-                    staged_quickly, left = quick.decode(batch, step, wall_ms)
-                    yield from staged_quickly.to_batches()
+                tables = []
+                for path in (scan, quick):
+                    if path is not None and left.num_rows:
+                        staged, left = path.decode(left, step, wall_ms)
+                        tables.append(staged)
+                        yield from staged.to_batches()
                 if left.num_rows:
                     staged = self._decode_exactly(left, step, wall_ms)
                     yield from staged.to_batches()
-                    doubts = in_doubt(self, batch, [staged_quickly, staged], step)
+                    doubts = in_doubt(self, batch, [*tables, staged], step)
                     yield from doubts.to_batches()
                     if quick is not None and self.unknown_columns == "ignore":
-                        quick = quick.learning(staged)
+                        learnt = quick.learning(staged)
+                        if learnt is not quick:
+                            quick = learnt
+                            scan = ScanDecoder.of(self, quick.ignored)
 
     def _decode_exactly(
         self,

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pydantic import BaseModel
 
 from ebbtide.formats.columns import TimeUnit
-from ebbtide.formats.forms import LogPosition, OriginOffset, RowForm, TypedForm
+from ebbtide.formats.forms import LogPosition, OriginOffset, RowForm, ScanForm, TypedForm
 from ebbtide.model.options import NoOptions
 from ebbtide.redaction import MASK
 
@@ -171,6 +171,14 @@ class Format(ABC):
         """Return the common form of records, for the quick path; None: all records go through `changes`.
 
         The form must return the same changes as `changes`.
+
+        Args:
+            row: The form of a row.
+        """
+        return None
+
+    def scanned(self, row: RowForm) -> ScanForm | None:
+        """Return the same form as `typed` for the scan, which is quicker still; None: records are not scanned.
 
         Args:
             row: The form of a row.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -12,6 +12,7 @@ import pyarrow as pa
 from msgspec import UNSET, UnsetType
 
 from ebbtide.formats.encodings import Encoding
+from ebbtide.formats.scan import Cells, Fields, Mask, Path, Scanned
 
 LogPosition = tuple[int | None, ...]
 """Position of a change in the source's log: one number for each log column of the sequence, in order; None if it is missing."""
@@ -106,6 +107,46 @@ class TypedForm(Protocol):
 
         Args:
             values: The records' values as structs.
+        """
+
+
+@dataclass(frozen=True)
+class ScannedChanges:
+    """The changes of some scanned records, one of each.
+
+    Args:
+        is_taken: (n,) the record's change is here; else it is left to the other paths, and what stands here for it counts nothing.
+        kind: (n,) `RowKind`, as text.
+        op: (n,) the source's own operation.
+        cells: Column to its (n,) cells.
+        position: The (n,) numbers of each log column of the sequence, in order.
+        event_ms: (n,) event time of the source, epoch ms; None: it has none.
+    """
+
+    is_taken: Mask
+    kind: pa.StringArray
+    op: pa.StringArray
+    cells: Mapping[str, Cells]
+    position: Sequence[pa.Int64Array] = ()
+    event_ms: pa.Int64Array | None = None
+
+
+class ScanForm(Protocol):
+    """The common form of a format's records, to be scanned into columns."""
+
+    @property
+    def fields(self) -> Fields:
+        """The fields of a record that count."""
+
+    @property
+    def exact(self) -> Collection[Path]:
+        """The objects that may have no other fields: rows."""
+
+    def take(self, scanned: Scanned) -> ScannedChanges:
+        """Return the changes of some records.
+
+        Args:
+            scanned: The records, all of the form.
         """
 
 

@@ -6,12 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.formats import scan
 from ebbtide.formats.connect import ConnectSchema, Fields, has_schema, plain_row, row_fields, time_units
 from ebbtide.formats.format import BadRecordError, DecodedChange, Format, Json
 from ebbtide.formats.forms import (
     Field,
     OriginOffset,
     RowForm,
+    ScanForm,
+    ScannedChanges,
     TakenChange,
     TakenChanges,
     TypedForm,
@@ -19,6 +25,7 @@ from ebbtide.formats.forms import (
     struct,
 )
 from ebbtide.formats.parsing import is_natural
+from ebbtide.formats.scan_loops import OBJECT
 from ebbtide.model.changelog import ROW_KINDS, RowKind
 
 _KINDS = frozenset(ROW_KINDS)
@@ -95,6 +102,12 @@ class PlainDecoder(Format):
         if len(distinct) < len(names) or not all(are_readable):
             return None
         return _TypedRows(self, row)
+
+    def scanned(self, row: RowForm) -> ScanForm | None:
+        """See `Format.scanned`: rows that do not name their place."""
+        if self.position or self.typed(row) is None:
+            return None
+        return _ScannedRows(self.kind, self.row, row.names)
 
     def _row(self, value: Json) -> Any:
         if self.row:
@@ -188,3 +201,38 @@ class _TypedRows:
             offset = partition, numbers[-1]
         change = TakenChange(row, kind, kind, offset=offset)
         return (change,)
+
+
+class _ScannedRows:
+    """The `ScanForm` of plain rows.
+
+    Args:
+        kind: Name of the field with the kind.
+        row: Name of the field with the row; None: the columns stand beside the kind.
+        names: The row's columns.
+    """
+
+    def __init__(self, kind: str, row: str | None, names: Sequence[str]) -> None:
+        self._kind = kind
+        self._row: scan.Path = () if row is None else (row,)
+        self._names = names
+        columns = dict.fromkeys(names)
+        within: scan.Fields = columns if row is None else {row: columns}
+        self.fields: scan.Fields = {kind: None, **within}
+        self.exact = [self._row]
+
+    def take(self, scanned: scan.Scanned) -> ScannedChanges:
+        """See `ScanForm`."""
+        kind_cells = scanned.cells[self._kind,]
+        kind = scanned.texts(kind_cells)
+        known_kinds = pa.array(ROW_KINDS, pa.string())
+        is_known = pc.is_in(kind, known_kinds)
+        is_taken = scan.marked(is_known)
+        if self._row:
+            row = scanned.cells[self._row]
+            is_taken = is_taken & row.has(OBJECT)
+        cells = {}
+        for name in self._names:
+            path = (*self._row, name)
+            cells[name] = scanned.cells[path]
+        return ScannedChanges(is_taken, kind, kind, cells)

@@ -14,21 +14,19 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ebbtide.formats.avro import AvroRecords
 from ebbtide.formats.avro_rows import AvroRows
 from ebbtide.formats.columns import InexactNumberError
-from ebbtide.formats.format import NEW_KEY, OLD_KEY, BadRecordError
+from ebbtide.formats.format import BadRecordError
 from ebbtide.formats.forms import OriginOffset, RowForm, TakenChanges, TypedForm, is_readable
 from ebbtide.formats.judging import ahead_of, null_indices
+from ebbtide.formats.places import are_utf8, moved, orders_of, origins_of
 from ebbtide.formats.quick_columns import QuickColumns, columns_of
 from ebbtide.formats.records import are_placed
 from ebbtide.formats.settings import DecodingSettings
-from ebbtide.formats.typed import (
-    event_times,
-)
-from ebbtide.model.changelog import ORDER, ORIGIN
+from ebbtide.formats.typed import event_times
+from ebbtide.model.changelog import ORIGIN
 from ebbtide.model.entries import entry_table
 
 MOST_IGNORED = 100
@@ -55,31 +53,10 @@ class _Envelope(msgspec.Struct, gc=False):
 def _damaged(values: pa.BinaryArray) -> frozenset[int]:
     """Return the indices of values that are not UTF-8: the parser does not check the texts that it skips."""
     # One check of the whole batch, in Arrow; values are looked at one by one only if it fails.
-    try:
-        values.cast(pa.string())
-    except pa.ArrowInvalid:
-        rows = enumerate(values.to_pylist())
-        return frozenset(row for row, value in rows if value is not None and not _is_utf8(value))
-    return frozenset()
-
-
-def _moved(batch: pa.RecordBatch) -> frozenset[int]:
-    """Return the indices of records with a header that names the row's old or new key: records in envelopes, or placed ones."""
-    if are_placed(batch):
-        has_old_key = batch.column("old_key").is_valid()
-        has_new_key = batch.column("new_key").is_valid()
-    else:
-        values = batch.column("value")
-        # One search of all bytes first: Arrow's, value by value, takes as long as parsing them.
-        _, _, data = values.buffers()
-        raw = data.to_pybytes() if data else b""
-        if not any(name.encode() in raw for name in (OLD_KEY, NEW_KEY)):
-            return frozenset()
-        has_old_key = pc.match_substring(values, OLD_KEY)
-        has_new_key = pc.match_substring(values, NEW_KEY)
-    is_moved = pc.or_(has_old_key, has_new_key)
-    indices = np.flatnonzero(is_moved.to_numpy(zero_copy_only=False))
-    return frozenset(indices.tolist())
+    if are_utf8(values):
+        return frozenset()
+    rows = enumerate(values.to_pylist())
+    return frozenset(row for row, value in rows if value is not None and not _is_utf8(value))
 
 
 def _is_utf8(value: bytes) -> bool:
@@ -169,6 +146,11 @@ class QuickDecoder:
             return None
         return cls(settings, row, form)
 
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Columns of the records that the schema does not have, as far as they are known."""
+        return self._row.ignored
+
     def learning(self, staged: pa.Table) -> QuickDecoder:
         """Return a decoder that also reads records with the unknown columns of some staged rows.
 
@@ -231,7 +213,7 @@ class QuickDecoder:
         avro = AvroRecords.of(batch)
         unread = _damaged(values) if avro is None else frozenset()
         if holds_envelopes or are_placed(batch):  # a bare value has no headers
-            unread |= _moved(batch)
+            unread |= moved(batch)
         errors = _NOT_READ if avro is None else (*_NOT_READ, *_NOT_READ_AVRO)
         records = _Structs()
         left: set[int] = set()
@@ -318,35 +300,20 @@ class QuickDecoder:
         read: _Read,
         named: Sequence[OriginOffset | None],
     ) -> pa.StructArray:
-        columns = self._origin_columns(batch, read)
-        if any(named):
-            columns = _with_named(columns, named)
-        arrays = []
-        for values, component in zip(columns, ORIGIN, strict=True):
-            array = pa.array(values, component.type)
-            arrays.append(array)
-        return pa.StructArray.from_arrays(arrays, fields=list(ORIGIN))
-
-    def _origin_columns(self, batch: pa.RecordBatch, read: _Read) -> list[Any]:
-        """Return source, partition and position of the changes' records: Kafka's, or files and lines."""
         if self._holds_envelopes(batch):
             origin_of = attrgetter("topic", "partition", "offset")
-            return columns_of(map(origin_of, read.envelopes), len(ORIGIN))
-        indices = pa.array(read.rows, pa.int64())
-        if are_placed(batch):
-            return [batch.column(name).take(indices) for name in ("file", "partition", "offset")]
-        files = batch.column("file")
-        lines = batch.column("line")
-        return [
-            files.take(indices),
-            [0] * len(indices),
-            lines.take(indices),
-        ]
+            columns = columns_of(map(origin_of, read.envelopes), len(ORIGIN))
+        elif any(named):
+            columns = _with_named(origins_of(batch, read.rows).flatten(), named)
+        else:
+            return origins_of(batch, read.rows)
+        arrays = [pa.array(values, component.type) for values, component in zip(columns, ORIGIN, strict=True)]
+        return pa.StructArray.from_arrays(arrays, fields=list(ORIGIN))
 
 
 def _with_named(columns: list[Any], named: Sequence[OriginOffset | None]) -> list[Any]:
     """Return the origins of records; a record's own partition and offset replace its file and line."""
-    sources, partitions, positions = (pa.array(column).to_pylist() for column in columns)
+    sources, partitions, positions = (column.to_pylist() for column in columns)
     for change, offset in enumerate(named):
         if offset is not None:
             partition, position = offset
@@ -354,19 +321,3 @@ def _with_named(columns: list[Any], named: Sequence[OriginOffset | None]) -> lis
             partitions[change] = partition
             positions[change] = position
     return [sources, partitions, positions]
-
-
-def orders_of(batch: pa.RecordBatch, rows: Sequence[int], step: int) -> pa.StructArray:
-    """Return `_order` of some records of a batch, given their indices in it."""
-    indices = pa.array(rows, pa.int64())
-    steps = np.full(len(rows), step)
-    parts = batch.column("part")
-    lines = batch.column("line")
-    return pa.StructArray.from_arrays(
-        [
-            pa.array(steps),
-            parts.take(indices),
-            lines.take(indices),
-        ],
-        fields=list(ORDER),
-    )

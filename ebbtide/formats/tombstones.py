@@ -20,7 +20,7 @@ from ebbtide.formats.connect import Fields, read_key
 from ebbtide.formats.encodings import decoded
 from ebbtide.formats.format import BadRecordError, Json
 from ebbtide.formats.parsing import envelope_origin, parse
-from ebbtide.formats.quick import orders_of
+from ebbtide.formats.places import orders_of
 from ebbtide.formats.records import are_placed
 from ebbtide.formats.settings import IN_DOUBT, TOMBSTONE, DecodingSettings
 from ebbtide.model.changelog import ORIGIN, RowKind

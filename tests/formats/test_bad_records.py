@@ -12,6 +12,8 @@ from support import ROOT, change, envelope, plain, record, spec
 from ebbtide import UpsertPipeline
 from ebbtide.testing import MemoryPipeline
 
+pytestmark = pytest.mark.usefixtures("scanned_or_not")
+
 TYPES = {
     "n": "INT",
     "total": "DECIMAL(6,2)",

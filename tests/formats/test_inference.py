@@ -14,6 +14,8 @@ from ebbtide.model.step import BatchSummary
 from ebbtide.runtime.drift import columns_taken_in
 from ebbtide.runtime.plan import decoding_of
 
+pytestmark = pytest.mark.usefixtures("scanned_or_not")
+
 
 def decoded(of, *lines):
     """Decode lines one batch each, so that what one teaches is used for the next."""

@@ -257,6 +257,19 @@ def untouched(tmp_path):
     return shown(twin)
 
 
+def test_forgotten_row_that_comes_and_goes_after_another_client_deleted_it_does_not_come_back(make):
+    """It comes and goes in one step: the sink had no such row before or after, so its commits say nothing of it."""
+    pipeline = make(**FORGETS)
+    pipeline.read(*FILES[0])
+    pipeline.read(*FILES[1], clock_ms=LATER + 5 * HOUR)
+    damages.overwrite(pipeline)
+    pipeline.read(up(3, 6, "+I"), change("-D", id=3, n=6), clock_ms=LATER + 5 * HOUR)
+    assert shown(pipeline) == []
+    pipeline.repair()
+    assert shown(pipeline) == [{"id": id_, "n": id_} for id_ in (1, 2, 4, 5)]
+    assert planned(pipeline).findings == ()
+
+
 RIGHT = [{"id": id_, "n": n} for id_, n in [(1, 1), (2, 6), (3, 3), (5, 5), (6, 6), (7, 7)]]
 """By sequence."""
 

@@ -266,9 +266,10 @@ def forgetful(spark, tmp_path_factory):
     folder = tmp_path_factory.mktemp("forgetful")
     source = write(folder / "in", [change("+I", id_, "abc"[id_ - 1], id_) for id_ in (1, 2, 3)])
     spec = plain_spec(source, **FORGETS)
-    run(LOCAL, spec, str(folder / "root"), clock=lambda: system_clock() + 5 * 3_600_000)
+    run(LOCAL, spec, str(folder / "root"))
     write(source, [change("+I", 5, "e", 5)], first=1)
-    run(LOCAL, spec, str(folder / "root"), clock=lambda: system_clock() + 5 * 3_600_000)
+    later = run(LOCAL, spec, str(folder / "root"), clock=lambda: system_clock() + 5 * 3_600_000)
+    assert later.totals["orphaned"] == 3
     return folder, spec
 
 

@@ -26,6 +26,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "sequence": {"order": {"sequence": ["n"]}, "ttl": "2h"},
     "arrival": {"order": "arrival", "materializer": {"emission": "every"}, "format": POSITIONED},
     "headers": {"order": {"sequence": ["n"]}},
+    "merge": {"order": {"sequence": ["n"]}, "sink": {"write": "merge"}},
     "rewrite": {"order": {"sequence": ["n"]}, "sink": {"write": "rewrite", "change_feed": "images"}},
     "function": {"function": "ebbtide.functions:LagLead", "output_key": ["id", "n"], "options": {"order_by": ["n"]}},
 }
@@ -138,7 +139,8 @@ class Plants:
             self.files.append(lines)
             self.pipeline.put(*lines)
             run(checkpoints=1, width=100, **given)
-        self.pipeline.do("run", LATER + 3 * HOUR, checkpoints=1, width=100)
+        if self.kind != "merge":  # which Spark alone runs
+            self.pipeline.do("run", LATER + 3 * HOUR, checkpoints=1, width=100)
         self.leave()
 
     def leave(self) -> None:
@@ -156,13 +158,16 @@ class Plants:
         logs.mkdir(exist_ok=True)
         (logs / f"2026-01-01-{2**22 + 1}.log").write_text(f"The value '{person.plant('log')}' is malformed\n")
 
-    def act(self, action: str, spark: Any = SPARK, clock_ms: int = LATER + 3 * HOUR) -> Report:
-        """Plan, apply or release the erasure."""
+    def act(
+        self, action: str, spark: Any = SPARK, clock_ms: int = LATER + 3 * HOUR, where: str | None = None
+    ) -> Report:
+        """Plan, apply or release the erasure, of all keys to be erased or of those of rows by a condition."""
         file = self.folder / "keys.jsonl"
         file.write_text("".join(json.dumps({"id": person.id}) + "\n" for person in self.erased))
         operation = Erase()
         ctx = Context(self.pipeline.spec, self.pipeline.root, lambda: spark, by="me", clock=lambda: clock_ms)
-        return operation.act(action, ctx, operation.asked({"keys": str(file)}))
+        given = {"keys": str(file)} if where is None else {"where": where}
+        return operation.act(action, ctx, operation.asked(given))
 
     def want(self) -> list[dict[str, Any]]:
         """The rows of those who stay, folded from the records: the newest of each key that was not deleted."""

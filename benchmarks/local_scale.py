@@ -1,0 +1,196 @@
+"""A step of 100,000 changes over many rows without a JVM: what it costs beside delta-rs and DuckDB, and what memory the driver holds.
+
+Rows of 100 bytes are read in through the pipeline, 250,000 a step; then come steps of changes, a tenth of them to new keys. Each size,
+and each side, is a process of its own. Ours reads JSON lines, and keeps state and a change feed; `decided` is without reading and
+decoding. The peers get the same changes as decoded Arrow rows, and keep neither. CPU is that of the process: one step to warm up, the
+median of three. Memory is the process's own (`RssAnon`) and all that is resident, mapped copies among it: the peak of loading, the
+peak of the steps, and what is left after them.
+
+    python benchmarks/local_scale.py [--rows 1000000,3000000] [--changes 100000] [--peers]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import duckdb
+import pyarrow as pa
+from harness import write_changes
+from scale import ROWS_PER_FILE, row, rows_of
+
+from ebbtide import UpsertPipeline
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import read_rows
+from ebbtide.runtime import reading
+from ebbtide.runtime.driver import run
+from ebbtide.runtime.local import local_session
+
+SCHEMA = pa.schema(
+    [("id", pa.int64()), ("at", pa.int64()), ("name", pa.string()), ("amount", pa.int32()), ("text", pa.string())]
+)
+MEASURED = 3
+
+
+def main() -> None:
+    """Run each size and side in a process of its own."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--rows", default="1000000,3000000")
+    options.add_argument("--changes", type=int, default=100_000)
+    options.add_argument("--peers", action="store_true")
+    options.add_argument("--side", choices=SIDES)
+    asked = options.parse_args()
+    if asked.side:
+        with tempfile.TemporaryDirectory() as work:
+            os.environ["EBBTIDE_CACHE"] = f"{work}/cache"
+            print(json.dumps(SIDES[asked.side](Path(work), int(asked.rows), asked.changes)))
+        return
+    for rows in asked.rows.split(","):
+        for side in SIDES if asked.peers else ["ebbtide"]:
+            command = [sys.executable, __file__, "--side", side, "--rows", rows, "--changes", str(asked.changes)]
+            printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+            print(
+                f"{int(rows):>12,} rows, {side}: {printed.splitlines()[-1]}, load {os.getloadavg()[0]:.1f}", flush=True
+            )
+
+
+def changes_of(stored: int, n_changes: int) -> Iterator[list[dict[str, Any]]]:
+    """Yield the rows of each step, different keys in random order."""
+    chance = random.Random(5)
+    n_new = n_changes // 10
+    for number in range(1 + MEASURED):
+        first_new = stored + number * n_new
+        keys = [chance.randrange(stored) for _ in range(n_changes - n_new)] + list(range(first_new, first_new + n_new))
+        chance.shuffle(keys)
+        yield [row(key, at=number + 1) for key in dict.fromkeys(keys)]
+
+
+def ours(work: Path, stored: int, n_changes: int) -> dict[str, Any]:
+    """Measure Ebbtide's local engine."""
+    source = {"path": str(work / "in"), "records": "value", "max_files_per_step": 1}
+    columns = "id BIGINT NOT NULL, at BIGINT, name STRING, amount INT, text STRING"
+    order = {"sequence": ["at"]}
+    spec = UpsertPipeline(
+        name="t", schema=columns, key=["id"], source=source, format={"type": "plain"}, order=order, ttl=None
+    )
+    decoding = timed(reading, "stage")
+    for number, first in enumerate(range(0, stored, ROWS_PER_FILE)):
+        write_changes(work / "in" / f"{number:06d}.jsonl", rows_of(first, min(ROWS_PER_FILE, stored - first)))
+        run(local_session(), spec, str(work))
+    found: dict[str, Any] = {"loading": memory_mib()}
+    forget_peak()
+    costs, decided = [], []
+    expected = {}
+    for number, rows in enumerate(changes_of(stored, n_changes)):
+        write_changes(work / "in" / f"9{number:05d}.jsonl", rows)
+        expected |= {each["id"]: each["at"] for each in rows}
+        decoding.clear()
+        start = time.process_time()
+        run(local_session(), spec, str(work))
+        costs.append(time.process_time() - start)
+        decided.append(costs[-1] - sum(decoding))
+    del rows
+    found["steps"] = memory_mib()
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    found["left"] = memory_mib()
+    snapshot = Snapshot.read(str(work / "t" / "sink"))
+    sink = read_rows(snapshot, SCHEMA).select(["id", "at"]) if snapshot else SCHEMA.empty_table()
+    shown = dict(zip(sink["id"].to_pylist(), sink["at"].to_pylist(), strict=True))
+    n_wrong = sum(shown.get(key) != at for key, at in expected.items())
+    return {"cpu_s": median(costs), "decided_cpu_s": median(decided), "wrong": n_wrong, **found}
+
+
+def by_delta_rs(work: Path, stored: int, n_changes: int) -> dict[str, Any]:
+    """Measure the merge of delta-rs."""
+    table = str(work / "table")
+    deltalake.write_deltalake(table, pa.Table.from_pylist(list(rows_of(0, stored)), SCHEMA))
+
+    def merge(changes: pa.Table) -> None:
+        merging = deltalake.DeltaTable(table).merge(changes, "t.id = s.id", source_alias="s", target_alias="t")
+        merging.when_matched_update_all().when_not_matched_insert_all().execute()
+
+    return cost_of(merge, stored, n_changes)
+
+
+def by_duckdb(work: Path, stored: int, n_changes: int) -> dict[str, Any]:
+    """Measure the upsert of DuckDB by a primary key, into a file of its own."""
+    connection = duckdb.connect(str(work / "t.db"), config={"threads": 2})
+    rows = pa.Table.from_pylist(list(rows_of(0, stored)), SCHEMA)
+    connection.register("rows", rows)
+    connection.execute("CREATE TABLE t AS SELECT * FROM rows")
+    connection.execute("ALTER TABLE t ADD PRIMARY KEY (id)")
+
+    def upsert(changes: pa.Table) -> None:
+        connection.register("changes", changes)
+        connection.execute("INSERT OR REPLACE INTO t SELECT * FROM changes")
+        connection.execute("CHECKPOINT")
+
+    return cost_of(upsert, stored, n_changes)
+
+
+def cost_of(apply: Callable[[pa.Table], None], stored: int, n_changes: int) -> dict[str, Any]:
+    """Return the CPU seconds that a peer takes for the changes of a step."""
+    costs = []
+    for rows in changes_of(stored, n_changes):
+        changes = pa.Table.from_pylist(rows, SCHEMA)
+        start = time.process_time()
+        apply(changes)
+        costs.append(time.process_time() - start)
+    return {"cpu_s": median(costs)}
+
+
+def median(costs: list[float]) -> float:
+    """Return the median of the steps that count."""
+    return round(statistics.median(costs[1:]), 2)
+
+
+def timed(module: Any, name: str) -> list[float]:
+    """Wrap a function; return the list that its CPU seconds are added to."""
+    function = getattr(module, name)
+    seconds: list[float] = []
+
+    def wrapped(*given: Any, **options: Any) -> Any:
+        start = time.process_time()
+        try:
+            return function(*given, **options)
+        finally:
+            seconds.append(time.process_time() - start)
+
+    setattr(module, name, wrapped)
+    return seconds
+
+
+def memory_mib() -> dict[str, int]:
+    """Return what this process holds, MiB: its own, all that is resident, and the most of that since it was forgotten."""
+    status = Path("/proc/self/status").read_text()
+    fields = dict(line.split(":", 1) for line in status.splitlines())
+    names = {"own": "RssAnon", "resident": "VmRSS", "peak": "VmHWM"}
+    return {name: int(fields[field].split()[0]) // 1024 for name, field in names.items()}
+
+
+def forget_peak() -> None:
+    """Let the peak begin again at what is resident now."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+SIDES: dict[str, Callable[[Path, int, int], dict[str, Any]]] = {
+    "ebbtide": ours,
+    "delta-rs": by_delta_rs,
+    "duckdb": by_duckdb,
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""The common form of Debezium envelopes for the scan: no schema, a change that keeps the key, and none that retracts a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.formats.debezium_rules import DebeziumRules, file_number
+from ebbtide.formats.format import BadRecordError
+from ebbtide.formats.forms import RowForm, ScannedChanges
+from ebbtide.formats.scan import Fields, Mask, Scanned, marked
+from ebbtide.formats.scan_loops import ABSENT, ESCAPED, INTEGER, NULL, OBJECT, TEXT
+from ebbtide.model.codes import row_codes
+from ebbtide.model.sequences import LOG_POSITIONS
+
+_TABLE = ("schema", "db", "table")
+_KINDS = {"c": "+I", "r": "+I", "u": "+U", "d": "-D"}
+
+
+class ScannedEnvelopes:
+    """The `ScanForm` of envelopes without a schema.
+
+    Args:
+        rules: Settings of the format.
+        row: The form of a row.
+    """
+
+    exact = (("before",), ("after",))
+
+    def __init__(self, rules: DebeziumRules, row: RowForm) -> None:
+        log_columns = [name for name in rules.sequence if name in LOG_POSITIONS]
+        self._rules = rules
+        self._names = row.names
+        self._key = [name for name in rules.key if name in row.names]
+        self._positions = [name.removeprefix("_") for name in log_columns]
+        columns = dict.fromkeys(row.names)
+        needed = (*_TABLE, "ts_ms", *self._positions)
+        self.fields: Fields = {
+            "before": columns,
+            "after": columns,
+            "source": dict.fromkeys(needed),
+            "op": None,
+        }
+
+    def take(self, scanned: Scanned) -> ScannedChanges:
+        """See `ScanForm`."""
+        cells = scanned.cells
+        op = scanned.texts(cells["op",])
+        ops = pa.array(_KINDS.keys(), pa.string())  # here, since pyarrow loads pandas for it
+        kinds = pa.array(_KINDS.values(), pa.string())
+        number = pc.index_in(op, ops)
+        kind = kinds.take(number)
+        is_delete = marked(pc.equal(op, "d"))
+        is_update = marked(pc.equal(op, "u"))
+        has_before = cells["before",].has(OBJECT)
+        has_after = cells["after",].has(OBJECT)
+        event_ms = cells["source", "ts_ms"]
+        is_taken = marked(kind.is_valid())
+        is_taken &= np.where(is_delete, has_before, has_after)
+        is_taken &= event_ms.has(INTEGER, NULL, ABSENT)
+        is_taken &= ~is_update | self._keeps_key(scanned)
+        is_taken &= self._is_of_table(scanned)
+        position = []
+        for name in self._positions:
+            numbers = self._position(scanned, name)
+            is_natural = pc.greater_equal(numbers, 0)
+            is_taken &= marked(is_natural)
+            position.append(numbers)
+        rows = {}
+        for name in self._names:
+            before = cells["before", name]
+            after = cells["after", name]
+            rows[name] = after.but(is_delete, before)
+        return ScannedChanges(
+            is_taken,
+            kind,
+            op,
+            rows,
+            position,
+            event_ms=scanned.integers(event_ms),
+        )
+
+    def _keeps_key(self, scanned: Scanned) -> Mask:
+        """Mark the records without a row before, or with the same key in it: written in the same way."""
+        cells = scanned.cells
+        has_before = cells["before",].has(OBJECT)
+        is_same = np.ones(len(has_before), bool)
+        if not has_before.any():
+            return is_same
+        for name in self._key:
+            old = cells["before", name]
+            new = cells["after", name]
+            old_text = scanned.texts(old)
+            new_text = scanned.texts(new)
+            is_same &= old.kind == new.kind
+            is_same &= marked(pc.equal(old_text, new_text))
+        is_same[~has_before] = True
+        return is_same
+
+    def _is_of_table(self, scanned: Scanned) -> Mask:
+        """Mark the records of the table that is asked for; those that name it by anything but texts are not marked."""
+        is_named = np.ones(len(scanned.is_taken), bool)
+        texts = []
+        for name in _TABLE:
+            cells = scanned.cells["source", name]
+            is_named &= cells.has(TEXT, ESCAPED, NULL, ABSENT)
+            texts.append(scanned.texts(cells))
+        if not self._rules.table:
+            return is_named
+        # Few tables in many records: each is asked for once.
+        names = pa.table(texts, list(_TABLE))
+        codes = row_codes(names, _TABLE)
+        _, first_of_code = np.unique(codes, return_index=True)
+        distinct = names.take(pa.array(first_of_code))
+        takes = []
+        for each in distinct.to_pylist():
+            schema = each["schema"] or each["db"]
+            takes.append(self._rules.takes(schema, each["table"]))
+        is_of_code = np.array(takes, bool)
+        is_named &= is_of_code[codes]
+        return is_named
+
+    def _position(self, scanned: Scanned, name: str) -> pa.Int64Array:
+        """Return a component of the position in the database's log; null leaves a record to the exact path."""
+        cells = scanned.cells["source", name]
+        if name != "file":
+            return scanned.integers(cells)
+        is_text = cells.has(TEXT, ESCAPED)
+        texts_alone = cells.filled(~is_text, NULL)
+        files = scanned.texts(texts_alone).dictionary_encode()
+        names = files.dictionary.to_pylist()
+        numbers = pa.array(_file_numbers(names), pa.int64())
+        return numbers.take(files.indices)
+
+
+def _file_numbers(names: Sequence[str]) -> list[int | None]:
+    numbers: list[int | None] = []
+    for name in names:
+        try:
+            number = file_number(name, "file")
+        except BadRecordError:
+            number = None
+        numbers.append(number)
+    return numbers

@@ -1,0 +1,142 @@
+"""Scanned cells to typed columns; a change with a cell that does not fit its column is not taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.formats.columns import are_plain_decimals, convert, dates_of, timestamps_of
+from ebbtide.formats.format import unavailable_form
+from ebbtide.formats.forms import ScannedChanges
+from ebbtide.formats.scan import Cells, Mask, Scanned, marked
+from ebbtide.formats.scan_loops import ABSENT, ESCAPED, FALSE, INTEGER, NULL, NUMBER, TEXT, TRUE
+from ebbtide.formats.settings import DecodingSettings
+from ebbtide.formats.typed import needed_of_delete
+
+_TEXTS = (TEXT, ESCAPED)
+
+
+def is_scannable(column: pa.Field) -> bool:
+    """Return whether a column's values can be scanned."""
+    return bool(_kinds_of(column.type))
+
+
+def _kinds_of(type_: pa.DataType) -> Sequence[int]:
+    """Return what may stand in a column of a type, beside null; nothing: its values are not scanned."""
+    if pa.types.is_string(type_):
+        return _TEXTS
+    if pa.types.is_integer(type_):
+        return (INTEGER,)
+    if pa.types.is_boolean(type_):
+        return (TRUE, FALSE)
+    if pa.types.is_float64(type_):
+        return (INTEGER, NUMBER)
+    if pa.types.is_decimal(type_) or pa.types.is_date32(type_) or pa.types.is_timestamp(type_):
+        return (*_TEXTS, INTEGER)
+    return ()
+
+
+class ScanColumns:
+    """Types and judges the columns of scanned changes.
+
+    Args:
+        settings: Settings of the pipeline.
+        scanned: The records.
+        changes: Their changes.
+        is_delete: (n,) deletes of sequence mode.
+        is_key_only: (n,) those of them of which the key and the sequence alone are read.
+
+    Attributes:
+        columns: The typed columns.
+        is_taken: (n,) all cells of the change fit.
+    """
+
+    def __init__(
+        self,
+        settings: DecodingSettings,
+        scanned: Scanned,
+        changes: ScannedChanges,
+        is_delete: Mask,
+        is_key_only: Mask,
+    ) -> None:
+        self._settings = settings
+        self._scanned = scanned
+        self.is_taken = changes.is_taken.copy()
+        self.columns: dict[str, pa.Array] = {}
+        needed = needed_of_delete(settings)
+        for column in settings.columns:
+            cells = changes.cells[column.name]
+            # Stale or absent columns of a delete are nulls: they must not make it bad.
+            is_unread = is_key_only
+            if column.name in needed:
+                is_unread = is_key_only & cells.has(ABSENT)
+            if is_unread.any():
+                cells = cells.filled(is_unread, NULL)
+            self.columns[column.name] = self._column(column, cells, is_delete)
+
+    def _column(self, column: pa.Field, cells: Cells, is_delete: Mask) -> pa.Array:
+        """Return a column; one of `REFUSALS` is raised where a value does not fit it."""
+        settings = self._settings
+        name = column.name
+        default = settings.defaults.get(name)
+        is_absent = np.zeros(len(is_delete), bool)
+        if name in settings.defaults:
+            is_absent = cells.has(ABSENT)
+        is_null = cells.has(NULL)
+        if default is None:
+            is_null |= is_absent
+        allowed = _kinds_of(column.type)
+        is_fit = is_absent | cells.has(NULL, *allowed)
+        if name in settings.key:
+            is_fit &= ~is_null
+        elif not column.nullable:
+            is_fit &= ~is_null | is_delete
+        self.is_taken &= is_fit
+        if is_absent.any() or not is_fit.all():
+            cells = cells.filled(is_absent | ~is_fit, NULL)
+        array = self._typed(cells, column.type, name)
+        if default is None or not is_absent.any():
+            return array
+        unit = settings.time_units.get(name, "us")
+        defaults, _ = convert([default], column.type, unit)
+        return pc.if_else(pa.array(is_absent), defaults[0], array)
+
+    def _typed(self, cells: Cells, type_: pa.DataType, name: str) -> pa.Array:
+        scanned = self._scanned
+        if pa.types.is_boolean(type_):
+            return pa.array(cells.kind == TRUE, mask=cells.kind == NULL)
+        if pa.types.is_integer(type_):
+            return scanned.integers(cells).cast(type_)
+        if pa.types.is_date32(type_) or pa.types.is_timestamp(type_):
+            return self._times(cells, type_, name)
+        texts = scanned.texts(cells)
+        if pa.types.is_string(type_):
+            self._leave(pc.equal(texts, unavailable_form(type_)))
+            return texts
+        if pa.types.is_float64(type_):
+            numbers = texts.cast(type_)
+            self._leave(pc.is_inf(numbers))
+            return numbers
+        is_plain = are_plain_decimals(texts, type_)
+        self._leave(pc.invert(is_plain))
+        plain_texts = pc.if_else(is_plain, texts, None)
+        return plain_texts.cast(type_)
+
+    def _times(self, cells: Cells, type_: pa.DataType, name: str) -> pa.Array:
+        scanned = self._scanned
+        is_integer = cells.has(INTEGER)
+        without_integers = cells.filled(is_integer, NULL)
+        texts = scanned.texts(without_integers)
+        numbers = scanned.integers(cells)
+        if pa.types.is_date32(type_):
+            days = numbers.cast(pa.int32())
+            return dates_of(days, texts, type_)
+        unit = self._settings.time_units.get(name, "us")
+        return timestamps_of(numbers, texts, type_, unit)
+
+    def _leave(self, is_left: pa.BooleanArray) -> None:
+        """Leave changes to the other paths."""
+        self.is_taken &= ~marked(is_left)

@@ -1,0 +1,193 @@
+"""The scan: records of a known form become staged rows without an object for a record; the rest is left to the other paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.formats.avro import AvroRecords
+from ebbtide.formats.columns import REFUSALS
+from ebbtide.formats.forms import RowForm, ScanForm, ScannedChanges
+from ebbtide.formats.judging import ahead_of
+from ebbtide.formats.places import are_utf8, moved, orders_of, origins_of
+from ebbtide.formats.records import are_placed
+from ebbtide.formats.scan import Mask, Scanned, Scanner, marked
+from ebbtide.formats.scan_columns import ScanColumns, is_scannable
+from ebbtide.formats.scan_envelopes import KafkaEnvelopes
+from ebbtide.formats.scan_loops import ABSENT
+from ebbtide.formats.settings import DELETING, DecodingSettings
+from ebbtide.formats.typed import event_times, takes_back_by_content
+from ebbtide.model import compiled
+from ebbtide.model.changelog import RowKind
+from ebbtide.model.entries import entry_table
+from ebbtide.model.sequences import LOG_POSITIONS, sequence_type
+
+
+class ScanDecoder:
+    """Decodes the records of a pipeline that are of the form.
+
+    Args:
+        settings: Settings of the pipeline.
+        row: The form of a row.
+        form: The form of a record.
+
+    Attributes:
+        n_seen: Records that this process has seen.
+    """
+
+    n_seen: ClassVar[int] = 0
+
+    def __init__(self, settings: DecodingSettings, row: RowForm, form: ScanForm) -> None:
+        self._settings = settings
+        self._ignored = row.ignored
+        self._form = form
+        self._scanner = Scanner(form.fields, form.exact)
+        self._pays = True
+
+    @classmethod
+    def of(cls, settings: DecodingSettings, ignored: Iterable[str] = ()) -> ScanDecoder | None:
+        """Make the decoder of a pipeline; None if its records are not scanned.
+
+        Args:
+            settings: Settings of the pipeline.
+            ignored: Columns of the records that the schema does not have.
+        """
+        are_scannable = map(is_scannable, settings.columns)
+        if settings.encodings or not all(are_scannable):
+            return None
+        row = RowForm(settings.columns, {}, tuple(sorted(ignored)))
+        form = settings.format.scanned(row)
+        if form is None:
+            return None
+        return cls(settings, row, form)
+
+    def decode(self, batch: pa.RecordBatch, step: int, wall_ms: int | None) -> tuple[pa.Table, pa.RecordBatch]:
+        """Decode a batch of `RECORDS` or `PLACED_RECORDS`; arguments and results as of `QuickDecoder`."""
+        nothing = self._settings.schema.empty_table()
+        ScanDecoder.n_seen += len(batch)
+        # Little is not worth loading the compiled loop for, nor is a source whose records are mostly left.
+        is_avro = AvroRecords.of(batch) is not None
+        if is_avro or not self._pays or not compiled.worth_compiling(self.n_seen):
+            return nothing, batch
+        values = batch.column("value")
+        if not are_utf8(values):
+            return nothing, batch
+        may_take = self._may_take(batch)
+        is_dropped = np.zeros(len(batch), bool)
+        envelopes = None
+        if self._settings.in_envelopes and not are_placed(batch):
+            envelopes = KafkaEnvelopes.scan(values, self._settings.topic)
+            values = envelopes.values
+            is_dropped = may_take & envelopes.is_other
+            may_take &= envelopes.is_taken
+        scanned = self._scanner.scan(values)
+        rows = np.flatnonzero(scanned.is_taken & may_take)
+        if len(rows) < len(batch):
+            scanned = scanned.take(rows)
+        origins = origins_of(batch, rows) if envelopes is None else envelopes.origins(rows)
+        try:
+            columns, is_taken = self._columns(scanned, wall_ms)
+        except REFUSALS:
+            # A value that does not fit its type: the other paths say whose.
+            return nothing, batch
+        columns |= {"_order": orders_of(batch, rows, step), "_origin": origins}
+        staged = entry_table(self._settings.schema, columns, len(rows))
+        is_left = ~is_dropped
+        taken_rows = rows[is_taken]
+        is_left[taken_rows] = False
+        self._pays = 2 * is_left.sum() <= len(batch)
+        left = batch.filter(pa.array(is_left))
+        if is_taken.all():
+            return staged, left
+        taken = staged.filter(pa.array(is_taken))
+        return taken, left
+
+    def _may_take(self, batch: pa.RecordBatch) -> Mask:
+        """Mark the records that are neither too long nor name another key of their row in a header."""
+        lengths = pc.binary_length(batch.column("value"))
+        is_short = pc.less_equal(lengths, self._settings.max_record_bytes)
+        may_take = marked(is_short).copy()
+        if self._settings.in_envelopes or are_placed(batch):  # a bare value has no headers
+            other_keys = moved(batch)
+            may_take[list(other_keys)] = False
+        return may_take
+
+    def _columns(self, scanned: Scanned, wall_ms: int | None) -> tuple[dict[str, object], Mask]:
+        """Return the columns of the scanned records but `_order` and `_origin`, and which of the records are taken."""
+        settings = self._settings
+        changes = self._form.take(scanned)
+        is_delete, is_key_only = self._deletes(changes)
+        typed = ScanColumns(settings, scanned, changes, is_delete, is_key_only)
+        is_taken = typed.is_taken
+        kinds = pa.array(sorted(settings.kinds), pa.string())
+        is_of_kinds = pc.is_in(changes.kind, kinds)
+        is_taken &= marked(is_of_kinds)
+        of_source = changes.event_ms
+        if of_source is None:
+            of_source = pa.nulls(len(is_taken), pa.int64())
+        event_ms = event_times(settings, typed.columns, of_source)
+        if settings.needs_event_time:
+            has_time = event_ms.is_valid()
+            is_taken &= marked(has_time)
+        too_far_ahead = ahead_of(settings, event_ms, wall_ms)
+        is_taken[too_far_ahead] = False
+        columns: dict[str, object] = dict(typed.columns)
+        if settings.sequence:
+            columns["_sequence"] = self._sequence(typed.columns, changes, is_taken)
+        columns["_event_ms"] = event_ms
+        columns["_kind"] = changes.kind
+        columns["_op"] = changes.op
+        columns["_ignored"] = self._ignored_names(changes)
+        return columns, is_taken
+
+    def _deletes(self, changes: ScannedChanges) -> tuple[Mask, Mask]:
+        """Mark the deletes of sequence mode, and those of which the key and the sequence alone are read."""
+        if not self._settings.sequence:
+            none = np.zeros(len(changes.kind), bool)
+            return none, none
+        deleting = pa.array(DELETING, pa.string())
+        is_deleting = pc.is_in(changes.kind, deleting)
+        is_delete = marked(is_deleting)
+        if not takes_back_by_content(self._settings):
+            return is_delete, is_delete
+        is_retraction = pc.equal(changes.op, RowKind.UPDATE_BEFORE)
+        is_key_only = is_delete & ~marked(is_retraction)
+        return is_delete, is_key_only
+
+    def _sequence(self, columns: dict[str, pa.Array], changes: ScannedChanges, is_taken: Mask) -> pa.StructArray:
+        """Return `_sequence`; where a component of it is null, the change is not taken."""
+        type_ = sequence_type(self._settings.columns, self._settings.sequence)
+        positions = iter(changes.position)
+        components = []
+        for component in type_:
+            is_of_log = component.name in LOG_POSITIONS
+            array = next(positions) if is_of_log else columns[component.name]
+            is_valid = array.is_valid()
+            is_taken &= marked(is_valid)
+            typed = array.cast(component.type)
+            components.append(typed)
+        return pa.StructArray.from_arrays(components, fields=list(type_))
+
+    def _ignored_names(self, changes: ScannedChanges) -> pa.StringArray | None:
+        """Return the names of each record's columns that the schema does not have, but for the allowed ones."""
+        nothing = pa.scalar(None, pa.string())
+        parts: list[pa.Array] = []
+        for name in self._ignored:
+            if name in self._settings.ignored_columns:
+                continue
+            cells = changes.cells[name]
+            is_sent = pa.array(cells.kind != ABSENT)
+            part = pc.if_else(is_sent, name, nothing)
+            parts.append(part)
+        if not parts:
+            return None
+        # The join leaves out a row without any value: the empty text before each keeps it, and its comma is cut off.
+        first = pa.repeat("", len(parts[0]))
+        joined = pc.binary_join_element_wise(first, *parts, ",", null_handling="skip")
+        names = pc.utf8_slice_codeunits(joined, 1)
+        is_empty = pc.equal(names, "")
+        return pc.if_else(is_empty, nothing, names)

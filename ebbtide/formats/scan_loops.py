@@ -1,0 +1,304 @@
+"""The loops of `scan`, which numba compiles: over bytes, into arrays.
+
+Names of what stands in a field: no such field, a scalar (a text with escapes apart, and a number that is no plain integer), an object.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+ABSENT, NULL, TEXT, ESCAPED, INTEGER, NUMBER, TRUE, FALSE, OBJECT = range(9)
+MOST_DIGITS = 18
+"""Of an integer: any of so many fits 64 bits."""
+MOST_READ = 1000
+"""Digits of a number, at most: Python reads no integer of more than 4,300."""
+DEEPEST = 32
+"""Objects and lists within each other, at most."""
+_TAB, _QUOTE, _COMMA, _COLON, _BACKSLASH = b'\t",:\\'
+_OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = b"{}[]"
+_LIST = -1
+"""Stands for a list among the objects that are walked through."""
+_MINUS, _PLUS, _DOT, _ZERO, _SMALL_E, _LARGE_E = b"-+.0eE"
+_B, _F, _N, _R, _T = b"bfnrt"
+_BACKSPACE, _FORM_FEED, _NEW_LINE, _RETURN = b"\b\f\n\r"
+_ANY = np.arange(256)
+_IS_SPACE = np.isin(_ANY, list(b" \t"))
+_IS_DIGIT = np.isin(_ANY, list(b"0123456789"))
+_IS_PLAIN = (_ANY >= 32) & ~np.isin(_ANY, list(b'"\\'))
+"""Bytes that stand in a text for themselves."""
+_IS_ESCAPE = np.isin(_ANY, list(b'"\\/bfnrt'))
+"""Bytes that may follow a backslash; the code of a letter may not."""
+_NULL_WORD, _TRUE_WORD, _FALSE_WORD = (np.frombuffer(word, np.uint8) for word in (b"null", b"true", b"false"))
+
+
+def scan(
+    data: Any,
+    offsets: Any,
+    names: Any,
+    name_ends: Any,
+    child_node: Any,
+    first_child: Any,
+    is_exact: Any,
+    kinds: Any,
+    starts: Any,
+    stops: Any,
+    is_taken: Any,
+) -> None:
+    """Scan records: fill the last four arrays.
+
+    A record is a walk over fields: name, colon, value, and a comma or closing braces. Whatever is not expected ends the walk, and the
+    record is not taken. A source writes its fields in one order: the one after the last is tried first.
+
+    Args:
+        data: The bytes of all records.
+        offsets: (n + 1,) where each begins, and the last ends.
+        names: The bytes of all names.
+        name_ends: (fields + 1,) where each begins, and the last ends.
+        child_node: (fields,) the object in a field; -1: a scalar.
+        first_child: (objects + 1,) the first field of each object; they lie side by side. Object 0 is the record, the last one any
+            that is in a field which does not count.
+        is_exact: (objects,) it may have no other fields.
+        kinds: (fields, n) what stands in each field.
+        starts: (fields, n) where a text or number begins.
+        stops: (fields, n) where it ends.
+        is_taken: (n,) the record is of the form.
+    """
+    outer = np.zeros(DEEPEST, np.int64)
+    unknown = len(is_exact) - 1
+    is_plain = _IS_PLAIN
+    is_escape = _IS_ESCAPE
+    is_space = _IS_SPACE
+    is_digit = _IS_DIGIT
+    for row in range(len(offsets) - 1):
+        at = offsets[row]
+        end = offsets[row + 1]
+        while at < end and is_space[data[at]]:
+            at += 1
+        if at >= end or data[at] != _OPEN:
+            continue
+        at += 1
+        node = 0
+        depth = 0
+        expected = 0
+        has_begun = True  # an object, whose first field, or end, is to come
+        while True:
+            while at < end and is_space[data[at]]:
+                at += 1
+            if at >= end:
+                break
+            is_list = node == _LIST
+            if not (has_begun and data[at] == (_CLOSE_LIST if is_list else _CLOSE)):
+                field = -1
+                if not is_list:
+                    # The field's name.
+                    if data[at] != _QUOTE:
+                        break
+                    at += 1
+                    first = first_child[node]
+                    n_fields = first_child[node + 1] - first
+                    for turn in range(n_fields):
+                        tried = expected + turn
+                        if tried >= first + n_fields:
+                            tried -= n_fields
+                        name = name_ends[tried]
+                        length = name_ends[tried + 1] - name
+                        if at + length < end and data[at + length] == _QUOTE:
+                            n_equal = 0
+                            while n_equal < length and data[at + n_equal] == names[name + n_equal]:
+                                n_equal += 1
+                            if n_equal == length:
+                                field = tried
+                                expected = tried + 1
+                                at += length
+                                break
+                    if field < 0:
+                        if is_exact[node]:
+                            break
+                        while at < end and is_plain[data[at]]:
+                            at += 1
+                        if at >= end or data[at] != _QUOTE:
+                            break
+                    elif kinds[field, row] != ABSENT:
+                        break  # twice
+                    at += 1
+                    while at < end and is_space[data[at]]:
+                        at += 1
+                    if at >= end or data[at] != _COLON:
+                        break
+                    at += 1
+                    while at < end and is_space[data[at]]:
+                        at += 1
+                    if at >= end:
+                        break
+                # Its value.
+                begin = data[at]
+                start = at
+                stop = at
+                kind = ABSENT
+                if begin == _QUOTE:
+                    at += 1
+                    start = at
+                    kind = TEXT
+                    while True:
+                        while at < end and is_plain[data[at]]:
+                            at += 1
+                        if at + 1 >= end or data[at] != _BACKSLASH or not is_escape[data[at + 1]]:
+                            break
+                        kind = ESCAPED
+                        at += 2
+                    if at >= end or data[at] != _QUOTE:
+                        break
+                    stop = at
+                    at += 1
+                elif begin == _MINUS or is_digit[begin]:
+                    kind = INTEGER
+                    if begin == _MINUS:
+                        at += 1
+                    digits = at
+                    while at < end and is_digit[data[at]]:
+                        at += 1
+                    n_digits = at - digits
+                    has_zeros = data[digits] == _ZERO and n_digits > 1
+                    if n_digits == 0 or n_digits > MOST_READ or has_zeros:
+                        break
+                    is_minus_zero = begin == _MINUS and data[digits] == _ZERO
+                    if at < end and data[at] == _DOT:
+                        kind = NUMBER
+                        at += 1
+                        digits = at
+                        while at < end and is_digit[data[at]]:
+                            at += 1
+                        if at == digits:
+                            break
+                    if at < end and data[at] in (_SMALL_E, _LARGE_E):
+                        kind = NUMBER
+                        at += 1
+                        if at < end and data[at] in (_MINUS, _PLUS):
+                            at += 1
+                        digits = at
+                        while at < end and is_digit[data[at]]:
+                            at += 1
+                        if at == digits:
+                            break
+                    if kind == INTEGER and is_minus_zero:
+                        break
+                    if n_digits > MOST_DIGITS:
+                        kind = NUMBER
+                    stop = at
+                elif begin in (_OPEN, _OPEN_LIST):
+                    inner = _LIST if begin == _OPEN_LIST else unknown
+                    if field >= 0:
+                        inner = child_node[field]
+                        if inner < 0 or begin == _OPEN_LIST:
+                            break
+                        kinds[field, row] = OBJECT
+                    if depth == DEEPEST:
+                        break
+                    outer[depth] = node
+                    depth += 1
+                    node = inner
+                    expected = first_child[node] if node >= 0 else 0
+                    has_begun = True
+                    at += 1
+                    continue
+                else:
+                    word = _NULL_WORD
+                    kind = NULL
+                    if begin == _T:
+                        word = _TRUE_WORD
+                        kind = TRUE
+                    elif begin == _F:
+                        word = _FALSE_WORD
+                        kind = FALSE
+                    n_equal = 0
+                    while n_equal < len(word) and at < end and data[at] == word[n_equal]:
+                        n_equal += 1
+                        at += 1
+                    if n_equal < len(word):
+                        break
+                    stop = start
+                if field >= 0:
+                    if child_node[field] >= 0 and kind != NULL:
+                        break
+                    kinds[field, row] = kind
+                    starts[field, row] = start
+                    stops[field, row] = stop
+            # A value has ended, or an object without fields begins to end: as many braces as there are, then a comma.
+            has_begun = False
+            while True:
+                while at < end and is_space[data[at]]:
+                    at += 1
+                if at >= end or data[at] != (_CLOSE_LIST if node == _LIST else _CLOSE):
+                    break
+                at += 1
+                depth -= 1
+                if depth < 0:
+                    break
+                node = outer[depth]
+                expected = first_child[node] if node >= 0 else 0
+            if depth < 0:
+                while at < end and is_space[data[at]]:
+                    at += 1
+                is_taken[row] = at == end
+                break
+            if at >= end or data[at] != _COMMA:
+                break
+            at += 1
+
+
+def gather(data: Any, kinds: Any, starts: Any, stops: Any, offsets: Any, out: Any) -> int:
+    """Write the texts and numbers of a field one after another; return their bytes.
+
+    Args:
+        data: The bytes of all records.
+        kinds: (n,) what stands in the field.
+        starts: (n,) where it begins.
+        stops: (n,) where it ends.
+        offsets: (n + 1,) filled: where each begins in `out`, and the last ends.
+        out: Filled; at least as many bytes as there are from start to stop.
+    """
+    to = 0
+    for row in range(len(kinds)):
+        kind = kinds[row]
+        if kind in (TEXT, INTEGER, NUMBER):
+            for at in range(starts[row], stops[row]):
+                out[to] = data[at]
+                to += 1
+        elif kind == ESCAPED:
+            at = starts[row]
+            while at < stops[row]:
+                c = data[at]
+                if c == _BACKSLASH:
+                    at += 1
+                    c = data[at]
+                    if c == _B:
+                        c = _BACKSPACE
+                    elif c == _F:
+                        c = _FORM_FEED
+                    elif c == _N:
+                        c = _NEW_LINE
+                    elif c == _R:
+                        c = _RETURN
+                    elif c == _T:
+                        c = _TAB
+                out[to] = c
+                to += 1
+                at += 1
+        offsets[row + 1] = to
+    return to
+
+
+def integers(data: Any, kinds: Any, starts: Any, stops: Any, values: Any) -> None:
+    """Read the integers of a field; arguments as `gather`, but that `values` (n,) is filled."""
+    for row in range(len(kinds)):
+        if kinds[row] == INTEGER:
+            at = starts[row]
+            is_negative = data[at] == _MINUS
+            if is_negative:
+                at += 1
+            number = 0
+            for digit in range(at, stops[row]):
+                number = number * 10 + (data[digit] - _ZERO)
+            values[row] = -number if is_negative else number

@@ -1,0 +1,300 @@
+"""What is scanned is what the exact path decodes, whatever stands in a record; and most records are scanned."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from any_records import JSON, TEXTS, neighbour, paths, replaced
+from hypothesis import example, given
+from hypothesis import strategies as st
+from support import ROOT, change, envelope, lines_of, plain, record, shop, spec
+
+from ebbtide.formats import scan_decoder
+from ebbtide.formats.decoding import Decoding
+from ebbtide.formats.records import PLACED_RECORDS, RECORDS
+from ebbtide.formats.scan import Scanner
+from ebbtide.formats.scan_decoder import ScanDecoder
+from ebbtide.formats.scan_loops import ABSENT, ESCAPED, FALSE, INTEGER, NULL, NUMBER, OBJECT, TEXT, TRUE
+from ebbtide.runtime.plan import decoding_of
+
+SCHEMA = """id BIGINT NOT NULL, n INT, d DOUBLE, price DECIMAL(6,2), name STRING NOT NULL, flag BOOLEAN, born DATE,
+at TIMESTAMP, local TIMESTAMP_NTZ, small TINYINT, more STRING DEFAULT 'none', less INT DEFAULT NULL"""
+ROW = {
+    "id": 7, "n": 1, "d": 0.5, "price": "1.50", "name": "x", "flag": True, "born": 9, "at": "2026-01-01T00:00:00Z",
+    "local": 1, "small": -3, "more": 'a"b\n', "less": 4,
+}  # fmt: skip
+UPDATE = envelope("u", 5, before=ROW, after=ROW | {"n": 2}, ts_ms=3, schema="public", table="t", sequence='[null,"1"]')
+TOMBSTONE = json.dumps({"topic": "t", "partition": 0, "offset": 1, "key": None, "value": None})
+OF_MARIADB = {"file": "bin.000003", "pos": 4, "row": 0, "table": "t", "db": "d"}
+SPECS = {
+    "debezium": spec(SCHEMA),
+    "table": spec(SCHEMA, source={"path": "in", "table": "t"}),
+    "binary log": spec(SCHEMA, order={"sequence": ["_file", "_pos", "_row"]}),
+    "event time": spec(SCHEMA, event_time="born", quarantine={"max_event_time_ahead": "1h"}),
+    "bare": spec(SCHEMA, source={"path": "in", "records": "value"}),
+    "plain": plain(SCHEMA),
+    "plain, deletes by key": plain(SCHEMA, order={"sequence": ["n"]}),
+    "plain, row beside": plain(SCHEMA, format={"type": "plain", "row": None}),
+}
+VALUES = {
+    "debezium": UPDATE,
+    "table": UPDATE,
+    "binary log": envelope("d", None, before=ROW, **OF_MARIADB),
+    "event time": UPDATE,
+    "bare": UPDATE | {"transaction": {"id": "1", "of": [1, {"a": []}, "\\"]}},
+    "plain": {"kind": "+I", "row": ROW},
+    "plain, deletes by key": {"kind": "-D", "row": ROW},
+    "plain, row beside": {"kind": "-U", **ROW},
+}
+FIELDS = {"a": None, "b": {"a": None, "c": None}, "d": None}
+
+
+@pytest.fixture(autouse=True)
+def _scan_whatever_there_is(monkeypatch):
+    monkeypatch.setattr(scan_decoder.compiled, "worth_compiling", lambda rows: True)
+
+
+def line_of(name, value, key=None):
+    has_envelope = SPECS[name].format.type == "debezium" and name != "bare"
+    return (record(json.dumps(value), 1, key=key) if has_envelope else json.dumps(value)).encode("utf-8", "replace")
+
+
+def batch(lines):
+    n = len(lines)
+    data = [line.encode() if isinstance(line, str) else line for line in lines]
+    return pa.record_batch([["f"] * n, [3] * n, range(10, 10 + n), data], schema=RECORDS)
+
+
+def both(decoding, records, wall_ms=None):
+    """The staged rows of all paths, and of the exact one alone."""
+    mixed = pa.Table.from_batches(decoding.decode([records], step=7, wall_ms=wall_ms), decoding.schema)
+    return in_order(mixed), in_order(decoding._decode_exactly(records, 7, wall_ms))
+
+
+def in_order(staged):
+    return sorted(map(repr, staged.to_pylist(maps_as_pydicts="strict")))
+
+
+def scanned(decoding, records):
+    """How many changes the scan takes, and how many records it leaves."""
+    staged, left = ScanDecoder.of(decoding).decode(records, 7, None)
+    return len(staged), left.num_rows
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_record_of_the_form_is_scanned(name):
+    decoding = decoding_of(SPECS[name])
+    records = batch([line_of(name, VALUES[name])] * 2)
+    assert scanned(decoding, records) == (2, 0)
+    mixed, exact = both(decoding, records)
+    assert mixed == exact
+
+
+@pytest.mark.parametrize("name", SPECS)
+@given(st.data())
+def test_any_record_is_staged_as_by_the_exact_path(name, data):
+    lines = [line_of(name, VALUES[name])]
+    for _ in range(data.draw(st.integers(1, 3))):
+        value = copy.deepcopy(VALUES[name])
+        for _ in range(data.draw(st.integers(0, 2))):
+            value = replaced(value, data.draw(st.sampled_from(paths(value))), data.draw(JSON))
+        lines.append(line_of(name, value, data.draw(st.none() | TEXTS)))
+    mixed, exact = both(decoding_of(SPECS[name]), batch(lines), wall_ms=10**12)
+    assert mixed == exact
+
+
+@pytest.mark.parametrize("name", ["bare", "debezium", "plain"])
+@given(st.lists(st.binary(max_size=4) | st.sampled_from([b'"', b"\\", b"}", b",", b"]", b"0"]), max_size=3), st.data())
+def test_damaged_bytes_are_staged_as_by_the_exact_path(name, damage, data):
+    line = line_of(name, VALUES[name])
+    lines = [line] * 2
+    for each in damage:
+        at = data.draw(st.integers(0, len(line)))
+        cut = data.draw(st.integers(0, 3))
+        lines.append(line[:at] + each + line[at + cut :])
+    mixed, exact = both(decoding_of(SPECS[name]), batch(lines))
+    assert mixed == exact
+
+
+@pytest.mark.parametrize("table", ["customers", "orders", "price_list"])
+def test_capture_of_the_shop_is_staged_as_by_the_exact_path_and_mostly_scanned(table):
+    lines = lines_of(ROOT / "data" / "shop" / "capture")[:4000]
+    decoding = decoding_of(shop(table))
+    mixed, exact = both(decoding, batch(lines))
+    assert mixed == exact
+    n_taken, _ = scanned(decoding, batch(lines))
+    assert n_taken > len(exact) / 2
+
+
+SCANNED = {
+    "no field": ("{ }", {}),
+    "text": ('{"a":"x"}', {"a": (TEXT, "x")}),
+    "escapes": (r'{"a":"\"\\\/\b\f\n\r\tü"}', {"a": (ESCAPED, '"\\/\b\f\n\r\tü')}),
+    "integers": ('{"a": -12, "d": 999999999999999999}', {"a": (INTEGER, -12), "d": (INTEGER, 10**18 - 1)}),
+    "numbers": ('{"a":1.5e-3,"d":1000000000000000000}', {"a": (NUMBER, "1.5e-3"), "d": (NUMBER, str(10**18))}),
+    "words": ('{"a":true,"b":null,"d":false}', {"a": (TRUE, None), ("b",): (NULL, None), "d": (FALSE, None)}),
+    "objects": ('{"b":{"c":"y","a":1},"a":2}', {("b", "c"): (TEXT, "y"), ("b", "a"): (INTEGER, 1), "a": (INTEGER, 2)}),
+    "what does not count": ('{"x":[{"y":[]},[1,"]",{}]],"a":1,"z":{"a":3}}', {"a": (INTEGER, 1)}),
+}
+
+
+@pytest.mark.parametrize("name", SCANNED)
+def test_cells_are_what_stands_in_the_fields(name):
+    line, expected = SCANNED[name]
+    found = Scanner(FIELDS, [("b",)]).scan(pa.array([line.encode()] * 2))
+    assert found.is_taken.tolist() == [True, True]
+    for path, cells in found.cells.items():
+        kind, value = expected.get(path, expected.get(path[-1] if len(path) == 1 else path, (ABSENT, None)))
+        if path == ("b",) and name == "objects":
+            kind = OBJECT
+        column = found.integers(cells) if kind == INTEGER else found.texts(cells)
+        assert (cells.kind.tolist(), column.to_pylist()) == ([kind] * 2, [value] * 2)
+
+
+NOT_TAKEN = [
+    "", " ", "[]", "1", "null", '{"a":1', '{"a":1}}', '{"a":1} x', '{"a":1,}', '{,"a":1}', '{"a" 1}', '{"a":}', '{"a":1 "d":2}',
+    '{"a":1,"a":1}', '{"a":01}', '{"a":-}', '{"a":-0}', '{"a":1.}', '{"a":.5}', '{"a":1e}', '{"a":+1}', '{"a":NaN}', '{"a":nul}',
+    '{"a":"x}', '{"a":"\\x"}', '{"a":"\\u0041"}', '{"a":"\n"}', '{"\\u0061":1}', '{"a":[1]}', '{"a":{}}', '{"b":1}', '{"b":[]}',
+    '{"b":{"x":1}}', '{"b":{"a":1}', '{"x":[1,]}', '{"x":[}]', '{"x":{]}', '{"x":' + "[" * 40 + "]" * 40 + "}", '{"x":' + "1" * 1001 + "}",
+    '{"a":"\\', '{"a":"\\"', "{'a':1}", '{"a":tru', '{"a":1}\x00',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", NOT_TAKEN)
+def test_what_is_not_json_or_unusual_is_not_taken(line):
+    found = Scanner(FIELDS, [("b",)]).scan(pa.array([b'{"a":1}', line.encode(), b'{"a":1}']))
+    assert found.is_taken.tolist() == [True, False, True]
+
+
+@given(st.lists(st.text(st.sampled_from('{}[]":,\\ntrue0123-.eabd \t')), max_size=4))
+@example(['{"x":{"x":["a",{}]},"a":-1.5E+3}'])
+def test_what_is_taken_python_reads_alike(lines):
+    found = Scanner(FIELDS, [("b",)]).scan(pa.array([line.encode() for line in lines], pa.binary()))
+    for row, line in enumerate(lines):
+        if found.is_taken[row]:
+            value = json.loads(line)
+            kind = found.cells[("a",)].kind[row]
+            text = found.texts(found.cells[("a",)])[row].as_py()
+            assert ("a" in value) == (kind != ABSENT)
+            assert kind not in {TEXT, ESCAPED} or text == value["a"]
+            assert kind not in {INTEGER, NUMBER} or json.loads(text) == value["a"]
+
+
+def test_null_and_a_slice_of_a_batch_are_scanned_at_their_place():
+    values = pa.array([b'{"a":1}', None, b'{"a":2}', b'{"a":3}'])
+    found = Scanner(FIELDS, []).scan(values.slice(1, 2))
+    assert found.is_taken.tolist() == [False, True]
+    assert found.integers(found.cells[("a",)]).to_pylist() == [None, 2]
+
+
+LEFT = {
+    "key change": record(envelope("u", 5, before=ROW | {"id": 9}, after=ROW), 1),
+    "header of an old key": record(envelope("u", 5, after=ROW), 1, old_key='{"id": 9}'),
+    "tombstone": TOMBSTONE,
+    "unsent": record(envelope("u", 5, after=ROW | {"name": "__debezium_unavailable_value"}), 1),
+    "too large": record(envelope("c", 5, after=ROW | {"name": "x" * 5000}), 1),
+    "wrong type": record(envelope("c", 5, after=ROW | {"n": "1"}), 1),
+    "null key": record(envelope("c", 5, after=ROW | {"id": None}), 1),
+    "null name": record(envelope("c", 5, after=ROW | {"name": None}), 1),
+    "no column": record(envelope("c", 5, after={"id": 1}), 1),
+    "no position": record(envelope("c", None, after=ROW), 1),
+    "retraction": record(envelope("u", 5, before=ROW | {"id": True}, after=ROW), 1),
+    "infinite": record(json.dumps(envelope("c", 5, after=ROW)).replace("0.5", "1e999"), 1),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_is_not_of_the_form_is_left(name):
+    decoding = replace(decoding_of(spec(SCHEMA)), max_record_bytes=3000)
+    fine = record(UPDATE, 1)
+    records = batch([fine, LEFT[name], fine])
+    assert scanned(decoding, records) == (2, 1)
+    mixed, exact = both(decoding, records)
+    assert mixed == exact
+
+
+@pytest.mark.parametrize("value", [{"n": 2**40}, {"born": "2026-13-01"}, {"at": 3 * 10**17}])
+def test_value_out_of_its_columns_range_leaves_the_batch(value):
+    decoding = decoding_of(spec(SCHEMA))
+    records = batch([record(UPDATE, 1), record(envelope("c", 5, after=ROW | value), 1)])
+    assert scanned(decoding, records) == (0, 2)
+    mixed, exact = both(decoding, records)
+    assert mixed == exact
+
+
+def test_records_of_another_topic_are_neither_scanned_nor_left():
+    decoding = decoding_of(spec(SCHEMA, source={"path": "in", "topic": "others"}))
+    assert scanned(decoding, batch([record(UPDATE, 1), TOMBSTONE])) == (0, 0)
+
+
+def test_unknown_columns_are_named_once_they_are_learnt():
+    decoding = decoding_of(spec(SCHEMA))
+    line = record(envelope("c", 5, after=ROW | {"new": 1, "other": [2]}), 1)
+    [first, second] = [batch([line] * 3)] * 2
+    staged = pa.Table.from_batches(decoding.decode([first, second], step=7, wall_ms=None))
+    assert set(staged["_ignored"].to_pylist()) == {"new,other"}
+    mixed, exact = both(decoding, batch([line.replace("[2]", "2")] * 2))
+    assert mixed == exact
+    learnt, left = ScanDecoder.of(decoding, ["new", "other"]).decode(batch([line.replace("[2]", "2")]), 7, None)
+    assert (learnt["_ignored"].to_pylist(), left.num_rows) == (["new,other"], 0)
+
+
+@pytest.mark.parametrize("names", [["more"], ["less", "more"]])
+def test_unknown_columns_of_some_records_are_named_with_these(names):
+    decoding = decoding_of(plain())
+    rows = [{}, {"more": 1}, dict.fromkeys(names, 1)]
+    records = batch([change("+I", id=1, n=1, **row) for row in rows])
+    learnt, left = ScanDecoder.of(decoding, names).decode(records, 7, None)
+    assert (learnt["_ignored"].to_pylist(), left.num_rows) == ([None, "more", ",".join(names)], 0)
+
+
+def test_placed_records_are_scanned_with_their_places():
+    decoding = decoding_of(spec(SCHEMA))
+    value = json.dumps(UPDATE).encode()
+    columns = [["t"] * 3, [0] * 3, range(3), [value, None, value], [None] * 3, [None, None, b"{}"], [None] * 3]
+    records = pa.record_batch([*columns, [2] * 3, [7, 8, 9]], schema=PLACED_RECORDS)
+    staged, left = ScanDecoder.of(decoding).decode(records, 7, None)
+    assert staged["_origin"].to_pylist() == [{"source": "t", "partition": 2, "position": 7}]
+    assert left["offset"].to_pylist() == [8, 9]
+    mixed, exact = both(decoding, records)
+    assert mixed == exact
+
+
+def test_the_little_that_a_process_reads_is_not_scanned(monkeypatch):
+    monkeypatch.setattr(ScanDecoder, "n_seen", 0)
+    monkeypatch.setattr(scan_decoder.compiled, "worth_compiling", lambda rows: rows >= 3)
+    records = batch([record(UPDATE, 1)] * 2)
+    left = []
+    for _ in range(2):
+        scan = ScanDecoder.of(decoding_of(spec(SCHEMA)))
+        left.append(scan.decode(records, 7, None)[1].num_rows)
+    assert left == [2, 0]
+
+
+def test_source_whose_records_are_mostly_left_is_scanned_no_more():
+    scan = ScanDecoder.of(decoding_of(spec(SCHEMA)))
+    scan.decode(batch([record(UPDATE, 1), LEFT["tombstone"], LEFT["no position"]]), 7, None)
+    assert scan.decode(batch([record(UPDATE, 1)]), 7, None)[1].num_rows == 1
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        spec("id BIGINT NOT NULL, tags ARRAY<INT>"),
+        spec("id BIGINT NOT NULL", order="arrival"),
+        spec("id DECIMAL(20,0) NOT NULL", format={"type": "debezium", "encodings": {"id": "unsigned"}}),
+        plain(format={"type": "plain", "position": ["seq"]}),
+    ],
+)
+def test_what_has_no_form_is_not_scanned(of):
+    assert ScanDecoder.of(decoding_of(of)) is None
+
+
+def test_neighbours_of_other_tests_are_decoded():
+    decoding: Decoding = decoding_of(SPECS["debezium"])
+    mixed, exact = both(decoding, batch([neighbour("update", 1)]))
+    assert mixed == exact
