@@ -14,7 +14,7 @@ from ebbtide.delta.commit import Puts, Transaction, commit, now_ms, transaction_
 from ebbtide.delta.features import refuse_unwritable
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot, encoded
 from ebbtide.delta.statistics import statistics
-from ebbtide.delta.values import fitted, repeated
+from ebbtide.delta.values import UnfitValuesError, fitted, repeated
 from ebbtide.errors import LeaseLostError, TableMismatchError, VersionTakenError
 from ebbtide.storage.columnar import footer_checksum, read_parquet, write_parquet
 from ebbtide.storage.paths import copy_file, join, size_of
@@ -342,10 +342,11 @@ def read_file(table: str, file: DataFile, columns: pa.Schema, *, live: bool = Tr
             else:
                 array = pa.nulls(len(rows), column.type)
         except pa.ArrowException as error:
+            is_ours = isinstance(error, UnfitValuesError)
+            why = error if is_ours else f"a value that does not fit, {type(error).__name__}"
             raise TableMismatchError.of(
                 f"The file '{location}' does not fit the columns of its table.",
-                # Without Arrow's words, which quote a value: it may be personal.
-                got=f"column '{column.name}': a value that does not fit, {type(error).__name__}",
+                got=f"column '{column.name}': {why}",
                 allowed=str(column.type),
                 next_step="Rewrite it with the table's columns, for instance by Spark's REORG TABLE or an overwrite.",
             ) from None

@@ -8,6 +8,10 @@ from __future__ import annotations
 import pyarrow as pa
 
 
+class UnfitValuesError(pa.ArrowInvalid):
+    """Raised for values that do not fit, in words that quote none: they may be personal, and Arrow's own words quote them."""
+
+
 def repeated(text: str | None, type_: pa.DataType, n_rows: int) -> pa.Array:
     """Return the values of a partition column.
 
@@ -22,11 +26,11 @@ def repeated(text: str | None, type_: pa.DataType, n_rows: int) -> pa.Array:
     if not text:
         return pa.nulls(n_rows, type_)
     if pa.types.is_binary(type_):
-        raise pa.ArrowInvalid("bytes as a partition's value, which Spark and delta-rs write in different ways")
+        raise UnfitValuesError("bytes as a partition's value, which Spark and delta-rs write in different ways")
     is_instant = pa.types.is_timestamp(type_) and type_.tz is not None
     if is_instant and not text.endswith("Z"):
-        raise pa.ArrowInvalid(
-            f"'{text}' as a partition's value: a time without a zone, which only its writer's session says"
+        raise UnfitValuesError(
+            "a partition's value that is a time without a zone, which only its writer's session says"
         )
     value = pa.scalar(text).cast(type_)
     return pa.repeat(value, n_rows)
@@ -40,7 +44,7 @@ def fitted(values: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
     """
     if _has_other_case(values.type, type_):
         # A cast matches nested fields by exact name, and would silently return null for these.
-        raise pa.ArrowInvalid(f"fields of {values.type} that differ by case alone")
+        raise UnfitValuesError(f"fields of {values.type} that differ by case alone")
     return values.cast(type_)
 
 

@@ -8,25 +8,19 @@ import pyarrow as pa
 import pytest
 from dagster import AssetKey
 from installing import install
+from shared_spark import SharedSpark
 from spark_support import PROJECT, change, plain_spec, shop_lines, table, write
 
 from ebbtide import StatefulPipeline, StepProgress, local_session
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.dagster import stream
 from ebbtide.dagster.definitions import pipeline_definitions
-from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
+from ebbtide.dagster.resources import ClockResource, StorageResource
 from ebbtide.dagster.stream import Observer
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, commit_after, read_file, read_rows, replacing
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.runtime.plan import Plan
-
-
-class SharedSpark(SparkResource):
-    """Lends the tests' session, which outlives a run."""
-
-    def teardown_after_execution(self, context):
-        """Leave it running."""
 
 
 def resources(tmp_path, spark=None):

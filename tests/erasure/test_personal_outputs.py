@@ -11,12 +11,13 @@ import yaml
 from byte_scan import scan, scan_files
 from click.testing import CliRunner
 from local_run import kept_apart, spoil
+from shared_spark import SharedSpark
 from support import change
 
 from ebbtide.cli import main
 from ebbtide.cli.inspection import _collected, _those_where
 from ebbtide.dagster.definitions import pipeline_definitions
-from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
+from ebbtide.dagster.resources import ClockResource, StorageResource
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import add_file, read_file
 from ebbtide.errors import ConfigError, TableMismatchError
@@ -153,12 +154,14 @@ def test_bytes_of_bad_records_are_shown_when_they_are_asked_for(home, planted):
     assert b"--show-personal" in refused
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize(
     "checks",
     [{"expectations", "quarantine_rate"}, pytest.param(None, marks=pytest.mark.grid)],
     ids=["some", "all"],
 )
-def test_dagster_data_docs_and_logs_have_no_personal_value(home, planted, caplog, capfd, checks):
+def test_dagster_data_docs_and_logs_have_no_personal_value(spark, home, planted, caplog, capfd, checks):
+    # Some expectations of Great Expectations run on Spark alone.
     spec = load(home)
     for number in range(3):
         arrive(home, number)
@@ -166,7 +169,9 @@ def test_dagster_data_docs_and_logs_have_no_personal_value(home, planted, caplog
     spoil(Plan.under(str(home / "root"), spec).sink.path)
     arrive(home, 3)
     storage = StorageResource(root=str(home / "root"), data_docs=str(home / "docs"))
-    given = {"spark": SparkResource(engine="local"), "storage": storage, "clock": ClockResource()}
+    shared = SharedSpark(engine="local")
+    shared._session = spark
+    given = {"spark": shared, "storage": storage, "clock": ClockResource()}
     definitions = dg.Definitions.merge(pipeline_definitions(spec), dg.Definitions(resources=given))
     keys = [key for key in definitions.resolve_asset_graph().asset_check_keys if checks is None or key.name in checks]
     selection = dg.AssetSelection.assets(spec.name, f"{spec.name}_state").without_checks()

@@ -1,0 +1,10 @@
+"""The tests' Spark session as a resource of Dagster."""
+
+from ebbtide.dagster.resources import SparkResource
+
+
+class SharedSpark(SparkResource):
+    """Lends the tests' session, which outlives a run."""
+
+    def teardown_after_execution(self, context):
+        """Leave it running."""
