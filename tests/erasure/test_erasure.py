@@ -209,7 +209,7 @@ def test_topic_s_records_are_not_ours_and_the_tables_are_clean(tmp_path, copies,
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("kind", ["sequence", "merge"])
+@pytest.mark.parametrize("kind", ["sequence", pytest.param("merge", marks=pytest.mark.grid)])
 def test_what_spark_wrote_is_clean_too(spark, tmp_path, copies, kind):
     plants = Plants(tmp_path, kind, 4, 4)
     plants.play(run=lambda **_: driver.run(spark, plants.pipeline.spec, plants.pipeline.root, clock=lambda: LATER))

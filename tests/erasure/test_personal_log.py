@@ -130,7 +130,7 @@ def test_null_counts_are_no_values(tmp_path):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("write", ["vectors", "merge"])
+@pytest.mark.parametrize("write", ["vectors", pytest.param("merge", marks=pytest.mark.grid)])
 def test_other_writers_keep_to_it_also_in_checkpoints(spark, tmp_path, write):
     planted = canaries(20)
     more = {"sink": {"write": write}, "order": "arrival", "materializer": {"emission": "every"}}
