@@ -19,7 +19,7 @@ from ebbtide.cli.quarantine import quarantine
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Reporter, load_specs
 from ebbtide.cli.stopping import stop_on_signal
-from ebbtide.operations.operation import Context, Operation, Report
+from ebbtide.operations.operation import Context, Operation, Report, option_of
 from ebbtide.operations.registry import operations
 from ebbtide.users import user_name
 
@@ -81,7 +81,7 @@ def operation_command(operation: Operation) -> click.Command:
         help_text = f"{help_text} {ONLY_PLANS}"
     own: list[click.Parameter] = [_option(name, info) for name, info in operation.Params.model_fields.items()]
     for name, help_ in _flags(operation).items():
-        own.append(click.Option([_flag(name)], is_flag=True, help=help_))
+        own.append(click.Option([option_of(name)], is_flag=True, help=help_))
     name = operation.command.rpartition(" ")[2]
     command = click.command(name=name, help=help_text)(run)
     command.params += own
@@ -119,7 +119,7 @@ def _action(operation: Operation, given: dict[str, Any]) -> str:
     chosen = [name for name in _flags(operation) if given.pop(name)]
     if len(chosen) > 1:
         raise click.UsageError(
-            f"Got {' and '.join(map(_flag, chosen))}. Allowed: one of them, or none for the {first}."
+            f"Got {' and '.join(map(option_of, chosen))}. Allowed: one of them, or none for the {first}."
         )
     return chosen[0] if chosen else first
 
@@ -128,10 +128,6 @@ def _flags(operation: Operation) -> dict[str, str]:
     """Return the actions that have to be asked for, with their help."""
     flags = {"apply": "Do it."} if operation.is_planned else {}
     return {**flags, **operation.further}
-
-
-def _flag(action: str) -> str:
-    return f"--{action.replace('_', '-')}"
 
 
 def _refuse_several(operation: Operation, asked: Mapping[str, Any], n_specs: int) -> None:

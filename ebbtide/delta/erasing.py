@@ -3,7 +3,7 @@
 | part | done by |
 |---|---|
 | rows, those that deletion vectors hide among them | `without_rows`: the commit that replaces the files |
-| files that the newest version does not name: data files, change files, vectors | `delete_unnamed` |
+| files that the newest version does not name: data files, change files, vectors | `unnamed` finds them, to be deleted |
 | statistics, facts and names in commits, checkpoints and checksum files | `cut_log` |
 """
 
@@ -12,24 +12,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from ebbtide.delta import log, vectors
+from ebbtide.delta import log
 from ebbtide.delta.checkpoints import write_checkpoint
 from ebbtide.delta.commit import Puts, named_files
-from ebbtide.delta.joining import write_files
+from ebbtide.delta.joining import without
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
 from ebbtide.delta.table import commit_after, read_file, replacing
 from ebbtide.errors import DamagedFileError, DeltaLogError, TableMismatchError
-from ebbtide.model.erased import Mask
-from ebbtide.storage.columnar import read_parquet
+from ebbtide.model.codes import Mask
 from ebbtide.storage.paths import delete, file_names, join, list_files, size_of, walk
 
 CHANGES = "_change_data"
 """Folder of change files in a table."""
+VECTORS = ".bin"
+"""End of the names of files of deletion vectors, which have positions alone."""
 
 
 class Doomed(Protocol):
@@ -61,7 +63,7 @@ class Found:
     files: int = 0
     bytes: int = 0
 
-    def plus(self, other: Found) -> Found:
+    def __add__(self, other: Found) -> Found:
         """Return both together."""
         return Found(self.rows + other.rows, self.files + other.files, self.bytes + other.bytes)
 
@@ -89,12 +91,7 @@ class FileWithout:
         if not held.any():
             return None
         goes = BitMap64(np.flatnonzero(held).tolist())
-        if file.vector is not None:
-            goes |= vectors.read(self.table, file.vector)
-        rows = read_file(self.table, file, self.schema, live=False)
-        left = vectors.without(rows, goes)
-        adds = write_files(self.table, left, self.bounded, data_change=True, tags=file.tags)
-        return file, adds
+        return file, without(self.table, file, goes, self.schema, self.bounded)
 
 
 Rewritten = Sequence[tuple[DataFile, list[Action]] | None]
@@ -120,7 +117,7 @@ def found_in(snapshot: Snapshot, doomed: Doomed) -> Found:
         rows = read_file(snapshot.table, file, doomed.columns, live=False)
         n_rows = int(doomed.marks(rows).sum())
         if n_rows:
-            total = total.plus(Found(n_rows, 1, file.size))
+            total += Found(n_rows, 1, file.size)
     return total
 
 
@@ -151,45 +148,33 @@ def unnamed(snapshot: Snapshot, doomed: Doomed) -> Unnamed:
     holding = []
     unreadable = []
     total = Found()
-    for location in _files_in(table):
+    for name in _files_in(table):
+        location = join(table, name)
         if location in named:
             continue
-        try:
-            n_rows = _doomed_rows(location, doomed)
-        except (DamagedFileError, TableMismatchError):
-            unreadable.append(location)
-            continue
-        if n_rows or location.endswith(".bin"):
+        is_vectors = name.endswith(VECTORS)
+        n_rows = 0
+        if not is_vectors:
+            file = DataFile({"path": quote(name, errors="replace")})
+            try:
+                rows = read_file(table, file, doomed.columns, live=False)
+            except (DamagedFileError, TableMismatchError):
+                unreadable.append(location)
+                continue
+            n_rows = int(doomed.marks(rows).sum())
+        if n_rows or is_vectors:
             holding.append(location)
-            total = total.plus(Found(n_rows, 1, size_of(location) or 0))
+            total += Found(n_rows, 1, size_of(location) or 0)
     return Unnamed(tuple(holding), total, tuple(unreadable))
 
 
 def _files_in(table: str) -> Iterator[str]:
-    """Yield the locations of data files, vectors and change files, whatever wrote them."""
+    """Yield the names of data files, vectors and change files below a table, whatever wrote them."""
     for file in walk(table):
-        if file.name.endswith((".parquet", ".bin")):
-            yield join(table, file.name)
-    folder = join(table, CHANGES)
-    for name in list_files(folder):
-        yield join(folder, name)
-
-
-def _doomed_rows(location: str, doomed: Doomed) -> int:
-    """Count the doomed rows of a Parquet file; 0 for a file of vectors, which has positions alone."""
-    if location.endswith(".bin"):
-        return 0
-    names = doomed.columns.names
-    rows = read_parquet(location, names)
-    arrays = []
-    for column in doomed.columns:
-        has_column = column.name in rows.column_names
-        values = rows[column.name] if has_column else pa.nulls(len(rows), column.type)
-        try:
-            arrays.append(values.cast(column.type))
-        except pa.ArrowException as error:
-            raise TableMismatchError.of(f"'{location}' has other columns: {error}.") from error
-    return int(doomed.marks(pa.Table.from_arrays(arrays, schema=doomed.columns)).sum())
+        if file.name.endswith((".parquet", VECTORS)):
+            yield file.name
+    for name in list_files(join(table, CHANGES)):
+        yield f"{CHANGES}/{name}"
 
 
 def cut_log(puts: Puts, table: str, info: Callable[[Snapshot], dict[str, object]]) -> int:

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+from pyroaring import BitMap64
 
+from ebbtide.delta import vectors
 from ebbtide.delta.commit import Puts
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
-from ebbtide.delta.table import add_file, commit_after, replacing
+from ebbtide.delta.table import add_file, commit_after, read_file, replacing
 
 WIDTH = 8
 """Number of files of a class that become one of the next class, and the ratio of their sizes."""
@@ -131,6 +133,30 @@ def write_files(
         on_written(file, part)
         actions.append(action)
     return actions
+
+
+def without(
+    table: str,
+    file: DataFile,
+    goes: BitMap64,
+    columns: pa.Schema,
+    bounded: Sequence[str],
+) -> list[Action]:
+    """Write a data file again without some of its rows; return the actions that add those left, none if none is.
+
+    Args:
+        table: Location of the table.
+        file: The file.
+        goes: Positions of the rows that go, beside those that its vector hides.
+        columns: Columns of the table.
+        bounded: Columns to keep statistics of.
+    """
+    # The file is read with the rows that its vector hides: positions count from the beginning of the file.
+    if file.vector is not None:
+        goes |= vectors.read(table, file.vector)
+    rows = read_file(table, file, columns, live=False)
+    left = vectors.without(rows, goes)
+    return write_files(table, left, bounded, data_change=True, tags=file.tags)
 
 
 def commit_joined(

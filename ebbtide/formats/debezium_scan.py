@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from ebbtide.formats.debezium_rules import DebeziumRules, file_number
 from ebbtide.formats.format import BadRecordError
 from ebbtide.formats.forms import RowForm, ScannedChanges
-from ebbtide.formats.scan import Fields, Mask, Scanned, marked
+from ebbtide.formats.scan import Fields, Scanned, marked
 from ebbtide.formats.scan_loops import ABSENT, ESCAPED, INTEGER, NULL, OBJECT, TEXT
-from ebbtide.model.codes import row_codes
+from ebbtide.model.codes import Mask, row_codes
 from ebbtide.model.sequences import LOG_POSITIONS
 
 _TABLE = ("schema", "db", "table")

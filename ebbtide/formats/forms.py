@@ -12,7 +12,8 @@ import pyarrow as pa
 from msgspec import UNSET, UnsetType
 
 from ebbtide.formats.encodings import Encoding
-from ebbtide.formats.scan import Cells, Fields, Mask, Path, Scanned
+from ebbtide.formats.scan import Cells, Fields, Path, Scanned
+from ebbtide.model.codes import Mask
 
 LogPosition = tuple[int | None, ...]
 """Position of a change in the source's log: one number for each log column of the sequence, in order; None if it is missing."""

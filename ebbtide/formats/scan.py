@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from ebbtide.formats.scan_loops import ESCAPED, INTEGER, NUMBER, TEXT, gather, integers, scan
 from ebbtide.model import compiled
+from ebbtide.model.codes import Mask
 
-Mask = NDArray[np.bool_]
 Rows = NDArray[np.int64]
 Fields = Mapping[str, Any]
 """Name of a field to the fields of the object in it; None: a scalar is in it."""

@@ -11,10 +11,11 @@ import pyarrow.compute as pc
 from ebbtide.formats.columns import are_plain_decimals, convert, dates_of, timestamps_of
 from ebbtide.formats.format import unavailable_form
 from ebbtide.formats.forms import ScannedChanges
-from ebbtide.formats.scan import Cells, Mask, Scanned, marked
+from ebbtide.formats.scan import Cells, Scanned, marked
 from ebbtide.formats.scan_loops import ABSENT, ESCAPED, FALSE, INTEGER, NULL, NUMBER, TEXT, TRUE
 from ebbtide.formats.settings import DecodingSettings
 from ebbtide.formats.typed import needed_of_delete
+from ebbtide.model.codes import Mask
 
 _TEXTS = (TEXT, ESCAPED)
 

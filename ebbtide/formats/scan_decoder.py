@@ -15,7 +15,7 @@ from ebbtide.formats.forms import RowForm, ScanForm, ScannedChanges
 from ebbtide.formats.judging import ahead_of
 from ebbtide.formats.places import are_utf8, moved, orders_of, origins_of
 from ebbtide.formats.records import are_placed
-from ebbtide.formats.scan import Mask, Scanned, Scanner, marked
+from ebbtide.formats.scan import Scanned, Scanner, marked
 from ebbtide.formats.scan_columns import ScanColumns, is_scannable
 from ebbtide.formats.scan_envelopes import KafkaEnvelopes
 from ebbtide.formats.scan_loops import ABSENT
@@ -23,6 +23,7 @@ from ebbtide.formats.settings import DELETING, DecodingSettings
 from ebbtide.formats.typed import event_times, takes_back_by_content
 from ebbtide.model import compiled
 from ebbtide.model.changelog import RowKind
+from ebbtide.model.codes import Mask
 from ebbtide.model.entries import entry_table
 from ebbtide.model.sequences import LOG_POSITIONS, sequence_type
 

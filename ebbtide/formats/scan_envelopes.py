@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.formats.scan import Mask, Rows, Scanner, marked
+from ebbtide.formats.scan import Rows, Scanner, marked
 from ebbtide.formats.scan_loops import ESCAPED, NULL, TEXT
 from ebbtide.model.changelog import ORIGIN
+from ebbtide.model.codes import Mask
 
 _FIELDS = dict.fromkeys(("topic", "partition", "offset", "value"))
 _SCANNER = Scanner(_FIELDS, exact=())

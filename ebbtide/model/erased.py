@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ebbtide.model.codes import Mask
 from ebbtide.model.hashing import key_hashes
 
-Mask = NDArray[np.bool_]
 PREFIXES = 1 << 16
 """Number of different prefixes of hashes: with fewer erased keys than that, few other rows are hashed by BLAKE2b."""
 DIGEST_BYTES = 16

@@ -77,6 +77,12 @@ class Report:
         return "\n  ".join([f"{self.pipeline}: {first}", *further])
 
 
+def option_of(name: str) -> str:
+    """Return the option of a command for an action of its operation, or for a field of the parameters."""
+    words = name.replace("_", "-")
+    return f"--{words}"
+
+
 def ignore(_: object) -> None:
     """Discard progress: the operation is not watched."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ebbtide.operations.operation import Operation
+from ebbtide.operations.operation import Operation, option_of
 
 
 def section_of(operation: Operation) -> list[str]:
@@ -23,19 +23,13 @@ def section_of(operation: Operation) -> list[str]:
     ]
     rows = []
     for action, meaning in operation.further.items():
-        option = _option(action)
+        option = option_of(action)
         rows.append(f"| `{option}` | `action: {action}` | {meaning} |")
     for name, field in operation.Params.model_fields.items():
-        option = _option(field.alias or name)
+        option = option_of(field.alias or name)
         value = f" {field.title}" if field.title else ""
         required = " Required." if field.is_required() else ""
         rows.append(f"| `{option}{value}` | `{name}` | {field.description}{required} |")
     if rows:
         lines += ["| option | in Dagster | meaning |", "|---|---|---|", *rows, ""]
     return lines
-
-
-def _option(name: str) -> str:
-    """Return the option of the command for an action or a field of its parameters."""
-    words = name.replace("_", "-")
-    return f"--{words}"

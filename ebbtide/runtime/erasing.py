@@ -21,7 +21,8 @@ from ebbtide.delta.erasing import Doomed
 from ebbtide.errors import ConfigError
 from ebbtide.formats.named_keys import keys_named, parsed
 from ebbtide.ledger.erasures import erased_keys
-from ebbtide.model.erased import ErasedKeys, Mask
+from ebbtide.model.codes import Mask
+from ebbtide.model.erased import ErasedKeys
 
 if TYPE_CHECKING:
     from ebbtide.runtime.plan import Plan

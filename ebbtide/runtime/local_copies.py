@@ -53,7 +53,7 @@ def drop_copies(plan: Plan, erased: ErasedKeys) -> Found:
                 with contextlib.suppress(OSError):
                     size = path.stat().st_size
                     path.unlink()
-                    total = total.plus(Found(n_rows or 0, 1, size))
+                    total += Found(n_rows or 0, 1, size)
     close_deleted_copies()
     return total
 

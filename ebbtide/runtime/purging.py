@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from ebbtide.runtime.step import Stepper
 
 
+NOW = "gone now"
+
+
 @dataclass(frozen=True)
 class Place:
     """One place that an erasure has looked at.
@@ -41,7 +44,7 @@ class Place:
 
     name: str
     found: Found
-    fate: str = "gone now"
+    fate: str = NOW
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
@@ -56,7 +59,7 @@ class Place:
         parts.append(amount(found.files, "file"))
         if found.bytes:
             parts.append(amount(found.bytes, "byte"))
-        fate = self.fate.replace("gone now", "will be gone") if is_planned else self.fate
+        fate = self.fate.replace(NOW, "will be gone") if is_planned else self.fate
         if found.files == found.rows == 0:
             return f"{self.name}: {fate}"
         return f"{self.name}: {', '.join(parts)}: {fate}"
@@ -142,5 +145,5 @@ def _delete_logs(plan: Plan) -> Found:
         with contextlib.suppress(OSError):
             size = log_file.stat().st_size
             log_file.unlink()
-            total = total.plus(Found(0, 1, size))
+            total += Found(0, 1, size)
     return total

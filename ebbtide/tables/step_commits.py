@@ -175,11 +175,19 @@ def erase_stage(spark: SparkSession, table: AlterableTable, doomed: Doomed, fact
         doomed: Selects the rows.
         facts: Facts of the step.
     """
+    rewrite = FileWithout(table.path, table.stored_schema, table.bounded, doomed)
+    commit_stage(table.path, lambda found: erasing(spark, rewrite, found), facts, table.STAGE, "ERASE")
 
-    def actions_of(found: Snapshot) -> Sequence[Action]:
-        files = list(found.files.values())
-        rewrite = FileWithout(table.path, table.stored_schema, table.bounded, doomed)
-        n_bytes = sum(file.size for file in files)
-        return without_rows(run_tasks(spark, rewrite, files, in_driver=n_bytes <= BYTES_IN_DRIVER))
 
-    commit_stage(table.path, actions_of, facts, table.STAGE, "ERASE")
+def erasing(spark: SparkSession, rewrite: FileWithout, found: Snapshot) -> list[Action]:
+    """Rewrite the files of a version that hold rows of erased keys; return the actions that replace them.
+
+    Args:
+        spark: Runs the tasks that rewrite files.
+        rewrite: Rewrites one of them.
+        found: The version.
+    """
+    files = list(found.files.values())
+    n_bytes = sum(file.size for file in files)
+    rewritten = run_tasks(spark, rewrite, files, in_driver=n_bytes <= BYTES_IN_DRIVER)
+    return without_rows(rewritten)

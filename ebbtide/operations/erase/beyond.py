@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ebbtide.model.erased import ErasedKeys
 
 NOT_OURS = "not ours"
+SHOWN = 20
+"""The most records that are named."""
 
 
 def refuse_others(plan: Plan) -> None:
@@ -93,7 +95,7 @@ def places_beside(plan: Plan, last: StepFacts | NoStep, erased: ErasedKeys) -> l
     if is_in_object_store(plan.root):
         bucket, _, prefix = plan.root.partition("://")[2].partition("/")
         listing = f"aws s3api list-object-versions --bucket {bucket} --prefix {prefix}/"
-        fate = f"not ours: a bucket with versioning keeps older versions of objects; '{listing}' lists them"
+        fate = f"{NOT_OURS}: a bucket with versioning keeps older versions of objects; '{listing}' lists them"
         places.append(Place("object store", Found(), fate))
     places.append(
         Place(
@@ -149,7 +151,7 @@ def _former_keys(plan: Plan, erased: ErasedKeys) -> Iterator[Place]:
         row = pc.list_parent_indices(links).filter(pa.array(erased.marks(former, plan.operator.key)))
         n_rows = len(row.unique())
         if n_rows:
-            total = total.plus(Found(n_rows, 1, file.size))
+            total += Found(n_rows, 1, file.size)
     if total.rows:
         fate = (
             "stay: their rows had these keys before; 'ebbtide refresh' builds the state without them once the source "
@@ -176,7 +178,3 @@ def _undecoded(plan: Plan) -> Iterator[Place]:
         shown = ", ".join(sorted(places)[:SHOWN])
         fate = f"stay: they cannot be parsed; see 'ebbtide quarantine show', then 'ebbtide quarantine drop': {shown}"
         yield Place("quarantine: records without a key", Found(len(places), 0, n_bytes), fate)
-
-
-SHOWN = 20
-"""The most records that are named."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ebbtide.amounts import amount
-from ebbtide.delta.erasing import FileWithout, Found, found_in, unnamed, without_rows
+from ebbtide.delta.erasing import FileWithout, Found, found_in, unnamed
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.ledger.erasures import Erasure, Erasures, mark_unfinished
-from ebbtide.ledger.facts import Cause, Head, NoStep, StepFacts
+from ebbtide.ledger.erasures import Erasure, Erasures, erased_keys, ledger_of, mark_unfinished
+from ebbtide.ledger.facts import Cause, Head, StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Decision
 from ebbtide.model.decision import Erase as EraseRows
@@ -21,16 +21,15 @@ from ebbtide.operations.operation import Context, Report
 from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.erasing import doomed_in
 from ebbtide.runtime.plan import Plan
-from ebbtide.runtime.purging import Place, purge
+from ebbtide.runtime.purging import NOW, Place, purge
 from ebbtide.runtime.refusals import refuse_changed_spec
 from ebbtide.runtime.step import Stepper
-from ebbtide.tasks import BYTES_IN_DRIVER, run_tasks
+from ebbtide.tables.step_commits import erasing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SALT_BYTES = 32
-NOW = "gone now"
 
 
 def plan(ctx: Context, file: str | None, where: str | None) -> Report:
@@ -109,10 +108,9 @@ def release(ctx: Context, file: str | None, where: str | None) -> Report:
 
 def _ledger(stepper: Stepper) -> Erasures:
     """Return the ledger of erasures as of the last step; a new one with a salt of its own before the first erasure."""
-    last = stepper.last
-    if isinstance(last, NoStep) or last.state.erased is None:
-        return Erasures(salt=secrets.token_hex(SALT_BYTES))
-    return Erasures.read(stepper.plan.root, last.state.erased)
+    home = stepper.plan.root
+    name = ledger_of(home, stepper.last)
+    return Erasures(salt=secrets.token_hex(SALT_BYTES)) if name is None else Erasures.read(home, name)
 
 
 def _step(spark: SparkSession, stepper: Stepper, name: str, reason: str) -> StepFacts:
@@ -122,13 +120,9 @@ def _step(spark: SparkSession, stepper: Stepper, name: str, reason: str) -> Step
     present = stepper.tables.facts()
     decision = Decision(tables={table: action for table in BESIDE_STATE if table in present})
     facts = stepper.facts(Cause(what="erase", why=reason), decision=decision).with_state({"erased": name})
-    ledger = Erasures.read(plan.root, name)
-    files = list(stepper.newest().files.values())
-    doomed = doomed_in(plan, "state", ledger.keys)
+    doomed = doomed_in(plan, "state", erased_keys(plan.root, name))
     rewrite = FileWithout(plan.state.path, plan.state.schema, plan.state.bounded, doomed)
-    n_bytes = sum(file.size for file in files)
-    rewritten = run_tasks(spark, rewrite, files, in_driver=n_bytes <= BYTES_IN_DRIVER)
-    stepper.commit(facts, without_rows(rewritten))
+    stepper.commit(facts, erasing(spark, rewrite, stepper.newest()))
     return facts
 
 
@@ -156,7 +150,7 @@ def _report(
         rest: What lies beside that.
         step: The step that erased them; None of a plan.
     """
-    total = _total(found)
+    total = sum((place.found for place in found), Found())
     places = [*found, *rest]
     counts = {"keys": n_keys, "rows": total.rows, "files": total.files, "bytes": total.bytes}
     details = {"places": [place.as_dict() for place in places]}
@@ -171,10 +165,3 @@ def _report(
         return Report(ctx.spec.name, lines, counts, details, step)
     next_step = "To do it: the same with '--apply'. Time travel, 'rewind' and change feeds then begin at that step."
     return Report(ctx.spec.name, lines, counts, details, next_step=next_step)
-
-
-def _total(places: Iterable[Place]) -> Found:
-    total = Found()
-    for place in places:
-        total = total.plus(place.found)
-    return total

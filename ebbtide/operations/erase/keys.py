@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +48,9 @@ def asked_keys(spark: SparkSession, plan: Plan, file: str | None, where: str | N
     key = fields(plan.spec.sink_table.columns, names.sink)
     if file is not None:
         return _of_file(file, key)
-    return _of_rows(spark, plan, names, key, where or "")
+    from ebbtide.operations.erase.selecting import keys_where  # it loads PySpark
+
+    return keys_where(spark, plan, names, key, where or "")
 
 
 def _of_file(file: str, key: pa.Schema) -> pa.Table:
@@ -138,15 +139,3 @@ def _bad_line(file: str, number: int, got: str, allowed: str) -> ConfigError:
         allowed=allowed,
         next_step="Nothing was changed. Correct the line, and run it again.",
     )
-
-
-def _of_rows(spark: SparkSession, plan: Plan, names: KeyNames, key: pa.Schema, where: str) -> pa.Table:
-    """Return the keys of the rows, in the sink or among the newest entries of the state, that fulfil a condition."""
-    from ebbtide.operations.erase.selecting import keys_where
-
-    return keys_where(spark, plan, names, key, where)
-
-
-def as_json(keys: pa.Table) -> str:
-    """Return keys as JSON lines."""
-    return "".join(json.dumps(row, default=str) + "\n" for row in keys.to_pylist())

@@ -25,7 +25,7 @@ from ebbtide.runtime.finding import Found, Order
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
 from ebbtide.storage.paths import read_bytes
-from ebbtide.tables.state.staging import BAD_ROWS
+from ebbtide.tables.state.staging import BAD_ROWS, without_refused
 
 TOO_LARGE = "too_large"
 """The reason of a record of which only the head was kept."""
@@ -176,7 +176,8 @@ def redecoded(
     # Records are decoded as a batch of a source whose parts are their indices, so that each row leads back to its record.
     batches = decoding.decode(_batches(tried), step=step, wall_ms=wall_ms)
     decoded = pa.Table.from_batches(batches, decoding.schema)
-    rows = _without_refused(plan, erased, decoded)
+    # As the stager will: the report, and what leaves the quarantine, are known before anything is staged.
+    rows = without_refused(decoded, refused_rows(plan, erased))
     # A record may have several rows: it is refused if no row of it is left.
     of_any = np.isin(np.arange(len(tried)), ints(decoded, "_order.part"))
     of_kept = np.isin(np.arange(len(tried)), ints(rows, "_order.part"))
@@ -192,12 +193,6 @@ def redecoded(
         is_erased=of_any & ~of_kept,
         erased=erased,
     )
-
-
-def _without_refused(plan: Plan, erased: str | None, rows: pa.Table) -> pa.Table:
-    """Leave out what the stager refuses: the report, and what leaves the quarantine, are known before anything is staged."""
-    refused = refused_rows(plan, erased)
-    return rows if refused is None else rows.filter(pa.array(~refused(rows)))
 
 
 def _decoding(plan: Plan) -> Decoding:

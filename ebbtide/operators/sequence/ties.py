@@ -16,15 +16,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from ebbtide.model.changelog import RowKind
-from ebbtide.model.codes import Codes, row_codes
+from ebbtide.model.codes import Codes, Mask, row_codes
 from ebbtide.model.entries import entry_table
 from ebbtide.model.equality import equality_key
 from ebbtide.model.sequences import without_op
-
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from ebbtide.delta.joining import write_files
 from ebbtide.delta.snapshot import Action
@@ -29,8 +28,6 @@ from ebbtide.tables.state.layout import EMITTED, columns_by_name, with_kind
 from ebbtide.tables.state.lookup import Found, Stored, distinct_keys
 from ebbtide.tables.state.staging import Share
 from ebbtide.tables.state.user_code import ship
-
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,9 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from ebbtide.delta import vectors
-from ebbtide.delta.joining import ROWS_PER_FILE, write_files
+from ebbtide.delta.joining import ROWS_PER_FILE, without, write_files
 from ebbtide.delta.key_index import KeyIndex
 from ebbtide.delta.snapshot import Action, DataFile
-from ebbtide.delta.table import read_file
 from ebbtide.model.codes import Mask
 from ebbtide.model.entries import newest_versions
 from ebbtide.operators.operator import Operator
@@ -182,20 +181,8 @@ class WithoutRows:
             loss: The file, and the numbers of the rows to delete, as a bitmap.
         """
         file, serialized = loss
-        # The file is read with the rows that its vector hides: positions count from the beginning of the file.
-        table = self.state.table
         goes = BitMap64.deserialize(serialized)
-        if file.vector is not None:
-            goes |= vectors.read(table, file.vector)
-        rows = read_file(table, file, self.schema, live=False)
-        left = vectors.without(rows, goes)
-        return write_files(
-            table,
-            left,
-            self.bounded,
-            data_change=True,
-            tags=file.tags,
-        )
+        return without(self.state.table, file, goes, self.schema, self.bounded)
 
 
 def rows_of(file: DataFile) -> int:

@@ -23,7 +23,7 @@ from ebbtide.formats import summary as summaries
 from ebbtide.formats.decoding import Decoding
 from ebbtide.formats.settings import IN_DOUBT
 from ebbtide.model.changelog import ORDER, ORIGIN, ROW_KINDS
-from ebbtide.model.erased import Mask
+from ebbtide.model.codes import Mask
 from ebbtide.model.hashing import Hashes, key_hashes
 from ebbtide.model.step import BatchSummary
 from ebbtide.storage.columnar import ParquetFile, open_arrow, write_arrow
@@ -46,6 +46,19 @@ BAD_ROWS = pa.schema(
 """Columns of bad rows."""
 Refused = Callable[[pa.Table], Mask]
 """Marks the staged rows of erased keys, bad ones too; picklable."""
+
+
+def without_refused(rows: pa.Table, refused: Refused | None) -> pa.Table:
+    """Leave out the staged rows of erased keys.
+
+    Args:
+        rows: Staged rows.
+        refused: Marks them; None: no key was erased.
+    """
+    if refused is None:
+        return rows
+    is_refused = refused(rows)
+    return rows.filter(pa.array(~is_refused)) if is_refused.any() else rows
 
 
 Seen = Callable[[pa.Table, pa.Table], None]
@@ -140,7 +153,7 @@ class Stager:
             slices: list[int] = []
             rows: list[int] = []
             for as_decoded in decoded:
-                table = self._kept(as_decoded)
+                table = without_refused(as_decoded, self.refused)
                 seen(as_decoded, table)
                 bad_rows = _bad_rows(table)
                 n_bad += len(bad_rows)
@@ -158,12 +171,6 @@ class Stager:
             rows=tuple(rows),
             bad=bad_location if n_bad else None,
         )
-
-    def _kept(self, rows: pa.Table) -> pa.Table:
-        if self.refused is None:
-            return rows
-        is_refused = self.refused(rows)
-        return rows.filter(pa.array(~is_refused)) if is_refused.any() else rows
 
     def _changes(self, table: pa.Table) -> pa.Table:
         decided_kinds = pa.array([*ROW_KINDS, IN_DOUBT])
