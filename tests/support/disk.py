@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 from made_facts import made_facts
+from support import change
 
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import create, read_rows
@@ -142,3 +143,12 @@ class DiskPipeline:
             self.plan.quarantine.append(facts.decision.bad_rows, facts)
         self.snapshot = fold_state(self, self.plan, facts.step, self.snapshot)
         self.plan.sink.fold()
+
+
+def with_second_versions(of, folder, times_ms=(0, 0)):
+    """Return a state with entries 0 to 5 in two files, of which 0 to 2 have a second version."""
+    disk = DiskPipeline(of, folder)
+    first_ms, second_ms = times_ms
+    disk.step([change("+U", id=id_, n=1, at=1) for id_ in range(6)], now_ms=first_ms)
+    disk.step([change("+U", id=id_, n=2, at=2) for id_ in range(3)], now_ms=second_ms)
+    return disk.plan.state

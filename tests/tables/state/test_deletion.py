@@ -6,7 +6,7 @@ from collections import defaultdict
 import numpy as np
 import pyarrow as pa
 import pytest
-from disk import DiskPipeline
+from disk import DiskPipeline, with_second_versions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_run import SPARK
@@ -30,10 +30,7 @@ def state(tmp_path, monkeypatch):
     """Entries 0 to 5, of which 0 to 2 have a second version, in two files."""
     monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "cache"))
     monkeypatch.setattr(joining, "WIDTH", 100)
-    disk = DiskPipeline(OF, tmp_path)
-    disk.step([change("+U", id=id_, n=1, at=1) for id_ in range(6)], now_ms=3)
-    disk.step([change("+U", id=id_, n=2, at=2) for id_ in range(3)], now_ms=5)
-    return disk.plan.state
+    return with_second_versions(OF, tmp_path, (3, 5))
 
 
 def of_ids(*ids):

@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from disk import DiskPipeline
+from disk import with_second_versions
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
-from support import change, plain
+from support import plain
 
 from ebbtide.delta import joining, key_index, vectors
 from ebbtide.delta.commit import LocalPuts
@@ -28,10 +28,7 @@ def state(tmp_path, monkeypatch):
     """Entries 0 to 5, of which 0 to 2 have a second version, in two files."""
     monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "cache"))
     monkeypatch.setattr(joining, "WIDTH", 100)
-    disk = DiskPipeline(OF, tmp_path)
-    disk.step([change("+U", id=id_, n=1, at=1) for id_ in range(6)], now_ms=0)
-    disk.step([change("+U", id=id_, n=2, at=2) for id_ in range(3)], now_ms=0)
-    return disk.plan.state
+    return with_second_versions(OF, tmp_path)
 
 
 def entries_of(state):
