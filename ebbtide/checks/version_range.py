@@ -12,6 +12,7 @@ from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.windows import sink_window_end, window_end
 from ebbtide.model.durations import to_ms
+from ebbtide.runtime.local_copies import drop_older_copies
 from ebbtide.runtime.plan import Plan
 
 
@@ -37,8 +38,10 @@ class Newest:
     def between_steps(cls, tables: Plan) -> Self | None:
         """Return the newest versions: beside a run that goes on, those between two of its steps; None before the first step."""
         spec = tables.spec
-        if tables.state.last() is None:
+        last = tables.state.last()
+        if last is None:
             return None
+        drop_older_copies(tables, last[1])
         if spec.run == "bounded":
             return cls.of(tables)
         lease_ttl_s = to_ms(spec.lease_ttl) / 1000

@@ -87,7 +87,7 @@ def purge(stepper: Stepper, name: str) -> list[Place]:
     places = []
     for table in ("state", *BESIDE_STATE):
         places += _purge_table(plan, table, name)
-    places.append(Place("local copies", drop_copies(plan, erased_keys(plan.root, name))))
+    places.append(Place("local copies", drop_copies(plan, erased_keys(plan.root, name), name)))
     logs = _delete_logs(plan)
     if logs.files:
         places.append(Place("logs of commands", logs))

@@ -3,6 +3,7 @@
 import secrets
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import boto3
@@ -15,7 +16,8 @@ from local_pipeline import LATER, LocalPipeline
 from local_run import HOUR, kept_apart
 from s3_server import BUCKET, S3Server, environment
 
-from ebbtide.delta import key_index
+from ebbtide.checks.version_range import Newest
+from ebbtide.delta import copy_files, key_index
 from ebbtide.errors import ConfigError
 from ebbtide.runtime import driver
 
@@ -36,11 +38,16 @@ def copies(tmp_path, monkeypatch):
     return tmp_path / "copies"
 
 
-def found_before(plants, *places):
+def found_before(plants, *places, parts=None):
     """Look for each kind of plant; return the folders that have some."""
     hits = scan(places, plants.canaries)
     found = {hit.canary for hit in hits}
-    by_part = {part: set(canaries) & found for person in plants.erased for part, canaries in person.planted.items()}
+    by_part = {
+        part: set(canaries) & found
+        for person in plants.erased
+        for part, canaries in person.planted.items()
+        if parts is None or part in parts
+    }
     assert all(by_part.values()), by_part
     assert {person.id for person in plants.erased} <= found
     return hits
@@ -104,6 +111,41 @@ def test_copy_in_another_format_of_an_older_process_is_dropped(tmp_path, copies)
     assert scan([copies], plants.canaries)
     plants.act("apply")
     assert scan([copies], plants.canaries) == []
+
+
+@pytest.mark.parametrize("does", ["run", "check", "worker"])
+def test_copies_in_another_folder_are_dropped_by_the_next_process_there(tmp_path, copies, monkeypatch, does):
+    plants = Plants(tmp_path, "sequence", 3, 3)
+    plants.play()
+    other = shutil.copytree(copies, tmp_path / "other host")
+    plants.act("apply")
+    assert scan([copies], plants.canaries) == []
+    found_before(plants, other, parts={"value", "nested", "list", "binary"})
+    left = other / "1234567890abcdef-2.arrow"  # of an earlier release, which names no table
+    shutil.copy(sorted(other.glob("*.arrow"))[0], left)
+    monkeypatch.setenv(key_index.CACHE_FOLDER, str(other))
+    plan = plants.pipeline.plan
+    if does == "run":
+        plants.pipeline.run()
+    elif does == "check":
+        assert Newest.between_steps(plan) is not None
+    else:
+        replace(plan.state.stored(plan.state.snapshot()), generation=plants.pipeline.last.state.erased).copies(["id"])
+    state = copy_files.prefix_of(plan.state.path)
+    hits = [hit for hit in scan([other], plants.canaries) if does != "worker" or hit.path.startswith(state)]
+    assert hits == []
+    assert not left.exists()
+    assert plants.shown() == plants.want()
+
+
+def test_copies_of_the_folder_that_an_erasure_reached_are_kept(tmp_path, copies):
+    plants = Plants(tmp_path, "sequence", 2, 8)
+    plants.play()
+    plants.act("apply")
+    kept = {path.name for path in copies.glob("*.arrow")}
+    assert kept
+    Newest.between_steps(plants.pipeline.plan)
+    assert {path.name for path in copies.glob("*.arrow")} == kept
 
 
 @pytest.fixture(scope="module")
