@@ -144,14 +144,11 @@ def unnamed(snapshot: Snapshot, doomed: Doomed) -> Unnamed:
         doomed: Selects the rows.
     """
     table = snapshot.table
-    named = set(named_files(table, [{"add": file.add} for file in snapshot.files.values()]))
     holding = []
     unreadable = []
     total = Found()
-    for name in _files_in(table):
+    for name in unnamed_files(snapshot):
         location = join(table, name)
-        if location in named:
-            continue
         is_vectors = name.endswith(VECTORS)
         n_rows = 0
         if not is_vectors:
@@ -166,6 +163,13 @@ def unnamed(snapshot: Snapshot, doomed: Doomed) -> Unnamed:
             holding.append(location)
             total += Found(n_rows, 1, size_of(location) or 0)
     return Unnamed(tuple(holding), total, tuple(unreadable))
+
+
+def unnamed_files(snapshot: Snapshot) -> list[str]:
+    """Return the names of the files below a table's folder that its newest version does not name."""
+    table = snapshot.table
+    named = set(named_files(table, [{"add": file.add} for file in snapshot.files.values()]))
+    return [name for name in _files_in(table) if join(table, name) not in named]
 
 
 def _files_in(table: str) -> Iterator[str]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -100,6 +101,8 @@ class Context:
         on_progress: To be called after each step that reads records.
         on_phase: To be called as each phase begins.
         stop: Set to end after the step under way; only asked by an operation that `can_stop`.
+        beside: Returns the specs of the project, as far as they are known.
+        data_docs: Folder of the Data Docs of all pipelines; None: unknown.
     """
 
     spec: Pipeline
@@ -110,6 +113,8 @@ class Context:
     on_progress: OnProgress = ignore
     on_phase: OnPhase = ignore
     stop: threading.Event = field(default_factory=threading.Event)
+    beside: Callable[[], Sequence[Pipeline]] = tuple
+    data_docs: Path | None = None
 
     @property
     def spark(self) -> SparkSession:

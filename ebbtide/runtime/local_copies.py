@@ -35,7 +35,11 @@ def generation_of(plan: Plan, last: StepFacts | NoStep) -> str:
         plan: The pipeline.
         last: Facts of its last step.
     """
-    return "" if isinstance(last, NoStep) else last.state.erased or ""
+    if isinstance(last, NoStep):
+        return ""
+    if plan.spec.is_view:  # an erasure in its inputs has it computed from scratch, under another incarnation
+        return last.incarnation
+    return last.state.erased or ""
 
 
 def drop_older_copies(plan: Plan, last: StepFacts | NoStep) -> None:

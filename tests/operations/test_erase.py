@@ -291,10 +291,10 @@ def test_purge_that_was_interrupted_is_done_by_the_next_run(pipeline, monkeypatc
         patch.setattr(purging, "cut_log", killed)
         with pytest.raises(InterruptedError):
             act(pipeline, "apply")
-    assert erasures.is_unfinished(pipeline.plan.root)
+    assert erasures.unfinished(pipeline.plan.root)
     assert holders(pipeline.home)
     pipeline.run()
-    assert not erasures.is_unfinished(pipeline.plan.root)
+    assert erasures.unfinished(pipeline.plan.root) is None
     assert holders(pipeline.home) == []
 
 
@@ -372,7 +372,7 @@ def test_erasure_killed_at_any_place_is_finished(killer, ready, tmp_path, kind, 
     assert died["code"] == -signal.SIGKILL, died["said"]
     order(killer, kind, source, root, again, "run")
     plan = Plan.under(str(root), spec_of(kind, source))
-    assert not erasures.is_unfinished(plan.root)
+    assert erasures.unfinished(plan.root) is None
     assert rows_by_key(plan, before) == rows_by_key(plan, root)
     for table in ("state", "sink", "changelog"):
         for path in Path(plan.at(table)).rglob("*.parquet"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,19 +13,20 @@ from ebbtide.delta import log
 from ebbtide.delta.erasing import Found
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_file
-from ebbtide.errors import BackfillError, ConfigError, EbbtideError
+from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger.facts import NoStep
+from ebbtide.runtime.data_docs import delete_sites, found_in_sites
 from ebbtide.runtime.erasing import fields
 from ebbtide.runtime.plan import Plan
-from ebbtide.runtime.purging import Place
+from ebbtide.runtime.purging import NOW, Place
 from ebbtide.storage.paths import is_in_object_store, join
 from ebbtide.storage.usage import subfolders
-from ebbtide.tables.state.layout import newest_step
 from ebbtide.tables.state.notes import LINKS
 
 if TYPE_CHECKING:
     from ebbtide.ledger.facts import StepFacts
     from ebbtide.model.erased import ErasedKeys
+    from ebbtide.operations.operation import Context
 
 NOT_OURS = "not ours"
 SHOWN = 20
@@ -91,12 +92,24 @@ def places_beside(plan: Plan, last: StepFacts | NoStep, erased: ErasedKeys) -> l
         last: Facts of its last step.
         erased: The keys.
     """
-    places = [*_source(plan, last), *_views(plan), *_undecoded(plan), *_former_keys(plan, erased)]
+    places = [*_source(plan, last), *_undecoded(plan), *_former_keys(plan, erased)]
     if is_in_object_store(plan.root):
         bucket, _, prefix = plan.root.partition("://")[2].partition("/")
         listing = f"aws s3api list-object-versions --bucket {bucket} --prefix {prefix}/"
         fate = f"{NOT_OURS}: a bucket with versioning keeps older versions of objects; '{listing}' lists them"
         places.append(Place("object store", Found(), fate))
+    name = plan.spec.name
+    commands = (
+        f"'dagster asset wipe {name}', 'dagster run delete' of its runs, and their folders in DAGSTER_HOME/storage"
+    )
+    places.append(Place("Dagster", Found(), f"{NOT_OURS}: samples of checks and logs of runs quote rows: {commands}"))
+    places.append(
+        Place(
+            "local copies on other hosts, or in other folders of EBBTIDE_CACHE",
+            Found(),
+            "gone by the next run or check of the pipeline there",
+        )
+    )
     places.append(
         Place(
             "positions in the source",
@@ -105,6 +118,25 @@ def places_beside(plan: Plan, last: StepFacts | NoStep, erased: ErasedKeys) -> l
         )
     )
     return places
+
+
+def data_docs(ctx: Context, names: Sequence[str], *, deletes: bool) -> Place:
+    """Return the Data Docs of some pipelines, as far as their folder is known: samples of checks may quote rows.
+
+    Args:
+        ctx: Has the folder.
+        names: Names of the pipelines.
+        deletes: Delete them.
+    """
+    elsewhere = "those in another folder, or on another host, are gone by the next check in Dagster there"
+    if ctx.data_docs is None:
+        return Place("Data Docs", Found(), elsewhere)
+    total = Found()
+    for name in names:
+        total += found_in_sites(ctx.data_docs / name)
+        if deletes:
+            delete_sites(ctx.data_docs / name)
+    return Place("Data Docs", total, f"{NOW}; {elsewhere}")
 
 
 def _source(plan: Plan, last: StepFacts | NoStep) -> Iterator[Place]:
@@ -117,22 +149,6 @@ def _source(plan: Plan, last: StepFacts | NoStep) -> Iterator[Place]:
 
 def _end(position: dict[str, Any]) -> Any:
     return position.get("end", position)
-
-
-def _views(plan: Plan) -> Iterator[Place]:
-    """Yield the materialized views under the root that read the sink: with its log cut, their next run computes them whole."""
-    for name in subfolders(plan.all_pipelines):
-        try:
-            newest = newest_step(join(plan.all_pipelines, name, "state"), older=True)
-        except EbbtideError:
-            continue  # of another release
-        view = None if newest is None else newest[1].frontier.view
-        if view is not None and plan.spec.name in view.inputs:
-            fate = (
-                f"computed again, whole, by the next 'ebbtide run' of '{name}'; files of before are gone by the first "
-                f"'ebbtide vacuum' 7 days after it"
-            )
-            yield Place(f"view {name}", Found(), fate)
 
 
 def _former_keys(plan: Plan, erased: ErasedKeys) -> Iterator[Place]:

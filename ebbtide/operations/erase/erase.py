@@ -15,8 +15,9 @@ from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Decision
 from ebbtide.model.decision import Erase as EraseRows
 from ebbtide.model.erased import ErasedKeys, hashes_of
-from ebbtide.operations.erase.beyond import places_beside, refuse_others
+from ebbtide.operations.erase.beyond import data_docs, places_beside, refuse_others
 from ebbtide.operations.erase.keys import asked_keys
+from ebbtide.operations.erase.views import computed_again, planned_views, views_above
 from ebbtide.operations.operation import Context, Report
 from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.erasing import doomed_in
@@ -46,7 +47,9 @@ def plan(ctx: Context, file: str | None, where: str | None) -> Report:
     salt = secrets.token_bytes(SALT_BYTES)
     erased = ErasedKeys(salt, hashes_of(keys, keys.column_names, salt))
     last = Head.at_rest(tables.state.last()).facts
-    return _report(ctx, len(erased.hashes), _found(tables, erased), places_beside(tables, last, erased))
+    docs = data_docs(ctx, [tables.spec.name, *views_above(tables)], deletes=False)
+    rest = [*planned_views(tables), docs, *places_beside(tables, last, erased)]
+    return _report(ctx, len(erased.hashes), _found(tables, erased), rest)
 
 
 def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Report:
@@ -81,7 +84,11 @@ def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Rep
         mark_unfinished(tables.root)
         facts = _step(spark, stepper, name, reason)
         stepper.publish(spark)
-        rest = [*purge(stepper, name), *places_beside(stepper.plan, stepper.last, erased)]
+        purged = purge(stepper, name)
+        beside = places_beside(stepper.plan, stepper.last, erased)
+    views = computed_again(ctx, tables)
+    docs = data_docs(ctx, [tables.spec.name, *views_above(tables)], deletes=True)
+    rest = [*purged, *views, docs, *beside]
     return _report(ctx, len(hashes), found, rest, facts.step)
 
 
