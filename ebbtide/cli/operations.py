@@ -14,6 +14,7 @@ import click
 from pydantic.fields import FieldInfo
 
 from ebbtide.cli.commands import NamingGroup
+from ebbtide.cli.errors import NOTHING_MATCHED
 from ebbtide.cli.live import Live, RunView
 from ebbtide.cli.options import of_pipelines
 from ebbtide.cli.quarantine import quarantine
@@ -71,11 +72,15 @@ def operation_command(operation: Operation) -> click.Command:
         # All parameters are checked before the first pipeline is touched.
         with reporter.errors():
             params = operation.asked(asked)
+        have_matched = True
         with quiet_spark(root) as spark:
             for location, spec in located:
                 with reporter.errors(location, spark), _context(operation, (location, spec), reporter, spark) as ctx:
                     report = operation.act(action, ctx, params)
                     reporter.result(report, Report.text, location)
+                    have_matched = have_matched and report.has_matched
+        if not have_matched:
+            raise click.exceptions.Exit(NOTHING_MATCHED)
 
     help_text = operation.description
     if operation.is_planned:

@@ -45,6 +45,7 @@ class Report:
         details: Other values by name, as JSON has them.
         step: The step that did it; None of a plan, and where there was nothing to do.
         next_step: What a person does next, in a sentence that names the command as `'ebbtide repair --apply'`; empty: nothing.
+        has_matched: Something of what was asked for exists; else the command ends with exit code 3.
 
     Example:
         >>> report = Report("orders", ["2 rows to adopt."], {"rows": 2}, next_step="To do it: 'ebbtide adopt --apply'.")
@@ -61,6 +62,7 @@ class Report:
     details: Mapping[str, Any] = field(default_factory=dict)
     step: int | None = None
     next_step: str = ""
+    has_matched: bool = True
 
     def __getitem__(self, name: str) -> Any:
         """Return a value by its name in `as_dict`."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ebbtide.amounts import amount
 from ebbtide.delta.erasing import FileWithout, Found, found_in, unnamed
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.ledger.erasures import Erasure, Erasures, erased_keys, ledger_of, mark_unfinished
+from ebbtide.ledger.erasures import Erasure, Erasures, erased_keys, ledger_of, mark_unfinished, unfinished
 from ebbtide.ledger.facts import Cause, Head, StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Decision
@@ -49,7 +50,8 @@ def plan(ctx: Context, file: str | None, where: str | None) -> Report:
     last = Head.at_rest(tables.state.last()).facts
     docs = data_docs(ctx, [tables.spec.name, *views_above(tables)], deletes=False)
     rest = [*planned_views(tables), docs, *places_beside(tables, last, erased)]
-    return _report(ctx, len(erased.hashes), _found(tables, erased), rest)
+    report = _report(ctx, len(erased.hashes), _found(tables, erased), rest)
+    return replace(report, has_matched=bool(report["rows"]))
 
 
 def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Report:
@@ -76,6 +78,7 @@ def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Rep
         hashes = hashes_of(keys, keys.column_names, bytes.fromhex(ledger.salt))
         erased = ErasedKeys(bytes.fromhex(ledger.salt), hashes)
         found = _found(tables, erased)
+        is_continued = unfinished(tables.root) is not None
         new = sorted(hashes - ledger.keys.hashes)
         erasure = Erasure(at_ms=ctx.now_ms, by=ctx.by, reason=reason, keys=tuple(new))
         ledger = ledger.model_copy(update={"erasures": (*ledger.erasures, erasure)})
@@ -89,7 +92,9 @@ def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Rep
     views = computed_again(ctx, tables)
     docs = data_docs(ctx, [tables.spec.name, *views_above(tables)], deletes=True)
     rest = [*purged, *views, docs, *beside]
-    return _report(ctx, len(hashes), found, rest, facts.step)
+    report = _report(ctx, len(hashes), found, rest, facts.step)
+    were_erased = bool(hashes) and not new
+    return replace(report, has_matched=bool(report["rows"]) or is_continued or were_erased)
 
 
 def release(ctx: Context, file: str | None, where: str | None) -> Report:
