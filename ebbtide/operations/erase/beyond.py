@@ -15,6 +15,7 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_file
 from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger.facts import NoStep
+from ebbtide.model.decision import Erase
 from ebbtide.runtime.data_docs import delete_sites, found_in_sites
 from ebbtide.runtime.erasing import fields
 from ebbtide.runtime.plan import Plan
@@ -45,11 +46,11 @@ def refuse_others(plan: Plan) -> None:
             f"A backfill of '{plan.spec.name}' is at '{plan.backfills}': it may hold rows of the keys.",
             next_step="Nothing was changed. Run 'ebbtide backfill swap' or 'ebbtide backfill drop' first.",
         )
-    if plan.sink_log is None:
+    if plan.sink_log is None and not plan.sink.can(Erase("")):
         raise ConfigError.of(
-            f"The sink of '{plan.spec.name}' cannot erase rows of earlier versions.",
+            f"The sink of '{plan.spec.name}' cannot erase rows.",
             got=f"sink.type: {plan.spec.sink.type}",
-            allowed="delta",
+            allowed="delta, or a sink that says by 'can' that it erases",
             next_step="Nothing was changed. Delete the records at the source, and erase in the sink with its own client.",
         )
     clones = list(_clones(plan))
@@ -93,6 +94,9 @@ def places_beside(plan: Plan, last: StepFacts | NoStep, erased: ErasedKeys) -> l
         erased: The keys.
     """
     places = [*_source(plan, last), *_undecoded(plan), *_former_keys(plan, erased)]
+    if plan.sink_log is None:
+        fate = f"{NOW}: erased by its own client; logs and backups of its store are {NOT_OURS}"
+        places.append(Place(f"sink of type {plan.spec.sink.type}", Found(), fate))
     if is_in_object_store(plan.root):
         bucket, _, prefix = plan.root.partition("://")[2].partition("/")
         listing = f"aws s3api list-object-versions --bucket {bucket} --prefix {prefix}/"
