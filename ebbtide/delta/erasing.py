@@ -9,10 +9,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow as pa
@@ -26,12 +28,15 @@ from ebbtide.delta.snapshot import Action, DataFile, Snapshot
 from ebbtide.delta.table import commit_after, read_file, replacing
 from ebbtide.errors import DamagedFileError, DeltaLogError, TableMismatchError
 from ebbtide.model.codes import Mask
-from ebbtide.storage.paths import delete, file_names, join, list_files, size_of, walk
+from ebbtide.storage.paths import delete, file_names, is_folder, is_local, join, list_files, size_of, walk
 
 CHANGES = "_change_data"
 """Folder of change files in a table."""
 VECTORS = ".bin"
 """End of the names of files of deletion vectors, which have positions alone."""
+
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""Text of a partition's folder for null."""
 
 
 class Doomed(Protocol):
@@ -144,6 +149,7 @@ def unnamed(snapshot: Snapshot, doomed: Doomed) -> Unnamed:
         doomed: Selects the rows.
     """
     table = snapshot.table
+    of_partition = set(snapshot.metadata.get("partitionColumns") or ()) & set(doomed.columns.names)
     holding = []
     unreadable = []
     total = Found()
@@ -152,10 +158,14 @@ def unnamed(snapshot: Snapshot, doomed: Doomed) -> Unnamed:
         is_vectors = name.endswith(VECTORS)
         n_rows = 0
         if not is_vectors:
-            file = DataFile({"path": quote(name, errors="replace")})
+            values = _partition_of(name)
+            file = DataFile({"path": quote(name, errors="replace"), "partitionValues": values})
             try:
                 rows = read_file(table, file, doomed.columns, live=False)
             except (DamagedFileError, TableMismatchError):
+                unreadable.append(location)
+                continue
+            if not of_partition <= values.keys():  # its folders do not say whose rows it has
                 unreadable.append(location)
                 continue
             n_rows = int(doomed.marks(rows).sum())
@@ -163,6 +173,16 @@ def unnamed(snapshot: Snapshot, doomed: Doomed) -> Unnamed:
             holding.append(location)
             total += Found(n_rows, 1, size_of(location) or 0)
     return Unnamed(tuple(holding), total, tuple(unreadable))
+
+
+def _partition_of(name: str) -> dict[str, str | None]:
+    """Return the values of partition columns that the folders of a file's name have, `column=value`, as Spark and delta-rs write them."""
+    values: dict[str, str | None] = {}
+    for folder in name.split("/")[:-1]:
+        column, is_value, text = folder.partition("=")
+        if is_value:
+            values[unquote(column)] = None if text == NO_VALUE else unquote(text)
+    return values
 
 
 def unnamed_files(snapshot: Snapshot) -> list[str]:
@@ -177,8 +197,10 @@ def _files_in(table: str) -> Iterator[str]:
     for file in walk(table):
         if file.name.endswith((".parquet", VECTORS)):
             yield file.name
-    for name in list_files(join(table, CHANGES)):
-        yield f"{CHANGES}/{name}"
+    changes = join(table, CHANGES)
+    if is_folder(changes):
+        for file in walk(changes):
+            yield f"{CHANGES}/{file.name}"
 
 
 def cut_log(puts: Puts, table: str, info: Callable[[Snapshot], dict[str, object]]) -> int:
@@ -204,11 +226,13 @@ def cut_log(puts: Puts, table: str, info: Callable[[Snapshot], dict[str, object]
     while any(
         "add" in action or "remove" in action or "cdc" in action for action in log.actions(table, snapshot.version)
     ):
-        made = commit_after(puts, snapshot, [], info(snapshot))
+        made = commit_after(puts, snapshot, [], info(snapshot), adds_rows=False)
         snapshot = made or snapshot.advanced()
     folder = join(table, log.LOG)
     version = snapshot.version
-    checkpoint = write_checkpoint(table, version)
+    # Of a partitioned table the names of removed files have values, and a checkpoint keeps them for the retention.
+    is_partitioned = bool(snapshot.metadata.get("partitionColumns"))
+    checkpoint = write_checkpoint(table, version, removed=not is_partitioned)
     if checkpoint is None:
         raise DeltaLogError.of(
             f"No checkpoint of version {version} of '{table}' could be written: earlier commits, which hold erased values, stay.",
@@ -222,7 +246,17 @@ def cut_log(puts: Puts, table: str, info: Callable[[Snapshot], dict[str, object]
             continue
         delete(join(folder, name))
         n_deleted += 1
+    _delete_empty_folders(table)
     for inner in ("_sidecars", "_staged_commits", "_commits"):
         n_deleted += len(list_files(join(folder, inner)))
         delete(join(folder, inner))
     return n_deleted
+
+
+def _delete_empty_folders(table: str) -> None:
+    """Delete the empty folders of partitions, whose names have values; a store has no folders."""
+    if not is_local(table):
+        return
+    for inner in sorted(Path(table).rglob("*=*"), reverse=True):  # the innermost first
+        with contextlib.suppress(OSError):  # it is not empty, or no folder
+            inner.rmdir()

@@ -144,6 +144,8 @@ def without(
 ) -> list[Action]:
     """Write a data file again without some of its rows; return the actions that add those left, none if none is.
 
+    In a partitioned table they keep the file's values of the partition columns, which stand in the log alone.
+
     Args:
         table: Location of the table.
         file: The file.
@@ -156,7 +158,13 @@ def without(
         goes |= vectors.read(table, file.vector)
     rows = read_file(table, file, columns, live=False)
     left = vectors.without(rows, goes)
-    return write_files(table, left, bounded, data_change=True, tags=file.tags)
+    of_partition = {name.lower() for name in file.partition}
+    stored = [name for name in left.column_names if name.lower() not in of_partition]
+    kept = [name for name in bounded if name in stored]
+    adds = write_files(table, left.select(stored), kept, data_change=True, tags=file.tags)
+    for action in adds:
+        action["add"]["partitionValues"] = dict(file.partition)
+    return adds
 
 
 def commit_joined(

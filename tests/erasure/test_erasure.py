@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import boto3
+import pyarrow as pa
 import pytest
 from byte_scan import scan, scan_files
+from deltalake import write_deltalake
 from erasing import KINDS, Plants
 from kafka_support import TopicPipeline
 from killing import Killer
@@ -24,6 +26,7 @@ from ebbtide.delta import copy_files, key_index, log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
 from ebbtide.errors import ConfigError
+from ebbtide.operations import adopt
 from ebbtide.runtime import driver
 from ebbtide.runtime.plan import Plan
 
@@ -310,6 +313,26 @@ def test_what_spark_wrote_is_clean_too(spark, tmp_path, copies, kind):
     found_before(plants, plants.pipeline.root, copies)
     plants.act("apply", spark)
     assert scan([plants.pipeline.root, copies], plants.canaries) == []
+    assert plants.shown() == plants.want()
+
+
+@pytest.mark.grid
+@pytest.mark.spark
+def test_table_that_is_partitioned_by_its_key_is_clean_too(spark, tmp_path, copies):
+    plants = Plants(tmp_path, "merge", 3, 3)
+    plan = plants.pipeline.plan
+    columns = plan.spec.sink_table.columns
+    old = [{"id": person.id, "v": person.plant("value"), "n": 0} for person in plants.people]
+    write_deltalake(plan.sink.path, pa.Table.from_pylist(old, columns), partition_by=["id"])
+    adopt.apply(spark, plan.spec, plants.pipeline.root, LATER)
+    plants.play(run=lambda **_: driver.run(spark, plants.pipeline.spec, plants.pipeline.root, clock=lambda: LATER))
+    found_before(plants, plants.pipeline.root, copies)
+    plants.act("apply", spark)
+    assert scan([plants.pipeline.root, copies], plants.canaries) == []
+    assert plants.shown() == plants.want()
+    read = spark.read.format("delta").load(plan.sink.path)
+    assert sorted(row["id"] for row in read.collect()) == [row["id"] for row in plants.want()]
+    refused_again(plants, lambda: driver.run(spark, plants.pipeline.spec, plants.pipeline.root, clock=lambda: LATER))
     assert plants.shown() == plants.want()
 
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from ebbtide.delta import log
 from ebbtide.delta.erasing import Found
+from ebbtide.delta.features import refuse_unwritable
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_file
 from ebbtide.errors import BackfillError, ConfigError
@@ -39,6 +40,7 @@ def refuse_others(plan: Plan) -> None:
 
     Raises:
         BackfillError: a backfill is being built: it reads the erased records again.
+        DeltaFeatureError: the sink has a feature by which Ebbtide cannot rewrite its files.
         ConfigError: another table under the root is a shallow clone of one of these, or the sink cannot erase.
     """
     if plan.backfill.turn is not None:
@@ -53,6 +55,9 @@ def refuse_others(plan: Plan) -> None:
             allowed="delta, or a sink that says by 'can' that it erases",
             next_step="Nothing was changed. Delete the records at the source, and erase in the sink with its own client.",
         )
+    sink = None if plan.sink_log is None else Snapshot.read(plan.sink_log)
+    if sink is not None:  # before the step: one that the sink cannot take would hold up the pipeline
+        refuse_unwritable(sink.table, sink.protocol, sink.metadata, adds_rows=False)
     clones = list(_clones(plan))
     if clones:
         raise ConfigError.of(
