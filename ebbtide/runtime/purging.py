@@ -172,7 +172,8 @@ def _purge_table(plan: Plan, name: str, erasures: str) -> list[Place]:
     old = unnamed(snapshot, doomed)
     for location in old.holding:
         delete(location)
-    places = [Place(f"{name}: log", Found(files=_cut(table)))]
+    # Files that the step has replaced are among them: this is all that the table had.
+    places = [Place(name, old.found), Place(f"{name}: log", Found(files=_cut(table)))]
     if old.unreadable:
         left = Found(files=len(old.unreadable))
         places.append(

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SALT_BYTES = 32
+TABLES = ("state", *BESIDE_STATE)
 
 
 def plan(ctx: Context, file: str | None, where: str | None) -> Report:
@@ -77,7 +78,6 @@ def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Rep
         ledger = _ledger(stepper)
         hashes = hashes_of(keys, keys.column_names, bytes.fromhex(ledger.salt))
         erased = ErasedKeys(bytes.fromhex(ledger.salt), hashes)
-        found = _found(tables, erased)
         is_continued = unfinished(tables.root) is not None
         new = sorted(hashes - ledger.keys.hashes)
         erasure = Erasure(at_ms=ctx.now_ms, by=ctx.by, reason=reason, keys=tuple(new))
@@ -88,6 +88,8 @@ def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Rep
         facts = _step(spark, stepper, name, reason)
         stepper.publish(spark)
         purged = purge(stepper, name)
+        found = [place for place in purged if place.name in TABLES]
+        purged = [place for place in purged if place.name not in TABLES]
         beside = places_beside(stepper.plan, stepper.last, erased)
     views = computed_again(ctx, tables)
     docs = data_docs(ctx, [tables.spec.name, *views_above(tables)], deletes=True)
@@ -141,7 +143,7 @@ def _step(spark: SparkSession, stepper: Stepper, name: str, reason: str) -> Step
 def _found(plan: Plan, erased: ErasedKeys) -> list[Place]:
     """Count the rows of keys in the tables, and in the files of their earlier versions."""
     places = []
-    for name in ("state", *BESIDE_STATE):
+    for name in TABLES:
         snapshot = Snapshot.read(plan.at(name))
         if snapshot is not None:
             doomed = doomed_in(plan, name, erased)
