@@ -44,7 +44,7 @@ _FIELD_RULES = {
 
 
 _OF_NEW_ROWS = {"partition columns", "checkConstraints", "invariants", "generatedColumns", "identityColumns"}
-"""What a commit heeds that only removes rows, if the files that it writes again keep their partition values."""
+"""Features that a commit respects which adds no row, if the files that it writes again keep their partition values."""
 
 
 def refuse_unreadable(
