@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,8 @@ CHANGES = "_change_data"
 VECTORS = ".bin"
 """End of the names of files of deletion vectors, which have positions alone."""
 
+CHECKSUM = re.compile(r"\..+\.crc")
+"""Name of a file that Hadoop's local file system writes beside each other one."""
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """Text of a partition's folder for null."""
 
@@ -254,9 +257,15 @@ def cut_log(puts: Puts, table: str, info: Callable[[Snapshot], dict[str, object]
 
 
 def _delete_empty_folders(table: str) -> None:
-    """Delete the empty folders of partitions, whose names have values; a store has no folders."""
+    """Delete the folders of partitions without a data file, whose names have values; a store has no folders."""
     if not is_local(table):
         return
     for inner in sorted(Path(table).rglob("*=*"), reverse=True):  # the innermost first
-        with contextlib.suppress(OSError):  # it is not empty, or no folder
-            inner.rmdir()
+        if not inner.is_dir():
+            continue
+        names = [path.name for path in inner.iterdir()]
+        if all(CHECKSUM.fullmatch(name) for name in names):
+            for name in names:
+                (inner / name).unlink()
+            with contextlib.suppress(OSError):  # another client has just written there
+                inner.rmdir()
