@@ -106,7 +106,7 @@ def test_summary_says_what_stands_in_a_batch(order, newest, key_changes):
     ]
     of = spec("id BIGINT NOT NULL, notes STRING", order=order)
     summary = summary_of(of, *map(record, values, range(6)), "{")
-    assert (summary.bad, summary.key_changes, summary.max_event_ms) == (1, key_changes, 20)
+    assert (summary.counts.bad, summary.counts.key_changes, summary.max_event_ms) == (1, key_changes, 20)
     assert (summary.truncate, summary.ignored) == (newest, {"also", "more"})
     assert (summary.offsets, summary.truncates) == ({}, {})
 
@@ -151,5 +151,5 @@ def test_update_by_arrival_is_one_record_of_two_changes():
     update = envelope("u", 5, before=row, after=row | {"n": 3})
     lines = [record(update, 1), record(envelope("c", 6, after=row), 2), record(update, 3), "{", record(None, 4)]
     summary = summary_of(spec(order="arrival"), *lines)
-    assert (summary.records, summary.changes, summary.bad) == (5, 5, 1)
+    assert (summary.counts.records, summary.counts.changes, summary.counts.bad) == (5, 5, 1)
     assert summary_of(spec(order="arrival")).records == 0
