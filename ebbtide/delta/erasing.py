@@ -56,6 +56,28 @@ class Doomed(Protocol):
             rows: With `columns`.
         """
 
+    def names(self, rows: pa.Table) -> Mask:
+        """Mark the rows that name what is erased, and stay: `cleaned` gives them without it."""
+
+    def cleaned(self, rows: pa.Table) -> pa.Table:
+        """Return rows that name nothing that is erased.
+
+        Args:
+            rows: With all columns of the table.
+        """
+
+
+class RowsAlone:
+    """Base class of a `Doomed` of a table whose rows name no other row."""
+
+    def names(self, rows: pa.Table) -> Mask:
+        """See `Doomed`."""
+        return np.zeros(len(rows), bool)
+
+    def cleaned(self, rows: pa.Table) -> pa.Table:
+        """See `Doomed`."""
+        return rows
+
 
 @dataclass(frozen=True)
 class Found:
@@ -93,13 +115,14 @@ class FileWithout:
     doomed: Doomed
 
     def __call__(self, file: DataFile) -> tuple[DataFile, list[Action]] | None:
-        """Return the file and the actions that add its other rows; None if it holds no doomed row."""
+        """Return the file and the actions that add its other rows; None if it holds no doomed row, and none that names one."""
         # Read with the rows that the vector hides: they are in the file, and their values in its statistics.
-        held = self.doomed.marks(read_file(self.table, file, self.doomed.columns, live=False))
-        if not held.any():
+        rows = read_file(self.table, file, self.doomed.columns, live=False)
+        held = self.doomed.marks(rows)
+        if not (held | self.doomed.names(rows)).any():
             return None
         goes = BitMap64(np.flatnonzero(held).tolist())
-        return file, without(self.table, file, goes, self.schema, self.bounded)
+        return file, without(self.table, file, goes, self.schema, self.bounded, cleaned=self.doomed.cleaned)
 
 
 Rewritten = Sequence[tuple[DataFile, list[Action]] | None]
@@ -123,10 +146,20 @@ def found_in(snapshot: Snapshot, doomed: Doomed) -> Found:
     total = Found()
     for file in snapshot.files.values():
         rows = read_file(snapshot.table, file, doomed.columns, live=False)
-        n_rows = int(doomed.marks(rows).sum())
+        n_rows = n_held(rows, doomed)
         if n_rows:
             total += Found(n_rows, 1, file.size)
     return total
+
+
+def n_held(rows: pa.Table, doomed: Doomed) -> int:
+    """Count the rows that are erased, or name what is.
+
+    Args:
+        rows: With `doomed.columns`.
+        doomed: See `Doomed`.
+    """
+    return int((doomed.marks(rows) | doomed.names(rows)).sum())
 
 
 @dataclass(frozen=True)
@@ -171,7 +204,7 @@ def unnamed(snapshot: Snapshot, doomed: Doomed) -> Unnamed:
             if not of_partition <= values.keys():  # its folders do not say whose rows it has
                 unreadable.append(location)
                 continue
-            n_rows = int(doomed.marks(rows).sum())
+            n_rows = n_held(rows, doomed)
         if n_rows or is_vectors:
             holding.append(location)
             total += Found(n_rows, 1, size_of(location) or 0)

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ebbtide.delta import copy_files
-from ebbtide.delta.erasing import Found
+from ebbtide.delta.erasing import Doomed, Found, n_held
 from ebbtide.delta.key_index import close_deleted_copies, default_folder
 from ebbtide.ledger.facts import NoStep, StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.erased import ErasedKeys
-from ebbtide.runtime.erasing import KeyNames, RowsOfKeys, fields
+from ebbtide.runtime.erasing import doomed_in
 from ebbtide.storage.paths import is_ours
 
 if TYPE_CHECKING:
@@ -74,11 +74,7 @@ def drop_copies(plan: Plan, erased: ErasedKeys, generation: str) -> Found:
         erased: The keys.
         generation: That of the copies from then on.
     """
-    names = KeyNames.of(plan)
-    ways = [
-        RowsOfKeys(erased, fields(plan.operator.schema, names.state)),
-        RowsOfKeys(erased, fields(plan.spec.sink_table.columns, names.sink)),
-    ]
+    ways = [doomed_in(plan, name, erased) for name in ("state", "sink")]
     tables = _tables(plan)
     total = Found()
     for folder in _folders():
@@ -99,7 +95,7 @@ def drop_copies(plan: Plan, erased: ErasedKeys, generation: str) -> Found:
     return total
 
 
-def _erased_rows(path: Path, ways: list[RowsOfKeys]) -> int | None:
+def _erased_rows(path: Path, ways: list[Doomed]) -> int | None:
     """Count the erased rows of a copy; None if it cannot be read."""
     if path.suffix != ".arrow":
         return None  # unfinished: its writer makes it again, or is dead
@@ -115,5 +111,5 @@ def _erased_rows(path: Path, ways: list[RowsOfKeys]) -> int | None:
     for way in ways:
         names = way.columns.names
         if all(name in rows.column_names and rows[name].type == way.columns.field(name).type for name in names):
-            n_rows = max(n_rows, int(way.marks(rows.select(names)).sum()))
+            n_rows = max(n_rows, n_held(rows.select(names), way))
     return n_rows

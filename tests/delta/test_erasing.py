@@ -11,7 +11,7 @@ from byte_scan import scan
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from ebbtide.delta.commit import Transaction
-from ebbtide.delta.erasing import FileWithout, cut_log, found_in, unnamed, without_rows
+from ebbtide.delta.erasing import FileWithout, RowsAlone, cut_log, found_in, unnamed, without_rows
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_on
 from ebbtide.errors import DeltaFeatureError
@@ -25,7 +25,7 @@ KEY = pa.schema([COLUMNS.field("who")])
 
 
 @dataclass(frozen=True)
-class Of:
+class Of(RowsAlone):
     """Selects the rows of some keys."""
 
     keys: tuple[str, ...]

@@ -6,28 +6,21 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from ebbtide.delta import log
 from ebbtide.delta.erasing import Found
 from ebbtide.delta.features import refuse_unwritable
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_file
 from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger.facts import NoStep
 from ebbtide.model.decision import Erase
 from ebbtide.runtime.data_docs import delete_sites, found_in_sites
-from ebbtide.runtime.erasing import fields
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.purging import NOW, Place
 from ebbtide.storage.paths import is_in_object_store, join
 from ebbtide.storage.usage import subfolders
-from ebbtide.tables.state.notes import LINKS
 
 if TYPE_CHECKING:
     from ebbtide.ledger.facts import StepFacts
-    from ebbtide.model.erased import ErasedKeys
     from ebbtide.operations.operation import Context
 
 NOT_OURS = "not ours"
@@ -90,15 +83,14 @@ def _other_tables(plan: Plan) -> Iterator[str]:
                 yield table
 
 
-def places_beside(plan: Plan, last: StepFacts | NoStep, erased: ErasedKeys) -> list[Place]:
+def places_beside(plan: Plan, last: StepFacts | NoStep) -> list[Place]:
     """Name what lies beside the tables.
 
     Args:
         plan: The pipeline.
         last: Facts of its last step.
-        erased: The keys.
     """
-    places = [*_source(plan, last), *_undecoded(plan), *_former_keys(plan, erased)]
+    places = [*_source(plan, last), *_undecoded(plan)]
     if plan.sink_log is None:
         fate = f"{NOW}: erased by its own client; logs and backups of its store are {NOT_OURS}"
         places.append(Place(f"sink of type {plan.spec.sink.type}", Found(), fate))
@@ -158,31 +150,6 @@ def _source(plan: Plan, last: StepFacts | NoStep) -> Iterator[Place]:
 
 def _end(position: dict[str, Any]) -> Any:
     return position.get("end", position)
-
-
-def _former_keys(plan: Plan, erased: ErasedKeys) -> Iterator[Place]:
-    """Yield the state's rows of other keys that had an erased key before: by sequence `_moved_from` holds it while a value may come from there."""
-    snapshot = Snapshot.read(plan.at("state"))
-    if snapshot is None or LINKS not in plan.operator.schema.names:
-        return
-    columns = fields(plan.operator.schema, [*plan.operator.key, LINKS])
-    total = Found()
-    for file in snapshot.files.values():
-        rows = read_file(snapshot.table, file, columns, live=False)
-        is_other = ~erased.marks(rows, plan.operator.key)
-        links = rows.filter(pa.array(is_other))[LINKS].combine_chunks()
-        keys = pc.struct_field(pc.list_flatten(links), "key")
-        former = pa.table({name: pc.struct_field(keys, name) for name in plan.operator.key})
-        row = pc.list_parent_indices(links).filter(pa.array(erased.marks(former, plan.operator.key)))
-        n_rows = len(row.unique())
-        if n_rows:
-            total += Found(n_rows, 1, file.size)
-    if total.rows:
-        fate = (
-            "stay: their rows had these keys before; 'ebbtide refresh' builds the state without them once the source "
-            "has no such change, and files of before are gone by the first 'ebbtide vacuum' 7 days after it"
-        )
-        yield Place("state: former keys", total, fate)
 
 
 def _undecoded(plan: Plan) -> Iterator[Place]:

@@ -50,7 +50,7 @@ def plan(ctx: Context, file: str | None, where: str | None) -> Report:
     erased = ErasedKeys(salt, hashes_of(keys, keys.column_names, salt))
     last = Head.at_rest(tables.state.last()).facts
     docs = data_docs(ctx, [tables.spec.name, *views_above(tables)], deletes=False)
-    rest = [*planned_views(tables), docs, *places_beside(tables, last, erased)]
+    rest = [*planned_views(tables), docs, *places_beside(tables, last)]
     report = _report(ctx, len(erased.hashes), _found(tables, erased), rest)
     return replace(report, has_matched=bool(report["rows"]))
 
@@ -77,7 +77,6 @@ def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Rep
         stepper.publish(spark)
         ledger = _ledger(stepper)
         hashes = hashes_of(keys, keys.column_names, bytes.fromhex(ledger.salt))
-        erased = ErasedKeys(bytes.fromhex(ledger.salt), hashes)
         is_continued = unfinished(tables.root) is not None
         new = sorted(hashes - ledger.keys.hashes)
         erasure = Erasure(at_ms=ctx.now_ms, by=ctx.by, reason=reason, keys=tuple(new))
@@ -90,7 +89,7 @@ def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Rep
         purged = purge(stepper, name)
         found = [place for place in purged if place.name in TABLES]
         purged = [place for place in purged if place.name not in TABLES]
-        beside = places_beside(stepper.plan, stepper.last, erased)
+        beside = places_beside(stepper.plan, stepper.last)
     views = computed_again(ctx, tables)
     docs = data_docs(ctx, [tables.spec.name, *views_above(tables)], deletes=True)
     rest = [*purged, *views, docs, *beside]
