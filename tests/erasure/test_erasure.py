@@ -251,6 +251,8 @@ def test_no_object_of_a_store_holds_erased_keys(tmp_path, copies, monkeypatch):
         plants = Plants(tmp_path, "sequence", 4, 4, make=InStore)
         plants.play()
         assert scan_files(objects(server.port), plants.canaries)
+        code, said = plants.command()
+        assert (code, f"list-object-versions --bucket {BUCKET}" in said) == (0, True)
         report = plants.act("apply")
         assert plants.shown() == plants.want()
         assert scan_files(objects(server.port), plants.canaries) == []
