@@ -339,7 +339,7 @@ PLACES = {
     "it is marked as unfinished": ("ebbtide.operations.erase.erase", "mark_unfinished", "after", 1),
     "the state is not committed": ("ebbtide.tables.state.table:StateTable", "perform", "before", 1),
     "the state is committed": ("ebbtide.tables.state.table:StateTable", "perform", "after", 1),
-    "the sink's files are rewritten": ("ebbtide.tables.step_commits", "without_rows", "after", 1),
+    "the sink's files are rewritten": ("ebbtide.tables.step_commits", "without_rows", "after", 2),
     "the sink is committed": ("ebbtide.tables.delta_sink", "erase_stage", "after", 1),
     "the step is published": ("ebbtide.runtime.step", "publish", "after", 2),
     "an old file is deleted": ("ebbtide.runtime.purging", "delete", "after", 1),
