@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from hostile_statements import calling, filling, reaching, reading
-from spark_support import change, write
+from spark_support import LOCAL, change, write
 from view_queries import QUERIES
 
 from ebbtide.errors import EbbtideError
@@ -40,7 +40,7 @@ def catalog(spark, home):
     session.execute(SOURCE.format(folder=home / "in")).result(60)
     session.execute("CREATE TABLE kept (id BIGINT NOT NULL, v STRING, seq BIGINT, PRIMARY KEY (id))").result(60)
     write_filling(catalog, plan_insert(catalog, parse_text("INSERT INTO kept SELECT * FROM log")))
-    run(spark, catalog.pipeline("kept").spec, catalog.root)
+    run(LOCAL, catalog.pipeline("kept").spec, catalog.root)
     session.close()
     (home / "link").symlink_to(home / "root" / "kept")
     return catalog
