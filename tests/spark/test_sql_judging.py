@@ -96,7 +96,7 @@ def refusal(session, statement):
 
 
 def some(statements):
-    """Every third statement; the grid has all."""
+    """Every third statement: a reader is refused all of them, and the grid has all."""
     return lambda **places: list(statements(**places))[::3]
 
 
