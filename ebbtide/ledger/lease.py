@@ -140,6 +140,11 @@ class Lease:
             # The error that ended the run is reported, not its consequence.
             _log.warning("The lease of '%s' was not given back: %s", self.pipeline, failure)
 
+    @property
+    def is_lost(self) -> bool:
+        """Return whether another run is known to have taken over: by the last heartbeat or check."""
+        return self._lost is not None
+
     def check(self) -> None:
         """Refuse to go on once another run has taken over.
 

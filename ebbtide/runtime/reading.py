@@ -47,7 +47,7 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import StepProgress
 from ebbtide.runtime.stage import Staged, stage, stage_view
 from ebbtide.runtime.step import Stepper
-from ebbtide.sources.source import Part, SourceBatch
+from ebbtide.sources.source import Discovery, Part, SourceBatch
 from ebbtide.sources.span import Span, begun_at, stored_form_of
 from ebbtide.spec.ddl import ddl_of
 from ebbtide.storage.paths import delete, join
@@ -84,6 +84,10 @@ def ignore_phase(name: str, step: int) -> None:
     """Take a phase as it begins, and report it to no one."""
 
 
+def ignore_look(found: Discovery) -> None:
+    """Take what a look at the source has found, and report it to no one."""
+
+
 @dataclass
 class SourceSteps:
     """Makes the steps that read the source, and the tick that ends them.
@@ -92,6 +96,7 @@ class SourceSteps:
         stepper: Commits them.
         on_phase: Called with what begins in which step.
         pace: Holds batches back.
+        on_look: Called with what each look at the source has found.
 
     Attributes:
         parts_read: Parts of the source that were read so far.
@@ -101,6 +106,7 @@ class SourceSteps:
     stepper: Stepper
     on_phase: Callable[[str, int], None] = ignore_phase
     pace: Pace = field(default_factory=no_pace)
+    on_look: Callable[[Discovery], None] = ignore_look
     parts_read: int = field(default=0, init=False)
     places_read: int = field(default=0, init=False)
 

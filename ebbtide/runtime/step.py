@@ -93,6 +93,11 @@ class Stepper:
         return self.head.version
 
     @property
+    def known(self) -> Snapshot:
+        """The newest version of the state that this run has seen; no log is read."""
+        return self._snapshot
+
+    @property
     def number(self) -> int:
         """Number of the last step, 0 before the first."""
         return self.last.step
