@@ -61,7 +61,7 @@ def metrics_options(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.IntRange(0, 65_535),
         help="With --follow: serve /metrics and /healthz at this port; 0: any that is free.",
     )
-    host = click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Where to listen for them.")
+    host = click.option("--metrics-host", help="Where to listen for them. Default: 127.0.0.1.")
     within = click.option(
         "--healthy-within",
         metavar="DURATION",

@@ -31,6 +31,7 @@ UNMATCHED = (
     "{}: {} matched no row. Where a Postgres table has no REPLICA IDENTITY FULL, its deletes carry the "
     "key alone, and the rows stay in the sink: ALTER TABLE ... REPLICA IDENTITY FULL, then a new snapshot."
 )
+LOOPBACK = "127.0.0.1"
 COUNTS = ("steps", "records", "inserted", "updated", "deleted", "quarantined", "unmatched", "expired")
 """The counts of a run's summary, shown where they are not 0."""
 Operate = Callable[..., "RunSummary"]
@@ -55,7 +56,7 @@ def run(
     rate: int | None,
     engine: EngineKind | None,
     metrics_port: int | None,
-    metrics_host: str,
+    metrics_host: str | None,
     healthy_within: float | None,
 ) -> None:
     """Read all that is there, bring the sinks up to date, expire what is due. With nothing to do, Spark is not started.
@@ -65,6 +66,8 @@ def run(
     from ebbtide.runtime.idle import idle_run
 
     watched: WatchedRun | None = None
+    if metrics_port is None and (metrics_host is not None or healthy_within is not None):
+        raise click.UsageError("Got --metrics-host or --healthy-within. Allowed: with --metrics-port.")
 
     def operate(*arguments: Any, **options: Any) -> RunSummary:
         from ebbtide.runtime.driver import run as run_pipeline  # only once Spark is needed
@@ -90,7 +93,7 @@ def run(
     with ExitStack() as stack:
         if watched is not None:
             with reporter.errors():
-                stack.enter_context(_served(watched, metrics_host, metrics_port or 0))
+                stack.enter_context(_served(watched, metrics_host or LOOPBACK, metrics_port or 0))
         _run_each(located, reporter, operate, run_idle)
 
 

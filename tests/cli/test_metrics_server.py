@@ -78,6 +78,11 @@ def test_run_that_ends_serves_no_metrics(make, tmp_path, options):
     assert (refused.exit_code, "Metrics are served by a run that goes on." in refused.stderr) == (2, True)
 
 
+def test_options_of_the_endpoint_need_its_port(make, tmp_path):
+    refused = command(make(), tmp_path, "run", "--follow", "--metrics-host", "0.0.0.0")  # noqa: S104 - it is refused
+    assert (refused.exit_code, "Allowed: with --metrics-port." in refused.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(("option", "said"), [("soon", "--healthy-within"), ("-1s", "--healthy-within")])
 def test_bound_that_is_no_duration_is_refused(make, tmp_path, option, said):
     refused = command(make(), tmp_path, "run", "--follow", "--metrics-port", "0", "--healthy-within", option)

@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from alert_rules import fires
 from installing import install
 from local_pipeline import LATER, up
 from local_run import SPARK, START
@@ -283,6 +284,8 @@ def test_lost_lease_is_not_healthy(watch, monkeypatch):
     assert (before, held["ebbtide_lease_held",], held["ebbtide_run_lease_lost",]) == ("", 1, 0)
     assert after == "lease lost: another process has taken the pipeline over"
     assert (lost["ebbtide_lease_held",], lost["ebbtide_run_lease_lost",], lost["ebbtide_run_healthy",]) == (0, 1, 0)
+    for rule in ("EbbtideLeaseLost", "EbbtideRunStuck"):
+        assert (fires(rule, held, held), fires(rule, held, lost)) == (False, True)
 
 
 def test_paused_run_keeps_its_values_without_the_lease_and_holds_no_table(watch):
