@@ -136,8 +136,8 @@ def watched_run(located: list[Located], root: str, healthy_within_s: float | Non
     """
     from ebbtide.inspect.watched_run import WatchedRun, longest_silence_s
 
-    [(_, spec), *others] = located
-    if others or spec.run == "bounded":
+    [(_, spec), *more] = located
+    if more or spec.run == "bounded":
         raise ConfigError.of(
             "Metrics are served by a run that goes on.",
             got="--metrics-port",

@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Health:
-    """Whether a run goes on.
+    """The health of a run: it goes on, or why not.
 
     Args:
         pipeline: Its name.
@@ -229,7 +229,7 @@ class WatchedRun:
         look = self._look
         progress_s = self._now_s() - self._progress_s
         reason = ""
-        if look is not None and look.stepper.lease.is_lost:
+        if look is not None and look.stepper.lease.taken_by is not None:
             reason = "lease lost: another process has taken the pipeline over"
         elif self._phase not in AT_REST and progress_s > self._healthy_within_s:
             reason = (
@@ -242,8 +242,8 @@ class WatchedRun:
         """Return what the run knows of its tables, as the status has it."""
         stepper = look.stepper
         last = stepper.last
-        holder = None if stepper.lease.is_lost else holder_of(stepper.lease.facts)
-        fields: dict[str, Any] = {**of_table("state", stepper.known)}
+        holder = None if stepper.lease.taken_by else holder_of(stepper.lease.facts)
+        fields: dict[str, Any] = {**of_table("state", stepper.snapshot)}
         if not isinstance(last, NoStep):
             frontier = last.frontier
             fields |= of_step(last)
@@ -283,5 +283,5 @@ class WatchedRun:
             values.set("ebbtide_run_phase_seconds", seconds, phase)
         values.set("ebbtide_run_progress_timestamp_seconds", self._progress_ms / 1000)
         values.set("ebbtide_run_healthy", float(not self._health().reason))
-        is_lost = look is not None and look.stepper.lease.is_lost
+        is_lost = look is not None and look.stepper.lease.taken_by is not None
         values.set("ebbtide_run_lease_lost", float(is_lost))

@@ -26,12 +26,12 @@ class Look:
 
     @property
     def stepper(self) -> Stepper:
-        """What commits the steps; it knows the last one, and the newest version of the state."""
+        """The stepper, which knows the last step and the newest version of the state."""
         return self.steps.stepper
 
     @property
     def waiting(self) -> Discovery:
-        """What was found, without the parts that steps have read since; they read them in order."""
+        """The input that was found, without the parts that steps have read since: they read them in order."""
         n_read = self.steps.parts_read - self.parts_before
         return replace(self.found, parts=self.found.parts[n_read:])
 

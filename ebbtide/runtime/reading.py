@@ -80,12 +80,8 @@ class _Reading:
     noted: Mapping[str, Any]
 
 
-def ignore_phase(name: str, step: int) -> None:
-    """Take a phase as it begins, and report it to no one."""
-
-
-def ignore_look(found: Discovery) -> None:
-    """Take what a look at the source has found, and report it to no one."""
+def ignore(*_: object) -> None:
+    """Take a report, and pass it to no one."""
 
 
 @dataclass
@@ -104,9 +100,9 @@ class SourceSteps:
     """
 
     stepper: Stepper
-    on_phase: Callable[[str, int], None] = ignore_phase
+    on_phase: Callable[[str, int], None] = ignore
     pace: Pace = field(default_factory=no_pace)
-    on_look: Callable[[Discovery], None] = ignore_look
+    on_look: Callable[[Discovery], None] = ignore
     parts_read: int = field(default=0, init=False)
     places_read: int = field(default=0, init=False)
 
