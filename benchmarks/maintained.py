@@ -25,6 +25,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -43,7 +44,7 @@ LOCATION = Path(__file__).with_name("maintained_location.py")
 NAMES = ("maintained", "unmaintained")
 TABLES = ("state", "sink")
 RETENTION_S = 120
-SLACK_S = 90
+SLACK_S = 120
 """A minute until a schedule ticks, and the rest for a run to be launched, to start Spark and to delete."""
 SAMPLE_S = 10.0
 STARTS_S = 120.0
@@ -68,6 +69,7 @@ def main() -> int:
     options.add_argument("--folder", type=Path, help="of all that is made; else one that is deleted")
     options.add_argument("--report", action="store_true")
     asked = options.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that Dagster's processes end, too
     with tempfile.TemporaryDirectory() as made:
         folder = (asked.folder or Path(made)).resolve()
         folder.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 import dagster as dg
@@ -15,7 +15,6 @@ from ebbtide.dagster.sensors import LOOK_S, UNDER_WAY, why_not
 from ebbtide.errors import ConfigError, EbbtideError
 from ebbtide.model.cron import is_due, spread_minute
 from ebbtide.operations.operation import Context, Operation
-from ebbtide.runtime.clock import Clock
 
 
 def run_job(spec: Pipeline) -> Any:
@@ -109,14 +108,13 @@ def operation_schedule(
     ) -> list[dg.RunRequest] | dg.SkipReason:
         tick = context.scheduled_execution_time
         due = [name for name, cron in crons.items() if is_due(cron, tick)]
-        looked_at = [by_name[name] for name, look in looks.items() if name not in due and is_due(look, tick)]
-        reasons: dict[str, str] = {}
-        if looked_at:
-            under_way = _under_way(context.instance, job.name)
-            reasons = _looked(operation, looked_at, storage.root, clock.now_ms, under_way)
-        due += [name for name, reason in reasons.items() if not reason]
-        if reasons and not due:
-            return dg.SkipReason("; ".join(f"{name}: {reason}" for name, reason in sorted(reasons.items())))
+        early = [by_name[name] for name in looks if name not in due and is_due(looks[name], tick)]
+        ctxs = [Context(spec, storage.root, _no_session, BY, clock.now_ms) for spec in early]
+        waits = _looked(operation, ctxs, context, job.name) if ctxs else {}
+        due += [name for name in waits if not waits[name]]
+        if waits and not due:
+            lines = [f"{name}: {reason}" for name, reason in sorted(waits.items())]
+            return dg.SkipReason("\n".join(lines))
         requests = []
         for name in due:
             key = f"{name} at {tick.isoformat()}"
@@ -128,28 +126,32 @@ def operation_schedule(
 
 
 def _looked(
-    operation: Operation, specs: Sequence[Pipeline], root: str, clock: Clock, under_way: Container[str]
+    operation: Operation,
+    ctxs: Sequence[Context],
+    tick: dg.ScheduleEvaluationContext,
+    job_name: str,
 ) -> dict[str, str]:
     """Return for each pipeline why an operation is not started for it before its time; empty: it is.
 
     Args:
         operation: The operation.
-        specs: The pipelines.
-        root: Folder of their tables.
-        clock: Returns the time, epoch ms.
-        under_way: Pipelines that a run of it is under way for.
+        ctxs: The pipelines, with what they are looked at with.
+        tick: The tick.
+        job_name: Name of the operation's job.
     """
-    reasons = {}
+    under_way = _under_way(tick.instance, job_name)
+    reasons: dict[str, str] = {}
     end = time.monotonic() + LOOK_S
     # In any order: where the time is too short for all of them, none is always the last.
-    for spec in random.sample(specs, len(specs)):
-        if spec.name in under_way:
-            reason = "a run is under way"
-        elif reasons and time.monotonic() > end:
-            reason = f"not looked at within {LOOK_S} s"
+    for ctx in random.sample(ctxs, len(ctxs)):
+        name = ctx.spec.name
+        is_late = bool(reasons) and time.monotonic() > end
+        if name in under_way:
+            reasons[name] = "a run is under way"
+        elif is_late:
+            reasons[name] = f"not looked at within {LOOK_S} s"
         else:
-            reason = _why_not_early(operation, Context(spec, root, _no_session, BY, clock))
-        reasons[spec.name] = reason
+            reasons[name] = _why_not_early(operation, ctx)
     return reasons
 
 
