@@ -15,15 +15,15 @@ from ebbtide.dagster import ClockResource, SparkResource, StorageResource, pipel
 
 HOME = Path(os.environ["EBBTIDE_SOAK_DIR"])
 EVERY_MINUTE = "* * * * *"
-VACUUM_EVERY_S = 180
+VACUUM_EVERY_S = 240
 MAINTAINED: dict[str, Any] = {
-    "stream": EVERY_MINUTE,
+    "stream": None,
     "cleanup": "*/5 * * * *",
     "early_cleanup": {"look": EVERY_MINUTE, "min_share": 0.1, "min_bytes": 0},
     "compaction": "1-59/3 * * * *",
-    "vacuum": "2-59/3 * * * *",
+    "vacuum": "2-59/4 * * * *",
 }
-UNMAINTAINED = {"stream": EVERY_MINUTE, "cleanup": None, "compaction": None, "vacuum": None}
+UNMAINTAINED = {"stream": None, "cleanup": None, "compaction": None, "vacuum": None}
 
 
 def spec(name: str, schedules: dict[str, Any]) -> UpsertPipeline:
