@@ -39,6 +39,8 @@ from typing import Any
 
 from harness import figure, save, shorten_retention, write_kinds
 
+from ebbtide.errors import EbbtideError
+
 PROJECT = Path(__file__).resolve().parents[1]
 LOCATION = Path(__file__).with_name("maintained_location.py")
 NAMES = ("maintained", "unmaintained")
@@ -91,6 +93,7 @@ class Soak:
     def __init__(self, folder: Path, n_steps: int, every_s: float) -> None:
         self.folder = folder
         self.n_steps, self.every_s = n_steps, every_s
+        self._missed: list[str] = []
         self.home = folder / "dagster"
         self.environment = os.environ | {
             "DAGSTER_HOME": str(self.home),
@@ -133,7 +136,10 @@ class Soak:
         fed.start()
         end: float | None = None
         while end is None or time.monotonic() < end:
-            samples.take()
+            try:
+                samples.take()
+            except (OSError, EbbtideError) as error:  # a file went between its listing and its reading
+                self._missed.append(str(error))
             if end is None and not fed.is_alive() and self._is_read():
                 end = time.monotonic() + ENDS_S  # the last maintenance comes
             fed.join(SAMPLE_S)
@@ -154,7 +160,8 @@ class Soak:
                 event = record.event_log_entry.get_dagster_event().event_specific_data
                 if isinstance(event, AssetCheckEvaluation) and not event.passed:
                     failed[f"{event.asset_key.to_user_string()}: {event.check_name}: {event.severity.value}"] += 1
-        (self.folder / "runs.json").write_text(json.dumps({"runs": runs, "failed_checks": failed}, indent=1))
+        noted = {"runs": runs, "failed_checks": failed, "missed_samples": self._missed}
+        (self.folder / "runs.json").write_text(json.dumps(noted, indent=1))
 
 
 class Feed:
@@ -361,7 +368,7 @@ def report(folder: Path, plotted: Path | None) -> int:
 
 
 def bounds(
-    samples: list[dict[str, Any]], steps: dict[str, list[dict[str, Any]]], runs: dict[str, dict[str, int]]
+    samples: list[dict[str, Any]], steps: dict[str, list[dict[str, Any]]], runs: dict[str, Any]
 ) -> Iterator[tuple[str, float, float]]:
     """Yield what is bounded, its greatest value, and its bound."""
     own = [sample["maintained"] for sample in samples]
