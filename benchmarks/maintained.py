@@ -50,7 +50,7 @@ SLACK_S = 120
 """A minute until a schedule ticks, and the rest for a run to be launched, to start Spark and to delete."""
 SAMPLE_S = 10.0
 STARTS_S = 120.0
-ENDS_S = 150.0
+ENDS_S = 120.0
 PARTS = 10
 NEW, CHANGED, DELETED = 400, 120, 40
 """Changes a step."""
@@ -105,6 +105,7 @@ class Soak:
     def run(self) -> None:
         """Run to the end; what was found is in the folder."""
         sys.path.insert(0, str(PROJECT / "data" / "shop"))
+        from dagster import DagsterInstance
         from dagster_process import dagster_process
         from maintained_location import SPECS, VACUUM_EVERY_S
 
@@ -122,6 +123,8 @@ class Soak:
         workspace = self.folder / "workspace.yaml"
         place = {"relative_path": str(LOCATION), "location_name": "soak", "working_directory": str(LOCATION.parent)}
         workspace.write_text(json.dumps({"load_from": [{"python_file": place}]}))  # JSON is YAML
+        with DagsterInstance.from_config(str(self.home)):
+            pass  # makes its databases: processes that start together would each make them
         dagster = [sys.executable, "-m", "dagster"]
         served = [*dagster, "dev", "-w", str(workspace), "-h", "127.0.0.1", "-p", str(free_port())]
         with dagster_process(served, self.folder / "dagster.log", PROJECT, self.environment):
