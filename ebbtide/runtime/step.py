@@ -230,8 +230,7 @@ class Stepper:
         """
         refuse_unable(self.plan, facts)
         self.lease.check()
-        work = StateWork(facts, self.snapshot)
-        made = self.plan.state.perform(Append(tuple(actions)), work)
+        made = self.plan.state.perform(Append(tuple(actions)), StateWork(facts, self.snapshot))
         self.advance_to(facts, made)
 
     def advance_to(self, facts: StepFacts, made: Snapshot) -> None:
