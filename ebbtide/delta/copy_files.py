@@ -12,7 +12,7 @@ import pyarrow as pa
 
 CHECKSUM_BYTES = 4
 _found_whole: set[tuple[str, int]] = set()
-"""Copies, by path and inode, whose checksum this process has verified."""
+"""Copies, by path and inode, whose checksum this process has verified, or written."""
 
 
 def own_folder() -> Path:
@@ -54,6 +54,11 @@ def whole_content(path: Path) -> pa.Buffer | None:
             return None
         _found_whole.add(copy)
     return content
+
+
+def note_whole(path: Path) -> None:
+    """Note a copy that this process has just written: its checksum was made from what is in the file."""
+    _found_whole.add(_copy(path))
 
 
 def _copy(path: Path) -> tuple[str, int]:
