@@ -104,10 +104,7 @@ class KeyIndex:
         for name in wanted.column_names:
             own = self.rows[name]
             asked = wanted[name].cast(own.type)
-            is_same &= _same_values(
-                own.take(pa.array(rows)),
-                asked.take(pa.array(key_numbers)),
-            )
+            is_same &= _same_values(own.take(pa.array(rows)), asked.take(pa.array(key_numbers)))
         return rows[is_same], key_numbers[is_same]
 
 
@@ -146,14 +143,10 @@ def _matches(stored: Hashes, wanted: Hashes) -> tuple[Positions, Positions]:
 
 def _pairs(values: Hashes, ascending: Hashes) -> tuple[Positions, Positions]:
     """Return the indices of each value among ascending ones, as pairs of indices; O(values * log(ascending))."""
-    if not len(ascending):
-        nothing = np.zeros(0, np.int64)
-        return nothing, nothing
     first = np.searchsorted(ascending, values, side="left")
-    last = len(ascending) - 1
-    is_found = ascending[np.minimum(first, last)] == values
-    # Most values have no equal: where the equals end is looked up for the others alone.
-    found = np.flatnonzero(is_found)
+    # Most values have no equal: where the equals end is looked up for the rest alone.
+    within = np.flatnonzero(first < len(ascending))
+    found = within[ascending[first[within]] == values[within]]
     first = first[found]
     end = np.searchsorted(ascending, values[found], side="right")
     n_equal = end - first
@@ -242,8 +235,7 @@ class IndexCache:
             rows: All its rows.
         """
         name = self._name(file)
-        made = self._index(rows)
-        index = self._keep(name, made)
+        index = self._keep(name, self._index(rows))
         self._note(file, name, index)
 
     def _note(self, file: DataFile, name: str, index: KeyIndex) -> KeyIndex:

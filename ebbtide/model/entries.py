@@ -157,7 +157,7 @@ def is_set(table: pa.Table, column: str) -> Mask:
 
 def only(table: pa.Table, is_kept: pa.Array | pa.ChunkedArray) -> pa.Table:
     """Return the rows that a mask keeps; if these are all, the table itself: a filter would copy it."""
-    keeps_all = pc.all(is_kept, skip_nulls=False).as_py()
+    keeps_all = pc.all(is_kept, skip_nulls=False, min_count=0).as_py()
     return table if keeps_all else table.filter(is_kept)
 
 

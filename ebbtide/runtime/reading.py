@@ -52,7 +52,7 @@ from ebbtide.sources.span import Span, begun_at, stored_form_of
 from ebbtide.spec.ddl import ddl_of
 from ebbtide.storage.paths import delete, join
 from ebbtide.tables.state.staging import Staging
-from ebbtide.tasks import LocalSession
+from ebbtide.tasks import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -411,7 +411,7 @@ def _stage(stepper: Stepper, reading: _Reading) -> Staged:
     stager = plan.stager(folder, refused_rows(plan, ledger_of(plan.root, stepper.last)))
     staging = Staging(
         decoding,
-        replace(stager, in_one=isinstance(spark, LocalSession)),
+        replace(stager, in_one=is_local(spark)),
         number,
         wall_ms,
         tracks_offsets=plan.tracks_offsets,
