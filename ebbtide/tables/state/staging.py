@@ -23,7 +23,6 @@ from ebbtide.formats import summary as summaries
 from ebbtide.formats.decoding import Decoding
 from ebbtide.formats.settings import IN_DOUBT
 from ebbtide.model.changelog import ORDER, ORIGIN, ROW_KINDS
-from ebbtide.model.codes import Mask
 from ebbtide.model.entries import only
 from ebbtide.model.hashing import Hashes, key_hashes
 from ebbtide.model.step import BatchCounts, BatchSummary
