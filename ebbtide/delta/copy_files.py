@@ -23,7 +23,7 @@ GENERATION = "generation"
 DASHES_BEFORE = 1
 """Dashes in the name of a copy of an earlier release, which names no table."""
 _found_whole: set[tuple[str, int]] = set()
-"""Copies, by path and inode, whose checksum this process has verified."""
+"""Copies, by path and inode, whose checksum this process has verified, or written."""
 
 
 def own_folder() -> Path:
@@ -98,6 +98,11 @@ def whole_content(path: Path) -> pa.Buffer | None:
             return None
         _found_whole.add(copy)
     return content
+
+
+def note_whole(path: Path) -> None:
+    """Note a copy that this process has just written: its checksum was made from what is in the file."""
+    _found_whole.add(_copy(path))
 
 
 def _copy(path: Path) -> tuple[str, int]:

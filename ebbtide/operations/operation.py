@@ -177,6 +177,18 @@ class Operation:
         """Return whether a pipeline of this kind can have it; if not, it is no partition of its Dagster job."""
         return True
 
+    def early(self, spec: Pipeline) -> tuple[str, Mapping[str, Any]] | None:
+        """Return when a schedule asks whether it is worth starting before its time, and parameters for `why_not`.
+
+        Returns:
+            A cron expression, as in the spec, and values by the names of `Params`' fields; None: it starts by its time only.
+        """
+        return None
+
+    def why_not(self, ctx: Context, params: Any) -> str:
+        """Return why applying it is not worth its cost now, in words; empty: it is. Cheap: schedules ask it beside other work."""
+        return ""
+
     def asked(self, given: Mapping[str, Any]) -> BaseModel:
         """Return the parameters, validated.
 

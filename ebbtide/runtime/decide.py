@@ -32,7 +32,7 @@ from ebbtide.tables.state.lookup import Stored, distinct_keys, due_keys
 from ebbtide.tables.state.notes import LINKS
 from ebbtide.tables.state.staging import SLICES, Share, balanced
 from ebbtide.tables.state.table import StateWork
-from ebbtide.tasks import run_tasks
+from ebbtide.tasks import is_local, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,6 +45,8 @@ PENDING = "pending_key_changes"
 """Count of the rows that wait for a value from under another key."""
 ROWS_PER_TASK = 50_000
 """Changes that one task takes; more make more tasks, each with less memory."""
+GROUP_BYTES = 64 * 2**20
+"""The most bytes of changes and entries that a process decides on at once where it decides on all: a task of Spark's has fewer rows."""
 ROWS_IN_DRIVER = 20_000
 """Changes up to which a step is decided in the driver: a Spark job costs more."""
 
@@ -77,6 +79,8 @@ def decide(
         LeaseLostError: another run committed this step first.
     """
     work = _work(plan, head, facts, snapshot)
+    if is_local(spark):
+        work = replace(work, group_bytes=min(GROUP_BYTES, plan.spec.max_group_bytes))
     if plan.spec.selects_rows:
         work = replace(work, drafts=join(plan.at("staged"), str(facts.step)))
     linked = _linked(plan, staged, snapshot)
