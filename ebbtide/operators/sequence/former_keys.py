@@ -4,7 +4,8 @@ A row that came from an erased key `K` at the sequence `m` has in its entry `{se
 had there already, a sequence before `m`. No record of `K` is accepted any more, so that no value can come from there: the entry then says
 that those values are known since `m`, as if the change of the key had carried them all. Later changes of the row still take precedence, and
 earlier ones still do not, so that the entry decides as before on every record of a key that is not erased. What goes too are the changes of
-the key before `m`: a record that comes late for a key before `K` could reach the row through `K` alone.
+the key before `m`: a record that comes late for a key before `K` could reach the row through `K` alone. Nor does a TRUNCATE that comes late reach
+these values.
 """
 
 from __future__ import annotations
