@@ -18,6 +18,7 @@ import confluent_kafka
 import dagster as dg
 import killing
 import pytest
+from alert_rules import fires
 from certificates import Authority
 from click.testing import CliRunner
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -27,6 +28,7 @@ from kafka_support import TopicPipeline, over_topic, plainly, records_of
 from killing import PLACES
 from local_pipeline import LATER, up
 from local_run import SPARK, kept_apart
+from metrics_support import samples_of
 from shop_truth import same_as_truth
 from support import SHOP, envelope, evenly, lines_of, shop
 
@@ -45,6 +47,8 @@ from ebbtide.errors import (
 )
 from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.inspect.backlog import lag
+from ebbtide.inspect.exposition import openmetrics
+from ebbtide.inspect.measuring import measured
 from ebbtide.runtime import decide, driver, reading
 from ebbtide.runtime.finding import RecordsOfBatch
 from ebbtide.runtime.following import Faults, Following
@@ -1095,6 +1099,9 @@ def test_what_an_open_transaction_holds_is_told_with_how_long_and_launches_nothi
     assert found.text() == "held by an open transaction: 3 records (partition 0: 3), the oldest for 9.0 s"
     plotted = {name: value.value for name, value in _observation(pipeline.spec, found).metadata.items()}
     assert (plotted["held_records"], plotted["waiting_records"], plotted["waiting_seconds"]) == (3, 0, 9.0)
+    scraped = samples_of(openmetrics([measured(pipeline.spec, pipeline.root, LATER, []).values]))
+    assert (scraped["ebbtide_lag_records",], scraped["ebbtide_lag_seconds",]) == (0, 9)
+    assert fires("EbbtideOpenTransaction", scraped, scraped)
     [sensor] = pipeline_definitions(pipeline.spec).sensors
     resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource()}
     cursor = json.dumps({"seen": {pipeline.spec.name: found.fingerprint}})
