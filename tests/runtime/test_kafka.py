@@ -49,10 +49,13 @@ from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.inspect.backlog import lag
 from ebbtide.inspect.exposition import openmetrics
 from ebbtide.inspect.measuring import measured
+from ebbtide.inspect.watched_run import WatchedRun
 from ebbtide.runtime import decide, driver, reading
 from ebbtide.runtime.finding import RecordsOfBatch
 from ebbtide.runtime.following import Faults, Following
+from ebbtide.runtime.looks import Look
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.reading import SourceSteps
 from ebbtide.sources import positioned, sizing
 from ebbtide.sources.kafka import client as client_module
 from ebbtide.sources.kafka import reading as reading_module
@@ -62,6 +65,7 @@ from ebbtide.sources.kafka.reading import Reading, first_times
 from ebbtide.sources.kafka.source import KafkaSource
 from ebbtide.sources.kafka.topic import ask, identify
 from ebbtide.sources.positioned import SourceSettings, matching
+from ebbtide.sources.source import Discovery
 from ebbtide.sources.span import Span
 from ebbtide.tables.quarantine import Selection
 
@@ -1102,6 +1106,13 @@ def test_what_an_open_transaction_holds_is_told_with_how_long_and_launches_nothi
     scraped = samples_of(openmetrics([measured(pipeline.spec, pipeline.root, LATER, []).values]))
     assert (scraped["ebbtide_lag_records",], scraped["ebbtide_lag_seconds",]) == (0, 9)
     assert fires("EbbtideOpenTransaction", scraped, scraped)
+    watched = WatchedRun(pipeline.spec, pipeline.root, 60, lambda: LATER)
+    with pipeline.stepper() as stepper:
+        watched.look(Look(SourceSteps(stepper), Discovery(), 0))
+        watched.measure()
+    of_run = samples_of(openmetrics(watched.values()))
+    names = ("ebbtide_lag_records", "ebbtide_lag_held_records", "ebbtide_lag_seconds", "ebbtide_state_rows")
+    assert [of_run[name,] for name in names] == [scraped[name,] for name in names]
     [sensor] = pipeline_definitions(pipeline.spec).sensors
     resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource()}
     cursor = json.dumps({"seen": {pipeline.spec.name: found.fingerprint}})
