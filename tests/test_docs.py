@@ -60,7 +60,7 @@ SPEC_PAGES: dict[str, tuple[str, str, tuple[type[BaseModel], ...]]] = {
         "Spec: time to live, limits, schedules",
         "The fields below `ttl`, `quarantine`, `checks`, `schedules` and `freshness` of a [pipeline](spec.md).",
         (StateTtlConfig, CleanupConfig, IncrementalCleanup, CompactionFilter, parts.QuarantineConfig, parts.ChecksConfig,
-         parts.ExpectationConfig, scheduling.SchedulesConfig, scheduling.FreshnessConfig),
+         parts.ExpectationConfig, scheduling.SchedulesConfig, scheduling.EarlyCleanupConfig, scheduling.FreshnessConfig),
     ),
 }  # fmt: skip
 """File name to title, introduction and models."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ebbtide.delta import log
 from ebbtide.errors import LeaseAskedError, LeaseHeldError, PausedError, QuarantineThresholdError, Transient
+from ebbtide.ledger.erasures import unfinished
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.pauses import refuse_paused, wait_until_resumed
 from ebbtide.ledger.requests import Requests
@@ -27,7 +28,7 @@ from ebbtide.runtime.missing_files import refuse_missing_files
 from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress
-from ebbtide.runtime.purging import finish_purge
+from ebbtide.runtime.purging import finish_purge, purge_view
 from ebbtide.runtime.reading import SourceSteps
 from ebbtide.runtime.refusals import (
     lost_by_refresh,
@@ -215,6 +216,9 @@ class _Run:
             accepts_loss: Records of it may be lost.
         """
         plan = self.plan
+        mark = unfinished(plan.root) if self.spec.is_view else None
+        if mark is not None:
+            self.is_fresh = True  # an input's rows were erased
         shown = _Phases(self.spec.name, self.on_phase)
         shown.begin("opening the tables")
         engine = Engine.for_spec(self.spark, self.spec, self.root)
@@ -250,6 +254,8 @@ class _Run:
             if not self.stop.is_set():
                 tick = steps.tick(self.spark, self.clock())
                 self._report(tick)
+            if mark is not None and not self.stop.is_set():
+                purge_view(stepper, mark)
             self.summary.engine = stream.engine.text()
             look = plan.look_for_foreign_writes(lease.facts)
             lease.note(look.looked)

@@ -52,6 +52,7 @@ from ebbtide.sources.span import Span, begun_at, stored_form_of
 from ebbtide.spec.ddl import ddl_of
 from ebbtide.storage.paths import delete, join
 from ebbtide.tables.state.staging import Staging
+from ebbtide.tasks import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -409,9 +410,10 @@ def _stage(stepper: Stepper, reading: _Reading) -> Staged:
     decoding = plan.decoding
     if not reading.advances:
         decoding = replace(decoding, doubts_tombstones=False)
+    stager = plan.stager(folder, refused_rows(plan, ledger_of(plan.root, stepper.last)))
     staging = Staging(
         decoding,
-        plan.stager(folder, refused_rows(plan, ledger_of(plan.root, stepper.last))),
+        replace(stager, in_one=is_local(spark)),
         number,
         wall_ms,
         tracks_offsets=plan.tracks_offsets,

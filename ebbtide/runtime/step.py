@@ -21,6 +21,7 @@ from ebbtide.model.step import BatchSummary, Frontier, StepRecords, clock_after,
 from ebbtide.runtime.abilities import refuse_unable
 from ebbtide.runtime.belonging import OwnTables, refuse_changed
 from ebbtide.runtime.fold import fold_state
+from ebbtide.runtime.local_copies import drop_older_copies
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.publish import publish
 from ebbtide.runtime.session import code_version
@@ -62,6 +63,7 @@ class Stepper:
         if plan.spec.spark_makes_sink:
             settle_newest(plan.at("sink"))
         self.head = Head(log.versions(plan.state.path)[-1]) if last is None else Head(*last)
+        drop_older_copies(plan, self.last)
         self.tables = OwnTables(plan)
         self.snapshot = plan.state.snapshot()
         self._unchanged = self.version  # the newest version of the state that is known to have the last step's rows
@@ -228,8 +230,7 @@ class Stepper:
         """
         refuse_unable(self.plan, facts)
         self.lease.check()
-        work = StateWork(facts, self.snapshot)
-        made = self.plan.state.perform(Append(tuple(actions)), work)
+        made = self.plan.state.perform(Append(tuple(actions)), StateWork(facts, self.snapshot))
         self.advance_to(facts, made)
 
     def advance_to(self, facts: StepFacts, made: Snapshot) -> None:
