@@ -80,7 +80,7 @@ SASL = {
 }
 SHOP_CLOCK = 1_800_000_000_000
 DO = "import json, sys; sys.path.insert(0, sys.argv[1]); from killing import do; do(json.loads(sys.argv[2]))"
-pytestmark = pytest.mark.xdist_group("test_kafka.py")  # one broker for all
+pytestmark = pytest.mark.xdist_group("spark 1")  # one broker for all
 
 
 @pytest.fixture(autouse=True)
