@@ -40,9 +40,10 @@ _UNITS: dict[str, TimeUnit] = {
 }
 _DAYS = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date", "date")
 _PER_SECOND: dict[TimeUnit, int] = {"ms": 10**3, "us": 10**6, "ns": 10**9}
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _ENCODED = frozenset(
     {
-        "org.apache.kafka.connect.data.Decimal",
+        DECIMAL,
         "io.debezium.data.VariableScaleDecimal",
         "io.debezium.data.Bits",
     }
@@ -167,7 +168,7 @@ class ConnectSchema:
 def _type_of(field: Json) -> str:
     """Return the column type of a field, as DDL; empty if it is not certain."""
     logical_type = field.get("name")
-    if logical_type == "org.apache.kafka.connect.data.Decimal":
+    if logical_type == DECIMAL:
         return _decimal_type(field.get("parameters") or {})
     if logical_type is not None:
         return _LOGICAL_TYPES.get(logical_type, "")
@@ -334,7 +335,7 @@ def plain_value(value: Any, field: Json) -> Any:
 
 def _plain_text(value: str, field: Json) -> Any:
     logical_type = field.get("name")
-    if logical_type == "org.apache.kafka.connect.data.Decimal":
+    if logical_type == DECIMAL:
         scale = int(field["parameters"]["scale"])
         number = read_decimal(value, scale)
         return str(number)

@@ -1,4 +1,4 @@
-"""The common form of Debezium envelopes for the scan: no schema, a change that keeps the key, and none that retracts a row."""
+"""The common form of Debezium envelopes for the scan: a change that keeps the key, and none that retracts a row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KINDS = {"c": "+I", "r": "+I", "u": "+U", "d": "-D"}
 
 
 class ScannedEnvelopes:
-    """The `ScanForm` of envelopes without a schema.
+    """The `ScanForm` of envelopes.
 
     Args:
         rules: Settings of the format.
@@ -29,6 +29,7 @@ class ScannedEnvelopes:
     """
 
     exact = (("before",), ("after",))
+    row_in = "after"
 
     def __init__(self, rules: DebeziumRules, row: RowForm) -> None:
         log_columns = [name for name in rules.sequence if name in LOG_POSITIONS]

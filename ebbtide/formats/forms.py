@@ -143,6 +143,10 @@ class ScanForm(Protocol):
     def exact(self) -> Collection[Path]:
         """The objects that may have no other fields: rows."""
 
+    @property
+    def row_in(self) -> str | None:
+        """The field of a Connect schema that holds the row; empty: the value is the row; None: records with a schema are left."""
+
     def take(self, scanned: Scanned) -> ScannedChanges:
         """Return the changes of some records.
 

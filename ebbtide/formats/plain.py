@@ -220,6 +220,7 @@ class _ScannedRows:
         within: scan.Fields = columns if row is None else {row: columns}
         self.fields: scan.Fields = {kind: None, **within}
         self.exact = [self._row]
+        self.row_in = row or ""
 
     def take(self, scanned: scan.Scanned) -> ScannedChanges:
         """See `ScanForm`."""

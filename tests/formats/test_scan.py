@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 from dataclasses import replace
@@ -30,7 +31,30 @@ ROW = {
 UPDATE = envelope("u", 5, before=ROW, after=ROW | {"n": 2}, ts_ms=3, schema="public", table="t", sequence='[null,"1"]')
 TOMBSTONE = json.dumps({"topic": "t", "partition": 0, "offset": 1, "key": None, "value": None})
 OF_MARIADB = {"file": "bin.000003", "pos": 4, "row": 0, "table": "t", "db": "d"}
+TYPES = {
+    "id": ("int64", None), "n": ("int32", None), "d": ("double", None), "name": ("string", None), "flag": ("boolean", None),
+    "price": ("bytes", "org.apache.kafka.connect.data.Decimal"), "born": ("int32", "io.debezium.time.Date"),
+    "at": ("string", "io.debezium.time.ZonedTimestamp"), "local": ("int64", "io.debezium.time.Timestamp"),
+    "small": ("int16", None), "more": ("string", None), "less": ("int32", None),
+}  # fmt: skip
+FIELDS_OF_ROW = [
+    {"field": field, "type": type_, **({"name": name} if name else {}), "parameters": {"scale": "2"}}
+    for field, (type_, name) in TYPES.items()
+]
+ENCODED_ROW = ROW | {"price": "AJY="}  # 1.50
+
+
+def with_schema(payload, *rows):
+    """A record as Connect writes it where schemas are on; the fields of some rows in its schema."""
+    fields = [{"field": row, "type": "struct", "fields": FIELDS_OF_ROW} for row in rows] or FIELDS_OF_ROW
+    return {"schema": {"type": "struct", "fields": fields}, "payload": payload}
+
+
 SPECS = {
+    "debezium, schema": spec(SCHEMA),
+    "bare, schema": spec(SCHEMA, source={"path": "in", "records": "value"}),
+    "plain, schema": plain(SCHEMA),
+    "plain, row beside, schema": plain(SCHEMA, format={"type": "plain", "row": None}),
     "debezium": spec(SCHEMA),
     "table": spec(SCHEMA, source={"path": "in", "table": "t"}),
     "binary log": spec(SCHEMA, order={"sequence": ["_file", "_pos", "_row"]}),
@@ -40,7 +64,12 @@ SPECS = {
     "plain, deletes by key": plain(SCHEMA, order={"sequence": ["n"]}),
     "plain, row beside": plain(SCHEMA, format={"type": "plain", "row": None}),
 }
+ENCODED_UPDATE = UPDATE | {"before": ENCODED_ROW, "after": ENCODED_ROW | {"n": 2}}
 VALUES = {
+    "debezium, schema": with_schema(ENCODED_UPDATE, "before", "after"),
+    "bare, schema": with_schema(ENCODED_UPDATE, "before", "after"),
+    "plain, schema": with_schema({"kind": "+I", "row": ENCODED_ROW}, "row"),
+    "plain, row beside, schema": with_schema({"kind": "-U", **ENCODED_ROW}),
     "debezium": UPDATE,
     "table": UPDATE,
     "binary log": envelope("d", None, before=ROW, **OF_MARIADB),
@@ -59,7 +88,7 @@ def _scan_whatever_there_is(monkeypatch):
 
 
 def line_of(name, value, key=None):
-    has_envelope = SPECS[name].format.type == "debezium" and name != "bare"
+    has_envelope = SPECS[name].format.type == "debezium" and not name.startswith("bare")
     return (record(json.dumps(value), 1, key=key) if has_envelope else json.dumps(value)).encode("utf-8", "replace")
 
 
@@ -107,7 +136,45 @@ def test_any_record_is_staged_as_by_the_exact_path(name, data):
     assert mixed == exact
 
 
-@pytest.mark.parametrize("name", ["bare", "debezium", "plain"])
+@pytest.mark.parametrize("name", ["bare, schema", "plain, schema", "plain, row beside, schema"])
+@given(st.data())
+def test_any_schema_of_all_records_is_read_as_by_the_exact_path(name, data):
+    value = copy.deepcopy(VALUES[name])
+    of_schema = [path for path in paths(value) if path[:1] == ("schema",)]
+    for _ in range(data.draw(st.integers(1, 2))):
+        path = data.draw(st.sampled_from(of_schema))
+        logical = st.sampled_from([*(each for each in TYPES.values() if each[1]), ("bytes", "io.debezium.data.Bits")])
+        found = data.draw(
+            JSON | logical.map(lambda pair: pair[1]) | st.sampled_from(["id", "price", "more", "payload"])
+        )
+        with contextlib.suppress(LookupError, TypeError):  # an earlier one has taken it away
+            value = replaced(value, path, found)
+    other = replaced(
+        value, data.draw(st.sampled_from([each for each in paths(value) if each[:1] == ("payload",)])), data.draw(JSON)
+    )
+    mixed, exact = both(decoding_of(SPECS[name]), batch([line_of(name, each) for each in (value, value, other)]))
+    assert mixed == exact
+
+
+def test_decimal_that_cannot_be_read_in_a_row_that_does_not_count_leaves_its_record():
+    decoding = decoding_of(SPECS["bare, schema"])
+    stale = copy.deepcopy(VALUES["bare, schema"])
+    stale["payload"]["before"]["price"] = "?"
+    records = batch([line_of("bare, schema", each) for each in (VALUES["bare, schema"], stale)])
+    assert scanned(decoding, records) == (1, 1)
+    mixed, exact = both(decoding, records)
+    assert mixed == exact
+
+
+def test_records_of_another_schema_than_the_first_are_left():
+    decoding = decoding_of(SPECS["plain, schema"])
+    records = batch([line_of("plain, schema", VALUES["plain, schema"]), line_of("plain", VALUES["plain"])])
+    assert scanned(decoding, records) == (1, 1)
+    mixed, exact = both(decoding, records)
+    assert mixed == exact
+
+
+@pytest.mark.parametrize("name", ["bare", "debezium", "plain", "bare, schema", "plain, schema"])
 @given(st.lists(st.binary(max_size=4) | st.sampled_from([b'"', b"\\", b"}", b",", b"]", b"0"]), max_size=3), st.data())
 def test_damaged_bytes_are_staged_as_by_the_exact_path(name, damage, data):
     line = line_of(name, VALUES[name])
