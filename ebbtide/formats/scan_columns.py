@@ -34,7 +34,7 @@ def _kinds_of(type_: pa.DataType) -> Sequence[int]:
         return (INTEGER,)
     if pa.types.is_boolean(type_):
         return (TRUE, FALSE)
-    if pa.types.is_float64(type_):
+    if pa.types.is_floating(type_):
         return (INTEGER, NUMBER)
     if pa.types.is_decimal(type_) or pa.types.is_date32(type_) or pa.types.is_timestamp(type_):
         return (*_TEXTS, INTEGER)
@@ -124,8 +124,9 @@ class ScanColumns:
         if pa.types.is_string(type_):
             self._leave(pc.equal(texts, unavailable_form(type_)))
             return texts
-        if pa.types.is_float64(type_):
-            numbers = texts.cast(type_)
+        if pa.types.is_floating(type_):
+            doubles = texts.cast(pa.float64())  # JSON's numbers are doubles: a narrower type is rounded to from there
+            numbers = doubles.cast(type_)
             self._leave(pc.is_inf(numbers))
             return numbers
         is_plain = are_plain_decimals(texts, type_)

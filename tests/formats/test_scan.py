@@ -22,17 +22,17 @@ from ebbtide.formats.scan_decoder import ScanDecoder
 from ebbtide.formats.scan_loops import ABSENT, ESCAPED, FALSE, INTEGER, NULL, NUMBER, OBJECT, TEXT, TRUE
 from ebbtide.runtime.plan import decoding_of
 
-SCHEMA = """id BIGINT NOT NULL, n INT, d DOUBLE, price DECIMAL(6,2), name STRING NOT NULL, flag BOOLEAN, born DATE,
+SCHEMA = """id BIGINT NOT NULL, n INT, d DOUBLE, f FLOAT, price DECIMAL(6,2), name STRING NOT NULL, flag BOOLEAN, born DATE,
 at TIMESTAMP, local TIMESTAMP_NTZ, small TINYINT, more STRING DEFAULT 'none', less INT DEFAULT NULL"""
 ROW = {
-    "id": 7, "n": 1, "d": 0.5, "price": "1.50", "name": "x", "flag": True, "born": 9, "at": "2026-01-01T00:00:00Z",
+    "id": 7, "n": 1, "d": 0.5, "f": 0.1, "price": "1.50", "name": "x", "flag": True, "born": 9, "at": "2026-01-01T00:00:00Z",
     "local": 1, "small": -3, "more": 'a"b\n', "less": 4,
 }  # fmt: skip
 UPDATE = envelope("u", 5, before=ROW, after=ROW | {"n": 2}, ts_ms=3, schema="public", table="t", sequence='[null,"1"]')
 TOMBSTONE = json.dumps({"topic": "t", "partition": 0, "offset": 1, "key": None, "value": None})
 OF_MARIADB = {"file": "bin.000003", "pos": 4, "row": 0, "table": "t", "db": "d"}
 TYPES = {
-    "id": ("int64", None), "n": ("int32", None), "d": ("double", None), "name": ("string", None), "flag": ("boolean", None),
+    "id": ("int64", None), "n": ("int32", None), "d": ("double", None), "f": ("float", None), "name": ("string", None), "flag": ("boolean", None),
     "price": ("bytes", "org.apache.kafka.connect.data.Decimal"), "born": ("int32", "io.debezium.time.Date"),
     "at": ("string", "io.debezium.time.ZonedTimestamp"), "local": ("int64", "io.debezium.time.Timestamp"),
     "small": ("int16", None), "more": ("string", None), "less": ("int32", None),
@@ -280,6 +280,17 @@ def test_what_is_not_of_the_form_is_left(name):
     fine = record(UPDATE, 1)
     records = batch([fine, LEFT[name], fine])
     assert scanned(decoding, records) == (2, 1)
+    mixed, exact = both(decoding, records)
+    assert mixed == exact
+
+
+@pytest.mark.parametrize(
+    ("number", "n_left"), [(16777217.000000001, 0), (1e-50, 0), (3.4028235e38, 0), (3.5e38, 1), (1e39, 1)]
+)
+def test_float_is_rounded_as_by_the_exact_path_and_left_where_it_is_out_of_range(number, n_left):
+    decoding = decoding_of(plain("id BIGINT NOT NULL, f FLOAT"))
+    records = batch([change("+I", id=1, f=number), change("+I", id=2, f=0.5)])
+    assert scanned(decoding, records) == (2 - n_left, n_left)
     mixed, exact = both(decoding, records)
     assert mixed == exact
 
