@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from ebbtide.formats.debezium_rules import DebeziumRules, file_number
 from ebbtide.formats.format import BadRecordError
 from ebbtide.formats.forms import RowForm, ScannedChanges
-from ebbtide.formats.scan import Fields, Scanned, marked
+from ebbtide.formats.scan import Cells, Fields, Scanned, marked
 from ebbtide.formats.scan_loops import ABSENT, ESCAPED, INTEGER, NULL, OBJECT, TEXT
 from ebbtide.model.codes import Mask, row_codes
 from ebbtide.model.sequences import LOG_POSITIONS
@@ -30,6 +30,7 @@ class ScannedEnvelopes:
 
     exact = (("before",), ("after",))
     row_in = "after"
+    but_marked = False
 
     def __init__(self, rules: DebeziumRules, row: RowForm) -> None:
         log_columns = [name for name in rules.sequence if name in LOG_POSITIONS]
@@ -50,10 +51,7 @@ class ScannedEnvelopes:
         """See `ScanForm`."""
         cells = scanned.cells
         op = scanned.texts(cells["op",])
-        ops = pa.array(_KINDS.keys(), pa.string())  # here, since pyarrow loads pandas for it
-        kinds = pa.array(_KINDS.values(), pa.string())
-        number = pc.index_in(op, ops)
-        kind = kinds.take(number)
+        kind = kinds_of(op)
         is_delete = marked(pc.equal(op, "d"))
         is_update = marked(pc.equal(op, "u"))
         has_before = cells["before",].has(OBJECT)
@@ -63,10 +61,10 @@ class ScannedEnvelopes:
         is_taken &= np.where(is_delete, has_before, has_after)
         is_taken &= event_ms.has(INTEGER, NULL, ABSENT)
         is_taken &= ~is_update | self._keeps_key(scanned)
-        is_taken &= self._is_of_table(scanned)
+        is_taken &= are_of_table(self._rules, scanned, [scanned.cells["source", name] for name in _TABLE])
         position = []
         for name in self._positions:
-            numbers = self._position(scanned, name)
+            numbers = log_position(scanned, scanned.cells["source", name], name)
             is_natural = pc.greater_equal(numbers, 0)
             is_taken &= marked(is_natural)
             position.append(numbers)
@@ -101,40 +99,64 @@ class ScannedEnvelopes:
         is_same[~has_before] = True
         return is_same
 
-    def _is_of_table(self, scanned: Scanned) -> Mask:
-        """Mark the records of the table that is asked for; those that name it by anything but texts are not marked."""
-        is_named = np.ones(len(scanned.is_taken), bool)
-        texts = []
-        for name in _TABLE:
-            cells = scanned.cells["source", name]
-            is_named &= cells.has(TEXT, ESCAPED, NULL, ABSENT)
-            texts.append(scanned.texts(cells))
-        if not self._rules.table:
-            return is_named
-        # Few tables in many records: each is asked for once.
-        names = pa.table(texts, list(_TABLE))
-        codes = row_codes(names, _TABLE)
-        _, first_of_code = np.unique(codes, return_index=True)
-        distinct = names.take(pa.array(first_of_code))
-        takes = []
-        for each in distinct.to_pylist():
-            schema = each["schema"] or each["db"]
-            takes.append(self._rules.takes(schema, each["table"]))
-        is_of_code = np.array(takes, bool)
-        is_named &= is_of_code[codes]
-        return is_named
 
-    def _position(self, scanned: Scanned, name: str) -> pa.Int64Array:
-        """Return a component of the position in the database's log; null leaves a record to the exact path."""
-        cells = scanned.cells["source", name]
-        if name != "file":
-            return scanned.integers(cells)
-        is_text = cells.has(TEXT, ESCAPED)
-        texts_alone = cells.filled(~is_text, NULL)
-        files = scanned.texts(texts_alone).dictionary_encode()
-        names = files.dictionary.to_pylist()
-        numbers = pa.array(_file_numbers(names), pa.int64())
-        return numbers.take(files.indices)
+def kinds_of(op: pa.StringArray) -> pa.StringArray:
+    """Return the kinds of changes by their operations; null for those that are left to the exact path."""
+    ops = pa.array(_KINDS.keys(), pa.string())  # here, since pyarrow loads pandas for it
+    kinds = pa.array(_KINDS.values(), pa.string())
+    return kinds.take(pc.index_in(op, ops))
+
+
+def are_of_table(rules: DebeziumRules, scanned: Scanned, named: Sequence[Cells], *, default: str | None = None) -> Mask:
+    """Mark the records of the table that is asked for; those that name it by anything but texts are not marked.
+
+    Args:
+        rules: Settings of the format.
+        scanned: The records.
+        named: Cells of the names of schema, database and table.
+        default: Table of records that name none.
+    """
+    is_named = np.ones(len(scanned.is_taken), bool)
+    texts = []
+    for cells in named:
+        is_named &= cells.has(TEXT, ESCAPED, NULL, ABSENT)
+        texts.append(scanned.texts(cells))
+    if not rules.table:
+        return is_named
+    if default is not None:
+        *_, table = named
+        is_absent = pa.array(table.kind == ABSENT)
+        texts[-1] = pc.if_else(is_absent, default, texts[-1])
+    # Few tables in many records: each is asked for once.
+    names = pa.table(texts, list(_TABLE))
+    codes = row_codes(names, _TABLE)
+    _, first_of_code = np.unique(codes, return_index=True)
+    distinct = names.take(pa.array(first_of_code))
+    takes = []
+    for each in distinct.to_pylist():
+        schema = each["schema"] or each["db"]
+        takes.append(rules.takes(schema, each["table"]))
+    is_of_code = np.array(takes, bool)
+    is_named &= is_of_code[codes]
+    return is_named
+
+
+def log_position(scanned: Scanned, cells: Cells, name: str) -> pa.Int64Array:
+    """Return a component of the position in the database's log; null leaves a record to the exact path.
+
+    Args:
+        scanned: The records.
+        cells: Cells of the component.
+        name: Its name.
+    """
+    if name != "file":
+        return scanned.integers(cells)
+    is_text = cells.has(TEXT, ESCAPED)
+    texts_alone = cells.filled(~is_text, NULL)
+    files = scanned.texts(texts_alone).dictionary_encode()
+    names = files.dictionary.to_pylist()
+    numbers = pa.array(_file_numbers(names), pa.int64())
+    return numbers.take(files.indices)
 
 
 def _file_numbers(names: Sequence[str]) -> list[int | None]:

@@ -144,6 +144,10 @@ class ScanForm(Protocol):
         """The objects that may have no other fields: rows."""
 
     @property
+    def but_marked(self) -> bool:
+        """Rows may have other fields, too, whose names begin with two underscores: they are the event's."""
+
+    @property
     def row_in(self) -> str | None:
         """The field of a Connect schema that holds the row; empty: the value is the row; None: records with a schema are left."""
 

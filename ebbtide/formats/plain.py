@@ -103,11 +103,11 @@ class PlainDecoder(Format):
             return None
         return _TypedRows(self, row)
 
-    def scanned(self, row: RowForm) -> ScanForm | None:
+    def scanned(self, row: RowForm) -> Sequence[ScanForm]:
         """See `Format.scanned`: rows that do not name their place."""
         if self.position or self.typed(row) is None:
-            return None
-        return _ScannedRows(self.kind, self.row, row.names)
+            return ()
+        return (_ScannedRows(self.kind, self.row, row.names),)
 
     def _row(self, value: Json) -> Any:
         if self.row:
@@ -220,6 +220,7 @@ class _ScannedRows:
         within: scan.Fields = columns if row is None else {row: columns}
         self.fields: scan.Fields = {kind: None, **within}
         self.exact = [self._row]
+        self.but_marked = False
         self.row_in = row or ""
 
     def take(self, scanned: scan.Scanned) -> ScannedChanges:

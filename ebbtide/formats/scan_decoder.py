@@ -53,13 +53,13 @@ class ScanDecoder:
         self._ignored = row.ignored
         self._form = form
         self._reading = reading
-        self._scanner = Scanner(form.fields, form.exact)
+        self._scanner = Scanner(form.fields, form.exact, but_marked=form.but_marked)
         self._pays = True
         self._by_head: dict[bytes, ScanDecoder | None] = {}
 
     @classmethod
-    def of(cls, settings: DecodingSettings, ignored: Iterable[str] = ()) -> ScanDecoder | None:
-        """Make the decoder of a pipeline; None if its records are not scanned.
+    def of(cls, settings: DecodingSettings, ignored: Iterable[str] = ()) -> list[ScanDecoder]:
+        """Make the decoders of a pipeline, one for each form of its records; none if they are not scanned.
 
         Args:
             settings: Settings of the pipeline.
@@ -67,12 +67,9 @@ class ScanDecoder:
         """
         are_scannable = map(is_scannable, settings.columns)
         if settings.encodings or not all(are_scannable):
-            return None
+            return []
         row = RowForm(settings.columns, {}, tuple(sorted(ignored)))
-        form = settings.format.scanned(row)
-        if form is None:
-            return None
-        return cls(settings, row, form)
+        return [cls(settings, row, form) for form in settings.format.scanned(row)]
 
     def decode(self, batch: pa.RecordBatch, step: int, wall_ms: int | None) -> tuple[pa.Table, pa.RecordBatch]:
         """Decode a batch of `RECORDS` or `PLACED_RECORDS`; arguments and results as of `QuickDecoder`."""

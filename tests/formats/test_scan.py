@@ -50,7 +50,20 @@ def with_schema(payload, *rows):
     return {"schema": {"type": "struct", "fields": fields}, "payload": payload}
 
 
+OF_EVENT = {
+    "__op": "u",
+    "__lsn": 5,
+    "__source_ts_ms": 3,
+    "__deleted": "false",
+    "__table": "t",
+    "__schema": "public",
+    "__more": [{}],
+}
 SPECS = {
+    "bare, flattened": spec(SCHEMA, source={"path": "in", "records": "value"}),
+    "flattened, table, schema": spec(SCHEMA, source={"path": "in", "table": "t"}),
+    "flattened, binary log": spec(SCHEMA, order={"sequence": ["_file", "_pos", "_row"]}),
+    "flattened, delete": spec(SCHEMA, source={"path": "in", "table": "t"}),
     "debezium, schema": spec(SCHEMA),
     "bare, schema": spec(SCHEMA, source={"path": "in", "records": "value"}),
     "plain, schema": plain(SCHEMA),
@@ -66,6 +79,10 @@ SPECS = {
 }
 ENCODED_UPDATE = UPDATE | {"before": ENCODED_ROW, "after": ENCODED_ROW | {"n": 2}}
 VALUES = {
+    "bare, flattened": ROW | OF_EVENT,
+    "flattened, table, schema": with_schema(ENCODED_ROW | OF_EVENT),
+    "flattened, binary log": ROW | {"__op": "c", "__file": "bin.000003", "__source_pos": 4, "__pos": 9, "__row": 0},
+    "flattened, delete": ROW | {"__deleted": "true", "__lsn": 5},
     "debezium, schema": with_schema(ENCODED_UPDATE, "before", "after"),
     "bare, schema": with_schema(ENCODED_UPDATE, "before", "after"),
     "plain, schema": with_schema({"kind": "+I", "row": ENCODED_ROW}, "row"),
@@ -110,8 +127,12 @@ def in_order(staged):
 
 def scanned(decoding, records):
     """How many changes the scan takes, and how many records it leaves."""
-    staged, left = ScanDecoder.of(decoding).decode(records, 7, None)
-    return len(staged), left.num_rows
+    n_taken, left = 0, records
+    for each in ScanDecoder.of(decoding):
+        if left.num_rows:
+            staged, left = each.decode(left, 7, None)
+            n_taken += len(staged)
+    return n_taken, left.num_rows
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -136,7 +157,9 @@ def test_any_record_is_staged_as_by_the_exact_path(name, data):
     assert mixed == exact
 
 
-@pytest.mark.parametrize("name", ["bare, schema", "plain, schema", "plain, row beside, schema"])
+@pytest.mark.parametrize(
+    "name", ["bare, schema", "plain, schema", "plain, row beside, schema", "flattened, table, schema"]
+)
 @given(st.data())
 def test_any_schema_of_all_records_is_read_as_by_the_exact_path(name, data):
     value = copy.deepcopy(VALUES[name])
@@ -174,7 +197,7 @@ def test_records_of_another_schema_than_the_first_are_left():
     assert mixed == exact
 
 
-@pytest.mark.parametrize("name", ["bare", "debezium", "plain", "bare, schema", "plain, schema"])
+@pytest.mark.parametrize("name", ["bare", "debezium", "plain", "bare, schema", "plain, schema", "bare, flattened"])
 @given(st.lists(st.binary(max_size=4) | st.sampled_from([b'"', b"\\", b"}", b",", b"]", b"0"]), max_size=3), st.data())
 def test_damaged_bytes_are_staged_as_by_the_exact_path(name, damage, data):
     line = line_of(name, VALUES[name])
@@ -317,7 +340,7 @@ def test_unknown_columns_are_named_once_they_are_learnt():
     assert set(staged["_ignored"].to_pylist()) == {"new,other"}
     mixed, exact = both(decoding, batch([line.replace("[2]", "2")] * 2))
     assert mixed == exact
-    learnt, left = ScanDecoder.of(decoding, ["new", "other"]).decode(batch([line.replace("[2]", "2")]), 7, None)
+    learnt, left = ScanDecoder.of(decoding, ["new", "other"])[0].decode(batch([line.replace("[2]", "2")]), 7, None)
     assert (learnt["_ignored"].to_pylist(), left.num_rows) == (["new,other"], 0)
 
 
@@ -326,7 +349,7 @@ def test_unknown_columns_of_some_records_are_named_with_these(names):
     decoding = decoding_of(plain())
     rows = [{}, {"more": 1}, dict.fromkeys(names, 1)]
     records = batch([change("+I", id=1, n=1, **row) for row in rows])
-    learnt, left = ScanDecoder.of(decoding, names).decode(records, 7, None)
+    learnt, left = ScanDecoder.of(decoding, names)[0].decode(records, 7, None)
     assert (learnt["_ignored"].to_pylist(), left.num_rows) == ([None, "more", ",".join(names)], 0)
 
 
@@ -335,7 +358,7 @@ def test_placed_records_are_scanned_with_their_places():
     value = json.dumps(UPDATE).encode()
     columns = [["t"] * 3, [0] * 3, range(3), [value, None, value], [None] * 3, [None, None, b"{}"], [None] * 3]
     records = pa.record_batch([*columns, [2] * 3, [7, 8, 9]], schema=PLACED_RECORDS)
-    staged, left = ScanDecoder.of(decoding).decode(records, 7, None)
+    staged, left = ScanDecoder.of(decoding)[0].decode(records, 7, None)
     assert staged["_origin"].to_pylist() == [{"source": "t", "partition": 2, "position": 7}]
     assert left["offset"].to_pylist() == [8, 9]
     mixed, exact = both(decoding, records)
@@ -348,13 +371,13 @@ def test_the_little_that_a_process_reads_is_not_scanned(monkeypatch):
     records = batch([record(UPDATE, 1)] * 2)
     left = []
     for _ in range(2):
-        scan = ScanDecoder.of(decoding_of(spec(SCHEMA)))
+        [scan, _] = ScanDecoder.of(decoding_of(spec(SCHEMA)))
         left.append(scan.decode(records, 7, None)[1].num_rows)
     assert left == [2, 0]
 
 
 def test_source_whose_records_are_mostly_left_is_scanned_no_more():
-    scan = ScanDecoder.of(decoding_of(spec(SCHEMA)))
+    [scan, _] = ScanDecoder.of(decoding_of(spec(SCHEMA)))
     scan.decode(batch([record(UPDATE, 1), LEFT["tombstone"], LEFT["no position"]]), 7, None)
     assert scan.decode(batch([record(UPDATE, 1)]), 7, None)[1].num_rows == 1
 
@@ -369,7 +392,7 @@ def test_source_whose_records_are_mostly_left_is_scanned_no_more():
     ],
 )
 def test_what_has_no_form_is_not_scanned(of):
-    assert ScanDecoder.of(decoding_of(of)) is None
+    assert ScanDecoder.of(decoding_of(of)) == []
 
 
 def test_neighbours_of_other_tests_are_decoded():
