@@ -189,7 +189,7 @@ class IndexCache:
         self.where = where
         self.table_id = table_id
         self.folder = default_folder() if folder is None else folder
-        self.max_bytes = _max_bytes() if max_bytes is None else max_bytes
+        self.max_bytes = allowed_bytes() if max_bytes is None else max_bytes
         # A copy is not synced: after a crash of the machine it may have holes. So its name has the boot, and none outlives it.
         self._content_key = _digest(
             FORMAT,
@@ -421,7 +421,7 @@ def default_folder() -> Path:
     return copy_files.own_folder()
 
 
-def _max_bytes() -> int:
+def allowed_bytes() -> int:
     """Return the bytes that the local copies may take."""
     given = os.environ.get(CACHE_BYTES, DEFAULT_BYTES)
     return int(given)

@@ -40,8 +40,7 @@ from ebbtide.formats.connect import (
     time_units,
 )
 from ebbtide.formats.debezium_rules import DebeziumRules, integer
-from ebbtide.formats.debezium_scan import ScannedEnvelopes
-from ebbtide.formats.debezium_scan_flattened import ScannedFlattened
+from ebbtide.formats.debezium_scan import ScannedEnvelopes, ScannedFlattened
 from ebbtide.formats.debezium_typed import TypedEnvelopes
 from ebbtide.formats.format import BadRecordError, DecodedChange, Format, Json, TimeUnits, shortened
 from ebbtide.formats.forms import LogPosition, RowForm, ScanForm, TypedForm

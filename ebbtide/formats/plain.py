@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.formats import scan
-from ebbtide.formats.connect import ConnectSchema, Fields, has_schema, plain_row, row_fields, time_units
+from ebbtide.formats.connect import ConnectSchema, Fields, has_schema, plain_row, row_fields, schema_reading, time_units
 from ebbtide.formats.format import BadRecordError, DecodedChange, Format, Json
 from ebbtide.formats.forms import (
     Field,
@@ -26,6 +26,7 @@ from ebbtide.formats.forms import (
 )
 from ebbtide.formats.parsing import is_natural
 from ebbtide.formats.scan_loops import OBJECT
+from ebbtide.formats.scan_schemas import SchemaReading
 from ebbtide.model.changelog import ROW_KINDS, RowKind
 
 _KINDS = frozenset(ROW_KINDS)
@@ -221,7 +222,11 @@ class _ScannedRows:
         self.fields: scan.Fields = {kind: None, **within}
         self.exact = [self._row]
         self.but_marked = False
-        self.row_in = row or ""
+
+    def reading(self, head: bytes, columns: pa.Schema) -> SchemaReading | None:
+        """See `ScanForm`."""
+        row_in, *_ = (*self._row, None)
+        return schema_reading(head, row_in, columns)
 
     def take(self, scanned: scan.Scanned) -> ScannedChanges:
         """See `ScanForm`."""

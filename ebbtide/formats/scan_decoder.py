@@ -91,7 +91,7 @@ class ScanDecoder:
             is_dropped = may_take & envelopes.is_other
             may_take &= envelopes.is_taken
         decoder: ScanDecoder | None = self
-        of_schema = RecordsOfSchema.of(values) if self._form.row_in is not None else None
+        of_schema = RecordsOfSchema.of(values)
         if of_schema is not None:
             decoder = self._of_schema(of_schema.head)
             values = of_schema.payloads
@@ -128,7 +128,7 @@ class ScanDecoder:
         """
         if head not in self._by_head:
             settings = self._settings
-            reading = SchemaReading.of(head, self._form.row_in or None, settings.columns)
+            reading = self._form.reading(head, settings.columns)
             decoder = None
             if reading is not None:
                 in_units = replace(settings, time_units={**settings.time_units, **reading.units})

@@ -10,10 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.formats.columns import TimeUnit
-from ebbtide.formats.connect import DECIMAL, Fields, encoded_fields, has_schema, reads_wrongly, row_fields, time_units
 from ebbtide.formats.encodings import read_decimal
-from ebbtide.formats.format import BadRecordError
-from ebbtide.formats.parsing import parse
 from ebbtide.formats.scan import marked
 from ebbtide.model.codes import Mask
 
@@ -21,7 +18,6 @@ _BEGIN = b'{"schema":'
 _PAYLOAD = b'"payload":'
 _LOOKED_AT = 16
 """Records of which one has to have a value: those without one are rare."""
-_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)
 
 
 @dataclass(frozen=True)
@@ -48,8 +44,10 @@ class RecordsOfSchema:
         [first, *_] = values.slice(0, _LOOKED_AT).drop_null().to_pylist() or [b""]
         if not first.startswith(_BEGIN):
             return None
-        end = first.find(_PAYLOAD) + len(_PAYLOAD)
-        head = first[:end]
+        begin = first.find(_PAYLOAD)
+        if begin < 0:
+            return None
+        head = first[: begin + len(_PAYLOAD)]
         begins_so = pc.starts_with(values, pattern=head)
         is_closed = pc.ends_with(values, pattern=b"}")
         payloads = pc.binary_slice(values, len(head), -1)
@@ -68,42 +66,9 @@ class SchemaReading:
     units: Mapping[str, TimeUnit]
     scales: Mapping[str, int]
 
-    @classmethod
-    def of(cls, head: bytes, row_in: str | None, columns: pa.Schema) -> Self | None:
-        """Return it; None if records with such a schema are left to the exact path.
-
-        Args:
-            head: Bytes of a record before its payload.
-            row_in: The field that holds the row; None: the payload is the row.
-            columns: Columns of the pipeline.
-        """
-        try:
-            value = parse(head + b"null}")
-            # Else what was found stands within the schema.
-            if not has_schema(value):
-                return None
-            fields = row_fields(value["schema"], row_in)
-            if any(reads_wrongly(fields[column.name], column.type) for column in columns if column.name in fields):
-                return None
-            scales = _scales(fields, columns)
-        except (BadRecordError, *_UNREADABLE):
-            return None
-        return None if scales is None else cls(time_units(fields) or {}, scales)
-
 
 WITHOUT_SCHEMA = SchemaReading({}, {})
 """The reading of records without a schema."""
-
-
-def _scales(fields: Fields, columns: pa.Schema) -> dict[str, int] | None:
-    """Return the scales of encoded decimals; None if other values are encoded, or of columns that are no decimals."""
-    scales: dict[str, int] = {}
-    for name, field in encoded_fields(fields).items():
-        is_known = name in columns.names and pa.types.is_decimal(columns.field(name).type)
-        if field.get("name") != DECIMAL or not is_known:
-            return None
-        scales[name] = int(field["parameters"]["scale"])
-    return scales
 
 
 def decimal_texts(texts: pa.StringArray, scale: int) -> tuple[pa.StringArray, pa.BooleanArray]:

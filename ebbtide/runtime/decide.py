@@ -22,6 +22,7 @@ from ebbtide.model.decision import Action, Append, Apply
 from ebbtide.model.offsets import OffsetRanges
 from ebbtide.operators.sequence.linked_keys import linked_keys
 from ebbtide.runtime.abilities import refuse_unable
+from ebbtide.runtime.local_copies import generation_of
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
 from ebbtide.sources.source import Part
@@ -175,7 +176,7 @@ def _work(plan: Plan, head: Head, facts: StepFacts, snapshot: Snapshot) -> Decid
         operator=packed(plan.operator),
         schema=plan.state.schema,
         step=facts.operator_step,
-        state=plan.state.stored(snapshot),
+        state=replace(plan.state.stored(snapshot), generation=generation_of(plan, facts)),
         sink=_sink_rows(plan, head),
         group_bytes=plan.spec.max_group_bytes,
         bounded=plan.state.bounded,

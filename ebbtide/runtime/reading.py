@@ -47,7 +47,7 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import StepProgress
 from ebbtide.runtime.stage import Staged, stage, stage_view
 from ebbtide.runtime.step import Stepper
-from ebbtide.sources.source import Part, SourceBatch
+from ebbtide.sources.source import Discovery, Part, SourceBatch
 from ebbtide.sources.span import Span, begun_at, stored_form_of
 from ebbtide.spec.ddl import ddl_of
 from ebbtide.storage.paths import delete, join
@@ -81,8 +81,8 @@ class _Reading:
     noted: Mapping[str, Any]
 
 
-def ignore_phase(name: str, step: int) -> None:
-    """Take a phase as it begins, and report it to no one."""
+def ignore(*_: object) -> None:
+    """Take a report, and pass it to no one."""
 
 
 @dataclass
@@ -93,6 +93,7 @@ class SourceSteps:
         stepper: Commits them.
         on_phase: Called with what begins in which step.
         pace: Holds batches back.
+        on_look: Called with what each look at the source has found.
 
     Attributes:
         parts_read: Parts of the source that were read so far.
@@ -100,8 +101,9 @@ class SourceSteps:
     """
 
     stepper: Stepper
-    on_phase: Callable[[str, int], None] = ignore_phase
+    on_phase: Callable[[str, int], None] = ignore
     pace: Pace = field(default_factory=no_pace)
+    on_look: Callable[[Discovery], None] = ignore
     parts_read: int = field(default=0, init=False)
     places_read: int = field(default=0, init=False)
 
@@ -408,21 +410,20 @@ def _stage(stepper: Stepper, reading: _Reading) -> Staged:
     decoding = plan.decoding
     if not reading.advances:
         decoding = replace(decoding, doubts_tombstones=False)
-    stager = plan.stager(folder, refused_rows(plan, ledger_of(plan.root, stepper.last)))
+    refused = refused_rows(plan, ledger_of(plan.root, stepper.last))
     staging = Staging(
         decoding,
-        replace(stager, in_one=is_local(spark)),
+        replace(plan.stager(folder, refused), in_one=is_local(spark)),
         number,
         wall_ms,
         tracks_offsets=plan.tracks_offsets,
     )
-    records = reading.batch.records
-    staged = stage(records, staging)
+    staged = stage(reading.batch.records, staging)
     if reading.advances:
         plan.source.measured(reading.batch, staged.summary.counts.bytes, plan.batch_sizes)
     if not plan.spec.has_transform:
         return staged
-    staged = replace(staged, find=RecordsOfBatch(records, decoding, number))
+    staged = replace(staged, find=RecordsOfBatch(reading.batch.records, decoding, number))
     return selected_changes(spark, plan, staged, folder)
 
 

@@ -23,7 +23,6 @@ from ebbtide.formats import summary as summaries
 from ebbtide.formats.decoding import Decoding
 from ebbtide.formats.settings import IN_DOUBT
 from ebbtide.model.changelog import ORDER, ORIGIN, ROW_KINDS
-from ebbtide.model.codes import Mask
 from ebbtide.model.entries import only
 from ebbtide.model.hashing import Hashes, key_hashes
 from ebbtide.model.step import BatchCounts, BatchSummary
@@ -45,8 +44,8 @@ BAD_ROWS = pa.schema(
     ]
 )
 """Columns of bad rows."""
-Refused = Callable[[pa.Table], Mask]
-"""Marks the staged rows of erased keys, bad ones too; picklable."""
+Refused = Callable[[pa.Table], pa.Table]
+"""Returns staged rows without those of erased keys, bad ones too; picklable."""
 
 
 def without_refused(rows: pa.Table, refused: Refused | None) -> pa.Table:
@@ -54,12 +53,9 @@ def without_refused(rows: pa.Table, refused: Refused | None) -> pa.Table:
 
     Args:
         rows: Staged rows.
-        refused: Marks them; None: no key was erased.
+        refused: Leaves them out; None: no key was erased.
     """
-    if refused is None:
-        return rows
-    is_refused = refused(rows)
-    return rows.filter(pa.array(~is_refused)) if is_refused.any() else rows
+    return rows if refused is None else refused(rows)
 
 
 Seen = Callable[[pa.Table, pa.Table], None]
