@@ -406,21 +406,20 @@ def _stage(stepper: Stepper, reading: _Reading) -> Staged:
     decoding = plan.decoding
     if not reading.advances:
         decoding = replace(decoding, doubts_tombstones=False)
-    stager = plan.stager(folder, refused_rows(plan, ledger_of(plan.root, stepper.last)))
+    refused = refused_rows(plan, ledger_of(plan.root, stepper.last))
     staging = Staging(
         decoding,
-        replace(stager, in_one=is_local(spark)),
+        replace(plan.stager(folder, refused), in_one=is_local(spark)),
         number,
         wall_ms,
         tracks_offsets=plan.tracks_offsets,
     )
-    records = reading.batch.records
-    staged = stage(records, staging)
+    staged = stage(reading.batch.records, staging)
     if reading.advances:
         plan.source.measured(reading.batch, staged.summary.counts.bytes, plan.batch_sizes)
     if not plan.spec.has_transform:
         return staged
-    staged = replace(staged, find=RecordsOfBatch(records, decoding, number))
+    staged = replace(staged, find=RecordsOfBatch(reading.batch.records, decoding, number))
     return selected_changes(spark, plan, staged, folder)
 
 
