@@ -11,6 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 
 CHECKSUM_BYTES = 4
+BLOCK_BYTES = 2**20
+"""Bytes that are read at a time for a checksum."""
 _found_whole: set[tuple[str, int]] = set()
 """Copies, by path and inode, whose checksum this process has verified."""
 
@@ -35,10 +37,9 @@ def write(path: Path, rows: pa.Table) -> None:
     in_one = rows.combine_chunks()
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
         writer.write_table(in_one)
-    with pa.memory_map(str(path)) as mapped:
-        checksum = zlib.crc32(mapped.read_buffer())
+    checksum = _checksum(path, path.stat().st_size)
     with path.open("ab") as file:
-        file.write(checksum.to_bytes(CHECKSUM_BYTES, "big"))
+        file.write(checksum)
 
 
 def whole_content(path: Path) -> pa.Buffer | None:
@@ -49,11 +50,22 @@ def whole_content(path: Path) -> pa.Buffer | None:
     content = data.slice(0, max(data.size - CHECKSUM_BYTES, 0))
     copy = _copy(path)
     if copy not in _found_whole:
-        checksum = zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "big")
-        if data.slice(content.size).to_pybytes() != checksum:
+        if data.slice(content.size).to_pybytes() != _checksum(path, content.size):
             return None
         _found_whole.add(copy)
     return content
+
+
+def _checksum(path: Path, n_bytes: int) -> bytes:
+    """Return the checksum of the first bytes of a file."""
+    # Read, not mapped: of a mapped file all pages would count as memory of this process.
+    checksum = 0
+    left = n_bytes
+    with path.open("rb", buffering=0) as file:
+        while block := file.read(min(left, BLOCK_BYTES)):
+            checksum = zlib.crc32(block, checksum)
+            left -= len(block)
+    return checksum.to_bytes(CHECKSUM_BYTES, "big")
 
 
 def _copy(path: Path) -> tuple[str, int]:
