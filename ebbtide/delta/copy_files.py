@@ -7,8 +7,10 @@ import os
 import tempfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+from numpy.typing import NDArray
 
 CHECKSUM_BYTES = 4
 BLOCK_BYTES = 2**20
@@ -54,6 +56,13 @@ def whole_content(path: Path) -> pa.Buffer | None:
             return None
         _found_whole.add(copy)
     return content
+
+
+def in_place(column: pa.ChunkedArray) -> NDArray[Any]:
+    """Return a column of a copy as numpy, in the mapped memory: `combine_chunks` copies even one chunk."""
+    in_one = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    values: NDArray[Any] = in_one.to_numpy()
+    return values
 
 
 def _checksum(path: Path, n_bytes: int) -> bytes:

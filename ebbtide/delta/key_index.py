@@ -328,11 +328,9 @@ class IndexCache:
                 return None
             stored = pa.ipc.open_file(content).read_all()
             os.utime(path)
-            hashes = stored[HASH].combine_chunks()
-            positions = stored[POSITION].combine_chunks()
             return KeyIndex(
-                hashes.to_numpy(),
-                positions.to_numpy(),
+                copy_files.in_place(stored[HASH]),
+                copy_files.in_place(stored[POSITION]),
                 stored.select(self.columns.names),
             )
         except (OSError, pa.ArrowException, KeyError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from ebbtide.operations.operation import Context, Operation, Report
+from ebbtide.operations.operation import DRY_RUN, Context, Operation, Report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,9 +41,6 @@ class Maintenance(Operation):
         from ebbtide.operations.maintenance.measuring import Done, maintained
 
         return maintained(ctx, self.job_name, lambda spark, stepper: Done(self.step(spark, stepper)))
-
-
-DRY_RUN = "Show the files, rows and bytes that it would delete, and why; change nothing."
 
 
 class Cleanup(Maintenance):
