@@ -93,9 +93,9 @@ def cleanup(spark: SparkSession, stepper: Stepper, max_files: int | None = None)
     """
     facts = stepper.facts(Cause(what="cleanup"))
     doom = doom_of(stepper.plan, facts.operator_step)
-    has_deleted, counted = delete_entries(spark, stepper, facts, doom, max_files=max_files)
+    deleted = delete_entries(spark, stepper, facts, doom, max_files=max_files)
     has_trimmed = trim(spark, stepper)
-    return Done(has_deleted or has_trimmed, counted)
+    return deleted._replace(is_step=deleted.is_step or has_trimmed)
 
 
 def delete_entries(

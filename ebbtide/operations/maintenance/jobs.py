@@ -79,17 +79,27 @@ class Compact(Maintenance):
     job = "compaction"
     further: ClassVar = {"dry_run": DRY_RUN}
 
-    def step(self, spark: SparkSession, stepper: Stepper) -> bool:
-        """See `ebbtide.operations.maintenance.compaction`."""
+    class Params(Operation.Params):
+        """Bounds of one run."""
+
+        max_files: int | None = Field(
+            default=None,
+            ge=1,
+            description="Most data files of the state to write, of the keys with the most added rows first; the next run goes on. Default: all.",
+        )
+
+    def apply(self, ctx: Context, params: Params) -> Report:
+        """Fold it, in a step, and measure the tables before and after."""
         from ebbtide.operations.maintenance.compaction import compaction
+        from ebbtide.operations.maintenance.measuring import maintained
 
-        return compaction(spark, stepper)
+        return maintained(ctx, self.job_name, partial(compaction, max_files=params.max_files))
 
-    def dry_run(self, ctx: Context, params: Operation.Params) -> Report:
+    def dry_run(self, ctx: Context, params: Params) -> Report:
         """Plan it."""
         from ebbtide.operations.maintenance.planning import plan_compaction
 
-        return plan_compaction(ctx)
+        return plan_compaction(ctx, params.max_files)
 
 
 class Vacuum(Maintenance):
@@ -98,13 +108,21 @@ class Vacuum(Maintenance):
     name = "vacuum"
     further: ClassVar = {"dry_run": DRY_RUN}
 
-    def step(self, spark: SparkSession, stepper: Stepper) -> bool:
-        """See `ebbtide.operations.maintenance.vacuum`."""
+    class Params(Operation.Params):
+        """Bounds of one run."""
+
+        max_files: int | None = Field(
+            default=None, ge=1, description="Most data files to delete; the next run goes on. Default: all."
+        )
+
+    def apply(self, ctx: Context, params: Params) -> Report:
+        """Delete them, and measure the tables before and after."""
+        from ebbtide.operations.maintenance.measuring import maintained
         from ebbtide.operations.maintenance.vacuum import vacuum
 
-        return vacuum(spark, stepper)
+        return maintained(ctx, self.job_name, partial(vacuum, max_files=params.max_files))
 
-    def dry_run(self, ctx: Context, params: Operation.Params) -> Report:
+    def dry_run(self, ctx: Context, params: Params) -> Report:
         """Plan it."""
         from ebbtide.operations.maintenance.planning import plan_vacuum
 

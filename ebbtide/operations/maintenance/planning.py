@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,8 @@ from ebbtide.delta.snapshot import DataFile
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.step import next_frontier
 from ebbtide.operations.maintenance.cleanup import doom_of
-from ebbtide.operations.maintenance.measuring import entry_rows
+from ebbtide.operations.maintenance.measuring import entry_rows, with_rest
+from ebbtide.operations.maintenance.vacuum import unneeded
 from ebbtide.operations.operation import Context, Report
 from ebbtide.operations.places import BY_VACUUM, with_places
 from ebbtide.operations.quarantine.drop import excess
@@ -24,6 +26,8 @@ from ebbtide.storage.paths import size_of
 from ebbtide.tables.state.deciding import packed
 from ebbtide.tables.state.deletion import Deletion, planned
 from ebbtide.tables.state.doomed import find
+from ebbtide.tables.state.merging import to_merge
+from ebbtide.tables.state.rewriting import StoredEntries
 
 if TYPE_CHECKING:
     from ebbtide.ledger.facts import StepFacts
@@ -101,7 +105,7 @@ def _of_quarantine(dropped: Mapping[str, int]) -> Iterator[Place]:
             yield Place("quarantine", Found(rows=n_records), f"dropped by {limit}")
 
 
-def plan_compaction(ctx: Context) -> Report:
+def plan_compaction(ctx: Context, max_files: int | None) -> Report:
     """Plan a compaction; see `ebbtide.operations.maintenance.compaction`."""
     plan = Plan.under(ctx.root, ctx.spec)
     last = _last(plan)
@@ -121,7 +125,15 @@ def plan_compaction(ctx: Context) -> Report:
     report = Report(ctx.spec.name, [first], counts, {"job": "compaction"}, next_step="To do it: 'ebbtide compact'.")
     going = Found(counts["rows"], len(state.files), counts["bytes_rewritten"])
     fate = f"to be written again without superseded, expired and dropped rows; files of before are {BY_VACUUM}"
-    return with_places(report, [Place("state", going, fate)])
+    whole = with_places(report, [Place("state", going, fate)])
+    if max_files is None:
+        return whole
+    ranges = to_merge(StoredEntries(state, packed(plan.operator)))
+    if not ranges:
+        return _nothing(ctx, "compaction")
+    n_now = min(len(ranges), max_files)
+    line = f"This run writes {amount(n_now, 'file')}, and hides their rows in those of before."
+    return with_rest(replace(whole, lines=[*whole.lines, line]), len(ranges) - n_now)
 
 
 def plan_vacuum(ctx: Context) -> Report:
@@ -132,8 +144,7 @@ def plan_vacuum(ctx: Context) -> Report:
         for name in ("state", *BESIDE_STATE):
             table = plan.at(name)
             if log.versions(table):
-                rows = ctx.spark.sql(f"VACUUM delta.`{table}` DRY RUN").collect()
-                named += [{"table": name, "path": row["path"], "bytes": _size(row["path"])} for row in rows]
+                named += [{"table": name, "path": path, "bytes": _size(path)} for path in unneeded(ctx.spark, table)]
     if not named:
         return _nothing(ctx, "vacuum")
     counts = {"files_removed": len(named), "bytes_removed": sum(each["bytes"] for each in named)}
