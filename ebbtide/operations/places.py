@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ebbtide.delta import log
 from ebbtide.delta.erasing import Found
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
+from ebbtide.errors import EbbtideError
+from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.operations.operation import Report
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.purging import Place
+from ebbtide.spec.pipeline import Pipeline
 from ebbtide.storage.usage import usage
 
 BY_VACUUM = "gone by the first 'ebbtide vacuum' after 7 days"
@@ -65,6 +68,24 @@ def of_folder(name: str, location: str, fate: str) -> list[Place]:
     """Return the place of all files below a folder; none without any."""
     used = usage(location)
     return [Place(name, Found(files=used.files, bytes=used.bytes), fate)] if used.files else []
+
+
+def dropped(spec: Pipeline, root: str) -> Iterator[str]:
+    """Yield a line for each table whose rows a refresh of a pipeline drops.
+
+    Args:
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+    """
+    plan = Plan.under(root, spec)
+    for name in ("state", *BESIDE_STATE):
+        try:
+            places = of_table(plan, name, f"dropped, {BY_VACUUM}")
+        except EbbtideError as error:  # a refresh is the remedy for a table that cannot be read
+            yield f"{spec.name}: {name}: {error}"
+            continue
+        for place in places:
+            yield f"{spec.name}: {place.text(is_planned=True)}"
 
 
 def with_places(report: Report, places: Sequence[Place]) -> Report:

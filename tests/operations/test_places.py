@@ -9,6 +9,7 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.ledger.facts import Cause
 from ebbtide.operations import registry
 from ebbtide.operations.operation import Context
+from ebbtide.operations.places import dropped
 
 CASES = {
     "rewind": {"to_step": 1},
@@ -70,3 +71,23 @@ def test_planned_files_rows_and_bytes_are_those_that_leave_the_newest_versions(m
     if name in ("rewind", "migrate", "backfill.swap"):
         n_rows = {table: sum(file.live_rows for (own, _), file in gone.items() if own == table) for table in wanted}
         assert {table: rows[table] for table in wanted} == n_rows
+
+
+def test_refresh_asks_with_the_rows_that_it_drops(make):
+    pipeline = make()
+    assert list(dropped(pipeline.spec, pipeline.root)) == []
+    pipeline.read(up(1, 1), up(2, 2), "{")
+    sizes = {}
+    for (table, _), file in files_of(pipeline).items():
+        sizes[table] = sizes.get(table, 0) + file.size
+    later = "dropped, gone by the first 'ebbtide vacuum' after 7 days"
+    lines = list(dropped(pipeline.spec, pipeline.root))
+    assert f"t: sink: 2 rows, 1 file, {sizes['sink']:,} bytes: {later}" in lines
+    assert f"t: quarantine: 1 row, 1 file, {sizes['quarantine']:,} bytes: {later}" in lines
+    assert len(lines) == 3
+    for commit in (pipeline.home / "sink" / "_delta_log").iterdir():
+        commit.write_text("{")
+    first, second, third = dropped(pipeline.spec, pipeline.root)
+    assert (first, third) == (lines[0], lines[2])
+    assert second.startswith("t: sink: ")
+    assert later not in second, "a refresh can still be asked for"
