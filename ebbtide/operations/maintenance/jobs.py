@@ -85,7 +85,7 @@ class Compact(Maintenance):
         max_files: int | None = Field(
             default=None,
             ge=1,
-            description="Most data files of the state to write, of the keys with the most added rows first; the next run goes on. Default: all.",
+            description="Most data files to write; the next run goes on. Default: all.",
         )
 
     def apply(self, ctx: Context, params: Params) -> Report:
@@ -112,7 +112,7 @@ class Vacuum(Maintenance):
         """Bounds of one run."""
 
         max_files: int | None = Field(
-            default=None, ge=1, description="Most data files to delete; the next run goes on. Default: all."
+            default=None, ge=1, description="Most files to delete; the next run goes on. Default: all."
         )
 
     def apply(self, ctx: Context, params: Params) -> Report:

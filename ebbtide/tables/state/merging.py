@@ -34,7 +34,7 @@ class Merged(NamedTuple):
     """The outcome of a merge.
 
     Args:
-        actions: They add the new files, and take the ranges' rows out of the others; none if there is nothing to do.
+        actions: They add the new files, and take the rows of the ranges out of all further files; none if there is nothing to do.
         left: Ranges that still have added rows: files that later merges write.
     """
 
