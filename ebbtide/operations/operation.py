@@ -77,7 +77,7 @@ class Report:
         return "\n  ".join([f"{self.pipeline}: {first}", *further])
 
 
-DRY_RUN = "Show the files, rows and bytes that it would delete, and why; change nothing."
+DRY_RUN = "Show files, rows and bytes that would go; change nothing."
 """Help of the `dry_run` of an operation that deletes, and applies by default."""
 
 

@@ -55,7 +55,7 @@ class Cleanup(Maintenance):
         max_files: int | None = Field(
             default=None,
             ge=1,
-            description="The most data files that expired entries are taken from, those with the most first; the next run goes on. Older versions of an entry go from other files too. Default: all.",
+            description="Most data files to take expired entries from, those with the most first; the next run goes on. Default: all.",
         )
 
     def apply(self, ctx: Context, params: Params) -> Report:
