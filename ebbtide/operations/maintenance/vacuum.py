@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from delta import DeltaTable
-
 from ebbtide.delta import log
 from ebbtide.delta.checkpoints import trim_log
 from ebbtide.ledger.checkpoint import KINDS
@@ -45,7 +43,7 @@ def vacuum(spark: SparkSession, stepper: Stepper, max_files: int | None = None) 
             continue
         trim_log(table)
         if max_files is None:
-            DeltaTable.forPath(spark, table).vacuum()
+            spark.sql(f"VACUUM delta.`{table}`")
             continue
         listed = unneeded(spark, table)
         now = listed[:max_files]
