@@ -116,6 +116,11 @@ def refresh(
     located = [(location, spec.on_engine(engine)) for location, spec in load_specs(specs)]
     if not yes:
         names = ", ".join(spec.name for _, spec in located)
+        from ebbtide.operations.places import dropped
+
+        for _, spec in located:
+            for line in dropped(spec, root):
+                click.echo(line, err=True)
         question = f"Rebuild {names} under '{root}' from the source?"
         click.confirm(question, abort=True, err=True)
     reporter = Reporter(root, as_json)

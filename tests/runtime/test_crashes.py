@@ -53,6 +53,7 @@ MENDED = [mended_line(number) for number in range(3)]
 CHANGED = ("run", "change")
 BEFORE = {
     "cleanup": ("run unfolded", "replay unfolded later"),
+    "merge": ("run unfolded",),
     "adopt": ("table",),
     "undo": CHANGED,
     "restore": CHANGED,
