@@ -25,7 +25,7 @@ from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError
 from ebbtide.ledger.facts import FREE, LedgerFacts, Looked
 from ebbtide.ledger.process import host_and_pid, is_gone, is_here, this_process
 from ebbtide.ledger.requests import POLL_S, Requests
-from ebbtide.ledger.turns import commit_next, commit_turn, create_ledger, first_turn, newest_turn, next_epoch
+from ebbtide.ledger.turns import commit_next, commit_turn, create_ledger, first_turn, newest_since, newest_turn, next_epoch
 
 TURNS_KEPT = 1000
 """Newest commits of the ledger that are kept; only the last few are read."""
@@ -85,7 +85,8 @@ class Lease:
         self._requests = Requests(path)
         self._request = self._me.replace("/", "-")
         self._lost: str | None = None
-        self._table: Snapshot | None = None
+        # The version of the last turn that this run has committed, and that turn.
+        self._known: tuple[Snapshot, LedgerFacts] | None = None
         self._done = threading.Event()
         self._lock = threading.Lock()
         self._beat = threading.Thread(
@@ -185,7 +186,11 @@ class Lease:
         Raises:
             TableMismatchError: the ledger was deleted meanwhile.
         """
-        _, newest = newest_turn(self.path)
+        if self._known is None:
+            _, newest = newest_turn(self.path)
+        else:
+            table, turn = self._known
+            newest = newest_since(self.path, table.version, turn)
         return newest or self._refuse_deleted()
 
     def _refuse_deleted(self) -> NoReturn:
@@ -225,7 +230,8 @@ class Lease:
         # Put if absent, and not tried again: the version may have gone to another taker, or to a heartbeat of a holder that was
         # believed dead. In both cases another run lives.
         try:
-            self._table = commit_turn(self.path, version, self.facts)
+            table = commit_turn(self.path, version, self.facts)
+            self._known = table, self.facts
         except VersionTakenError as error:
             raise _held(self.pipeline, self._newest()) from error
 
@@ -256,7 +262,8 @@ class Lease:
             }
             return facts.model_copy(update=carried_on)
 
-        turn, self._table = commit_next(self.path, turn_after, self._table)
+        turn, table = commit_next(self.path, turn_after, self._known)
+        self._known = table, turn
         return turn
 
     def _wait_until_free(self, seen: LedgerFacts) -> None:
