@@ -25,10 +25,21 @@ from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError
 from ebbtide.ledger.facts import FREE, LedgerFacts, Looked
 from ebbtide.ledger.process import host_and_pid, is_gone, is_here, this_process
 from ebbtide.ledger.requests import POLL_S, Requests
-from ebbtide.ledger.turns import commit_next, commit_turn, create_ledger, first_turn, newest_since, newest_turn, next_epoch
+from ebbtide.ledger.turns import (
+    commit_next,
+    commit_turn,
+    create_ledger,
+    first_turn,
+    newest_since,
+    newest_turn,
+    next_epoch,
+)
+from ebbtide.storage.paths import is_in_object_store
 
 TURNS_KEPT = 1000
 """Newest commits of the ledger that are kept; only the last few are read."""
+ASKED_EVERY_S = 5.0
+"""Seconds from one look for requests of others to the next, where it is a listing of an object store, which costs as much as a put."""
 TRIM_EVERY = 100
 """Heartbeats between two trims of the ledger's log."""
 _log = logging.getLogger(__name__)
@@ -84,6 +95,7 @@ class Lease:
         self._asks = asks
         self._requests = Requests(path)
         self._request = self._me.replace("/", "-")
+        self._looks_s = 0.0
         self._lost: str | None = None
         # The version of the last turn that this run has committed, and that turn.
         self._known: tuple[Snapshot, LedgerFacts] | None = None
@@ -162,7 +174,11 @@ class Lease:
         Raises:
             LeaseAskedError: another process has asked.
         """
-        if self._makes_way:
+        if not self._makes_way:
+            return
+        now_s = time.monotonic()
+        if now_s >= self._looks_s:
+            self._looks_s = now_s + (ASKED_EVERY_S if is_in_object_store(self.path) else 0)
             self._requests.refuse_asked()
 
     def renew_incarnation(self) -> str:

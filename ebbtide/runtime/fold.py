@@ -72,7 +72,7 @@ def fold_state(spark: SparkSession, plan: Plan, step: int, snapshot: Snapshot) -
         The newest version then.
     """
     files = list(snapshot.files.values())
-    group = files if _grew(files) else small_files(files)
+    group = files_to_fold(snapshot)
     if not group:
         return snapshot
     is_whole = len(group) == len(files)
@@ -86,6 +86,16 @@ def fold_state(spark: SparkSession, plan: Plan, step: int, snapshot: Snapshot) -
         step=step,
     )
     return commit_joined(puts_of(plan.state.path), snapshot, group, adds, {})
+
+
+def files_to_fold(snapshot: Snapshot) -> list[DataFile]:
+    """Return the data files that a fold of the state joins; none where there is nothing to gain.
+
+    Args:
+        snapshot: A version of the state.
+    """
+    files = list(snapshot.files.values())
+    return files if _grew(files) else list(small_files(files))
 
 
 def _grew(files: Sequence[DataFile]) -> bool:

@@ -6,8 +6,10 @@ A local run is for what one process can hold: a step is decided in shares, one a
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, cast
 
+from ebbtide.storage.together import together
 from ebbtide.tasks import LocalSession
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ def drive(session: SparkSession | LocalSession, query: Query) -> None:
         session: The session that the steps are made with.
         query: The batches.
     """
+    is_alone = isinstance(session, LocalSession)
     batch_time = session.batch_time if isinstance(session, LocalSession) else None
-    for _ in query.made(batch_time):
+    for _ in query.made(batch_time, together if is_alone else nullcontext):
         pass  # a batch is made as it is asked for

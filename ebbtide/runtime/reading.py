@@ -51,6 +51,7 @@ from ebbtide.sources.source import Part, SourceBatch
 from ebbtide.sources.span import Span, begun_at, stored_form_of
 from ebbtide.spec.ddl import ddl_of
 from ebbtide.storage.paths import delete, join
+from ebbtide.storage.together import before_commit, current
 from ebbtide.tables.state.staging import Staging
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ class SourceSteps:
     pace: Pace = field(default_factory=no_pace)
     parts_read: int = field(default=0, init=False)
     places_read: int = field(default=0, init=False)
+    _has_deleted: bool = field(default=False, init=False)
 
     @property
     def plan(self) -> Plan:
@@ -284,6 +286,15 @@ class SourceSteps:
         self.pace.passed(facts.read.records)
         return facts, bad.n_known
 
+    def _delete_staged(self) -> None:
+        """Delete what was staged. The first time that is also what a run has left that was killed; later a step may have put nothing."""
+        folder = self.plan.at("staged")
+        step = current()
+        has_put = step is None or any(location.startswith(folder) for location in step.written)
+        if has_put or not self._has_deleted:
+            delete(folder)
+        self._has_deleted = True
+
     def _finish(
         self,
         spark: SparkSession,
@@ -308,7 +319,7 @@ class SourceSteps:
         if n_known_bad:
             metrics["redelivered"] = metrics.get("redelivered", 0) + n_known_bad
         if kind != "tick":
-            delete(self.plan.at("staged"))
+            self._delete_staged()
         stepper.fold(spark)
         known = self.plan.spec.table.columns.names
         return StepProgress(
@@ -365,8 +376,8 @@ def apply_staged(
     Raises:
         LeaseLostError: another run committed this step first.
     """
-    stepper.lease.check()
-    made, facts = decide(spark, stepper.plan, stepper.head, staged, facts, snapshot=stepper.newest(), parts=parts)
+    before_commit(stepper.lease.check)
+    made, facts = decide(spark, stepper.plan, stepper.head, staged, facts, snapshot=stepper.known(), parts=parts)
     stepper.advance_to(facts, made)
     return facts
 

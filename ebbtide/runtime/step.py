@@ -20,7 +20,7 @@ from ebbtide.model.decision import Append, Decision
 from ebbtide.model.step import BatchSummary, Frontier, StepRecords, clock_after, next_frontier, records_of
 from ebbtide.runtime.abilities import refuse_unable
 from ebbtide.runtime.belonging import OwnTables, refuse_changed
-from ebbtide.runtime.fold import fold_state
+from ebbtide.runtime.fold import files_to_fold, fold_state
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.publish import publish
 from ebbtide.runtime.session import code_version
@@ -65,6 +65,7 @@ class Stepper:
         self.tables = OwnTables(plan)
         self._snapshot = plan.state.snapshot()
         self._unchanged = self.version  # the newest version of the state that is known to have the last step's rows
+        self._query_id: str | None = None
 
     @property
     def spec(self) -> Pipeline:
@@ -179,11 +180,16 @@ class Stepper:
             path=self.source_path,
             batch_id=last.batch_id,
             offsets_hash=last.offsets_hash,
-            query_id=self.plan.checkpoint.query_id,
+            query_id=self._own_query_id(),
             position=last.position,
             start=stored_form_of(self.source_start),
             lost=None if self.number else self.lost_before,
         )
+
+    def _own_query_id(self) -> str | None:
+        """Return the id of the checkpoint: read once, as none but the holder of the lease makes or discards one."""
+        self._query_id = self._query_id or self.plan.checkpoint.query_id
+        return self._query_id
 
     def source_begun(self, read: Span | None, start: Span | None) -> SourceFacts:
         """Return what a step says of a source that is read from elsewhere, by a checkpoint that is still to be made.
@@ -210,7 +216,7 @@ class Stepper:
             version=self.version,
             spec=self.spec.identity,
             evolved=dict(self.plan.evolved),
-            tables=self.tables.facts(),
+            tables=self.tables.noted(),
             pending_key_changes=self.last.state.pending_key_changes,
             erased=ledger_of(self.plan.root, self.last),
         )
@@ -240,16 +246,34 @@ class Stepper:
 
     def publish(self, spark: SparkSession) -> dict[str, int]:
         """Bring the other tables to the last decision; return the step's counts."""
-        counts = publish(spark, self.plan, self.head)
-        if "quarantine" in self.last.decision.tables:
-            self.tables.facts()  # its first bad records made the quarantine: from now on it is missed
+        counts = publish(spark, self.plan, self.head, self.tables)
+        if self.last.decision.begins:
+            self._query_id = None  # its checkpoint is discarded
         return dict(counts)
 
     def fold(self, spark: SparkSession) -> None:
         """Join small files of the tables, now that the last step is published."""
-        self.lease.check()
-        self._snapshot = fold_state(spark, self.plan, self.number, self.newest())
+        before = self.known()
+        if files_to_fold(before):
+            self.lease.check()
+            self._snapshot = fold_state(spark, self.plan, self.number, before)
+            if self._snapshot.version == before.version + 1:
+                self._unchanged = self._snapshot.version  # no commit but the fold
         self.plan.sink.fold()
+
+    def known(self) -> Snapshot:
+        """Return the newest version of the state that this run has read or made.
+
+        Enough for what ends in a commit: that fails if another client has committed since, and what it changed is refused then.
+
+        Raises:
+            TableMismatchError: another client has changed its rows since the last step.
+        """
+        known = self._snapshot
+        if known.version > self._unchanged:
+            refuse_changed(self.plan, self.head, known)
+            self._unchanged = known.version
+        return known
 
     def newest(self) -> Snapshot:
         """Return the newest version of the state.
@@ -257,11 +281,8 @@ class Stepper:
         Raises:
             TableMismatchError: another client has changed its rows since the last step.
         """
-        newest = self.found()
-        if newest.version > self._unchanged:
-            refuse_changed(self.plan, self.head, newest)
-            self._unchanged = newest.version
-        return newest
+        self.found()
+        return self.known()
 
     def found(self) -> Snapshot:
         """Return the newest version of the state, also one of another client: for what starts over, or brings its rows back."""
@@ -270,7 +291,7 @@ class Stepper:
 
     def files_read(self) -> FileSizes:
         """Return the source files that were read, with their bytes."""
-        return self.plan.state.files(self.newest().files.values())
+        return self.plan.state.files(self.known().files.values())
 
     def files_decided(self) -> FileSizes:
         """Return them as the last step left them, whatever other clients have made of the state since.

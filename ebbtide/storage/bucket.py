@@ -14,7 +14,7 @@ from obstore.store import from_url
 from ebbtide.errors import ConfigError, StoreUnsafeError
 from ebbtide.redaction import hide
 from ebbtide.storage.faults import Answer, ConflictError, is_empty, refused, retried
-from ebbtide.storage.together import Memory, current, is_scratch, never_changes, settle
+from ebbtide.storage.together import Memory, current, is_scratch, never_changes
 
 ENDPOINTS = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
@@ -294,9 +294,10 @@ class Bucket:
                 raise ConflictError("Conflict: the file is refused, and not there")
             return stored == data
 
-        settle()  # a commit comes after the files that it names
-        is_ours = self._writing(key, call)
         step = current()
+        if step is not None:
+            step.settle()  # a commit comes after the files that it names
+        is_ours = self._writing(key, call)
         if is_ours and step is not None:
             step.hold(self.uri(key), data)
         return is_ours
@@ -336,7 +337,9 @@ class Bucket:
                     self._delete_one(key)
 
         if keys:
-            settle()  # a file is not put after it is deleted
+            step = current()
+            if step is not None:
+                step.wait()  # a file is not put after it is deleted
             retried(self.uri(keys[0]), call)
         for key in keys:
             self._memory.forget(key)
@@ -356,6 +359,9 @@ class Bucket:
         return True
 
     def _writing(self, key: str, call: Callable[[], Answer]) -> Answer:
+        step = current()
+        if step is not None:
+            step.written.add(self.uri(key))
         try:
             return retried(self.uri(key), call)
         except FileNotFoundError as error:  # of a write it can only mean the bucket

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
@@ -118,13 +118,16 @@ class Together:
             self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="store")
         self._under_way.append(self._pool.submit(call))
 
+    def wait(self) -> None:
+        """Wait for all calls under way."""
+        wait(self._under_way)
+
     def settle(self) -> None:
         """Wait for all calls under way, and raise the first error among them."""
+        self.wait()
         under_way, self._under_way = self._under_way, []
-        errors = [future.exception() for future in under_way]  # waits for each, also behind an error
-        for error in errors:
-            if error is not None:
-                raise error
+        for future in under_way:
+            future.result()
 
     def end(self) -> None:
         """Wait for what a failed step has left under way: nothing of it is put later."""
@@ -151,17 +154,6 @@ def together() -> Iterator[None]:
     finally:
         _current.reset(token)
         step.end()
-
-
-def settle() -> None:
-    """Wait for the puts of the step under way in this thread.
-
-    Raises:
-        EbbtideError: one failed.
-    """
-    step = current()
-    if step is not None:
-        step.settle()
 
 
 def before_commit(call: Callable[[], None]) -> None:

@@ -143,7 +143,10 @@ class Upserter:
         actions_of: Callable[[Snapshot], list[Action]],
         committed: Transaction,
     ) -> None:
-        made = commit_on(self._puts, self._newest(), actions_of, committed)
+        # A version that another client has committed since shows by the commit, which then fails: no look before it.
+        known = self._snapshot or self._newest()
+        self._replaced.follow(known)
+        made = commit_on(self._puts, known, actions_of, committed)
         self._snapshot = made or self._snapshot
 
     def fold(self, *, everything: bool = False) -> None:
@@ -156,7 +159,8 @@ class Upserter:
             DeltaFeatureError: the table has a feature that is not written here.
             TableMismatchError: another client has given it other columns.
         """
-        snapshot = self._newest()
+        snapshot = self._snapshot or self._newest()
+        self._replaced.follow(snapshot)
         files = list(snapshot.files.values())
         group = emptied_files(files)
         small = small_files(files)
