@@ -20,18 +20,16 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-PROJECT = Path(__file__).parents[1]
-sys.path[:0] = [str(PROJECT), str(PROJECT / "tests" / "support")]
-
-from followed_run import Part, follow
-from s3_server import BUCKET, Proxy, S3Server, environment
-
 from ebbtide import UpsertPipeline
 from ebbtide.delta.key_index import CACHE_FOLDER
 from ebbtide.ledger.lease import Lease
 from ebbtide.operations.registry import maintain
 from ebbtide.runtime import driver, local
 from ebbtide.storage.paths import write_bytes
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+from followed_run import Part, follow
+from s3_server import BUCKET, Proxy, S3Server, environment
 
 DOLLARS_PER_1000 = {"PUT": 0.005, "POST": 0.005, "LIST": 0.005, "GET": 0.0004, "HEAD": 0.0004, "DELETE": 0.0}
 """S3 Standard, us-east-1, as of 2026-11: aws.amazon.com/s3/pricing. A delete of several files is a POST that is free."""
@@ -124,7 +122,7 @@ def measured(proxy: Proxy, spec: UpsertPipeline, root: str, steps: int) -> list[
     with Lease(f"{root}/p/ledger", "p", 3600) as lease:
         parts.append(taken("taking the lease"))
         for _ in range(3):
-            lease._renew()
+            lease._renew()  # noqa: SLF001 - what its thread does three times in `lease_ttl`
             parts.append(taken("heartbeat"))
     parts.append(taken("giving the lease back"))
     maintain(session, spec, root, "compaction")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, cast
 
+from ebbtide.storage.paths import is_in_object_store
 from ebbtide.storage.together import together
 from ebbtide.tasks import LocalSession
 
@@ -35,7 +36,10 @@ def drive(session: SparkSession | LocalSession, query: Query) -> None:
         session: The session that the steps are made with.
         query: The batches.
     """
-    is_alone = isinstance(session, LocalSession)
-    batch_time = session.batch_time if isinstance(session, LocalSession) else None
-    for _ in query.made(batch_time, together if is_alone else nullcontext):
+    if not isinstance(session, LocalSession):
+        for _ in query.made():
+            pass  # a batch is made as it is asked for
+        return
+    within = together if is_in_object_store(query.plan.root) else nullcontext
+    for _ in query.made(session.batch_time, within):
         pass  # a batch is made as it is asked for

@@ -50,7 +50,7 @@ from ebbtide.runtime.step import Stepper
 from ebbtide.sources.source import Part, SourceBatch
 from ebbtide.sources.span import Span, begun_at, stored_form_of
 from ebbtide.spec.ddl import ddl_of
-from ebbtide.storage.paths import delete, join
+from ebbtide.storage.paths import delete, is_in_object_store, join
 from ebbtide.storage.together import before_commit, current
 from ebbtide.tables.state.staging import Staging
 
@@ -290,8 +290,8 @@ class SourceSteps:
         """Delete what was staged. The first time that is also what a run has left that was killed; later a step may have put nothing."""
         folder = self.plan.at("staged")
         step = current()
-        has_put = step is None or any(location.startswith(folder) for location in step.written)
-        if has_put or not self._has_deleted:
+        may_be_empty = self._has_deleted and step is not None and is_in_object_store(folder)
+        if not may_be_empty or any(location.startswith(folder) for location in step.written):
             delete(folder)
         self._has_deleted = True
 

@@ -336,13 +336,15 @@ class Bucket:
                 for key in keys:
                     self._delete_one(key)
 
+        step = current()
+        if step is not None:
+            step.wait()  # a file is not put after it is deleted
         if keys:
-            step = current()
-            if step is not None:
-                step.wait()  # a file is not put after it is deleted
             retried(self.uri(keys[0]), call)
         for key in keys:
             self._memory.forget(key)
+            if step is not None:
+                step.forget(self.uri(key))
 
     def _delete_one(self, key: str) -> None:
         try:
@@ -362,6 +364,7 @@ class Bucket:
         step = current()
         if step is not None:
             step.written.add(self.uri(key))
+            step.forget(self.uri(key))
         try:
             return retried(self.uri(key), call)
         except FileNotFoundError as error:  # of a write it can only mean the bucket

@@ -88,11 +88,16 @@ class Together:
 
     def hold(self, location: str, data: bytes) -> bool:
         """Hold a file's bytes; return whether there is room."""
+        self.forget(location)
         if self._n_bytes + len(data) > HELD_BYTES:
             return False
         self._held[location] = data
         self._n_bytes += len(data)
         return True
+
+    def forget(self, location: str) -> None:
+        """Hold a file no more that is deleted, or written again."""
+        self._n_bytes -= len(self._held.pop(location, b""))
 
     def put(self, location: str, data: bytes, put: Callable[[], None]) -> bool:
         """Put a file while the step goes on.
@@ -157,7 +162,7 @@ def together() -> Iterator[None]:
 
 
 def before_commit(call: Callable[[], None]) -> None:
-    """Make a call, within a step beside its puts: what it raises prevents the next commit."""
+    """Make a call, within a step beside its puts: what it raises prevents the next conditional put, which is the commit."""
     step = current()
     if step is None:
         call()

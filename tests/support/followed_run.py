@@ -5,12 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from s3_server import Proxy, Served, longest_chain
 
-from ebbtide.ledger.lease import Lease
 from ebbtide.runtime import driver, local
 from ebbtide.runtime.following import Following
 from ebbtide.spec.pipeline import Pipeline

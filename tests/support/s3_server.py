@@ -7,6 +7,7 @@ steps, so that requests are let in one at a time.
 from __future__ import annotations
 
 import http.client
+import math
 import subprocess
 import sys
 import threading
@@ -83,21 +84,21 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
 
-@dataclass(frozen=True)
+@dataclass
 class Served:
-    """A request that was answered.
+    """A request.
 
     Args:
         method: `PUT`, `POST`, `LIST`, `GET`, `HEAD` or `DELETE`.
         path: What follows the bucket, with the query.
         began_s: Time of its arrival, of a clock that only goes on.
-        ended_s: Time of its answer.
+        ended_s: Time of its answer; until then later than all times.
     """
 
     method: str
     path: str
     began_s: float
-    ended_s: float
+    ended_s: float = math.inf
 
 
 def longest_chain(served: Iterable[Served]) -> int:
@@ -175,12 +176,12 @@ def _handler(proxy: Proxy, port: int) -> type[BaseHTTPRequestHandler]:
         wbufsize = -1
 
         def _pass_on(self) -> None:
-            began_s = time.monotonic()
-            self._hand_on()
             is_listing = "list-type=" in self.path
             path = self.path.removeprefix(f"/{BUCKET}")
-            served = Served("LIST" if is_listing else self.command, path, began_s, time.monotonic())
+            served = Served("LIST" if is_listing else self.command, path, time.monotonic())
             proxy.served.append(served)
+            self._hand_on()
+            served.ended_s = time.monotonic()
 
         def _hand_on(self) -> None:
             time.sleep(proxy.delay_s)
