@@ -20,26 +20,14 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from ebbtide.delta.checkpoints import trim_log
-from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError, TableMismatchError, VersionTakenError
 from ebbtide.ledger.facts import FREE, LedgerFacts, Looked
 from ebbtide.ledger.process import host_and_pid, is_gone, is_here, this_process
 from ebbtide.ledger.requests import POLL_S, Requests
-from ebbtide.ledger.turns import (
-    commit_next,
-    commit_turn,
-    create_ledger,
-    first_turn,
-    newest_since,
-    newest_turn,
-    next_epoch,
-)
-from ebbtide.storage.paths import is_in_object_store
+from ebbtide.ledger.turns import OwnTurns, create_ledger, first_turn, newest_turn, next_epoch
 
 TURNS_KEPT = 1000
 """Newest commits of the ledger that are kept; only the last few are read."""
-ASKED_EVERY_S = 5.0
-"""Seconds from one look for requests of others to the next, where it is a listing of an object store, which costs as much as a put."""
 TRIM_EVERY = 100
 """Heartbeats between two trims of the ledger's log."""
 _log = logging.getLogger(__name__)
@@ -95,10 +83,8 @@ class Lease:
         self._asks = asks
         self._requests = Requests(path)
         self._request = self._me.replace("/", "-")
-        self._looks_s = 0.0
         self._lost: str | None = None
-        # The version of the last turn that this run has committed, and that turn.
-        self._known: tuple[Snapshot, LedgerFacts] | None = None
+        self.turns = OwnTurns(path)
         self._done = threading.Event()
         self._lock = threading.Lock()
         self._beat = threading.Thread(
@@ -174,11 +160,7 @@ class Lease:
         Raises:
             LeaseAskedError: another process has asked.
         """
-        if not self._makes_way:
-            return
-        now_s = time.monotonic()
-        if now_s >= self._looks_s:
-            self._looks_s = now_s + (ASKED_EVERY_S if is_in_object_store(self.path) else 0)
+        if self._makes_way:
             self._requests.refuse_asked()
 
     def renew_incarnation(self) -> str:
@@ -202,12 +184,7 @@ class Lease:
         Raises:
             TableMismatchError: the ledger was deleted meanwhile.
         """
-        if self._known is None:
-            _, newest = newest_turn(self.path)
-        else:
-            table, turn = self._known
-            newest = newest_since(self.path, table.version, turn)
-        return newest or self._refuse_deleted()
+        return self.turns.newest() or self._refuse_deleted()
 
     def _refuse_deleted(self) -> NoReturn:
         raise TableMismatchError.of(
@@ -246,8 +223,7 @@ class Lease:
         # Put if absent, and not tried again: the version may have gone to another taker, or to a heartbeat of a holder that was
         # believed dead. In both cases another run lives.
         try:
-            table = commit_turn(self.path, version, self.facts)
-            self._known = table, self.facts
+            self.turns.take(version, self.facts)
         except VersionTakenError as error:
             raise _held(self.pipeline, self._newest()) from error
 
@@ -278,9 +254,7 @@ class Lease:
             }
             return facts.model_copy(update=carried_on)
 
-        turn, table = commit_next(self.path, turn_after, self._known)
-        self._known = table, turn
-        return turn
+        return self.turns.renew(turn_after)
 
     def _wait_until_free(self, seen: LedgerFacts) -> None:
         """Refuse to take the lease from a live holder.

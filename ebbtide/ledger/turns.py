@@ -15,6 +15,7 @@ from ebbtide.errors import TableMismatchError, VersionTakenError
 from ebbtide.ledger.facts import FREE, LedgerFacts
 from ebbtide.ledger.puts import puts_of, refuse_unsafe
 from ebbtide.storage.paths import make_private
+from ebbtide.storage.together import current
 from ebbtide.users import user_name
 
 COLUMNS = pa.schema([("pipeline", pa.string())])
@@ -96,6 +97,48 @@ def newest_since(ledger: str, version: int, turn: LedgerFacts) -> LedgerFacts | 
             turns.append(found)
         later = log.actions(ledger, version + 1)
     return _counting(turns)
+
+
+class OwnTurns:
+    """The turns of a ledger for the run that commits them: what it knows of them is not read again.
+
+    Args:
+        ledger: Location of the ledger.
+    """
+
+    def __init__(self, ledger: str) -> None:
+        self._ledger = ledger
+        # The version of the last turn that this run has committed, and that turn.
+        self._known: tuple[Snapshot, LedgerFacts] | None = None
+
+    def look_ahead(self) -> None:
+        """Begin the next look within the step under way, beside its other requests to a store."""
+        step = current()
+        if step is not None:
+            step.ahead(self, self._look)
+
+    def newest(self) -> LedgerFacts | None:
+        """Return the turn that counts; None without a ledger."""
+        step = current()
+        ahead = step.taken(self) if step else None
+        return ahead.result() if ahead else self._look()
+
+    def _look(self) -> LedgerFacts | None:
+        if self._known is None:
+            _, newest = newest_turn(self._ledger)
+            return newest
+        table, turn = self._known
+        return newest_since(self._ledger, table.version, turn)
+
+    def take(self, version: int, turn: LedgerFacts) -> None:
+        """Commit a turn as a version; errors as `commit_turn`."""
+        self._known = commit_turn(self._ledger, version, turn), turn
+
+    def renew(self, turn_after: Callable[[LedgerFacts | None], LedgerFacts]) -> LedgerFacts:
+        """Commit the turn after the newest; return it. Arguments and errors as `commit_next`."""
+        turn, table = commit_next(self._ledger, turn_after, self._known)
+        self._known = table, turn
+        return turn
 
 
 def next_epoch(pipeline: str, seen: LedgerFacts, holder: str, *, makes_way: bool) -> LedgerFacts:

@@ -41,6 +41,7 @@ class Query:
         clock: Returns the time, epoch ms: of a batch as it is planned.
         following: With it only `stop` ends the batches.
         between: Called now and then while no batch is under way.
+        ahead: Called before a batch is noted as planned: begins what its step asks first.
     """
 
     plan: Plan
@@ -50,6 +51,7 @@ class Query:
     clock: Clock
     following: Following | None = None
     between: Callable[[], None] = nothing_between
+    ahead: Callable[[], None] = nothing_between
 
     def made(
         self,
@@ -65,7 +67,7 @@ class Query:
         checkpoint = self.plan.checkpoint
         puts = puts_of(checkpoint.path)
         checkpoint.begin(puts)
-        batches = _Batches(checkpoint, puts, self.planner, batch_time or self._now)
+        batches = _Batches(checkpoint, puts, self.planner, batch_time or self._now, self.ahead)
         while not self.stop.is_set():
             with within():
                 batch_id = self._next(batches)
@@ -99,12 +101,14 @@ class _Batches:
         puts: Puts its files.
         planner: Says where batches end.
         batch_time: Returns when a batch is planned, by its number, epoch ms. It is the clock of the step, also when that is made again.
+        ahead: See `Query`.
     """
 
     checkpoint: Checkpoint
     puts: Puts
     planner: BatchPlanner
     batch_time: Callable[[int], int]
+    ahead: Callable[[], None]
     _finished: tuple[int, dict[str, Any]] | None = field(default=None, init=False)
     """The last finished batch and the offsets at its end, while nothing further is planned."""
     _planned: tuple[int, dict[str, Any]] | None = field(default=None, init=False)
@@ -134,6 +138,7 @@ class _Batches:
     def _plan(self, batch_id: int, end: dict[str, Any]) -> int:
         """Note what a batch is made of."""
         text = json.dumps(end)
+        self.ahead()
         is_ours = self.checkpoint.plan(self.puts, batch_id, self.batch_time(batch_id), text)
         # What another process has planned is read from its file.
         self._planned = (batch_id, json.loads(text)) if is_ours else None

@@ -15,7 +15,7 @@ from ebbtide.ledger.facts import Head, LedgerFacts, NoStep, StepFacts, TableFact
 from ebbtide.ledger.tables import BESIDE_STATE, REPAIR, OwnTable, gone
 from ebbtide.model.decision import Decision
 from ebbtide.runtime.plan import Plan
-from ebbtide.storage.paths import exists
+from ebbtide.storage.paths import exists, is_in_object_store
 
 REFRESH = "Restore the state table, or run 'ebbtide refresh' to rebuild all tables from the source."
 
@@ -57,10 +57,13 @@ class OwnTables:
 
     def last_noted(self, name: str) -> int | None:
         """Return the last step that one of them has performed, by `noted`; None where its log has to be asked."""
-        # Enough for a Delta table: its commit fails if another run has committed since, and then its marks are read.
-        if self._noted is None or name not in self._noted or not isinstance(self._tables.get(name), OwnTable):
+        # Enough for a Delta table in a store, where looks cost: its commit fails if another run has committed since, and then its marks
+        # are read. A table that was deleted is missed by the commit too.
+        table = self._tables.get(name)
+        is_known = self._noted is not None and name in self._noted
+        if not is_known or not isinstance(table, OwnTable) or not is_in_object_store(table.location):
             return None
-        return self._noted[name].step
+        return self.noted()[name].step
 
     def sink(self) -> Snapshot | None:
         """Return the newest version of the sink; None if it is not there, or no Delta table."""

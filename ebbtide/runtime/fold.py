@@ -59,7 +59,13 @@ class KeepEntries:
         return entries.filter(pa.array(stays))
 
 
-def fold_state(spark: SparkSession, plan: Plan, step: int, snapshot: Snapshot) -> Snapshot:
+def fold_state(
+    spark: SparkSession,
+    plan: Plan,
+    step: int,
+    snapshot: Snapshot,
+    begin: Callable[[], None],
+) -> Snapshot:
     """Join small files of the state, if there is something to gain.
 
     Args:
@@ -67,14 +73,16 @@ def fold_state(spark: SparkSession, plan: Plan, step: int, snapshot: Snapshot) -
         plan: The pipeline.
         step: Number of the last step, which is published.
         snapshot: The newest version of the state.
+        begin: Called first, if there is something to gain.
 
     Returns:
         The newest version then.
     """
     files = list(snapshot.files.values())
-    group = files_to_fold(snapshot)
+    group = files if _grew(files) else small_files(files)
     if not group:
         return snapshot
+    begin()
     is_whole = len(group) == len(files)
     adds = rewritten(
         spark,
@@ -86,16 +94,6 @@ def fold_state(spark: SparkSession, plan: Plan, step: int, snapshot: Snapshot) -
         step=step,
     )
     return commit_joined(puts_of(plan.state.path), snapshot, group, adds, {})
-
-
-def files_to_fold(snapshot: Snapshot) -> list[DataFile]:
-    """Return the data files that a fold of the state joins; none where there is nothing to gain.
-
-    Args:
-        snapshot: A version of the state.
-    """
-    files = list(snapshot.files.values())
-    return files if _grew(files) else list(small_files(files))
 
 
 def _grew(files: Sequence[DataFile]) -> bool:

@@ -212,7 +212,8 @@ class Watcher:
     def _discover(self) -> Discovery:
         stepper = self._steps.stepper
         plan = stepper.plan
-        since = stepper.last_read or self._begin
+        read = stepper.last_read
+        since = self._begin if read is None else plan.follows_on(read)
         found = plan.source.discover(stepper.files_read(), self._clock(), since)
         if found != self.found:
             self._planner.note(found)

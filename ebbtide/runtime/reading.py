@@ -45,13 +45,13 @@ from ebbtide.runtime.guests import ViewStaging
 from ebbtide.runtime.pace import Pace, no_pace
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import StepProgress
-from ebbtide.runtime.stage import Staged, stage, stage_view
+from ebbtide.runtime.stage import Staged, delete_staged, stage, stage_view
 from ebbtide.runtime.step import Stepper
 from ebbtide.sources.source import Part, SourceBatch
 from ebbtide.sources.span import Span, begun_at, stored_form_of
 from ebbtide.spec.ddl import ddl_of
-from ebbtide.storage.paths import delete, is_in_object_store, join
-from ebbtide.storage.together import before_commit, current
+from ebbtide.storage.paths import delete, join
+from ebbtide.storage.together import before_commit
 from ebbtide.tables.state.staging import Staging
 
 if TYPE_CHECKING:
@@ -286,15 +286,6 @@ class SourceSteps:
         self.pace.passed(facts.read.records)
         return facts, bad.n_known
 
-    def _delete_staged(self) -> None:
-        """Delete what was staged. The first time that is also what a run has left that was killed; later a step may have put nothing."""
-        folder = self.plan.at("staged")
-        step = current()
-        may_be_empty = self._has_deleted and step is not None and is_in_object_store(folder)
-        if not may_be_empty or any(location.startswith(folder) for location in step.written):
-            delete(folder)
-        self._has_deleted = True
-
     def _finish(
         self,
         spark: SparkSession,
@@ -319,7 +310,7 @@ class SourceSteps:
         if n_known_bad:
             metrics["redelivered"] = metrics.get("redelivered", 0) + n_known_bad
         if kind != "tick":
-            self._delete_staged()
+            self._has_deleted = delete_staged(self.plan.at("staged"), is_clean=self._has_deleted)
         stepper.fold(spark)
         known = self.plan.spec.table.columns.names
         return StepProgress(
@@ -377,7 +368,8 @@ def apply_staged(
         LeaseLostError: another run committed this step first.
     """
     before_commit(stepper.lease.check)
-    made, facts = decide(spark, stepper.plan, stepper.head, staged, facts, snapshot=stepper.known(), parts=parts)
+    known = stepper.newest(looks=False)
+    made, facts = decide(spark, stepper.plan, stepper.head, staged, facts, snapshot=known, parts=parts)
     stepper.advance_to(facts, made)
     return facts
 

@@ -18,6 +18,8 @@ from ebbtide.runtime.finding import Found, Order, nothing_found
 from ebbtide.runtime.guests import ViewSource, ViewStaging
 from ebbtide.sources.source import Records
 from ebbtide.storage.columnar import read_parquet
+from ebbtide.storage.paths import delete, is_in_object_store
+from ebbtide.storage.together import current
 from ebbtide.tables.state.staging import BAD_ROWS, StagedFile, Staging, from_json
 
 if TYPE_CHECKING:
@@ -87,3 +89,17 @@ def stage(records: Records, staging: Staging) -> Staged:
         staging: Decodes and writes them.
     """
     return Staged.of(records.run(staging))
+
+
+def delete_staged(folder: str, *, is_clean: bool) -> bool:
+    """Delete what a step has staged, if it has put any of it in a store; return that nothing is left.
+
+    Args:
+        folder: Folder of the pipeline's staged files.
+        is_clean: There was nothing in it when the step began; else also what a killed run has left is deleted.
+    """
+    step = current()
+    knows = is_clean and step is not None and is_in_object_store(folder)
+    if not knows or any(location.startswith(folder) for location in step.written):
+        delete(folder)
+    return True

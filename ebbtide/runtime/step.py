@@ -20,7 +20,7 @@ from ebbtide.model.decision import Append, Decision
 from ebbtide.model.step import BatchSummary, Frontier, StepRecords, clock_after, next_frontier, records_of
 from ebbtide.runtime.abilities import refuse_unable
 from ebbtide.runtime.belonging import OwnTables, refuse_changed
-from ebbtide.runtime.fold import files_to_fold, fold_state
+from ebbtide.runtime.fold import fold_state
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.publish import publish
 from ebbtide.runtime.session import code_version
@@ -176,20 +176,18 @@ class Stepper:
     def source_kept(self) -> SourceFacts:
         """Return what a step says of the source that reads nothing of it: it is read up to where the last step left it."""
         last = self.last.source
+        self._query_id = (
+            self._query_id or self.plan.checkpoint.query_id
+        )  # read once: only the holder of the lease makes one
         return SourceFacts(
             path=self.source_path,
             batch_id=last.batch_id,
             offsets_hash=last.offsets_hash,
-            query_id=self._own_query_id(),
+            query_id=self._query_id,
             position=last.position,
             start=stored_form_of(self.source_start),
             lost=None if self.number else self.lost_before,
         )
-
-    def _own_query_id(self) -> str | None:
-        """Return the id of the checkpoint: read once, as none but the holder of the lease makes or discards one."""
-        self._query_id = self._query_id or self.plan.checkpoint.query_id
-        return self._query_id
 
     def source_begun(self, read: Span | None, start: Span | None) -> SourceFacts:
         """Return what a step says of a source that is read from elsewhere, by a checkpoint that is still to be made.
@@ -246,43 +244,27 @@ class Stepper:
 
     def publish(self, spark: SparkSession) -> dict[str, int]:
         """Bring the other tables to the last decision; return the step's counts."""
-        counts = publish(spark, self.plan, self.head, self.tables)
-        if self.last.decision.begins:
-            self._query_id = None  # its checkpoint is discarded
-        return dict(counts)
+        self._query_id = None if self.last.decision.begins else self._query_id  # that of a checkpoint that is discarded
+        return dict(publish(spark, self.plan, self.head, self.tables))
 
     def fold(self, spark: SparkSession) -> None:
         """Join small files of the tables, now that the last step is published."""
-        before = self.known()
-        if files_to_fold(before):
-            self.lease.check()
-            self._snapshot = fold_state(spark, self.plan, self.number, before)
-            if self._snapshot.version == before.version + 1:
-                self._unchanged = self._snapshot.version  # no commit but the fold
+        known = self.newest(looks=False)
+        self._snapshot = fold_state(spark, self.plan, self.number, known, self.lease.check)
+        self.newest(looks=False)  # judges the fold's commit while the step holds it
         self.plan.sink.fold()
 
-    def known(self) -> Snapshot:
-        """Return the newest version of the state that this run has read or made.
-
-        Enough for what ends in a commit: that fails if another client has committed since, and what it changed is refused then.
+    def newest(self, *, looks: bool = True) -> Snapshot:
+        """Return the newest version of the state; without a look the newest known: enough before a commit, which fails behind another's.
 
         Raises:
             TableMismatchError: another client has changed its rows since the last step.
         """
-        known = self._snapshot
-        if known.version > self._unchanged:
-            refuse_changed(self.plan, self.head, known)
-            self._unchanged = known.version
-        return known
-
-    def newest(self) -> Snapshot:
-        """Return the newest version of the state.
-
-        Raises:
-            TableMismatchError: another client has changed its rows since the last step.
-        """
-        self.found()
-        return self.known()
+        newest = self.found() if looks else self._snapshot
+        if newest.version > self._unchanged:
+            refuse_changed(self.plan, self.head, newest)
+            self._unchanged = newest.version
+        return newest
 
     def found(self) -> Snapshot:
         """Return the newest version of the state, also one of another client: for what starts over, or brings its rows back."""
@@ -291,7 +273,7 @@ class Stepper:
 
     def files_read(self) -> FileSizes:
         """Return the source files that were read, with their bytes."""
-        return self.plan.state.files(self.known().files.values())
+        return self.plan.state.files(self.newest(looks=False).files.values())
 
     def files_decided(self) -> FileSizes:
         """Return them as the last step left them, whatever other clients have made of the state since.

@@ -74,7 +74,7 @@ class BucketHandler(pafs.FileSystemHandler):
         raise FileNotFoundError(f"There is nothing in '{self.bucket.uri(folder)}'")
 
     def _info(self, path: str) -> pafs.FileInfo:
-        known = self.bucket.known(path)
+        known = self.bucket.memory.known(path)
         if known is not None:
             return pafs.FileInfo(path, pafs.FileType.File, size=len(known))
         found = self.bucket.found(path) if path else None

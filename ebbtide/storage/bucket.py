@@ -119,7 +119,7 @@ class Bucket:
     def __init__(self, root: str, endpoint: str | None) -> None:
         self.root = root
         self.endpoint = endpoint
-        self._memory = Memory()
+        self.memory = Memory(root)
         _hide_secrets()
         try:
             options = client_options(root)
@@ -143,12 +143,6 @@ class Bucket:
 
         return retried(self.uri(key), call)
 
-    def known(self, key: str) -> bytes | None:
-        """Return a file's bytes without asking the store; None if they are not in memory."""
-        step = current()
-        held = step.held(self.uri(key)) if step else None
-        return self._memory.get(key) if held is None else held
-
     def opened(self, key: str, most_bytes: int) -> tuple[bytes, int]:
         """Return the first bytes of a file, and its size, by one request; none if it is in memory.
 
@@ -159,7 +153,7 @@ class Bucket:
         Raises:
             FileNotFoundError: the file does not exist.
         """
-        known = self.known(key)
+        known = self.memory.known(key)
         if known is not None:
             return known, len(known)
 
@@ -174,21 +168,12 @@ class Bucket:
 
         data, size = retried(self.uri(key), call)
         if len(data) == size:
-            self._remember(key, data)
+            self.memory.remember(key, data)
         return data, size
-
-    def _remember(self, key: str, data: bytes) -> None:
-        """Keep a file that never changes; hold another one until the end of the step: that is what the step has read."""
-        step = current()
-        if never_changes(key):
-            self._memory.keep(key, data)
-        elif step is not None:
-            step.hold(self.uri(key), data)
 
     def read(self, key: str) -> bytes | None:
         """Return a file's bytes; None if it is absent."""
-        step = current()
-        held = step.held(self.uri(key)) if step else None
+        held = self.memory.held(key)
         if held is not None:
             return held
 
@@ -274,7 +259,7 @@ class Bucket:
         if not (step and is_own and step.put(self.uri(key), data, put)):
             put()
         if never_changes(key):
-            self._memory.keep(key, data)
+            self.memory.keep(key, data)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Write a file if it is absent; return whether this writer's file is there.
@@ -342,7 +327,7 @@ class Bucket:
         if keys:
             retried(self.uri(keys[0]), call)
         for key in keys:
-            self._memory.forget(key)
+            self.memory.forget(key)
             if step is not None:
                 step.forget(self.uri(key))
 

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
-from typing import TypeVar
+from typing import Any, TypeVar
 
 AT_ONCE = 8
 """Requests that are made at the same time."""
@@ -39,9 +39,15 @@ def is_scratch(key: str) -> bool:
 
 
 class Memory:
-    """The bytes of files of one bucket that never change: those used last, up to a number of bytes."""
+    """The bytes of files of one bucket: of those that never change, as far as they were used last, and of what a step holds.
 
-    def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
+    Args:
+        root: URI of the bucket.
+        most_bytes: Bytes that it keeps beyond a step.
+    """
+
+    def __init__(self, root: str, most_bytes: int = KEPT_BYTES) -> None:
+        self._root = root
         self._most_bytes = most_bytes
         self._files: OrderedDict[str, bytes] = OrderedDict()
         self._n_bytes = 0
@@ -54,6 +60,24 @@ class Memory:
             if data is not None:
                 self._files.move_to_end(key)
             return data
+
+    def known(self, key: str) -> bytes | None:
+        """Return a file's bytes, also of one that only the step under way holds; None if the store has to be asked."""
+        held = self.held(key)
+        return self.get(key) if held is None else held
+
+    def held(self, key: str) -> bytes | None:
+        """Return the bytes of a file that the step under way holds; None if it does not."""
+        step = current()
+        return step.held(f"{self._root}/{key}") if step else None
+
+    def remember(self, key: str, data: bytes) -> None:
+        """Keep a whole file that was read, if it never changes; another one is held until the end of the step, which has read just this."""
+        step = current()
+        if never_changes(key):
+            self.keep(key, data)
+        elif step is not None:
+            step.hold(f"{self._root}/{key}", data)
 
     def keep(self, key: str, data: bytes) -> None:
         """Keep a file's bytes, in place of those that were not used for longest."""
@@ -80,6 +104,7 @@ class Together:
         self._held: dict[str, bytes] = {}
         self._n_bytes = 0
         self._under_way: list[Future[None]] = []
+        self._ahead: dict[object, Future[Any]] = {}
         self._pool: ThreadPoolExecutor | None = None
 
     def held(self, location: str) -> bytes | None:
@@ -119,9 +144,20 @@ class Together:
 
     def begin(self, call: Callable[[], None]) -> None:
         """Make a call by another thread; what it raises is raised before the next commit."""
+        self._under_way.append(self._submit(call))
+
+    def ahead(self, key: object, call: Callable[[], object]) -> None:
+        """Make a call whose answer `taken` returns; no commit waits for it."""
+        self._ahead[key] = self._submit(call)
+
+    def taken(self, key: object) -> Future[Any] | None:
+        """Return a call that was made ahead, once; None if there is none."""
+        return self._ahead.pop(key, None)
+
+    def _submit(self, call: Callable[[], Answer]) -> Future[Answer]:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="store")
-        self._under_way.append(self._pool.submit(call))
+        return self._pool.submit(call)
 
     def wait(self) -> None:
         """Wait for all calls under way."""

@@ -12,7 +12,7 @@ from local_run import BATCH_MS, HOUR, SPARK, START
 from support import envelope
 
 from ebbtide.cli.running import _summary_text
-from ebbtide.delta import key_index, log
+from ebbtide.delta import joining, key_index, log
 from ebbtide.delta.commit import commit
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import (
@@ -145,13 +145,19 @@ def test_batch_that_was_decided_from_other_records_is_refused(make):
     assert pipeline.rows() == {1: 1}
 
 
+def fold_each_file(stepper):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(joining, "WIDTH", 1)
+        stepper.fold(SPARK)
+
+
 ACTS = {
     "batch": lambda stepper: SourceSteps(stepper).batch(stepper.frame, 1),
     "decide": lambda stepper: apply_staged(SPARK, stepper, None, None),
     "tick": lambda stepper: SourceSteps(stepper).tick(SPARK, LATER + 3 * HOUR),
     "commit": lambda stepper: stepper.commit(stepper.facts(Cause(what="cleanup")), []),
     "reset": lambda stepper: reset(stepper, LATER, None),
-    "fold": lambda stepper: stepper.fold(SPARK),
+    "fold": fold_each_file,
 }
 
 

@@ -13,7 +13,7 @@ from ebbtide.delta import joining, key_index, log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after, read_rows, replacing
 from ebbtide.errors import LeaseLostError, StoreUnavailableError, TableMismatchError
-from ebbtide.ledger import lease as leases
+from ebbtide.ledger import requests
 from ebbtide.ledger.facts import Pause
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.puts import puts_of
@@ -44,7 +44,7 @@ def undisturbed(tmp_path, monkeypatch):
     """Local copies of its own, no fold, and no look for requests that comes by time."""
     monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "cache"))
     monkeypatch.setattr(joining, "WIDTH", 1000)
-    monkeypatch.setattr(leases, "ASKED_EVERY_S", 3600)
+    monkeypatch.setattr(requests, "ASKED_EVERY_S", 3600)
 
 
 def spec_in(root, **fields):
@@ -287,7 +287,7 @@ def test_empty_file_is_read(root):
 
 
 def test_memory_keeps_what_was_used_last():
-    memory = Memory(most_bytes=6)
+    memory = Memory("s3://a", most_bytes=6)
     memory.keep("a", b"aaa")
     memory.keep("b", b"bb")
     assert memory.get("a") == b"aaa"
