@@ -99,7 +99,7 @@ def delete_staged(folder: str, *, is_clean: bool) -> bool:
         is_clean: There was nothing in it when the step began; else also what a killed run has left is deleted.
     """
     step = current()
-    knows = is_clean and step is not None and is_in_object_store(folder)
-    if not knows or any(location.startswith(folder) for location in step.written):
+    is_known = is_clean and is_in_object_store(folder)
+    if step is None or not is_known or any(location.startswith(folder) for location in step.written):
         delete(folder)
     return True

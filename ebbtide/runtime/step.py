@@ -249,8 +249,7 @@ class Stepper:
 
     def fold(self, spark: SparkSession) -> None:
         """Join small files of the tables, now that the last step is published."""
-        known = self.newest(looks=False)
-        self._snapshot = fold_state(spark, self.plan, self.number, known, self.lease.check)
+        self._snapshot = fold_state(spark, self.plan, self.number, self.newest(looks=False), self.lease.check)
         self.newest(looks=False)  # judges the fold's commit while the step holds it
         self.plan.sink.fold()
 
@@ -279,11 +278,9 @@ class Stepper:
         """Return them as the last step left them, whatever other clients have made of the state since.
 
         Raises:
-            DamagedFileError: a file that describes them is gone or damaged.
-            DeltaLogError: the version of the last step is gone.
+            DamagedFileError, DeltaLogError: a file that describes them, or the version of the last step, is gone or damaged.
         """
         state = self.found()
         _, versions = foreign_change(self.version, state)
-        if versions[-1] != state.version:
-            state = self.plan.state.snapshot(versions[-1])
-        return self.plan.state.files(state.files.values())
+        decided = state if versions[-1] == state.version else self.plan.state.snapshot(versions[-1])
+        return self.plan.state.files(decided.files.values())

@@ -251,7 +251,7 @@ class NewObject(io.RawIOBase):
         # Closed first: a second `close`, after a put that failed, must not put again.
         super().close()
         with self._kept:
-            if self._kept.tell() > READ_WHOLE:
+            if self._kept.seek(0, io.SEEK_END) > READ_WHOLE:
                 self._bucket.put(self._key, self._kept)
                 return
             self._kept.seek(0)

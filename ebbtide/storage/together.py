@@ -1,6 +1,6 @@
 """The requests of one step to an object store: puts that wait for each other only at the next commit, and bytes that are needed again.
 
-A step writes files that nobody knows before a commit names them. Within `together` each is put by a thread of its own, and a conditional
+A step writes files that no reader knows before a commit names them. Within `together` each is put by a thread of its own, and a conditional
 put, which may be the commit, first waits until all are there. What was put or read stays in memory until the end, so that the step asks
 the store for none of it again. Outside of it, and on other file systems, a file is there when its writer is closed.
 """
