@@ -59,12 +59,16 @@ class KeepEntries:
         return entries.filter(pa.array(stays))
 
 
+def nothing_first() -> None:
+    """Do nothing before a fold."""
+
+
 def fold_state(
     spark: SparkSession,
     plan: Plan,
     step: int,
     snapshot: Snapshot,
-    begin: Callable[[], None],
+    begin: Callable[[], None] = nothing_first,
 ) -> Snapshot:
     """Join small files of the state, if there is something to gain.
 
@@ -73,7 +77,7 @@ def fold_state(
         plan: The pipeline.
         step: Number of the last step, which is published.
         snapshot: The newest version of the state.
-        begin: Called first, if there is something to gain.
+        begin: Called first, if there is something to gain. Default: nothing is.
 
     Returns:
         The newest version then.

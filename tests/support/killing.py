@@ -43,7 +43,7 @@ PLACES: dict[str, Place] = {
     "the quarantine is committed": ("ebbtide.tables.quarantine:QuarantineTable", "append", "after", 2),
     "the quarantine's files are not joined": ("ebbtide.tables.step_commits", "commit_joined", "before", 1),
     "the step is published": ("ebbtide.runtime.step", "publish", "after", 3),
-    "the staged files are deleted": ("ebbtide.runtime.reading", "delete", "after", 2),
+    "the staged files are deleted": ("ebbtide.runtime.stage", "delete", "after", 2),
     "the state's fold is written": ("ebbtide.runtime.fold", "rewritten", "after", 1),
     "the state is folded": ("ebbtide.runtime.fold", "commit_joined", "after", 1),
     "the sink's fold is not committed": ("ebbtide.tables.upsert", "commit_joined", "before", 1),
