@@ -12,7 +12,7 @@ from ebbtide import UpsertPipeline
 from ebbtide.delta import joining, key_index, log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after, read_rows, replacing
-from ebbtide.errors import LeaseLostError, StoreUnavailableError, TableMismatchError
+from ebbtide.errors import LeaseAskedError, LeaseLostError, StoreUnavailableError, TableMismatchError
 from ebbtide.ledger import requests
 from ebbtide.ledger.facts import Pause
 from ebbtide.ledger.lease import Lease
@@ -303,3 +303,34 @@ def test_longest_chain_counts_requests_of_which_none_overlaps():
     times = [(0, 1), (1, 2), (1, 3), (2, 4), (3.5, 5)]
     assert longest_chain([Served("GET", "", *each) for each in times]) == 3
     assert longest_chain([]) == 0
+
+
+@pytest.mark.parametrize("checks", [True, False], ids=["noticed", "behind its look at the lease"])
+def test_run_that_another_overtook_writes_nothing_twice(proxy, root, monkeypatch, checks):
+    ledger = f"{root}/p/ledger"
+
+    def overtake(number):
+        if number != 2:
+            return
+        commit_next(ledger, lambda newest: newest.model_copy(update={"epoch": newest.epoch + 1, "holder": ""}))
+        driver.run(local.local_session(), spec_in(root), root)
+        assert rows_of(root) == expected(2)
+        if not checks:
+            monkeypatch.setattr(Lease, "check", lambda lease: None)
+
+    with pytest.raises(LeaseLostError):
+        follow(proxy, spec_in(root), root, steps_in(proxy, root, overtake))
+    assert rows_of(root) == expected(2)
+    assert log.last_step(f"{root}/p/state") == log.last_step(f"{root}/p/sink") == 3
+
+
+def test_request_for_the_lease_is_looked_for_now_and_then(proxy, root, monkeypatch):
+    asked = requests.Requests(f"{root}/p/ledger")
+    asked.refuse_asked()
+    asked.leave("other")
+    asked.refuse_asked()  # too soon to look again
+    monkeypatch.setattr(requests, "ASKED_EVERY_S", 0.0)
+    again = requests.Requests(f"{root}/p/ledger")
+    for _ in range(2):
+        with pytest.raises(LeaseAskedError):
+            again.refuse_asked()
