@@ -14,7 +14,7 @@ from obstore.store import from_url
 from ebbtide.errors import ConfigError, StoreUnsafeError
 from ebbtide.redaction import hide
 from ebbtide.storage.faults import Answer, ConflictError, is_empty, refused, retried
-from ebbtide.storage.together import Memory, current, is_scratch, never_changes
+from ebbtide.storage.together import Memory, current, never_changes
 
 ENDPOINTS = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
@@ -255,8 +255,8 @@ class Bucket:
             self._writing(key, lambda: self._store.put(key, data))
 
         step = current()
-        is_own = never_changes(key) or is_scratch(key)  # of another name an older file may be read meanwhile
-        if not (step and is_own and step.put(self.uri(key), data, put)):
+        location = self.uri(key)
+        if step is None or not step.put(location, data, put):
             put()
         if never_changes(key):
             self.memory.keep(key, data)

@@ -64,12 +64,16 @@ class Memory:
     def known(self, key: str) -> bytes | None:
         """Return a file's bytes, also of one that only the step under way holds; None if the store has to be asked."""
         held = self.held(key)
-        return self.get(key) if held is None else held
+        if held is not None:
+            return held
+        return self.get(key)
 
     def held(self, key: str) -> bytes | None:
         """Return the bytes of a file that the step under way holds; None if it does not."""
         step = current()
-        return step.held(f"{self._root}/{key}") if step else None
+        if step is None:
+            return None
+        return step.held(f"{self._root}/{key}")
 
     def remember(self, key: str, data: bytes) -> None:
         """Keep a whole file that was read, if it never changes; another one is held until the end of the step, which has read just this."""
@@ -92,7 +96,8 @@ class Memory:
     def forget(self, key: str) -> None:
         """Forget a file that is deleted."""
         with self._lock:
-            self._n_bytes -= len(self._files.pop(key, b""))
+            data = self._files.pop(key, b"")
+            self._n_bytes -= len(data)
 
 
 class Together:
@@ -122,7 +127,8 @@ class Together:
 
     def forget(self, location: str) -> None:
         """Hold a file no more that is deleted, or written again."""
-        self._n_bytes -= len(self._held.pop(location, b""))
+        data = self._held.pop(location, b"")
+        self._n_bytes -= len(data)
 
     def put(self, location: str, data: bytes, put: Callable[[], None]) -> bool:
         """Put a file while the step goes on.
@@ -135,16 +141,20 @@ class Together:
         Returns:
             Whether this is done; False: the caller has to put it.
         """
-        if not self.hold(location, data):
+        scratch = is_scratch(location)
+        # Of another name an older file may be read meanwhile.
+        has_own_name = scratch or never_changes(location)
+        if not has_own_name or not self.hold(location, data):
             return False
-        if not is_scratch(location):
+        if not scratch:
             self.written.add(location)
             self.begin(put)
         return True
 
     def begin(self, call: Callable[[], None]) -> None:
         """Make a call by another thread; what it raises is raised before the next commit."""
-        self._under_way.append(self._submit(call))
+        future = self._submit(call)
+        self._under_way.append(future)
 
     def ahead(self, key: object, call: Callable[[], object]) -> None:
         """Make a call whose answer `taken` returns; no commit waits for it."""
@@ -208,5 +218,7 @@ def before_commit(call: Callable[[], None]) -> None:
 
 def at_once(*calls: Callable[[], Answer]) -> list[Answer]:
     """Return the answers of independent requests, made at the same time."""
-    with ThreadPoolExecutor(min(AT_ONCE, len(calls)), thread_name_prefix="store") as pool:
-        return list(pool.map(lambda call: call(), calls))
+    n_threads = min(AT_ONCE, len(calls))
+    with ThreadPoolExecutor(n_threads, thread_name_prefix="store") as pool:
+        answers = pool.map(lambda call: call(), calls)
+        return list(answers)
