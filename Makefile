@@ -76,7 +76,8 @@ live: java $(UV_HERE) .venv ## Postgres, Debezium, Kafka and runs that go on, un
 bench: java $(UV_HERE) .venv ## Measure against a plain MERGE
 	$(RUN) python benchmarks/naive_merge.py
 
-soak: java $(UV_HERE) .venv ## Two hours beside a topic, idle and loaded by turns (MINUTES=...), then ten thousand tiny steps; with plots
+soak: java $(UV_HERE) .venv ## 300 steps beside their maintenance in Dagster, two hours beside a topic (MINUTES=...), ten thousand tiny steps; with plots
+	$(UV) run --frozen --group bench python benchmarks/maintained.py --plot benchmarks/maintained.svg
 	$(UV) run --frozen --group bench python benchmarks/live_soak.py --minutes $(or $(MINUTES),120) --plot benchmarks/live-soak.svg
 	$(UV) run --frozen --group bench python benchmarks/steps.py --steps 10000 --largest 50 --plot benchmarks/soak.svg
 

@@ -1,4 +1,4 @@
-"""What the benchmarks share: process trees and what they use, a table's files, a plain changelog to read."""
+"""What the benchmarks share: process trees and what they use, a table's files, a plain changelog to read, plots."""
 
 from __future__ import annotations
 
@@ -54,7 +54,53 @@ def files_of(table: Path) -> dict[str, int]:
 
 def write_changes(path: Path, changes: Iterable[dict[str, Any]]) -> int:
     """Write changes of a plain changelog, `+U` each, as a file of JSON lines; return their number."""
-    lines = [json.dumps({"kind": "+U", "row": row}) for row in changes]
+    return write_kinds(path, (("+U", row) for row in changes))
+
+
+def write_kinds(path: Path, changes: Iterable[tuple[str, dict[str, Any]]]) -> int:
+    """Write changes of a plain changelog, each with its kind, as a file of JSON lines that is there at once; return their number."""
+    lines = [json.dumps({"kind": kind, "row": row}) for kind, row in changes]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    unfinished = path.parent.parent / f"{path.name}.tmp"
+    unfinished.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    unfinished.rename(path)
     return len(lines)
+
+
+def shorten_retention(table: Path, interval: str) -> None:
+    """Have a table keep its log, and files that no longer count, for a short time only.
+
+    Args:
+        table: The table.
+        interval: How long, as Delta's properties have it: `interval 20 minutes`.
+    """
+    from ebbtide.delta.snapshot import Snapshot
+    from ebbtide.delta.table import commit_after
+    from ebbtide.ledger.puts import puts_of
+
+    snapshot = Snapshot.read(str(table))
+    if snapshot is None:
+        raise LookupError(f"no Delta table at {table}")
+    metadata = dict(snapshot.metadata)
+    short = {"delta.logRetentionDuration": interval, "delta.deletedFileRetentionDuration": interval}
+    metadata["configuration"] = dict(snapshot.configuration) | short
+    told = {"operation": "SET TBLPROPERTIES"}
+    if commit_after(puts_of(str(table)), snapshot, [{"metaData": metadata}], told) is None:
+        raise RuntimeError(f"somebody else writes {table}")
+
+
+def figure(rows: int, height: float) -> tuple[Any, Any]:
+    """Return a figure of plots below each other, and their axes; saved by `save`, the same numbers make the same file."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "ebbtide"
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(rows, 1, figsize=(9, height), sharex=True)
+
+
+def save(drawn: Any, path: Path) -> None:
+    """Write a figure."""
+    drawn.tight_layout()
+    drawn.savefig(path, metadata={"Date": None})

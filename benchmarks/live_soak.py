@@ -36,12 +36,11 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
-from harness import tree
+from harness import figure, save, shorten_retention, tree
 
 from ebbtide import UpsertPipeline
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import commit_after, read_rows
-from ebbtide.ledger.puts import puts_of
+from ebbtide.delta.table import read_rows
 
 PROJECT = Path(__file__).resolve().parents[1]
 TOPIC = "soak"
@@ -117,7 +116,7 @@ class Soak:
         self.load.probe()
         self._command("run").wait()  # makes the tables
         for name in ("state", "sink", "ledger"):
-            shorten_retention(self.home / name)
+            shorten_retention(self.home / name, RETENTION)
         self._start()
         try:
             self._wait_for_steps()
@@ -389,19 +388,6 @@ def write_spec(folder: Path, servers: str) -> None:
     (folder / "defs.yaml").write_text(json.dumps(given))
 
 
-def shorten_retention(table: Path) -> None:
-    """Have a table keep its log, and files that no longer count, for a short time only."""
-    snapshot = Snapshot.read(str(table))
-    if snapshot is None:
-        raise LookupError(f"no Delta table at {table}")
-    metadata = dict(snapshot.metadata)
-    short = {"delta.logRetentionDuration": RETENTION, "delta.deletedFileRetentionDuration": RETENTION}
-    metadata["configuration"] = dict(snapshot.configuration) | short
-    told = {"operation": "SET TBLPROPERTIES"}
-    if commit_after(puts_of(str(table)), snapshot, [{"metaData": metadata}], told) is None:
-        raise RuntimeError(f"somebody else writes {table}")
-
-
 def used_by(pid: int, *, is_driver: bool) -> dict[str, int]:
     """Return what a process holds, by its role."""
     process = Path(f"/proc/{pid}")
@@ -537,13 +523,7 @@ def thirds(samples: list[dict[str, Any]], latencies: list[Latency]) -> Iterator[
 
 def plot(samples: list[dict[str, Any]], latencies: list[Latency], path: Path) -> None:
     """Draw latency, memory, handles and files over time."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "ebbtide"
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(4, 1, figsize=(9, 11), sharex=True)
+    drawn, axes = figure(4, 11)
     late, memory, held, files = axes
     minutes = [each["at_s"] / 60 for each in samples]
     for kind in KINDS:
@@ -575,8 +555,7 @@ def plot(samples: list[dict[str, Any]], latencies: list[Latency], path: Path) ->
     for each in (memory, held, files):
         each.legend(fontsize=7, ncol=3)
         each.set_ylim(bottom=0)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    save(drawn, path)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harness import files_of, tree_cpu_s, write_changes
+from harness import figure, files_of, save, tree_cpu_s, write_changes
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -157,13 +157,7 @@ def read_s(spark: SparkSession, table: Path) -> float:
 
 def plot(marks: list[dict[str, Any]], path: Path) -> None:
     """Draw CPU a step, files and log over the steps."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "ebbtide"
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(3, 1, figsize=(9, 8), sharex=True)
+    drawn, axes = figure(3, 8)
     cost, files, log = axes
     steps = [each["step"] for each in marks]
     # Ten thousand dots would make a file of 1.5 MB.
@@ -184,8 +178,7 @@ def plot(marks: list[dict[str, Any]], path: Path) -> None:
     files.legend()
     log.set(ylabel="MB of log", xlabel="step")
     log.legend()
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    save(drawn, path)
 
 
 if __name__ == "__main__":

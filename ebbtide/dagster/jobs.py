@@ -1,16 +1,20 @@
 """The jobs of a pipeline's runs and checks, and the schedules of all jobs; each is off until it is switched on."""
 
+import random
+import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import dagster as dg
 
 from ebbtide import Pipeline
 from ebbtide.dagster.metadata import checks_name, maintenance_pool, pool, run_name, run_tags, state_key
-from ebbtide.dagster.resources import StorageResource
-from ebbtide.dagster.sensors import why_not
+from ebbtide.dagster.operations import BY
+from ebbtide.dagster.resources import ClockResource, StorageResource
+from ebbtide.dagster.sensors import LOOK_S, UNDER_WAY, why_not
+from ebbtide.errors import ConfigError, EbbtideError
 from ebbtide.model.cron import is_due, spread_minute
-from ebbtide.operations.operation import Operation
+from ebbtide.operations.operation import Context, Operation
 
 
 def run_job(spec: Pipeline) -> Any:
@@ -68,36 +72,110 @@ def operation_schedule(
 ) -> Iterator[dg.ScheduleDefinition]:
     """Make the schedule of an operation for all pipelines whose spec has a time for it; none without one.
 
-    It ticks at the times of all specs, and launches a run for each pipeline that is due at a tick.
+    It ticks at the times of all specs, and launches a run for each pipeline that is due at a tick. At further times it launches
+    runs for those pipelines that it is worth its cost for, see `Operation.early`.
 
     Args:
         operation: The operation.
         specs: The pipelines.
         job: The operation's job.
     """
+    by_name = {spec.name: spec for spec in specs}
     crons = {}
-    for spec in specs:
+    looks = {}
+    for name, spec in by_name.items():
         asked = spec.schedules.model_dump().get(operation.job_name)
-        if asked is not None:
-            crons[spec.name] = spread_minute(asked, spec.name)
+        if asked is None:
+            continue
+        crons[name] = spread_minute(asked, name)
+        early = operation.early(spec)
+        if early is not None:
+            look, _ = early
+            looks[name] = spread_minute(look, name)
     if not crons:
         return
 
     @dg.schedule(
         name=f"{job.name}_schedule",
         job=job,
-        cron_schedule=sorted(set(crons.values())),
+        cron_schedule=sorted({*crons.values(), *looks.values()}),
         description=f"Launches {job.name} for each pipeline at the time of its spec, 'schedules.{operation.job_name}'.",
     )
-    def launch(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest]:
+    def launch(
+        context: dg.ScheduleEvaluationContext,
+        storage: StorageResource,
+        clock: ClockResource,
+    ) -> list[dg.RunRequest] | dg.SkipReason:
         tick = context.scheduled_execution_time
+        due = [name for name, cron in crons.items() if is_due(cron, tick)]
+        early = [by_name[name] for name in looks if name not in due and is_due(looks[name], tick)]
+        ctxs = [Context(spec, storage.root, _no_session, BY, clock.now_ms) for spec in early]
+        waits = _looked(operation, ctxs, context, job.name) if ctxs else {}
+        due += [name for name in waits if not waits[name]]
+        if waits and not due:
+            lines = [f"{name}: {reason}" for name, reason in sorted(waits.items())]
+            return dg.SkipReason("\n".join(lines))
         requests = []
-        for name, cron in crons.items():
-            if not is_due(cron, tick):
-                continue
+        for name in due:
             key = f"{name} at {tick.isoformat()}"
             request = dg.RunRequest(run_key=key, partition_key=name)
             requests.append(request)
         return requests
 
     yield launch
+
+
+def _looked(
+    operation: Operation,
+    ctxs: Sequence[Context],
+    tick: dg.ScheduleEvaluationContext,
+    job_name: str,
+) -> dict[str, str]:
+    """Return for each pipeline why an operation is not started for it before its time; empty: it is.
+
+    Args:
+        operation: The operation.
+        ctxs: The pipelines, with what they are looked at with.
+        tick: The tick.
+        job_name: Name of the operation's job.
+    """
+    under_way = _under_way(tick.instance, job_name)
+    reasons: dict[str, str] = {}
+    end = time.monotonic() + LOOK_S
+    # In any order: where the time is too short for all of them, none is always the last.
+    for ctx in random.sample(ctxs, len(ctxs)):
+        name = ctx.spec.name
+        is_late = bool(reasons) and time.monotonic() > end
+        if name in under_way:
+            reasons[name] = "a run is under way"
+        elif is_late:
+            reasons[name] = f"not looked at within {LOOK_S} s"
+        else:
+            reasons[name] = _why_not_early(operation, ctx)
+    return reasons
+
+
+def _why_not_early(operation: Operation, ctx: Context) -> str:
+    """Return why an operation is not started before its time: what it says itself, or why it does not know."""
+    early = operation.early(ctx.spec)
+    if early is None:
+        return "it starts by its time only"
+    _, given = early
+    try:
+        return operation.why_not(ctx, operation.asked(given))
+    except EbbtideError as error:
+        return str(error)
+
+
+def _no_session() -> NoReturn:
+    raise ConfigError.of(
+        "A schedule looks at tables without Spark.",
+        got="more rows than are read without it, or tables that only Spark reaches",
+        next_step="The job starts by its time only.",
+    )
+
+
+def _under_way(instance: dg.DagsterInstance, job_name: str) -> set[str]:
+    """Return the pipelines that a run of an operation's job is under way for, or queued."""
+    filters = dg.RunsFilter(job_name=job_name, statuses=UNDER_WAY)
+    return {run.tags.get("dagster/partition", "") for run in instance.get_runs(filters)}

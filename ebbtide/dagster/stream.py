@@ -153,6 +153,7 @@ def _results(spec: Pipeline, summary: RunSummary, storage: StorageResource) -> I
             "step": status.step,
             "expired": totals["expired"],
             **({} if status.state_rows is None else {"dagster/row_count": status.state_rows}),
+            **_size_of_state(spec, storage.root),
         },
     )
     yield dg.MaterializeResult(
@@ -170,3 +171,15 @@ def _results(spec: Pipeline, summary: RunSummary, storage: StorageResource) -> I
             **({"foreign_writes": len(summary.foreign_writes)} if summary.foreign_writes else {}),
         },
     )
+
+
+def _size_of_state(spec: Pipeline, root: str) -> dict[str, int]:
+    """Return files and bytes that the newest version of the state names, as maintenance reports them: one plot has both."""
+    from ebbtide.delta.snapshot import Snapshot
+    from ebbtide.runtime.plan import Plan
+
+    state = Snapshot.read(Plan.under(root, spec).at("state"), any_features=True)
+    if state is None:
+        return {}
+    n_bytes = sum(file.size for file in state.files.values())
+    return {"files_after": len(state.files), "bytes_after": n_bytes}

@@ -19,14 +19,12 @@ which reads no record for that.
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ebbtide.errors import CheckpointMismatchError, QuarantineThresholdError
+from ebbtide.errors import CheckpointMismatchError
 from ebbtide.ledger.checkpoint import BatchOffsets
 from ebbtide.ledger.erasures import ledger_of
 from ebbtide.ledger.facts import Cause, NoStep, SourceFacts, StepFacts
@@ -45,14 +43,15 @@ from ebbtide.runtime.guests import ViewStaging
 from ebbtide.runtime.pace import Pace, no_pace
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import StepProgress
-from ebbtide.runtime.stage import Staged, delete_staged, stage, stage_view
+from ebbtide.runtime.stage import Staged, delete_staged, deleted_on_failure, stage, stage_view
 from ebbtide.runtime.step import Stepper
-from ebbtide.sources.source import Part, SourceBatch
+from ebbtide.sources.source import Discovery, Part, SourceBatch
 from ebbtide.sources.span import Span, begun_at, stored_form_of
 from ebbtide.spec.ddl import ddl_of
-from ebbtide.storage.paths import delete, join
+from ebbtide.storage.paths import join
 from ebbtide.storage.together import before_commit
 from ebbtide.tables.state.staging import Staging
+from ebbtide.tasks import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,8 +80,8 @@ class _Reading:
     noted: Mapping[str, Any]
 
 
-def ignore_phase(name: str, step: int) -> None:
-    """Take a phase as it begins, and report it to no one."""
+def ignore(*_: object) -> None:
+    """Take a report, and pass it to no one."""
 
 
 @dataclass
@@ -93,6 +92,7 @@ class SourceSteps:
         stepper: Commits them.
         on_phase: Called with what begins in which step.
         pace: Holds batches back.
+        on_look: Called with what each look at the source has found.
 
     Attributes:
         parts_read: Parts of the source that were read so far.
@@ -100,8 +100,9 @@ class SourceSteps:
     """
 
     stepper: Stepper
-    on_phase: Callable[[str, int], None] = ignore_phase
+    on_phase: Callable[[str, int], None] = ignore
     pace: Pace = field(default_factory=no_pace)
+    on_look: Callable[[Discovery], None] = ignore
     parts_read: int = field(default=0, init=False)
     places_read: int = field(default=0, init=False)
     _has_deleted: bool = field(default=False, init=False)
@@ -154,7 +155,7 @@ class SourceSteps:
         }
         clock = self.stepper.next_clock(offsets.timestamp_ms)
         reading = _Reading(Cause(what="batch"), spark, offsets, clock, batch, advances=True, noted=noted)
-        with _deleted_on_failure(self.plan.at("staged")):
+        with deleted_on_failure(self.plan.at("staged")):
             staged = self._staged_by_its_columns(reading)
             return self._decide(reading, staged)
 
@@ -332,19 +333,6 @@ class SourceSteps:
         )
 
 
-@contextmanager
-def _deleted_on_failure(staged: str) -> Iterator[None]:
-    """Delete the files that a step has staged if it fails, but where too many records are bad: it shows the reasons then."""
-    try:
-        yield
-    except QuarantineThresholdError:
-        raise
-    except BaseException:
-        with contextlib.suppress(OSError):  # of a full disk what failed first is reported
-            delete(staged)
-        raise
-
-
 def apply_staged(
     spark: SparkSession,
     stepper: Stepper,
@@ -410,9 +398,10 @@ def _stage(stepper: Stepper, reading: _Reading) -> Staged:
     decoding = plan.decoding
     if not reading.advances:
         decoding = replace(decoding, doubts_tombstones=False)
+    stager = plan.stager(folder, refused_rows(plan, ledger_of(plan.root, stepper.last)))
     staging = Staging(
         decoding,
-        plan.stager(folder, refused_rows(plan, ledger_of(plan.root, stepper.last))),
+        replace(stager, in_one=is_local(spark)),
         number,
         wall_ms,
         tracks_offsets=plan.tracks_offsets,

@@ -6,12 +6,15 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self, cast
 
 import pyarrow as pa
 
+from ebbtide.errors import QuarantineThresholdError
 from ebbtide.model.offsets import Intervals
 from ebbtide.model.step import BatchSummary
 from ebbtide.runtime.finding import Found, Order, nothing_found
@@ -103,3 +106,16 @@ def delete_staged(folder: str, *, is_clean: bool) -> bool:
     if step is None or not is_known or any(location.startswith(folder) for location in step.written):
         delete(folder)
     return True
+
+
+@contextmanager
+def deleted_on_failure(staged: str) -> Iterator[None]:
+    """Delete the files that a step has staged if it fails, but where too many records are bad: it shows the reasons then."""
+    try:
+        yield
+    except QuarantineThresholdError:
+        raise
+    except BaseException:
+        with contextlib.suppress(OSError):  # of a full disk what failed first is reported
+            delete(staged)
+        raise

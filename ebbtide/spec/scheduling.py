@@ -12,27 +12,44 @@ from ebbtide.model.durations import PositiveDuration, format_duration
 from ebbtide.spec.parts import SpecPart, refuse
 
 
-class SchedulesConfig(SpecPart):
-    """Schedules of the jobs in Dagster, as cron expressions of five fields in UTC; each schedule is off until switched on.
+class EarlyCleanupConfig(SpecPart):
+    """Starts ebbtide_cleanup early, where it would win both."""
 
-    The minute `H` depends on the pipeline's name, so that pipelines do not all start at the same minute.
+    look: CronExpression = Field(
+        default="H/15 * * * *",
+        description="When the schedule looks, without a run. Default: 'H/15 * * * *'.",
+    )
+    min_share: float = Field(
+        default=0.1, ge=0, le=1, description="Least share of entries that has expired. Default: 0.1."
+    )
+    min_bytes: int = Field(
+        default=2**20, ge=0, description="Least bytes of data files that these take. Default: 1 MiB."
+    )
+
+
+class SchedulesConfig(SpecPart):
+    """Schedules of the jobs in Dagster: cron expressions of five fields in UTC, null for none; each is off until switched on.
+
+    The minute `H` depends on the pipeline's name, so that not all start at once.
     """
 
-    stream: CronExpression | None = Field(
-        default="H/15 * * * *", description="The job NAME; null: no schedule. Default: 'H/15 * * * *'."
-    )
+    stream: CronExpression | None = Field(default="H/15 * * * *", description="The job NAME. Default: 'H/15 * * * *'.")
     check: CronExpression | None = Field(
         default="H * * * *",
-        description="The job NAME_check of a continuous pipeline; null: no schedule. Default: 'H * * * *'.",
+        description="The job NAME_check of a continuous pipeline. Default: 'H * * * *'.",
     )
     cleanup: CronExpression | None = Field(
-        default="H 3 * * *", description="The job ebbtide_cleanup; null: no schedule. Default: 'H 3 * * *'."
+        default="H 3 * * *", description="The job ebbtide_cleanup. Default: 'H 3 * * *'."
+    )
+    early_cleanup: EarlyCleanupConfig | None = Field(
+        default_factory=EarlyCleanupConfig,
+        description="Also by what it would win; null: not. Default: that of EarlyCleanupConfig.",
     )
     compaction: CronExpression | None = Field(
-        default="H 4 * * *", description="The job ebbtide_compaction; null: no schedule. Default: 'H 4 * * *'."
+        default="H 4 * * *", description="The job ebbtide_compaction. Default: 'H 4 * * *'."
     )
     vacuum: CronExpression | None = Field(
-        default="H 5 * * *", description="The job ebbtide_vacuum; null: no schedule. Default: 'H 5 * * *'."
+        default="H 5 * * *", description="The job ebbtide_vacuum. Default: 'H 5 * * *'."
     )
 
 

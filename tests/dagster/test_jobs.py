@@ -6,6 +6,8 @@ import dagster as dg
 import pytest
 from dagster._utils.schedules import schedule_execution_time_iterator
 from local_pipeline import up
+from local_run import HOUR
+from local_run import START as START_MS
 from spark_support import plain_spec
 
 from ebbtide.dagster import supervise
@@ -14,8 +16,10 @@ from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.operations import operation_job
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.errors import LeaseHeldError
+from ebbtide.ledger.facts import Cause
 from ebbtide.model.cron import is_due
 from ebbtide.operations.operation import Operation, Report
+from ebbtide.tables.state import doomed
 
 START = datetime(2026, 1, 25, tzinfo=UTC)
 MONTH = timedelta(days=35)
@@ -60,13 +64,59 @@ def test_schedule_of_an_operation_launches_it_for_the_pipelines_that_are_due(tmp
     def launched(hour, minute):
         at = datetime(2026, 2, 2, hour, minute, tzinfo=UTC)
         repository = definitions.get_repository_def()
-        with dg.build_schedule_context(scheduled_execution_time=at, repository_def=repository) as context:
+        resources = {"storage": StorageResource(root=str(tmp_path)), "clock": ClockResource()}
+        with dg.build_schedule_context(
+            scheduled_execution_time=at, repository_def=repository, resources=resources
+        ) as context:
             requests = schedule.evaluate_tick(context).run_requests
         for request in requests:
             assert request.tags["ebbtide/turn"] == f"checkpoint_{request.partition_key}"
         return [request.partition_key for request in requests]
 
     assert [launched(3, minute) for minute in (5, 7, 10)] == [["a", "b"], ["c"], ["b"]]
+
+
+def renamed(spec, name):
+    return spec.model_copy(update={"name": name})
+
+
+def test_cleanup_starts_before_its_time_where_it_would_win_enough(make, monkeypatch):
+    early = {"look": "*/5 * * * *", "min_share": 0.5, "min_bytes": 0}
+    pipeline = make(ttl="1h", schedules={"cleanup": "7 3 * * *", "early_cleanup": early})
+    by_time = renamed(pipeline.with_fields(schedules={"cleanup": "7 3 * * *", "early_cleanup": None}), "by_time")
+    nothing_expires = renamed(pipeline.with_fields(ttl=None), "kept")
+    specs = [pipeline.spec, by_time, nothing_expires]
+    definitions = dg.Definitions.merge(pipeline_definitions(*specs), dg.Definitions(resources=DEFAULT_RESOURCES))
+    resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource()}
+    schedule = definitions.resolve_schedule_def("ebbtide_cleanup_schedule")
+    assert schedule.cron_schedule == ["*/5 * * * *", "7 3 * * *"]
+    repository = definitions.get_repository_def()
+
+    def launched(minute, instance):
+        at = datetime(2026, 2, 2, 3, minute, tzinfo=UTC)
+        with dg.build_schedule_context(instance, at, repository_def=repository, resources=resources) as context:
+            tick = schedule.evaluate_tick(context)
+        return [request.partition_key for request in tick.run_requests] or tick.skip_message
+
+    with dg.instance_for_test() as instance:
+        assert launched(5, instance) == "t: no step was made"
+        pipeline.read(*(up(number, number, "-D") for number in range(4)), up(9, 9), clock_ms=START_MS)
+        assert launched(5, instance) == "t: nothing has expired"
+        assert launched(7, instance) == ["t", "by_time", "kept"]
+        pipeline.read(up(8, 8), clock_ms=START_MS + 2 * HOUR)
+        with pipeline.stepper() as stepper:
+            clock = stepper.next_clock(START_MS + 2 * HOUR)
+            stepper.commit(stepper.facts(Cause(what="cleanup"), clock), [])
+        assert launched(10, instance) == ["t"]
+        with monkeypatch.context() as patch:
+            patch.setattr(doomed, "ROWS_IN_DRIVER", 1)
+            assert launched(10, instance).startswith("t: A schedule looks at tables without Spark.")
+        instance.create_run_for_job(
+            definitions.resolve_job_def("ebbtide_cleanup"),
+            tags={"dagster/partition": "t"},
+            status=dg.DagsterRunStatus.STARTED,
+        )
+        assert launched(10, instance) == "t: a run is under way"
 
 
 class Held(Operation):

@@ -107,6 +107,9 @@ def test_refresh_from_the_launchpad_rebuilds_and_checks_pass(tmp_path):
     assert numbers == {"dagster/row_count": 1, "run_records": 1, "step": 2}, "step 1 was the reset"
     state = result.asset_materializations_for_node("plain_reconcile")[0]
     assert state.metadata["dagster/row_count"].value >= 1
+    files = Snapshot.read(f"{found['storage'].root}/plain/state").files.values()
+    sizes = {name: state.metadata[name].value for name in ("files_after", "bytes_after")}
+    assert sizes == {"files_after": len(files), "bytes_after": sum(file.size for file in files)}
     assert sink.metadata["report"].value.startswith("1 step in ")
 
 

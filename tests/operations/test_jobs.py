@@ -1,5 +1,6 @@
 """Cleanup, compaction and rewind without Spark: what goes, what stays, and what the report says of it."""
 
+import re
 import shutil
 
 import pytest
@@ -240,6 +241,61 @@ def test_dry_run_says_what_cleanup_then_does_and_changes_nothing(make, monkeypat
     assert act("cleanup", pipeline, "dry_run").text() == "t: nothing has expired; 8 entries."
 
 
+def test_cleanup_that_would_win_too_little_is_skipped_and_says_why(make, monkeypatch):
+    monkeypatch.setattr(joining, "WIDTH", 100)
+    pipeline = make(**EXPIRING)
+    assert act("cleanup", pipeline, min_share=0.1).text() == "t: cleanup: skipped: no step was made."
+    pipeline.read(*(up(number, number, "-D" if number < 3 else "+U") for number in range(10)), clock_ms=START)
+    n_bytes = sum(file.size for file in pipeline.plan.state.snapshot().files.values())
+    small = f"t: cleanup: skipped: the state has {n_bytes:,} bytes, below {n_bytes + 1:,} bytes."
+    assert act("cleanup", pipeline, min_bytes=n_bytes + 1).text() == small
+    assert act("cleanup", pipeline, min_share=0.1).text() == "t: cleanup: skipped: nothing has expired."
+    pass_hours(pipeline, 2)
+    versions = pipeline.versions()
+    skipped = act("cleanup", pipeline, min_share=0.31)
+    assert re.fullmatch(
+        r"t: cleanup: skipped: it would win 30\.0% of entries, [\d,]+ bytes, below 31\.0%\.", skipped.text()
+    )
+    assert act("cleanup", pipeline, "dry_run", min_share=0.31) == skipped
+    assert (skipped.step, pipeline.versions()) == (None, versions)
+    assert act("cleanup", pipeline, min_bytes=n_bytes // 2).text().endswith(f"below {n_bytes // 2:,} bytes.")
+    done = act("cleanup", pipeline, min_share=0.3, min_bytes=1)
+    assert (done["entries_deleted"], done["entries"]) == (3, 7)
+
+
+def test_cleanup_is_skipped_without_reading_a_file_or_keys_where_few_rows_of_a_fold_have_expired(make, monkeypatch):
+    monkeypatch.setattr(joining, "WIDTH", 100)
+    pipeline = make(**EXPIRING)
+    pipeline.read(*(up(number, number, "-D" if number < 3 else "+U") for number in range(10)), clock_ms=START)
+    pipeline.do("compaction")
+    with monkeypatch.context() as patch:
+        patch.setattr(doomed, "read_file", None)
+        assert act("cleanup", pipeline, min_share=0.1).text() == "t: cleanup: skipped: nothing has expired."
+    pipeline.read(up(20, 20), clock_ms=START)
+    pass_hours(pipeline, 2)
+    monkeypatch.setattr(doomed, "FindVersions", None)
+    skipped = act("cleanup", pipeline, min_share=0.31)
+    assert skipped.text() == "t: cleanup: skipped: it would win at most 30.0% of entries, below 31.0%."
+
+
+def test_expired_versions_of_entries_that_were_written_again_are_nothing_that_cleanup_would_win(make, monkeypatch):
+    monkeypatch.setattr(joining, "WIDTH", 100)
+    pipeline = make(ttl={"ttl": "1h", "expire_live": True})
+    pipeline.read(up(1, 1), up(2, 2), clock_ms=START)
+    pass_hours(pipeline, 0.5)
+    pipeline.read(up(1, 3), up(2, 4), clock_ms=START)
+    pass_hours(pipeline, 1.2)
+    assert "it would win 0.0% of entries, 0 bytes" in act("cleanup", pipeline, min_share=0.1).text()
+    assert act("cleanup", pipeline)["entries_deleted"] == 0
+
+
+def pass_hours(pipeline, hours):
+    """Have the pipeline's clock go on from `START`."""
+    with pipeline.stepper() as stepper:
+        clock = stepper.next_clock(START + int(hours * HOUR))
+        stepper.commit(stepper.facts(Cause(what="cleanup"), clock), [])
+
+
 def test_dry_run_of_a_compaction_counts_the_rows_that_it_leaves_out(make, monkeypatch):
     monkeypatch.setattr(joining, "WIDTH", 100)
     pipeline = make(**EXPIRING)
@@ -283,6 +339,7 @@ def test_report_is_written_for_people():
         "job": "vacuum",
         "step": None,
         "entries": 3,
+        "entries_deleted": 0,
         "rows_removed": 0,
         "oldest_ms": None,
         "files_before": 0,
@@ -290,6 +347,7 @@ def test_report_is_written_for_people():
         "bytes_before": 0,
         "bytes_after": 0,
         **stored,
+        "reclaimed_bytes": 0,
         "quarantine_max_age": 0,
         "quarantine_max_bytes": 0,
     }

@@ -29,7 +29,7 @@ from ebbtide.ledger.puts import LOCAL
 from ebbtide.model.clock import Reading
 from ebbtide.model.decision import Restore
 from ebbtide.model.step import BatchCounts, BatchSummary
-from ebbtide.runtime import reading
+from ebbtide.runtime import reading, stage
 from ebbtide.runtime import step as stepping
 from ebbtide.runtime.driver import reset
 from ebbtide.runtime.reading import SourceSteps, apply_staged, decided_batch
@@ -267,7 +267,7 @@ def test_failure_of_a_step_is_told_though_what_was_staged_cannot_be_deleted(make
     pipeline = make()
     pipeline.put(up(1, 1))
     monkeypatch.setattr(reading, "decide", killed)
-    monkeypatch.setattr(reading, "delete", full)
+    monkeypatch.setattr(stage, "delete", full)
     with pytest.raises(InterruptedError):
         pipeline.run()
 

@@ -172,7 +172,7 @@ def test_heartbeat_is_a_put_after_two_looks_at_once(proxy, root):
         with pytest.raises(TableMismatchError, match="was deleted"):
             lease.check()
         assert paths.list_files(f"{path}/_delta_log") == []
-        lease._lost = "deleted"
+        lease.taken_by = "deleted"
 
 
 def test_look_at_the_lease_finds_what_came_behind_commits_of_other_clients(root):

@@ -148,7 +148,7 @@ WRITES = (
     ("ebbtide.delta.table", "write_parquet"),
     ("ebbtide.delta.vectors", "write_bytes"),
     ("ebbtide.sources.files", "replace_bytes"),
-    ("ebbtide.runtime.reading", "delete"),
+    ("ebbtide.runtime.stage", "delete"),
     ("ebbtide.runtime.publish", "delete"),
     ("ebbtide.ledger.checkpoint", "delete"),
     ("pathlib:Path", "rename"),

@@ -6,6 +6,7 @@ the job's name.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ebbtide.runtime.step import Stepper
+    from ebbtide.spec.pipeline import Pipeline
 
 
 class Maintenance(Operation):
@@ -58,21 +60,51 @@ class Cleanup(Maintenance):
         max_files: int | None = Field(
             default=None,
             ge=1,
-            description="The most data files that expired entries are taken from, those with the most first; the next run goes on. Older versions of an entry go from other files too. Default: all.",
+            description="Most data files to take expired entries from, those with the most first; the next run goes on. Default: all.",
         )
+        min_share: float = Field(
+            default=0,
+            ge=0,
+            le=1,
+            description="Do nothing if a smaller share of entries has expired. Default: 0.",
+        )
+        min_bytes: int = Field(default=0, ge=0, description="Likewise by bytes that they take. Default: 0.")
 
     def apply(self, ctx: Context, params: Params) -> Report:
-        """Delete it, in a step, and measure the tables before and after."""
+        """Delete it, in a step, and measure the tables before and after; do nothing if that would win too little."""
         from ebbtide.operations.maintenance.cleanup import cleanup
         from ebbtide.operations.maintenance.measuring import maintained
 
-        return maintained(ctx, self.job_name, partial(cleanup, max_files=params.max_files))
+        return self._skipped(ctx, params) or maintained(
+            ctx, self.job_name, partial(cleanup, max_files=params.max_files)
+        )
 
     def dry_run(self, ctx: Context, params: Params) -> Report:
         """Plan it."""
         from ebbtide.operations.maintenance.planning import plan_cleanup
 
-        return plan_cleanup(ctx, params.max_files)
+        return self._skipped(ctx, params) or plan_cleanup(ctx, params.max_files)
+
+    def early(self, spec: Pipeline) -> tuple[str, Mapping[str, Any]] | None:
+        """Return the spec's `schedules.early_cleanup`; None where nothing expires."""
+        asked = spec.schedules.early_cleanup
+        if asked is None or not spec.ttls:
+            return None
+        return asked.look, {"min_share": asked.min_share, "min_bytes": asked.min_bytes}
+
+    def why_not(self, ctx: Context, params: Params) -> str:
+        """Return why it would win too little."""
+        from ebbtide.operations.maintenance.planning import why_little
+
+        if not params.min_share and not params.min_bytes:
+            return ""
+        return why_little(ctx, params.min_share, params.min_bytes)
+
+    def _skipped(self, ctx: Context, params: Params) -> Report | None:
+        reason = self.why_not(ctx, params)
+        if not reason:
+            return None
+        return Report(ctx.spec.name, [f"cleanup: skipped: {reason}."], {}, {"job": self.job_name})
 
 
 class Compact(Maintenance):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MEASURED: dict[str, int | None] = {
     "entries": 0,  # entries kept
+    "entries_deleted": 0,  # those that cleanup deleted, expired or dropped
     "rows_removed": 0,  # stored rows that went: expired and dropped entries, superseded versions
     "files_before": 0,  # data files of the state
     "files_after": 0,
@@ -33,6 +34,7 @@ MEASURED: dict[str, int | None] = {
     "stored_files_after": 0,
     "stored_bytes_before": 0,
     "stored_bytes_after": 0,
+    "reclaimed_bytes": 0,  # on disk; below 0: more was written than deleted, until VACUUM
     "quarantine_max_age": 0,  # records of the quarantine that went because they were older than that
     "quarantine_max_bytes": 0,  # those that went because newer ones filled that
 }
@@ -99,6 +101,7 @@ def maintained(
             job,
             stepper.number if done.is_step else None,
             entries=counted.n_kept,
+            entries_deleted=counted.n_doomed,
             rows_removed=entry_rows(before.files.values()) - entry_rows(after.files.values()),
             files_before=len(before.files),
             files_after=len(after.files),
@@ -109,6 +112,7 @@ def maintained(
             stored_files_after=stored_after.files,
             stored_bytes_before=stored_before.bytes,
             stored_bytes_after=stored_after.bytes,
+            reclaimed_bytes=stored_before.bytes - stored_after.bytes,
             quarantine_max_age=dropped.get("max_age", 0),
             quarantine_max_bytes=dropped.get("max_bytes", 0),
         )

@@ -20,7 +20,8 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.storage.paths import size_of
 from ebbtide.tables.state.deciding import packed
 from ebbtide.tables.state.deletion import planned
-from ebbtide.tables.state.doomed import find
+from ebbtide.tables.state.doomed import find, is_base, judge_rows
+from ebbtide.tables.state.rewriting import rows_of
 
 if TYPE_CHECKING:
     from ebbtide.ledger.facts import StepFacts
@@ -75,6 +76,52 @@ def plan_cleanup(ctx: Context, max_files: int | None) -> Report:
         if count:
             lines.append(f"{amount(count, 'quarantined record')} to drop by {limit}.")
     return Report(ctx.spec.name, lines, counts, details, next_step="To do it: 'ebbtide cleanup'.")
+
+
+def why_little(ctx: Context, min_share: float, min_bytes: int) -> str:
+    """Return why a cleanup would win too little now, in words; empty: it is worth its cost. Takes no lease.
+
+    What decides is looked at in the order of its cost: the sizes in the log, the statistics of stamps, the stamps of those files
+    that may hold expired ones, and last, only if older versions of entries are stored, the keys.
+
+    Args:
+        ctx: The pipeline.
+        min_share: Least share of the entries that it must win.
+        min_bytes: Least bytes of data files that these must take, by their share of each file's rows.
+    """
+    plan = Plan.under(ctx.root, ctx.spec)
+    last = _last(plan)
+    if last is None:
+        return "no step was made"
+    state = plan.state.stored(plan.state.snapshot())
+    n_bytes = _bytes(state.files)
+    if n_bytes < min_bytes:
+        return f"the state has {amount(n_bytes, 'byte')}, below {min_bytes:,} bytes"
+    operator = packed(plan.operator)
+    doom = doom_of(plan, _next_step(plan, last))
+    judged = judge_rows(ctx.spark, state, operator, doom)
+    most = sum(len(each.doomed) for each in judged.values())
+    if not most:
+        return "nothing has expired"
+    # Each row of the base is an entry of its own, so that these are the fewest entries that there can be.
+    n_base = sum(rows_of(file) for file in state.files if is_base(file))
+    if most < min_share * n_base:
+        return f"it would win at most {most / n_base:.1%} of entries, below {min_share:.1%}"
+    found = find(ctx.spark, state, operator, doom, judged=judged)
+    share = found.n_doomed / max(found.n_doomed + found.n_kept, 1)
+    won_bytes = 0.0
+    for number, rows in found.losses.items():
+        file = state.files[number]
+        won_bytes += file.size * len(rows) / max(rows_of(file), len(rows))
+    limits = []
+    if share < min_share:
+        limits.append(f"{min_share:.1%}")
+    if won_bytes < min_bytes:
+        limits.append(f"{min_bytes:,} bytes")
+    if not limits:
+        return ""
+    least = " and ".join(limits)
+    return f"it would win {share:.1%} of entries, {amount(round(won_bytes), 'byte')}, below {least}"
 
 
 def plan_compaction(ctx: Context) -> Report:

@@ -251,6 +251,7 @@ def find(
     doom: Doom | None,
     *,
     max_files: int | None = None,
+    judged: Mapping[int, Judged] | None = None,
 ) -> Found:
     """Find the entries to delete, and count those that stay.
 
@@ -260,9 +261,11 @@ def find(
         operator: Returns the operator of the entries.
         doom: Selects the entries to delete; None: none, they are counted only.
         max_files: The most files whose newest versions are deleted, those with the most first; None: all.
+        judged: What `judge_rows` has returned, if it was asked before.
     """
-    in_driver = sum(map(rows_of, state.files)) <= ROWS_IN_DRIVER
-    judged = {} if doom is None else _judged(spark, state, operator, doom, in_driver=in_driver)
+    in_driver = _is_for_driver(state)
+    if judged is None:
+        judged = {} if doom is None else judge_rows(spark, state, operator, doom)
     if max_files is not None:
         judged = _most_doomed(judged, max_files)
     n_base = 0
@@ -297,21 +300,26 @@ def is_base(file: DataFile) -> bool:
     return BASE.items() <= file.tags.items()
 
 
-def _judged(
+def _is_for_driver(state: Stored) -> bool:
+    return sum(map(rows_of, state.files)) <= ROWS_IN_DRIVER
+
+
+def judge_rows(
     spark: SparkSession | LocalSession,
     state: Stored,
     operator: Callable[[], Operator],
     doom: Doom,
-    *,
-    in_driver: bool,
 ) -> dict[int, Judged]:
-    """Judge the rows of the files that may have a doomed one; return what came of it by number of the file."""
+    """Judge the rows of the files that may have a doomed one, each by itself; return what came of it by number of the file.
+
+    The newest version of each doomed entry is among these rows; those whose entry has a newer version elsewhere are, too.
+    """
     numbers = []
     for number, file in enumerate(state.files):
         if may_have(file, ROW) and doom.may_have(file):
             numbers.append(number)
     work = JudgeRows(state, operator, doom.pick, doom.columns)
-    results = run_tasks(spark, work, numbers, in_driver=in_driver)
+    results = run_tasks(spark, work, numbers, in_driver=_is_for_driver(state))
     judged = {}
     for number, (doomed, oldest_ms) in zip(numbers, results, strict=True):
         judged[number] = Judged(BitMap64.deserialize(doomed), oldest_ms)
