@@ -59,7 +59,17 @@ class KeepEntries:
         return entries.filter(pa.array(stays))
 
 
-def fold_state(spark: SparkSession, plan: Plan, step: int, snapshot: Snapshot) -> Snapshot:
+def nothing_first() -> None:
+    """Do nothing before a fold."""
+
+
+def fold_state(
+    spark: SparkSession,
+    plan: Plan,
+    step: int,
+    snapshot: Snapshot,
+    begin: Callable[[], None] = nothing_first,
+) -> Snapshot:
     """Join small files of the state, if there is something to gain.
 
     Args:
@@ -67,6 +77,7 @@ def fold_state(spark: SparkSession, plan: Plan, step: int, snapshot: Snapshot) -
         plan: The pipeline.
         step: Number of the last step, which is published.
         snapshot: The newest version of the state.
+        begin: Called first, if there is something to gain. Default: nothing is.
 
     Returns:
         The newest version then.
@@ -75,6 +86,7 @@ def fold_state(spark: SparkSession, plan: Plan, step: int, snapshot: Snapshot) -
     group = files if _grew(files) else small_files(files)
     if not group:
         return snapshot
+    begin()
     is_whole = len(group) == len(files)
     adds = rewritten(
         spark,

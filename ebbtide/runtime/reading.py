@@ -19,14 +19,12 @@ which reads no record for that.
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ebbtide.errors import CheckpointMismatchError, QuarantineThresholdError
+from ebbtide.errors import CheckpointMismatchError
 from ebbtide.ledger.checkpoint import BatchOffsets
 from ebbtide.ledger.erasures import ledger_of
 from ebbtide.ledger.facts import Cause, NoStep, SourceFacts, StepFacts
@@ -45,12 +43,13 @@ from ebbtide.runtime.guests import ViewStaging
 from ebbtide.runtime.pace import Pace, no_pace
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import StepProgress
-from ebbtide.runtime.stage import Staged, stage, stage_view
+from ebbtide.runtime.stage import Staged, delete_staged, deleted_on_failure, stage, stage_view
 from ebbtide.runtime.step import Stepper
 from ebbtide.sources.source import Discovery, Part, SourceBatch
 from ebbtide.sources.span import Span, begun_at, stored_form_of
 from ebbtide.spec.ddl import ddl_of
-from ebbtide.storage.paths import delete, join
+from ebbtide.storage.paths import join
+from ebbtide.storage.together import before_commit
 from ebbtide.tables.state.staging import Staging
 from ebbtide.tasks import is_local
 
@@ -106,6 +105,7 @@ class SourceSteps:
     on_look: Callable[[Discovery], None] = ignore
     parts_read: int = field(default=0, init=False)
     places_read: int = field(default=0, init=False)
+    _has_deleted: bool = field(default=False, init=False)
 
     @property
     def plan(self) -> Plan:
@@ -151,7 +151,7 @@ class SourceSteps:
         }
         clock = self.stepper.next_clock(offsets.timestamp_ms)
         reading = _Reading(Cause(what="batch"), spark, offsets, clock, batch, advances=True, noted=noted)
-        with _deleted_on_failure(self.plan.at("staged")):
+        with deleted_on_failure(self.plan.at("staged")):
             staged = self._staged_by_its_columns(reading)
             return self._decide(reading, staged)
 
@@ -307,7 +307,7 @@ class SourceSteps:
         if n_known_bad:
             metrics["redelivered"] = metrics.get("redelivered", 0) + n_known_bad
         if kind != "tick":
-            delete(self.plan.at("staged"))
+            self._has_deleted = delete_staged(self.plan.at("staged"), is_clean=self._has_deleted)
         stepper.fold(spark)
         known = self.plan.spec.table.columns.names
         return StepProgress(
@@ -327,19 +327,6 @@ class SourceSteps:
             seconds=time.monotonic() - started,
             recomputed=facts.read.recomputed,
         )
-
-
-@contextmanager
-def _deleted_on_failure(staged: str) -> Iterator[None]:
-    """Delete the files that a step has staged if it fails, but where too many records are bad: it shows the reasons then."""
-    try:
-        yield
-    except QuarantineThresholdError:
-        raise
-    except BaseException:
-        with contextlib.suppress(OSError):  # of a full disk what failed first is reported
-            delete(staged)
-        raise
 
 
 def apply_staged(
@@ -364,8 +351,9 @@ def apply_staged(
     Raises:
         LeaseLostError: another run committed this step first.
     """
-    stepper.lease.check()
-    made, facts = decide(spark, stepper.plan, stepper.head, staged, facts, snapshot=stepper.newest(), parts=parts)
+    before_commit(stepper.lease.check)
+    known = stepper.newest(looks=False)
+    made, facts = decide(spark, stepper.plan, stepper.head, staged, facts, snapshot=known, parts=parts)
     stepper.advance_to(facts, made)
     return facts
 
