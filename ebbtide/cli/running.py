@@ -16,6 +16,7 @@ from ebbtide.cli.live import RunView
 from ebbtide.cli.options import engine_option, of_pipelines, rate_option
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
+from ebbtide.cli.spark_options import spark_options
 from ebbtide.cli.stopping import restart, stop_on_signal
 from ebbtide.errors import ConfigError, PausedError
 from ebbtide.runtime.clock import system_clock
@@ -42,6 +43,7 @@ Operate = Callable[..., "RunSummary"]
 @click.option("--follow", is_flag=True, help="Go on with what comes until SIGINT or SIGTERM; of one pipeline.")
 @rate_option
 @engine_option
+@spark_options
 def run(
     specs: tuple[str, ...],
     root: str,
@@ -85,6 +87,7 @@ def run(
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @engine_option
+@spark_options
 def refresh(
     specs: tuple[str, ...],
     root: str,
