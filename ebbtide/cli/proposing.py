@@ -66,12 +66,12 @@ def write_proposal(name: str, asked: Asked) -> None:
         if several is not None:
             _new_several(name, asked, folder, test_folder, reporter, several)
             return
-        source, lines = topic_source(asked) if asked.bootstrap_servers else folder_source(asked, folder)
+        source, lines = topic_source(asked) if asked.source.bootstrap_servers else folder_source(asked, folder)
         sample = take_sample(
             lines,
             asked.sample,
-            topic=asked.topic,
-            table=asked.table,
+            topic=asked.source.topic,
+            table=asked.source.table,
         )
         proposal = asked.proposal_of(sample)
         if "path" in source and sample.holds == "value":
@@ -152,7 +152,7 @@ def _tables(asked: Asked, listed: Listed) -> Tables:
     for place, own in listed.places.items():
         topic = str(own.get("topic", own.get("path")))
         try:
-            sample = take_sample(listed.lines(place), asked.sample, topic=None, table=asked.table)
+            sample = take_sample(listed.lines(place), asked.sample, topic=None, table=asked.source.table)
             proposal = asked.proposal_of(sample)
         except ConfigError as error:
             notes.append(f"{listed.kind} {topic}: left out: {error}")

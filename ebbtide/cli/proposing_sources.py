@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ Source = tuple[dict[str, Any], Iterator[bytes]]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The command's options."""
+class SourceOptions:
+    """The command's options that name the source."""
 
     path: str | None
     bootstrap_servers: str | None
@@ -37,6 +37,13 @@ class Asked:
     topic: str | None
     topic_pattern: str | None
     table: str | None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The command's options."""
+
+    source: SourceOptions
     key: str | None
     sequence: str | None
     columns: tuple[str, ...]
@@ -44,6 +51,14 @@ class Asked:
     defs: str
     tests: str
     as_json: bool
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Asked:
+        """Return the options that `click` parsed."""
+        names = [field.name for field in fields(SourceOptions)]
+        source = SourceOptions(**{name: options[name] for name in names})
+        others = {name: value for name, value in options.items() if name not in names}
+        return cls(source, **others)
 
     def proposal_of(self, sample: Sample) -> Proposal:
         """Return what records propose, beside what is asked for."""
@@ -76,10 +91,11 @@ class Listed:
 
 def listed_sources(asked: Asked, folder: Path) -> Listed | None:
     """Return the topics or folders that a pattern lists; None if no pattern is given."""
-    if asked.topic_pattern:
-        if asked.path is not None:
+    given = asked.source
+    if given.topic_pattern:
+        if given.path is not None:
             raise click.UsageError("Got --path and --topic-pattern. Allowed: one of them.")
-        shared = _of_kafka(asked)
+        shared = _of_kafka(given)
         any_topic = usable_topic({**shared, "topic": "any"})
 
         def lines(topic: str) -> Iterator[bytes]:
@@ -87,14 +103,14 @@ def listed_sources(asked: Asked, folder: Path) -> Listed | None:
             return source.sample(asked.sample)
 
         there = source_of(any_topic, "new", in_order=False).names()
-        places = {topic: {"topic": topic} for topic in matching(there, asked.topic_pattern)}
-        return Listed("topic", asked.topic_pattern, shared, places, lines)
-    if asked.path is None or not WILDCARD.search(asked.path):
+        places = {topic: {"topic": topic} for topic in matching(there, given.topic_pattern)}
+        return Listed("topic", given.topic_pattern, shared, places, lines)
+    if given.path is None or not WILDCARD.search(given.path):
         return None
     project = project_of(folder)
-    pattern = resolve(asked.path)
+    pattern = resolve(given.path)
     folders = {place: {"path": _in_project(place, project)} for place in listing.folders_like(pattern)}
-    return Listed("folder", _in_project(pattern, project), _given({"table": asked.table}), folders, _lines)
+    return Listed("folder", _in_project(pattern, project), _given({"table": given.table}), folders, _lines)
 
 
 def _types(columns: Sequence[str]) -> dict[str, str]:
@@ -111,13 +127,14 @@ def _names(given: str | None) -> Sequence[str]:
 
 def folder_source(asked: Asked, folder: Path) -> Source:
     """Return the source that is a folder; a path within the project is written as seen from there."""
-    if asked.path is None:
+    given = asked.source
+    if given.path is None:
         raise click.UsageError("Got neither --path nor --bootstrap-servers. Allowed: one of them.")
     project = project_of(folder)
-    location = resolve(asked.path)
-    _refuse_no_folder(location, asked.path)
+    location = resolve(given.path)
+    _refuse_no_folder(location, given.path)
     lines = _lines(location)
-    source: dict[str, Any] = {"path": _in_project(location, project), "topic": asked.topic, "table": asked.table}
+    source: dict[str, Any] = {"path": _in_project(location, project), "topic": given.topic, "table": given.table}
     return _given(source), lines
 
 
@@ -160,33 +177,34 @@ def _lines(path: str) -> Iterator[bytes]:
 
 def topic_source(asked: Asked) -> Source:
     """Return the source that is a topic of Kafka."""
-    if asked.path is not None:
+    given = asked.source
+    if given.path is not None:
         raise click.UsageError("Got --path and --bootstrap-servers. Allowed: one of them.")
-    if asked.topic is None:
+    if given.topic is None:
         raise click.UsageError("Got --bootstrap-servers without --topic. Allowed: both, or --topic-pattern.")
-    source = {**_of_kafka(asked), "topic": asked.topic}
+    source = {**_of_kafka(given), "topic": given.topic}
     topic = source_of(usable_topic(source), "new", in_order=False)
     return source, topic.sample(asked.sample)
 
 
-def _of_kafka(asked: Asked) -> dict[str, Any]:
+def _of_kafka(given: SourceOptions) -> dict[str, Any]:
     """Return a source without its topic."""
-    if asked.bootstrap_servers is None:
+    if given.bootstrap_servers is None:
         raise click.UsageError("Got --topic-pattern without --bootstrap-servers. Allowed: both.")
-    properties = dict(each.partition("=")[::2] for each in asked.properties)
+    properties = dict(each.partition("=")[::2] for each in given.properties)
     source: dict[str, Any] = {
         "type": "kafka",
-        "bootstrap_servers": asked.bootstrap_servers,
-        "table": asked.table,
+        "bootstrap_servers": given.bootstrap_servers,
+        "table": given.table,
         "properties": properties,
-        "registry": _registry(asked),
+        "registry": _registry(given),
     }
     return _given(source)
 
 
-def _registry(asked: Asked) -> dict[str, Any]:
-    given = {"url": asked.registry, "username": asked.registry_username, "password": asked.registry_password}
-    return _given(given)
+def _registry(given: SourceOptions) -> dict[str, Any]:
+    registry = {"url": given.registry, "username": given.registry_username, "password": given.registry_password}
+    return _given(registry)
 
 
 def _given(source: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from ebbtide.formats.settings import IN_DOUBT, SKIPPED, DecodingSettings
 from ebbtide.model.changelog import ROW_KINDS, TRUNCATE, RowKind
 from ebbtide.model.entries import order_struct
 from ebbtide.model.offsets import Intervals, origin_offsets
-from ebbtide.model.step import BatchSummary
+from ebbtide.model.step import BatchCounts, BatchSummary
 
 SUMMED_COLUMNS = (
     "_kind",
@@ -65,12 +65,15 @@ def summarize(rows: pa.Table, decoding: DecodingSettings, *, tracks_offsets: boo
     counted_orders = rows.select(["_order"]).filter(is_counted)
     reasons = rows["_reason"]
     max_event_ms = pc.max(good["_event_ms"])
-    return BatchSummary(
+    counts = BatchCounts(
         records=_records(counted_orders),
         other_tables=_count(pc.equal(kinds, SKIPPED)),
         bad=len(rows) - reasons.null_count,
         changes=len(good),
         key_changes=key_changes,
+    )
+    return BatchSummary(
+        counts,
         max_event_ms=max_event_ms.as_py(),
         truncate=max(floors, default=None),
         ignored=_ignored(rows),
@@ -97,6 +100,7 @@ def to_json(summary: BatchSummary) -> str:
         name, offset = partition_offset
         truncates.append([name, offset, list(order)])
     fields = dict(vars(summary))
+    fields["counts"] = vars(summary.counts)
     fields["ignored"] = sorted(summary.ignored)
     fields["truncates"] = truncates
     fields["types"] = {column: sorted(types) for column, types in summary.types.items()}
@@ -114,6 +118,7 @@ def from_json(text: str) -> BatchSummary:
     truncates: dict[PartitionOffset, Floor] = {}
     for name, offset, order in fields["truncates"]:
         truncates[name, offset] = tuple(order)
+    fields["counts"] = BatchCounts(**fields["counts"])
     fields["ignored"] = frozenset(fields["ignored"])
     fields["offsets"] = offsets
     fields["truncates"] = truncates

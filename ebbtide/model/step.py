@@ -5,8 +5,9 @@ The next frontier is a function of the last one, the clock and the totals of a b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -75,8 +76,8 @@ class ViewPosition(BaseModel):
 
 
 @dataclass(frozen=True)
-class BatchSummary:
-    """Totals over the records of a batch, known before the decision.
+class BatchCounts:
+    """Counts over the records of a batch.
 
     Args:
         records: All records of the pipeline.
@@ -86,6 +87,31 @@ class BatchSummary:
         erased: Records of erased keys, which are left out.
         changes: Rows with a row kind.
         key_changes: Changes of a key for which another key's row is needed: values may have to be looked for there.
+    """
+
+    records: int = 0
+    other_tables: int = 0
+    bytes: int = 0
+    bad: int = 0
+    erased: int = 0
+    changes: int = 0
+    key_changes: int = 0
+
+    @classmethod
+    def total(cls, parts: Iterable[BatchCounts]) -> Self:
+        """Sum the counts of a batch's parts."""
+        totals: Counter[str] = Counter()
+        for part in parts:
+            totals.update(vars(part))
+        return cls(**totals)
+
+
+@dataclass(frozen=True)
+class BatchSummary:
+    """Totals over the records of a batch, known before the decision.
+
+    Args:
+        counts: How many there are.
         max_event_ms: Greatest event time, epoch ms.
         truncate: The newest TRUNCATE: its sequence; in arrival mode its order (step, part, position).
         ignored: Columns of the records that the schema has not.
@@ -98,13 +124,7 @@ class BatchSummary:
         recomputed: Why the view was computed from scratch; empty if it was not.
     """
 
-    records: int = 0
-    other_tables: int = 0
-    bytes: int = 0
-    bad: int = 0
-    erased: int = 0
-    changes: int = 0
-    key_changes: int = 0
+    counts: BatchCounts = field(default_factory=BatchCounts)
     max_event_ms: int | None = None
     truncate: tuple[int, ...] | None = None
     ignored: frozenset[str] = frozenset()
@@ -114,6 +134,10 @@ class BatchSummary:
     view: ViewPosition | None = None
     recomputed: str = ""
 
+    def with_counts(self, **counts: int) -> Self:
+        """Return the summary with other counts, by name."""
+        return replace(self, counts=replace(self.counts, **counts))
+
     @classmethod
     def total(cls, parts: Sequence[BatchSummary]) -> Self:
         """Sum the summaries of a batch's parts, in any order."""
@@ -121,13 +145,7 @@ class BatchSummary:
         truncates = [part.truncate for part in parts if part.truncate is not None]
         ignored = [part.ignored for part in parts]
         return cls(
-            records=sum(part.records for part in parts),
-            other_tables=sum(part.other_tables for part in parts),
-            bytes=sum(part.bytes for part in parts),
-            bad=sum(part.bad for part in parts),
-            erased=sum(part.erased for part in parts),
-            changes=sum(part.changes for part in parts),
-            key_changes=sum(part.key_changes for part in parts),
+            counts=BatchCounts.total(part.counts for part in parts),
             max_event_ms=max(event_times, default=None),
             truncate=max(truncates, default=None),
             ignored=frozenset().union(*ignored),
@@ -293,8 +311,8 @@ def next_frontier(
         floor=_floor_after(last, read),
         orphans=rules.leaves_orphans or had_orphans,
         offsets=dict(offsets.read),
-        total_records=_total(last, "records", read.records),
-        total_quarantined=_total(last, "quarantined", read.bad),
+        total_records=_total(last, "records", read.counts.records),
+        total_quarantined=_total(last, "quarantined", read.counts.bad),
         view=read.view or last_view,
     )
 
@@ -312,10 +330,10 @@ def records_of(last: Frontier | None, batch: BatchSummary) -> StepRecords:
         batch: Totals over the records.
     """
     return StepRecords(
-        records=batch.records,
-        quarantined=batch.bad,
-        erased=batch.erased,
-        other_tables=batch.other_tables,
+        records=batch.counts.records,
+        quarantined=batch.counts.bad,
+        erased=batch.counts.erased,
+        other_tables=batch.counts.other_tables,
         ignored_columns=tuple(sorted(batch.ignored)),
         floor_raised=_raised_floor(last, batch) is not None,
         recomputed=batch.recomputed,

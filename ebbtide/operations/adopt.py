@@ -9,7 +9,7 @@ ended in the middle is gone on with. Runs are refused until all rows are adopted
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -140,7 +140,7 @@ def _adopt(
     done = numbered(rows).mapInArrow(adopted, "result STRING").collect()
     staged = Staged.of(row["result"] for row in done)
     clock = stepper.next_clock(clock_ms)
-    no_records = replace(staged.summary, records=0)
+    no_records = staged.summary.with_counts(records=0)
     facts = _leaving(stepper.facts(CAUSE, clock, no_records), n_left)
     facts = apply_staged(spark, stepper, staged, facts)
     stepper.publish(spark)

@@ -47,7 +47,7 @@ class BadRows:
         bad = staged.bad()
         new = plan.quarantine.new(bad, plan.offsets_read(head))
         refuse_drift(plan.spec, new)
-        refuse_too_many(plan, len(new), staged.summary.records)
+        refuse_too_many(plan, len(new), staged.summary.counts.records)
         return cls(new, len(bad) - len(new))
 
     def laid_ready(self, plan: Plan, facts: StepFacts) -> StepFacts:

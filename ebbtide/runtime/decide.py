@@ -86,7 +86,7 @@ def decide(
         tuple(plan.operator.key),
         _repeats_of(plan, head, staged),
     )
-    in_driver = staged.summary.changes <= ROWS_IN_DRIVER
+    in_driver = staged.summary.counts.changes <= ROWS_IN_DRIVER
     parts_decided = run_tasks(spark, deciding, shares, in_driver=in_driver)
     decided = Decided.total(parts_decided)
     if decided.drafts:
@@ -190,7 +190,7 @@ def _sink_rows(plan: Plan, head: Head) -> Stored | None:
 
 def _n_tasks(spark: SparkSession, staged: Staged) -> int:
     """Return how many tasks a batch is dealt out to; one is the driver."""
-    n_changes = staged.summary.changes
+    n_changes = staged.summary.counts.changes
     return 1 if n_changes <= ROWS_IN_DRIVER else partitions(spark, n_changes)
 
 
@@ -265,7 +265,7 @@ def _linked(plan: Plan, staged: Staged, snapshot: Snapshot) -> pa.Table | None:
             add = json.dumps(data_file.add)
             moved.append(_links_in(plan.state.path, add, columns))
     has_moved = any(map(len, moved))
-    if not (staged.summary.key_changes or has_moved):
+    if not (staged.summary.counts.key_changes or has_moved):
         return None
     names = [*key, "_sequence", LINKS]
     changes = _staged_columns(staged, names)

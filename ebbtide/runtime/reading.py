@@ -269,7 +269,7 @@ class SourceSteps:
         stepper = self.stepper
         bad = BadRows.of(self.plan, stepper.head, staged)
         self.on_phase("deciding", stepper.number + 1)
-        summary = replace(staged.summary, bad=len(bad.new))
+        summary = staged.summary.with_counts(bad=len(bad.new))
         goes_on = Source.ADVANCE if reading.advances else Source.KEEP
         source = stepper.source_kept().model_copy(update=dict(reading.noted))
         facts = stepper.facts(
@@ -417,7 +417,7 @@ def _stage(stepper: Stepper, reading: _Reading) -> Staged:
     records = reading.batch.records
     staged = stage(records, staging)
     if reading.advances:
-        plan.source.measured(reading.batch, staged.summary.bytes, plan.batch_sizes)
+        plan.source.measured(reading.batch, staged.summary.counts.bytes, plan.batch_sizes)
     if not plan.spec.has_transform:
         return staged
     staged = replace(staged, find=RecordsOfBatch(records, decoding, number))

@@ -115,7 +115,7 @@ def select_staged(spark: SparkSession, plan: Plan, staged: Staged, folder: str, 
     Returns:
         The step's changes with the sink's columns, and all its bad rows.
     """
-    if not staged.summary.changes:
+    if not staged.summary.counts.changes:
         return staged
     expressions = expressions_of(spark, plan)
     names = tuple(expressions.inputs.names)
@@ -138,7 +138,7 @@ def select_staged(spark: SparkSession, plan: Plan, staged: Staged, folder: str, 
     bad = bad_rows(plan, expressions, [failed for _, failed in done], staged.find)
     now_bad = _written(bad, join(folder, "transform.bad.parquet"))
     n_left = sum(sum(file.rows) for file in selected)
-    summary = replace(staged.summary, changes=n_left)
+    summary = staged.summary.with_counts(changes=n_left)
     return replace(staged, files=(*selected, *bad_before, *now_bad), summary=summary)
 
 

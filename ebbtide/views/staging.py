@@ -19,7 +19,7 @@ from ebbtide.errors import ViewKeyError
 from ebbtide.formats.settings import STAGED_COLUMNS
 from ebbtide.model.quoting import quoted
 from ebbtide.model.sequences import STEP
-from ebbtide.model.step import BatchSummary
+from ebbtide.model.step import BatchCounts, BatchSummary
 from ebbtide.redaction import MASK
 from ebbtide.tables.state.staging import Stager, to_json
 
@@ -129,13 +129,8 @@ class StageDifference:
             rows = pa.Table.from_batches([batch])
             self._refuse_repeated(rows)
             n_changes = n - rows["_kind"].null_count
-            summary = BatchSummary(
-                n,
-                bad=n - n_changes,
-                changes=n_changes,
-                max_event_ms=self.wall_ms,
-            )
-            parts.append(summary)
+            counts = BatchCounts(records=n, bad=n - n_changes, changes=n_changes)
+            parts.append(BatchSummary(counts, max_event_ms=self.wall_ms))
             for field in staged:
                 if field.name not in rows.column_names:
                     rows = rows.append_column(field, pa.nulls(n, field.type))

@@ -41,7 +41,7 @@ MORE = (change("+I", id=1, n=1, more=5), change("+I", id=2, n=2, more=6), change
 
 def test_columns_are_left_out_and_told_by_default():
     found = summary(plain(), *MORE)
-    assert (found.changes, found.bad, found.ignored, found.types) == (3, 0, {"more"}, {})
+    assert (found.counts.changes, found.counts.bad, found.ignored, found.types) == (3, 0, {"more"}, {})
 
 
 def test_records_with_unknown_columns_are_bad_where_they_are_refused():
@@ -61,7 +61,7 @@ def test_detail_shows_no_value_of_an_unknown_column():
 @pytest.mark.parametrize("mode", ["ignore", "evolve", "quarantine", "fail"])
 def test_columns_that_are_left_out_on_purpose_bother_nobody(mode):
     found = summary(plain(schema_evolution_mode=mode, ignored_columns=["more"]), *MORE)
-    assert (found.changes, found.bad, found.ignored, found.types) == (3, 0, set(), {})
+    assert (found.counts.changes, found.counts.bad, found.ignored, found.types) == (3, 0, set(), {})
 
 
 def test_delete_by_sequence_needs_no_more_than_its_key():

@@ -54,10 +54,10 @@ def test_places_of_all_records_read_are_one_interval_a_partition():
     total = staged(pipeline, lines)
     whole = {f"t/{partition}": [(0, 4999)] for partition in range(3)}
     assert OffsetRanges().with_ranges(total.offsets).read == whole
-    assert (total.records, total.bad, total.changes) == (12_000, 3000, 6000), (
+    assert (total.counts.records, total.counts.bad, total.counts.changes) == (12_000, 3000, 6000), (
         "other tables and topics are not among them"
     )
-    assert total.other_tables == 3000
+    assert total.counts.other_tables == 3000
 
     in_memory = MemoryPipeline(pipeline)
     for part in evenly(lines, 7):
@@ -106,14 +106,14 @@ def test_summary_says_what_stands_in_a_batch(order, newest, key_changes):
     ]
     of = spec("id BIGINT NOT NULL, notes STRING", order=order)
     summary = summary_of(of, *map(record, values, range(6)), "{")
-    assert (summary.bad, summary.key_changes, summary.max_event_ms) == (1, key_changes, 20)
+    assert (summary.counts.bad, summary.counts.key_changes, summary.max_event_ms) == (1, key_changes, 20)
     assert (summary.truncate, summary.ignored) == (newest, {"also", "more"})
     assert (summary.offsets, summary.truncates) == ({}, {})
 
 
 def test_records_that_name_no_place_leave_none():
     total = staged(spec(**BY_ARRIVAL), ["{", json.dumps({"topic": "t"}), record(None, 7)])
-    assert (total.bad, total.offsets) == (2, {"t/0": [(7, 7)]})
+    assert (total.counts.bad, total.offsets) == (2, {"t/0": [(7, 7)]})
 
 
 @pytest.mark.parametrize("bad", [{"kind": "?", "row": {"id": 1}}, {"kind": "+I", "row": 1}, {"kind": "+I", "row": {}}])
@@ -151,5 +151,5 @@ def test_update_by_arrival_is_one_record_of_two_changes():
     update = envelope("u", 5, before=row, after=row | {"n": 3})
     lines = [record(update, 1), record(envelope("c", 6, after=row), 2), record(update, 3), "{", record(None, 4)]
     summary = summary_of(spec(order="arrival"), *lines)
-    assert (summary.records, summary.changes, summary.bad) == (5, 5, 1)
-    assert summary_of(spec(order="arrival")).records == 0
+    assert (summary.counts.records, summary.counts.changes, summary.counts.bad) == (5, 5, 1)
+    assert summary_of(spec(order="arrival")).counts.records == 0

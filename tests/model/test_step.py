@@ -2,7 +2,16 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from ebbtide.model.clock import Reading
-from ebbtide.model.step import BatchSummary, Frontier, StepRules, clock_after, next_frontier, records_of, reset_frontier
+from ebbtide.model.step import (
+    BatchCounts,
+    BatchSummary,
+    Frontier,
+    StepRules,
+    clock_after,
+    next_frontier,
+    records_of,
+    reset_frontier,
+)
 
 DAY_MS = 86_400_000
 RULES = StepRules(max_clock_jump_ms=DAY_MS, allowed_delay_ms=10)
@@ -99,8 +108,7 @@ def test_orphans_are_never_forgotten_until_a_reset():
 def test_summary_of_parts_is_the_same_in_any_order(given_parts, random):
     parts = [
         BatchSummary(
-            records=n,
-            bad=n // 2,
+            BatchCounts(records=n, bad=n // 2),
             max_event_ms=ms,
             truncate=sequence(low),
             ignored=frozenset("ab"[:n]),
@@ -110,17 +118,14 @@ def test_summary_of_parts_is_the_same_in_any_order(given_parts, random):
     total = BatchSummary.total(parts)
     random.shuffle(parts)
     assert BatchSummary.total(parts) == total
-    assert total.records == sum(part.records for part in parts)
+    assert total.counts.records == sum(part.counts.records for part in parts)
 
 
 def test_summary_of_parts_sums_them_up():
     """The greatest times and sequences, all columns ignored; of a TRUNCATE delivered twice the first."""
     parts = [
         BatchSummary(
-            records=9,
-            bad=3,
-            changes=5,
-            key_changes=1,
+            BatchCounts(records=9, bad=3, changes=5, key_changes=1),
             max_event_ms=70,
             truncate=(3, 1),
             ignored=frozenset("x"),
@@ -129,10 +134,7 @@ def test_summary_of_parts_sums_them_up():
         ),
         BatchSummary(),
         BatchSummary(
-            records=1,
-            bad=1,
-            changes=2,
-            key_changes=4,
+            BatchCounts(records=1, bad=1, changes=2, key_changes=4),
             max_event_ms=80,
             truncate=(2, 9),
             ignored=frozenset("xy"),
@@ -141,10 +143,7 @@ def test_summary_of_parts_sums_them_up():
         ),
     ]
     want = BatchSummary(
-        records=10,
-        bad=4,
-        changes=7,
-        key_changes=5,
+        BatchCounts(records=10, bad=4, changes=7, key_changes=5),
         max_event_ms=80,
         truncate=(3, 1),
         ignored=frozenset("xy"),
@@ -157,8 +156,8 @@ def test_summary_of_parts_sums_them_up():
 
 
 def test_step_tells_what_its_own_batch_was_and_the_greatest_event_time_so_far():
-    batch = BatchSummary(records=9, bad=2, other_tables=4, ignored=frozenset("ba"), max_event_ms=70)
+    batch = BatchSummary(BatchCounts(records=9, bad=2, other_tables=4), ignored=frozenset("ba"), max_event_ms=70)
     own = records_of(None, batch)
     assert (own.records, own.quarantined, own.other_tables, own.ignored_columns) == (9, 2, 4, ("a", "b"))
-    stands = steps([batch, None, BatchSummary(records=1, max_event_ms=60)])
+    stands = steps([batch, None, BatchSummary(BatchCounts(records=1), max_event_ms=60)])
     assert [step.max_event_ms for step in stands] == [70, 70, 70]

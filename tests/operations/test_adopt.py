@@ -138,7 +138,7 @@ def test_log_positions_are_those_before_all_changes_and_own_columns_are_their_va
     batches = [pa.record_batch({"0": [1, 2], "1": [10, 20]}), pa.record_batch({"0": [3], "1": [30]})]
     [result] = rows(batches)
     staged = adopt.Staged.of(result["result"].to_pylist())
-    assert (staged.summary.changes, staged.summary.records, staged.summary.bad) == (3, 3, 0)
+    assert (staged.summary.counts.changes, staged.summary.counts.records, staged.summary.counts.bad) == (3, 3, 0)
     [file] = staged.files
     found = [row for batch in file.read(range(SLICES)) for row in batch.to_pylist()]
     found.sort(key=lambda row: row["id"])

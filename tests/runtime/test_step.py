@@ -28,7 +28,7 @@ from ebbtide.ledger.facts import Cause, SourceFacts
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.model.clock import Reading
 from ebbtide.model.decision import Restore
-from ebbtide.model.step import BatchSummary
+from ebbtide.model.step import BatchCounts, BatchSummary
 from ebbtide.runtime import reading
 from ebbtide.runtime import step as stepping
 from ebbtide.runtime.driver import reset
@@ -413,7 +413,7 @@ def test_job_s_step_stands_where_the_last_one_stood(make):
     with pipeline.stepper() as stepper:
         facts = stepper.facts(Cause(what="compaction"))
         later = stepper.facts(Cause(what="cleanup", why="why"), Reading(LATER, LATER))
-        replayed = stepper.facts(Cause(what="quarantine_replay"), batch=BatchSummary(records=3))
+        replayed = stepper.facts(Cause(what="quarantine_replay"), batch=BatchSummary(BatchCounts(records=3)))
         stepper.commit(facts, [])
         assert (stepper.number, stepper.last, stepper.version) == (2, facts, pipeline.versions()["state"])
     assert facts.frontier.clock == batch.frontier.clock

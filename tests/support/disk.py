@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +122,7 @@ class DiskPipeline:
     def _with_bad_rows(self, staged: StagedFile, summary: BatchSummary, now_ms: int) -> tuple[BatchSummary, StepFacts]:
         bad = Staged((staged,), summary).bad()
         new = self.plan.quarantine.new(bad, self.plan.offsets_read(self.head))
-        summary = replace(summary, bad=len(new))
+        summary = summary.with_counts(bad=len(new))
         facts = self._facts("batch", now_ms, summary)
         bad_rows = self.plan.quarantine.write(new, facts)
         return summary, facts.with_tables({"quarantine": Append(tuple(bad_rows))}) if bad_rows else facts

@@ -62,7 +62,12 @@ def test_rows_become_changes_of_the_step(work):
         ("-D", 2, "b", {"_step": 7}),
         ("+U", 3, None, {"_step": 7}),
     ]
-    assert (summary.records, summary.changes, summary.bad, summary.max_event_ms) == (3, 3, 0, 1_000)
+    assert (summary.counts.records, summary.counts.changes, summary.counts.bad, summary.max_event_ms) == (
+        3,
+        3,
+        0,
+        1_000,
+    )
 
 
 def test_no_row_gives_no_file(work):
@@ -72,7 +77,7 @@ def test_no_row_gives_no_file(work):
 def test_row_without_a_key_is_bad_however_many_there_are(work):
     changes, summary, file = staged(work(), rows(("+U", 1, 1, "a"), (None, 2, None, "b"), (None, 2, None, "c")))
     assert [row["id"] for row in changes] == [1]
-    assert (summary.records, summary.changes, summary.bad) == (3, 1, 2)
+    assert (summary.counts.records, summary.counts.changes, summary.counts.bad) == (3, 1, 2)
     bad = read_parquet(file.bad).to_pylist()
     assert [(row["_reason"], row["_raw"]) for row in bad] == [("null_key", b"{}")] * 2
 

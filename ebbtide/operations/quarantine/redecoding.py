@@ -110,7 +110,7 @@ class Redecoded:
             self.plan.decoding,
             tracks_offsets=self.plan.tracks_offsets,
         )
-        return replace(summary, records=0, erased=int(self.is_erased.sum()))
+        return summary.with_counts(records=0, erased=int(self.is_erased.sum()))
 
     def staged(self, folder: str) -> Staged:
         """Write what is to be applied.

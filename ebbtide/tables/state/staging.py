@@ -25,7 +25,7 @@ from ebbtide.formats.settings import IN_DOUBT
 from ebbtide.model.changelog import ORDER, ORIGIN, ROW_KINDS
 from ebbtide.model.codes import Mask
 from ebbtide.model.hashing import Hashes, key_hashes
-from ebbtide.model.step import BatchSummary
+from ebbtide.model.step import BatchCounts, BatchSummary
 from ebbtide.storage.columnar import ParquetFile, open_arrow, write_arrow
 from ebbtide.storage.paths import join
 
@@ -246,7 +246,7 @@ class Staging:
         file = self.stager.stage(self._decoded(_measured(records, sizes)), seen)
         if not parts:
             return None
-        parts.append(BatchSummary(bytes=sum(sizes)))
+        parts.append(BatchSummary(BatchCounts(bytes=sum(sizes))))
         return to_json(file, parts)
 
     def _decoded(self, records: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -261,8 +261,10 @@ class Staging:
             return summary
         of_kept = summaries.summarize(kept, self.decoding, tracks_offsets=self.tracks_offsets)
         # The refused records were read: their offsets count, so that a redelivery is known.
-        n_erased = summary.records - of_kept.records
-        return replace(of_kept, records=summary.records, offsets=summary.offsets, erased=n_erased)
+        n_records = summary.counts.records
+        n_erased = n_records - of_kept.counts.records
+        counted = of_kept.with_counts(records=n_records, erased=n_erased)
+        return replace(counted, offsets=summary.offsets)
 
 
 def _measured(records: Iterable[pa.RecordBatch], sizes: list[int]) -> Iterator[pa.RecordBatch]:
