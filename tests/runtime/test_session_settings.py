@@ -112,6 +112,8 @@ def test_options_of_a_command_reach_the_session(monkeypatch, tmp_path):
     monkeypatch.setattr(quiet.QuietSpark, "session", property(built))
     monkeypatch.setattr(quiet.QuietSpark, "lazy_session", property(built))
     options = ["--master", CLUSTER, "--conf", "spark.executor.memory=1g", "--conf", "spark.a=b=c"]
-    result = CliRunner().invoke(main, ["state", "pipelines/defs/shop/orders", "--root", str(tmp_path / "root"), *options])
+    result = CliRunner().invoke(
+        main, ["state", "pipelines/defs/shop/orders", "--root", str(tmp_path / "root"), *options]
+    )
     want = [("spark.a", "b=c"), ("spark.executor.memory", "1g"), ("spark.master", CLUSTER)]
     assert f"built with {want}" in result.output
