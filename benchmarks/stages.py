@@ -5,7 +5,7 @@ without that of the stages that it calls, so that the shares add up. Two inputs:
 rows of 200 bytes), `debezium` orders in envelopes of 800 bytes. After it the floor of this machine: a copy of the same bytes, and a search
 for their line ends.
 
-    python benchmarks/stages.py [plain] [debezium] [--records 250000] [--detail] [--no-timers]
+    python benchmarks/stages.py [plain] [debezium] [--records 250000] [--no-timers]
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from ebbtide.formats.format import BadRecordError, DecodedChange, Format
 from ebbtide.formats.records import PLACED_RECORDS
 from ebbtide.ledger.facts import StepFacts, TableFacts
 from ebbtide.model.changelog import RowKind
-from ebbtide.model.decision import Action, Apply, Clear, Restore
+from ebbtide.model.decision import Action, Apply, Clear, Erase, Restore
 from ebbtide.operations.operation import Context, Operation, Report
 from ebbtide.sources.available import Available
 from ebbtide.sources.positioned import PositionedSource, SourceSettings
@@ -26,6 +26,7 @@ __all__ = [
     "Context",
     "DecodedChange",
     "EbbtideError",
+    "Erase",
     "Format",
     "Operation",
     "PositionedSource",

@@ -85,6 +85,11 @@ class LocalSession:
         )
 
 
+def is_local(spark: SparkSession | LocalSession) -> bool:
+    """Return whether this process makes the steps, without Spark."""
+    return isinstance(spark, LocalSession)
+
+
 def run_tasks(
     spark: SparkSession | LocalSession,
     work: Callable[[Item], Result],

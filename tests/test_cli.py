@@ -266,7 +266,7 @@ def test_rate_is_that_of_the_run_under_way_where_a_command_makes_several(monkeyp
     now_s = [0.0]
     monkeypatch.setattr(live_module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
     shown = []
-    view = RunView(SimpleNamespace(show=shown.append, say=lambda line: None, is_quiet=False), as_json=False)
+    view = RunView(SimpleNamespace(show=shown.append, say=lambda line: None, is_quiet=False, log=None), as_json=False)
     for seconds, records in ((100, 1_000_000), (1, 1_000)):
         view.phase(Phase("t", "listing the source"))
         now_s[0] += seconds

@@ -27,6 +27,7 @@ from ebbtide import (
     UpsertPipelines,
     errors,
 )
+from ebbtide.inspect.metrics import METRICS
 from ebbtide.operations.operation_page import section_of
 from ebbtide.operations.registry import operations
 from ebbtide.spec import parts, scheduling
@@ -41,6 +42,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE_FOLDER = ROOT / "docs" / "reference"
 OPERATIONS_PAGE = PAGE_FOLDER / "operations.md"
 PYTHON_PAGE = PAGE_FOLDER / "python.md"
+METRICS_PAGE = PAGE_FOLDER / "metrics.md"
 DECISIONS = ROOT / "docs" / "decisions"
 SPEC_PAGES: dict[str, tuple[str, str, tuple[type[BaseModel], ...]]] = {
     "spec.md": (
@@ -202,6 +204,31 @@ def operations_page() -> str:
     return "\n".join(lines)
 
 
+def metrics_page() -> str:
+    """Lay out the metrics: type, meaning, labels, where the value comes from, and who has it."""
+    lines = [
+        "# Metrics",
+        "",
+        "`ebbtide status --metrics` prints them, and `ebbtide run --follow --metrics-port PORT` serves them: [how to](../how-to/operating.md#watch).",
+        "Those of a pipeline have the label `pipeline`. Names of counters end in `_total` where they are shown. A value that is unknown is left out.",
+        "",
+    ]
+    parts = {
+        "In both": ("status", "run"),
+        "Of the status alone": ("status",),
+        "Of a followed run alone": ("run",),
+    }
+    for title, viewers in parts.items():
+        lines += [f"## {title}", "", "| metric | type | labels | meaning | from |", "|---|---|---|---|---|"]
+        for metric in METRICS:
+            if metric.viewers == viewers:
+                labels = ", ".join(f"`{name}`" for name in metric.label_names)
+                lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.text} | {metric.origin} |")
+        lines.append("")
+    lines.append("A followed run also has `process_*` of its own process: memory, CPU, handles; not those of the JVM.")
+    return "\n".join(lines) + "\n"
+
+
 def decisions_page() -> str:
     """List the decisions by their titles."""
     lines = [
@@ -239,6 +266,10 @@ def test_operations_page_is_what_the_code_says():
 
 def test_python_page_is_what_the_docstrings_say():
     assert PYTHON_PAGE.read_text(encoding="utf-8") == python_page()
+
+
+def test_metrics_page_is_what_the_list_says():
+    assert METRICS_PAGE.read_text(encoding="utf-8") == metrics_page()
 
 
 def test_fields_of_operations_state_their_default_unless_they_are_required():
@@ -333,4 +364,5 @@ if __name__ == "__main__":
         (PAGE_FOLDER / name).write_text(spec_page(name), encoding="utf-8")
     OPERATIONS_PAGE.write_text(operations_page(), encoding="utf-8")
     PYTHON_PAGE.write_text(python_page(), encoding="utf-8")
+    METRICS_PAGE.write_text(metrics_page(), encoding="utf-8")
     (DECISIONS / "index.md").write_text(decisions_page(), encoding="utf-8")

@@ -51,6 +51,7 @@ ROOMS = {
 ALONE = {
     "click": ("ebbtide/cli/", "ebbtide/sql/shell/show.py"),
     "cli_helpers": "ebbtide/sql/shell/show.py",
+    "prometheus_client": ("ebbtide/inspect/exposition.py", "ebbtide/cli/metrics_server.py"),
     "sqlglot": ("ebbtide/spec/", "ebbtide/sql/", "ebbtide/checks/queries.py"),
     "duckdb": "ebbtide/checks/engines.py",
     "prompt_toolkit": "ebbtide/sql/shell",

@@ -12,6 +12,7 @@ from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.windows import sink_window_end, window_end
 from ebbtide.model.durations import to_ms
+from ebbtide.runtime.local_copies import drop_older_copies, generation_of
 from ebbtide.runtime.plan import Plan
 
 
@@ -22,28 +23,34 @@ class Newest:
     Args:
         sink: Version of the sink.
         state: Version of the state.
+        generation: Of what is kept beside the tables; see `ebbtide.runtime.local_copies.generation_of`.
     """
 
     sink: int
     state: int
+    generation: str = ""
 
     @classmethod
-    def of(cls, tables: Plan) -> Self:
+    def of(cls, tables: Plan, generation: str = "") -> Self:
         """Return the newest versions; of a pipeline that is running they belong together while its lease is held only."""
         sink = 0 if tables.sink_log is None else log.versions(tables.sink_log)[-1]
-        return cls(sink=sink, state=log.versions(tables.state.path)[-1])
+        return cls(sink, log.versions(tables.state.path)[-1], generation)
 
     @classmethod
     def between_steps(cls, tables: Plan) -> Self | None:
         """Return the newest versions: beside a run that goes on, those between two of its steps; None before the first step."""
         spec = tables.spec
-        if tables.state.last() is None:
+        last = tables.state.last()
+        if last is None:
             return None
+        _, facts = last
+        drop_older_copies(tables, facts)
+        generation = generation_of(tables, facts)
         if spec.run == "bounded":
-            return cls.of(tables)
+            return cls.of(tables, generation)
         lease_ttl_s = to_ms(spec.lease_ttl) / 1000
         with Lease(tables.at("ledger"), spec.name, lease_ttl_s, asks=True):
-            return cls.of(tables)
+            return cls.of(tables, generation)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from ebbtide.amounts import amount
 from ebbtide.cli.errors import FAILED
 from ebbtide.cli.options import of_pipelines
 from ebbtide.cli.quiet import quiet_spark
-from ebbtide.cli.reporting import Reporter, load_specs
+from ebbtide.cli.reporting import Reporter, load_specs, say
 from ebbtide.errors import ConfigError
 from ebbtide.runtime.clock import system_clock
 
@@ -46,7 +46,7 @@ def check(specs: tuple[str, ...], root: str, as_json: bool, only: tuple[str, ...
                 newest = Newest.between_steps(tables)
                 asked = _asked(checks_of(spec), only)
                 if newest is None:
-                    click.echo(f"{spec.name}: the pipeline has made no step yet.", err=True)
+                    say(f"{spec.name}: the pipeline has made no step yet.")
                     continue
                 window = VersionRange.after(tables, newest=newest)
                 engines = Engines(lambda: spark.session)
@@ -96,17 +96,10 @@ class CheckReport:
     verdict: Verdict
     window: VersionRange
 
-    @property
-    def outcome(self) -> str:
-        """`passed`, `warning` or `failed`."""
-        if self.verdict.passed:
-            return "passed"
-        return "failed" if self.verdict.is_error else "warning"
-
     def text(self) -> str:
         """Write it for people."""
         broken = [finding for finding in self.verdict.findings if finding.broken]
-        lines = [f"{self.pipeline}: {self.check.name} {self.outcome}"]
+        lines = [f"{self.pipeline}: {self.check.name} {self.verdict.outcome}"]
         lines += [_finding_text(finding) for finding in broken]
         if broken:
             lines.append(self.check.repair)
@@ -123,7 +116,7 @@ class CheckReport:
         return {
             "pipeline": self.pipeline,
             "check": self.check.name,
-            "outcome": self.outcome,
+            "outcome": self.verdict.outcome,
             "findings": findings,
             "judged": self.window.until,
             "unreadable": self.window.unreadable,

@@ -10,7 +10,7 @@ import click
 
 from ebbtide.cli.verbs import example
 
-_LEVEL = "ebbtide.cli.level"
+LEVEL = "ebbtide.cli.level"
 QUIET, VERBOSE = -1, 1
 
 
@@ -61,7 +61,7 @@ def with_example(command: click.Command, path: str) -> click.Command:
 def level() -> int:
     """Return how much the command under way shows: `QUIET`, 0 or `VERBOSE`."""
     context = click.get_current_context(silent=True)
-    return 0 if context is None else int(context.meta.get(_LEVEL, 0))
+    return 0 if context is None else int(context.meta.get(LEVEL, 0))
 
 
 def level_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,8 +81,8 @@ def _set_level(given: int) -> Callable[[click.Context, click.Parameter, bool], N
     def keep(context: click.Context, _: click.Parameter, is_on: bool) -> None:  # noqa: FBT001 - click calls it
         if not is_on:
             return
-        if context.meta.get(_LEVEL, given) != given:
+        if context.meta.get(LEVEL, given) != given:
             raise click.UsageError("Got --quiet and --verbose. Allowed: one of them.")
-        context.meta[_LEVEL] = given
+        context.meta[LEVEL] = given
 
     return keep

@@ -28,11 +28,36 @@ if TYPE_CHECKING:
 
 @click.command()
 @of_pipelines
-def status(specs: tuple[str, ...], root: str, as_json: bool) -> None:
+@click.option(
+    "--metrics", "as_metrics", is_flag=True, help="Print metrics as OpenMetrics text, with the backlogs of the sources."
+)
+def status(specs: tuple[str, ...], root: str, as_json: bool, as_metrics: bool) -> None:
     """Show the status of pipelines, without starting Spark."""
     from ebbtide.inspect.status import status as status_of
 
-    Reporter(root, as_json).each(load_specs(specs), lambda spec: status_of(spec, root))
+    if as_metrics and as_json:
+        raise click.UsageError("Got --json and --metrics. Allowed: one of them.")
+    reporter = Reporter(root, as_json)
+    if as_metrics:
+        _print_metrics(load_specs(specs), reporter)
+    else:
+        reporter.each(load_specs(specs), lambda spec: status_of(spec, root))
+
+
+def _print_metrics(located: list[Located], reporter: Reporter) -> None:
+    """Print the metrics of pipelines; what keeps values from being read goes to standard error, and into a metric."""
+    from ebbtide.inspect.exposition import openmetrics
+    from ebbtide.inspect.measuring import host_measured, measured
+
+    clock_ms = system_clock()
+    host, copies = host_measured(reporter.root)
+    found = [host]
+    for location, spec in located:
+        of_pipeline = measured(spec, reporter.root, clock_ms, copies)
+        found.append(of_pipeline.values)
+        for error in of_pipeline.errors:
+            reporter.say(error, location, None)
+    click.echo(openmetrics(found), nl=False)
 
 
 @click.command()

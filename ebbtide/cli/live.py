@@ -12,6 +12,7 @@ from typing import Self, TextIO
 import click
 
 from ebbtide.amounts import amount
+from ebbtide.cli.logs import JsonLog
 from ebbtide.runtime.progress import Phase, StepProgress
 
 REFRESH_S = 0.5
@@ -24,12 +25,14 @@ class Live:
     Args:
         stream: Where to, standard error for instance.
         is_quiet: Progress is not shown, only what `say` is given.
+        log: Takes all that would be written; None: it is written.
     """
 
-    def __init__(self, stream: TextIO, *, is_quiet: bool = False) -> None:
+    def __init__(self, stream: TextIO, *, is_quiet: bool = False, log: JsonLog | None = None) -> None:
         self._stream = stream
         self.is_quiet = is_quiet
-        self._is_terminal = stream.isatty() and not is_quiet
+        self.log = log
+        self._is_terminal = stream.isatty() and not is_quiet and log is None
         self._text = ""
         self._since = time.monotonic()
         self._lock = threading.RLock()
@@ -58,6 +61,9 @@ class Live:
 
     def say(self, line: str) -> None:
         """Write a line that stays, above the live one."""
+        if self.log is not None:
+            self.log.say(line)
+            return
         with self._lock:
             if self._is_terminal:
                 self._stream.write(ERASE)
@@ -100,11 +106,16 @@ class RunView:
         self._records += progress.records
         if self._as_json:
             click.echo(json.dumps(progress.as_dict()))
-        elif not self._live.is_quiet:
+        if self._live.log is not None:
+            self._live.log.step(progress)
+        elif not self._as_json and not self._live.is_quiet:
             self._live.say(progress.line())
 
     def phase(self, phase: Phase) -> None:
         """Take what begins now."""
+        if self._live.log is not None:
+            self._live.log.phase(phase)
+            return
         if phase.step is None:
             self._started = time.monotonic()  # work before the steps says nothing about their pace
             self._records = 0  # nor do those of a run before, as of a backfill's snapshot

@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
@@ -13,11 +14,12 @@ import click
 from pydantic.fields import FieldInfo
 
 from ebbtide.cli.commands import NamingGroup
+from ebbtide.cli.errors import NOTHING_MATCHED
 from ebbtide.cli.live import Live, RunView
 from ebbtide.cli.options import of_pipelines
 from ebbtide.cli.quarantine import quarantine
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
-from ebbtide.cli.reporting import Reporter, load_specs
+from ebbtide.cli.reporting import Located, Reporter, load_specs
 from ebbtide.cli.stopping import stop_on_signal
 from ebbtide.operations.operation import Context, Operation, Report, option_of
 from ebbtide.operations.registry import operations
@@ -70,11 +72,15 @@ def operation_command(operation: Operation) -> click.Command:
         # All parameters are checked before the first pipeline is touched.
         with reporter.errors():
             params = operation.asked(asked)
+        have_matched = True
         with quiet_spark(root) as spark:
             for location, spec in located:
-                with reporter.errors(location, spark), _context(operation, spec, reporter, spark) as ctx:
+                with reporter.errors(location, spark), _context(operation, (location, spec), reporter, spark) as ctx:
                     report = operation.act(action, ctx, params)
                     reporter.result(report, Report.text, location)
+                    have_matched = have_matched and report.has_matched
+        if not have_matched:
+            raise click.exceptions.Exit(NOTHING_MATCHED)
 
     help_text = operation.description
     if operation.is_planned:
@@ -89,8 +95,9 @@ def operation_command(operation: Operation) -> click.Command:
 
 
 @contextmanager
-def _context(operation: Operation, spec: Pipeline, reporter: Reporter, spark: QuietSpark) -> Iterator[Context]:
+def _context(operation: Operation, located: Located, reporter: Reporter, spark: QuietSpark) -> Iterator[Context]:
     """Give what an operation works with: Spark once it asks, the live line, and a stop by signal if it takes one."""
+    location, spec = located
     view = RunView(spark.live, as_json=reporter.as_json)
     with _stopping(operation, spark.live) as stop:
         yield Context(
@@ -101,7 +108,22 @@ def _context(operation: Operation, spec: Pipeline, reporter: Reporter, spark: Qu
             on_progress=view.step,
             on_phase=view.phase,
             stop=stop,
+            beside=lambda: _specs_beside(location),
+            data_docs=_data_docs(reporter.root),
         )
+
+
+def _specs_beside(location: str) -> list[Pipeline]:
+    from ebbtide.spec.load import specs_beside
+
+    return specs_beside(location)
+
+
+def _data_docs(root: str) -> Path | None:
+    """Return the folder in which Dagster writes Data Docs by default; None of a root that is in a store."""
+    from ebbtide.storage.paths import is_local
+
+    return Path(root, "data_docs") if is_local(root) else None
 
 
 @contextmanager

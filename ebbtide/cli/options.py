@@ -8,6 +8,7 @@ from typing import Any, get_args
 import click
 
 from ebbtide.cli.commands import level_options
+from ebbtide.cli.logs import JSON, TEXT, begin_log
 from ebbtide.cli.places import root_option
 from ebbtide.tasks import EngineKind
 
@@ -15,8 +16,15 @@ specs_argument = click.argument("specs", metavar="SPEC...", nargs=-1, required=T
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON on standard output: one line a step, then one a pipeline."
 )
-
-
+log_option = click.option(
+    "--log-format",
+    type=click.Choice((TEXT, JSON)),
+    default=TEXT,
+    envvar="EBBTIDE_LOG_FORMAT",
+    expose_value=False,
+    callback=begin_log,
+    help="Write progress and errors as text, or as JSON, an object a line. Default: text.",
+)
 engine_option = click.option(
     "--engine",
     type=click.Choice(get_args(EngineKind)),
@@ -32,8 +40,45 @@ personal_option = click.option(
 )
 
 
+def seconds_of(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
+    """Read a duration with its unit, as in specs."""
+    from ebbtide.model.durations import parse_duration
+
+    if text is None:
+        return None
+    try:
+        duration = parse_duration(text)
+        seconds: float = duration.total_seconds()
+    except (ValueError, AttributeError) as error:
+        raise click.BadParameter(str(error)) from error
+    return seconds
+
+
+def metrics_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of its metrics' endpoint."""
+    port = click.option(
+        "--metrics-port",
+        type=click.IntRange(0, 65_535),
+        help="With --follow: serve /metrics and /healthz at this port; 0: any that is free.",
+    )
+    host = click.option("--metrics-host", help="Where to listen for them. Default: 127.0.0.1.")
+    within = click.option(
+        "--healthy-within",
+        metavar="DURATION",
+        callback=seconds_of,
+        help="/healthz answers 503 after this time without a step, a phase or a look at the source. Default: 10m, or ten times trigger_interval if that is longer.",
+    )
+    return port(host(within(command)))
+
+
 def of_pipelines(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command what all that work on several pipelines have: specs, root, and how it prints."""
-    for decorate in (level_options, json_option, root_option, specs_argument):  # click lists the last one first
+    for decorate in (
+        log_option,
+        level_options,
+        json_option,
+        root_option,
+        specs_argument,
+    ):  # click lists the last one first
         command = decorate(command)
     return command

@@ -57,8 +57,8 @@ class Asked:
         """Return the options that `click` parsed."""
         names = [field.name for field in fields(SourceOptions)]
         source = SourceOptions(**{name: options[name] for name in names})
-        others = {name: value for name, value in options.items() if name not in names}
-        return cls(source, **others)
+        own = {name: value for name, value in options.items() if name not in names}
+        return cls(source, **own)
 
     def proposal_of(self, sample: Sample) -> Proposal:
         """Return what records propose, beside what is asked for."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 from ebbtide.cli.commands import QUIET, level
 from ebbtide.cli.live import Live
+from ebbtide.cli.logs import json_log
 from ebbtide.tasks import lazy_session
 from ebbtide.users import user_name
 
@@ -102,7 +103,7 @@ class QuietSpark:
 @contextmanager
 def quiet_spark(root: str) -> Iterator[QuietSpark]:
     """Give a session for a command, with the live line on standard error."""
-    with Live(sys.stderr, is_quiet=level() == QUIET) as live, QuietSpark(root, live) as spark:
+    with Live(sys.stderr, is_quiet=level() == QUIET, log=json_log()) as live, QuietSpark(root, live) as spark:
         yield spark
 
 

@@ -13,6 +13,7 @@ import click
 
 from ebbtide.cli.commands import VERBOSE, level
 from ebbtide.cli.errors import FAILED, ROOT, error_text, exit_code, typed
+from ebbtide.cli.logs import json_log
 from ebbtide.cli.quiet import QuietSpark
 from ebbtide.errors import EbbtideError
 from ebbtide.redaction import shown
@@ -30,6 +31,15 @@ def load_specs(locations: tuple[str, ...]) -> list[Located]:
 
     with Reporter().errors():
         return load_all(locations)
+
+
+def say(line: str) -> None:
+    """Write a remark to standard error, or to the log of the command."""
+    log = json_log()
+    if log is None:
+        click.echo(line, err=True)
+    else:
+        log.say(line)
 
 
 @dataclass(frozen=True)
@@ -88,7 +98,7 @@ class Reporter:
             if is_from_spark:
                 self.say(error, location, spark)
             if spark is not None and spark.tail():
-                click.echo(shown(spark.tail()), err=True)
+                say(shown(spark.tail()))
             if is_from_spark:
                 raise click.exceptions.Exit(FAILED) from error
             raise
@@ -97,7 +107,11 @@ class Reporter:
         """Print an error as one sentence."""
         if spark is not None:
             spark.live.show("")
+        text = error_text(error, self.root, location)
+        log = json_log()
+        if log is not None:
+            log.error(text, error, has_traceback=level() == VERBOSE)
+            return
         if level() == VERBOSE:
             click.echo(shown("".join(format_exception(error))), err=True)
-        text = error_text(error, self.root, location)
         click.echo(shown(f"Error: {text}"), err=True)

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ebbtide.amounts import amount
-from ebbtide.cli.commands import VERBOSE, level
+from ebbtide.cli.commands import QUIET, VERBOSE, level
 from ebbtide.cli.errors import FAILED, NOTHING_MATCHED, PAUSED
 from ebbtide.cli.live import RunView
-from ebbtide.cli.options import engine_option, of_pipelines, rate_option
+from ebbtide.cli.options import engine_option, metrics_options, of_pipelines, rate_option
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
-from ebbtide.cli.reporting import Located, Reporter, load_specs
+from ebbtide.cli.reporting import Located, Reporter, load_specs, say
 from ebbtide.cli.stopping import restart, stop_on_signal
 from ebbtide.errors import ConfigError, PausedError
 from ebbtide.runtime.clock import system_clock
 
 if TYPE_CHECKING:
+    from ebbtide.inspect.watched_run import WatchedRun
     from ebbtide.runtime.progress import RunSummary
     from ebbtide.spec.pipeline import Pipeline
     from ebbtide.tasks import EngineKind
@@ -29,6 +31,7 @@ UNMATCHED = (
     "{}: {} matched no row. Where a Postgres table has no REPLICA IDENTITY FULL, its deletes carry the "
     "key alone, and the rows stay in the sink: ALTER TABLE ... REPLICA IDENTITY FULL, then a new snapshot."
 )
+LOOPBACK = "127.0.0.1"
 COUNTS = ("steps", "records", "inserted", "updated", "deleted", "quarantined", "unmatched", "expired")
 """The counts of a run's summary, shown where they are not 0."""
 Operate = Callable[..., "RunSummary"]
@@ -42,6 +45,7 @@ Operate = Callable[..., "RunSummary"]
 @click.option("--follow", is_flag=True, help="Go on with what comes until SIGINT or SIGTERM; of one pipeline.")
 @rate_option
 @engine_option
+@metrics_options
 def run(
     specs: tuple[str, ...],
     root: str,
@@ -51,6 +55,9 @@ def run(
     follow: bool,
     rate: int | None,
     engine: EngineKind | None,
+    metrics_port: int | None,
+    metrics_host: str | None,
+    healthy_within: float | None,
 ) -> None:
     """Read all that is there, bring the sinks up to date, expire what is due. With nothing to do, Spark is not started.
 
@@ -58,9 +65,15 @@ def run(
     """
     from ebbtide.runtime.idle import idle_run
 
+    watched: WatchedRun | None = None
+    if metrics_port is None and (metrics_host is not None or healthy_within is not None):
+        raise click.UsageError("Got --metrics-host or --healthy-within. Allowed: with --metrics-port.")
+
     def operate(*arguments: Any, **options: Any) -> RunSummary:
         from ebbtide.runtime.driver import run as run_pipeline  # only once Spark is needed
 
+        if watched is not None:
+            options = watched.beside(**options)
         return run_pipeline(*arguments, **options, accept_source_path=accept_source_path, accept_loss=accept_loss)
 
     def run_idle(spec: Pipeline) -> RunSummary | None:
@@ -75,7 +88,13 @@ def run(
             refuse_following_views(located)
             located = [(location, spec.model_copy(update={"run": "continuous"})) for location, spec in located]
         refuse_waiting(located)
-    _run_each(located, reporter, operate, run_idle)
+        if metrics_port is not None:
+            watched = watched_run(located, root, healthy_within)
+    with ExitStack() as stack:
+        if watched is not None:
+            with reporter.errors():
+                stack.enter_context(_served(watched, metrics_host or LOOPBACK, metrics_port or 0))
+        _run_each(located, reporter, operate, run_idle)
 
 
 @click.command()
@@ -107,6 +126,35 @@ def refresh(
         return refresh_pipeline(*arguments, **options, accept_loss=accept_loss)
 
     _run_each(located, reporter, operate)
+
+
+def watched_run(located: list[Located], root: str, healthy_within_s: float | None) -> WatchedRun:
+    """Return what watches the one run that goes on.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    from ebbtide.inspect.watched_run import WatchedRun, longest_silence_s
+
+    [(_, spec), *more] = located
+    if more or spec.run == "bounded":
+        raise ConfigError.of(
+            "Metrics are served by a run that goes on.",
+            got="--metrics-port",
+            next_step="Add --follow; for other pipelines 'ebbtide status --metrics' prints them.",
+        )
+    return WatchedRun(spec, root, longest_silence_s(spec) if healthy_within_s is None else healthy_within_s)
+
+
+@contextmanager
+def _served(watched: WatchedRun, host: str, port: int) -> Iterator[None]:
+    """Serve a run's metrics, and say where."""
+    from ebbtide.cli.metrics_server import METRICS, served
+
+    with served(watched, host, port) as open_port:
+        if level() != QUIET:
+            say(f"Metrics: http://{host}:{open_port}{METRICS}")
+        yield
 
 
 def refuse_following_views(located: list[Located]) -> None:

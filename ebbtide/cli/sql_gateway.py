@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ebbtide.cli.options import seconds_of
 from ebbtide.cli.places import defs_option, root_option
 from ebbtide.cli.quiet import new_log
 from ebbtide.cli.reporting import Reporter
@@ -25,18 +26,6 @@ PORT = 8083
 MOST_PORT = 65535
 STOPS_WITHIN_S = 1
 """Seconds to wait at the end for a JVM that is being started; it ends with this process anyway."""
-
-
-def _seconds(context: click.Context, option: click.Parameter, text: str) -> float:
-    """Read a duration with its unit, as in specs."""
-    from ebbtide.model.durations import parse_duration
-
-    try:
-        duration = parse_duration(text)
-        seconds: float = duration.total_seconds()
-    except (ValueError, AttributeError) as error:
-        raise click.BadParameter(str(error)) from error
-    return seconds
 
 
 def _refuse_connect(context: click.Context, option: click.Parameter, text: str | None) -> None:
@@ -76,7 +65,7 @@ def _refuse_connect(context: click.Context, option: click.Parameter, text: str |
     "--idle-timeout",
     default="10m",
     show_default=True,
-    callback=_seconds,
+    callback=seconds_of,
     help="How long a session lives without a request or a heartbeat.",
 )
 @click.option("--connect", hidden=True, expose_value=False, callback=_refuse_connect)

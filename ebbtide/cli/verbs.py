@@ -46,6 +46,7 @@ COMMANDS = {name.replace(".", " "): listed for name, listed in BUILT_IN.items()}
 VARIABLES = {
     "EBBTIDE_ROOT": "Folder of all tables, in place of --root.",
     "EBBTIDE_ENGINE": "auto, spark or local, in place of --engine.",
+    "EBBTIDE_LOG_FORMAT": "text or json, in place of --log-format.",
     "EBBTIDE_DRIVER_MEMORY": "Heap of Spark's JVM. Default: 4g.",
     "EBBTIDE_MASTER": "Spark's master. Default: local[*].",
     "EBBTIDE_LOG_LEVEL": "Level of Spark's log. Default: FATAL.",

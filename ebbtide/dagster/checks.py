@@ -40,7 +40,7 @@ def sink_checks(spec: Pipeline) -> dg.AssetChecksDefinition:
     ) -> Iterator[dg.AssetCheckResult]:
         from ebbtide.checks.engines import Engines
 
-        newest = supervised(lambda report, stop: _newest(spec, storage.root))
+        newest = supervised(lambda report, stop: _newest(spec, storage))
         engines = Engines(lambda: spark.session)
         for check in known:
             key = dg.AssetCheckKey(dg.AssetKey(spec.name), check.name)
@@ -101,12 +101,16 @@ class _Judge:
         return to_check_result(self.key, verdict, window, self.check.repair)
 
 
-def _newest(spec: Pipeline, root: str) -> "Newest | None":
-    """Return what is judged; None before the first step."""
+def _newest(spec: Pipeline, storage: StorageResource) -> "Newest | None":
+    """Return what is judged; None before the first step. Data Docs of before an erasure are deleted."""
     from ebbtide.checks.version_range import Newest
+    from ebbtide.runtime.data_docs import delete_older_sites
     from ebbtide.runtime.plan import Plan
 
-    return Newest.between_steps(Plan.under(root, spec))
+    newest = Newest.between_steps(Plan.under(storage.root, spec))
+    if newest is not None:
+        delete_older_sites(storage.docs_of(spec.name), newest.generation)
+    return newest
 
 
 def _last_good(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dict[str, Any] | None:

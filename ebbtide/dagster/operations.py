@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from itertools import takewhile
+from pathlib import Path
 from typing import Any, Literal
 
 import dagster as dg
@@ -56,7 +57,8 @@ def operation_job(operation: Operation, specs: Sequence[Pipeline]) -> dg.JobDefi
         spec = _chosen(context, by_name)
         given = dict(context.op_config or {})
         action = given.pop("action", operation.actions[0])
-        ctx = Context(spec, storage.root, lambda: spark.session, BY, clock.now_ms)
+        docs = Path(storage.data_docs).resolve()
+        ctx = Context(spec, storage.root, lambda: spark.session, BY, clock.now_ms, beside=lambda: specs, data_docs=docs)
         observer = _Observer(context, operation, action, ctx)
 
         def work(say: Callable[[StepProgress], None], stop: threading.Event) -> Report:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from ebbtide.delta import log
 from ebbtide.storage.disk import sync_below
-from ebbtide.storage.paths import delete, is_local, join, list_files, storage_options
+from ebbtide.storage.paths import delete, is_local, join, list_files, read_bytes, replace_bytes, storage_options
 
 INTERVAL = 100
 """Commits between two checkpoints."""
@@ -95,9 +100,31 @@ def _checkpoint(table: str, version: int) -> bool:
     return True
 
 
-def write_checkpoint(table: str, version: int) -> tuple[str, str] | None:
-    """Write a checkpoint of a version; return the names of its file and of the one that points to it, None if it failed."""
-    return (_name(version), LAST) if _checkpoint(table, version) else None
+def write_checkpoint(table: str, version: int, *, removed: bool = True) -> tuple[str, str] | None:
+    """Write a checkpoint of a version; return the names of its file and of the one that points to it, None if it failed.
+
+    Args:
+        table: Location of the table.
+        version: The version.
+        removed: It names the files that were removed within the retention, too.
+    """
+    if not _checkpoint(table, version):
+        return None
+    if not removed:
+        _forget_removed(join(table, log.LOG), _name(version))
+    return _name(version), LAST
+
+
+def _forget_removed(folder: str, name: str) -> None:
+    """Write a checkpoint again without the names of removed files."""
+    whole = pq.read_table(pa.BufferReader(read_bytes(join(folder, name))))
+    left = whole.filter(pc.is_null(whole["remove"]))
+    file = pa.BufferOutputStream()
+    pq.write_table(left, file)
+    replace_bytes(join(folder, name), file.getvalue().to_pybytes())
+    pointer = json.loads(read_bytes(join(folder, LAST)) or b"{}")
+    # Readers need the version alone; what else is there describes the file of before.
+    replace_bytes(join(folder, LAST), json.dumps({"version": pointer["version"], "size": len(left)}).encode())
 
 
 def _name(version: int) -> str:

@@ -1,7 +1,12 @@
-"""Files of local copies: an Arrow file, then the CRC-32 of it, 4 bytes big-endian, which each process verifies once."""
+"""Files of local copies: an Arrow file, then the CRC-32 of it, 4 bytes big-endian, which each process verifies once.
+
+Beside a table's copies, `<prefix>generation` names the generation that they are of. An erasure begins another one: a folder that it did not reach, as
+on another host, is cleared of older copies by the next process that uses it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import tempfile
@@ -10,9 +15,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from ebbtide.storage.paths import is_ours, make_private
+
 CHECKSUM_BYTES = 4
+GENERATION = "generation"
+"""End of the name of the file that names the generation of a table's copies."""
+DASHES_BEFORE = 1
+"""Dashes in the name of a copy of an earlier release, which names no table."""
 _found_whole: set[tuple[str, int]] = set()
-"""Copies, by path and inode, whose checksum this process has verified."""
+"""Copies, by path and inode, whose checksum this process has verified, or written."""
 
 
 def own_folder() -> Path:
@@ -28,6 +39,39 @@ def prefix_of(table: str) -> str:
     """
     digest = hashlib.blake2b(table.encode(), digest_size=10)
     return f"{digest.hexdigest()}-"
+
+
+def may_be_of(path: Path, table: str) -> bool:
+    """Return whether a file is a table's copy, or one of an earlier release, which may be of any table."""
+    return path.name.startswith(prefix_of(table)) or path.name.count("-") == DASHES_BEFORE
+
+
+def drop_older(folder: Path, table: str, generation: str) -> None:
+    """Delete the copies of a table that are of an earlier generation, once in a folder.
+
+    Args:
+        folder: Folder of copies.
+        table: Location of the table.
+        generation: The present one.
+    """
+    marker = folder / f"{prefix_of(table)}{GENERATION}"
+    with contextlib.suppress(OSError):
+        if marker.read_text(encoding="ascii") == generation:
+            return
+    if folder.is_dir() and is_ours(folder):
+        for path in sorted(folder.iterdir()):
+            if may_be_of(path, table):
+                with contextlib.suppress(FileNotFoundError):  # another process drops them too
+                    path.unlink()
+    mark(folder, table, generation)
+
+
+def mark(folder: Path, table: str, generation: str) -> None:
+    """Note the generation of a table's copies: those of an earlier one are deleted."""
+    with contextlib.suppress(OSError):  # a full disk, where no copy can be made either
+        make_private(str(folder))
+        if is_ours(folder):
+            (folder / f"{prefix_of(table)}{GENERATION}").write_text(generation, encoding="ascii")
 
 
 def write(path: Path, rows: pa.Table) -> None:
@@ -54,6 +98,11 @@ def whole_content(path: Path) -> pa.Buffer | None:
             return None
         _found_whole.add(copy)
     return content
+
+
+def note_whole(path: Path) -> None:
+    """Note a copy that this process has just written: its checksum was made from what is in the file."""
+    _found_whole.add(_copy(path))
 
 
 def _copy(path: Path) -> tuple[str, int]:

@@ -9,10 +9,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow as pa
@@ -26,12 +29,17 @@ from ebbtide.delta.snapshot import Action, DataFile, Snapshot
 from ebbtide.delta.table import commit_after, read_file, replacing
 from ebbtide.errors import DamagedFileError, DeltaLogError, TableMismatchError
 from ebbtide.model.codes import Mask
-from ebbtide.storage.paths import delete, file_names, join, list_files, size_of, walk
+from ebbtide.storage.paths import delete, file_names, is_folder, is_local, join, list_files, size_of, walk
 
 CHANGES = "_change_data"
 """Folder of change files in a table."""
 VECTORS = ".bin"
 """End of the names of files of deletion vectors, which have positions alone."""
+
+CHECKSUM = re.compile(r"\..+\.crc")
+"""Name of a file that Hadoop's local file system writes beside each other one."""
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""Text of a partition's folder for null."""
 
 
 class Doomed(Protocol):
@@ -47,6 +55,28 @@ class Doomed(Protocol):
         Args:
             rows: With `columns`.
         """
+
+    def names(self, rows: pa.Table) -> Mask:
+        """Mark the rows that name what is erased, and stay: `cleaned` gives them without it."""
+
+    def cleaned(self, rows: pa.Table) -> pa.Table:
+        """Return rows that name nothing that is erased.
+
+        Args:
+            rows: With all columns of the table.
+        """
+
+
+class RowsAlone:
+    """Base class of a `Doomed` of a table whose rows name no other row."""
+
+    def names(self, rows: pa.Table) -> Mask:
+        """See `Doomed`."""
+        return np.zeros(len(rows), bool)
+
+    def cleaned(self, rows: pa.Table) -> pa.Table:
+        """See `Doomed`."""
+        return rows
 
 
 @dataclass(frozen=True)
@@ -85,13 +115,14 @@ class FileWithout:
     doomed: Doomed
 
     def __call__(self, file: DataFile) -> tuple[DataFile, list[Action]] | None:
-        """Return the file and the actions that add its other rows; None if it holds no doomed row."""
+        """Return the file and the actions that add its other rows; None if it holds no doomed row, and none that names one."""
         # Read with the rows that the vector hides: they are in the file, and their values in its statistics.
-        held = self.doomed.marks(read_file(self.table, file, self.doomed.columns, live=False))
-        if not held.any():
+        rows = read_file(self.table, file, self.doomed.columns, live=False)
+        held = self.doomed.marks(rows)
+        if not (held | self.doomed.names(rows)).any():
             return None
         goes = BitMap64(np.flatnonzero(held).tolist())
-        return file, without(self.table, file, goes, self.schema, self.bounded)
+        return file, without(self.table, file, goes, self.schema, self.bounded, cleaned=self.doomed.cleaned)
 
 
 Rewritten = Sequence[tuple[DataFile, list[Action]] | None]
@@ -115,10 +146,20 @@ def found_in(snapshot: Snapshot, doomed: Doomed) -> Found:
     total = Found()
     for file in snapshot.files.values():
         rows = read_file(snapshot.table, file, doomed.columns, live=False)
-        n_rows = int(doomed.marks(rows).sum())
+        n_rows = n_held(rows, doomed)
         if n_rows:
             total += Found(n_rows, 1, file.size)
     return total
+
+
+def n_held(rows: pa.Table, doomed: Doomed) -> int:
+    """Count the rows that are erased, or name what is.
+
+    Args:
+        rows: With `doomed.columns`.
+        doomed: See `Doomed`.
+    """
+    return int((doomed.marks(rows) | doomed.names(rows)).sum())
 
 
 @dataclass(frozen=True)
@@ -144,28 +185,47 @@ def unnamed(snapshot: Snapshot, doomed: Doomed) -> Unnamed:
         doomed: Selects the rows.
     """
     table = snapshot.table
-    named = set(named_files(table, [{"add": file.add} for file in snapshot.files.values()]))
+    of_partition = set(snapshot.metadata.get("partitionColumns") or ()) & set(doomed.columns.names)
     holding = []
     unreadable = []
     total = Found()
-    for name in _files_in(table):
+    for name in unnamed_files(snapshot):
         location = join(table, name)
-        if location in named:
-            continue
         is_vectors = name.endswith(VECTORS)
         n_rows = 0
         if not is_vectors:
-            file = DataFile({"path": quote(name, errors="replace")})
+            values = _partition_of(name)
+            file = DataFile({"path": quote(name, errors="replace"), "partitionValues": values})
             try:
                 rows = read_file(table, file, doomed.columns, live=False)
             except (DamagedFileError, TableMismatchError):
                 unreadable.append(location)
                 continue
-            n_rows = int(doomed.marks(rows).sum())
+            if not of_partition <= values.keys():  # its folders do not say whose rows it has
+                unreadable.append(location)
+                continue
+            n_rows = n_held(rows, doomed)
         if n_rows or is_vectors:
             holding.append(location)
             total += Found(n_rows, 1, size_of(location) or 0)
     return Unnamed(tuple(holding), total, tuple(unreadable))
+
+
+def _partition_of(name: str) -> dict[str, str | None]:
+    """Return the values of partition columns that the folders of a file's name have, `column=value`, as Spark and delta-rs write them."""
+    values: dict[str, str | None] = {}
+    for folder in name.split("/")[:-1]:
+        column, is_value, text = folder.partition("=")
+        if is_value:
+            values[unquote(column)] = None if text == NO_VALUE else unquote(text)
+    return values
+
+
+def unnamed_files(snapshot: Snapshot) -> list[str]:
+    """Return the names of the files below a table's folder that its newest version does not name."""
+    table = snapshot.table
+    named = set(named_files(table, [{"add": file.add} for file in snapshot.files.values()]))
+    return [name for name in _files_in(table) if join(table, name) not in named]
 
 
 def _files_in(table: str) -> Iterator[str]:
@@ -173,8 +233,10 @@ def _files_in(table: str) -> Iterator[str]:
     for file in walk(table):
         if file.name.endswith((".parquet", VECTORS)):
             yield file.name
-    for name in list_files(join(table, CHANGES)):
-        yield f"{CHANGES}/{name}"
+    changes = join(table, CHANGES)
+    if is_folder(changes):
+        for file in walk(changes):
+            yield f"{CHANGES}/{file.name}"
 
 
 def cut_log(puts: Puts, table: str, info: Callable[[Snapshot], dict[str, object]]) -> int:
@@ -200,11 +262,13 @@ def cut_log(puts: Puts, table: str, info: Callable[[Snapshot], dict[str, object]
     while any(
         "add" in action or "remove" in action or "cdc" in action for action in log.actions(table, snapshot.version)
     ):
-        made = commit_after(puts, snapshot, [], info(snapshot))
+        made = commit_after(puts, snapshot, [], info(snapshot), adds_rows=False)
         snapshot = made or snapshot.advanced()
     folder = join(table, log.LOG)
     version = snapshot.version
-    checkpoint = write_checkpoint(table, version)
+    # Of a partitioned table the names of removed files have values, and a checkpoint keeps them for the retention.
+    is_partitioned = bool(snapshot.metadata.get("partitionColumns"))
+    checkpoint = write_checkpoint(table, version, removed=not is_partitioned)
     if checkpoint is None:
         raise DeltaLogError.of(
             f"No checkpoint of version {version} of '{table}' could be written: earlier commits, which hold erased values, stay.",
@@ -218,7 +282,23 @@ def cut_log(puts: Puts, table: str, info: Callable[[Snapshot], dict[str, object]
             continue
         delete(join(folder, name))
         n_deleted += 1
+    _delete_empty_folders(table)
     for inner in ("_sidecars", "_staged_commits", "_commits"):
         n_deleted += len(list_files(join(folder, inner)))
         delete(join(folder, inner))
     return n_deleted
+
+
+def _delete_empty_folders(table: str) -> None:
+    """Delete the folders of partitions without a data file, whose names have values; a store has no folders."""
+    if not is_local(table):
+        return
+    for inner in sorted(Path(table).rglob("*=*"), reverse=True):  # the innermost first
+        if not inner.is_dir():
+            continue
+        names = [path.name for path in inner.iterdir()]
+        if all(CHECKSUM.fullmatch(name) for name in names):
+            for name in names:
+                (inner / name).unlink()
+            with contextlib.suppress(OSError):  # another client has just written there
+                inner.rmdir()

@@ -43,6 +43,10 @@ _FIELD_RULES = {
 }
 
 
+_OF_NEW_ROWS = {"partition columns", "checkConstraints", "invariants", "generatedColumns", "identityColumns"}
+"""Features that a commit respects which adds no row, if the files that it writes again keep their partition values."""
+
+
 def refuse_unreadable(
     table: str,
     protocol: Mapping[str, Any],
@@ -86,6 +90,7 @@ def refuse_unwritable(
     metadata: Mapping[str, Any],
     *,
     deletes: bool = True,
+    adds_rows: bool = True,
 ) -> None:
     """Refuse a table that Ebbtide cannot write; `commit_after` calls this before each commit.
 
@@ -94,6 +99,7 @@ def refuse_unwritable(
         protocol: The log's `protocol`.
         metadata: The log's `metaData`.
         deletes: The commit deletes rows, which an append-only table forbids.
+        adds_rows: The commit may add rows; else files that it adds hold rows of files that it removes, under their partition values.
 
     Raises:
         DeltaFeatureError: it uses a feature whose duties of writers Ebbtide does not fulfil.
@@ -112,6 +118,8 @@ def refuse_unwritable(
     used = unknown.union(_used(metadata))
     if not deletes:
         used.discard("appendOnly")
+    if not adds_rows:
+        used -= _OF_NEW_ROWS
     if used:
         raise _error(
             table,

@@ -141,8 +141,12 @@ def without(
     goes: BitMap64,
     columns: pa.Schema,
     bounded: Sequence[str],
+    *,
+    cleaned: Callable[[pa.Table], pa.Table] = lambda rows: rows,
 ) -> list[Action]:
     """Write a data file again without some of its rows; return the actions that add those left, none if none is.
+
+    In a partitioned table they keep the file's values of the partition columns, which stand in the log alone.
 
     Args:
         table: Location of the table.
@@ -150,13 +154,20 @@ def without(
         goes: Positions of the rows that go, beside those that its vector hides.
         columns: Columns of the table.
         bounded: Columns to keep statistics of.
+        cleaned: Returns the rows that are left as they are to be written.
     """
     # The file is read with the rows that its vector hides: positions count from the beginning of the file.
     if file.vector is not None:
         goes |= vectors.read(table, file.vector)
     rows = read_file(table, file, columns, live=False)
-    left = vectors.without(rows, goes)
-    return write_files(table, left, bounded, data_change=True, tags=file.tags)
+    left = cleaned(vectors.without(rows, goes))
+    of_partition = {name.lower() for name in file.partition}
+    stored = [name for name in left.column_names if name.lower() not in of_partition]
+    kept = [name for name in bounded if name in stored]
+    adds = write_files(table, left.select(stored), kept, data_change=True, tags=file.tags)
+    for action in adds:
+        action["add"]["partitionValues"] = dict(file.partition)
+    return adds
 
 
 def commit_joined(

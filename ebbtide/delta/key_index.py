@@ -104,10 +104,7 @@ class KeyIndex:
         for name in wanted.column_names:
             own = self.rows[name]
             asked = wanted[name].cast(own.type)
-            is_same &= _same_values(
-                own.take(pa.array(rows)),
-                asked.take(pa.array(key_numbers)),
-            )
+            is_same &= _same_values(own.take(pa.array(rows)), asked.take(pa.array(key_numbers)))
         return rows[is_same], key_numbers[is_same]
 
 
@@ -147,15 +144,19 @@ def _matches(stored: Hashes, wanted: Hashes) -> tuple[Positions, Positions]:
 def _pairs(values: Hashes, ascending: Hashes) -> tuple[Positions, Positions]:
     """Return the indices of each value among ascending ones, as pairs of indices; O(values * log(ascending))."""
     first = np.searchsorted(ascending, values, side="left")
-    end = np.searchsorted(ascending, values, side="right")
+    # Most values have no equal: where the equals end is looked up for the rest alone.
+    within = np.flatnonzero(first < len(ascending))
+    found = within[ascending[first[within]] == values[within]]
+    first = first[found]
+    end = np.searchsorted(ascending, values[found], side="right")
     n_equal = end - first
     # A value makes one pair with each of its equals, in a row: the nth pair is with the nth equal.
-    value_of_pair = np.repeat(np.arange(len(values)), n_equal)
+    place_of_pair = np.repeat(np.arange(len(found)), n_equal)
     first_pair = np.cumsum(n_equal) - n_equal
-    pair = np.arange(len(value_of_pair))
-    nth = pair - first_pair[value_of_pair]
-    equal_of_pair = first[value_of_pair] + nth
-    return value_of_pair, equal_of_pair
+    pair = np.arange(len(place_of_pair))
+    nth = pair - first_pair[place_of_pair]
+    equal_of_pair = first[place_of_pair] + nth
+    return found[place_of_pair], equal_of_pair
 
 
 class IndexCache:
@@ -188,7 +189,7 @@ class IndexCache:
         self.where = where
         self.table_id = table_id
         self.folder = default_folder() if folder is None else folder
-        self.max_bytes = _max_bytes() if max_bytes is None else max_bytes
+        self.max_bytes = allowed_bytes() if max_bytes is None else max_bytes
         # A copy is not synced: after a crash of the machine it may have holes. So its name has the boot, and none outlives it.
         self._content_key = _digest(
             FORMAT,
@@ -219,7 +220,12 @@ class IndexCache:
         name = self._name(file)
         # Missing, damaged or of another boot: made again from the data file.
         index = self._read(name) or self._keep(name, self._made(file))
-        return self._opened(file, name, index)
+        return self._note(file, name, index)
+
+    def opened(self, file: DataFile) -> KeyIndex | None:
+        """Return the index of a data file if this process has it open, as that of a file that it has just written."""
+        _, index = self._open.get(_file_key(file), (NO_COPY, None))
+        return index
 
     def keep(self, file: DataFile, rows: pa.Table) -> None:
         """Index a data file that was just written.
@@ -229,11 +235,10 @@ class IndexCache:
             rows: All its rows.
         """
         name = self._name(file)
-        made = self._index(rows)
-        index = self._keep(name, made)
-        self._opened(file, name, index)
+        index = self._keep(name, self._index(rows))
+        self._note(file, name, index)
 
-    def _opened(self, file: DataFile, name: str, index: KeyIndex) -> KeyIndex:
+    def _note(self, file: DataFile, name: str, index: KeyIndex) -> KeyIndex:
         path = self.folder / name
         copy = name if path.exists() else NO_COPY  # without one it is in memory, as on a full disk
         self._open[_file_key(file)] = (copy, index)
@@ -345,6 +350,7 @@ class IndexCache:
             copy_files.write(unfinished, stored)
             # A rename within the folder is atomic: another process sees the whole copy or none.
             unfinished.replace(path)
+            copy_files.note_whole(path)
             n_bytes = path.stat().st_size
             self._evict_in_time(n_bytes)
         except OSError:
@@ -415,7 +421,7 @@ def default_folder() -> Path:
     return copy_files.own_folder()
 
 
-def _max_bytes() -> int:
+def allowed_bytes() -> int:
     """Return the bytes that the local copies may take."""
     given = os.environ.get(CACHE_BYTES, DEFAULT_BYTES)
     return int(given)

@@ -83,6 +83,8 @@ def commit_on(
     snapshot: Snapshot,
     actions_of: Callable[[Snapshot], Sequence[Action]],
     transaction: Transaction,
+    *,
+    adds_rows: bool = True,
 ) -> Snapshot | None:
     """Commit a transaction on a table's newest version; tried again if another client commits in between.
 
@@ -91,6 +93,7 @@ def commit_on(
         snapshot: A version of the table.
         actions_of: Returns the actions for a version; called again for each version that is tried.
         transaction: Identity of the commit.
+        adds_rows: See `refuse_unwritable`.
 
     Returns:
         The version that it made; None if the transaction was committed before.
@@ -104,7 +107,7 @@ def commit_on(
     while (last := snapshot.transactions.get(app_id, -1)) < number:
         mark = transaction_mark(app_id, number)
         actions = [*actions_of(snapshot), mark]
-        made = commit_after(puts, snapshot, actions, transaction.info)
+        made = commit_after(puts, snapshot, actions, transaction.info, adds_rows=adds_rows)
         if made is not None:
             return made
         snapshot = snapshot.advanced()
@@ -122,6 +125,8 @@ def commit_after(
     snapshot: Snapshot,
     actions: Sequence[Action],
     info: Mapping[str, object],
+    *,
+    adds_rows: bool = True,
 ) -> Snapshot | None:
     """Commit the version that follows one, and the checkpoint that is due with it.
 
@@ -130,6 +135,7 @@ def commit_after(
         snapshot: A version of the table.
         actions: Its changes.
         info: Fields of the commit's `commitInfo`.
+        adds_rows: See `refuse_unwritable`.
 
     Returns:
         The version that it made; None if another client has committed that version.
@@ -142,7 +148,7 @@ def commit_after(
     deletes = any("remove" in action and action["remove"]["dataChange"] for action in actions)
     # A version that another client committed may have brought a feature since the caller looked, and the actions may bring one.
     for each in (snapshot, made):
-        refuse_unwritable(each.table, each.protocol, each.metadata, deletes=deletes)
+        refuse_unwritable(each.table, each.protocol, each.metadata, deletes=deletes, adds_rows=adds_rows)
     try:
         commit(puts, snapshot.table, made.version, actions, info)
     except VersionTakenError:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from ebbtide.formats.settings import IN_DOUBT, SKIPPED, DecodingSettings
 from ebbtide.model.changelog import ROW_KINDS, TRUNCATE, RowKind
-from ebbtide.model.entries import order_struct
+from ebbtide.model.entries import only, order_struct
 from ebbtide.model.offsets import Intervals, origin_offsets
 from ebbtide.model.step import BatchCounts, BatchSummary
 
@@ -47,10 +47,10 @@ def summarize(rows: pa.Table, decoding: DecodingSettings, *, tracks_offsets: boo
     is_truncate = pc.equal(kinds, TRUNCATE)
     is_counted = pc.invert(pc.is_in(kinds, pa.array([SKIPPED, IN_DOUBT])))
     has_offset = pc.not_equal(kinds, IN_DOUBT).fill_null(False)
-    # A filter copies its rows: the user's columns are the large ones, and are not needed.
+    # A filter copies its rows, if not all are kept: the user's columns are the large ones, and are not needed.
     names = [name for name in SUMMED_COLUMNS if name in rows.column_names]
     rows = rows.select(names)
-    good = rows.filter(is_change)
+    good = only(rows, is_change)
     truncates = rows.filter(is_truncate)
     floors = _floors(truncates, decoding)
     key_changes = 0
@@ -59,10 +59,10 @@ def summarize(rows: pa.Table, decoding: DecodingSettings, *, tracks_offsets: boo
     offsets: dict[str, Intervals] = {}
     truncates_by_offset: dict[PartitionOffset, Floor] = {}
     if tracks_offsets:
-        tracked = rows.filter(has_offset)
+        tracked = only(rows, has_offset)
         offsets = origin_offsets(tracked)
         truncates_by_offset = _by_offset(truncates, floors)
-    counted_orders = rows.select(["_order"]).filter(is_counted)
+    counted_orders = only(rows.select(["_order"]), is_counted)
     reasons = rows["_reason"]
     max_event_ms = pc.max(good["_event_ms"])
     counts = BatchCounts(

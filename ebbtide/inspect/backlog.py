@@ -17,7 +17,7 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.sources.listing import folders_like
 from ebbtide.sources.positioned import matching
 from ebbtide.sources.source import Backlog, Discovery
-from ebbtide.sources.span import span_of, stored_form_of
+from ebbtide.sources.span import Span, span_of, stored_form_of
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.several import UpsertPipelines
 from ebbtide.tables.state.layout import files_noted
@@ -131,9 +131,30 @@ def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
     last_read = span_of(head.facts.source.position)
     since = plan.follows_on(last_read)
     found = plan.source.discover(files_read, clock_ms, since)
+    return _lag(plan, found, clock_ms)
+
+
+def lag_of(plan: Plan, found: Discovery, last_read: Span | None, clock_ms: int) -> Lag:
+    """Measure how far a run is behind, from what it has found; no table is read.
+
+    Args:
+        plan: The pipeline.
+        found: What the run's last look found, without what it has read since.
+        last_read: The last batch of a source that is read by position: what follows on it is asked for again. None: there is none.
+        clock_ms: The time, epoch ms.
+
+    Raises:
+        EbbtideError: as `lag`, of the source.
+    """
+    if last_read is not None:
+        found = plan.source.discover({}, clock_ms, last_read)
+    return _lag(plan, found, clock_ms)
+
+
+def _lag(plan: Plan, found: Discovery, clock_ms: int) -> Lag:
     backlog = plan.source.backlog(found)
     ages_ms = _ages_ms(backlog, clock_ms)
-    return Lag(spec.name, backlog, ages_ms, _fingerprint(found))
+    return Lag(plan.spec.name, backlog, ages_ms, _fingerprint(found))
 
 
 def _fingerprint(found: Discovery) -> str:

@@ -13,6 +13,7 @@ from ebbtide.errors import CheckpointMismatchError, DamagedFileError, TableMisma
 from ebbtide.ledger.facts import Head, LedgerFacts, StepFacts
 from ebbtide.ledger.foreign_writes import DataCommit, foreign_writes_text
 from ebbtide.ledger.lease import Holder, holder_of
+from ebbtide.ledger.verdicts import LastVerdict, last_verdicts
 from ebbtide.runtime.belonging import OwnTables, refuse_misfits_at_rest
 from ebbtide.runtime.missing_files import refuse_missing_files
 from ebbtide.runtime.plan import Plan
@@ -35,6 +36,7 @@ class Status:
         sink_step: The last step that changed the sink.
         now: Clock of the last step.
         watermark: Its watermark.
+        newest_event: The greatest event time that was read.
         records: Records read since the last refresh, as far as the state's log reaches back.
         quarantined: Bad records among them.
         in_quarantine: Records that the quarantine holds now.
@@ -45,11 +47,15 @@ class Status:
         sink_version: Version of the sink table; None if it is gone, or no Delta table.
         state_version: Version of the state table.
         sink_rows: Rows of the sink; None if it is gone, or if files of another client do not say.
+        sink_bytes: Bytes of its data files; None if it is gone.
         state_rows: Stored rows of the state: entries, and older versions of them that no fold has taken away yet.
+        state_bytes: Bytes of its data files.
         paused_by: Who has paused it; None: it is not paused.
         paused_since: Since when.
         pause_reason: Why.
         held_by: The process that holds its lease; None: none does, or it is known to have ended.
+        lease_epoch: How often the lease was taken.
+        checks: The last verdict of each check that was judged.
         foreign_writes: Commits of other clients to sink and state that are neither repaired nor acknowledged.
         misfit: Why the next run is refused: a table or the checkpoint was deleted, replaced or restored, or data files are missing. None: no such reason.
     """
@@ -61,6 +67,7 @@ class Status:
     sink_step: int = 0
     now: datetime | None = None
     watermark: datetime | None = None
+    newest_event: datetime | None = None
     records: int = 0
     quarantined: int = 0
     in_quarantine: int = 0
@@ -71,17 +78,21 @@ class Status:
     sink_version: int | None = None
     state_version: int | None = None
     sink_rows: int | None = None
+    sink_bytes: int | None = None
     state_rows: int | None = None
+    state_bytes: int | None = None
     paused_by: str | None = None
     paused_since: datetime | None = None
     pause_reason: str | None = None
     held_by: Holder | None = None
+    lease_epoch: int = 0
+    checks: tuple[LastVerdict, ...] = ()
     foreign_writes: tuple[DataCommit, ...] = ()
     misfit: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the status as plain values."""
-        return asdict(self)
+        return {**asdict(self), "checks": [verdict.as_dict() for verdict in self.checks]}
 
     def text(self) -> str:
         """Return the status as text for a terminal."""
@@ -136,7 +147,7 @@ class Status:
         return "no step yet. Run 'ebbtide run'." if is_free else "no step yet."
 
     def _warnings(self) -> Iterator[str]:
-        """Yield what keeps the next run from beginning: a misfit of the tables, a pause, a lease; and foreign writes."""
+        """Yield what keeps the next run from beginning: a misfit of the tables, a pause, a lease; foreign writes; failed checks."""
         if self.misfit:
             yield self.misfit
         if self.paused_by is not None:
@@ -148,6 +159,10 @@ class Status:
             yield f"held by {holder}"
         if self.foreign_writes:
             yield foreign_writes_text(self.foreign_writes)
+        for verdict in self.checks:
+            if verdict.outcome == "failed":
+                at = _time_text(_time(verdict.at_ms))
+                yield f"check {verdict.check} failed at {at}"
 
 
 def status(spec: Pipeline, root: str) -> Status:
@@ -167,6 +182,8 @@ def status(spec: Pipeline, root: str) -> Status:
     beside_steps = {
         **_pause(turn),
         "held_by": holder_of(turn),
+        "lease_epoch": turn.epoch if turn else 0,
+        "checks": last_verdicts(tables.root),
         "misfit": _misfit(tables, own_tables, head, state),
         "foreign_writes": look.writes,
     }
@@ -178,16 +195,11 @@ def status(spec: Pipeline, root: str) -> Status:
     schema = tables.spec.table.columns
     known = {*schema.names, *tables.spec.ignored_columns}
     ignored = sorted(recent.ignored_columns - known)
-    sink_version, sink_rows = _version_and_rows(own_tables.sink())
-    state_version, state_rows = _version_and_rows(state)
     return Status(
         pipeline=spec.name,
         root=tables.root,
-        step=last.step,
-        kind=last.cause.what,
         sink_step=own_tables.last_step("sink"),
-        now=_time(last.now_ms),
-        watermark=_time(frontier.watermark_ms),
+        **of_step(last),
         records=_first_known(frontier.total_records, recent.records),
         quarantined=_first_known(frontier.total_quarantined, recent.quarantined),
         in_quarantine=tables.quarantine.size(),
@@ -195,10 +207,8 @@ def status(spec: Pipeline, root: str) -> Status:
         ignored_columns=tuple(ignored),
         evolved=dict(tables.evolved),
         sink_type=spec.sink.type,
-        sink_version=sink_version,
-        sink_rows=sink_rows,
-        state_rows=state_rows,
-        state_version=state_version,
+        **of_table("sink", own_tables.sink()),
+        **of_table("state", state),
         **beside_steps,
     )
 
@@ -240,12 +250,33 @@ def _recent(tables: Plan, last: StepFacts) -> _Recent:
     return found
 
 
-def _version_and_rows(snapshot: Snapshot | None) -> tuple[int | None, int | None]:
-    """Return version and rows of a table; None of one that is gone, or whose rows are not known."""
+def of_step(last: StepFacts) -> dict[str, Any]:
+    """Return the fields of a status that the facts of the last step have."""
+    frontier = last.frontier
+    return {
+        "step": last.step,
+        "kind": last.cause.what,
+        "now": _time(last.now_ms),
+        "watermark": _time(frontier.watermark_ms),
+        "newest_event": _time(frontier.max_event_ms),
+    }
+
+
+def of_table(name: str, snapshot: Snapshot | None) -> dict[str, Any]:
+    """Return the fields of a status that describe a table; none of one that is gone.
+
+    Args:
+        name: `sink` or `state`.
+        snapshot: Its newest version.
+    """
     if snapshot is None:
-        return None, None
-    rows = snapshot.live_rows
-    return snapshot.version, rows
+        return {}
+    sizes = [file.size for file in snapshot.files.values()]
+    return {
+        f"{name}_version": snapshot.version,
+        f"{name}_rows": snapshot.live_rows,
+        f"{name}_bytes": sum(sizes),
+    }
 
 
 def _first_known(total: int | None, counted: int) -> int:

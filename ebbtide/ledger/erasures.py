@@ -2,7 +2,7 @@
 
 It is `ROOT/NAME/erasures/<uuid>.json`, a document of `Erasures`. Such a file never changes: an erasure writes a new one with all earlier
 erasures, and the facts of its step, and of all later steps, name it. So a step reads it atomically with the state. Beside it `unfinished` is there
-while the physical part of an erasure is still to be done: see `ebbtide.runtime.purging`.
+while the physical part of an erasure is still to be done: see `ebbtide.runtime.purging`. A materialized view has that file alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ebbtide.errors import DamagedFileError
 from ebbtide.ledger.facts import NoStep, StepFacts
 from ebbtide.model import stored
 from ebbtide.model.erased import ErasedKeys
-from ebbtide.storage.paths import delete, exists, join, read_bytes, replace_bytes
+from ebbtide.storage.paths import delete, join, read_bytes, replace_bytes
 
 FOLDER = "erasures"
 """Folder of the ledger, beside the tables."""
@@ -118,16 +118,22 @@ def ledger_of(home: str, last: StepFacts | NoStep) -> str | None:
     return None if raw is None else raw.decode()
 
 
-def is_unfinished(home: str) -> bool:
-    """Return whether files with erased rows may still exist."""
-    return exists(join(home, FOLDER, UNFINISHED))
+def unfinished(home: str) -> bytes | None:
+    """Return the mark of files with erased rows that may still exist; None if there are none."""
+    return read_bytes(join(home, FOLDER, UNFINISHED))
 
 
 def mark_unfinished(home: str) -> None:
     """Note that files with erased rows may exist; on disk before this returns."""
-    replace_bytes(join(home, FOLDER, UNFINISHED), b"{}")
+    replace_bytes(join(home, FOLDER, UNFINISHED), uuid.uuid4().hex.encode())
 
 
-def mark_finished(home: str) -> None:
-    """Note that none exist."""
-    delete(join(home, FOLDER, UNFINISHED))
+def mark_finished(home: str, mark: bytes | None) -> None:
+    """Note that none exist, unless a later erasure has put another mark.
+
+    Args:
+        home: Folder of the tables.
+        mark: The mark, read before the files were looked for.
+    """
+    if unfinished(home) == mark:
+        delete(join(home, FOLDER, UNFINISHED))

@@ -63,6 +63,9 @@ class Lease:
         makes_way: This run gives the lease back for a while on request.
         asks: Request the lease from a run that makes way, and wait for the end of its step.
 
+    Attributes:
+        taken_by: The process that is known to have taken it over, by a heartbeat or a check; None: none is.
+
     Raises:
         LeaseHeldError: another run holds it.
     """
@@ -84,7 +87,7 @@ class Lease:
         self._asks = asks
         self._requests = Requests(path)
         self._request = self._me.replace("/", "-")
-        self._lost: str | None = None
+        self.taken_by: str | None = None
         self._table: Snapshot | None = None
         self._done = threading.Event()
         self._lock = threading.Lock()
@@ -130,7 +133,7 @@ class Lease:
             return  # the store was retried for long enough: another call would wait as long again
         self._beat.join()
         try:
-            if self._lost is None and self._is_mine():
+            if self.taken_by is None and self._is_mine():
                 self._renew(holder=FREE)
             self._withdraw()
         except Exception as failure:
@@ -146,12 +149,12 @@ class Lease:
         Raises:
             LeaseLostError: another run has the lease.
         """
-        if self._lost is None and not self._is_mine():
-            self._lost = _process(self._newest().holder)
-        if self._lost is not None:
+        if self.taken_by is None and not self._is_mine():
+            self.taken_by = _process(self._newest().holder)
+        if self.taken_by is not None:
             raise LeaseLostError.of(
                 f"Another run has taken '{self.pipeline}' over.",
-                got=self._lost,
+                got=self.taken_by,
                 next_step="This run stopped before its next commit; nothing is lost.",
             )
 
@@ -246,7 +249,7 @@ class Lease:
             if newest is None:
                 self._refuse_deleted()
             if newest.epoch != facts.epoch:
-                self._lost = _process(newest.holder)
+                self.taken_by = _process(newest.holder)
                 self.check()
             # A pause is committed by a process without the lease: the holder repeats that of the newest turn.
             carried_on = {

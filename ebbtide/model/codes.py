@@ -36,7 +36,7 @@ def row_codes(table: pa.Table, columns: Sequence[str]) -> Codes:
     """
     codes: Codes | None = None
     for name in columns:
-        column = table[name].combine_chunks()
+        column = in_one_array(table[name])
         if codes is None:
             codes = _column_codes(column)
             continue
@@ -47,6 +47,12 @@ def row_codes(table: pa.Table, columns: Sequence[str]) -> Codes:
     if codes is None:
         return np.empty(0, np.int64)
     return codes
+
+
+def in_one_array(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array: its only chunk, which may be part of a longer array, or a copy of all."""
+    # `combine_chunks` copies a single chunk too.
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def count_codes(codes: Codes) -> int:

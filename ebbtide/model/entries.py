@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.model.changelog import ORDER
-from ebbtide.model.codes import Codes, Ints, Mask, row_codes
+from ebbtide.model.codes import Codes, Ints, Mask, in_one_array, row_codes
 from ebbtide.model.ttl import ExpiryClock, StateTtlConfig, expired
 
 ENTRY_COLUMNS: dict[str, pa.DataType] = {
@@ -135,7 +135,7 @@ def last_of_group(sorted_codes: Codes) -> Mask:
 def ints(table: pa.Table, column: str, *, null: int = 0) -> Ints:
     """Return an integer column as numpy, nulls replaced; `a.b` names a struct's field."""
     name, _, part = column.partition(".")
-    array = table[name].combine_chunks()
+    array = in_one_array(table[name])
     if part:
         array = pc.struct_field(array, part)
     filled = array.fill_null(null)
@@ -155,6 +155,12 @@ def is_set(table: pa.Table, column: str) -> Mask:
     return np.asarray(is_valid.to_numpy(), dtype=bool)
 
 
+def only(table: pa.Table, is_kept: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """Return the rows that a mask keeps; if these are all, the table itself: a filter would copy it."""
+    keeps_all = pc.all(is_kept, skip_nulls=False, min_count=0).as_py()
+    return table if keeps_all else table.filter(is_kept)
+
+
 def equals(table: pa.Table, column: str, value: str) -> Mask:
     """Mark the rows whose column equals a text; null does not."""
     is_equal = pc.equal(table[column], value)
@@ -170,6 +176,21 @@ def order_struct(table: pa.Table, column: str = "_order") -> Ints:
         ints(table, f"{column}.position"),
     ]
     return np.stack(components, axis=1)
+
+
+def in_arrival_order(changes: pa.Table) -> pa.Table:
+    """Sort changes by their order; those that are in it already, as those of one task mostly are, are not copied."""
+    orders = order_struct(changes)
+    later, earlier = orders[1:], orders[:-1]
+    is_sorted = np.ones(len(later), bool)
+    # Compared as tuples are: from the last part on, each decides where all before it are equal.
+    for part in reversed(range(orders.shape[1])):
+        is_equal = later[:, part] == earlier[:, part]
+        is_sorted = (later[:, part] > earlier[:, part]) | (is_equal & is_sorted)
+    if is_sorted.all():
+        return changes
+    by_arrival = np.lexsort(orders.T[::-1])
+    return changes.take(pa.array(by_arrival))
 
 
 def with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ebbtide.model.codes import in_one_array
 from ebbtide.model.equality import equality_key
 
 Hashes = NDArray[np.uint64]
@@ -45,7 +46,7 @@ def key_hashes(rows: pa.Table, key: Sequence[str]) -> Hashes:
     # Sums and products wrap around at 64 bits, which is meant: numpy's unsigned arrays do so without a warning.
     hashes = np.zeros(len(rows), np.uint64)
     for name in key:
-        values = _column_hashes(rows[name].combine_chunks())
+        values = _column_hashes(in_one_array(rows[name]))
         # The mix between two columns makes their order count.
         hashes = _mixed(hashes + _STEP) ^ values
     return _mixed(hashes)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -44,6 +45,7 @@ class Report:
         details: Other values by name, as JSON has them.
         step: The step that did it; None of a plan, and where there was nothing to do.
         next_step: What a person does next, in a sentence that names the command as `'ebbtide repair --apply'`; empty: nothing.
+        has_matched: Something of what was asked for exists; else the command ends with exit code 3.
 
     Example:
         >>> report = Report("orders", ["2 rows to adopt."], {"rows": 2}, next_step="To do it: 'ebbtide adopt --apply'.")
@@ -60,6 +62,7 @@ class Report:
     details: Mapping[str, Any] = field(default_factory=dict)
     step: int | None = None
     next_step: str = ""
+    has_matched: bool = True
 
     def __getitem__(self, name: str) -> Any:
         """Return a value by its name in `as_dict`."""
@@ -100,6 +103,8 @@ class Context:
         on_progress: To be called after each step that reads records.
         on_phase: To be called as each phase begins.
         stop: Set to end after the step under way; only asked by an operation that `can_stop`.
+        beside: Returns the specs of the project, as far as they are known.
+        data_docs: Folder of the Data Docs of all pipelines; None: unknown.
     """
 
     spec: Pipeline
@@ -110,6 +115,8 @@ class Context:
     on_progress: OnProgress = ignore
     on_phase: OnPhase = ignore
     stop: threading.Event = field(default_factory=threading.Event)
+    beside: Callable[[], Sequence[Pipeline]] = tuple
+    data_docs: Path | None = None
 
     @property
     def spark(self) -> SparkSession:

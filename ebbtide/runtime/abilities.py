@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ebbtide.errors import ConfigError
 from ebbtide.ledger.facts import StepFacts
-from ebbtide.model.decision import Action, Apply, Clear, Restore
+from ebbtide.model.decision import Action, Apply, Clear, Erase, Restore
 from ebbtide.runtime.plan import Plan
 
-PERFORMABLE = (Apply, Clear, Restore)
-"""The actions that a sink may perform that is no Delta table; all further actions compare it with the state, or rewrite its files."""
+PERFORMABLE = (Apply, Clear, Restore, Erase)
+"""The actions that a sink may perform that is no Delta table; all further actions compare it with the state."""
 
 
 def refuse_unable(plan: Plan, facts: StepFacts) -> None:

@@ -22,6 +22,7 @@ from ebbtide.model.decision import Action, Append, Apply
 from ebbtide.model.offsets import OffsetRanges
 from ebbtide.operators.sequence.linked_keys import linked_keys
 from ebbtide.runtime.abilities import refuse_unable
+from ebbtide.runtime.local_copies import generation_of
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
 from ebbtide.sources.source import Part
@@ -31,7 +32,7 @@ from ebbtide.tables.state.lookup import Stored, distinct_keys, due_keys
 from ebbtide.tables.state.notes import LINKS
 from ebbtide.tables.state.staging import SLICES, Share, balanced
 from ebbtide.tables.state.table import StateWork
-from ebbtide.tasks import run_tasks
+from ebbtide.tasks import is_local, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +45,8 @@ PENDING = "pending_key_changes"
 """Count of the rows that wait for a value from under another key."""
 ROWS_PER_TASK = 50_000
 """Changes that one task takes; more make more tasks, each with less memory."""
+GROUP_BYTES = 64 * 2**20
+"""The most bytes of changes and entries that a process decides on at once where it decides on all: a task of Spark's has fewer rows."""
 ROWS_IN_DRIVER = 20_000
 """Changes up to which a step is decided in the driver: a Spark job costs more."""
 
@@ -76,6 +79,8 @@ def decide(
         LeaseLostError: another run committed this step first.
     """
     work = _work(plan, head, facts, snapshot)
+    if is_local(spark):
+        work = replace(work, group_bytes=min(GROUP_BYTES, plan.spec.max_group_bytes))
     if plan.spec.selects_rows:
         work = replace(work, drafts=join(plan.at("staged"), str(facts.step)))
     linked = _linked(plan, staged, snapshot)
@@ -171,7 +176,7 @@ def _work(plan: Plan, head: Head, facts: StepFacts, snapshot: Snapshot) -> Decid
         operator=packed(plan.operator),
         schema=plan.state.schema,
         step=facts.operator_step,
-        state=plan.state.stored(snapshot),
+        state=replace(plan.state.stored(snapshot), generation=generation_of(plan, facts)),
         sink=_sink_rows(plan, head),
         group_bytes=plan.spec.max_group_bytes,
         bounded=plan.state.bounded,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ebbtide.delta import log
 from ebbtide.errors import LeaseAskedError, LeaseHeldError, PausedError, QuarantineThresholdError, Transient
+from ebbtide.ledger.erasures import unfinished
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.pauses import refuse_paused, wait_until_resumed
 from ebbtide.ledger.requests import Requests
@@ -22,11 +23,12 @@ from ebbtide.runtime.belonging import OwnTables, refuse_foreign_sink, refuse_los
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.engines import Engine
 from ebbtide.runtime.following import Faults, Following, GoingOn
+from ebbtide.runtime.looks import Look, OnLook
 from ebbtide.runtime.missing_files import refuse_missing_files
 from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress
-from ebbtide.runtime.purging import finish_purge
+from ebbtide.runtime.purging import finish_purge, purge_view
 from ebbtide.runtime.reading import SourceSteps
 from ebbtide.runtime.refusals import (
     lost_by_refresh,
@@ -67,6 +69,7 @@ def run(
     accept_source_path: bool = False,
     accept_loss: bool = False,
     follow: Following | None = None,
+    on_look: OnLook = ignore,
 ) -> RunSummary:
     """Read all that is there, bring the sink up to date, expire what is due, and end, or go on with what comes.
 
@@ -81,6 +84,7 @@ def run(
         accept_source_path: The source has moved: go on reading where the spec now says.
         accept_loss: Records of the source are lost: go on with those that are left, and note it.
         follow: Go on until `stop` is set. Default: as the spec's `run` says.
+        on_look: Called after each look at the source.
 
     Raises:
         EbbtideError: see `ebbtide.errors`; the step under way has then left nothing, or is finished by the next run.
@@ -88,7 +92,7 @@ def run(
     stop = stop or threading.Event()
     follow = follow or following_of(spec)
     going_on = GoingOn.of(follow, stop) if follow else None
-    asked = _Run(spark, spec, root, on_progress, on_phase, stop, clock, going_on)
+    asked = _Run(spark, spec, root, on_progress, on_phase, stop, clock, going_on, on_look=on_look)
     if going_on is None:
         asked.turn(accepts_path=accept_source_path, accepts_loss=accept_loss)
         return asked.summary
@@ -180,6 +184,7 @@ class _Run:
         spark, spec, root, on_progress, on_phase, stop, clock: See `run`.
         going_on: How it goes on; None: it ends.
         is_fresh: All is forgotten first, and read again.
+        on_look: See `run`.
     """
 
     spark: SparkSession
@@ -191,6 +196,7 @@ class _Run:
     clock: Clock
     going_on: GoingOn | None = None
     is_fresh: bool = False
+    on_look: OnLook = ignore
     summary: RunSummary = field(init=False)
 
     def __post_init__(self) -> None:
@@ -210,6 +216,9 @@ class _Run:
             accepts_loss: Records of it may be lost.
         """
         plan = self.plan
+        mark = unfinished(plan.root) if self.spec.is_view else None
+        if mark is not None:
+            self.is_fresh = True  # an input's rows were erased
         shown = _Phases(self.spec.name, self.on_phase)
         shown.begin("opening the tables")
         engine = Engine.for_spec(self.spark, self.spec, self.root)
@@ -228,6 +237,7 @@ class _Run:
             stepper = Stepper(plan, lease, self.clock(), fresh=self.is_fresh)
             pace = Pace(self.spec.source.max_records_per_second, self.stop)
             steps = SourceSteps(stepper, shown.begin, pace)
+            steps.on_look = lambda found: self.on_look(Look(steps, found, steps.parts_read))
             shown.steps = steps
             self._open(plan, stepper, accepts_path=accepts_path, accepts_loss=accepts_loss)
             stream = Stream(engine, steps, self._report, shown.begin, self.stop, self.clock)
@@ -244,6 +254,8 @@ class _Run:
             if not self.stop.is_set():
                 tick = steps.tick(self.spark, self.clock())
                 self._report(tick)
+            if mark is not None and not self.stop.is_set():
+                purge_view(stepper, mark)
             self.summary.engine = stream.engine.text()
             look = plan.look_for_foreign_writes(lease.facts)
             lease.note(look.looked)

@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pyarrow as pa
 
-from ebbtide.delta.erasing import Doomed
+from ebbtide.delta.erasing import Doomed, RowsAlone
 from ebbtide.errors import ConfigError
 from ebbtide.formats.named_keys import keys_named, parsed
 from ebbtide.ledger.erasures import erased_keys
 from ebbtide.model.codes import Mask
 from ebbtide.model.erased import ErasedKeys
+from ebbtide.operators.sequence.former_keys import cut_changes, cut_entries, names_erased
+from ebbtide.tables.state.notes import LINKS
 
 if TYPE_CHECKING:
     from ebbtide.runtime.plan import Plan
@@ -74,7 +76,7 @@ class KeyNames:
 
 
 @dataclass(frozen=True)
-class RowsOfKeys:
+class RowsOfKeys(RowsAlone):
     """The rows of erased keys, by columns.
 
     Args:
@@ -91,7 +93,39 @@ class RowsOfKeys:
 
 
 @dataclass(frozen=True)
-class RecordsOfKeys:
+class EntriesOfKeys:
+    """The entries of erased keys by sequence, and those of rows that had an erased key before.
+
+    Args:
+        erased: The keys.
+        key: The columns of the key.
+        links: The column of former keys.
+    """
+
+    erased: ErasedKeys
+    key: pa.Schema
+    links: pa.Field
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The key and the former keys."""
+        return self.key.append(self.links)
+
+    def marks(self, rows: pa.Table) -> Mask:
+        """See `Doomed`."""
+        return self.erased.marks(rows, self.key.names)
+
+    def names(self, rows: pa.Table) -> Mask:
+        """See `Doomed`."""
+        return names_erased(rows, self.key.names, self.marks)
+
+    def cleaned(self, rows: pa.Table) -> pa.Table:
+        """See `Doomed`."""
+        return cut_entries(rows, self.key.names, self.marks)
+
+
+@dataclass(frozen=True)
+class RecordsOfKeys(RowsAlone):
     """The bad records that name erased keys.
 
     Args:
@@ -129,6 +163,9 @@ def doomed_in(plan: Plan, name: str, erased: ErasedKeys) -> Doomed:
     names = KeyNames.of(plan)
     if name == "quarantine":
         return RecordsOfKeys(erased, fields(plan.spec.table.columns, names.source))
+    if name == "state" and LINKS in plan.operator.schema.names:
+        links = plan.operator.schema.field(LINKS).with_nullable(True)
+        return EntriesOfKeys(erased, fields(plan.operator.schema, names.state), links)
     if name == "state":
         return RowsOfKeys(erased, fields(plan.operator.schema, names.state))
     return RowsOfKeys(erased, fields(plan.spec.sink_table.columns, names.sink))
@@ -141,7 +178,7 @@ def fields(columns: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 @dataclass(frozen=True)
 class RefusedRows:
-    """Marks the staged rows of erased keys: changes by their key, bad records by their bytes.
+    """Leaves out the staged rows of erased keys: changes by their key, bad records by their bytes. No change left names such a key.
 
     Args:
         changes: Selects the changes.
@@ -151,18 +188,21 @@ class RefusedRows:
     changes: RowsOfKeys
     records: RecordsOfKeys
 
-    def __call__(self, rows: pa.Table) -> Mask:
+    def __call__(self, rows: pa.Table) -> pa.Table:
         """See `ebbtide.tables.state.staging.Refused`."""
         marks = self.changes.marks(rows)
         is_bad = rows["_reason"].is_valid().to_numpy()
         if is_bad.any():
             bad = rows.select([self.records.name]).filter(pa.array(is_bad))
             marks[is_bad] |= self.records.marks(bad)
-        return marks
+        left = rows.filter(pa.array(~marks)) if marks.any() else rows
+        if LINKS in left.column_names:
+            left = cut_changes(left, self.changes.columns.names, self.changes.marks)
+        return left
 
 
 def refused_rows(plan: Plan, name: str | None) -> RefusedRows | None:
-    """Return what marks the staged rows of erased keys; None if no key was ever erased.
+    """Return what leaves out the staged rows of erased keys; None if no key was ever erased.
 
     Args:
         plan: The pipeline.

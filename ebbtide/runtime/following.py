@@ -205,6 +205,7 @@ class Watcher:
         is_idle = not found.streams
         if is_idle:
             self._tick()
+        self._steps.on_look(found)
         return is_idle
 
     def _discover(self) -> Discovery:

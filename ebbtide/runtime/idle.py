@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import EbbtideError
+from ebbtide.ledger.erasures import unfinished
 from ebbtide.ledger.facts import FREE, Head, LedgerFacts, StepFacts
 from ebbtide.ledger.pauses import refuse_paused
 from ebbtide.model.entries import Step, live_entries
@@ -70,6 +71,7 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
         and spec.source_path == facts.source.path
         and _is_free(plan)
         and _is_finished(plan, tables, facts)
+        and not _has_erased_rows(plan, facts)
         and not _may_be_due(plan, snapshot, facts, clock_ms)
     )
     if not is_idle:
@@ -142,6 +144,12 @@ def _is_finished(plan: Plan, tables: OwnTables, facts: StepFacts) -> bool:
     if begins_again or not _has_batches_of(plan, facts):
         return False
     return not tables.lacking(decision, facts.step)
+
+
+def _has_erased_rows(plan: Plan, facts: StepFacts) -> bool:
+    """Return whether an erasure, here or in the inputs of a view, has left files with erased rows, which the run deletes."""
+    may_have = plan.spec.is_view or facts.state.erased is not None
+    return may_have and unfinished(plan.root) is not None
 
 
 def _has_batches_of(plan: Plan, facts: StepFacts) -> bool:

@@ -2,6 +2,9 @@
 
 The name of a copy begins with its table's. One of an earlier release names no table: it is known by its columns and rows. One that cannot be read may
 hold any row, and goes too: a copy is made again where it is needed.
+
+An erasure reaches the folder of its own process, and the default one. On other hosts, and in other folders, copies go by generation: each erasure
+begins another one, and the next process there that runs, changes or checks the pipeline deletes all copies of an earlier one.
 """
 
 from __future__ import annotations
@@ -13,40 +16,72 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ebbtide.delta import copy_files
-from ebbtide.delta.erasing import Found
+from ebbtide.delta.erasing import Doomed, Found, n_held
 from ebbtide.delta.key_index import close_deleted_copies, default_folder
+from ebbtide.ledger.facts import NoStep, StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.erased import ErasedKeys
-from ebbtide.runtime.erasing import KeyNames, RowsOfKeys, fields
+from ebbtide.runtime.erasing import doomed_in
 from ebbtide.storage.paths import is_ours
 
 if TYPE_CHECKING:
     from ebbtide.runtime.plan import Plan
 
 
-DASHES_BEFORE = 1
-"""Dashes in the name of a copy of an earlier release, which names no table."""
+def generation_of(plan: Plan, last: StepFacts | NoStep) -> str:
+    """Return the generation of a pipeline's local copies: another one after each erasure; empty before the first.
+
+    Args:
+        plan: The pipeline.
+        last: Facts of its last step.
+    """
+    if isinstance(last, NoStep):
+        return ""
+    if plan.spec.is_view:  # an erasure in its inputs has it computed from scratch, under another incarnation
+        return last.incarnation
+    return last.state.erased or ""
 
 
-def drop_copies(plan: Plan, erased: ErasedKeys) -> Found:
-    """Delete the copies on this host that hold erased rows.
+def drop_older_copies(plan: Plan, last: StepFacts | NoStep) -> None:
+    """Delete the copies of a pipeline in this process's folders that are of an earlier generation, as an erasure on another host leaves them.
+
+    Args:
+        plan: The pipeline.
+        last: Facts of its last step.
+    """
+    generation = generation_of(plan, last)
+    if not generation:
+        return
+    for folder in _folders():
+        for table in _tables(plan):
+            copy_files.drop_older(folder, table, generation)
+    close_deleted_copies()
+
+
+def _folders() -> list[Path]:
+    return sorted({default_folder(), copy_files.own_folder()})
+
+
+def _tables(plan: Plan) -> list[str]:
+    return [plan.at(name) for name in ("state", *BESIDE_STATE)]
+
+
+def drop_copies(plan: Plan, erased: ErasedKeys, generation: str) -> Found:
+    """Delete the copies in this process's folders that hold erased rows.
 
     Args:
         plan: The pipeline.
         erased: The keys.
+        generation: That of the copies from then on.
     """
-    names = KeyNames.of(plan)
-    ways = [
-        RowsOfKeys(erased, fields(plan.operator.schema, names.state)),
-        RowsOfKeys(erased, fields(plan.spec.sink_table.columns, names.sink)),
-    ]
-    own = tuple(copy_files.prefix_of(plan.at(name)) for name in ("state", *BESIDE_STATE))
+    ways = [doomed_in(plan, name, erased) for name in ("state", "sink")]
+    tables = _tables(plan)
     total = Found()
-    for folder in sorted({default_folder(), copy_files.own_folder()}):
+    for folder in _folders():
         if not (folder.is_dir() and is_ours(folder)):
             continue
         for path in sorted(folder.iterdir()):
-            if not (path.name.startswith(own) or path.name.count("-") == DASHES_BEFORE):
+            if not any(copy_files.may_be_of(path, table) for table in tables):
                 continue
             n_rows = _erased_rows(path, ways)
             if n_rows is None or n_rows:
@@ -54,11 +89,13 @@ def drop_copies(plan: Plan, erased: ErasedKeys) -> Found:
                     size = path.stat().st_size
                     path.unlink()
                     total += Found(n_rows or 0, 1, size)
+        for table in tables:
+            copy_files.mark(folder, table, generation)
     close_deleted_copies()
     return total
 
 
-def _erased_rows(path: Path, ways: list[RowsOfKeys]) -> int | None:
+def _erased_rows(path: Path, ways: list[Doomed]) -> int | None:
     """Count the erased rows of a copy; None if it cannot be read."""
     if path.suffix != ".arrow":
         return None  # unfinished: its writer makes it again, or is dead
@@ -74,5 +111,5 @@ def _erased_rows(path: Path, ways: list[RowsOfKeys]) -> int | None:
     for way in ways:
         names = way.columns.names
         if all(name in rows.column_names and rows[name].type == way.columns.field(name).type for name in names):
-            n_rows = max(n_rows, int(way.marks(rows.select(names)).sum()))
+            n_rows = max(n_rows, n_held(rows.select(names), way))
     return n_rows

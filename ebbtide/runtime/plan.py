@@ -189,7 +189,7 @@ class Plan:
 
         Args:
             folder: The folder.
-            refused: Marks the records of erased keys (`ebbtide.runtime.erasing.refused_rows`); None: no key was erased.
+            refused: Leaves out the records of erased keys (`ebbtide.runtime.erasing.refused_rows`); None: no key was erased.
         """
         if self.spec.selects_changes:
             return Stager(folder, changelog_schema(self.spec.table.columns), tuple(self.spec.key), refused)

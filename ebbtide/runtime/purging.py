@@ -2,27 +2,33 @@
 
 It follows the step that erases, under the lease, and can be done again at any place where it ended: while `erasures/unfinished` is there, the next run,
 or the next erasure, does it.
+
+A materialized view that reads the sink may show values of erased rows in any column. It gets that file too: its next run computes it from scratch, deletes
+all other files of its tables, and has the views that read it do the same.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.amounts import amount
 from ebbtide.delta import log
-from ebbtide.delta.erasing import Found, cut_log, unnamed
+from ebbtide.delta.erasing import Found, cut_log, unnamed, unnamed_files
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.ledger.erasures import erased_keys, is_unfinished, mark_finished
+from ebbtide.errors import EbbtideError
+from ebbtide.ledger.erasures import erased_keys, mark_finished, mark_unfinished, unfinished
 from ebbtide.ledger.facts import NoStep
 from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.runtime.erasing import doomed_in
-from ebbtide.runtime.local_copies import drop_copies
-from ebbtide.storage.paths import delete, delete_unfinished, is_local
+from ebbtide.runtime.leftovers import delete_leftovers
+from ebbtide.runtime.local_copies import drop_copies, drop_older_copies
+from ebbtide.storage.paths import delete, delete_unfinished, join
+from ebbtide.storage.usage import subfolders
+from ebbtide.tables.state.layout import newest_step
 
 if TYPE_CHECKING:
     from ebbtide.runtime.plan import Plan
@@ -68,7 +74,7 @@ class Place:
 def finish_purge(stepper: Stepper) -> None:
     """Do the physical part of an erasure that was interrupted; nothing happens without one. Call it once the last step is published."""
     last = stepper.last
-    if isinstance(last, NoStep) or last.state.erased is None or not is_unfinished(stepper.plan.root):
+    if isinstance(last, NoStep) or last.state.erased is None or unfinished(stepper.plan.root) is None:
         return
     purge(stepper, last.state.erased)
 
@@ -84,19 +90,75 @@ def purge(stepper: Stepper, name: str) -> list[Place]:
         What was found, by place.
     """
     plan = stepper.plan
+    mark = unfinished(plan.root)
+    _mark_views(plan)
     places = []
     for table in ("state", *BESIDE_STATE):
         places += _purge_table(plan, table, name)
-    places.append(Place("local copies", drop_copies(plan, erased_keys(plan.root, name))))
-    logs = _delete_logs(plan)
-    if logs.files:
-        places.append(Place("logs of commands", logs))
+    places.append(Place("local copies", drop_copies(plan, erased_keys(plan.root, name), name)))
+    left = delete_leftovers(plan.all_pipelines)
+    if left.files:
+        places.append(Place("logs of commands, files of ended sessions of SQL", left))
+    _finish(stepper, mark)
+    return places
+
+
+def purge_view(stepper: Stepper, mark: bytes) -> None:
+    """Delete what the tables of a view had before it was computed from scratch, and cut their logs.
+
+    Args:
+        stepper: Holds the lease; the last step is published.
+        mark: That of the erasure, read before the view was computed.
+    """
+    plan = stepper.plan
+    _mark_views(plan)
+    for name in ("state", *BESIDE_STATE):
+        table = plan.at(name)
+        snapshot = Snapshot.read(table)
+        if snapshot is not None:
+            for file in unnamed_files(snapshot):
+                delete(join(table, file))
+            _cut(table)
+    drop_older_copies(plan, stepper.last)
+    delete_leftovers(plan.all_pipelines)
+    _finish(stepper, mark)
+
+
+def _finish(stepper: Stepper, mark: bytes | None) -> None:
+    """Delete what is staged, open the tables again, whose logs are cut, and note that the erasure is finished."""
+    plan = stepper.plan
     delete(plan.at("staged"))
     delete(plan.rehearsal)
-    stepper.plan = replace(plan)  # its tables have read logs that are cut
+    stepper.plan = replace(plan)
     stepper.open()
-    mark_finished(plan.root)
-    return places
+    mark_finished(plan.root, mark)
+
+
+def _mark_views(plan: Plan) -> None:
+    """Have the views that read the sink be computed from scratch: their files may hold erased rows."""
+    # Before the log is cut: a view whose run has begun sees the mark at its next run, one that begins later reads a sink without the rows.
+    for name, inputs in views_under(plan.all_pipelines).items():
+        if inputs is not None and plan.spec.name in inputs:
+            mark_unfinished(join(plan.all_pipelines, name))
+
+
+def views_under(root: str) -> Mapping[str, frozenset[str] | None]:
+    """Return the materialized views under a root, each with the pipelines that it reads; None: its state cannot be read, and may be a view's.
+
+    Args:
+        root: Folder of all pipelines' tables.
+    """
+    found: dict[str, frozenset[str] | None] = {}
+    for name in subfolders(root):
+        try:
+            newest = newest_step(join(root, name, "state"), older=True)
+        except EbbtideError:
+            found[name] = None
+            continue
+        view = None if newest is None else newest[1].frontier.view
+        if view is not None:
+            found[name] = frozenset(view.inputs)
+    return found
 
 
 def _purge_table(plan: Plan, name: str, erasures: str) -> list[Place]:
@@ -110,16 +172,22 @@ def _purge_table(plan: Plan, name: str, erasures: str) -> list[Place]:
     old = unnamed(snapshot, doomed)
     for location in old.holding:
         delete(location)
-    delete_unfinished(table, older_than_s=0)
-    n_log_files = cut_log(puts_of(table), table, _last_info)
-    delete_unfinished(f"{table}/{log.LOG}", older_than_s=0)
-    places = [Place(f"{name}: log", Found(files=n_log_files))]
+    # Files that the step has replaced are among them: this is all that the table had.
+    places = [Place(name, old.found), Place(f"{name}: log", Found(files=_cut(table)))]
     if old.unreadable:
         left = Found(files=len(old.unreadable))
         places.append(
             Place(f"{name}: unreadable files", left, "gone by the next vacuum after 7 days: they cannot be read")
         )
     return places
+
+
+def _cut(table: str) -> int:
+    """Cut the log of a table, and delete what died writers have left in its folders; return the number of files of the log deleted."""
+    delete_unfinished(table, older_than_s=0)
+    n_log_files = cut_log(puts_of(table), table, _last_info)
+    delete_unfinished(f"{table}/{log.LOG}", older_than_s=0)
+    return n_log_files
 
 
 def _last_info(snapshot: Snapshot) -> dict[str, object]:
@@ -130,20 +198,3 @@ def _last_info(snapshot: Snapshot) -> dict[str, object]:
         _, facts = newest
         info["userMetadata"] = json.dumps(facts, separators=(",", ":"))
     return info
-
-
-def _delete_logs(plan: Plan) -> Found:
-    """Delete the logs of Spark under the root, as each may show values; those of processes that run here stay until these end."""
-    folder = Path(plan.all_pipelines, ".logs")
-    total = Found()
-    if not is_local(plan.root):
-        return total
-    for log_file in sorted(folder.glob("*-*.log")):
-        pid = log_file.stem.rpartition("-")[2]
-        if not pid.isdigit() or Path("/proc", pid).exists():
-            continue
-        with contextlib.suppress(OSError):
-            size = log_file.stat().st_size
-            log_file.unlink()
-            total += Found(0, 1, size)
-    return total

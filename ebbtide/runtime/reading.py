@@ -47,11 +47,12 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import StepProgress
 from ebbtide.runtime.stage import Staged, stage, stage_view
 from ebbtide.runtime.step import Stepper
-from ebbtide.sources.source import Part, SourceBatch
+from ebbtide.sources.source import Discovery, Part, SourceBatch
 from ebbtide.sources.span import Span, begun_at, stored_form_of
 from ebbtide.spec.ddl import ddl_of
 from ebbtide.storage.paths import delete, join
 from ebbtide.tables.state.staging import Staging
+from ebbtide.tasks import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,8 +81,8 @@ class _Reading:
     noted: Mapping[str, Any]
 
 
-def ignore_phase(name: str, step: int) -> None:
-    """Take a phase as it begins, and report it to no one."""
+def ignore(*_: object) -> None:
+    """Take a report, and pass it to no one."""
 
 
 @dataclass
@@ -92,6 +93,7 @@ class SourceSteps:
         stepper: Commits them.
         on_phase: Called with what begins in which step.
         pace: Holds batches back.
+        on_look: Called with what each look at the source has found.
 
     Attributes:
         parts_read: Parts of the source that were read so far.
@@ -99,8 +101,9 @@ class SourceSteps:
     """
 
     stepper: Stepper
-    on_phase: Callable[[str, int], None] = ignore_phase
+    on_phase: Callable[[str, int], None] = ignore
     pace: Pace = field(default_factory=no_pace)
+    on_look: Callable[[Discovery], None] = ignore
     parts_read: int = field(default=0, init=False)
     places_read: int = field(default=0, init=False)
 
@@ -407,9 +410,10 @@ def _stage(stepper: Stepper, reading: _Reading) -> Staged:
     decoding = plan.decoding
     if not reading.advances:
         decoding = replace(decoding, doubts_tombstones=False)
+    stager = plan.stager(folder, refused_rows(plan, ledger_of(plan.root, stepper.last)))
     staging = Staging(
         decoding,
-        plan.stager(folder, refused_rows(plan, ledger_of(plan.root, stepper.last))),
+        replace(stager, in_one=is_local(spark)),
         number,
         wall_ms,
         tracks_offsets=plan.tracks_offsets,

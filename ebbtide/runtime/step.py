@@ -21,6 +21,7 @@ from ebbtide.model.step import BatchSummary, Frontier, StepRecords, clock_after,
 from ebbtide.runtime.abilities import refuse_unable
 from ebbtide.runtime.belonging import OwnTables, refuse_changed
 from ebbtide.runtime.fold import fold_state
+from ebbtide.runtime.local_copies import drop_older_copies
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.publish import publish
 from ebbtide.runtime.session import code_version
@@ -46,7 +47,7 @@ class Stepper:
     Attributes:
         plan: The pipeline, with the columns that it has by now.
         head: The last step, and the version of the state that holds it.
-        tables: The tables beside the state.
+        tables, snapshot: The tables beside the state; the newest version of the state that was seen.
         source_path: Location of the source, for the next step's facts: that of the last step, until a run sets another.
     """
 
@@ -62,8 +63,9 @@ class Stepper:
         if plan.spec.spark_makes_sink:
             settle_newest(plan.at("sink"))
         self.head = Head(log.versions(plan.state.path)[-1]) if last is None else Head(*last)
+        drop_older_copies(plan, self.last)
         self.tables = OwnTables(plan)
-        self._snapshot = plan.state.snapshot()
+        self.snapshot = plan.state.snapshot()
         self._unchanged = self.version  # the newest version of the state that is known to have the last step's rows
 
     @property
@@ -228,13 +230,12 @@ class Stepper:
         """
         refuse_unable(self.plan, facts)
         self.lease.check()
-        work = StateWork(facts, self._snapshot)
-        made = self.plan.state.perform(Append(tuple(actions)), work)
+        made = self.plan.state.perform(Append(tuple(actions)), StateWork(facts, self.snapshot))
         self.advance_to(facts, made)
 
     def advance_to(self, facts: StepFacts, made: Snapshot) -> None:
         """Go on from a step that was committed as a version of the state."""
-        self._snapshot = made
+        self.snapshot = made
         self.head = Head(made.version, facts)
         self._unchanged = made.version
 
@@ -248,7 +249,7 @@ class Stepper:
     def fold(self, spark: SparkSession) -> None:
         """Join small files of the tables, now that the last step is published."""
         self.lease.check()
-        self._snapshot = fold_state(spark, self.plan, self.number, self.newest())
+        self.snapshot = fold_state(spark, self.plan, self.number, self.newest())
         self.plan.sink.fold()
 
     def newest(self) -> Snapshot:
@@ -265,8 +266,8 @@ class Stepper:
 
     def found(self) -> Snapshot:
         """Return the newest version of the state, also one of another client: for what starts over, or brings its rows back."""
-        self._snapshot = self._snapshot.advanced()
-        return self._snapshot
+        self.snapshot = self.snapshot.advanced()
+        return self.snapshot
 
     def files_read(self) -> FileSizes:
         """Return the source files that were read, with their bytes."""

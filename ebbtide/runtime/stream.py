@@ -68,6 +68,7 @@ class Stream:
         if since is None and found.span is not None:
             plan.checkpoint.note_start(found.span.to_json(), plan.start_asked)
         plan.checkpoint.forget_undecided(stepper.last.source.batch_id)
+        self.steps.on_look(found)
         return found
 
     def accept_loss(self) -> None:

@@ -181,23 +181,21 @@ def read_lines(
 
 def _read_batches(location: str, name: str, part: int, max_line_bytes: int) -> Iterator[pa.RecordBatch]:
     """Read a file in batches of about `BATCH_BYTES`; no more than one is held."""
-    lines: list[bytes] = []
+    held: list[pa.BinaryArray] = []
     n_yielded = 0
-    held_bytes = 0
     with open_stream(location) as stream:
-        for line in split_lines(stream, max_line_bytes):
-            lines.append(line)
-            held_bytes += len(line) + 1
-            if held_bytes >= BATCH_BYTES:
-                yield _records(name, part, n_yielded, lines)
-                n_yielded += len(lines)
-                held_bytes = 0
-                lines = []
-    if lines:
-        yield _records(name, part, n_yielded, lines)
+        for lines in split_lines(stream, max_line_bytes):
+            held.append(lines)
+            if sum(each.nbytes for each in held) >= BATCH_BYTES:
+                batch = _records(name, part, n_yielded, pa.concat_arrays(held))
+                n_yielded += len(batch)
+                held = []
+                yield batch
+    if held:
+        yield _records(name, part, n_yielded, pa.concat_arrays(held))
 
 
-def _records(name: str, part: int, first: int, lines: list[bytes]) -> pa.RecordBatch:
+def _records(name: str, part: int, first: int, lines: pa.BinaryArray) -> pa.RecordBatch:
     """Return lines as records; `first` is the number of the first one in its file."""
     n_lines = len(lines)
     part_number = pa.scalar(part, pa.int64())
@@ -206,6 +204,6 @@ def _records(name: str, part: int, first: int, lines: list[bytes]) -> pa.RecordB
         pa.repeat(name, n_lines),
         pa.repeat(part_number, n_lines),
         pa.array(line_numbers),
-        pa.array(lines, pa.binary()),
+        lines,
     ]
     return pa.record_batch(columns, schema=RECORDS)

@@ -12,8 +12,12 @@ import re
 from collections.abc import Iterator
 from typing import Protocol
 
+import numpy as np
+import pyarrow as pa
+
 CHUNK_BYTES = 2**20
 """Bytes read at once: a few hundred lines."""
+_LF = ord(b"\n")
 _LINE_END = re.compile(rb"[\r\n]")
 _OTHER_MARKS = (
     codecs.BOM_UTF16_LE,  # UTF-32 LE begins as it does
@@ -54,8 +58,8 @@ class NoTextError(ValueError):
         self.next_step = next_step
 
 
-def split_lines(stream: Readable, limit: int) -> Iterator[bytes]:
-    r"""Yield lines without their ends; the end of the last one need not be there.
+def split_lines(stream: Readable, limit: int) -> Iterator[pa.BinaryArray]:
+    r"""Yield lines without their ends, those of a chunk together; the end of the last one need not be there.
 
     At most one chunk and `limit` bytes are held, whatever the length of a line.
 
@@ -68,8 +72,8 @@ def split_lines(stream: Readable, limit: int) -> Iterator[bytes]:
 
     Example:
         >>> import io
-        >>> list(split_lines(io.BytesIO(b"one\r\ntwo\rthree"), limit=3))
-        [b'one', b'two', b'thre']
+        >>> [lines.to_pylist() for lines in split_lines(io.BytesIO(b"one\r\ntwo\rthree"), limit=3)]
+        [[b'one', b'two'], [b'thre']]
     """
     rest = b""  # the line whose end is not read yet, or so much of it as may be yielded
     after_cr = False
@@ -81,17 +85,30 @@ def split_lines(stream: Readable, limit: int) -> Iterator[bytes]:
         if len(rest) > limit:  # only the end of this line still matters
             end = _LINE_END.search(chunk)
             chunk = chunk[end.start() :] if end else b""
-        lines = (rest + chunk).splitlines() if chunk else [rest]
-        is_closed = chunk.endswith((b"\n", b"\r"))
-        rest = b""
-        if not is_closed:
-            last = lines.pop()
-            rest = last[: limit + 1]
-        for line in lines:
-            yield line[: limit + 1]
+        text = rest + chunk
+        last_end = max(text.rfind(b"\n"), text.rfind(b"\r"))
+        closed = text[: last_end + 1]
+        rest = text[last_end + 1 :][: limit + 1]
+        if closed:
+            yield _closed_lines(closed, limit)
         chunk = stream.read(CHUNK_BYTES)
     if rest:
-        yield rest
+        yield pa.array([rest], pa.binary())
+
+
+def _closed_lines(text: bytes, limit: int) -> pa.BinaryArray:
+    """Return the lines of a text that ends with a line's end; of a longer one than `limit` bytes, its beginning."""
+    if b"\r" not in text:
+        # The usual case, without an object for each line: the bytes without the ends, and where each line then begins.
+        ends = np.flatnonzero(np.frombuffer(text, np.uint8) == _LF)
+        offsets = np.zeros(len(ends) + 1, np.int32)
+        offsets[1:] = ends - np.arange(len(ends))
+        if np.diff(offsets).max() <= limit:
+            data = text.replace(b"\n", b"")
+            buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+            return pa.Array.from_buffers(pa.binary(), len(ends), buffers)
+    lines = [line[: limit + 1] for line in text.splitlines()]
+    return pa.array(lines, pa.binary())
 
 
 def _text(head: bytes) -> bytes:

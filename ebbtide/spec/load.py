@@ -174,6 +174,13 @@ def load_all(locations: Iterable[str]) -> list[tuple[str, Pipeline]]:
     return loaded
 
 
+def specs_beside(location: str) -> list[Pipeline]:
+    """Return the specs in the folders beside a spec's own, itself among them; errors as `load_all`."""
+    path = Path(location).resolve()
+    folder = path.parent if path.is_dir() or not path.exists() else path.parent.parent
+    return [spec for _, spec in load_all([str(folder)])]
+
+
 def all_several(location: str) -> list[UpsertPipelines]:
     """Read the files at a location that hold several pipelines; see `load_all`."""
     found = map(several_at, _spec_locations(location))

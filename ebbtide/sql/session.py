@@ -5,6 +5,7 @@ Modules that only some statements need are loaded by these: `ebbtide sql -e "SHO
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import tempfile
@@ -64,7 +65,7 @@ class EmbeddedSession:
         self._judge: Judge | None = None
         self._starting = threading.Lock()
         self._analysing = threading.Lock()
-        self.folder = Path(tempfile.mkdtemp(prefix="ebbtide-sql-"))
+        self.folder = Path(tempfile.mkdtemp(prefix=f"ebbtide-sql-{os.getpid()}-"))
         self.operations: dict[str, RunningOperation] = {}
         """Operations that are not closed, by id."""
 

@@ -19,6 +19,10 @@ from ebbtide.storage.paths import file_system, is_local
 FOOTER_END = 8
 """Bytes after a Parquet file's footer: its length and the format's name."""
 
+DICTIONARY_BYTES = 128 * 2**10
+"""Bytes of a column's dictionary from which on its values are written plainly. Arrow's own MiB makes it look up nearly all values of a
+column whose values differ, and then write most of them plainly all the same."""
+
 
 def read_parquet(location: str, columns: list[str] | None = None, *, footer: str | None = None) -> pa.Table:
     """Read a Parquet file, and verify its pages.
@@ -145,6 +149,7 @@ def write_parquet(location: str, rows: pa.Table, *, row_group_size: int, compres
             filesystem=fs,
             row_group_size=row_group_size,
             compression=compression,
+            dictionary_pagesize_limit=DICTIONARY_BYTES,
             store_schema=False,
             coerce_timestamps="us",
             write_page_checksum=True,

@@ -54,7 +54,8 @@ class Sink(ABC):
 
         Args:
             action: `Apply`: write `work.changes`. Other actions only if `can` allows them. `Clear`: delete all rows, and take the columns
-                of the spec. `Restore`: show the rows as they were after the step whose number is `version`.
+                of the spec. `Restore`: show the rows as they were after the step whose number is `version`. `Erase`: delete the rows that
+                `work.doomed(action)` marks, also where earlier steps are stored.
             work: The decision of the step.
         """
 

@@ -30,6 +30,8 @@ def commit_stage(
     facts: StepFacts,
     stage: str,
     operation: str = "WRITE",
+    *,
+    adds_rows: bool = True,
 ) -> Snapshot | None:
     """Commit a stage of a step, once; nothing happens if it was committed before, or without a table.
 
@@ -39,6 +41,7 @@ def commit_stage(
         facts: Facts of the step.
         stage: `sink`, `changelog` or `quarantine`.
         operation: Name of the operation, in the commit's info.
+        adds_rows: See `ebbtide.delta.features.refuse_unwritable`.
 
     Returns:
         The version that it made; None if nothing happened.
@@ -46,7 +49,7 @@ def commit_stage(
     snapshot = Snapshot.read(table)
     if snapshot is None:
         return None
-    return commit_on(puts_of(table), snapshot, actions_of, facts.committed(stage, operation))
+    return commit_on(puts_of(table), snapshot, actions_of, facts.committed(stage, operation), adds_rows=adds_rows)
 
 
 def restore_stage(table: str, action: Restore, facts: StepFacts, stage: str) -> None:
@@ -176,7 +179,7 @@ def erase_stage(spark: SparkSession, table: AlterableTable, doomed: Doomed, fact
         facts: Facts of the step.
     """
     rewrite = FileWithout(table.path, table.stored_schema, table.bounded, doomed)
-    commit_stage(table.path, lambda found: erasing(spark, rewrite, found), facts, table.STAGE, "ERASE")
+    commit_stage(table.path, lambda found: erasing(spark, rewrite, found), facts, table.STAGE, "ERASE", adds_rows=False)
 
 
 def erasing(spark: SparkSession, rewrite: FileWithout, found: Snapshot) -> list[Action]:

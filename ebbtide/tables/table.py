@@ -72,7 +72,7 @@ class Difference(Protocol):
 
 
 class Work(Protocol):
-    """The input of an action. A sink that is not a Delta table needs the first three members.
+    """The input of an action. A sink that is not a Delta table needs the first three members, and `doomed` to erase.
 
     A table knows how it changes and nothing of the pipeline: it asks for rows here, and they are computed only then.
     """

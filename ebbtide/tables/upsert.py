@@ -33,6 +33,7 @@ from ebbtide.ledger.tables import gone
 from ebbtide.model.codes import row_codes
 from ebbtide.tables.replaced_rows import FileLoss, ReplacedRows, Upsert
 
+_IMAGE_KINDS = ("update_preimage", "delete", "update_postimage", "insert")
 Back = Callable[[Snapshot], list[Action]]
 """Returns the log actions that bring a version back to an earlier one."""
 
@@ -256,12 +257,12 @@ class Upserter:
         of_new = codes[n_old:]
         is_replaced = np.isin(of_old, of_new)
         replaces = np.isin(of_new, of_old)
-        old_kinds = np.where(is_replaced, "update_preimage", "delete")
-        new_kinds = np.where(replaces, "update_postimage", "insert")
+        old_kinds = np.where(is_replaced, 0, 1)
+        new_kinds = np.where(replaces, 2, 3)
         kinds = np.concatenate([old_kinds, new_kinds])
         new = rows.cast(old.schema)
         images = pa.concat_tables([old, new])
-        kind_column = pa.array(kinds, pa.string())
+        kind_column = pa.array(_IMAGE_KINDS).take(pa.array(kinds))
         feed = images.append_column("_change_type", kind_column)
         name = f"_change_data/cdc-{uuid.uuid4()}.parquet"
         action = add_file(self._table, name, feed, bounded=())

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from ebbtide.extend import Action, Apply, Clear, Restore, Sink, TableFacts, Work
+from ebbtide.extend import Action, Apply, Clear, Erase, Restore, Sink, TableFacts, Work
 
 
 class Options(BaseModel):
@@ -57,17 +57,19 @@ class Documents(Sink):
         """Return whether `perform` knows an action; it goes back no further than to its first document."""
         if isinstance(action, Restore):
             return self._shown_after(action.version) is not None
-        return isinstance(action, Apply | Clear)
+        return isinstance(action, Apply | Clear | Erase)
 
     def perform(self, action: Action, work: Work) -> None:
         """Write the document of a step whole; a step that died before its document was there is performed again."""
+        if isinstance(action, Erase):
+            self._erase(work.doomed(action))
         newest = json.loads(self._documents()[-1].read_text())
         rows = newest["rows"]
         if isinstance(action, Clear):
             rows = {}
         elif isinstance(action, Restore):
             rows = json.loads(self._shown_after(action.version).read_text())["rows"]
-        else:
+        elif isinstance(action, Apply):
             for row in work.changes.rows(self.columns).to_pylist():
                 key = json.dumps([row[name] for name in self.key], default=str)
                 if row.pop("_change") == "D":
@@ -87,6 +89,17 @@ class Documents(Sink):
         """Return the newest document of a step or an earlier one."""
         until = [document for document in self._documents() if int(document.stem) <= step]
         return until[-1] if until else None
+
+    def _erase(self, doomed: Any) -> None:
+        """Write each document again without the rows of erased keys, which `doomed` marks by the columns that it names."""
+        for path in self._documents():
+            document = json.loads(path.read_text())
+            rows = document["rows"]
+            keys = pa.Table.from_pylist(list(rows.values())).select(doomed.columns.names) if rows else None
+            if keys is not None:
+                is_erased = doomed.marks(keys.cast(doomed.columns))
+                rows = {key: rows[key] for key, erased in zip(rows, is_erased, strict=True) if not erased}
+            self._write(document["step"], document["id"], rows)
 
     def _write(self, step: int, id_: str, rows: dict[str, Any]) -> None:
         document = {"id": id_, "step": step, "rows": rows}

@@ -1,4 +1,4 @@
-"""Which versions are judged together, without Spark; what is found in them is in `tests/spark/test_rules.py`."""
+"""Which versions are judged together, without Spark; what is found in them is in `test_rules.py`."""
 
 import shutil
 from pathlib import Path

@@ -112,7 +112,9 @@ def test_cleanup_starts_before_its_time_where_it_would_win_enough(make, monkeypa
             patch.setattr(doomed, "ROWS_IN_DRIVER", 1)
             assert launched(10, instance).startswith("t: A schedule looks at tables without Spark.")
         instance.create_run_for_job(
-            definitions.resolve_job_def("ebbtide_cleanup"), tags={"dagster/partition": "t"}, status=dg.DagsterRunStatus.STARTED
+            definitions.resolve_job_def("ebbtide_cleanup"),
+            tags={"dagster/partition": "t"},
+            status=dg.DagsterRunStatus.STARTED,
         )
         assert launched(10, instance) == "t: a run is under way"
 

@@ -3,11 +3,14 @@
 import secrets
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import boto3
+import pyarrow as pa
 import pytest
 from byte_scan import scan, scan_files
+from deltalake import write_deltalake
 from erasing import KINDS, Plants
 from kafka_support import TopicPipeline
 from killing import Killer
@@ -15,9 +18,17 @@ from local_pipeline import LATER, LocalPipeline
 from local_run import HOUR, kept_apart
 from s3_server import BUCKET, S3Server, environment
 
-from ebbtide.delta import key_index
+from ebbtide import MaterializedView
+from ebbtide.checks.version_range import Newest
+from ebbtide.dagster import checks as dagster_checks
+from ebbtide.dagster.resources import StorageResource
+from ebbtide.delta import copy_files, key_index, log
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import read_rows
 from ebbtide.errors import ConfigError
+from ebbtide.operations import adopt
 from ebbtide.runtime import driver
+from ebbtide.runtime.plan import Plan
 
 FEW = 8
 MANY = 200
@@ -36,11 +47,16 @@ def copies(tmp_path, monkeypatch):
     return tmp_path / "copies"
 
 
-def found_before(plants, *places):
+def found_before(plants, *places, parts=None):
     """Look for each kind of plant; return the folders that have some."""
     hits = scan(places, plants.canaries)
     found = {hit.canary for hit in hits}
-    by_part = {part: set(canaries) & found for person in plants.erased for part, canaries in person.planted.items()}
+    by_part = {
+        part: set(canaries) & found
+        for person in plants.erased
+        for part, canaries in person.planted.items()
+        if parts is None or part in parts
+    }
     assert all(by_part.values()), by_part
     assert {person.id for person in plants.erased} <= found
     return hits
@@ -104,6 +120,83 @@ def test_copy_in_another_format_of_an_older_process_is_dropped(tmp_path, copies)
     assert scan([copies], plants.canaries)
     plants.act("apply")
     assert scan([copies], plants.canaries) == []
+
+
+@pytest.mark.parametrize("does", ["run", "check", "worker"])
+def test_copies_in_another_folder_are_dropped_by_the_next_process_there(tmp_path, copies, monkeypatch, does):
+    plants = Plants(tmp_path, "sequence", 3, 3)
+    plants.play()
+    other = shutil.copytree(copies, tmp_path / "other host")
+    plants.act("apply")
+    assert scan([copies], plants.canaries) == []
+    found_before(plants, other, parts={"value", "nested", "list", "binary"})
+    left = other / "1234567890abcdef-2.arrow"  # of an earlier release, which names no table
+    shutil.copy(min(other.glob("*.arrow")), left)
+    monkeypatch.setenv(key_index.CACHE_FOLDER, str(other))
+    plan = plants.pipeline.plan
+    if does == "run":
+        plants.pipeline.run()
+    elif does == "check":
+        assert Newest.between_steps(plan) is not None
+    else:
+        replace(plan.state.stored(plan.state.snapshot()), generation=plants.pipeline.last.state.erased).copies(["id"])
+    state = copy_files.prefix_of(plan.state.path)
+    hits = [hit for hit in scan([other], plants.canaries) if does != "worker" or hit.path.startswith(state)]
+    assert hits == []
+    assert not left.exists()
+    assert plants.shown() == plants.want()
+
+
+def test_copies_of_the_folder_that_an_erasure_reached_are_kept(tmp_path, copies):
+    plants = Plants(tmp_path, "sequence", 2, 8)
+    plants.play()
+    plants.act("apply")
+    kept = {path.name for path in copies.glob("*.arrow")}
+    assert kept
+    Newest.between_steps(plants.pipeline.plan)
+    assert {path.name for path in copies.glob("*.arrow")} == kept
+
+
+def leave_site(plants, docs, pipeline):
+    """Leave the Data Docs of a check; return its canary."""
+    site = docs / pipeline / "keys" / "000007"
+    site.mkdir(parents=True)
+    canary = plants.erased[0].plant("docs")
+    (site / "index.html").write_text(f"<td>{canary}</td>")
+    return canary
+
+
+@pytest.mark.parametrize("by", ["erasure", "check"])
+def test_data_docs_are_deleted_where_their_folder_is_known_and_elsewhere_by_the_next_check(tmp_path, copies, by):
+    plants = Plants(tmp_path, "sequence", 2, 2)
+    plants.play()
+    docs = tmp_path / "docs"
+    name = plants.pipeline.spec.name
+    of_it = leave_site(plants, docs, name)
+    of_another = leave_site(plants, docs, "another")
+    known = {"data_docs": docs} if by == "erasure" else {}
+    assert scan([docs], [of_it])
+    plants.act("plan", **known)
+    assert scan([docs], [of_it])
+    report = plants.act("apply", **known)
+    [place] = [place for place in report["places"] if place["place"] == "Data Docs"]
+    assert place["files"] == (by == "erasure")
+    if by == "check":
+        assert scan([docs], [of_it])
+        dagster_checks._newest(plants.pipeline.spec, StorageResource(root=plants.pipeline.root, data_docs=str(docs)))
+    assert scan([docs], [of_it]) == []
+    assert scan([docs], [of_another])
+
+
+def test_data_docs_of_after_an_erasure_stay(tmp_path, copies):
+    plants = Plants(tmp_path, "sequence", 2, 2)
+    plants.play()
+    plants.act("apply")
+    storage = StorageResource(root=plants.pipeline.root, data_docs=str(tmp_path / "docs"))
+    dagster_checks._newest(plants.pipeline.spec, storage)
+    canary = leave_site(plants, tmp_path / "docs", plants.pipeline.spec.name)
+    dagster_checks._newest(plants.pipeline.spec, storage)
+    assert scan([tmp_path / "docs"], [canary])
 
 
 @pytest.fixture(scope="module")
@@ -223,6 +316,26 @@ def test_what_spark_wrote_is_clean_too(spark, tmp_path, copies, kind):
     assert plants.shown() == plants.want()
 
 
+@pytest.mark.grid
+@pytest.mark.spark
+def test_table_that_is_partitioned_by_its_key_is_clean_too(spark, tmp_path, copies):
+    plants = Plants(tmp_path, "merge", 3, 3)
+    plan = plants.pipeline.plan
+    columns = plan.spec.sink_table.columns
+    old = [{"id": person.id, "v": person.plant("value"), "n": 0} for person in plants.people]
+    write_deltalake(plan.sink.path, pa.Table.from_pylist(old, columns), partition_by=["id"])
+    adopt.apply(spark, plan.spec, plants.pipeline.root, LATER)
+    plants.play(run=lambda **_: driver.run(spark, plants.pipeline.spec, plants.pipeline.root, clock=lambda: LATER))
+    found_before(plants, plants.pipeline.root, copies)
+    plants.act("apply", spark)
+    assert scan([plants.pipeline.root, copies], plants.canaries) == []
+    assert plants.shown() == plants.want()
+    read = spark.read.format("delta").load(plan.sink.path)
+    assert sorted(row["id"] for row in read.collect()) == [row["id"] for row in plants.want()]
+    refused_again(plants, lambda: driver.run(spark, plants.pipeline.spec, plants.pipeline.root, clock=lambda: LATER))
+    assert plants.shown() == plants.want()
+
+
 @pytest.mark.spark
 def test_condition_selects_by_the_values_of_rows_and_is_refused_where_it_is_none(spark, tmp_path, copies):
     plants = Plants(tmp_path, "sequence", 4, 4)
@@ -233,3 +346,49 @@ def test_condition_selects_by_the_values_of_rows_and_is_refused_where_it_is_none
     assert plants.act("plan", spark, where="nested.a = 'no one'")["keys"] == 0
     with pytest.raises(ConfigError, match="not a condition"):
         plants.act("plan", spark, where="no_such_column = 1")
+
+
+@pytest.mark.spark
+def test_views_that_read_the_sink_are_computed_again_without_a_byte_of_erased_keys(spark, tmp_path, copies):
+    plants = Plants(tmp_path, "sequence", 4, 4)
+    name = plants.pipeline.spec.name
+    columns = "who STRING NOT NULL, v STRING, n BIGINT"
+    people = view_of("people", f"SELECT id AS who, v, n FROM `{name}`", columns, [name])
+    counted = view_of("counted", "SELECT who, max(v) AS v, count(*) AS n FROM people GROUP BY who", columns, ["people"])
+    views = [people, counted]
+
+    def run(**_):
+        for spec in (plants.pipeline.spec, *views):
+            driver.run(spark, spec, plants.pipeline.root, clock=lambda: LATER)
+
+    plants.play(run=run)
+    values = [canary for person in plants.erased for canary in (person.id, *person.planted["value"])]
+    tables = {view.name: Path(plants.pipeline.root, view.name) for view in views}
+    assert all(scan([table], values) for table in tables.values())
+    unknown = plants.act("apply", spark)
+    assert {place["place"]: place["fate"][:16] for place in unknown["places"] if "view" in place["place"]} == {
+        "view people": "gone by the next",
+        "view counted": "gone by the next",
+    }
+    report = plants.act("apply", spark, beside=lambda: views[::-1])
+    fates = {place["place"]: place["fate"] for place in report["places"]}
+    assert fates["view people"].startswith("gone now")
+    assert fates["view counted"].startswith("gone now")
+    assert scan([plants.pipeline.root, copies], plants.canaries) == []
+    shown = [row["id"] for row in plants.shown()]
+    assert shown == [row["id"] for row in plants.want()]
+    for view in views:
+        assert sorted(row["who"] for row in rows_of(plants, view)) == shown
+        assert scan([tables[view.name]], shown)
+    versions = [log.versions(f"{table}/sink")[-1] for table in tables.values()]
+    run()
+    assert [log.versions(f"{table}/sink")[-1] for table in tables.values()] == versions, "nothing is left to do"
+
+
+def view_of(name, query, schema, inputs):
+    return MaterializedView(name=name, query=query, schema=schema, key=["who"], inputs=inputs)
+
+
+def rows_of(plants, view):
+    snapshot = Snapshot.read(Plan.under(plants.pipeline.root, view).at("sink"))
+    return read_rows(snapshot, view.sink_table.columns).to_pylist()

@@ -13,10 +13,12 @@ from ebbtide.model.entries import (
     equals,
     flags,
     has_expired,
+    in_arrival_order,
     ints,
     last_of_group,
     live_entries,
     newest,
+    only,
     order_struct,
 )
 from ebbtide.model.ttl import StateTtlConfig
@@ -127,3 +129,30 @@ def test_entry_table_casts_what_is_given_and_has_null_for_the_rest():
 def test_values_in_a_list_are_of_their_column_s_type():
     schema = pa.schema([("m", pa.map_(pa.string(), pa.int64()))])
     assert entry_table(schema, {"m": [[("k", 1)], None]}, 2).to_pylist() == [{"m": [("k", 1)]}, {"m": None}]
+
+
+@pytest.mark.parametrize(
+    "orders",
+    [
+        [],
+        [(1, 0, 0)],
+        [(1, 0, 0), (1, 0, 0), (1, 0, 3), (1, 2, 1), (2, 0, 0)],
+        [(1, 0, 5), (1, 1, 4), (1, 0, 6)],
+        [(2, 0, 0), (1, 9, 9)],
+    ],
+)
+def test_changes_are_sorted_by_their_order_and_copied_only_if_they_are_not(orders):
+    parts = [dict(zip(("step", "part", "position"), order, strict=True)) for order in orders]
+    changes = pa.table({"_order": pa.array(parts, ORDER), "n": pa.array(range(len(orders)), pa.int64())})
+    found = in_arrival_order(changes)
+    wanted = sorted(range(len(orders)), key=lambda n: orders[n])
+    assert found["n"].to_pylist() == wanted
+    assert (found is changes) == (wanted == list(range(len(orders))))
+
+
+@pytest.mark.parametrize("mask", [[], [True, True], [True, False], [True, None], [None, None]])
+def test_only_the_rows_that_a_mask_keeps_are_left_and_null_keeps_none(mask):
+    rows = pa.table({"n": pa.array(range(len(mask)), pa.int64())})
+    left = only(rows, pa.array(mask, pa.bool_()))
+    assert left["n"].to_pylist() == [n for n, keeps in enumerate(mask) if keeps]
+    assert (left is rows) == all(mask)

@@ -4,8 +4,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from local_pipeline import killed, up
-from local_run import SPARK, START
+from local_pipeline import Kept, LocalPipeline, killed, up
+from local_run import SPARK, START, kept_apart
 
 from ebbtide.delta import joining, log
 from ebbtide.delta.snapshot import Snapshot
@@ -21,17 +21,24 @@ EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
 APPENDED = ("changelog", "quarantine")
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    with kept_apart():
+        pipeline = LocalPipeline(tmp_path_factory.mktemp("appended"), **EVERY)
+        pipeline.read(up(1, 1, "+I"), "{")
+        pipeline.read(up(2, 2, "+I"))
+        shutil.copytree(pipeline.home, pipeline.home.with_name("earlier"))
+        pipeline.read(up(3, 3, "+I"), "[")
+        pipeline.read(up(4, 4, "+I"))
+        pipeline.read(up(5, 5, "+I"))
+    return Kept(pipeline)
+
+
 @pytest.fixture
-def five_steps(make):
+def five_steps(kept):
     """A pipeline after five steps that emitted, two of them with a bad record, and one with none; as it was after two beside it."""
-    pipeline = make(**EVERY)
-    pipeline.read(up(1, 1, "+I"), "{")
-    pipeline.read(up(2, 2, "+I"))
-    shutil.copytree(pipeline.home, pipeline.home.with_name("earlier"))
-    pipeline.read(up(3, 3, "+I"), "[")
-    pipeline.read(up(4, 4, "+I"))
-    pipeline.read(up(5, 5, "+I"))
-    return pipeline
+    with kept_apart():
+        yield kept.again()
 
 
 def put_back(pipeline, name, *, with_files=False):

@@ -1,10 +1,11 @@
 """Rewinds without Spark: where the tables beside the state have no history of the step that is asked for."""
 
 import shutil
+from functools import cache
 
 import pytest
-from local_pipeline import up
-from local_run import SPARK
+from local_pipeline import Kept, LocalPipeline, up
+from local_run import SPARK, kept_apart
 
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
@@ -12,13 +13,16 @@ from ebbtide.errors import HistoryGoneError, RepairError, SpecChangedError
 from ebbtide.operations import rewind
 from ebbtide.operations.repair import repair
 
+DAMAGED = ("state/*.parquet", "sink/*.parquet", "sink/*.bin", "quarantine/*.parquet")
 
-@pytest.fixture
-def repaired(make):
-    """Makes a pipeline whose sink was deleted after step 4, or put back to step 1, and repaired in step 5; a step came after."""
 
-    def repaired(*, put_back):
-        pipeline = make()
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """Each way of it, once made."""
+
+    @cache
+    def kept(put_back):
+        pipeline = LocalPipeline(tmp_path_factory.mktemp("repaired"))
         pipeline.read(up(1, 1))
         shutil.copytree(pipeline.home / "sink", pipeline.home.with_name("earlier"))
         for n in (2, 3, 4):
@@ -29,9 +33,35 @@ def repaired(make):
             shutil.copytree(pipeline.home.with_name("earlier"), pipeline.home / "sink")
         pipeline.repair(rows)
         pipeline.read(up(6, 6))
-        return pipeline
+        return Kept(pipeline)
 
-    return repaired
+    return kept
+
+
+@pytest.fixture
+def repaired(kept):
+    """Gives a pipeline whose sink was deleted after step 4, or put back to step 1, and repaired in step 5; a step came after."""
+    with kept_apart():
+        yield lambda *, put_back: kept(put_back).again()
+
+
+@pytest.fixture(scope="module")
+def three_kept(tmp_path_factory):
+    """A pipeline after three steps, with the newest file of each pattern after the second one."""
+    with kept_apart():
+        pipeline = LocalPipeline(tmp_path_factory.mktemp("damaged"))
+        pipeline.read(up(1, 1), up(2, 1), "{")
+        pipeline.read(up(1, 2), "[")
+        files = {pattern: newest_file(pipeline, pattern) for pattern in DAMAGED}
+        pipeline.read(up(3, 3))
+    return Kept(pipeline), files
+
+
+@pytest.fixture
+def three_steps(three_kept):
+    kept, files = three_kept
+    with kept_apart():
+        yield kept.again(), files
 
 
 @pytest.mark.parametrize("put_back", [False, True])
@@ -105,13 +135,10 @@ def zeros(data):
 
 
 @pytest.mark.parametrize("how", [emptied, cut, zeros])
-@pytest.mark.parametrize("pattern", ["state/*.parquet", "sink/*.parquet", "sink/*.bin", "quarantine/*.parquet"])
-def test_step_whose_files_are_damaged_is_refused_and_an_earlier_one_gone_back_to(make, pattern, how):
-    pipeline = make()
-    pipeline.read(up(1, 1), up(2, 1), "{")
-    pipeline.read(up(1, 2), "[")
-    file = newest_file(pipeline, pattern)
-    pipeline.read(up(3, 3))
+@pytest.mark.parametrize("pattern", DAMAGED)
+def test_step_whose_files_are_damaged_is_refused_and_an_earlier_one_gone_back_to(three_steps, pattern, how):
+    pipeline, files = three_steps
+    file = files[pattern]
     file.write_bytes(how(file.read_bytes()))
     versions = pipeline.versions()
     with pytest.raises(HistoryGoneError, match=f"{pattern[:4]}.* 1 of its data files damaged, as by a power cut"):

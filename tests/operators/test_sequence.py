@@ -11,7 +11,8 @@ from support import OnlyTouchedKeys, envelope, record, spec
 from ebbtide.testing import MemoryPipeline
 
 SPEC = spec("id BIGINT NOT NULL, notes STRING")
-PIPELINES = pytest.mark.parametrize("kind", [MemoryPipeline, OnlyTouchedKeys])
+WHOLE_STATE = pytest.param(MemoryPipeline, marks=pytest.mark.model)
+PIPELINES = pytest.mark.parametrize("kind", [WHOLE_STATE, OnlyTouchedKeys])
 KEPT = UNAVAILABLE
 
 

@@ -12,7 +12,8 @@ from ebbtide.model.entries import Step
 from ebbtide.runtime.plan import operator_of
 from ebbtide.testing import MemoryPipeline
 
-PIPELINES = pytest.mark.parametrize("kind", [MemoryPipeline, OnlyTouchedKeys])
+WHOLE_STATE = pytest.param(MemoryPipeline, marks=pytest.mark.model)
+PIPELINES = pytest.mark.parametrize("kind", [WHOLE_STATE, OnlyTouchedKeys])
 
 
 def pipeline_of(kind=MemoryPipeline, delay="0s", **ttl):

@@ -3,13 +3,13 @@ is used, and once it is gone the run goes on to the tables of one that it never 
 
 import shutil
 import struct
-import subprocess
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from killing import PLACES, Killer
 from local_run import HOUR, START, kept_apart, perform
+from mounting import IN_NAMESPACE, can_mount
 from victims import refuse_fed_twice, spec_of, tables, write_source
 
 from ebbtide.delta import checkpoints, copy_files, key_index, log
@@ -22,16 +22,6 @@ from ebbtide.runtime.plan import Plan
 
 pytestmark = pytest.mark.xdist_group("faults")
 CLOCK = START + HOUR
-IN_NAMESPACE = ("unshare", "--map-root-user", "--mount")
-
-
-def can_mount():
-    """Whether this system lets us mount in a namespace of our own."""
-    command = [*IN_NAMESPACE, "mount", "-t", "tmpfs", "none", "/tmp"]  # noqa: S108 - in that namespace
-    try:
-        return subprocess.run(command, check=False, capture_output=True).returncode == 0
-    except FileNotFoundError:
-        return False
 
 
 class Victim:

@@ -97,7 +97,7 @@ class Watched:
 
     def __init__(self):
         self.now_s, self.now_ms = 0.0, START
-        self.asked = []
+        self.asked, self.looks = [], []
         self.found = Discovery(streams=True)
         self.fault = None
         self.source = self.lease = self.checkpoint = self.plan = self.stepper = self
@@ -120,6 +120,9 @@ class Watched:
 
     def note(self, found):
         self.asked.append(("note", found))
+
+    def on_look(self, found):
+        self.looks.append(found)
 
     def tick(self, *given):
         self.asked.append(("tick", *given))
@@ -185,6 +188,13 @@ def test_fault_of_the_source_is_waited_out_and_then_looked_again(watched, watche
     assert watched.at_times(watcher, 4) == [["make way", "discover", "note"]]
     watched.fault = SourceUnavailableError("away")
     assert watched.at_times(watcher, 5, 5.9, 6) == [["make way"], [], ["make way"]], "from a second on again"
+
+
+def test_each_look_that_found_out_something_is_reported_and_one_that_failed_is_not(watched, watcher):
+    watched.at_times(watcher, 0, 1, 2)
+    watched.fault = SourceUnavailableError("away")
+    watched.at_times(watcher, 3)
+    assert watched.looks == [watched.found] * 2
 
 
 def test_good_look_does_not_end_the_faults_of_steps(watched, watcher):

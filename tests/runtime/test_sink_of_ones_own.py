@@ -1,6 +1,8 @@
 """A sink that another package brings along runs as long as ours, and what it cannot do is refused before anything is committed."""
 
+import re
 import shutil
+from pathlib import Path
 
 import pytest
 from installing import install
@@ -130,6 +132,46 @@ def test_rewind_shows_what_an_earlier_step_had(documents):
     assert shown(pipeline) == {1: 1}
     pipeline.run()
     assert shown(pipeline) == {1: 1, 2: 2}
+
+
+def erase(pipeline, *ids):
+    return pipeline.do("erase", keys=list(ids))
+
+
+def test_erased_keys_are_in_no_document_any_more(documents):
+    pipeline = documents()
+    pipeline.read(up(1, 11), up(2, 22), up(3, 33))
+    pipeline.read(up(1, 111), up(2, 222))
+    for key, left in ((1, {2: 222, 3: 33}), (2, {3: 33})):
+        report = erase(pipeline, key)
+        assert shown(pipeline) == left
+        places = {place["place"]: place["fate"] for place in report["places"]}
+        assert places["sink of type documents"].startswith("gone now")
+    stored = "".join(path.read_text() for path in Path(pipeline.plan.sink.path).iterdir())
+    assert not {"11", "22", "111", "222"} & set(re.findall(r"\d+", stored))
+    pipeline.read(up(1, 1_111), up(4, 44))
+    assert shown(pipeline) == {3: 33, 4: 44}
+
+
+def test_erasure_that_died_before_its_document_was_written_is_finished_by_the_next_run(documents, monkeypatch):
+    pipeline = documents()
+    pipeline.read(up(1, 11), up(2, 22))
+    with monkeypatch.context() as patch:
+        patch.setattr(type(pipeline.plan.sink), "perform", killed)
+        with pytest.raises(InterruptedError):
+            erase(pipeline, 1)
+    assert shown(pipeline) == {1: 11, 2: 22}
+    pipeline.run()
+    assert shown(pipeline) == {2: 22}
+
+
+def test_erasure_in_a_sink_that_cannot_erase_is_refused(documents, limited):
+    pipeline = documents()
+    limited(pipeline)
+    pipeline.read(up(1, 11))
+    with pytest.raises(ConfigError, match="cannot erase rows"):
+        erase(pipeline, 1)
+    assert shown(pipeline) == {1: 11}
 
 
 def test_status_names_it_and_its_last_step(documents):

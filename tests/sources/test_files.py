@@ -8,6 +8,7 @@ import pytest
 
 from ebbtide.errors import FileChangedError, SourceReadError
 from ebbtide.sources import files
+from ebbtide.sources import lines as lines_module
 from ebbtide.sources.files import FilePlanner, files_of, read_files, read_lines
 from ebbtide.sources.source import Discovery
 
@@ -51,6 +52,7 @@ def test_read_lines_gives_every_line_with_its_number(tmp_path, content, lines, n
 
 
 def test_read_lines_of_a_large_file_numbers_on_across_batches(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines_module, "CHUNK_BYTES", 10)
     monkeypatch.setattr(files, "BATCH_BYTES", 10)
     (tmp_path / "f").write_bytes(b"".join(b"%d\n" % at for at in range(50)))
     batches = list(read_lines(str(tmp_path), "f", 0))
@@ -106,6 +108,7 @@ def test_file_that_changes_between_listing_and_reading_is_refused_by_name(tmp_pa
 
 
 def test_file_that_is_appended_to_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines_module, "CHUNK_BYTES", 10)
     monkeypatch.setattr(files, "BATCH_BYTES", 10)
     add(tmp_path, "f.jsonl", content=b"0123456789\n" * 3)
     batches = read_lines(str(tmp_path), "f.jsonl", 0, size=33)

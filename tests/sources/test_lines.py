@@ -17,7 +17,11 @@ LIMIT = 1000
 
 
 def split(content, limit=LIMIT):
-    return list(split_lines(io.BytesIO(content), limit))
+    return lines_of(io.BytesIO(content), limit)
+
+
+def lines_of(stream, limit):
+    return [line for found in split_lines(stream, limit) for line in found.to_pylist()]
 
 
 class Drip:
@@ -49,7 +53,7 @@ def test_line_ends_of_two_kinds_in_one_file_join_nothing():
 def test_lines_are_the_same_wherever_chunks_are_cut_and_long_ones_are_cut(content, sizes, limit):
     whole = re.split(rb"\r\n|\r|\n", content)
     whole = whole if whole[-1] else whole[:-1]
-    assert list(split_lines(Drip(content, sizes), limit)) == [line[: limit + 1] for line in whole]
+    assert lines_of(Drip(content, sizes), limit) == [line[: limit + 1] for line in whole]
 
 
 def test_mark_of_utf_8_at_the_head_is_left_out_and_elsewhere_is_not():

@@ -131,7 +131,8 @@ def torn(pipeline, left):
     return commit
 
 
-@pytest.mark.parametrize("part", [pytest.param(0, marks=pytest.mark.grid), 0.5])
+@pytest.mark.grid  # without Spark: tests/operations/test_repair_damages.py and test_appended.py
+@pytest.mark.parametrize("part", [0, 0.5])
 def test_commit_of_spark_that_a_cut_has_torn_is_named_and_repaired(pipeline, part):
     commit = torn(pipeline, lambda raw: raw[: int(len(raw) * part)])
     pipeline.put(up(2, 4))
@@ -147,6 +148,7 @@ def test_commit_of_spark_that_a_cut_has_torn_is_named_and_repaired(pipeline, par
     assert not repair.plan(pipeline.spark, pipeline.spec, pipeline.root).differs
 
 
+@pytest.mark.grid  # found without Spark: tests/operations/test_repair_damages.py; repaired by the state: test_repair.py
 def test_commit_of_spark_that_a_cut_has_torn_between_two_lines_is_found_by_the_state(pipeline):
     """Spark's commits have no checksum: such a one reads as whole."""
     torn(pipeline, lambda raw: b"".join(raw.splitlines(keepends=True)[:-1]))

@@ -12,7 +12,8 @@ from ebbtide.runtime.plan import Plan
 NAMES = ("customers", "order_balances", "order_items", "orders", "price_list")
 
 
-@pytest.mark.parametrize(("name", "steps"), [("orders", 8), ("order_balances", 1)])
+# of all tables without Spark: tests/runtime/test_local.py
+@pytest.mark.parametrize(("name", "steps"), [("orders", 4), pytest.param("order_balances", 1, marks=pytest.mark.grid)])
 def test_shop_table_with_redelivery_and_replay_equals_truth(spark, tmp_path, name, steps):
     parts = cut(shop_lines(name), steps)
     spec = shop_spec(name, write(tmp_path / "in", *parts))
@@ -29,6 +30,7 @@ def test_shop_table_with_redelivery_and_replay_equals_truth(spark, tmp_path, nam
     assert same_as_truth(spark, tmp_path, spec)
 
 
+@pytest.mark.grid  # without Spark: tests/runtime/test_local.py; the feed, as Spark reads it: test_delta.py
 def test_price_list_with_truncate_equals_truth(spark, tmp_path):
     spec = shop_spec("price_list", write(tmp_path / "in", *cut(shop_lines("price_list"), 3)))
     assert run(spark, spec, str(tmp_path)).totals["below_floor"] > 0

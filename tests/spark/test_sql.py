@@ -4,7 +4,7 @@ import time
 
 import pyarrow.parquet as pq
 import pytest
-from spark_support import change, write
+from spark_support import LOCAL, change, write
 
 from ebbtide.errors import EbbtideError, OperationCanceledError
 from ebbtide.runtime.driver import run
@@ -51,12 +51,12 @@ def do(session):
 
 
 @pytest.fixture(scope="module")
-def step(spark, catalog, home):
+def step(catalog, home):
     """Give the source further changes, and make a step of them."""
 
     def step(*changes):
         write(home / "in", changes, first=len(list((home / "in").iterdir())))
-        run(spark, catalog.pipeline("kept").spec, catalog.root)
+        run(LOCAL, catalog.pipeline("kept").spec, catalog.root)
 
     return step
 

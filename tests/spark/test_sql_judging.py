@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from hostile_statements import calling, filling, reaching, reading
-from spark_support import change, write
+from spark_support import LOCAL, change, write
 from view_queries import QUERIES
 
 from ebbtide.errors import EbbtideError
@@ -40,7 +40,7 @@ def catalog(spark, home):
     session.execute(SOURCE.format(folder=home / "in")).result(60)
     session.execute("CREATE TABLE kept (id BIGINT NOT NULL, v STRING, seq BIGINT, PRIMARY KEY (id))").result(60)
     write_filling(catalog, plan_insert(catalog, parse_text("INSERT INTO kept SELECT * FROM log")))
-    run(spark, catalog.pipeline("kept").spec, catalog.root)
+    run(LOCAL, catalog.pipeline("kept").spec, catalog.root)
     session.close()
     (home / "link").symlink_to(home / "root" / "kept")
     return catalog
@@ -95,6 +95,11 @@ def refusal(session, statement):
     return None
 
 
+def some(statements):
+    """Every third statement: a reader is refused all of them, and the grid has all."""
+    return lambda **places: list(statements(**places))[::3]
+
+
 def world(spark, home):
     """Return what a statement could leave behind: files with their times, tables, child processes."""
     warehouse = Path(spark.conf.get("spark.sql.warehouse.dir").removeprefix("file:"))
@@ -134,8 +139,15 @@ def listening():
 
 @pytest.mark.parametrize(
     ("rights", "statements", "least"),
-    [(READER, reading, 200), (WRITER, reaching, 100), (WRITER, calling, 15), (Rights(), reaching, 100)],
-    ids=["reader", "writer", "writer-calls", "shell"],
+    [
+        (READER, reading, 200),
+        (WRITER, some(reaching), 33),
+        pytest.param(WRITER, reaching, 100, marks=pytest.mark.grid),
+        (WRITER, calling, 15),
+        (Rights(), some(reaching), 33),
+        pytest.param(Rights(), reaching, 100, marks=pytest.mark.grid),
+    ],
+    ids=["reader", "writer", "writer-all", "writer-calls", "shell", "shell-all"],
 )
 def test_hostile_statements_are_refused_and_leave_nothing_behind(
     spark, home, catalog, opened, places, rights, statements, least
@@ -232,9 +244,10 @@ def test_friendly_statements_pass_in_a_session_that_only_reads(opened, catalog):
     assert {statement: refusal(session, statement) for statement in FRIENDLY} == dict.fromkeys(FRIENDLY)
 
 
-def test_family_queries_and_the_queries_of_the_documents_are_allowed_where_only_reading_is(opened):
+@pytest.mark.parametrize("each", [3, pytest.param(1, marks=pytest.mark.grid)])
+def test_family_queries_and_the_queries_of_the_documents_are_allowed_where_only_reading_is(opened, each):
     judge = opened(READER).judge()
-    for query, _ in QUERIES.values():
+    for query, _ in list(QUERIES.values())[::each]:
         judge.judge(query)
     documented = [
         query for page in (DOCS / "reference").glob("sql*.md") for query in _queries(page.read_text(encoding="utf-8"))

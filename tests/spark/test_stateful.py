@@ -1,18 +1,14 @@
 """Stateful pipelines on Spark and Delta: the same function, its states in a table."""
 
-import json
 from datetime import date
 from decimal import Decimal
 
 import pytest
-from judging import verdict_of
-from spark_support import forget_last_commit, sink, table, write
+from spark_support import forget_last_commit, sink, write
 from store_support import line, stateful
 
 from ebbtide import StatefulPipeline
-from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.delta import joining
-from ebbtide.errors import SpecChangedError, StatefulFunctionError
 from ebbtide.operations.registry import maintain
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
@@ -61,41 +57,6 @@ def test_states_of_every_type_live_in_a_table_and_the_sink_is_that_of_memory(spa
     memory.step(parts[0])
     run(spark, spec, str(tmp_path))
     assert [row["seen"] for row in sink(spark, tmp_path, spec)] == [row["seen"] for row in memory.rows()]
-
-
-def test_tick_fires_timers_expires_state_and_deletes_from_the_sink(spark, tmp_path):
-    day = 86_400_000
-    ttl = {"seen": {"ttl": "1d", "time_characteristic": "EVENT_TIME"}}
-    source = write(tmp_path / "in", [line(1, at=0), line(2, at=5)], [line(2, at=day)], [line(3, at=day + 3)])
-    spec = over(source, "ebbtide.functions:LastSeen", event_time="at", ttl=ttl)
-    steps = run(spark, spec, str(tmp_path)).steps
-    assert [step.kind for step in steps] == ["batch", "batch", "batch", "tick"]
-    assert (steps[-1].metrics["deleted"], steps[-1].metrics["expired"]) == (1, 1)
-    assert [row["id"] for row in sink(spark, tmp_path, spec)] == [2, 3]
-    assert run(spark, spec, str(tmp_path)).steps == [], "nothing more is due"
-    tables = Plan.under(str(tmp_path), spec)
-    for check in CHECKS:
-        verdict = verdict_of(spark, tables, check.name, clock_ms=0)
-        assert verdict.passed, (check.name, verdict.findings)
-    report = maintain(spark, spec, str(tmp_path), "cleanup")
-    assert report["rows_removed"] > 0
-    assert {row["id"] for row in table(spark, tmp_path, spec, "state") if row["_state"] == "seen"} == {2, 3}
-
-
-def test_function_that_fails_leaves_nothing_and_is_named(spark, tmp_path):
-    spec = over(write(tmp_path / "in", [line(1)]), "user_functions:Fails")
-    with pytest.raises(StatefulFunctionError, match=r"Fails failed on key \(1,\): KeyError: 'gone'"):
-        run(spark, spec, str(tmp_path))
-    assert table(spark, tmp_path, spec, "state") == []
-    assert json.dumps(sink(spark, tmp_path, spec)) == "[]"
-
-
-def test_ttl_switched_on_over_stored_state_is_refused(spark, tmp_path):
-    source = write(tmp_path / "in", [line(1)])
-    spec = over(source, "user_functions:Alarm")
-    run(spark, spec, str(tmp_path), clock=at(10**13))
-    with pytest.raises(SpecChangedError, match="no longer fits its stored state"):
-        run(spark, over(source, "user_functions:Alarm", ttl={"rang": "1d"}), str(tmp_path))
 
 
 HELPED = {

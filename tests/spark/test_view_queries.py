@@ -16,20 +16,12 @@ from ebbtide.views.recompute import Recomputing
 SOME = [
     "anti on a value",
     "itself",
-    "three",
     "join over a group",
-    "not in with nulls",
     "scalar in a filter",
-    "union of tables",
     "except of tables",
-    "intersect of tables",
-    "distinct of a table",
     "first of each",
     "lateral",
-    "with, twice",
-    "pipe",
     "pipe, left",
-    "pipe, limit",
 ]
 
 

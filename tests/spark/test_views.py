@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from spark_support import change, cut, shop_lines, shop_spec, sink, table, write
+from spark_support import LOCAL, change, cut, shop_lines, shop_spec, sink, table, write
 
 from ebbtide import MaterializedView, UpsertPipeline
 from ebbtide.errors import EbbtideError, SourceReadError, SpecChangedError, ViewKeyError, ViewQueryError
@@ -112,7 +112,7 @@ class Tables:
         self._n += 1
         lines = [change(kind, id_, v, self._n) for kind, id_, v in changes]
         write(self.home / name, lines, first=self._n)
-        run(self.spark, self.specs[name], str(self.root))
+        run(LOCAL, self.specs[name], str(self.root))
 
     def run(self, view):
         return run(self.spark, view, str(self.root)).steps
@@ -337,7 +337,7 @@ def test_views_of_the_shop_equal_their_queries_after_each_step(spark, tmp_path, 
         for name in ("orders",) if number % 2 else lines:  # sometimes one table changes alone
             new = lines[name][number - 1 : number + 1] if name != "orders" and number else [lines[name][number]]
             write(tmp_path / name, *new, first=2 * number)
-            run(spark, specs[name], str(root))
+            run(LOCAL, specs[name], str(root))
         for view in views:
             [step] = run(spark, view, str(root)).steps or [None]
             assert sink(spark, root, view) == wanted(spark, root, view), (number, view.name)

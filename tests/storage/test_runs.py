@@ -90,14 +90,20 @@ def test_run_goes_on_where_requests_fail_in_between(proxy, root, on_disk, monkey
 
 
 @pytest.mark.parametrize(
-    ("kind", "how"), [("arrival", "503"), pytest.param("sequence", "503 after", marks=pytest.mark.grid)]
+    ("kind", "how", "each"),
+    [
+        ("arrival", "503", 67),
+        pytest.param("arrival", "503", 37, marks=pytest.mark.grid),
+        pytest.param("sequence", "503 after", 37, marks=pytest.mark.grid),
+    ],
 )
-def test_run_whose_store_goes_away_is_finished_by_the_next(proxy, root, on_disk, monkeypatch, kind, how):
+def test_run_whose_store_goes_away_is_finished_by_the_next(proxy, root, on_disk, monkeypatch, kind, how, each):
+    """It goes away after so many requests; the next run has a few more."""
     spec, want = on_disk(kind, "run")
     monkeypatch.setattr(faults, "BUDGET_S", 0.0)
     monkeypatch.setattr(bucket, "QUICK_RETRIES", {"max_retries": 0})
     n_failed = 0
-    for n_answered in count(7, 37):
+    for n_answered in count(7, each):
         numbers = count()
 
         def fault(method, path, numbers=numbers, n_answered=n_answered):

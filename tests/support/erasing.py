@@ -159,13 +159,13 @@ class Plants:
         (logs / f"2026-01-01-{2**22 + 1}.log").write_text(f"The value '{person.plant('log')}' is malformed\n")
 
     def act(
-        self, action: str, spark: Any = SPARK, clock_ms: int = LATER + 3 * HOUR, where: str | None = None
+        self, action: str, spark: Any = SPARK, clock_ms: int = LATER + 3 * HOUR, where: str | None = None, **known: Any
     ) -> Report:
-        """Plan, apply or release the erasure, of all keys to be erased or of those of rows by a condition."""
+        """Plan, apply or release the erasure, of all keys to be erased or of those of rows by a condition; see `Context` for `known`."""
         file = self.folder / "keys.jsonl"
         file.write_text("".join(json.dumps({"id": person.id}) + "\n" for person in self.erased))
         operation = Erase()
-        ctx = Context(self.pipeline.spec, self.pipeline.root, lambda: spark, by="me", clock=lambda: clock_ms)
+        ctx = Context(self.pipeline.spec, self.pipeline.root, lambda: spark, by="me", clock=lambda: clock_ms, **known)
         given = {"keys": str(file)} if where is None else {"where": where}
         return operation.act(action, ctx, operation.asked(given))
 

@@ -23,7 +23,7 @@ def sample_of(verdict: Verdict, expectation: str) -> list[dict[str, Any]]:
 
 
 def verdict_of(
-    spark: SparkSession,
+    spark: SparkSession | None,
     tables: Plan,
     check: str,
     *,
@@ -35,7 +35,7 @@ def verdict_of(
     """Return what a check comes to in this process, as a run judges tables of this size.
 
     Args:
-        spark: The session.
+        spark: The session. None: there is none, and none may be asked for.
         tables: The pipeline's.
         check: Name of the check.
         clock_ms: The time. Default: now.
@@ -46,9 +46,14 @@ def verdict_of(
     [judge] = [each.load() for each in checks_of(tables.spec) if each.name == check]
     window = VersionRange.after(tables, last_good)
     now_ms = system_clock() if clock_ms is None else clock_ms
-    here = Judged(Engines(lambda: spark), tables, window, now_ms)
+
+    def session() -> SparkSession:
+        assert spark is not None, "a session was asked for"
+        return spark
+
+    here = Judged(Engines(session), tables, window, now_ms)
     verdict = validate(check, judge(here), docs, 2)
     if on_spark:
-        there = Judged(Engines(lambda: spark, most_rows=0), tables, window, now_ms)
+        there = Judged(Engines(session, most_rows=0), tables, window, now_ms)
         assert validate(check, judge(there), None, 2).findings == verdict.findings
     return verdict

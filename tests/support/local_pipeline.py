@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -156,6 +157,26 @@ class LocalPipeline:
                     yield stepper
         finally:
             Lease._keep = beats
+
+
+class Kept:
+    """A pipeline that was made once, for many tests: each gets it as it is now, in the same place, since it knows its source's.
+
+    Args:
+        pipeline: It, with all that is in its folder.
+    """
+
+    def __init__(self, pipeline: LocalPipeline) -> None:
+        self._fields = pipeline.fields
+        self._folder = pipeline.source.parent
+        self._aside = self._folder.with_name(f"{self._folder.name}-kept")
+        shutil.copytree(self._folder, self._aside)
+
+    def again(self) -> LocalPipeline:
+        """Give the pipeline as it was."""
+        shutil.rmtree(self._folder)
+        shutil.copytree(self._aside, self._folder)
+        return LocalPipeline(self._folder, **self._fields)
 
 
 def repair_here(spec: Pipeline, root: str, rows: pa.Table | None = None) -> RepairReport:

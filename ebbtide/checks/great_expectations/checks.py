@@ -5,11 +5,14 @@ A new check is a module like those of `ebbtide.checks`, with its rules and a fun
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
+from ebbtide.errors import EbbtideError
+from ebbtide.ledger.verdicts import LastVerdict, note_verdict
 from ebbtide.model.durations import format_duration
 from ebbtide.spec.parts import DeltaSink
 from ebbtide.spec.pipeline import Pipeline
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from ebbtide.checks.judged import Batch, Judged
     from ebbtide.checks.version_range import VersionRange
     from ebbtide.runtime.plan import Plan
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class Check:
         docs: Path | None = None,
         keep: int = 1,
     ) -> Verdict:
-        """Judge a pipeline's tables.
+        """Judge a pipeline's tables, and store the verdict for the status.
 
         Args:
             tables: The pipeline's.
@@ -71,7 +76,18 @@ class Check:
 
         judge = self.load()
         judged = Judged(engines, tables, window, clock_ms)
-        return validate(self.name, judge(judged), docs, keep)
+        verdict = validate(self.name, judge(judged), docs, keep)
+        self._note(tables, verdict, clock_ms)
+        return verdict
+
+    def _note(self, tables: Plan, verdict: Verdict, clock_ms: int) -> None:
+        """Store a verdict; a user who may only read the tables gets it all the same."""
+        broken = sum(finding.broken for finding in verdict.findings)
+        last = LastVerdict(check=self.name, outcome=verdict.outcome, broken=broken, at_ms=clock_ms)
+        try:
+            note_verdict(tables.root, last)
+        except (OSError, EbbtideError) as error:
+            _log.warning("The verdict of '%s' on '%s' was not stored: %s", self.name, tables.spec.name, error)
 
 
 REPAIR = "Run 'ebbtide repair --apply' to bring the sink to what the state shows; or 'ebbtide acknowledge', if the change was meant."

@@ -21,6 +21,7 @@ from ebbtide.checks.great_expectations.expectations import batch_of, made
 from ebbtide.checks.great_expectations.masking import masked_result
 from ebbtide.checks.judged import Batch
 from ebbtide.checks.rule import Expected
+from ebbtide.ledger.verdicts import Outcome
 from ebbtide.redaction import MASK
 
 
@@ -75,6 +76,13 @@ class Verdict:
     def is_error(self) -> bool:
         """Return whether an expectation of severity critical found something."""
         return any(finding.broken and finding.severity == "critical" for finding in self.findings)
+
+    @property
+    def outcome(self) -> Outcome:
+        """`passed`, `warning` or `failed`."""
+        if self.passed:
+            return "passed"
+        return "failed" if self.is_error else "warning"
 
 
 def validate(check: str, found: Iterable[Batch], docs: Path | None, keep: int) -> Verdict:

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from ebbtide.delta import log
 from ebbtide.delta.erasing import Found
+from ebbtide.delta.features import refuse_unwritable
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_file
-from ebbtide.errors import BackfillError, ConfigError, EbbtideError
+from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger.facts import NoStep
-from ebbtide.runtime.erasing import fields
+from ebbtide.model.decision import Erase
+from ebbtide.runtime.data_docs import delete_sites, found_in_sites
 from ebbtide.runtime.plan import Plan
-from ebbtide.runtime.purging import Place
+from ebbtide.runtime.purging import NOW, Place
 from ebbtide.storage.paths import is_in_object_store, join
 from ebbtide.storage.usage import subfolders
-from ebbtide.tables.state.layout import newest_step
-from ebbtide.tables.state.notes import LINKS
 
 if TYPE_CHECKING:
     from ebbtide.ledger.facts import StepFacts
-    from ebbtide.model.erased import ErasedKeys
+    from ebbtide.operations.operation import Context
 
 NOT_OURS = "not ours"
 SHOWN = 20
@@ -37,6 +33,7 @@ def refuse_others(plan: Plan) -> None:
 
     Raises:
         BackfillError: a backfill is being built: it reads the erased records again.
+        DeltaFeatureError: the sink has a feature by which Ebbtide cannot rewrite its files.
         ConfigError: another table under the root is a shallow clone of one of these, or the sink cannot erase.
     """
     if plan.backfill.turn is not None:
@@ -44,13 +41,16 @@ def refuse_others(plan: Plan) -> None:
             f"A backfill of '{plan.spec.name}' is at '{plan.backfills}': it may hold rows of the keys.",
             next_step="Nothing was changed. Run 'ebbtide backfill swap' or 'ebbtide backfill drop' first.",
         )
-    if plan.sink_log is None:
+    if plan.sink_log is None and not plan.sink.can(Erase("")):
         raise ConfigError.of(
-            f"The sink of '{plan.spec.name}' cannot erase rows of earlier versions.",
+            f"The sink of '{plan.spec.name}' cannot erase rows.",
             got=f"sink.type: {plan.spec.sink.type}",
-            allowed="delta",
+            allowed="delta, or a sink that says by 'can' that it erases",
             next_step="Nothing was changed. Delete the records at the source, and erase in the sink with its own client.",
         )
+    sink = None if plan.sink_log is None else Snapshot.read(plan.sink_log)
+    if sink is not None:  # before the step: one that the sink cannot take would hold up the pipeline
+        refuse_unwritable(sink.table, sink.protocol, sink.metadata, adds_rows=False)
     clones = list(_clones(plan))
     if clones:
         raise ConfigError.of(
@@ -83,20 +83,34 @@ def _other_tables(plan: Plan) -> Iterator[str]:
                 yield table
 
 
-def places_beside(plan: Plan, last: StepFacts | NoStep, erased: ErasedKeys) -> list[Place]:
+def places_beside(plan: Plan, last: StepFacts | NoStep) -> list[Place]:
     """Name what lies beside the tables.
 
     Args:
         plan: The pipeline.
         last: Facts of its last step.
-        erased: The keys.
     """
-    places = [*_source(plan, last), *_views(plan), *_undecoded(plan), *_former_keys(plan, erased)]
+    places = [*_source(plan, last), *_undecoded(plan)]
+    if plan.sink_log is None:
+        fate = f"{NOW}: erased by its own client; logs and backups of its store are {NOT_OURS}"
+        places.append(Place(f"sink of type {plan.spec.sink.type}", Found(), fate))
     if is_in_object_store(plan.root):
         bucket, _, prefix = plan.root.partition("://")[2].partition("/")
         listing = f"aws s3api list-object-versions --bucket {bucket} --prefix {prefix}/"
         fate = f"{NOT_OURS}: a bucket with versioning keeps older versions of objects; '{listing}' lists them"
         places.append(Place("object store", Found(), fate))
+    name = plan.spec.name
+    commands = (
+        f"'dagster asset wipe {name}', 'dagster run delete' of its runs, and their folders in DAGSTER_HOME/storage"
+    )
+    places.append(Place("Dagster", Found(), f"{NOT_OURS}: samples of checks and logs of runs quote rows: {commands}"))
+    places.append(
+        Place(
+            "local copies on other hosts, or in other folders of EBBTIDE_CACHE",
+            Found(),
+            "gone by the next run or check of the pipeline there",
+        )
+    )
     places.append(
         Place(
             "positions in the source",
@@ -105,6 +119,25 @@ def places_beside(plan: Plan, last: StepFacts | NoStep, erased: ErasedKeys) -> l
         )
     )
     return places
+
+
+def data_docs(ctx: Context, names: Sequence[str], *, deletes: bool) -> Place:
+    """Return the Data Docs of some pipelines, as far as their folder is known: samples of checks may quote rows.
+
+    Args:
+        ctx: Has the folder.
+        names: Names of the pipelines.
+        deletes: Delete them.
+    """
+    elsewhere = "those in another folder, or on another host, are gone by the next check in Dagster there"
+    if ctx.data_docs is None:
+        return Place("Data Docs", Found(), elsewhere)
+    total = Found()
+    for name in names:
+        total += found_in_sites(ctx.data_docs / name)
+        if deletes:
+            delete_sites(ctx.data_docs / name)
+    return Place("Data Docs", total, f"{NOW}; {elsewhere}")
 
 
 def _source(plan: Plan, last: StepFacts | NoStep) -> Iterator[Place]:
@@ -117,47 +150,6 @@ def _source(plan: Plan, last: StepFacts | NoStep) -> Iterator[Place]:
 
 def _end(position: dict[str, Any]) -> Any:
     return position.get("end", position)
-
-
-def _views(plan: Plan) -> Iterator[Place]:
-    """Yield the materialized views under the root that read the sink: with its log cut, their next run computes them whole."""
-    for name in subfolders(plan.all_pipelines):
-        try:
-            newest = newest_step(join(plan.all_pipelines, name, "state"), older=True)
-        except EbbtideError:
-            continue  # of another release
-        view = None if newest is None else newest[1].frontier.view
-        if view is not None and plan.spec.name in view.inputs:
-            fate = (
-                f"computed again, whole, by the next 'ebbtide run' of '{name}'; files of before are gone by the first "
-                f"'ebbtide vacuum' 7 days after it"
-            )
-            yield Place(f"view {name}", Found(), fate)
-
-
-def _former_keys(plan: Plan, erased: ErasedKeys) -> Iterator[Place]:
-    """Yield the state's rows of other keys that had an erased key before: by sequence `_moved_from` holds it while a value may come from there."""
-    snapshot = Snapshot.read(plan.at("state"))
-    if snapshot is None or LINKS not in plan.operator.schema.names:
-        return
-    columns = fields(plan.operator.schema, [*plan.operator.key, LINKS])
-    total = Found()
-    for file in snapshot.files.values():
-        rows = read_file(snapshot.table, file, columns, live=False)
-        is_other = ~erased.marks(rows, plan.operator.key)
-        links = rows.filter(pa.array(is_other))[LINKS].combine_chunks()
-        keys = pc.struct_field(pc.list_flatten(links), "key")
-        former = pa.table({name: pc.struct_field(keys, name) for name in plan.operator.key})
-        row = pc.list_parent_indices(links).filter(pa.array(erased.marks(former, plan.operator.key)))
-        n_rows = len(row.unique())
-        if n_rows:
-            total += Found(n_rows, 1, file.size)
-    if total.rows:
-        fate = (
-            "stay: their rows had these keys before; 'ebbtide refresh' builds the state without them once the source "
-            "has no such change, and files of before are gone by the first 'ebbtide vacuum' 7 days after it"
-        )
-        yield Place("state: former keys", total, fate)
 
 
 def _undecoded(plan: Plan) -> Iterator[Place]:

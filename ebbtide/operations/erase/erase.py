@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ebbtide.amounts import amount
 from ebbtide.delta.erasing import FileWithout, Found, found_in, unnamed
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.ledger.erasures import Erasure, Erasures, erased_keys, ledger_of, mark_unfinished
+from ebbtide.ledger.erasures import Erasure, Erasures, erased_keys, ledger_of, mark_unfinished, unfinished
 from ebbtide.ledger.facts import Cause, Head, StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Decision
 from ebbtide.model.decision import Erase as EraseRows
 from ebbtide.model.erased import ErasedKeys, hashes_of
-from ebbtide.operations.erase.beyond import places_beside, refuse_others
+from ebbtide.operations.erase.beyond import data_docs, places_beside, refuse_others
 from ebbtide.operations.erase.keys import asked_keys
+from ebbtide.operations.erase.views import computed_again, planned_views, views_above
 from ebbtide.operations.operation import Context, Report
 from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.erasing import doomed_in
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SALT_BYTES = 32
+TABLES = ("state", *BESIDE_STATE)
 
 
 def plan(ctx: Context, file: str | None, where: str | None) -> Report:
@@ -46,7 +49,10 @@ def plan(ctx: Context, file: str | None, where: str | None) -> Report:
     salt = secrets.token_bytes(SALT_BYTES)
     erased = ErasedKeys(salt, hashes_of(keys, keys.column_names, salt))
     last = Head.at_rest(tables.state.last()).facts
-    return _report(ctx, len(erased.hashes), _found(tables, erased), places_beside(tables, last, erased))
+    docs = data_docs(ctx, [tables.spec.name, *views_above(tables)], deletes=False)
+    rest = [*planned_views(tables), docs, *places_beside(tables, last)]
+    report = _report(ctx, len(erased.hashes), _found(tables, erased), rest)
+    return replace(report, has_matched=bool(report["rows"]))
 
 
 def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Report:
@@ -71,8 +77,7 @@ def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Rep
         stepper.publish(spark)
         ledger = _ledger(stepper)
         hashes = hashes_of(keys, keys.column_names, bytes.fromhex(ledger.salt))
-        erased = ErasedKeys(bytes.fromhex(ledger.salt), hashes)
-        found = _found(tables, erased)
+        is_continued = unfinished(tables.root) is not None
         new = sorted(hashes - ledger.keys.hashes)
         erasure = Erasure(at_ms=ctx.now_ms, by=ctx.by, reason=reason, keys=tuple(new))
         ledger = ledger.model_copy(update={"erasures": (*ledger.erasures, erasure)})
@@ -81,8 +86,16 @@ def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Rep
         mark_unfinished(tables.root)
         facts = _step(spark, stepper, name, reason)
         stepper.publish(spark)
-        rest = [*purge(stepper, name), *places_beside(stepper.plan, stepper.last, erased)]
-    return _report(ctx, len(hashes), found, rest, facts.step)
+        purged = purge(stepper, name)
+        found = [place for place in purged if place.name in TABLES]
+        purged = [place for place in purged if place.name not in TABLES]
+        beside = places_beside(stepper.plan, stepper.last)
+    views = computed_again(ctx, tables)
+    docs = data_docs(ctx, [tables.spec.name, *views_above(tables)], deletes=True)
+    rest = [*purged, *views, docs, *beside]
+    report = _report(ctx, len(hashes), found, rest, facts.step)
+    were_erased = bool(hashes) and not new
+    return replace(report, has_matched=bool(report["rows"]) or is_continued or were_erased)
 
 
 def release(ctx: Context, file: str | None, where: str | None) -> Report:
@@ -129,7 +142,7 @@ def _step(spark: SparkSession, stepper: Stepper, name: str, reason: str) -> Step
 def _found(plan: Plan, erased: ErasedKeys) -> list[Place]:
     """Count the rows of keys in the tables, and in the files of their earlier versions."""
     places = []
-    for name in ("state", *BESIDE_STATE):
+    for name in TABLES:
         snapshot = Snapshot.read(plan.at(name))
         if snapshot is not None:
             doomed = doomed_in(plan, name, erased)

@@ -36,7 +36,9 @@ def keys_where(spark: SparkSession, plan: Plan, names: KeyNames, key: pa.Schema,
         return key.empty_table()
     version, _ = last
     entries = plan.state.frames.live_entries(spark, version)
-    frames = [(plan.delta_sink.read(spark, plan.delta_sink.version()), names.sink), (entries, names.state)]
+    frames = [(entries, names.state)]
+    if plan.sink_log is not None:
+        frames.insert(0, (plan.delta_sink.read(spark, plan.delta_sink.version()), names.sink))
     found = [key.empty_table()]
     allowed = []
     n_usable = 0
@@ -51,7 +53,7 @@ def keys_where(spark: SparkSession, plan: Plan, names: KeyNames, key: pa.Schema,
         raise ConfigError.of(
             "What --where gives is not a condition on the sink's columns, nor on the state's.",
             got=where,
-            allowed=f"SQL on {allowed[0]}; or on {allowed[1]}",
+            allowed=f"SQL on {'; or on '.join(allowed)}",
         )
     return pa.concat_tables(found).group_by(key.names).aggregate([]).select(key.names).cast(key)
 

@@ -14,7 +14,7 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 
-from ebbtide.model.entries import Reconciled, Step, ints, live_entries, order_struct
+from ebbtide.model.entries import Reconciled, Step, in_arrival_order, ints, live_entries, only, order_struct
 from ebbtide.operators.arrival.histories import Histories
 from ebbtide.operators.arrival.rows import Rows, above_floor
 from ebbtide.operators.arrival.rules import ArrivalRules
@@ -39,14 +39,12 @@ class ArrivalOperator(ArrivalRules):
         Returns:
             Entries added, changed and removed; for each key whose shown row changed the entry that the sink must take; what was emitted.
         """
-        orders = order_struct(changes)
-        by_arrival = np.lexsort(orders.T[::-1])
-        is_above = above_floor(orders[by_arrival], step.floor)
-        above = by_arrival[is_above]
-        own_changes = changes.select(self.changes.names)
+        own_changes = in_arrival_order(changes.select(self.changes.names))
+        is_above = above_floor(order_struct(own_changes), step.floor)
+        above = only(own_changes, pa.array(is_above))
         rows = Rows(
             rules=self,
-            changes=own_changes.take(above),
+            changes=above,
             state=self._by_position(state),
             step=step,
         )

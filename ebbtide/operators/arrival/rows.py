@@ -47,7 +47,8 @@ class Rows:
     def user(self) -> pa.Table:
         """(n,) the user's columns."""
         names = self.rules.columns.names
-        return pa.concat_tables([self.state.select(names), self.changes.select(names)])
+        rows = pa.concat_tables([self.state.select(names), self.changes.select(names)])
+        return rows.combine_chunks()  # once: each use of a column would copy its chunks again
 
     @cached_property
     def key(self) -> Codes:

@@ -377,6 +377,7 @@ class _Log:
             arrival=arrival,
             old_key=other_key,
             is_other_row=bool(ranked.starts_row[change]),
+            is_cut=other_key == UNKNOWN and change in ranked.stored.other_key,
             is_snapshot=sequence < ranked.scale.snapshot_ranks,
         )
 

@@ -76,7 +76,7 @@ class Event:
         is_delete: It removes the key's row.
         new_key: The key for which the row leaves this one, or `UNKNOWN`; None if it does not leave.
         is_snapshot: A snapshot row without a position: it ranks below all changes.
-        is_cut: It changed the key, and the row is cut off from its earlier values.
+        is_cut: It changed the key, and the row is cut off from its earlier values, or came from an erased key.
     """
 
     sequence: int
@@ -98,7 +98,8 @@ class Event:
         part = 0
         if self.index != UNKNOWN:
             part = 2
-        if self.old_key != UNKNOWN:
+        is_known_cut = self.is_cut and self.index != UNKNOWN
+        if self.old_key != UNKNOWN or is_known_cut:  # a redelivered one must not end the values that the row has by now
             part = 1
         return self.sequence, self.phase, part, self.arrival
 

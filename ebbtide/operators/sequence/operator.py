@@ -116,7 +116,7 @@ class SequenceOperator(SequenceRules):
         stored = np.flatnonzero(~is_sink_row)
         latest = newest(codes[stored], steps[stored])
         newest_stored = stored[latest]
-        entries = state.take(newest_stored)
+        entries = state.drop_columns(self.columns.names).take(newest_stored)  # the user's columns are the large ones
         is_removed = flags(entries, "_removed")
         is_over = is_removed | self.has_expired(entries, step)
         readable = newest_stored[~is_over]

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from ebbtide.model.changelog import RowKind
 from ebbtide.model.codes import Codes, Mask, count_codes, row_codes
-from ebbtide.model.entries import Step, equals, flags, ints, is_set, order_struct
+from ebbtide.model.entries import Step, equals, flags, in_arrival_order, ints, is_set
 from ebbtide.model.sequences import OP_SNAPSHOT, OP_UPSERT, UNKNOWN, rank_sequences, without_op
 from ebbtide.operators.sequence.links import Link, StoredLinks, in_one_piece
 from ebbtide.operators.sequence.rules import SequenceRules
@@ -211,10 +211,8 @@ def rank(
         rules: Settings of the pipeline.
         step: Number, clocks and floor of the step.
     """
-    orders = order_struct(changes)
-    by_arrival = np.lexsort(orders.T[::-1])
     lost = as_changes(entries, changes.schema)
-    changes = pa.concat_tables([lost, changes.take(by_arrival)])
+    changes = pa.concat_tables([lost, in_arrival_order(changes)])
 
     # Links are nested lists, slow to read, and few entries have any: the rest is left out here.
     is_linked = is_set(entries, "_moved_from") | is_set(entries, "_kept")

@@ -10,10 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.delta import log
+from ebbtide.delta.snapshot import DataFile
 from ebbtide.model.entries import equals
 from ebbtide.operators.operator import Operator
 from ebbtide.storage.columnar import read_parquet
-from ebbtide.tables.state.layout import EMITTED, columns_by_name
+from ebbtide.tables.state.layout import EMITTED, ROW, columns_by_name
+from ebbtide.tables.state.lookup import Stored
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,7 +59,9 @@ class StepChanges:
             out_type = self.operator.schema.field("_out").type
             reserved = [name for name in names if name not in out_type.names]
             names = [*reserved, "_out"]
-        stored = self._read(add, names)
+        stored = self._just_decided(add, names)
+        if stored is None:
+            stored = self._read(add, names)
         is_change = pc.is_valid(stored["_change"])
         changes = stored.filter(is_change)
         values = columns_by_name(changes)
@@ -66,6 +70,15 @@ class StepChanges:
             for name in out.type.names:
                 values[name] = pc.struct_field(out, name)
         return _typed(values, schema)
+
+    def _just_decided(self, add: log.Action, names: list[str]) -> pa.Table | None:
+        """Return the entries of a file that this process has written for the step, from its local copy; None if there is none.
+
+        A change is on an entry, and the copy has all of these.
+        """
+        entries = Stored(self.table, (), self.operator.schema, where=("_entry", ROW))
+        index = entries.copies(self.operator.key).opened(DataFile(add))
+        return None if index is None else index.rows.select(names)
 
     def _read(self, add: log.Action, names: list[str] | None = None) -> pa.Table:
         location = log.file_location(self.table, add["path"])

@@ -17,7 +17,7 @@ import pyarrow as pa
 from ebbtide.delta.joining import write_files
 from ebbtide.delta.snapshot import Action
 from ebbtide.formats.settings import IN_DOUBT
-from ebbtide.model.entries import SINK_STEP, Reconciled, Step, entry_table, equals
+from ebbtide.model.entries import SINK_STEP, Reconciled, Step, entry_table, equals, only
 from ebbtide.model.hashing import key_hashes
 from ebbtide.model.lone_tombstones import count_lone
 from ebbtide.model.offsets import OffsetRanges
@@ -74,7 +74,7 @@ class Decider:
             is_repeat = read_before.repeats(changes)
             is_change = ~equals(changes, "_kind", IN_DOUBT)
             n_redelivered = int((is_repeat & is_change).sum())
-            changes = changes.filter(pa.array(~is_repeat))
+            changes = only(changes, pa.array(~is_repeat))
         decided = Decided(metrics={"redelivered": n_redelivered})
         if linked is None:
             groups = self._groups(changes, operator)
@@ -266,9 +266,7 @@ class DecideShare:
 def doubts_apart(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Split rows into changes and tombstones whose delete was not seen."""
     is_in_doubt = equals(rows, "_kind", IN_DOUBT)
-    if not is_in_doubt.any():
-        return rows, rows.slice(0, 0)  # a filter would copy all rows
-    changes = rows.filter(pa.array(~is_in_doubt))
+    changes = only(rows, pa.array(~is_in_doubt))
     doubts = rows.filter(pa.array(is_in_doubt))
     return changes, doubts
 

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ebbtide.delta import vectors
-from ebbtide.delta.key_index import IndexCache, KeyIndex, in_hash_order
+from ebbtide.delta import copy_files, vectors
+from ebbtide.delta.key_index import IndexCache, KeyIndex, close_deleted_copies, default_folder, in_hash_order
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import read_file
 from ebbtide.model.codes import row_codes
@@ -35,6 +35,7 @@ class Stored:
         columns: Columns to read.
         where: (column, value): only rows with this value; None: all.
         table_id: Id of a table whose files another client may write: see `IndexCache`.
+        generation: That of the local copies: a worker on another host deletes older ones. Empty: before the first erasure.
     """
 
     table: str
@@ -42,9 +43,12 @@ class Stored:
     columns: pa.Schema
     where: tuple[str, str] | None = None
     table_id: str = ""
+    generation: str = ""
 
     def copies(self, key: Sequence[str]) -> IndexCache:
         """Return this process's view of the local copies of the files."""
+        if self.generation:
+            _drop_older(self.table, self.generation)
         return _copies(
             self.table,
             tuple(key),
@@ -129,6 +133,13 @@ def _copies(
 ) -> IndexCache:
     """Return the view of a table's local copies that all steps of this process share."""
     return IndexCache(table, key, columns, where=where, table_id=table_id)
+
+
+@cache
+def _drop_older(table: str, generation: str) -> None:
+    """Delete the older copies of a table in this process's folder, once in a process."""
+    copy_files.drop_older(default_folder(), table, generation)
+    close_deleted_copies()
 
 
 def distinct_keys(rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Hashes]:

@@ -1,8 +1,8 @@
 """Staged rows: a batch after decoding, in Arrow files that are divided by the hash of the rows' keys.
 
 A task decodes its records into one file of changes. Each record batch in it has rows of one slice; a slice is the first bits of a
-key's hash. A worker that decides on a share of the slices reads these batches alone, in the order in which they came. Bad rows lie
-beside, in a file of their own. Importing this loads no Spark.
+key's hash. A worker that decides on a share of the slices reads these batches alone, in the order in which they came. Where one process
+decides on all, all rows are one slice, and are not sorted. Bad rows lie beside, in a file of their own. Importing this loads no Spark.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ebbtide.formats import summary as summaries
 from ebbtide.formats.decoding import Decoding
 from ebbtide.formats.settings import IN_DOUBT
 from ebbtide.model.changelog import ORDER, ORIGIN, ROW_KINDS
-from ebbtide.model.codes import Mask
+from ebbtide.model.entries import only
 from ebbtide.model.hashing import Hashes, key_hashes
 from ebbtide.model.step import BatchCounts, BatchSummary
 from ebbtide.storage.columnar import ParquetFile, open_arrow, write_arrow
@@ -44,8 +44,8 @@ BAD_ROWS = pa.schema(
     ]
 )
 """Columns of bad rows."""
-Refused = Callable[[pa.Table], Mask]
-"""Marks the staged rows of erased keys, bad ones too; picklable."""
+Refused = Callable[[pa.Table], pa.Table]
+"""Returns staged rows without those of erased keys, bad ones too; picklable."""
 
 
 def without_refused(rows: pa.Table, refused: Refused | None) -> pa.Table:
@@ -53,12 +53,9 @@ def without_refused(rows: pa.Table, refused: Refused | None) -> pa.Table:
 
     Args:
         rows: Staged rows.
-        refused: Marks them; None: no key was erased.
+        refused: Leaves them out; None: no key was erased.
     """
-    if refused is None:
-        return rows
-    is_refused = refused(rows)
-    return rows.filter(pa.array(~is_refused)) if is_refused.any() else rows
+    return rows if refused is None else refused(rows)
 
 
 Seen = Callable[[pa.Table, pa.Table], None]
@@ -115,10 +112,10 @@ class StagedFile:
                     yield file.get_batch(number)
 
 
-def slices_of(hashes: Hashes) -> NDArray[np.int64]:
-    """Return the slices of some hashes."""
+def slices_of(hashes: Hashes) -> NDArray[np.uint8]:
+    """Return the slices of some hashes; as bytes, which are sorted in O(n)."""
     first_bits = hashes >> np.uint64(64 - SLICE_BITS)
-    return first_bits.astype(np.int64)
+    return first_bits.astype(np.uint8)
 
 
 @dataclass(frozen=True)
@@ -130,12 +127,14 @@ class Stager:
         columns: Columns of a change.
         key: Names of the key's columns.
         refused: Marks the rows of erased keys, which are written nowhere; None: no key was erased.
+        in_one: One process decides on all rows: they are one slice.
     """
 
     folder: str
     columns: pa.Schema
     key: Sequence[str]
     refused: Refused | None = None
+    in_one: bool = False
 
     def stage(self, decoded: Iterable[pa.Table], seen: Seen = _ignore) -> StagedFile:
         """Write the rows of a task.
@@ -176,7 +175,7 @@ class Stager:
         decided_kinds = pa.array([*ROW_KINDS, IN_DOUBT])
         is_decided_on = pc.is_in(table["_kind"], decided_kinds)
         changes = table.select(self.columns.names)
-        return changes.filter(is_decided_on)
+        return only(changes, is_decided_on)
 
     def _deal(
         self,
@@ -190,6 +189,12 @@ class Stager:
             return
         # A stable sort: the rows of a slice keep the order in which they were read, which decides among changes of a key.
         table = pa.concat_tables(tables).cast(self.columns)
+        if self.in_one:
+            for batch in table.to_batches():
+                writer.write_batch(batch)
+                slices.append(0)
+                rows.append(len(batch))
+            return
         hashes = key_hashes(table, self.key)
         slice_of = slices_of(hashes)
         order = np.argsort(slice_of, kind="stable")

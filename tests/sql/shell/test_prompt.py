@@ -6,21 +6,15 @@ import pytest
 from terminal import Terminal, script
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    """Folder of compiled modules, which the processes of these tests share: only the first one compiles."""
-    return {"PYTHONPYCACHEPREFIX": str(tmp_path_factory.mktemp("compiled")), "PYTHONDONTWRITEBYTECODE": ""}
-
-
 @pytest.fixture
-def shell(tmp_path, compiled):
+def shell(tmp_path):
     """Start the client in a terminal; its session holds the tables `few` and `many`."""
     opened = []
 
     def start(*arguments, prompts=True, **environment):
         state = {"XDG_STATE_HOME": str(tmp_path / "state")}
         defs = ["--defs", str(tmp_path)]
-        terminal = Terminal([script("memory_shell.py"), *defs, *arguments], compiled | state | environment)
+        terminal = Terminal([script("memory_shell.py"), *defs, *arguments], state | environment)
         opened.append(terminal)
         if prompts:
             terminal.prompts()

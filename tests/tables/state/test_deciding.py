@@ -176,3 +176,6 @@ def test_staged_changes_come_back_by_slice_in_their_order_and_bad_rows_lie_besid
     again = [row for n in range(SLICES) for batch in in_turn.read([n]) for row in batch.to_pylist()]
     assert again == rows
     assert len(pq.read_table(in_turn.bad)) == 1
+    in_one = Stager(str(tmp_path / "staged"), operator.changes, operator.key, in_one=True).stage(parts)
+    assert set(in_one.slices) == {0}
+    assert [row["n"] for batch in in_one.read([0]) for row in batch.to_pylist()] == list(range(200))

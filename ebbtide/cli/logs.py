@@ -1,0 +1,121 @@
+"""Structured logs: with `--log-format json` what a command writes to standard error is JSON, an object a line.
+
+`{"time": "2026-01-01T00:00:00.000Z", "level": "INFO", "logger": "ebbtide.run", "message": ..., "pipeline": "orders", "step": 7}`. The last two
+are those that the command works on; a finished step has its counts, too.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from ebbtide.cli.commands import LEVEL
+from ebbtide.redaction import redacted
+from ebbtide.runtime.progress import Phase, StepProgress
+
+_LOG = "ebbtide.cli.log"
+TEXT, JSON = "text", "json"
+_run = logging.getLogger("ebbtide.run")
+_command = logging.getLogger("ebbtide.command")
+LEVELS = {-1: logging.WARNING, 0: logging.INFO, 1: logging.DEBUG}
+"""Level of `-q`, of neither, and of `-v`, to the least level of records."""
+
+
+class JsonLog(logging.Handler):
+    """Writes records as lines of JSON, while a command runs.
+
+    Args:
+        shown: Returns the command's level.
+    """
+
+    def __init__(self, shown: Callable[[], int]) -> None:
+        super().__init__()
+        self._shown = shown
+        self._place: dict[str, Any] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        if record.levelno < LEVELS[self._shown()]:
+            return
+        try:
+            # Standard error of the moment: a command that is called from Python may have another one.
+            sys.stderr.write(f"{self._line(record)}\n")
+            sys.stderr.flush()
+        except Exception:  # noqa: BLE001 - as every handler of `logging` does
+            self.handleError(record)
+
+    def _line(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC)
+        message = record.getMessage()
+        fields = {
+            "time": time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": redacted(message),
+            **self._place,
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            traceback = logging.Formatter().formatException(record.exc_info)
+            fields["traceback"] = redacted(traceback)
+        return json.dumps(fields, default=str)
+
+    def say(self, line: str) -> None:
+        """Write a remark of the command."""
+        _command.info(line)
+
+    def error(self, text: str, error: Exception, *, has_traceback: bool) -> None:
+        """Write the error that ends the command's work on a pipeline."""
+        fields = {"error": type(error).__name__}
+        _command.error(text, exc_info=error if has_traceback else None, extra={"fields": fields})
+
+    def step(self, progress: StepProgress) -> None:
+        """Write a finished step."""
+        self._place = {"pipeline": progress.pipeline}
+        counts = {name: n for name, n in progress.counts.items() if n}
+        fields = {
+            "step": progress.step,
+            "kind": progress.kind,
+            "seconds": round(progress.seconds, 3),
+            "counts": counts,
+        }
+        _run.info("step finished", extra={"fields": fields})
+
+    def phase(self, phase: Phase) -> None:
+        """Write a phase as it begins, with `-v`; later records name its pipeline and step."""
+        self._place = {"pipeline": phase.pipeline}
+        if phase.step is not None:
+            self._place["step"] = phase.step
+        _run.debug(phase.name)
+
+
+def json_log() -> JsonLog | None:
+    """Return the log of the command under way; None: it writes text."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(_LOG)
+
+
+def begin_log(context: click.Context, _: click.Parameter, given: str) -> None:
+    """Write records as JSON from now on, until the command ends, if that is asked for."""
+    if given != JSON:
+        return
+    root, own = logging.getLogger(), logging.getLogger("ebbtide")
+    handler = JsonLog(lambda: int(context.meta.get(LEVEL, 0)))
+    before = own.level
+
+    def end() -> None:
+        root.removeHandler(handler)
+        own.setLevel(before)
+        logging.captureWarnings(capture=False)
+
+    root.addHandler(handler)
+    own.setLevel(logging.DEBUG)
+    logging.captureWarnings(capture=True)
+    context.meta[_LOG] = handler
+    context.call_on_close(end)

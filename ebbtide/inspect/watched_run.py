@@ -1,0 +1,287 @@
+"""A followed run as seen from beside it: the values of its metrics, and whether it goes on.
+
+The run calls `phase`, `step` and `look`. A thread measures the source and the host now and then (`keep_measuring`). Reading the values
+takes what is in memory, and neither waits for a source nor reads a log.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ebbtide.errors import EbbtideError
+from ebbtide.inspect.backlog import Lag, lag_of
+from ebbtide.inspect.host import Copies, host_values, local_copies
+from ebbtide.inspect.measuring import set_checks, set_copies, set_lag, set_status
+from ebbtide.inspect.metrics import Distribution, Values
+from ebbtide.inspect.status import Status, of_step, of_table
+from ebbtide.ledger.facts import NoStep
+from ebbtide.ledger.lease import holder_of
+from ebbtide.ledger.verdicts import LastVerdict, last_verdicts
+from ebbtide.model.durations import to_ms
+from ebbtide.runtime.clock import Clock, system_clock
+from ebbtide.runtime.following import Following
+from ebbtide.runtime.looks import Look
+from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.progress import SHOWN_IF_ANY, OnPhase, OnProgress, Phase, StepProgress
+from ebbtide.spec.pipeline import Pipeline
+
+MEASURE_S = 15.0
+"""Seconds between two measurements of the source and the host."""
+CHECKS_EVERY = 4
+"""Measurements between two readings of the checks' verdicts: in an object store each is a request."""
+TRIGGERS = 10
+"""Trigger intervals without progress after which a run counts as stuck, if that is longer than faults are waited out."""
+WAITING = "waiting"
+AT_REST = ("making way for maintenance", "paused")
+"""Phases that last as long as someone wants them to."""
+COUNTS = ("inserted", "updated", "deleted", *SHOWN_IF_ANY)
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Health:
+    """The health of a run: it goes on, or why not.
+
+    Args:
+        pipeline: Its name.
+        phase: Its phase; `waiting` between steps.
+        step: Number of its last step; None before the first look at the source.
+        progress_s: Seconds since its last step, phase or look at the source.
+        reason: Why it does not go on; empty if it does.
+    """
+
+    pipeline: str
+    phase: str
+    step: int | None
+    progress_s: float
+    reason: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {**vars(self), "progress_s": round(self.progress_s, 3), "is_healthy": not self.reason}
+
+
+def longest_silence_s(spec: Pipeline) -> float:
+    """Return how long a healthy run may go without a step, a phase or a look at the source, unless a user says otherwise.
+
+    Args:
+        spec: The pipeline.
+    """
+    interval_s = to_ms(spec.trigger_interval) / 1000
+    # As long as faults of brokers and stores are waited out: after that the run ends by itself.
+    return max(TRIGGERS * interval_s, Following().fault_budget_s)
+
+
+class WatchedRun:
+    """Watches one run.
+
+    Args:
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+        healthy_within_s: The longest time without a step, a phase or a look at the source.
+        clock: Returns the time, epoch ms.
+        now_s: A clock that only goes on.
+    """
+
+    def __init__(
+        self,
+        spec: Pipeline,
+        root: str,
+        healthy_within_s: float,
+        clock: Clock = system_clock,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.spec = spec
+        self._root = root
+        self._healthy_within_s = healthy_within_s
+        self._clock = clock
+        self._now_s = now_s
+        self._lock = threading.Lock()
+        self._phase = WAITING
+        self._since_s = self._progress_s = now_s()
+        self._progress_ms = clock()
+        self._phase_s: dict[str, float] = {}
+        self._kinds: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter(dict.fromkeys(COUNTS, 0))
+        self._seconds = Distribution()
+        self._look: Look | None = None
+        self._status = Status(spec.name, root)
+        self._lag: Lag | None = None
+        self._source_error: EbbtideError | None = None
+        self._verdicts: tuple[LastVerdict, ...] = ()
+        self._copies: Copies = []
+        self._host = Values("run")
+
+    def beside(self, *, on_progress: OnProgress, on_phase: OnPhase, **options: Any) -> dict[str, Any]:
+        """Return the options of a run that is watched beside its other callbacks.
+
+        Args:
+            on_progress: Takes steps.
+            on_phase: Takes phases.
+            options: Further options.
+        """
+
+        def step(progress: StepProgress) -> None:
+            self.step(progress)
+            on_progress(progress)
+
+        def phase(begun: Phase) -> None:
+            self.phase(begun)
+            on_phase(begun)
+
+        return {**options, "on_progress": step, "on_phase": phase, "on_look": self.look}
+
+    def phase(self, phase: Phase) -> None:
+        """Take a phase as it begins."""
+        with self._lock:
+            self._begin(phase.name)
+            if phase.name in AT_REST and self._look is not None:
+                # The tables of the turn that has ended are not held any longer.
+                self._status = self._known(self._look)
+                self._look = None
+
+    def step(self, progress: StepProgress) -> None:
+        """Take a finished step."""
+        with self._lock:
+            self._begin(WAITING)
+            self._kinds[progress.kind] += 1
+            self._counts.update(progress.metrics)
+            self._seconds.add(progress.seconds)
+
+    def look(self, look: Look) -> None:
+        """Take a look at the source."""
+        with self._lock:
+            self._begin(WAITING)
+            self._look = look
+
+    def health(self) -> Health:
+        """Judge whether the run goes on."""
+        with self._lock:
+            return self._health()
+
+    def values(self) -> list[Values]:
+        """Return the values of the host and of the run."""
+        with self._lock:
+            return [self._host, self._values()]
+
+    def measure(self, *, reads_verdicts: bool = True) -> None:
+        """Measure what waits in the source, the local copies, and the checks' verdicts.
+
+        Args:
+            reads_verdicts: Also of the checks.
+        """
+        self._copies = local_copies()
+        self._host = host_values("run", self._root, self._copies)
+        look = self._look
+        if look is not None:
+            self._measure_source(look)
+        if reads_verdicts:
+            with suppress(OSError, EbbtideError):  # the status names a file that cannot be read
+                self._verdicts = last_verdicts(self._plan.root)
+
+    def keep_measuring(self, stop: threading.Event) -> None:
+        """Measure now and then until it is stopped."""
+        number = 0
+        while not stop.is_set():
+            try:
+                self.measure(reads_verdicts=number % CHECKS_EVERY == 0)
+            except Exception as error:  # noqa: BLE001 - the run goes on, and its other values too
+                _log.warning("The source of '%s' could not be measured: %s", self.spec.name, error)
+            number += 1
+            stop.wait(MEASURE_S if self._look is not None else 1.0)
+
+    @cached_property
+    def _plan(self) -> Plan:
+        """The pipeline with a source of its own: clients of the run's are not shared between threads."""
+        return Plan.under(self._root, self.spec)
+
+    def _measure_source(self, look: Look) -> None:
+        """Measure what waits: of a topic by its offsets now, of files by the run's last look."""
+        try:
+            found = lag_of(self._plan, look.waiting, look.stepper.last_read, self._clock())
+        except EbbtideError as error:
+            self._lag, self._source_error = None, error
+        else:
+            self._lag, self._source_error = found, None
+
+    def _begin(self, phase: str) -> None:
+        """Note that a phase ends and another begins, which is progress."""
+        now_s = self._now_s()
+        self._phase_s = self._phases_until(now_s)
+        self._phase = phase
+        self._since_s = self._progress_s = now_s
+        self._progress_ms = self._clock()
+
+    def _phases_until(self, now_s: float) -> dict[str, float]:
+        """Return the seconds of each phase, with those of the one under way."""
+        before_s = self._phase_s.get(self._phase, 0.0)
+        return {**self._phase_s, self._phase: before_s + now_s - self._since_s}
+
+    def _health(self) -> Health:
+        look = self._look
+        progress_s = self._now_s() - self._progress_s
+        reason = ""
+        if look is not None and look.stepper.lease.taken_by is not None:
+            reason = "lease lost: another process has taken the pipeline over"
+        elif self._phase not in AT_REST and progress_s > self._healthy_within_s:
+            reason = (
+                f"no step, phase or look at the source for {progress_s:.0f} s; allowed: {self._healthy_within_s:g} s"
+            )
+        step = self._status.step or None if look is None else look.stepper.number
+        return Health(self.spec.name, self._phase, step, progress_s, reason)
+
+    def _known(self, look: Look) -> Status:
+        """Return what the run knows of its tables, as the status has it."""
+        stepper = look.stepper
+        last = stepper.last
+        holder = None if stepper.lease.taken_by else holder_of(stepper.lease.facts)
+        fields: dict[str, Any] = {**of_table("state", stepper.snapshot)}
+        if not isinstance(last, NoStep):
+            frontier = last.frontier
+            fields |= of_step(last)
+            fields |= {"records": frontier.total_records or 0, "quarantined": frontier.total_quarantined or 0}
+        return Status(
+            self.spec.name,
+            stepper.plan.root,
+            held_by=holder,
+            lease_epoch=stepper.lease.facts.epoch,
+            **fields,
+        )
+
+    def _values(self) -> Values:
+        values = Values("run", self.spec.name)
+        look = self._look
+        set_status(values, self._status if look is None else self._known(look))
+        values.set("ebbtide_paused", float(self._phase == "paused"))
+        if look is None:
+            values.set("ebbtide_lease_held", 0)
+        if self._lag is not None:
+            set_lag(values, self._lag)
+        is_measured = self._lag is not None or self._source_error is not None
+        values.set("ebbtide_readable", float(self._source_error is None) if is_measured else None, "source")
+        set_checks(values, self._verdicts)
+        set_copies(values, self._status.root, self._copies)
+        self._set_run(values, look)
+        return values
+
+    def _set_run(self, values: Values, look: Look | None) -> None:
+        """Set what only a run has."""
+        for kind, n_steps in self._kinds.items():
+            values.set("ebbtide_run_steps", n_steps, kind)
+        for name, count in self._counts.items():
+            values.set("ebbtide_run_counts", count, name)
+        values.set("ebbtide_run_step_seconds", self._seconds)
+        for phase, seconds in self._phases_until(self._now_s()).items():
+            values.set("ebbtide_run_phase_seconds", seconds, phase)
+        values.set("ebbtide_run_progress_timestamp_seconds", self._progress_ms / 1000)
+        values.set("ebbtide_run_healthy", float(not self._health().reason))
+        is_lost = look is not None and look.stepper.lease.taken_by is not None
+        values.set("ebbtide_run_lease_lost", float(is_lost))

@@ -1,0 +1,237 @@
+"""Each rule on tables that keep it and on tables that break it, through its expectation; on Spark: `tests/spark/test_rules.py`."""
+
+import shutil
+from dataclasses import replace
+
+import great_expectations as gx
+import pandas as pd
+import pyarrow as pa
+import pytest
+from judging import verdict_of
+from local_run import HOUR, SPARK, START
+from support import change, plain
+
+from ebbtide.checks.engines import InProcess, broken
+from ebbtide.checks.event_time import stale_events
+from ebbtide.checks.great_expectations import checks
+from ebbtide.checks.great_expectations.checks import CHECKS
+from ebbtide.checks.great_expectations.validate import ExpectationRaisedError, validate
+from ebbtide.checks.judged import Batch
+from ebbtide.checks.keys import duplicate_keys
+from ebbtide.checks.rule import Rows
+from ebbtide.checks.version_range import VersionRange
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import add_file, commit_after, read_file, read_rows, replacing
+from ebbtide.ledger.puts import LOCAL
+from ebbtide.operations.registry import maintain
+from ebbtide.runtime.driver import run
+from ebbtide.runtime.plan import Plan
+from ebbtide.spec.parts import ChecksConfig
+
+DAY = 24 * HOUR
+OLD = {"step": 0, "part": 0, "position": 0}
+STEPS = (
+    [change("+I", id=1, v="a", n=1), change("+I", id=2, v="b", n=2), change("+I", id=3, v="c", n=3)],
+    [change("+U", id=1, v="d", n=4), change("-D", id=3, v="c", n=5)],
+)
+
+
+def made_of(folder, *steps, **fields):
+    """Run a pipeline over steps; return its plan."""
+    source = folder / "in"
+    source.mkdir()
+    for number, lines in enumerate(steps):
+        (source / f"{number:04d}.jsonl").write_text("\n".join(lines) + "\n")
+    given = {"path": str(source), "records": "value", "max_files_per_step": 1}
+    spec = plain("id BIGINT, v STRING, n BIGINT", source=given, **fields)
+    run(SPARK, spec, str(folder / "root"), clock=lambda: START)
+    return Plan.under(str(folder / "root"), spec)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return made_of(tmp_path_factory.mktemp("rules"), *STEPS, order={"sequence": ["n"]}, ttl="1d")
+
+
+@pytest.fixture
+def tables(made, tmp_path):
+    """Tables of a run by sequence, to be broken."""
+    root = tmp_path / "root"
+    shutil.copytree(made.root.rpartition("/")[0], root)
+    return Plan.under(str(root), made.spec)
+
+
+def rewrite(table, change, operation="UPDATE"):
+    """Commit what another client makes of the rows: a function of each gives those in its place. Files without a change stay."""
+    found = Snapshot.read(table.path)
+    gone, rows = [], []
+    for file in found.files.values():
+        here = read_file(table.path, file, table.schema).to_pylist()
+        changed = [new for row in here for new in change(row)]
+        if changed != here:
+            gone.append(file)
+            rows += changed
+    assert gone
+    theirs = pa.Table.from_pylist(rows, table.schema)
+    file = add_file(table.path, f"theirs-{found.version}.parquet", theirs, bounded=())
+    commit_after(LOCAL, found, replacing(gone, [file]), {"operation": operation})
+
+
+def judge(tables, check, clock_ms=START, judged=None):
+    """Return what each expectation of a check found; no session is there."""
+    verdict = verdict_of(None, tables, check, clock_ms=clock_ms, last_good=judged)
+    return {(f.expectation, f.severity): f.broken for f in verdict.findings}
+
+
+def test_right_tables_pass_every_check(tables):
+    found = {check.name: judge(tables, check.name) for check in CHECKS}
+    assert {name: sum(broken.values()) for name, broken in found.items()} == dict.fromkeys(found, 0)
+    assert [len(broken) for broken in found.values()] == [4, 1, 3, 1, 1, 1, 1, 1]
+
+
+def test_arrival_mode_passes_ordering_before_and_after_compaction(tmp_path):
+    lines = [change(kind, id=1, v=v, n=n) for kind, v, n in (("+I", "a", 1), ("+I", "b", 2), ("-D", "b", 2))]
+    tables = made_of(tmp_path, lines[:2], lines[2:], order="arrival", ttl="1d")
+    assert set(judge(tables, "ordering").values()) == {0}
+    maintain(SPARK, tables.spec, str(tmp_path / "root"), "compaction")
+    assert set(judge(tables, "ordering").values()) == {0}
+
+
+def older(row):
+    return [{**row, "_changed_by": OLD} if row["id"] == 2 else row]
+
+
+def test_row_with_an_older_cause_breaks_ordering(tables):
+    rewrite(tables.sink, older)
+    assert judge(tables, "ordering") == {
+        ("expect_changes_to_rise_per_key", "critical"): 1,
+        ("expect_sink_to_show_decisions", "critical"): 1,
+        ("expect_sequences_to_decide", "critical"): 0,
+        ("expect_values_to_arrive", "warning"): 0,
+    }
+
+
+BROKEN = {
+    "a row is another": lambda row: [{**row, "v": "x", "_changed_by": {**OLD, "step": 9}} if row["id"] == 1 else row],
+    "a row is gone": lambda row: [row] if row["id"] != 2 else [],
+    "a row is there again": lambda row: [row, *([{**row, "id": 3}] if row["id"] == 1 else [])],
+}
+
+
+@pytest.mark.parametrize("change", BROKEN.values(), ids=BROKEN)
+def test_sink_that_does_not_show_the_decision_breaks_ordering_and_is_not_complete(tables, change):
+    rewrite(tables.sink, change)
+    assert judge(tables, "ordering")["expect_sink_to_show_decisions", "critical"] == 1
+    assert sum(judge(tables, "complete").values()) == 1
+
+
+def test_what_was_judged_good_is_not_judged_again_and_what_was_not_is(tables):
+    good = VersionRange.after(tables).until
+    rewrite(tables.sink, older)
+    assert sum(judge(tables, "ordering", judged=good).values()) == 2
+    bad = VersionRange.after(tables).until
+    assert sum(judge(tables, "ordering", judged=bad).values()) == 0
+    assert sum(judge(tables, "ordering", judged=bad | {"incarnation": "another"}).values()) == 2
+
+
+@pytest.mark.parametrize(
+    ("past_ms", "late", "warned", "left"),
+    [
+        (-1, 0, 0, 0),
+        (0, 0, 0, 0),
+        (HOUR // 2, 0, 1, 0),
+        (2 * HOUR, 1, 1, 0),
+        (8 * DAY, 1, 1, 1),
+    ],
+)
+def test_entry_past_its_time_warns_within_the_grace_and_then_is_an_error(tables, past_ms, late, warned, left):
+    assert judge(tables, "expiry", clock_ms=START + DAY + past_ms) == {
+        ("expect_entries_to_expire", "critical"): late,
+        ("expect_entries_to_expire", "warning"): warned,
+        ("expect_expired_entries_to_be_deleted", "warning"): left,
+    }
+
+
+def test_key_with_two_rows_breaks_unique_key_and_is_a_foreign_write(tables):
+    rewrite(tables.sink, lambda row: [row] * row["id"], "WRITE")
+    assert judge(tables, "unique_key") == {("expect_keys_to_be_unique", "critical"): 1}
+    assert judge(tables, "foreign_writes") == {("expect_commits_to_be_ours", "critical"): 1}
+
+
+def test_joining_files_is_no_foreign_write_and_a_change_of_the_state_is(tables):
+    sink = Snapshot.read(tables.sink.path)
+    rows = read_rows(sink, tables.sink.schema)
+    add = add_file(sink.table, "joined.parquet", rows, bounded=())["add"]
+    gone = [file.removed(0, data_change=False) for file in sink.files.values()]
+    commit_after(LOCAL, sink, [*gone, {"add": {**add, "dataChange": False}}], {"operation": "OPTIMIZE"})
+    assert judge(tables, "foreign_writes") == {("expect_commits_to_be_ours", "critical"): 0}
+    rewrite(tables.state, lambda row: [row] if row["id"] != 1 else [], "DELETE")
+    assert judge(tables, "foreign_writes") == {("expect_commits_to_be_ours", "critical"): 1}
+
+
+def test_newest_event_is_held_to_what_the_spec_allows(tables):
+    assert "event_time" not in {check.name for check in checks.checks_of(tables.spec)}
+    checked = tables.spec.model_copy(update={"checks": ChecksConfig(max_event_delay="1h")})
+    asked = Plan.under(tables.root.rpartition("/")[0], checked)
+    found = judge(asked, "event_time")
+    assert found == {("expect_newest_event_to_be_recent", "critical"): 1}, "these records have no event time"
+    newest = Rows.given(pa.table({"behind_ms": pa.array([None, HOUR + 1, HOUR], pa.int64())}))
+    [stale] = broken(InProcess(), newest, [stale_events.expected(max_delay_ms=HOUR)])
+    assert (stale.count, stale.sample) == (2, [{}, {"behind_ms": HOUR + 1}])
+
+
+def test_share_of_bad_records_is_judged_over_all_steps_and_expiry_needs_a_ttl(tmp_path):
+    made_of(tmp_path, [*STEPS[0][:2], "not JSON"])
+    for rate, n_broken in [(0.25, 1), (0.5, 0)]:
+        spec = plain("id BIGINT, v STRING, n BIGINT", checks={"max_quarantine_rate": rate})
+        tables = Plan.under(str(tmp_path / "root"), spec)
+        assert list(judge(tables, "quarantine_rate").values()) == [n_broken]
+    assert judge(tables, "expiry") == {}
+
+
+def test_expectation_that_raises_is_an_error_and_no_verdict(tmp_path):
+    raising = gx.expectations.ExpectColumnValuesToBeUnique(column="no_such_column")
+    with pytest.raises(ExpectationRaisedError, match="expect_column_values_to_be_unique could not be evaluated"):
+        validate("unique_key", [Batch(pd.DataFrame({"id": [1, 2, 3]}), [raising])], tmp_path, keep=2)
+
+
+def batch_of_keys(ids):
+    """A batch of the rule of keys over some ids, judged here."""
+    counted = "SELECT id, count(*) AS _rows FROM facts GROUP BY id"
+    rows = replace(Rows.given(pa.table({"id": pa.array(ids, pa.int64())})), query=lambda _: counted)
+    expected = [duplicate_keys.expected(key=["id"])]
+    return Batch(rows, expected, broken=broken(InProcess(), rows, expected))
+
+
+def test_sample_is_bounded_and_old_data_docs_are_deleted(tmp_path):
+    batch = batch_of_keys([*range(50), *range(50)])
+    for _ in range(3):
+        verdict = validate("unique_key", [batch], tmp_path, keep=2)
+    [finding] = verdict.findings
+    assert (finding.broken, len(finding.sample)) == (50, 20)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["000002", "000003"]
+    assert "unique_key_0" in verdict.docs.read_text()
+
+
+def test_null_in_a_key_breaks_unique_key(tmp_path):
+    verdict = validate("unique_key", [batch_of_keys([None, 1])], tmp_path, keep=1)
+    assert [finding.broken for finding in verdict.findings] == [1]
+
+
+def test_rules_of_the_project_are_judged_on_all_of_the_sinks_rows_without_our_own_columns(made):
+    spec = made.spec
+    rules = [
+        {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "v", "value_set": ["d"]}},
+        {"type": "expect_table_row_count_to_equal", "kwargs": {"value": 3}, "severity": "warning"},
+        {
+            "type": "expect_table_columns_to_match_set",
+            "kwargs": {"column_set": spec.sink_table.columns.names, "exact_match": True},
+        },
+    ]
+    asked = spec.model_copy(update={"checks": ChecksConfig(expectations=rules)})
+    tables = Plan.under(made.root.rpartition("/")[0], asked)
+    assert judge(tables, "expectations", judged=VersionRange.after(tables).until) == {
+        ("expect_column_values_to_be_in_set", "critical"): 1,
+        ("expect_table_row_count_to_equal", "warning"): 1,
+        ("expect_table_columns_to_match_set", "critical"): 0,
+    }

@@ -1,0 +1,127 @@
+"""The endpoint of a followed run: what it answers, where it refuses to begin, and that nothing of it is left."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+import pytest
+from local_pipeline import up
+from metrics_support import command, samples_of, write_spec
+
+from ebbtide.cli.metrics_server import served
+from ebbtide.errors import ConfigError
+from ebbtide.inspect.watched_run import WatchedRun
+from ebbtide.runtime.progress import Phase
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+WAIT_S = 60
+
+
+def get(port, path, **headers):
+    """Return status, type and text of an answer."""
+    try:
+        with urlopen(Request(f"http://127.0.0.1:{port}{path}", headers=headers), timeout=10) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except HTTPError as error:
+        return error.code, error.headers["Content-Type"], error.read().decode()
+
+
+def test_metrics_come_in_the_form_that_is_asked_for_and_health_by_its_code(make):
+    pipeline = make()
+    now_s = [0.0]
+    watched = WatchedRun(pipeline.spec, pipeline.root, 60, now_s=lambda: now_s[0])
+    watched.phase(Phase("t", "reading", 1))
+    with served(watched, "127.0.0.1", 0) as port:
+        status, kind, text = get(port, "/metrics", Accept=OPENMETRICS)
+        assert (status, kind.partition(";")[0]) == (200, "application/openmetrics-text")
+        assert samples_of(text)["ebbtide_run_healthy",] == 1
+        assert samples_of(text)["process_resident_memory_bytes",] > 0
+        status, kind, text = get(port, "/metrics")
+        assert (status, kind.partition(";")[0]) == (200, "text/plain")
+        assert "# TYPE ebbtide_run_phase_seconds_total counter\n" in text
+        status, _, text = get(port, "/healthz")
+        assert (status, json.loads(text)["is_healthy"]) == (200, True)
+        now_s[0] = 61.0
+        status, _, text = get(port, "/healthz?verbose")
+        assert (status, json.loads(text)["reason"]) == (
+            503,
+            "no step, phase or look at the source for 61 s; allowed: 60 s",
+        )
+        assert get(port, "/secret")[0] == 404
+    with pytest.raises(URLError):
+        get(port, "/healthz")
+
+
+def test_port_that_is_taken_and_host_that_is_not_there_are_refused(make):
+    pipeline = make()
+    watched = WatchedRun(pipeline.spec, pipeline.root, 60)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with (
+            pytest.raises(ConfigError, match=f"127.0.0.1:{port}: Address already in use"),
+            served(watched, "127.0.0.1", port),
+        ):
+            pass
+    with pytest.raises(ConfigError, match="Give another --metrics-port"), served(watched, "no.such.host.invalid", 0):
+        pass
+
+
+@pytest.mark.parametrize("options", [(), ("--engine", "local")])
+def test_run_that_ends_serves_no_metrics(make, tmp_path, options):
+    refused = command(make(), tmp_path, "run", "--metrics-port", "0", *options)
+    assert (refused.exit_code, "Metrics are served by a run that goes on." in refused.stderr) == (2, True)
+
+
+def test_options_of_the_endpoint_need_its_port(make, tmp_path):
+    refused = command(make(), tmp_path, "run", "--follow", "--metrics-host", "0.0.0.0")  # noqa: S104 - it is refused
+    assert (refused.exit_code, "Allowed: with --metrics-port." in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(("option", "said"), [("soon", "--healthy-within"), ("-1s", "--healthy-within")])
+def test_bound_that_is_no_duration_is_refused(make, tmp_path, option, said):
+    refused = command(make(), tmp_path, "run", "--follow", "--metrics-port", "0", "--healthy-within", option)
+    assert (refused.exit_code, said in refused.stderr) == (2, True)
+
+
+def begun(pipeline, folder):
+    """Begin to follow in a process of its own; return it and its port."""
+    options = ["--root", pipeline.root, "--follow", "--engine", "local", "--metrics-port", "0", "--log-format", "json"]
+    run = [sys.executable, "-m", "ebbtide.cli", "run", write_spec(pipeline, folder), *options]
+    process = subprocess.Popen(run, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    said = json.loads(process.stderr.readline())["message"]
+    return process, int(said.rpartition(":")[2].partition("/")[0])
+
+
+def wait_for_step(port, number):
+    end_s = time.monotonic() + WAIT_S
+    while time.monotonic() < end_s:
+        found = samples_of(get(port, "/metrics", Accept=OPENMETRICS)[2])
+        if found.get(("ebbtide_step",)) == number:
+            return found
+        time.sleep(0.05)
+    raise TimeoutError(f"no step {number}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_followed_run_serves_its_metrics_and_leaves_nothing(make, tmp_path, number):
+    pipeline = make()
+    pipeline.put(up(1, 1), up(2, 2))
+    process, port = begun(pipeline, tmp_path)
+    found = wait_for_step(port, 1)
+    assert (found["ebbtide_records_total",], found["ebbtide_lease_held",]) == (2, 1)
+    assert get(port, "/healthz")[0] == 200
+    process.send_signal(number)
+    _, logged = process.communicate(timeout=WAIT_S)
+    assert process.returncode == (0 if number == signal.SIGTERM else -number)
+    with pytest.raises(URLError):
+        get(port, "/healthz")
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+    steps = [json.loads(line) for line in logged.splitlines() if '"step finished"' in line]
+    assert [(step["pipeline"], step["step"], step["counts"]["records"]) for step in steps] == [("t", 1, 2)]

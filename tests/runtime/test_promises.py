@@ -1,0 +1,500 @@
+"""What a step promises: decided once, finished after a crash, refused where it does not fit; without Spark, and on Spark in the grid."""
+
+import datetime as dt
+import gc
+import gzip
+import json
+import shutil
+import threading
+
+import pytest
+from judging import verdict_of
+from local_run import kept_apart
+from spark_support import LOCAL, change, forget_last_commit, plain_spec, write
+from spark_support import table as table_on_spark
+from store_support import line, stateful
+
+from ebbtide.checks.great_expectations.checks import CHECKS
+from ebbtide.delta import log
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import read_rows
+from ebbtide.errors import (
+    CheckpointMismatchError,
+    FileChangedError,
+    LateFileError,
+    LeaseHeldError,
+    QuarantineThresholdError,
+    SourceReadError,
+    SpecChangedError,
+    StatefulFunctionError,
+    StoredFormatError,
+)
+from ebbtide.inspect.status import status
+from ebbtide.ledger.lease import Lease
+from ebbtide.operations.registry import maintain
+from ebbtide.runtime import decide
+from ebbtide.runtime.driver import refresh, run, system_clock
+from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.step import Stepper
+from ebbtide.tables.quarantine import COLUMNS
+
+DAY_MS = 86_400_000
+BY_SEQ = {"sequence": ["seq"]}
+
+
+ON_SPARK = pytest.mark.parametrize(
+    "session", [pytest.param("spark", marks=[pytest.mark.grid, pytest.mark.spark])], indirect=True
+)
+
+
+@pytest.fixture(params=["local", pytest.param("spark", marks=[pytest.mark.grid, pytest.mark.spark])])
+def session(request, monkeypatch):
+    """What runs a pipeline; on Spark steps of a few changes are dealt out to tasks."""
+    if request.param == "local":
+        with kept_apart():
+            yield LOCAL
+        return
+    monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 2)
+    yield request.getfixturevalue("spark")
+
+
+def table(session, root, spec, name="sink"):
+    """A table's rows, read by what wrote them."""
+    if session is not LOCAL:
+        return table_on_spark(session, root, spec, name)
+    plan = Plan.under(str(root), spec)
+    columns = {"sink": plan.sink.schema, "changelog": plan.changelog.schema, "quarantine": COLUMNS}
+    columns["state"] = plan.state.schema
+    return read_rows(Snapshot.read(plan.at(name)), columns[name]).to_pylist()
+
+
+def sink(session, root, spec):
+    """The sink's rows without the reserved columns, in order of key."""
+    rows = [{name: row[name] for name in spec.sink_table.columns.names} for row in table(session, root, spec)]
+    return sorted(rows, key=lambda row: [row[name] for name in spec.sink_key])
+
+
+def values(session, root, spec):
+    return {row["id"]: row["v"] for row in sink(session, root, spec)}
+
+
+def test_first_run_of_an_empty_source_makes_empty_tables(session, tmp_path):
+    spec = plain_spec(write(tmp_path / "in"))
+    assert "no step yet" in status(spec, str(tmp_path)).text()
+    assert run(session, spec, str(tmp_path)).totals["records"] == 0
+    assert run(session, spec, str(tmp_path)).steps == []
+    assert sink(session, tmp_path, spec) == []
+    assert status(spec, str(tmp_path)).records == 0
+
+
+def test_source_folder_that_is_missing_is_refused_before_tables_are_made(session, tmp_path):
+    spec = plain_spec(tmp_path / "nowhere")
+    with pytest.raises(SourceReadError, match="does not exist"):
+        run(session, spec, str(tmp_path))
+    assert not (tmp_path / spec.name).exists()
+
+
+@pytest.mark.grid
+def test_arrival_mode_shows_the_newest_live_row(session, tmp_path):
+    new, old, gone = change("+I", 1, "new", 0), change("-U", 1, "old", 1), change("-D", 1, "new", 0)
+    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "old", 1), new.replace('"n": 0', '"n": 2')]))
+    run(session, spec, str(tmp_path))
+    assert values(session, tmp_path, spec) == {1: "new"}
+    write(tmp_path / "in", [gone.replace('"n": 0', '"n": 3')], first=1)
+    run(session, spec, str(tmp_path))
+    assert values(session, tmp_path, spec) == {1: "old"}
+    write(tmp_path / "in", [old.replace('"n": 1', '"n": 4')], first=2)
+    assert run(session, spec, str(tmp_path)).totals["deleted"] == 1
+    assert values(session, tmp_path, spec) == {}
+
+
+def test_idle_run_ends_and_still_expires(session, tmp_path):
+    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]), ttl="30d")
+    run(session, spec, str(tmp_path))
+    later = run(session, spec, str(tmp_path), clock=lambda: system_clock() + 29 * DAY_MS)
+    assert later.steps == []
+    much_later = run(session, spec, str(tmp_path), clock=lambda: system_clock() + 31 * DAY_MS)
+    assert [(step.kind, step.metrics) for step in much_later.steps] == [("tick", {"expired": 1, "orphaned": 1})]
+    assert values(session, tmp_path, spec) == {1: "a"}, "on expiry the sink keeps the row"
+    write(tmp_path / "in", [change("-D", 1, "a", 1).replace('"n": 1', '"n": 2')], first=1)
+    after = run(session, spec, str(tmp_path))
+    assert after.totals["unmatched"] == 1
+    assert after.steps[0].now_ms == much_later.steps[0].now_ms, "the clock never goes back"
+
+
+@pytest.mark.grid
+def test_clock_that_jumps_is_held_and_reported(session, tmp_path):
+    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]), ttl="2d", max_clock_jump="5d")
+    first = run(session, spec, str(tmp_path))
+    tick = run(session, spec, str(tmp_path), clock=lambda: system_clock() + 400 * DAY_MS).steps[0]
+    assert tick.now_ms == first.steps[0].now_ms + 5 * DAY_MS
+    assert tick.held_ms > 394 * DAY_MS
+
+
+@pytest.mark.grid
+def test_expired_tombstone_lets_a_late_change_in_and_a_live_one_does_not(session, tmp_path):
+    spec = plain_spec(
+        write(tmp_path / "in", [change("+I", 1, "a", 1), change("-D", 1, "a", 5)]), order=BY_SEQ, ttl="1d"
+    )
+    run(session, spec, str(tmp_path))
+    write(tmp_path / "in", [change("+I", 1, "late", 3)], first=1)
+    assert run(session, spec, str(tmp_path)).totals["superseded"] == 1
+    run(session, spec, str(tmp_path), clock=lambda: system_clock() + 2 * DAY_MS)
+    write(tmp_path / "in", [change("+I", 1, "later", 4)], first=2)
+    run(session, spec, str(tmp_path))
+    assert values(session, tmp_path, spec) == {1: "later"}
+
+
+def test_live_entry_that_expired_is_stood_in_for_by_the_sink(session, tmp_path):
+    ttl = {"ttl": "1d", "expire_live": True}
+    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 5)]), order=BY_SEQ, ttl=ttl)
+    run(session, spec, str(tmp_path))
+    tick = run(session, spec, str(tmp_path), clock=lambda: system_clock() + 2 * DAY_MS)
+    assert tick.totals["expired"] == 1
+    write(tmp_path / "in", [change("+U", 1, "old", 4)], [change("+U", 1, "new", 6)], first=1)
+    steps = run(session, spec, str(tmp_path)).steps
+    assert [step.metrics.get("superseded", 0) for step in steps] == [1, 0]
+    assert values(session, tmp_path, spec) == {1: "new"}
+
+
+@pytest.mark.grid
+def test_event_time_ttl_goes_by_the_watermark_of_earlier_steps(session, tmp_path):
+    ttl = {"ttl": "1h", "time_characteristic": "EVENT_TIME"}
+    noon, two = "2026-01-01 12:00:00", "2026-01-01 14:00:00"
+    spec = plain_spec(
+        write(tmp_path / "in", [change("+I", 1, "a", 1, at=noon)], [change("+I", 2, "b", 2, at=two)]),
+        ttl=ttl,
+        event_time="at",
+    )
+    steps = run(session, spec, str(tmp_path)).steps
+    assert [step.kind for step in steps] == ["batch", "batch", "tick"]
+    assert steps[1].watermark_ms == int(dt.datetime.fromisoformat(noon + "+00:00").timestamp() * 1000)
+    assert steps[2].metrics == {"expired": 1, "orphaned": 1}
+
+
+@pytest.mark.grid  # without Spark: tests/runtime/test_faults.py and test_step.py
+def test_recreated_checkpoint_over_old_state_is_refused_and_refresh_rebuilds(session, tmp_path):
+    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)], [change("+I", 2, "b", 2)]))
+    run(session, spec, str(tmp_path))
+    checkpoint = tmp_path / spec.name / "checkpoint"
+    kept = shutil.copytree(checkpoint, tmp_path / "kept")
+    shutil.rmtree(checkpoint)
+    with pytest.raises(CheckpointMismatchError, match="ebbtide refresh"):
+        run(session, spec, str(tmp_path))
+    (checkpoint).mkdir()
+    (checkpoint / "metadata").write_text(json.dumps({"id": "another"}))
+    with pytest.raises(CheckpointMismatchError, match="another"):
+        run(session, spec, str(tmp_path))
+    shutil.rmtree(checkpoint)
+    shutil.copytree(kept, checkpoint)
+    for name in ("commits/1", "commits/.1.crc", "commits/0", "commits/.0.crc", "offsets/1", "offsets/.1.crc"):
+        (checkpoint / name).unlink(missing_ok=True)
+    with pytest.raises(CheckpointMismatchError, match=r"its checkpoint is older: .* Got: batch 0"):
+        run(session, spec, str(tmp_path))
+    assert values(session, tmp_path, spec) == {1: "a", 2: "b"}
+
+    before = Plan.under(str(tmp_path), spec).state.last()[1]
+    refresh(session, spec, str(tmp_path))
+    after = Plan.under(str(tmp_path), spec).state.last()[1]
+    assert values(session, tmp_path, spec) == {1: "a", 2: "b"}
+    assert after.incarnation != before.incarnation
+    assert after.step == before.step + 3, "the ledger goes on counting"
+
+
+@ON_SPARK  # without Spark: tests/runtime/test_step.py
+def test_changed_batch_under_a_known_id_is_refused(session, tmp_path):
+    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]))
+    run(session, spec, str(tmp_path))
+    checkpoint = tmp_path / spec.name / "checkpoint"
+    for name in ("commits/0", "commits/.0.crc", "offsets/.0.crc"):
+        (checkpoint / name).unlink(missing_ok=True)
+    offsets = checkpoint / "offsets" / "0"
+    offsets.write_text(offsets.read_text().replace('"batchWatermarkMs":0', '"batchWatermarkMs":1'))
+    with pytest.raises(CheckpointMismatchError, match="other records"):
+        run(session, spec, str(tmp_path))
+
+
+def test_state_that_is_gone_under_a_checkpoint_is_refused(session, tmp_path):
+    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]))
+    run(session, spec, str(tmp_path))
+    other = tmp_path / "other"
+    (other / spec.name).mkdir(parents=True)
+    shutil.copytree(tmp_path / spec.name / "checkpoint", other / spec.name / "checkpoint")
+    with pytest.raises(CheckpointMismatchError, match="no steps"):
+        run(session, spec, str(other))
+
+
+@pytest.mark.grid  # a shorter one: test_refresh.py
+def test_spec_that_no_longer_fits_is_refused_until_refreshed(session, tmp_path):
+    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), change("+I", 1, "b", 2)]))
+    run(session, spec, str(tmp_path))
+    for changed in (
+        plain_spec(tmp_path / "in", order=BY_SEQ),
+        plain_spec(tmp_path / "in", key=["id", "v"]),
+    ):
+        with pytest.raises(SpecChangedError, match="ebbtide refresh"):
+            run(session, changed, str(tmp_path))
+    by_two = plain_spec(tmp_path / "in", key=["id", "v"])
+    refresh(session, by_two, str(tmp_path))
+    assert len(sink(session, tmp_path, by_two)) == 2
+
+
+def test_bad_records_go_to_the_quarantine_once(session, tmp_path):
+    bad = ["{", change("?", 1, "x", 3), change("+I", None, "x", 4), change("+I", 1, 7, 5)]
+    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), *bad, change("+I", 2, "b", 6)]))
+    summary = run(session, spec, str(tmp_path))
+    assert summary.totals["quarantined"] == 4
+    commits = tmp_path / spec.name / "checkpoint" / "commits"
+    shutil.rmtree(commits)
+    assert run(session, spec, str(tmp_path)).steps[0].kind == "replay"
+    rows = table(session, tmp_path, spec, "quarantine")
+    assert sorted((row["reason"], row["raw"].decode()) for row in rows) == sorted(
+        zip(("bad_json", "unknown_kind", "null_key", "wrong_type"), bad, strict=True)
+    )
+    assert all(row["origin"]["source"] is not None and row["detail"] and row["step"] == 1 for row in rows)
+    assert values(session, tmp_path, spec) == {1: "a", 2: "b"}
+    write(tmp_path / "in", bad, first=1)
+    again = run(session, spec, str(tmp_path))
+    assert (again.totals["quarantined"], again.totals["redelivered"]) == (1, 3), "a line that is no JSON names no place"
+    assert Plan.under(str(tmp_path), spec).state.last()[1].frontier.offsets == {"/0": [(1, 1), (3, 6)]}
+    refresh(session, spec, str(tmp_path))
+    assert len(table(session, tmp_path, spec, "quarantine")) == 5
+
+
+@pytest.mark.grid  # without Spark: tests/runtime/test_step.py
+def test_too_many_bad_records_stop_the_run_before_anything_is_committed(session, tmp_path):
+    limit = {"max_rows_per_step": 1}
+    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), "{", "["]), quarantine=limit)
+    with pytest.raises(QuarantineThresholdError, match="Got: 2 of 3"):
+        run(session, spec, str(tmp_path))
+    assert sink(session, tmp_path, spec) == []
+    assert status(spec, str(tmp_path)).step == 0
+    assert log.versions(Plan.under(str(tmp_path), spec).at("quarantine")) == []
+    write(tmp_path / "in", [change("+I", 1, "a", 1)])
+    run(session, spec, str(tmp_path))
+    assert values(session, tmp_path, spec) == {1: "a"}
+
+
+def test_file_below_one_already_read_is_refused_by_name(session, tmp_path):
+    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)], first=5))
+    run(session, spec, str(tmp_path))
+    write(tmp_path / "in", [change("+I", 2, "b", 2)], first=3)
+    with pytest.raises(LateFileError, match=r"0003\.jsonl"):
+        run(session, spec, str(tmp_path))
+    (tmp_path / "in" / "0003.jsonl").rename(tmp_path / "in" / "0006.jsonl")
+    (tmp_path / "in" / "0005.jsonl").unlink()
+    run(session, spec, str(tmp_path))
+    assert values(session, tmp_path, spec) == {1: "a", 2: "b"}
+
+
+@pytest.mark.grid
+def test_files_of_any_name_are_read_once_by_sequence_and_one_that_grew_is_refused(session, tmp_path):
+    def totals():
+        return run(session, spec, str(tmp_path)).totals["records"]
+
+    spec = plain_spec(write(tmp_path / "in" / "p=1", [change("+I", 1, "a", 1)], first=5), order=BY_SEQ)
+    spec = spec.model_copy(update={"source": spec.source.model_copy(update={"path": str(tmp_path / "in")})})
+    write(tmp_path / "in" / "p=0", [change("+I", 2, "b", 2)], [change("+I", 3, "c", 3)], first=8)
+    (tmp_path / "in" / "p=0" / "0010.jsonl.tmp").write_text(change("+I", 9, "unfinished", 9))
+    assert totals() == 3
+    write(tmp_path / "in" / "p=1", [change("+I", 4, "d", 4)], first=2)
+    assert [totals(), totals()] == [1, 0], "a smaller name is read, once"
+    assert values(session, tmp_path, spec) == {1: "a", 2: "b", 3: "c", 4: "d"}
+    forget_last_commit(tmp_path, spec)
+    [replay] = run(session, spec, str(tmp_path)).steps
+    assert (replay.kind, replay.records) == ("replay", 1)
+
+    write(tmp_path / "in" / "p=0", [change("+I", 3, "c", 3), change("+I", 5, "lost", 5)], first=9)
+    with pytest.raises(FileChangedError, match=r"p=0/0009\.jsonl with \d+ bytes, read with \d+"):
+        run(session, spec, str(tmp_path))
+    assert refresh(session, spec, str(tmp_path)).totals["records"] == 5
+    assert values(session, tmp_path, spec)[5] == "lost"
+
+
+@pytest.mark.grid
+def test_source_with_nothing_that_matches_is_said_and_still_expires(session, tmp_path):
+    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]), ttl="1d", order=BY_SEQ)
+    other = spec.model_copy(update={"source": spec.source.model_copy(update={"pattern": ["*.csv"]})})
+    assert "what does not match: 0000.jsonl." in run(session, other, str(tmp_path)).nothing_matched
+    assert run(session, spec, str(tmp_path)).nothing_matched is None
+    assert run(session, spec, str(tmp_path)).nothing_matched is None, "nothing new is no fault"
+    assert values(session, tmp_path, spec) == {1: "a"}
+
+
+def test_run_that_has_ended_is_not_held_by_its_session(session, tmp_path):
+    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]))
+    run(session, spec, str(tmp_path))
+    gc.collect()
+    held = [each for each in gc.get_objects() if isinstance(each, Stepper)]
+    assert [each.spec.name for each in held if each.plan.root == str(tmp_path)] == []
+
+
+@pytest.mark.grid
+def test_value_under_the_old_key_of_a_row_is_found_in_a_later_run(session, tmp_path):
+    def event(op, lsn, before=None, after=None, ts_ms=0):
+        return json.dumps({"op": op, "before": before, "after": after, "source": {"lsn": lsn, "ts_ms": ts_ms}})
+
+    moved = event("u", 20, {"id": 1}, {"id": 2, "v": "__debezium_unavailable_value"}, DAY_MS * 3 // 2)
+    gone = event("d", 5, {"id": 9}, ts_ms=DAY_MS * 3 // 4)
+    spec = plain_spec(
+        write(tmp_path / "in", [moved, gone]),
+        format={"type": "debezium"},
+        order={"sequence": ["_lsn"]},
+        schema="id BIGINT, v STRING",
+        ttl={"ttl": "1d", "time_characteristic": "EVENT_TIME"},
+    )
+    assert run(session, spec, str(tmp_path)).totals["waiting"] == 1
+    write(tmp_path / "in", [event("c", 30, None, {"id": 3, "v": "new"}, 2 * DAY_MS)], first=1)
+    assert [step.kind for step in run(session, spec, str(tmp_path)).steps] == ["batch", "tick"]
+    assert values(session, tmp_path, spec) == {2: None, 3: "new"}
+    write(tmp_path / "in", [event("c", 10, None, {"id": 1, "v": "found"})], first=2)
+    assert run(session, spec, str(tmp_path)).totals["filled"] == 1
+    assert values(session, tmp_path, spec) == {2: "found", 3: "new"}, "1 moved on after it was found"
+
+
+def test_file_that_is_cut_off_stops_the_run_and_is_read_when_whole(session, tmp_path):
+    whole = gzip.compress(b"".join(change("+I", n, "a", n).encode() + b"\n" for n in range(1000)))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0000.jsonl.gz").write_bytes(whole[:-100])
+    spec = plain_spec(tmp_path / "in")
+    with pytest.raises(SourceReadError, match=r"0000\.jsonl\.gz' cannot be read"):
+        run(session, spec, str(tmp_path))
+    (tmp_path / "in" / "0000.jsonl.gz").write_bytes(whole)
+    run(session, spec, str(tmp_path))
+    assert len(values(session, tmp_path, spec)) == 1000
+
+
+@pytest.mark.grid  # without Spark: tests/ledger/test_lease.py; of a job: tests/operations/test_jobs.py
+def test_second_run_is_refused_by_the_lease_which_names_the_holder(session, tmp_path):
+    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]))
+    ledger = Plan.under(str(tmp_path), spec).at("ledger")
+    with Lease(ledger, spec.name, 60), pytest.raises(LeaseHeldError, match="is being run by process"):
+        run(session, spec, str(tmp_path))
+    run(session, spec, str(tmp_path))
+    assert values(session, tmp_path, spec) == {1: "a"}
+
+
+@pytest.mark.grid  # by a signal: test_cli.py
+def test_run_that_is_stopped_ends_after_its_step_and_goes_on_later(session, tmp_path):
+    spec = plain_spec(write(tmp_path / "in", *[[change("+I", n, "a", n)] for n in range(4)]))
+    stop = threading.Event()
+    stopped = run(session, spec, str(tmp_path), on_progress=lambda step: stop.set(), stop=stop)
+    assert len(stopped.steps) == 1
+    rest = run(session, spec, str(tmp_path))
+    assert len(stopped.steps) + len([s for s in rest.steps if s.kind == "batch"]) == 4
+    assert len(values(session, tmp_path, spec)) == 4
+
+
+@pytest.mark.grid
+def test_status_tells_where_a_pipeline_stands_without_spark(session, tmp_path):
+    extra = json.dumps({"p": 0, "n": 9, "kind": "+I", "row": {"id": 9, "v": "z", "seq": 9, "colour": "red"}})
+    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), extra]))
+    run(session, spec, str(tmp_path))
+    found = status(spec, str(tmp_path))
+    assert (found.step, found.records, found.ignored_columns) == (1, 2, ("colour",))
+    assert "columns not in the schema: colour" in found.text()
+
+
+def make_older(path):
+    """Make the stored facts those of a format from before states could be read, which had no checksums either."""
+    for file in sorted((path / "_delta_log").glob("*.json")):
+        actions = [json.loads(line) for line in file.read_text().splitlines()]
+        for action in actions:
+            info = action.get("commitInfo", {})
+            info.pop("ebbtideChecksum", None)
+            if "userMetadata" in info:
+                info["userMetadata"] = json.dumps(of_format_0(json.loads(info["userMetadata"])))
+        file.write_text("".join(json.dumps(action) + "\n" for action in actions))
+        (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+
+
+def of_format_0(facts):
+    """What every format has had of a step's facts."""
+    made_by = {name: facts[name] for name in ("pipeline", "incarnation", "epoch", "step", "code")}
+    stands = {"now_ms": facts["frontier"]["clock"]["now_ms"], "query_id": facts["source"]["query_id"]}
+    return {"ebbtide": 0, **made_by, **stands, "state_version": facts["state"]["version"]}
+
+
+def test_refresh_rebuilds_the_tables_whatever_was_changed(session, tmp_path):
+    root, source = str(tmp_path), tmp_path / "in"
+    row = {"id": 1, "code": "7", "v": "a", "seq": 1}
+    write(source, [json.dumps({"p": 0, "n": 1, "kind": "+I", "row": row}), "{"])
+    every = {"emission": "every"}
+    first = plain_spec(source, schema="id BIGINT, v STRING, seq INT", materializer=every, ttl="30d")
+    run(session, first, root)
+    assert len(table(session, tmp_path, first, "changelog")) == 1
+
+    other_key = plain_spec(source, schema="code STRING, v STRING, seq BIGINT", key=["code"], materializer=every)
+    with pytest.raises(SpecChangedError, match="ebbtide refresh"):
+        run(session, other_key, root)
+    refresh(session, other_key, root)
+    assert sink(session, tmp_path, other_key) == [{"code": "7", "v": "a", "seq": 1}]
+    [emitted] = table(session, tmp_path, other_key, "changelog")
+    assert (emitted["code"], "id" in emitted) == ("7", False)
+
+    by_sequence = plain_spec(source, schema="id INT, seq BIGINT", order={"sequence": ["seq"]})
+    refresh(session, by_sequence, root)
+    assert sink(session, tmp_path, by_sequence) == [{"id": 1, "seq": 1}]
+    assert table(session, tmp_path, by_sequence, "changelog") == []
+
+    of = {"path": str(source), "records": "value"}
+    given = {"name": "plain", "source": of, "format": {"type": "plain"}, "schema": "v STRING, id INT", "key": ["v"]}
+    function = stateful("ebbtide.functions:Deduplicate", **given)
+    state = Plan.under(root, function).state.path
+    make_older(tmp_path / "plain" / "state")
+    with pytest.raises(StoredFormatError, match=r"written by an older Ebbtide\. Got: format 0\. .*ebbtide refresh"):
+        run(session, function, root)
+    refresh(session, function, root)
+    assert sink(session, tmp_path, function) == [{"v": "a", "id": 1}]
+    assert len(table(session, tmp_path, function, "quarantine")) == 1
+    stored = json.loads(Snapshot.read(f"{root}/plain/sink").metadata["schemaString"])
+    nullable = {field["name"]: field["nullable"] for field in stored["fields"]}
+    assert (nullable["v"], nullable["id"]) == (False, True)
+    assert "`v`" in str(Snapshot.read(state).metadata["configuration"])
+    assert run(session, function, root).steps == []
+
+    write(source, [json.dumps({"kind": "+I", "row": {"v": "b", "id": 2}})], first=1)
+    run(session, function, root)
+    min(source.iterdir()).unlink()
+    refresh(session, function, root, accept_loss=True)
+    assert sink(session, tmp_path, function) == [{"v": "b", "id": 2}]
+    assert not verdict_of(None, Plan.under(root, function), "source_loss").passed
+
+
+def over(source, function, **more):
+    return stateful(function, source={"path": str(source), "records": "value", "max_files_per_step": 1}, **more)
+
+
+def test_tick_fires_timers_expires_state_and_deletes_from_the_sink(session, tmp_path):
+    day = 86_400_000
+    ttl = {"seen": {"ttl": "1d", "time_characteristic": "EVENT_TIME"}}
+    source = write(tmp_path / "in", [line(1, at=0), line(2, at=5)], [line(2, at=day)], [line(3, at=day + 3)])
+    spec = over(source, "ebbtide.functions:LastSeen", event_time="at", ttl=ttl)
+    steps = run(session, spec, str(tmp_path)).steps
+    assert [step.kind for step in steps] == ["batch", "batch", "batch", "tick"]
+    assert (steps[-1].metrics["deleted"], steps[-1].metrics["expired"]) == (1, 1)
+    assert [row["id"] for row in sink(session, tmp_path, spec)] == [2, 3]
+    assert run(session, spec, str(tmp_path)).steps == [], "nothing more is due"
+    tables = Plan.under(str(tmp_path), spec)
+    for check in CHECKS:
+        verdict = verdict_of(None, tables, check.name, clock_ms=0)
+        assert verdict.passed, (check.name, verdict.findings)
+    report = maintain(session, spec, str(tmp_path), "cleanup")
+    assert report["rows_removed"] > 0
+    assert {row["id"] for row in table(session, tmp_path, spec, "state") if row["_state"] == "seen"} == {2, 3}
+
+
+def test_function_that_fails_leaves_nothing_and_is_named(session, tmp_path):
+    spec = over(write(tmp_path / "in", [line(1)]), "user_functions:Fails")
+    with pytest.raises(StatefulFunctionError, match=r"Fails failed on key \(1,\): KeyError: 'gone'"):
+        run(session, spec, str(tmp_path))
+    assert table(session, tmp_path, spec, "state") == []
+    assert json.dumps(sink(session, tmp_path, spec)) == "[]"
+
+
+def test_ttl_switched_on_over_stored_state_is_refused(session, tmp_path):
+    source = write(tmp_path / "in", [line(1)])
+    spec = over(source, "user_functions:Alarm")
+    run(session, spec, str(tmp_path), clock=lambda: 10**13)
+    with pytest.raises(SpecChangedError, match="no longer fits its stored state"):
+        run(session, over(source, "user_functions:Alarm", ttl={"rang": "1d"}), str(tmp_path))

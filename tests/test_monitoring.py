@@ -1,0 +1,195 @@
+"""The rules and the dashboard of examples/monitoring: they use metrics that there are, and fire on their faults."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+from alert_rules import MONITORING, RULES, fires
+from installing import install
+from local_pipeline import LATER, up
+from metrics_support import command, samples_of, write_spec
+from mounting import IN_NAMESPACE, can_mount
+from support import plain
+
+from ebbtide.cli.verbs import COMMANDS
+from ebbtide.inspect.exposition import openmetrics
+from ebbtide.inspect.measuring import measured
+from ebbtide.inspect.metrics import METRICS
+from ebbtide.sources.positioned import PositionedSource
+from ebbtide.sources.source import Backlog
+
+PANELS = json.loads((MONITORING / "dashboard.json").read_text())["panels"]
+OF_PANELS = {f"{panel['title']} {target['refId']}": target["expr"] for panel in PANELS for target in panel["targets"]}
+EXPRESSIONS = {**{name: rule["expr"] for name, rule in RULES.items()}, **OF_PANELS}
+LABELS_OF = {metric.sample: set(metric.label_names) for metric in METRICS} | {
+    f"{metric.name}{suffix}": {*metric.label_names, "le"}
+    for metric in METRICS
+    if metric.kind == "histogram"
+    for suffix in ("_bucket", "_count", "_sum")
+}
+SELECTOR = re.compile(r"(ebbtide_\w+)(?:\{([^}]*)\})?")
+PROMTOOL = shutil.which("promtool")
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS)
+def test_expression_uses_metrics_and_labels_that_there_are(expression):
+    found = SELECTOR.findall(expression)
+    for name, selected in found:
+        assert set(re.findall(r"(\w+)\s*=~?", selected)) <= LABELS_OF[name], name
+    by = {label.strip() for labels in re.findall(r"by \(([^)]*)\)", expression) for label in labels.split(",")}
+    assert by <= {"alertname"}.union(*(LABELS_OF[name] for name, _ in found))
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rule_says_what_is_wrong_of_which_pipeline_and_what_to_do(name):
+    rule = RULES[name]
+    labels = {"instance"}.union(*(LABELS_OF[found] for found, _ in SELECTOR.findall(rule["expr"])))
+    text = " ".join(rule["annotations"].values())
+    assert set(re.findall(r"\$labels\.(\w+)", text)) <= labels
+    assert rule["annotations"].keys() == {"summary", "next_step"}
+    assert set(re.findall(r"ebbtide ([a-z]+)(?: list)? SPEC", text)) <= COMMANDS.keys()
+    assert rule["labels"]["severity"] in ("warning", "critical")
+
+
+def test_every_rule_has_a_fault_in_the_unit_tests_of_the_rules():
+    _, faults = yaml.safe_load((MONITORING / "alerts_test.yaml").read_text())["tests"]
+    [fired] = faults["promql_expr_test"]
+    assert {re.search(r'"(\w+)"', each["labels"])[1] for each in fired["exp_samples"]} == set(RULES)
+
+
+def test_panels_have_places_of_their_own():
+    places = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in PANELS}
+    assert len(places) == len(PANELS) == len({panel["id"] for panel in PANELS})
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
+@pytest.mark.parametrize(
+    "asked",
+    [("check", "rules", "alerts.yaml"), ("check", "config", "prometheus.yaml"), ("test", "rules", "alerts_test.yaml")],
+)
+def test_promtool_takes_the_rules_which_fire_on_every_fault_and_on_nothing_else(asked):
+    done = subprocess.run([PROMTOOL, *asked], cwd=MONITORING, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def scraped(pipeline):
+    """Return the samples of a pipeline at rest."""
+    return samples_of(openmetrics([measured(pipeline.spec, pipeline.root, LATER, []).values]))
+
+
+def test_share_of_bad_records_fires(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    before = scraped(pipeline)
+    pipeline.read(*(up(number, 2) for number in range(200)), "bad")
+    few = scraped(pipeline)
+    assert not fires("EbbtideQuarantineRate", before, few)
+    pipeline.read(*(up(number, 3) for number in range(10)), "bad")
+    assert fires("EbbtideQuarantineRate", few, scraped(pipeline))
+
+
+def test_check_that_failed_fires_until_it_passes(make, tmp_path):
+    pipeline = make(checks={"max_quarantine_rate": 0.1})
+    pipeline.read(up(1, 1), "bad")
+
+    def judged():
+        command(pipeline, tmp_path, "check", "--only", "quarantine_rate")
+        return scraped(pipeline)
+
+    failed = judged()
+    assert fires("EbbtideCheckFailed", failed, failed, "quarantine_rate")
+    pipeline.spec = pipeline.with_fields(checks={"max_quarantine_rate": 0.9})
+    passed = judged()
+    assert not fires("EbbtideCheckFailed", failed, passed, "quarantine_rate")
+
+
+def test_files_that_no_run_reads_fire(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    read = scraped(pipeline)
+    pipeline.put(up(1, 2))
+    one = scraped(pipeline)
+    assert not fires("EbbtideFilesWait", read, one)
+    pipeline.put(up(1, 3))
+    assert fires("EbbtideFilesWait", one, scraped(pipeline))
+
+
+@pytest.fixture
+def topic(make, tmp_path, monkeypatch):
+    """A pipeline that is read by position, what waits there, and what is held."""
+    install(tmp_path / "logbook", monkeypatch, "logbook")
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    (folder / "id").write_text("first")
+    pipeline = make()
+    source = {"type": "logbook", "folder": str(folder)}
+    pipeline.spec = plain(order={"sequence": ["n"]}, format={"type": "puts"}, source=source)
+    pipeline.held = {}
+    oldest = {0: LATER - 600_000}
+    monkeypatch.setattr(
+        PositionedSource,
+        "waiting",
+        lambda _, span: Backlog(records=span.sizes, oldest_ms=oldest, held=dict(pipeline.held)),
+    )
+    pipeline.log = folder / "0.log"
+    pipeline.log.write_text('{"put": {"id": 1, "n": 1}}\n')
+    return pipeline
+
+
+def test_lag_that_rises_fires_and_one_that_falls_does_not(topic):
+    few = scraped(topic)
+    with topic.log.open("a") as log:
+        log.write('{"put": {"id": 2, "n": 2}}\n')
+    more = scraped(topic)
+    assert fires("EbbtideLagRising", few, more)
+    assert not fires("EbbtideLagRising", more, few)
+    topic.run()
+    assert not fires("EbbtideLagRising", few, scraped(topic))
+
+
+def test_open_transaction_fires_while_it_holds_records(topic):
+    topic.run()
+    free = scraped(topic)
+    assert not fires("EbbtideOpenTransaction", free, free)
+    topic.held[0] = 3
+    assert fires("EbbtideOpenTransaction", free, scraped(topic))
+
+
+@pytest.mark.skipif(not can_mount(), reason="no mounts without privileges here")
+def test_full_disk_fires(make, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = f"mount -t tmpfs -o size=1000k none {disk} && head -c 950k /dev/zero > {disk}/filler"
+    status = f"{sys.executable} -m ebbtide.cli status {write_spec(make(), tmp_path)} --root {disk} --metrics"
+    done = subprocess.run(
+        [*IN_NAMESPACE, "sh", "-c", f"{mounted} && {status}"], check=True, capture_output=True, text=True
+    )
+    found = samples_of(done.stdout)
+    assert fires("EbbtideDiskFull", found, found, "root")
+    larger = {**found, ("ebbtide_disk_size_bytes", "root"): 5 * found["ebbtide_disk_free_bytes", "root"]}
+    assert not fires("EbbtideDiskFull", found, larger, "root")
+
+
+def test_tables_that_do_not_fit_and_a_source_that_is_gone_fire(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    well = scraped(pipeline)
+    assert not fires("EbbtideRefused", well, well)
+    assert not fires("EbbtideUnreadable", well, well, "source")
+    shutil.rmtree(pipeline.home / "sink")
+    shutil.rmtree(pipeline.source)
+    now = scraped(pipeline)
+    assert fires("EbbtideRefused", well, now)
+    assert fires("EbbtideUnreadable", well, now, "source")
+
+
+def test_foreign_write_fires(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    before = scraped(pipeline)
+    pipeline.do("spoil")
+    assert fires("EbbtideForeignWrites", before, scraped(pipeline))
