@@ -73,7 +73,7 @@ def test_credential_in_the_root_is_refused_and_not_shown(uri):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_credential_among_the_settings_of_spark_comes_from_the_environment_only(name, monkeypatch):
-    with pytest.raises(ConfigError, match="which others can read") as caught:
+    with pytest.raises(ConfigError, match="which can be read") as caught:
         Resources(spark={name: SECRET}).build_defs(None)
     assert SECRET not in str(caught.value)
     monkeypatch.setenv("PLANTED", SECRET)

@@ -36,7 +36,7 @@ class QuietSpark:
     Args:
         root: Folder of all pipelines' tables.
         live: Says that Spark is being started.
-        settings: Settings of Spark that override all others. Default: none.
+        settings: Settings of Spark that override all that are set elsewhere. Default: none.
     """
 
     def __init__(self, root: str, live: Live, settings: Mapping[str, str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What executors on other machines need: this release of Ebbtide, under the same Python."""
+"""The needs of executors on other machines: this release of Ebbtide, under the same Python."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 ON_ONE_MACHINE = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-"""Beside them where no executor is elsewhere: nobody else can reach the driver."""
+"""Beside them where no executor is elsewhere: no other machine can reach the driver."""
 OF_VARIABLES = {MASTER: "EBBTIDE_MASTER", "spark.driver.memory": "EBBTIDE_DRIVER_MEMORY"}
 JOINED = (PACKAGES, EXTENSIONS)
 
@@ -49,7 +49,7 @@ def effective_settings(app_name: str, given: Mapping[str, str]) -> dict[str, str
 
     Args:
         app_name: Name of the application.
-        given: Settings that override all others; `${NAME}` is a variable of the environment.
+        given: Settings that override the rest; `${NAME}` is a variable of the environment.
 
     Raises:
         ConfigError: a setting names a variable that is not set.
@@ -126,7 +126,7 @@ def refuse_literal_credentials(settings: Mapping[str, str]) -> None:
     literal = [name for name, value in settings.items() if is_credential(name) and not value.startswith("${")]
     if literal:
         raise ConfigError.of(
-            "Spark settings have credentials in them, which others can read: in Dagster, or in the list of processes.",
+            "Spark settings have credentials in them, which can be read: in Dagster, or in the list of processes.",
             got=", ".join(literal),
             allowed="${NAME}, a variable of the environment",
         )
