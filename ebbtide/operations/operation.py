@@ -80,7 +80,7 @@ class Report:
         return "\n  ".join([f"{self.pipeline}: {first}", *further])
 
 
-DRY_RUN = "Show files, rows and bytes that would go; change nothing."
+DRY_RUN = "Show files, rows and bytes that would go."
 """Help of the `dry_run` of an operation that deletes, and applies by default."""
 
 
