@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +22,8 @@ from ebbtide.delta.log import CHECKSUM, NO_CHECKSUM, WITHOUT_COPY, commit_file, 
 from ebbtide.delta.snapshot import Action, has_version
 from ebbtide.errors import DamagedFileError, DeltaLogError, TableMismatchError, VersionTakenError
 from ebbtide.storage.disk import failures_named, sync, sync_above, sync_below
-from ebbtide.storage.paths import UNFINISHED, is_file, is_local
+from ebbtide.storage.paths import UNFINISHED, is_file, is_in_object_store, is_local
+from ebbtide.storage.together import at_once
 
 
 @dataclass(frozen=True)
@@ -115,8 +117,12 @@ def commit(
         lines.append(line)
     content = "".join(lines).encode()
     # Both before the put: a version in a gap of the log, or in an emptied folder, could not be taken back.
-    _refuse_hole(table, version)
-    _refuse_gone(table, version)
+    looks = [partial(_refuse_hole, table, version), partial(_refuse_gone, table, version)]
+    if is_in_object_store(table):
+        at_once(*looks)
+    else:
+        for look in looks:
+            look()
     location = commit_file(table, version)
     # The order ensures durability: files first, then the commit that names them. A power cut leaves no commit without its files.
     if is_local(table):

@@ -9,18 +9,21 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from ebbtide.errors import DeltaLogError
 from ebbtide.model import stored
-from ebbtide.storage.paths import join, list_files, read_bytes
+from ebbtide.storage.paths import is_in_object_store, join, list_files, read_bytes
+from ebbtide.storage.together import at_once
 
 Action = dict[str, Any]
 """One line of a commit, by its kind; or the value under one kind."""
 Facts = dict[str, Any]
 """The JSON object that Ebbtide wrote into a commit."""
+Read = TypeVar("Read")
 LOG = "_delta_log"
 """The folder of a table's log."""
 COMMIT = ".json"
@@ -57,6 +60,20 @@ def versions(table: str) -> list[int]:
         if is_version:
             numbers.append(int(stem))
     return numbers
+
+
+def each(table: str, versions: Iterable[int], read: Callable[[str, int], Read]) -> list[Read]:
+    """Read several commits, at once from a store; return what was read of each.
+
+    Args:
+        table: Location of the table.
+        versions: Their versions.
+        read: Reads one, given the table and the version.
+    """
+    calls = [partial(read, table, version) for version in versions]
+    if len(calls) > 1 and is_in_object_store(table):
+        return at_once(*calls)
+    return [call() for call in calls]
 
 
 def commit_file(table: str, version: int) -> str:

@@ -216,8 +216,7 @@ class Snapshot:
             return None
         since = [version for version in commits if version > checkpoint]
         _refuse_gaps(table, checkpoint, since)
-        for version in since:
-            commit = read_commit(table, version)
+        for commit in log.each(table, since, read_commit):
             state.apply(commit)
         newest = since[-1] if since else checkpoint
         snapshot = state.snapshot(table, newest)

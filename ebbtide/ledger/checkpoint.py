@@ -30,7 +30,9 @@ ASKED = "asked"
 LOST = "lost"
 """Key in it: the records of the source that were lost before the first step, if a user accepted their loss."""
 BATCHES_KEPT = 100
-"""Batches whose files are kept."""
+"""Batches whose files are kept, at least."""
+FORGOTTEN_EVERY = 20
+"""Batches from one deletion of older files to the next."""
 
 
 @dataclass(frozen=True)
@@ -204,8 +206,8 @@ class Checkpoint:
         batch_id: int,
         timestamp_ms: int,
         source: str,
-    ) -> None:
-        """Write the offsets of a batch before it is decided.
+    ) -> bool:
+        """Write the offsets of a batch before it is decided; return False if another process has written them.
 
         Args:
             puts: Writes its files.
@@ -221,12 +223,15 @@ class Checkpoint:
         metadata_line = json.dumps(metadata)
         text = f"v1\n{metadata_line}\n{source}"
         location = join(self.path, "offsets", str(batch_id))
-        puts.put_if_absent(location, text.encode())
+        return puts.put_if_absent(location, text.encode())
 
     def commit(self, puts: Puts, batch_id: int) -> None:
         """Write that a batch is finished, and delete the files of old ones."""
         location = join(self.path, "commits", str(batch_id))
         puts.put_if_absent(location, b'v1\n{"nextBatchWatermarkMs":0}')
+        # Not after each batch: to find the old ones takes two listings.
+        if batch_id % FORGOTTEN_EVERY:
+            return
         for kind in KINDS:
             for old in self._batches(kind):
                 if old <= batch_id - BATCHES_KEPT:

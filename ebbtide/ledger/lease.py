@@ -20,12 +20,11 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from ebbtide.delta.checkpoints import trim_log
-from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError, TableMismatchError, VersionTakenError
 from ebbtide.ledger.facts import FREE, LedgerFacts, Looked
 from ebbtide.ledger.process import host_and_pid, is_gone, is_here, this_process
 from ebbtide.ledger.requests import POLL_S, Requests
-from ebbtide.ledger.turns import commit_next, commit_turn, create_ledger, first_turn, newest_turn, next_epoch
+from ebbtide.ledger.turns import OwnTurns, create_ledger, first_turn, newest_turn, next_epoch
 
 TURNS_KEPT = 1000
 """Newest commits of the ledger that are kept; only the last few are read."""
@@ -88,7 +87,7 @@ class Lease:
         self._requests = Requests(path)
         self._request = self._me.replace("/", "-")
         self.taken_by: str | None = None
-        self._table: Snapshot | None = None
+        self.turns = OwnTurns(path)
         self._done = threading.Event()
         self._lock = threading.Lock()
         self._beat = threading.Thread(
@@ -188,8 +187,7 @@ class Lease:
         Raises:
             TableMismatchError: the ledger was deleted meanwhile.
         """
-        _, newest = newest_turn(self.path)
-        return newest or self._refuse_deleted()
+        return self.turns.newest() or self._refuse_deleted()
 
     def _refuse_deleted(self) -> NoReturn:
         raise TableMismatchError.of(
@@ -228,7 +226,7 @@ class Lease:
         # Put if absent, and not tried again: the version may have gone to another taker, or to a heartbeat of a holder that was
         # believed dead. In both cases another run lives.
         try:
-            self._table = commit_turn(self.path, version, self.facts)
+            self.turns.take(version, self.facts)
         except VersionTakenError as error:
             raise _held(self.pipeline, self._newest()) from error
 
@@ -259,8 +257,7 @@ class Lease:
             }
             return facts.model_copy(update=carried_on)
 
-        turn, self._table = commit_next(self.path, turn_after, self._table)
-        return turn
+        return self.turns.renew(turn_after)
 
     def _wait_until_free(self, seen: LedgerFacts) -> None:
         """Refuse to take the lease from a live holder.

@@ -12,9 +12,11 @@ import time
 from ebbtide.delta import log
 from ebbtide.errors import LeaseAskedError
 from ebbtide.ledger.facts import LedgerFacts
-from ebbtide.storage.paths import delete, join, list_files, write_bytes
+from ebbtide.storage.paths import delete, is_in_object_store, join, list_files, write_bytes
 
 POLL_S = 0.5
+ASKED_EVERY_S = 5.0
+"""Seconds from one look of a run to the next, where it is a listing of an object store, which costs as much as a put."""
 
 
 class Requests:
@@ -28,6 +30,7 @@ class Requests:
         home, _, _ = ledger.rpartition("/")
         self._ledger = ledger
         self._folder = join(home, "requests")
+        self._looks_s = 0.0
 
     def leave(self, name: str) -> None:
         """Request the lease."""
@@ -43,11 +46,16 @@ class Requests:
         return list_files(self._folder)
 
     def refuse_asked(self) -> None:
-        """Refuse to begin a step while another process asks for the lease.
+        """Refuse to begin a step while another process asks for the lease; of a store that is asked now and then.
 
         Raises:
             LeaseAskedError: there is a request.
         """
+        now_s = time.monotonic()
+        if now_s < self._looks_s:
+            return
+        if is_in_object_store(self._folder):
+            self._looks_s = now_s + ASKED_EVERY_S
         if self.names:
             raise LeaseAskedError.of(
                 "The run makes way for maintenance between two steps.",

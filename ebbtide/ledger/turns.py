@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import uuid
-from collections.abc import Callable
-from itertools import islice
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
@@ -13,10 +11,11 @@ from ebbtide.delta import log
 from ebbtide.delta.commit import now_ms
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after, create_if_absent
-from ebbtide.errors import VersionTakenError
+from ebbtide.errors import TableMismatchError, VersionTakenError
 from ebbtide.ledger.facts import FREE, LedgerFacts
 from ebbtide.ledger.puts import puts_of, refuse_unsafe
 from ebbtide.storage.paths import make_private
+from ebbtide.storage.together import current
 from ebbtide.users import user_name
 
 COLUMNS = pa.schema([("pipeline", pa.string())])
@@ -49,16 +48,97 @@ def newest_turn(ledger: str) -> tuple[int, LedgerFacts | None]:
     Args:
         ledger: Its location.
     """
-    version = max(log.versions(ledger), default=-1)
-    commits = islice(log.own_commits(ledger), NEWEST)
-    turns = [LedgerFacts.read(facts, ledger) for _, facts in commits]
+    versions = log.versions(ledger)
+    found = log.each(ledger, versions[-NEWEST:], _turn_of)
+    turns = [turn for turn in found if turn is not None]
+    older = versions[:-NEWEST]
+    # Other clients may have committed too: the same number of turns is read.
+    while older and len(turns) < NEWEST:
+        turn = _turn_of(ledger, older.pop())
+        if turn is not None:
+            turns.append(turn)
+    return max(versions, default=-1), _counting(turns)
+
+
+def _turn_of(ledger: str, version: int) -> LedgerFacts | None:
+    """Return the turn in a commit of a ledger; None without one."""
+    return _turn_in(ledger, log.actions(ledger, version))
+
+
+def _turn_in(ledger: str, actions: Sequence[log.Action]) -> LedgerFacts | None:
+    """Return the turn among a commit's actions; None without one."""
+    facts = log.facts_in(actions, ledger)
+    return None if facts is None else LedgerFacts.read(facts, ledger)
+
+
+def _counting(turns: Sequence[LedgerFacts]) -> LedgerFacts | None:
     # Not the last commit: a run that lost its lease may commit one heartbeat of its older epoch after the take-over.
-    newest = max(
-        turns,
-        key=lambda turn: (turn.epoch, turn.heartbeat),
-        default=None,
-    )
-    return version, newest
+    return max(turns, key=lambda turn: (turn.epoch, turn.heartbeat), default=None)
+
+
+def newest_since(ledger: str, version: int, turn: LedgerFacts) -> LedgerFacts | None:
+    """Return the turn that counts, for a reader that knows the ledger up to a version: two requests to a store, made at once.
+
+    Args:
+        ledger: Its location.
+        version: The version that is known.
+        turn: The turn that it holds, and that counts in it.
+    """
+    known, later = log.each(ledger, [version, version + 1], log.actions)
+    # Deleted, or another ledger in its place: nothing is known of that one.
+    if _turn_in(ledger, known) != turn:
+        _, newest = newest_turn(ledger)
+        return newest
+    turns = [turn]
+    while later:
+        version += 1
+        found = _turn_in(ledger, later)
+        if found is not None:  # else another client's commit
+            turns.append(found)
+        later = log.actions(ledger, version + 1)
+    return _counting(turns)
+
+
+class OwnTurns:
+    """The turns of a ledger for the run that commits them: what it knows of them is not read again.
+
+    Args:
+        ledger: Location of the ledger.
+    """
+
+    def __init__(self, ledger: str) -> None:
+        self._ledger = ledger
+        # The version of the last turn that this run has committed, and that turn.
+        self._known: tuple[Snapshot, LedgerFacts] | None = None
+
+    def look_ahead(self) -> None:
+        """Begin the next look within the step under way, beside its other requests to a store."""
+        step = current()
+        if step is not None:
+            step.ahead(self, self._look)
+
+    def newest(self) -> LedgerFacts | None:
+        """Return the turn that counts; None without a ledger."""
+        step = current()
+        ahead = step.taken(self) if step else None
+        return ahead.result() if ahead else self._look()
+
+    def _look(self) -> LedgerFacts | None:
+        if self._known is None:
+            _, newest = newest_turn(self._ledger)
+            return newest
+        table, turn = self._known
+        return newest_since(self._ledger, table.version, turn)
+
+    def take(self, version: int, turn: LedgerFacts) -> None:
+        """Commit a turn as a version; errors as `commit_turn`."""
+        self._known = commit_turn(self._ledger, version, turn), turn
+
+    def renew(self, turn_after: Callable[[LedgerFacts | None], LedgerFacts]) -> LedgerFacts:
+        """Commit the turn after the newest; return it. Arguments and errors as `commit_next`."""
+        turn, table = commit_next(self._ledger, turn_after, self._known)
+        self._known = table, turn
+        return turn
 
 
 def next_epoch(pipeline: str, seen: LedgerFacts, holder: str, *, makes_way: bool) -> LedgerFacts:
@@ -131,14 +211,15 @@ def commit_turn(
 def commit_next(
     ledger: str,
     turn_after: Callable[[LedgerFacts | None], LedgerFacts],
-    known: Snapshot | None = None,
+    known: tuple[Snapshot, LedgerFacts] | None = None,
 ) -> tuple[LedgerFacts, Snapshot]:
     """Commit a turn that follows the newest one; tried again if another process commits in between.
 
     Args:
         ledger: Location of the ledger.
         turn_after: Returns the turn to commit, given the newest one.
-        known: See `commit_turn`.
+        known: A version of the ledger, and the turn that counts in it. The ledger is read only if another process has committed
+            since, which shows by its version, or has deleted it.
 
     Returns:
         The turn, and the version that it made.
@@ -146,11 +227,21 @@ def commit_next(
     Raises:
         VersionTakenError: another process was faster each time.
     """
-    for _ in range(TRIES):
-        version, newest = newest_turn(ledger)
+    newest: LedgerFacts | None
+    table, newest = known or (None, None)
+    for number in range(TRIES):
+        if table is None or number > 0:
+            version, newest = newest_turn(ledger)
+        else:
+            version = table.version
         turn = turn_after(newest)
-        with contextlib.suppress(VersionTakenError):
-            return turn, commit_turn(ledger, version + 1, turn, known)
+        try:
+            return turn, commit_turn(ledger, version + 1, turn, table)
+        except VersionTakenError:
+            pass
+        except TableMismatchError:  # the known version is gone
+            if table is None or number > 0:
+                raise
     raise VersionTakenError.of(
         f"The ledger '{ledger}' is written by other processes all the time.", got=f"{TRIES} tries"
     )

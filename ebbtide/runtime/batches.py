@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +41,7 @@ class Query:
         clock: Returns the time, epoch ms: of a batch as it is planned.
         following: With it only `stop` ends the batches.
         between: Called now and then while no batch is under way.
+        ahead: Called before a batch is noted as planned: begins what its step asks first.
     """
 
     plan: Plan
@@ -49,22 +51,27 @@ class Query:
     clock: Clock
     following: Following | None = None
     between: Callable[[], None] = nothing_between
+    ahead: Callable[[], None] = nothing_between
 
-    def made(self, batch_time: Callable[[int], int] | None = None) -> Iterator[int]:
+    def made(
+        self,
+        batch_time: Callable[[int], int] | None = None,
+        within: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> Iterator[int]:
         """Make the batches; yield the number of each once it is finished.
 
         Args:
             batch_time: Returns when a batch is planned, by its number, epoch ms. Default: `clock` does.
+            within: Each batch is planned and made within it.
         """
         checkpoint = self.plan.checkpoint
         puts = puts_of(checkpoint.path)
         checkpoint.begin(puts)
-        batches = _Batches(checkpoint, puts, self.planner, batch_time or self._now)
+        batches = _Batches(checkpoint, puts, self.planner, batch_time or self._now, self.ahead)
         while not self.stop.is_set():
-            batch_id = batches.next()
+            with within():
+                batch_id = self._next(batches)
             if batch_id is not None:
-                self.step(batch_id)
-                batches.finish(batch_id)
                 yield batch_id
             elif self.following is None:
                 return
@@ -72,6 +79,14 @@ class Query:
                 self.between()
                 wait_s = min(POLL_S, self.following.interval_ms / 1000)
                 self.stop.wait(wait_s)
+
+    def _next(self, batches: _Batches) -> int | None:
+        """Make the next batch; return its number, None if nothing is left to read."""
+        batch_id = batches.next()
+        if batch_id is not None:
+            self.step(batch_id)
+            batches.finish(batch_id)
+        return batch_id
 
     def _now(self, _: int) -> int:
         return self.clock()
@@ -86,19 +101,23 @@ class _Batches:
         puts: Puts its files.
         planner: Says where batches end.
         batch_time: Returns when a batch is planned, by its number, epoch ms. It is the clock of the step, also when that is made again.
+        ahead: See `Query`.
     """
 
     checkpoint: Checkpoint
     puts: Puts
     planner: BatchPlanner
     batch_time: Callable[[int], int]
+    ahead: Callable[[], None]
     _finished: tuple[int, dict[str, Any]] | None = field(default=None, init=False)
     """The last finished batch and the offsets at its end, while nothing further is planned."""
+    _planned: tuple[int, dict[str, Any]] | None = field(default=None, init=False)
+    """The batch under way and the offsets at its end, where this run has planned it."""
 
     def next(self) -> int | None:
         """Return the batch to make: one that is open, or the next, which is planned first; None if nothing is left to read."""
-        # The folder is listed once after each batch, not at each look for new records. That is enough: only the holder of the lease
-        # adds to it, a step begins with a check of the lease, and it reads its offsets from the file, whichever process has planned them.
+        # The folder is listed once, before the first batch. That is enough: only the holder of the lease adds to it, a step begins
+        # with a check of the lease, and it reads its offsets from the file, whichever process has planned them.
         if self._finished is None:
             last = self.checkpoint.last_planned()
             if last is None:
@@ -114,9 +133,13 @@ class _Batches:
     def finish(self, batch_id: int) -> None:
         """Note that a batch is finished."""
         self.checkpoint.commit(self.puts, batch_id)
-        self._finished = None
+        self._finished, self._planned = self._planned, None
 
     def _plan(self, batch_id: int, end: dict[str, Any]) -> int:
         """Note what a batch is made of."""
-        self.checkpoint.plan(self.puts, batch_id, self.batch_time(batch_id), json.dumps(end))
+        text = json.dumps(end)
+        self.ahead()
+        is_ours = self.checkpoint.plan(self.puts, batch_id, self.batch_time(batch_id), text)
+        # What another process has planned is read from its file.
+        self._planned = (batch_id, json.loads(text)) if is_ours else None
         return batch_id

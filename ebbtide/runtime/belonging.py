@@ -12,10 +12,10 @@ from ebbtide.delta.log import file_location
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import CheckpointMismatchError, DamagedFileError, DeltaLogError, TableMismatchError
 from ebbtide.ledger.facts import Head, LedgerFacts, NoStep, StepFacts, TableFacts
-from ebbtide.ledger.tables import BESIDE_STATE, REPAIR, gone
+from ebbtide.ledger.tables import BESIDE_STATE, REPAIR, OwnTable, gone
 from ebbtide.model.decision import Decision
 from ebbtide.runtime.plan import Plan
-from ebbtide.storage.paths import exists
+from ebbtide.storage.paths import exists, is_in_object_store
 
 REFRESH = "Restore the state table, or run 'ebbtide refresh' to rebuild all tables from the source."
 
@@ -29,6 +29,7 @@ class OwnTables:
 
     def __init__(self, plan: Plan) -> None:
         self._tables = {name: plan.known(name) for name in BESIDE_STATE}
+        self._noted: dict[str, TableFacts] | None = None
 
     def facts(self) -> dict[str, TableFacts]:
         """Return what is known of those that are there, by name."""
@@ -38,6 +39,31 @@ class OwnTables:
             if facts is not None:
                 found[name] = facts
         return found
+
+    def noted(self) -> dict[str, TableFacts]:
+        """Return what `facts` returned first, with the steps since that they have performed here: no look at their logs."""
+        if self._noted is None:
+            self._noted = self.facts()
+        return self._noted
+
+    def performed(self, name: str, step: int) -> None:
+        """Note that one of them has performed a step of this run; one that was not there before is looked for again."""
+        known = None if self._noted is None else self._noted.get(name)
+        if self._noted is None or known is None:
+            self._noted = None
+            self.facts()
+        else:
+            self._noted = {**self._noted, name: known.model_copy(update={"step": step})}
+
+    def last_noted(self, name: str) -> int | None:
+        """Return the last step that one of them has performed, by `noted`; None where its log has to be asked."""
+        # Enough for a Delta table in a store, where looks cost: its commit fails if another run has committed since, and then its marks
+        # are read. A table that was deleted is missed by the commit too.
+        table = self._tables.get(name)
+        is_known = self._noted is not None and name in self._noted
+        if not is_known or not isinstance(table, OwnTable) or not is_in_object_store(table.location):
+            return None
+        return self.noted()[name].step
 
     def sink(self) -> Snapshot | None:
         """Return the newest version of the sink; None if it is not there, or no Delta table."""

@@ -59,7 +59,17 @@ class KeepEntries:
         return entries.filter(pa.array(stays))
 
 
-def fold_state(spark: SparkSession, plan: Plan, step: int, snapshot: Snapshot) -> Snapshot:
+def nothing_first() -> None:
+    """Do nothing before a fold."""
+
+
+def fold_state(
+    spark: SparkSession,
+    plan: Plan,
+    step: int,
+    snapshot: Snapshot,
+    begin: Callable[[], None] = nothing_first,
+) -> Snapshot:
     """Join small files of the state, if there is something to gain.
 
     Args:
@@ -67,6 +77,7 @@ def fold_state(spark: SparkSession, plan: Plan, step: int, snapshot: Snapshot) -
         plan: The pipeline.
         step: Number of the last step, which is published.
         snapshot: The newest version of the state.
+        begin: Called first, if there is something to gain. Default: nothing is.
 
     Returns:
         The newest version then.
@@ -75,6 +86,7 @@ def fold_state(spark: SparkSession, plan: Plan, step: int, snapshot: Snapshot) -
     group = files if _grew(files) else small_files(files)
     if not group:
         return snapshot
+    begin()
     is_whole = len(group) == len(files)
     adds = rewritten(
         spark,
@@ -130,9 +142,8 @@ def rewritten(
     """
     state = plan.state
     target = (into or plan).state
-    entries = StoredEntries(state.stored_in(files), packed(plan.operator))
-    written = target.stored_in([])
-    rewrite = Rewrite(entries, written, target.schema, target.bounded, keep, is_whole, data_change)
+    rewrite = rewriting(plan, into or plan, files, keep, is_whole=is_whole, data_change=data_change)
+    entries = rewrite.entries
     parts = run_tasks(spark, rewrite, entries.parts(), in_driver=entries.is_small)
     adds = [add for part in parts for add in part]
     files_read = state.files(files)
@@ -143,3 +154,26 @@ def rewritten(
         keys = entry_table(target.schema, columns_by_name(acknowledged), len(acknowledged))
         adds.append(target.add_rows(keys, data_change=data_change))
     return adds
+
+
+def rewriting(
+    plan: Plan,
+    into: Plan,
+    files: Sequence[DataFile],
+    keep: Keep,
+    *,
+    is_whole: bool,
+    data_change: bool,
+) -> Rewrite:
+    """Return the work that writes entries again; arguments as `rewritten`."""
+    target = into.state
+    entries = StoredEntries(plan.state.stored_in(files), packed(plan.operator))
+    return Rewrite(
+        entries,
+        target.stored_in([]),
+        target.schema,
+        target.bounded,
+        keep,
+        is_whole,
+        data_change,
+    )

@@ -175,6 +175,8 @@ class Watcher:
         self._ticked_ms = clock()
         self.found: Discovery | None = None
         """The input as of the last look; None before it."""
+        # Of a source without positions nothing else is known; where reading begins does not change while the stream goes on.
+        self._begin = steps.plan.follows_on(None)
         self._began_with_look = False
         """Return whether the faults that are waited out began with one of a look: then a good look ends them."""
 
@@ -211,7 +213,8 @@ class Watcher:
     def _discover(self) -> Discovery:
         stepper = self._steps.stepper
         plan = stepper.plan
-        since = plan.follows_on(stepper.last_read)
+        read = stepper.last_read
+        since = self._begin if read is None else plan.follows_on(read)
         found = plan.source.discover(stepper.files_read(), self._clock(), since)
         if found != self.found:
             self._planner.note(found)

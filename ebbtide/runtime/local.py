@@ -1,13 +1,16 @@
 """Makes the batches of a run in this process, without a JVM. A run on Spark goes on where a local one has stopped, and the other way round.
 
-A local run is for what one process can hold: a step is decided in shares, one after the other.
+A local run is for what one process can hold: a step is decided in groups of keys, one after the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, cast
 
+from ebbtide.storage.paths import is_in_object_store
+from ebbtide.storage.together import together
 from ebbtide.tasks import LocalSession
 
 if TYPE_CHECKING:
@@ -33,6 +36,10 @@ def drive(session: SparkSession | LocalSession, query: Query) -> None:
         session: The session that the steps are made with.
         query: The batches.
     """
-    batch_time = session.batch_time if isinstance(session, LocalSession) else None
-    for _ in query.made(batch_time):
+    if not isinstance(session, LocalSession):
+        for _ in query.made():
+            pass  # a batch is made as it is asked for
+        return
+    within = together if is_in_object_store(query.plan.root) else nullcontext
+    for _ in query.made(session.batch_time, within):
         pass  # a batch is made as it is asked for

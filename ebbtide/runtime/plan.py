@@ -220,9 +220,11 @@ class Plan:
         Args:
             read: The span of the last step.
         """
-        noted = self.checkpoint.start
-        if read is not None or noted is None:
+        if read is not None:
             return read
+        noted = self.checkpoint.start
+        if noted is None:
+            return None
         is_as_asked = noted.asked in (None, self.start_asked)
         return self.noted_start if is_as_asked else None
 

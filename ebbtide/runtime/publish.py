@@ -16,6 +16,7 @@ from ebbtide.ledger.erasures import erased_keys
 from ebbtide.ledger.facts import Head, NoStep, StepFacts
 from ebbtide.model.decision import Action, Alter, Append, Erase, Replace, RestoreAndApply, Rewrite
 from ebbtide.runtime import swap
+from ebbtide.runtime.belonging import OwnTables
 from ebbtide.runtime.completeness import Difference, difference_of, rows_to_show
 from ebbtide.runtime.erasing import doomed_in
 from ebbtide.runtime.missing_rows import appendable
@@ -29,13 +30,21 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def publish(spark: SparkSession, plan: Plan, head: Head, *, leave: Collection[str] = ()) -> Counter[str]:
+def publish(
+    spark: SparkSession,
+    plan: Plan,
+    head: Head,
+    known: OwnTables | None = None,
+    *,
+    leave: Collection[str] = (),
+) -> Counter[str]:
     """Bring the tables beside the state to the last decision.
 
     Args:
         spark: The session to write in.
         plan: The pipeline.
         head: Its last step.
+        known: What this run knows of the tables, to be kept up. Default: nothing.
         leave: Names of tables that cannot take it: a repair makes them what it decided.
 
     Returns:
@@ -47,8 +56,15 @@ def publish(spark: SparkSession, plan: Plan, head: Head, *, leave: Collection[st
     decision = facts.decision
     for name, action in decision.tables.items():
         table = plan.beside(name)
-        if name not in leave and _is_kept(plan, name, action) and _lacks(table.last_step(), facts):
+        if name in leave or not _is_kept(plan, name, action):
+            continue
+        last_step = known.last_noted(name) if known else None
+        if last_step is None:
+            last_step = table.last_step()
+        if _lacks(last_step, facts):
             table.perform(action, PlannedWork(spark, plan, name, head.version, facts))
+        if known is not None:
+            known.performed(name, facts.step)
     if decision.begins:
         _discard_read(plan, facts)
     if decision.swapped is not None:

@@ -19,14 +19,12 @@ which reads no record for that.
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ebbtide.errors import CheckpointMismatchError, QuarantineThresholdError
+from ebbtide.errors import CheckpointMismatchError
 from ebbtide.ledger.checkpoint import BatchOffsets
 from ebbtide.ledger.erasures import ledger_of
 from ebbtide.ledger.facts import Cause, NoStep, SourceFacts, StepFacts
@@ -45,12 +43,13 @@ from ebbtide.runtime.guests import ViewStaging
 from ebbtide.runtime.pace import Pace, no_pace
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import StepProgress
-from ebbtide.runtime.stage import Staged, stage, stage_view
+from ebbtide.runtime.stage import Staged, delete_staged, deleted_on_failure, stage, stage_view
 from ebbtide.runtime.step import Stepper
 from ebbtide.sources.source import Discovery, Part, SourceBatch
 from ebbtide.sources.span import Span, begun_at, stored_form_of
 from ebbtide.spec.ddl import ddl_of
-from ebbtide.storage.paths import delete, join
+from ebbtide.storage.paths import join
+from ebbtide.storage.together import before_commit
 from ebbtide.tables.state.staging import Staging
 from ebbtide.tasks import is_local
 
@@ -106,6 +105,7 @@ class SourceSteps:
     on_look: Callable[[Discovery], None] = ignore
     parts_read: int = field(default=0, init=False)
     places_read: int = field(default=0, init=False)
+    _has_deleted: bool = field(default=False, init=False)
 
     @property
     def plan(self) -> Plan:
@@ -121,7 +121,7 @@ class SourceSteps:
         offsets = self.plan.checkpoint.offsets(batch_id)
         decided = decided_batch(stepper, batch_id, offsets)
         follows_on = None if decided else stepper.last_read
-        batch = self.plan.source.batch(spark, offsets.source, self._max_record_bytes, follows_on)
+        batch = self.plan.source.batch(spark, offsets.source, self.plan.decoding.max_record_bytes, follows_on)
         if decided is None:
             facts, n_known_bad = self._decide_batch(spark, batch_id, offsets, batch)
         else:
@@ -130,10 +130,6 @@ class SourceSteps:
         progress = self._finish(spark, facts, kind, started, n_known_bad)
         self._count(batch)
         return progress
-
-    @property
-    def _max_record_bytes(self) -> int:
-        return self.plan.decoding.max_record_bytes
 
     def _count(self, batch: SourceBatch) -> None:
         self.parts_read += len(batch.parts)
@@ -155,7 +151,7 @@ class SourceSteps:
         }
         clock = self.stepper.next_clock(offsets.timestamp_ms)
         reading = _Reading(Cause(what="batch"), spark, offsets, clock, batch, advances=True, noted=noted)
-        with _deleted_on_failure(self.plan.at("staged")):
+        with deleted_on_failure(self.plan.at("staged")):
             staged = self._staged_by_its_columns(reading)
             return self._decide(reading, staged)
 
@@ -173,7 +169,7 @@ class SourceSteps:
         self.pace.wait(stepper.lease.check)
         started = time.monotonic()
         offsets = BatchOffsets("", clock_ms, places.to_json())
-        batch = self.plan.source.batch(spark, offsets.source, self._max_record_bytes, None)
+        batch = self.plan.source.batch(spark, offsets.source, self.plan.decoding.max_record_bytes, None)
         cause = Cause(what="backfill", why=reason)
         clock = stepper.next_clock(clock_ms)
         reading = _Reading(cause, spark, offsets, clock, batch, advances=False, noted={"reread": offsets.source})
@@ -311,7 +307,7 @@ class SourceSteps:
         if n_known_bad:
             metrics["redelivered"] = metrics.get("redelivered", 0) + n_known_bad
         if kind != "tick":
-            delete(self.plan.at("staged"))
+            self._has_deleted = delete_staged(self.plan.at("staged"), is_clean=self._has_deleted)
         stepper.fold(spark)
         known = self.plan.spec.table.columns.names
         return StepProgress(
@@ -331,19 +327,6 @@ class SourceSteps:
             seconds=time.monotonic() - started,
             recomputed=facts.read.recomputed,
         )
-
-
-@contextmanager
-def _deleted_on_failure(staged: str) -> Iterator[None]:
-    """Delete the files that a step has staged if it fails, but where too many records are bad: it shows the reasons then."""
-    try:
-        yield
-    except QuarantineThresholdError:
-        raise
-    except BaseException:
-        with contextlib.suppress(OSError):  # of a full disk what failed first is reported
-            delete(staged)
-        raise
 
 
 def apply_staged(
@@ -368,8 +351,9 @@ def apply_staged(
     Raises:
         LeaseLostError: another run committed this step first.
     """
-    stepper.lease.check()
-    made, facts = decide(spark, stepper.plan, stepper.head, staged, facts, snapshot=stepper.newest(), parts=parts)
+    before_commit(stepper.lease.check)
+    known = stepper.newest(looks=False)
+    made, facts = decide(spark, stepper.plan, stepper.head, staged, facts, snapshot=known, parts=parts)
     stepper.advance_to(facts, made)
     return facts
 
@@ -410,21 +394,20 @@ def _stage(stepper: Stepper, reading: _Reading) -> Staged:
     decoding = plan.decoding
     if not reading.advances:
         decoding = replace(decoding, doubts_tombstones=False)
-    stager = plan.stager(folder, refused_rows(plan, ledger_of(plan.root, stepper.last)))
+    refused = refused_rows(plan, ledger_of(plan.root, stepper.last))
     staging = Staging(
         decoding,
-        replace(stager, in_one=is_local(spark)),
+        replace(plan.stager(folder, refused), in_one=is_local(spark)),
         number,
         wall_ms,
         tracks_offsets=plan.tracks_offsets,
     )
-    records = reading.batch.records
-    staged = stage(records, staging)
+    staged = stage(reading.batch.records, staging)
     if reading.advances:
         plan.source.measured(reading.batch, staged.summary.counts.bytes, plan.batch_sizes)
     if not plan.spec.has_transform:
         return staged
-    staged = replace(staged, find=RecordsOfBatch(records, decoding, number))
+    staged = replace(staged, find=RecordsOfBatch(reading.batch.records, decoding, number))
     return selected_changes(spark, plan, staged, folder)
 
 

@@ -6,18 +6,23 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self, cast
 
 import pyarrow as pa
 
+from ebbtide.errors import QuarantineThresholdError
 from ebbtide.model.offsets import Intervals
 from ebbtide.model.step import BatchSummary
 from ebbtide.runtime.finding import Found, Order, nothing_found
 from ebbtide.runtime.guests import ViewSource, ViewStaging
 from ebbtide.sources.source import Records
 from ebbtide.storage.columnar import read_parquet
+from ebbtide.storage.paths import delete, is_in_object_store
+from ebbtide.storage.together import current
 from ebbtide.tables.state.staging import BAD_ROWS, StagedFile, Staging, from_json
 
 if TYPE_CHECKING:
@@ -87,3 +92,30 @@ def stage(records: Records, staging: Staging) -> Staged:
         staging: Decodes and writes them.
     """
     return Staged.of(records.run(staging))
+
+
+def delete_staged(folder: str, *, is_clean: bool) -> bool:
+    """Delete what a step has staged, if it has put any of it in a store; return that nothing is left.
+
+    Args:
+        folder: Folder of the pipeline's staged files.
+        is_clean: There was nothing in it when the step began; else also what a killed run has left is deleted.
+    """
+    step = current()
+    is_known = is_clean and is_in_object_store(folder)
+    if step is None or not is_known or any(location.startswith(folder) for location in step.written):
+        delete(folder)
+    return True
+
+
+@contextmanager
+def deleted_on_failure(staged: str) -> Iterator[None]:
+    """Delete the files that a step has staged if it fails, but where too many records are bad: it shows the reasons then."""
+    try:
+        yield
+    except QuarantineThresholdError:
+        raise
+    except BaseException:
+        with contextlib.suppress(OSError):  # of a full disk what failed first is reported
+            delete(staged)
+        raise

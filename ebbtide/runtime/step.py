@@ -67,6 +67,7 @@ class Stepper:
         self.tables = OwnTables(plan)
         self.snapshot = plan.state.snapshot()
         self._unchanged = self.version  # the newest version of the state that is known to have the last step's rows
+        self._query_id: str | None = None
 
     @property
     def spec(self) -> Pipeline:
@@ -177,11 +178,14 @@ class Stepper:
     def source_kept(self) -> SourceFacts:
         """Return what a step says of the source that reads nothing of it: it is read up to where the last step left it."""
         last = self.last.source
+        self._query_id = (
+            self._query_id or self.plan.checkpoint.query_id
+        )  # read once: only the holder of the lease makes one
         return SourceFacts(
             path=self.source_path,
             batch_id=last.batch_id,
             offsets_hash=last.offsets_hash,
-            query_id=self.plan.checkpoint.query_id,
+            query_id=self._query_id,
             position=last.position,
             start=stored_form_of(self.source_start),
             lost=None if self.number else self.lost_before,
@@ -212,7 +216,7 @@ class Stepper:
             version=self.version,
             spec=self.spec.identity,
             evolved=dict(self.plan.evolved),
-            tables=self.tables.facts(),
+            tables=self.tables.noted(),
             pending_key_changes=self.last.state.pending_key_changes,
             erased=ledger_of(self.plan.root, self.last),
         )
@@ -241,24 +245,22 @@ class Stepper:
 
     def publish(self, spark: SparkSession) -> dict[str, int]:
         """Bring the other tables to the last decision; return the step's counts."""
-        counts = publish(spark, self.plan, self.head)
-        if "quarantine" in self.last.decision.tables:
-            self.tables.facts()  # its first bad records made the quarantine: from now on it is missed
-        return dict(counts)
+        self._query_id = None if self.last.decision.begins else self._query_id  # that of a checkpoint that is discarded
+        return dict(publish(spark, self.plan, self.head, self.tables))
 
     def fold(self, spark: SparkSession) -> None:
         """Join small files of the tables, now that the last step is published."""
-        self.lease.check()
-        self.snapshot = fold_state(spark, self.plan, self.number, self.newest())
+        self.snapshot = fold_state(spark, self.plan, self.number, self.newest(looks=False), self.lease.check)
+        self.newest(looks=False)  # judges the fold's commit while the step holds it
         self.plan.sink.fold()
 
-    def newest(self) -> Snapshot:
-        """Return the newest version of the state.
+    def newest(self, *, looks: bool = True) -> Snapshot:
+        """Return the newest version of the state; without a look the newest known: enough before a commit, which fails behind another's.
 
         Raises:
             TableMismatchError: another client has changed its rows since the last step.
         """
-        newest = self.found()
+        newest = self.found() if looks else self.snapshot
         if newest.version > self._unchanged:
             refuse_changed(self.plan, self.head, newest)
             self._unchanged = newest.version
@@ -271,17 +273,15 @@ class Stepper:
 
     def files_read(self) -> FileSizes:
         """Return the source files that were read, with their bytes."""
-        return self.plan.state.files(self.newest().files.values())
+        return self.plan.state.files(self.newest(looks=False).files.values())
 
     def files_decided(self) -> FileSizes:
         """Return them as the last step left them, whatever other clients have made of the state since.
 
         Raises:
-            DamagedFileError: a file that describes them is gone or damaged.
-            DeltaLogError: the version of the last step is gone.
+            DamagedFileError, DeltaLogError: a file that describes them, or the version of the last step, is gone or damaged.
         """
         state = self.found()
         _, versions = foreign_change(self.version, state)
-        if versions[-1] != state.version:
-            state = self.plan.state.snapshot(versions[-1])
-        return self.plan.state.files(state.files.values())
+        decided = state if versions[-1] == state.version else self.plan.state.snapshot(versions[-1])
+        return self.plan.state.files(decided.files.values())

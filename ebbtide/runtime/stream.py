@@ -96,7 +96,8 @@ class Stream:
         self.engine = self.engine.for_found(found)
         self.begin("starting the stream")
         planner = self._planner(found)
-        self._drive(Query(self.plan, planner, self._step(self.report), self.stop, self.clock))
+        ahead = self.stepper.lease.turns.look_ahead
+        self._drive(Query(self.plan, planner, self._step(self.report), self.stop, self.clock, ahead=ahead))
 
     def follow(self, found: Discovery, going_on: GoingOn) -> None:
         """Read what was found and what comes, until it is stopped. A fault that may pass ends the stream; it is started again where it was."""
@@ -128,7 +129,8 @@ class Stream:
                 planner = self._planner(found)
                 watcher = Watcher(self.spark, self.steps, planner, how, faults, self.clock, self.report)
                 step = self._step(report_success)
-                self._drive(Query(self.plan, planner, step, stop, self.clock, how, look_around))
+                ahead = self.stepper.lease.turns.look_ahead
+                self._drive(Query(self.plan, planner, step, stop, self.clock, how, look_around, ahead))
             except OutgrownError:
                 is_again = True
             except Transient as error:

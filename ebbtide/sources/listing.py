@@ -174,10 +174,10 @@ def matches(name: str, pattern: str) -> bool:
 
 
 def _listed(path: str) -> list[FoundFile]:
-    refuse_absent(path)
     try:
         return walk(path)
     except OSError as error:
+        refuse_absent(path)
         raise SourceReadError.of(
             f"The source folder '{path}' cannot be listed: {error}.",
             next_step="Make it readable and run again.",

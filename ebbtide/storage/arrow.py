@@ -74,6 +74,9 @@ class BucketHandler(pafs.FileSystemHandler):
         raise FileNotFoundError(f"There is nothing in '{self.bucket.uri(folder)}'")
 
     def _info(self, path: str) -> pafs.FileInfo:
+        known = self.bucket.memory.known(path)
+        if known is not None:
+            return pafs.FileInfo(path, pafs.FileType.File, size=len(known))
         found = self.bucket.found(path) if path else None
         if found is not None:
             return _file_info(found)
@@ -98,17 +101,16 @@ class BucketHandler(pafs.FileSystemHandler):
     def open_input_stream(self, path: str) -> pa.NativeFile:
         """Open a file for reading from front to back."""
         # Read ahead: each read of the raw file is a request.
-        raw = ObjectFile(self.bucket, path)
+        raw = ObjectFile(self.bucket, path, READ_AHEAD)
         buffered = io.BufferedReader(raw, READ_AHEAD)
         return pa.PythonFile(buffered, mode="r")
 
     def open_input_file(self, path: str) -> pa.NativeFile:
         """Open a file for reading in any order."""
-        file = ObjectFile(self.bucket, path)
-        if file.size() > READ_WHOLE:
-            return pa.PythonFile(file, mode="r")
-        data = file.read()
-        return pa.BufferReader(data)
+        file = ObjectFile(self.bucket, path, READ_WHOLE)
+        if file.is_whole:
+            return pa.BufferReader(file.read())
+        return pa.PythonFile(file, mode="r")
 
     def open_output_stream(self, path: str, metadata: object) -> pa.NativeFile:
         """Open a file for writing; it is put when it is closed."""
@@ -153,19 +155,22 @@ class ObjectFile(io.RawIOBase):
     Args:
         bucket: The bucket.
         key: Key of the file.
+        first_bytes: Bytes that are read at once, by the request that finds its size.
 
     Raises:
         FileNotFoundError: the file does not exist.
     """
 
-    def __init__(self, bucket: Bucket, key: str) -> None:
-        found = bucket.found(key)
-        if found is None:
-            raise FileNotFoundError(f"There is no file '{bucket.uri(key)}'")
+    def __init__(self, bucket: Bucket, key: str, first_bytes: int) -> None:
         self._bucket = bucket
         self._key = key
-        self._size = found["size"]
+        self._first, self._size = bucket.opened(key, first_bytes)
         self._at = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether no further request is needed to read it."""
+        return len(self._first) == self._size
 
     def readable(self) -> bool:
         """Return True."""
@@ -194,12 +199,16 @@ class ObjectFile(io.RawIOBase):
         return self._size
 
     def read(self, size: int = -1) -> bytes:
-        """Read some bytes by one request."""
+        """Read some bytes, by one request where they were not read at first."""
         left = max(self._size - self._at, 0)
         length = left if size < 0 else min(size, left)
         if length == 0:
             return b""
-        data = self._bucket.read_range(self._key, self._at, length)
+        end = self._at + length
+        if end <= len(self._first):
+            data = self._first[self._at : end]
+        else:
+            data = self._bucket.read_range(self._key, self._at, length)
         self._at += len(data)
         return data
 
@@ -242,7 +251,11 @@ class NewObject(io.RawIOBase):
         # Closed first: a second `close`, after a put that failed, must not put again.
         super().close()
         with self._kept:
-            self._bucket.put(self._key, self._kept)
+            if self._kept.seek(0, io.SEEK_END) > READ_WHOLE:
+                self._bucket.put(self._key, self._kept)
+                return
+            self._kept.seek(0)
+            self._bucket.put_small(self._key, self._kept.read())
 
     def __del__(self) -> None:
         """Discard a file that was not closed: its writer has failed."""

@@ -13,7 +13,8 @@ from obstore.store import from_url
 
 from ebbtide.errors import ConfigError, StoreUnsafeError
 from ebbtide.redaction import hide
-from ebbtide.storage.faults import Answer, ConflictError, refused, retried
+from ebbtide.storage.faults import Answer, ConflictError, is_empty, refused, retried
+from ebbtide.storage.together import Memory, current, never_changes
 
 ENDPOINTS = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
@@ -118,6 +119,7 @@ class Bucket:
     def __init__(self, root: str, endpoint: str | None) -> None:
         self.root = root
         self.endpoint = endpoint
+        self.memory = Memory(root)
         _hide_secrets()
         try:
             options = client_options(root)
@@ -141,8 +143,39 @@ class Bucket:
 
         return retried(self.uri(key), call)
 
+    def opened(self, key: str, most_bytes: int) -> tuple[bytes, int]:
+        """Return the first bytes of a file, and its size, by one request; none if it is in memory.
+
+        Args:
+            key: Its key.
+            most_bytes: How many.
+
+        Raises:
+            FileNotFoundError: the file does not exist.
+        """
+        known = self.memory.known(key)
+        if known is not None:
+            return known, len(known)
+
+        def call() -> tuple[bytes, int]:
+            try:
+                answer = self._store.get(key, options={"range": (0, most_bytes)})
+            except BaseError as error:
+                if is_empty(error):
+                    return b"", 0
+                raise
+            return bytes(answer.bytes()), answer.meta["size"]
+
+        data, size = retried(self.uri(key), call)
+        if len(data) == size:
+            self.memory.remember(key, data)
+        return data, size
+
     def read(self, key: str) -> bytes | None:
         """Return a file's bytes; None if it is absent."""
+        held = self.memory.held(key)
+        if held is not None:
+            return held
 
         def call() -> bytes | None:
             try:
@@ -215,6 +248,19 @@ class Bucket:
 
         self._writing(key, call)
 
+    def put_small(self, key: str, data: bytes) -> None:
+        """Write a file of few bytes, replacing an existing one; within a step while that goes on, see `ebbtide.storage.together`."""
+
+        def put() -> None:
+            self._writing(key, lambda: self._store.put(key, data))
+
+        step = current()
+        location = self.uri(key)
+        if step is None or not step.put(location, data, put):
+            put()
+        if never_changes(key):
+            self.memory.keep(key, data)
+
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Write a file if it is absent; return whether this writer's file is there.
 
@@ -233,7 +279,13 @@ class Bucket:
                 raise ConflictError("Conflict: the file is refused, and not there")
             return stored == data
 
-        return self._writing(key, call)
+        step = current()
+        if step is not None:
+            step.settle()  # a commit comes after the files that it names
+        is_ours = self._writing(key, call)
+        if is_ours and step is not None:
+            step.hold(self.uri(key), data)
+        return is_ours
 
     def refuse_overwriting(self, key: str) -> None:
         """Refuse a store that ignores the condition of a put, as some older ones do: two writers would both succeed.
@@ -269,8 +321,15 @@ class Bucket:
                 for key in keys:
                     self._delete_one(key)
 
+        step = current()
+        if step is not None:
+            step.wait()  # a file is not put after it is deleted
         if keys:
             retried(self.uri(keys[0]), call)
+        for key in keys:
+            self.memory.forget(key)
+            if step is not None:
+                step.forget(self.uri(key))
 
     def _delete_one(self, key: str) -> None:
         try:
@@ -287,6 +346,10 @@ class Bucket:
         return True
 
     def _writing(self, key: str, call: Callable[[], Answer]) -> Answer:
+        step = current()
+        if step is not None:
+            step.written.add(self.uri(key))
+            step.forget(self.uri(key))
         try:
             return retried(self.uri(key), call)
         except FileNotFoundError as error:  # of a write it can only mean the bucket

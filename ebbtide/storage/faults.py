@@ -22,6 +22,8 @@ FIRST_PAUSE_S = 0.2
 MOST_PAUSE_S = 15.0
 PASSING_STATUSES = (408, 429)
 """Statuses of answers that are retried, beside all from 500 on."""
+PAST_THE_END = 416
+"""Status of the answer to a range that begins behind the last byte."""
 _DEBUG = "\n\nDebug source:"
 """Begins the part of a message that the library adds for its own developers."""
 _STATUS = re.compile(r"status code: (\d{3})([\w ]*)")
@@ -80,6 +82,12 @@ def passes(fault: BaseError) -> bool:
         number = int(status[1])
         return number >= 500 or number in PASSING_STATUSES
     return _NETWORK in text and _OF_SETTINGS not in text
+
+
+def is_empty(fault: BaseError) -> bool:
+    """Return whether a store refuses a range because the file has no bytes at all."""
+    status = _STATUS.search(_text(fault))
+    return status is not None and int(status[1]) == PAST_THE_END
 
 
 def cause(fault: Exception) -> str:

@@ -26,7 +26,7 @@ from ebbtide.delta.joining import (
     write_files,
 )
 from ebbtide.delta.restoring import becoming
-from ebbtide.delta.snapshot import Action, Snapshot
+from ebbtide.delta.snapshot import Action, DataFile, Snapshot
 from ebbtide.delta.statistics import bounded_columns, hiding_properties
 from ebbtide.delta.table import add_file, commit_on, read_file, read_files, replacing, with_properties
 from ebbtide.ledger.tables import gone
@@ -144,7 +144,10 @@ class Upserter:
         actions_of: Callable[[Snapshot], list[Action]],
         committed: Transaction,
     ) -> None:
-        made = commit_on(self._puts, self._newest(), actions_of, committed)
+        # A version that another client has committed since shows by the commit, which then fails: no look before it.
+        known = self._snapshot or self._newest()
+        self._replaced.follow(known)
+        made = commit_on(self._puts, known, actions_of, committed)
         self._snapshot = made or self._snapshot
 
     def fold(self, *, everything: bool = False) -> None:
@@ -157,16 +160,13 @@ class Upserter:
             DeltaFeatureError: the table has a feature that is not written here.
             TableMismatchError: another client has given it other columns.
         """
+        known = self._snapshot
+        # A look at the log only where there is something to gain, as far as is known.
+        if known is not None and not _files_to_fold(known, everything=everything):
+            self._replaced.follow(known)
+            return
         snapshot = self._newest()
-        files = list(snapshot.files.values())
-        group = emptied_files(files)
-        small = small_files(files)
-        if everything:
-            small = [file for file in files if file.size < SMALL_BYTES]
-        # One small file without a vector has nothing to be joined with, and nothing to lose.
-        is_one_whole = len(small) == 1 and small[0].vector is None
-        if not is_one_whole:
-            group += small
+        group = _files_to_fold(snapshot, everything=everything)
         for some in in_batches(group):
             self._refuse_altered(snapshot)
             rows = read_files(self._table, some, self._columns)
@@ -274,3 +274,15 @@ class Upserter:
             "dataChange": False,
         }
         return {"cdc": cdc}
+
+
+def _files_to_fold(snapshot: Snapshot, *, everything: bool) -> list[DataFile]:
+    """Return the files that a fold joins or rewrites; arguments as `Upserter.fold`."""
+    files = list(snapshot.files.values())
+    group = emptied_files(files)
+    small = small_files(files)
+    if everything:
+        small = [file for file in files if file.size < SMALL_BYTES]
+    # One small file without a vector has nothing to be joined with, and nothing to lose.
+    is_one_whole = len(small) == 1 and small[0].vector is None
+    return group if is_one_whole else [*group, *small]

@@ -35,6 +35,7 @@ def test_batch_that_was_not_decided_is_planned_again(tmp_path):
 
 def test_files_of_old_batches_go_as_new_ones_come(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_module, "BATCHES_KEPT", 3)
+    monkeypatch.setattr(checkpoint_module, "FORGOTTEN_EVERY", 3)
     checkpoint = Checkpoint(str(tmp_path / "checkpoint"))
     for batch in range(10):
         checkpoint.plan(PUTS, batch, 5_000, "{}")

@@ -12,7 +12,7 @@ from local_run import BATCH_MS, HOUR, SPARK, START
 from support import envelope
 
 from ebbtide.cli.running import _summary_text
-from ebbtide.delta import key_index, log
+from ebbtide.delta import joining, key_index, log
 from ebbtide.delta.commit import commit
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import (
@@ -29,7 +29,7 @@ from ebbtide.ledger.puts import LOCAL
 from ebbtide.model.clock import Reading
 from ebbtide.model.decision import Restore
 from ebbtide.model.step import BatchCounts, BatchSummary
-from ebbtide.runtime import reading
+from ebbtide.runtime import reading, stage
 from ebbtide.runtime import step as stepping
 from ebbtide.runtime.driver import reset
 from ebbtide.runtime.reading import SourceSteps, apply_staged, decided_batch
@@ -145,13 +145,19 @@ def test_batch_that_was_decided_from_other_records_is_refused(make):
     assert pipeline.rows() == {1: 1}
 
 
+def fold_each_file(stepper):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(joining, "WIDTH", 1)
+        stepper.fold(SPARK)
+
+
 ACTS = {
     "batch": lambda stepper: SourceSteps(stepper).batch(stepper.frame, 1),
     "decide": lambda stepper: apply_staged(SPARK, stepper, None, None),
     "tick": lambda stepper: SourceSteps(stepper).tick(SPARK, LATER + 3 * HOUR),
     "commit": lambda stepper: stepper.commit(stepper.facts(Cause(what="cleanup")), []),
     "reset": lambda stepper: reset(stepper, LATER, None),
-    "fold": lambda stepper: stepper.fold(SPARK),
+    "fold": fold_each_file,
 }
 
 
@@ -261,7 +267,7 @@ def test_failure_of_a_step_is_told_though_what_was_staged_cannot_be_deleted(make
     pipeline = make()
     pipeline.put(up(1, 1))
     monkeypatch.setattr(reading, "decide", killed)
-    monkeypatch.setattr(reading, "delete", full)
+    monkeypatch.setattr(stage, "delete", full)
     with pytest.raises(InterruptedError):
         pipeline.run()
 

@@ -43,7 +43,7 @@ PLACES: dict[str, Place] = {
     "the quarantine is committed": ("ebbtide.tables.quarantine:QuarantineTable", "append", "after", 2),
     "the quarantine's files are not joined": ("ebbtide.tables.step_commits", "commit_joined", "before", 1),
     "the step is published": ("ebbtide.runtime.step", "publish", "after", 3),
-    "the staged files are deleted": ("ebbtide.runtime.reading", "delete", "after", 2),
+    "the staged files are deleted": ("ebbtide.runtime.stage", "delete", "after", 2),
     "the state's fold is written": ("ebbtide.runtime.fold", "rewritten", "after", 1),
     "the state is folded": ("ebbtide.runtime.fold", "commit_joined", "after", 1),
     "the sink's fold is not committed": ("ebbtide.tables.upsert", "commit_joined", "before", 1),
@@ -67,6 +67,12 @@ UPKEEP: dict[str, dict[str, Place]] = {
     | {
         "the sink's files are joined": ("ebbtide.tables.delta_sink:SinkTable", "join_files", "after", 1),
         "the entries are rewritten": ("ebbtide.operations.maintenance.compaction", "rewritten", "after", 1),
+    },
+    "merge": COMMITS
+    | {
+        "the sink's files are joined": ("ebbtide.tables.delta_sink:SinkTable", "join_files", "after", 1),
+        "the files of the ranges are written": ("ebbtide.tables.state.merging", "deleting", "before", 1),
+        "the ranges are merged": ("ebbtide.operations.maintenance.compaction", "merged", "after", 1),
     },
     "migrate": COMMITS
     | {"the entries are rewritten": ("ebbtide.operations.migration.migrate", "rewritten", "after", 1)},
@@ -148,7 +154,7 @@ WRITES = (
     ("ebbtide.delta.table", "write_parquet"),
     ("ebbtide.delta.vectors", "write_bytes"),
     ("ebbtide.sources.files", "replace_bytes"),
-    ("ebbtide.runtime.reading", "delete"),
+    ("ebbtide.runtime.stage", "delete"),
     ("ebbtide.runtime.publish", "delete"),
     ("ebbtide.ledger.checkpoint", "delete"),
     ("pathlib:Path", "rename"),

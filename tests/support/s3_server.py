@@ -7,11 +7,14 @@ steps, so that requests are let in one at a time.
 from __future__ import annotations
 
 import http.client
+import math
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -85,6 +88,35 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
 
+@dataclass
+class Served:
+    """A request.
+
+    Args:
+        method: `PUT`, `POST`, `LIST`, `GET`, `HEAD` or `DELETE`.
+        path: What follows the bucket, with the query.
+        began_s: Time of its arrival, of a clock that only goes on.
+        ended_s: Time of its answer; until then later than all times.
+    """
+
+    method: str
+    path: str
+    began_s: float
+    ended_s: float = math.inf
+
+
+def longest_chain(served: Iterable[Served]) -> int:
+    """Return the most requests of which none began before the one before it was answered."""
+    # The known greedy choice: of all that begin after the last one, the one that ends first.
+    n = 0
+    end_s = 0.0
+    for each in sorted(served, key=lambda one: one.ended_s):
+        if each.began_s >= end_s:
+            n += 1
+            end_s = each.ended_s
+    return n
+
+
 class Proxy:
     """Hands requests on to a server, and fails some; a context manager.
 
@@ -97,11 +129,14 @@ class Proxy:
 
     Args:
         port: The server's.
+        delay_s: Time that each request takes at least, seconds.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, delay_s: float = 0.0) -> None:
         self.fault: Fault = lambda method, path: None
+        self.delay_s = delay_s
         self.asked: list[tuple[str, str]] = []
+        self.served: list[Served] = []
         self._server = _Server(("127.0.0.1", 0), _handler(self, port))
         self.port = self._server.server_port
         self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), daemon=True)
@@ -145,6 +180,15 @@ def _handler(proxy: Proxy, port: int) -> type[BaseHTTPRequestHandler]:
         wbufsize = -1
 
         def _pass_on(self) -> None:
+            is_listing = "list-type=" in self.path
+            path = self.path.removeprefix(f"/{BUCKET}")
+            served = Served("LIST" if is_listing else self.command, path, time.monotonic())
+            proxy.served.append(served)
+            self._hand_on()
+            served.ended_s = time.monotonic()
+
+        def _hand_on(self) -> None:
+            time.sleep(proxy.delay_s)
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             proxy.asked.append((self.command, self.path))
             how = proxy.fault(self.command, self.path)

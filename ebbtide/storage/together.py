@@ -1,0 +1,224 @@
+"""The requests of one step to an object store: puts that wait for each other only at the next commit, and bytes that are needed again.
+
+A step writes files that no reader knows before a commit names them. Within `together` each is put by a thread of its own, and a conditional
+put, which may be the commit, first waits until all are there. What was put or read stays in memory until the end, so that the step asks
+the store for none of it again. Outside of it, and on other file systems, a file is there when its writer is closed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from contextvars import ContextVar
+from threading import Lock
+from typing import Any, TypeVar
+
+AT_ONCE = 8
+"""Requests that are made at the same time."""
+HELD_BYTES = 16 << 20
+"""Bytes that one step holds; a file beyond that is put before its writer is closed, and read again."""
+KEPT_BYTES = 32 << 20
+"""Bytes of files that never change which are kept of one bucket, beyond a step."""
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_NEVER_CHANGES = re.compile(rf"(?:^|/)(?:part-|notes-|cdc-|deletion_vector_)[^/]*{_UUID}[^/]*\.(?:parquet|bin)$")
+_SCRATCH = re.compile(r"(?:^|/)[0-9a-f]{32}\.arrow$")
+Answer = TypeVar("Answer")
+
+
+def never_changes(key: str) -> bool:
+    """Return whether a file is one of a table that is written once, under a name of its own."""
+    return _NEVER_CHANGES.search(key) is not None
+
+
+def is_scratch(key: str) -> bool:
+    """Return whether a file passes rows from one part of a step to the next: only the process that makes the step reads it."""
+    return _SCRATCH.search(key) is not None
+
+
+class Memory:
+    """The bytes of files of one bucket: of those that never change, as far as they were used last, and of what a step holds.
+
+    Args:
+        root: URI of the bucket.
+        most_bytes: Bytes that it keeps beyond a step.
+    """
+
+    def __init__(self, root: str, most_bytes: int = KEPT_BYTES) -> None:
+        self._root = root
+        self._most_bytes = most_bytes
+        self._files: OrderedDict[str, bytes] = OrderedDict()
+        self._n_bytes = 0
+        self._lock = Lock()
+
+    def get(self, key: str) -> bytes | None:
+        """Return a file's bytes; None if they are not kept."""
+        with self._lock:
+            data = self._files.get(key)
+            if data is not None:
+                self._files.move_to_end(key)
+            return data
+
+    def known(self, key: str) -> bytes | None:
+        """Return a file's bytes, also of one that only the step under way holds; None if the store has to be asked."""
+        held = self.held(key)
+        if held is not None:
+            return held
+        return self.get(key)
+
+    def held(self, key: str) -> bytes | None:
+        """Return the bytes of a file that the step under way holds; None if it does not."""
+        step = current()
+        if step is None:
+            return None
+        return step.held(f"{self._root}/{key}")
+
+    def remember(self, key: str, data: bytes) -> None:
+        """Keep a whole file that was read, if it never changes; another one is held until the end of the step, which has read just this."""
+        step = current()
+        if never_changes(key):
+            self.keep(key, data)
+        elif step is not None:
+            step.hold(f"{self._root}/{key}", data)
+
+    def keep(self, key: str, data: bytes) -> None:
+        """Keep a file's bytes, in place of those that were not used for longest."""
+        self.forget(key)
+        with self._lock:
+            self._files[key] = data
+            self._n_bytes += len(data)
+            while self._n_bytes > self._most_bytes:
+                _, oldest = self._files.popitem(last=False)
+                self._n_bytes -= len(oldest)
+
+    def forget(self, key: str) -> None:
+        """Forget a file that is deleted."""
+        with self._lock:
+            data = self._files.pop(key, b"")
+            self._n_bytes -= len(data)
+
+
+class Together:
+    """The puts under way and the held bytes of one step."""
+
+    def __init__(self) -> None:
+        self.written: set[str] = set()
+        """Locations of the files that were put, not only held."""
+        self._held: dict[str, bytes] = {}
+        self._n_bytes = 0
+        self._under_way: list[Future[None]] = []
+        self._ahead: dict[object, Future[Any]] = {}
+        self._pool: ThreadPoolExecutor | None = None
+
+    def held(self, location: str) -> bytes | None:
+        """Return the bytes of a file; None if they are not held."""
+        return self._held.get(location)
+
+    def hold(self, location: str, data: bytes) -> bool:
+        """Hold a file's bytes; return whether there is room."""
+        self.forget(location)
+        if self._n_bytes + len(data) > HELD_BYTES:
+            return False
+        self._held[location] = data
+        self._n_bytes += len(data)
+        return True
+
+    def forget(self, location: str) -> None:
+        """Hold a file no more that is deleted, or written again."""
+        data = self._held.pop(location, b"")
+        self._n_bytes -= len(data)
+
+    def put(self, location: str, data: bytes, put: Callable[[], None]) -> bool:
+        """Put a file while the step goes on.
+
+        Args:
+            location: Its location.
+            data: Its content.
+            put: Puts it.
+
+        Returns:
+            Whether this is done; False: the caller has to put it.
+        """
+        scratch = is_scratch(location)
+        # Of another name an older file may be read meanwhile.
+        has_own_name = scratch or never_changes(location)
+        if not has_own_name or not self.hold(location, data):
+            return False
+        if not scratch:
+            self.written.add(location)
+            self.begin(put)
+        return True
+
+    def begin(self, call: Callable[[], None]) -> None:
+        """Make a call by another thread; what it raises is raised before the next commit."""
+        future = self._submit(call)
+        self._under_way.append(future)
+
+    def ahead(self, key: object, call: Callable[[], object]) -> None:
+        """Make a call whose answer `taken` returns; no commit waits for it."""
+        self._ahead[key] = self._submit(call)
+
+    def taken(self, key: object) -> Future[Any] | None:
+        """Return a call that was made ahead, once; None if there is none."""
+        return self._ahead.pop(key, None)
+
+    def _submit(self, call: Callable[[], Answer]) -> Future[Answer]:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="store")
+        return self._pool.submit(call)
+
+    def wait(self) -> None:
+        """Wait for all calls under way."""
+        wait(self._under_way)
+
+    def settle(self) -> None:
+        """Wait for all calls under way, and raise the first error among them."""
+        self.wait()
+        under_way, self._under_way = self._under_way, []
+        for future in under_way:
+            future.result()
+
+    def end(self) -> None:
+        """Wait for what a failed step has left under way: nothing of it is put later."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+
+_current: ContextVar[Together | None] = ContextVar("together", default=None)
+
+
+def current() -> Together | None:
+    """Return the step under way in this thread; None outside of one."""
+    return _current.get()
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """Make the requests inside those of one step, which this process alone makes: no other one reads its scratch files."""
+    step = Together()
+    token = _current.set(step)
+    try:
+        yield
+        step.settle()
+    finally:
+        _current.reset(token)
+        step.end()
+
+
+def before_commit(call: Callable[[], None]) -> None:
+    """Make a call, within a step beside its puts: what it raises prevents the next conditional put, which is the commit."""
+    step = current()
+    if step is None:
+        call()
+    else:
+        step.begin(call)
+
+
+def at_once(*calls: Callable[[], Answer]) -> list[Answer]:
+    """Return the answers of independent requests, made at the same time."""
+    n_threads = min(AT_ONCE, len(calls))
+    with ThreadPoolExecutor(n_threads, thread_name_prefix="store") as pool:
+        answers = pool.map(lambda call: call(), calls)
+        return list(answers)

@@ -1,0 +1,336 @@
+"""Requests of a run that goes on to a store that speaks S3: how many, which at the same time, and what of that others still notice."""
+
+import json
+import threading
+
+import pytest
+from followed_run import follow
+from local_run import kept_apart
+from s3_server import Served, first, longest_chain
+
+from ebbtide import UpsertPipeline
+from ebbtide.delta import joining, key_index, log
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import commit_after, read_rows, replacing
+from ebbtide.errors import LeaseAskedError, LeaseLostError, StoreUnavailableError, TableMismatchError
+from ebbtide.ledger import requests
+from ebbtide.ledger.facts import Pause
+from ebbtide.ledger.lease import Lease
+from ebbtide.ledger.puts import puts_of
+from ebbtide.ledger.turns import commit_next
+from ebbtide.runtime import driver, local
+from ebbtide.runtime.plan import Plan
+from ebbtide.storage import bucket, faults, paths
+from ebbtide.storage.bucket import bucket_of
+from ebbtide.storage.together import Memory, before_commit, current, together
+
+pytestmark = pytest.mark.xdist_group("object_store")
+DATA = b"rows"
+UUID = "463d6ad5-47ca-49b5-8a04-6aeddc1a8752"
+PART = f"part-{UUID}.parquet"
+STEPS = 3
+KEYS, CHANGED = 8, 4
+"""Keys of the first file, and of each later one: the first data file of the sink keeps rows, so that it gets vectors."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def put_back():
+    with kept_apart():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def undisturbed(tmp_path, monkeypatch):
+    """Local copies of its own, no fold, and no look for requests that comes by time."""
+    monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setattr(joining, "WIDTH", 1000)
+    monkeypatch.setattr(requests, "ASKED_EVERY_S", 3600)
+
+
+def spec_in(root, **fields):
+    return UpsertPipeline(
+        name="p",
+        source={"path": f"{root}/in", "records": "value", "max_files_per_step": 1},
+        key=["id"],
+        format={"type": "plain"},
+        schema="id BIGINT, n BIGINT",
+        order={"sequence": ["n"]},
+        **fields,
+    )
+
+
+def put_changes(root, number, keys=range(CHANGED)):
+    lines = [json.dumps({"kind": "+U", "row": {"id": key, "n": number}}) for key in keys]
+    paths.write_bytes(f"{root}/in/{number:03d}.json", "\n".join(lines).encode())
+
+
+def steps_in(proxy, root, between=lambda number: None):
+    """The script of a run of some steps, with two looks that find nothing at its end."""
+    put_changes(root, 0, range(KEYS))
+
+    def script():
+        yield "start"
+        for number in range(1, STEPS + 1):
+            put_changes(root, number)
+            between(number)
+            proxy.served.clear()
+            yield "look that finds"
+            yield "step"
+        yield "idle look"
+        yield "idle look"
+
+    return script
+
+
+def rows_of(root):
+    sink = Plan.under(root, spec_in(root)).sink
+    rows = read_rows(Snapshot.read(sink.path), sink.schema).to_pylist()
+    return {row["id"]: row["n"] for row in rows}
+
+
+def expected(number):
+    """What the sink shows after a step."""
+    return {key: number if key < CHANGED else 0 for key in range(KEYS)}
+
+
+def test_small_step_makes_twenty_requests_at_most_and_an_idle_look_one(proxy, root):
+    parts = follow(proxy, spec_in(root), root, steps_in(proxy, root))
+    steps = [part for part in parts if part.name == "step"]
+    looks = [part for part in parts if "look" in part.name]
+    # With the look that follows it.
+    assert [part.count() <= 20 for part in steps] == [True] * STEPS, [part.served for part in steps]
+    # A data file of the sink that loses all rows gets no vector.
+    assert [part.count("PUT") for part in steps] == [9, 8, 8]
+    assert [part.count("LIST") for part in steps] == [1] * STEPS
+    assert [part.count() for part in looks] == [1] * len(looks), [part.served for part in looks]
+    assert rows_of(root) == expected(STEPS)
+
+
+class Meeting:
+    """A fault that fails nothing: each request of a group is answered once all of the group have come."""
+
+    def __init__(self, *groups):
+        self.barriers = [(parts, threading.Barrier(n, timeout=20)) for n, parts in groups]
+
+    def __call__(self, method, path):
+        for parts, barrier in self.barriers:
+            if any(part in f"{method} {path}" for part in parts):
+                barrier.wait()
+
+
+def test_files_of_a_commit_are_put_at_once_and_the_looks_before_it_beside_them(proxy, root):
+    put_changes(root, 0, range(KEYS))
+    driver.run(local.local_session(), spec_in(root), root)
+    put_changes(root, 1)
+    home = f"{root.removeprefix('s3:/')}/p"
+    # Of the state: two files, the commits before and after the new one, and the lease, of which two turns are read. Of the sink: rows,
+    # vectors, change feed, and the two commits. If one of a group came after the answer to another, all would wait for ever.
+    state = [f"PUT {home}/state/part-", f"PUT {home}/state/notes-", f"HEAD {home}/state/_delta_log"]
+    sink = [f"PUT {home}/sink/{name}" for name in ("part-", "deletion_vector_", "_change_data")]
+    meeting = Meeting((4, state), (5, [*sink, f"HEAD {home}/sink/_delta_log"]))
+    with proxy.failing(meeting):
+        driver.run(local.local_session(), spec_in(root), root)
+    assert rows_of(root) == expected(1)
+
+
+SOME_FILES = [
+    "state/notes-",
+    *(pytest.param(name, marks=pytest.mark.grid) for name in ("sink/part-", "sink/deletion_vector_")),
+]
+
+
+@pytest.mark.parametrize("what", SOME_FILES)
+def test_commit_does_not_come_where_one_of_its_files_could_not_be_put(proxy, root, monkeypatch, what):
+    put_changes(root, 0, range(KEYS))
+    driver.run(local.local_session(), spec_in(root), root)
+    put_changes(root, 1)
+    table = f"{root}/p/{what.partition('/')[0]}"
+    before = log.versions(table)
+    monkeypatch.setattr(faults, "BUDGET_S", 0.0)
+    monkeypatch.setattr(bucket, "QUICK_RETRIES", {"max_retries": 0})
+    bucket._bucket.cache_clear()
+    with proxy.failing(first("503", "PUT", what)), pytest.raises(StoreUnavailableError, match=what):
+        driver.run(local.local_session(), spec_in(root), root)
+    assert log.versions(table) == before
+    driver.run(local.local_session(), spec_in(root), root)
+    assert rows_of(root) == expected(1)
+
+
+def test_heartbeat_is_a_put_after_two_looks_at_once(proxy, root):
+    path = f"{root}/ledger"
+    with Lease(path, "p", 3600) as lease:
+        for _ in range(2):
+            proxy.served.clear()
+            lease._renew()
+            assert [each.method for each in proxy.served] == ["HEAD", "HEAD", "PUT"]
+        proxy.served.clear()
+        lease.check()
+        assert [each.method for each in proxy.served] == ["GET", "GET"]
+        paths.delete(path)
+        with pytest.raises(TableMismatchError, match="was deleted"):
+            lease._renew()
+        with pytest.raises(TableMismatchError, match="was deleted"):
+            lease.check()
+        assert paths.list_files(f"{path}/_delta_log") == []
+        lease.taken_by = "deleted"
+
+
+def test_look_at_the_lease_finds_what_came_behind_commits_of_other_clients(root):
+    path = f"{root}/ledger"
+    with Lease(path, "p", 3600) as lease:
+        assert commit_after(puts_of(path), Snapshot.read(path), [], {"operation": "OPTIMIZE"})
+        lease.check()
+        commit_next(path, lambda newest: newest.model_copy(update={"epoch": 7, "holder": "other@:1:1/x"}))
+        with pytest.raises(LeaseLostError):
+            lease.check()
+
+
+def test_pause_is_found_before_the_next_step_reads(proxy, root):
+    def paused(newest):
+        asked = Pause(by="me", since_ms=1, reason="a test")
+        return newest.model_copy(update={"paused": asked, "heartbeat": newest.heartbeat + 1})
+
+    def between(number):
+        if number == 2:
+            commit_next(f"{root}/p/ledger", paused)
+
+    follow(proxy, spec_in(root), root, steps_in(proxy, root, between))
+    assert rows_of(root) == expected(1)
+
+
+def change_state(root, *, data_change):
+    """Commit what another client does: it removes a file, or says of one that is there already that it is."""
+    state = Plan.under(root, spec_in(root)).state.snapshot()
+    files = list(state.files.values())
+    actions = replacing(files[:1], []) if data_change else [{"add": {**files[0].add, "dataChange": False}}]
+    assert commit_after(puts_of(state.table), state, actions, {"operation": "OTHER"})
+
+
+def test_rows_that_another_client_deletes_are_missed_by_the_next_step_which_commits_nothing(proxy, root):
+    def between(number):
+        if number == 2:
+            change_state(root, data_change=True)
+
+    with pytest.raises(TableMismatchError, match="was changed by another client"):
+        follow(proxy, spec_in(root), root, steps_in(proxy, root, between))
+    assert rows_of(root) == expected(1)
+
+
+def test_commit_of_another_client_that_changes_no_row_is_followed(proxy, root):
+    follow(proxy, spec_in(root), root, steps_in(proxy, root, lambda _: change_state(root, data_change=False)))
+    assert rows_of(root) == expected(STEPS)
+
+
+def test_file_of_a_source_is_read_again_whatever_its_name(root):
+    location = f"{root}/in/part-{UUID}.json"
+    for data in (b"old", b"newer"):
+        paths.write_bytes(location, data)
+        with paths.open_stream(location) as stream:
+            assert stream.read() == data
+        assert paths.size_of(location) == len(data)
+
+
+def test_table_s_file_is_asked_for_once_and_not_after_it_was_deleted(proxy, root):
+    location = f"{root}/{PART}"
+    paths.write_bytes(location, DATA)
+    proxy.served.clear()
+    assert (paths.read_range(location, 1, 2), paths.size_of(location)) == (DATA[1:3], len(DATA))
+    assert proxy.served == []
+    paths.delete(location)
+    assert (paths.read_range(location, 1, 2), paths.size_of(location)) == (None, None)
+
+
+def test_what_one_process_alone_reads_is_not_put(proxy, root):
+    scratch = f"{root}/staged/{UUID.replace('-', '')}.arrow"
+    with together():
+        paths.write_bytes(scratch, DATA)
+        assert paths.read_range(scratch, 0, 9) == DATA
+        assert current().written == set()
+    assert proxy.served == []
+    assert not paths.exists(scratch)
+    paths.write_bytes(scratch, DATA)
+    assert paths.exists(scratch)
+
+
+def test_more_than_a_step_may_hold_is_put_and_read_again(proxy, root, monkeypatch):
+    monkeypatch.setattr("ebbtide.storage.together.HELD_BYTES", 5)
+    names = [f"{root}/{number:032x}.arrow" for number in range(2)]
+    with together():
+        for name in names:
+            paths.write_bytes(name, DATA)
+        assert [each.method for each in proxy.served] == ["PUT"]
+        assert [paths.read_range(name, 0, 9) for name in names] == [DATA, DATA]
+
+
+def test_what_fails_beside_the_puts_prevents_the_commit_and_is_raised_once(root):
+    def fail():
+        raise LeaseLostError("lost")
+
+    with together():
+        before_commit(fail)
+        with pytest.raises(LeaseLostError):
+            bucket_of(root).put_if_absent("commit", DATA)
+    assert not paths.exists(f"{root.rpartition('/')[0]}/commit")
+    with pytest.raises(LeaseLostError):
+        before_commit(fail)
+    with pytest.raises(LeaseLostError), together():
+        before_commit(fail)
+
+
+def test_empty_file_is_read(root):
+    paths.write_bytes(f"{root}/empty", b"")
+    assert paths.read_range(f"{root}/empty", 0, 9) == b""
+    with paths.open_stream(f"{root}/empty") as stream:
+        assert stream.read() == b""
+    with pytest.raises(FileNotFoundError), paths.open_stream(f"{root}/absent"):
+        pass
+
+
+def test_memory_keeps_what_was_used_last():
+    memory = Memory("s3://a", most_bytes=6)
+    memory.keep("a", b"aaa")
+    memory.keep("b", b"bb")
+    assert memory.get("a") == b"aaa"
+    memory.keep("c", b"cc")
+    assert [memory.get(key) for key in "abc"] == [b"aaa", None, b"cc"]
+    memory.keep("a", b"")
+    memory.forget("absent")
+    memory.keep("d", b"dddd")
+    assert [memory.get(key) for key in "acd"] == [b"", b"cc", b"dddd"]
+
+
+def test_longest_chain_counts_requests_of_which_none_overlaps():
+    times = [(0, 1), (1, 2), (1, 3), (2, 4), (3.5, 5)]
+    assert longest_chain([Served("GET", "", *each) for each in times]) == 3
+    assert longest_chain([]) == 0
+
+
+@pytest.mark.parametrize("checks", [True, False], ids=["noticed", "behind its look at the lease"])
+def test_run_that_another_overtook_writes_nothing_twice(proxy, root, monkeypatch, checks):
+    ledger = f"{root}/p/ledger"
+
+    def overtake(number):
+        if number != 2:
+            return
+        commit_next(ledger, lambda newest: newest.model_copy(update={"epoch": newest.epoch + 1, "holder": ""}))
+        driver.run(local.local_session(), spec_in(root), root)
+        assert rows_of(root) == expected(2)
+        if not checks:
+            monkeypatch.setattr(Lease, "check", lambda lease: None)
+
+    with pytest.raises(LeaseLostError):
+        follow(proxy, spec_in(root), root, steps_in(proxy, root, overtake))
+    assert rows_of(root) == expected(2)
+    assert log.last_step(f"{root}/p/state") == log.last_step(f"{root}/p/sink") == 3
+
+
+def test_request_for_the_lease_is_looked_for_now_and_then(proxy, root, monkeypatch):
+    asked = requests.Requests(f"{root}/p/ledger")
+    asked.refuse_asked()
+    asked.leave("other")
+    asked.refuse_asked()  # too soon to look again
+    monkeypatch.setattr(requests, "ASKED_EVERY_S", 0.0)
+    again = requests.Requests(f"{root}/p/ledger")
+    for _ in range(2):
+        with pytest.raises(LeaseAskedError):
+            again.refuse_asked()
