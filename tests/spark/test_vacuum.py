@@ -45,6 +45,7 @@ def test_vacuum_deletes_what_no_version_needs_and_the_pipeline_goes_on(spark, tm
         )
     before = sink(spark, tmp_path / "root", spec)
     on_disk = sorted(path for path in home.rglob("*") if path.suffix in {".parquet", ".bin"})
+    sizes = {path: path.stat().st_size for path in on_disk}
     vacuum = Vacuum()
     planned = vacuum.act("dry_run", Context(spec, root, lambda: spark), vacuum.Params())
     assert all(path.exists() for path in on_disk), "a dry run deletes nothing"
@@ -58,6 +59,7 @@ def test_vacuum_deletes_what_no_version_needs_and_the_pipeline_goes_on(spark, tm
     gone = [path for path in on_disk if not path.exists() and "_delta_log" not in path.parts]
     assert {each["path"].rpartition("/")[2] for each in planned["files"]} == {path.name for path in gone}
     assert planned["files_removed"] == len(gone) > 0
+    assert planned["bytes_removed"] == sum(sizes[path] for path in gone)
     assert report["stored_files_after"] < report["stored_files_before"]
     assert report["stored_bytes_after"] < report["stored_bytes_before"]
     assert "on disk" in report.text()

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from ebbtide.delta import log
@@ -25,6 +26,9 @@ from ebbtide.storage.paths import DAY_S, delete, delete_unfinished, join, size_o
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+SCHEME = re.compile(r"^[a-z0-9]+:/+")
+"""The beginning of a location in a store, or of a local one as Spark names it."""
 
 
 def vacuum(spark: SparkSession, stepper: Stepper, max_files: int | None = None) -> Done:
@@ -61,7 +65,27 @@ def vacuum(spark: SparkSession, stepper: Stepper, max_files: int | None = None) 
 def unneeded(spark: SparkSession, table: str) -> list[str]:
     """Return the locations of the files that VACUUM would delete, by its own dry run: a thousand at most. Empty folders are left out."""
     rows = spark.sql(f"VACUUM delta.`{table}` DRY RUN").collect()
-    return [row["path"] for row in rows if size_of(row["path"]) is not None]
+    locations = [location_of(row["path"], table) for row in rows]
+    return [location for location in locations if size_of(location) is not None]
+
+
+def location_of(listed: str, table: str) -> str:
+    """Return the location of a file of a table that Spark lists, in the table's own words: Spark names the scheme in another way.
+
+    Example:
+        >>> location_of("file:/data/t/sink/part-0.parquet", "/data/t/sink")
+        '/data/t/sink/part-0.parquet'
+        >>> location_of("s3a://shop/t/sink/_change_data/0.parquet", "s3://shop/t/sink")
+        's3://shop/t/sink/_change_data/0.parquet'
+    """
+    _, _, name = _without_scheme(listed).partition(f"{_without_scheme(table)}/")
+    return join(table, name)
+
+
+def _without_scheme(location: str) -> str:
+    """Return a location's path, from its bucket on in a store; `file:/data`, `file:///data` and `/data` are one."""
+    path = SCHEME.sub("", location)
+    return path.strip("/")
 
 
 def delete_all_unfinished(plan: Plan, *, older_than_s: float = DAY_S) -> None:
