@@ -2,7 +2,8 @@
 
 Rows of 100 bytes are read in through the pipeline, 250,000 a step; then come steps of changes, a tenth of them to new keys. Each size,
 and each side, is a process of its own. Ours reads JSON lines, and keeps state and a change feed; `decided` is without reading and
-decoding. The peers get the same changes as decoded Arrow rows, and keep neither. CPU is that of the process: one step to warm up, the
+decoding, `merged` the sink's commit alone, of decided rows and without the feed: old rows found, new ones written. That is what the
+peers do, which get the same changes as decoded Arrow rows, and keep neither. CPU is that of the process: one step to warm up, the
 median of three. Memory is the process's own (`RssAnon`) and all that is resident, mapped copies among it: the peak of loading, the
 peak of the steps, and what is left after them.
 
@@ -37,6 +38,7 @@ from ebbtide.delta.table import read_rows
 from ebbtide.runtime import reading
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.local import local_session
+from ebbtide.tables.upsert import Upserter
 
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("at", pa.int64()), ("name", pa.string()), ("amount", pa.int32()), ("text", pa.string())]
@@ -86,21 +88,24 @@ def ours(work: Path, stored: int, n_changes: int) -> dict[str, Any]:
         name="t", schema=columns, key=["id"], source=source, format={"type": "plain"}, order=order, ttl=None
     )
     decoding = timed(reading, "stage")
+    merging, feeding = timed(Upserter, "apply"), timed(Upserter, "_images")
     for number, first in enumerate(range(0, stored, ROWS_PER_FILE)):
         write_changes(work / "in" / f"{number:06d}.jsonl", rows_of(first, min(ROWS_PER_FILE, stored - first)))
         run(local_session(), spec, str(work))
     found: dict[str, Any] = {"loading": memory_mib()}
     forget_peak()
-    costs, decided = [], []
+    costs, decided, merged = [], [], []
     expected = {}
     for number, rows in enumerate(changes_of(stored, n_changes)):
         write_changes(work / "in" / f"9{number:05d}.jsonl", rows)
         expected |= {each["id"]: each["at"] for each in rows}
-        decoding.clear()
+        for seconds in (decoding, merging, feeding):
+            seconds.clear()
         start = time.process_time()
         run(local_session(), spec, str(work))
         costs.append(time.process_time() - start)
         decided.append(costs[-1] - sum(decoding))
+        merged.append(sum(merging) - sum(feeding))
     del rows
     found["steps"] = memory_mib()
     gc.collect()
@@ -110,7 +115,8 @@ def ours(work: Path, stored: int, n_changes: int) -> dict[str, Any]:
     sink = read_rows(snapshot, SCHEMA).select(["id", "at"]) if snapshot else SCHEMA.empty_table()
     shown = dict(zip(sink["id"].to_pylist(), sink["at"].to_pylist(), strict=True))
     n_wrong = sum(shown.get(key) != at for key, at in expected.items())
-    return {"cpu_s": median(costs), "decided_cpu_s": median(decided), "wrong": n_wrong, **found}
+    cpu_s = {"cpu_s": median(costs), "decided_cpu_s": median(decided), "merged_cpu_s": median(merged)}
+    return {**cpu_s, "wrong": n_wrong, **found}
 
 
 def by_delta_rs(work: Path, stored: int, n_changes: int) -> dict[str, Any]:

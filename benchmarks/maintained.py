@@ -9,8 +9,8 @@ log entries are kept for two minutes, so that what is bounded by them shows its 
 Printed by tenths of the time. The bounds, which decide the exit code:
 
 - after each compaction the newest version of the state names at most a tenth more bytes than its live entries take;
-- on disk there is nothing but what the newest versions of state and sink name, and what they named within the retained window:
-  the retention, the time from one VACUUM to the next, and what a run of it takes to start and end;
+- on disk there is nothing but what the newest versions of state and sink name, and what they named within the retained window: since the
+  start of the last VACUUM that has ended, and for the retention before that;
 - data files of a version, and commits of a log, stay bounded;
 - the median CPU of the last 30 steps is at most 1.3 times that of the first 30;
 - no run of Dagster has failed, and no check has found anything.
@@ -21,6 +21,7 @@ Printed by tenths of the time. The bounds, which decide the exit code:
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -46,8 +47,6 @@ LOCATION = Path(__file__).with_name("maintained_location.py")
 NAMES = ("maintained", "unmaintained")
 TABLES = ("state", "sink")
 RETENTION_S = 120
-SLACK_S = 120
-"""A minute until a schedule ticks, and the rest for a run to be launched, to start Spark and to delete."""
 SAMPLE_S = 10.0
 STARTS_S = 120.0
 ENDS_S = 120.0
@@ -107,7 +106,7 @@ class Soak:
         sys.path.insert(0, str(PROJECT / "data" / "shop"))
         from dagster import DagsterInstance
         from dagster_process import dagster_process
-        from maintained_location import SPECS, VACUUM_EVERY_S
+        from maintained_location import SPECS
 
         from ebbtide.runtime.driver import run
         from ebbtide.runtime.local import local_session
@@ -131,7 +130,7 @@ class Soak:
             for start in (["sensor", "start", "ebbtide_backlog"], ["schedule", "start", "--start-all"]):
                 command = [*dagster, *start, "-w", str(workspace), "-l", "soak"]
                 subprocess.run(command, env=self.environment, cwd=PROJECT, check=True, timeout=STARTS_S)
-            self._go_on(feed, Samples(self.folder, RETENTION_S + VACUUM_EVERY_S + SLACK_S))
+            self._go_on(feed, Samples(self.folder))
             self._note_runs()
 
     def _go_on(self, feed: Feed, samples: Samples) -> None:
@@ -156,14 +155,20 @@ class Soak:
         from dagster import AssetCheckEvaluation, DagsterEventType, DagsterInstance, EventRecordsFilter
 
         with DagsterInstance.from_config(str(self.home)) as instance:
-            runs = Counter(f"{run.job_name}: {run.status.value}" for run in instance.get_runs())
+            records = instance.get_run_records()
+            runs = Counter(f"{each.dagster_run.job_name}: {each.dagster_run.status.value}" for each in records)
+            vacuums = [
+                (each.start_time, each.end_time)
+                for each in records
+                if each.dagster_run.job_name == "ebbtide_vacuum" and each.start_time
+            ]
             judged = EventRecordsFilter(DagsterEventType.ASSET_CHECK_EVALUATION)
             failed: Counter[str] = Counter()
             for record in instance.get_event_records(judged, limit=10_000):
                 event = record.event_log_entry.get_dagster_event().event_specific_data
                 if isinstance(event, AssetCheckEvaluation) and not event.passed:
                     failed[f"{event.asset_key.to_user_string()}: {event.check_name}: {event.severity.value}"] += 1
-        noted = {"runs": runs, "failed_checks": failed, "missed_samples": self._missed}
+        noted = {"runs": runs, "failed_checks": failed, "missed_samples": self._missed, "vacuums": sorted(vacuums)}
         (self.folder / "runs.json").write_text(json.dumps(noted, indent=1))
 
 
@@ -216,16 +221,14 @@ class Samples:
 
     Args:
         folder: Takes the samples.
-        window_s: How long a file may stay that the newest version does not name any more.
     """
 
-    def __init__(self, folder: Path, window_s: float) -> None:
+    def __init__(self, folder: Path) -> None:
         from maintained_location import SPECS
 
         from ebbtide.runtime.plan import Plan
 
         self._folder = folder
-        self._window_s = window_s
         self._plans = {name: Plan.under(str(folder / "root"), spec) for name, spec in SPECS.items()}
         self._named_s: dict[str, float] = {}
         """When a version that was seen to name a file was the newest."""
@@ -245,8 +248,8 @@ class Samples:
         with (self._folder / "samples.jsonl").open("a") as samples:
             samples.write(json.dumps(sample) + "\n")
 
-    def _table(self, name: str, table: str) -> dict[str, int]:
-        """Return what a table holds, and what of it should have gone."""
+    def _table(self, name: str, table: str) -> dict[str, Any]:
+        """Return what a table holds; of what no newest version names any more, bytes by when one was last seen to."""
         from ebbtide.delta import vectors
         from ebbtide.delta.snapshot import Snapshot
 
@@ -262,21 +265,16 @@ class Samples:
             named |= {at} if at else set()
         self._named_s |= dict.fromkeys(named, now_s)
         log = {path for path in on_disk if path.parent.name == "_delta_log"}
-        kept = lost = 0
+        unnamed: Counter[int] = Counter()
         for path in on_disk.keys() - log:
-            if str(path) in named:
-                continue
-            age_s = now_s - max(on_disk[path].st_mtime, self._named_s.get(str(path), 0.0))
-            if age_s <= self._window_s:
-                kept += on_disk[path].st_size
-            else:
-                lost += on_disk[path].st_size
+            if str(path) not in named:
+                last_s = max(on_disk[path].st_mtime, self._named_s.get(str(path), 0.0))
+                unnamed[round(last_s)] += on_disk[path].st_size
         return {
             "files": len(snapshot.files),
             "vectors": sum(file.vector is not None for file in snapshot.files.values()),
             "bytes": sum(file.size for file in snapshot.files.values()),
-            "kept_bytes": kept,
-            "lost_bytes": lost,
+            "unnamed_bytes": sorted(unnamed.items()),
             "disk_bytes": sum(found.st_size for path, found in on_disk.items() if path not in log),
             "log_files": len(log),
             "log_bytes": sum(on_disk[path].st_size for path in log),
@@ -357,9 +355,10 @@ def report(folder: Path, plotted: Path | None) -> int:
     """Print the tenths and the bounds; plot them; return 1 if a bound does not hold."""
     samples = [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
     steps = {name: batches(folder, name) for name in NAMES}
+    runs = json.loads((folder / "runs.json").read_text())
+    divide(samples, runs["vacuums"])
     for part in parted(samples, steps):
         print(json.dumps(part))
-    runs = json.loads((folder / "runs.json").read_text())
     print(json.dumps(runs))
     holds = True
     for text, value, most in bounds(samples, steps, runs):
@@ -368,6 +367,28 @@ def report(folder: Path, plotted: Path | None) -> int:
     if plotted:
         plot(samples, steps, plotted)
     return int(not holds)
+
+
+def divide(samples: list[dict[str, Any]], vacuums: list[tuple[float, float | None]]) -> None:
+    """Divide what no newest version names into what is kept for the retention or the next VACUUM, and what a VACUUM has left.
+
+    Args:
+        samples: Get `kept_bytes` and `lost_bytes` of each table.
+        vacuums: Start and end of each VACUUM, s; None: it has not ended.
+    """
+    at_s = [sample["at_s"] for sample in samples]
+    # The last version that names a file may come as late as the next sample.
+    gap_s = max((after - before for before, after in itertools.pairwise(at_s)), default=0.0)
+    for sample in samples:
+        ended = [start_s for start_s, end_s in vacuums if end_s is not None and end_s <= sample["at_s"]]
+        # A file that was named until then had to be kept by the last one.
+        until_s = max(ended, default=0.0) - RETENTION_S - gap_s
+        for name, table in itertools.product(NAMES, TABLES):
+            unnamed = sample[name].pop(f"{table}_unnamed_bytes")
+            is_lost = name == "maintained"
+            lost = sum(size for last_s, size in unnamed if is_lost and last_s < until_s)
+            sample[name][f"{table}_lost_bytes"] = lost
+            sample[name][f"{table}_kept_bytes"] = sum(size for _, size in unnamed) - lost
 
 
 def bounds(

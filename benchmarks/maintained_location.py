@@ -15,7 +15,6 @@ from ebbtide.dagster import ClockResource, SparkResource, StorageResource, pipel
 
 HOME = Path(os.environ["EBBTIDE_SOAK_DIR"])
 EVERY_MINUTE = "* * * * *"
-VACUUM_EVERY_S = 240
 MAINTAINED: dict[str, Any] = {
     "stream": None,
     "cleanup": "*/5 * * * *",

@@ -21,8 +21,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put what takes long first: a long group that begins last would be waited for. Each group keeps its order."""
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()) and item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group("spark 2"))  # a process that has a session, see `tests/spark`
+        names = getattr(item, "fixturenames", ())
+        group = "spark 2" if "spark" in names else "spark 1" if "broker" in names else None
+        if group is not None and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(
+                pytest.mark.xdist_group(group)
+            )  # a process that has a session, see `tests/spark`, or the broker
     items.sort(key=_turn)
 
 

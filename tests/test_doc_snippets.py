@@ -6,11 +6,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import yaml
 from click.testing import CliRunner
 from installing import EXAMPLES, install
+from warm_programs import WarmPrograms
 
 from ebbtide import UpsertPipeline
 from ebbtide.cli.main import main
@@ -24,6 +26,7 @@ BLOCK = re.compile(r"^```(sh|text)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 """Commands, and the output of the commands before; commands fenced as `console` are not run."""
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 NEED_SPARK = {"sql-and-views.md"}
+PAGES_FOLLOWED = pytest.mark.xdist_group("pages")  # they share the programs
 HOME = "/home/you/shop"
 """Stands in the pages for the reader's folder."""
 VARYING = [
@@ -43,9 +46,9 @@ WITH_PYTHON = {path.relative_to(ROOT).as_posix(): code for path in PAGES if (cod
 ON_SPARK = [page for page, code in WITH_PYTHON.items() if "build_session(" in code]
 
 
-def run(code, folder):
+def run(code, folder, programs=Path(sys.executable).parent):
     done = subprocess.run(
-        [sys.executable, "-W", "error::SyntaxWarning", "-c", code],
+        [programs / "python", "-W", "error::SyntaxWarning", "-c", code],
         cwd=folder,
         check=False,
         capture_output=True,
@@ -71,12 +74,22 @@ def alike(text, folder):
     return text
 
 
-def follow(page, folder, java_home, **variables):
+@pytest.fixture(scope="module", params=["warm", pytest.param("apart", marks=pytest.mark.grid)])
+def programs(request):
+    """Folder of the programs that pages call: those that are installed, or the same without the seconds of their start."""
+    if request.param == "apart":
+        yield Path(sys.executable).parent
+        return
+    with TemporaryDirectory() as folder, WarmPrograms(Path(folder)):
+        yield Path(folder)
+
+
+def follow(page, folder, programs, java_home, **variables):
     """Run the commands of a page one after the other, as a reader would."""
     blocks = list(commands(page))
     script = "".join(f"{{\n{text}}} > {folder}.{number} 2>&1\n" for number, (text, _) in enumerate(blocks))
     folder.mkdir()
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {"PATH": path, "HOME": os.environ["HOME"], "JAVA_HOME": java_home, **variables}
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
@@ -93,6 +106,22 @@ def follow(page, folder, java_home, **variables):
         assert said is None or alike(output, folder).rstrip() == alike(said, folder).rstrip(), text
 
 
+@PAGES_FOLLOWED
+@pytest.mark.parametrize(
+    ("code", "status", "said"),
+    [
+        ("pass", 0, ""),
+        ("raise SystemExit(3)", 3, ""),
+        ("raise ValueError('no')", 1, "ValueError: no"),
+        ("0 is 0", 1, '"is" with'),
+    ],
+)
+def test_program_ends_as_it_does_apart(programs, tmp_path, code, status, said):
+    command = [programs / "python", "-W", "error::SyntaxWarning", "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert (done.returncode, said in done.stderr) == (status, True)
+
+
 def test_pages_have_python():
     assert {"docs/reference/materializer.md", "docs/reference/state.md"} <= set(WITH_PYTHON)
 
@@ -106,9 +135,10 @@ def test_snippets_name_nothing_that_is_not_defined(page):
     assert checked.returncode == 0, checked.stdout
 
 
+@PAGES_FOLLOWED
 @pytest.mark.parametrize("page", [page for page in WITH_PYTHON if page not in ON_SPARK])
-def test_snippets_run(page, tmp_path):
-    run(WITH_PYTHON[page], tmp_path)
+def test_snippets_run(page, programs, tmp_path):
+    run(WITH_PYTHON[page], tmp_path, programs)
 
 
 @pytest.mark.grid
@@ -124,31 +154,34 @@ def test_snippets_run_on_spark(page, tmp_path):
     run(WITH_PYTHON[page], tmp_path)
 
 
+@PAGES_FOLLOWED
 @pytest.mark.parametrize("page", ON_SPARK)
-def test_snippets_on_spark_import_what_is_there(page, tmp_path):
+def test_snippets_on_spark_import_what_is_there(page, programs, tmp_path):
     imports = "\n".join(line for line in WITH_PYTHON[page].splitlines() if line.startswith(("from ", "import ")))
-    run(imports, tmp_path)
+    run(imports, tmp_path, programs)
 
 
+@PAGES_FOLLOWED
 @pytest.mark.parametrize(
     "page", [page for page in TUTORIALS if page.name not in NEED_SPARK], ids=lambda page: page.stem
 )
-def test_tutorial_prints_what_it_says_without_java(page, tmp_path):
-    follow(page, tmp_path / "shop", java_home=str(tmp_path / "nowhere"))
+def test_tutorial_prints_what_it_says_without_java(page, programs, tmp_path):
+    follow(page, tmp_path / "shop", programs, java_home=str(tmp_path / "nowhere"))
 
 
+@PAGES_FOLLOWED
 @pytest.mark.parametrize("example", [path.parent.name for path in EXAMPLES.glob("*/pyproject.toml")])
-def test_example_prints_what_its_readme_says_without_java(example, tmp_path, monkeypatch):
+def test_example_prints_what_its_readme_says_without_java(example, programs, tmp_path, monkeypatch):
     install(tmp_path / "site", monkeypatch, example)
     path = os.pathsep.join([str(tmp_path / "site"), str(EXAMPLES / example)])
     page = EXAMPLES / example / "README.md"
-    follow(page, tmp_path / "shop", java_home=str(tmp_path / "nowhere"), PYTHONPATH=path)
+    follow(page, tmp_path / "shop", programs, java_home=str(tmp_path / "nowhere"), PYTHONPATH=path)
 
 
 @pytest.mark.grid
 @pytest.mark.parametrize("page", [page for page in TUTORIALS if page.name in NEED_SPARK], ids=lambda page: page.stem)
 def test_tutorial_on_spark_prints_what_it_says(page, tmp_path):
-    follow(page, tmp_path / "shop", java_home=os.environ.get("JAVA_HOME", ""))
+    follow(page, tmp_path / "shop", Path(sys.executable).parent, java_home=os.environ.get("JAVA_HOME", ""))
 
 
 def samples():

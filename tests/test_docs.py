@@ -194,7 +194,7 @@ def operations_page() -> str:
     lines = [
         "# Operations",
         "",
-        "An operation works on a pipeline's tables, on request or by schedule. Each one is a command, `ebbtide COMMAND SPEC... [--root DIR] [--json]`, and a",
+        "An operation works on a pipeline's tables. Each one is a command, `ebbtide COMMAND SPEC... [--root DIR] [--json]`, and a",
         "job in Dagster. The job takes the same settings below `ops: {JOB_op: {config: ...}}`. An operation that is planned changes nothing without `--apply`,",
         "in Dagster `action: apply`. [Another package](../how-to/extending.md#an-operation) can add operations.",
         "",

@@ -5,13 +5,16 @@ import re
 import shutil
 import subprocess
 import sys
+import time
+from urllib.error import URLError
 
 import pytest
 import yaml
 from alert_rules import MONITORING, RULES, fires
 from installing import install
+from kafka_broker import free_port
 from local_pipeline import LATER, up
-from metrics_support import command, samples_of, write_spec
+from metrics_support import WAIT_S, command, followed, get, samples_of, wait_for_step, write_spec
 from mounting import IN_NAMESPACE, can_mount
 from support import plain
 
@@ -19,6 +22,7 @@ from ebbtide.cli.verbs import COMMANDS
 from ebbtide.inspect.exposition import openmetrics
 from ebbtide.inspect.measuring import measured
 from ebbtide.inspect.metrics import METRICS
+from ebbtide.ledger.verdicts import LastVerdict, note_verdict
 from ebbtide.sources.positioned import PositionedSource
 from ebbtide.sources.source import Backlog
 
@@ -33,6 +37,8 @@ LABELS_OF = {metric.sample: set(metric.label_names) for metric in METRICS} | {
 }
 SELECTOR = re.compile(r"(ebbtide_\w+)(?:\{([^}]*)\})?")
 PROMTOOL = shutil.which("promtool")
+
+KNOWN = ("ordering", "expiry")
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS)
@@ -193,3 +199,52 @@ def test_foreign_write_fires(make):
     before = scraped(pipeline)
     pipeline.do("spoil")
     assert fires("EbbtideForeignWrites", before, scraped(pipeline))
+
+
+@pytest.mark.grid
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is not installed")
+def test_prometheus_scrapes_a_followed_run_and_fires_its_alert(make, tmp_path):
+    pipeline = make()
+    pipeline.put(up(1, 1))
+    run, port = followed(pipeline, tmp_path)
+    config = yaml.safe_load((MONITORING / "prometheus.yaml").read_text())
+    config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    config["rule_files"] = [str(MONITORING / "alerts.yaml")]
+    config["scrape_configs"] = [{"job_name": "ebbtide", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}]
+    (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(config))
+    own = free_port()
+    data, listen = f"--storage.tsdb.path={tmp_path / 'tsdb'}", f"--web.listen-address=127.0.0.1:{own}"
+    command = ["prometheus", f"--config.file={tmp_path / 'prometheus.yaml'}", data, listen]
+    prometheus = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for_step(port, 1)
+        note_verdict(pipeline.plan.root, LastVerdict(check="ordering", outcome="failed", broken=1, at_ms=LATER), KNOWN)
+        firing = until(lambda: alerts(own))
+        targets = json.loads(get(own, "/api/v1/targets")[2])["data"]["activeTargets"]
+    finally:
+        for process in (prometheus, run):
+            process.terminate()
+            process.communicate(timeout=WAIT_S)
+    assert [target["health"] for target in targets] == ["up"], targets
+    assert "EbbtideCheckFailed" in firing
+    assert not {"EbbtideRunDown", "EbbtideRunStuck", "EbbtideLeaseLost"} & firing
+
+
+def alerts(port):
+    """Return the names of the alerts that fire; none while Prometheus starts."""
+    try:
+        found = json.loads(get(port, "/api/v1/alerts")[2])["data"]["alerts"]
+    except (URLError, ValueError, KeyError):
+        return set()
+    return {alert["labels"]["alertname"] for alert in found if alert["state"] == "firing"}
+
+
+def until(look):
+    """Look again and again until something is found."""
+    end_s = time.monotonic() + 2 * WAIT_S
+    while time.monotonic() < end_s:
+        found = look()
+        if "EbbtideCheckFailed" in found:
+            return found
+        time.sleep(0.5)
+    raise TimeoutError("no alert fires")

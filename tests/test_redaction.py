@@ -14,7 +14,7 @@ from ebbtide.dagster.resources import StorageResource
 from ebbtide.dagster.supervise import supervised
 from ebbtide.errors import ConfigError, EbbtideError
 from ebbtide.redaction import LEAST_LENGTH, hide, is_credential, printable, redacted, shown
-from ebbtide.runtime import session
+from ebbtide.runtime.session_settings import resolved
 from ebbtide.testing import MemoryPipeline
 
 SECRET = "Planted0/Value+1"  # noqa: S105 - it opens nothing
@@ -73,13 +73,13 @@ def test_credential_in_the_root_is_refused_and_not_shown(uri):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_credential_among_the_settings_of_spark_comes_from_the_environment_only(name, monkeypatch):
-    with pytest.raises(ConfigError, match="which Dagster would show") as caught:
+    with pytest.raises(ConfigError, match="which can be read") as caught:
         Resources(spark={name: SECRET}).build_defs(None)
     assert SECRET not in str(caught.value)
     monkeypatch.setenv("PLANTED", SECRET)
     definitions = Resources(spark={name: "${PLANTED}"}).build_defs(None)
     assert SECRET not in repr(definitions.resources["spark"])
-    assert session._from_environment({name: "${PLANTED}"}) == {name: SECRET}
+    assert resolved({name: "${PLANTED}"}) == {name: SECRET}
     assert str(EbbtideError(f"The store refused '{SECRET}'.")) == "The store refused '***'."
 
 
@@ -95,7 +95,7 @@ def test_credential_in_the_root_of_resources_is_refused_before_dagster_shows_it(
 
 def test_setting_that_names_no_variable_is_refused():
     with pytest.raises(ConfigError, match="names a variable that is not set"):
-        session._from_environment({"spark.x": "${EBBTIDE_NO_SUCH_VARIABLE}"})
+        resolved({"spark.x": "${EBBTIDE_NO_SUCH_VARIABLE}"})
 
 
 def test_error_of_others_reaches_dagster_without_credentials():

@@ -335,6 +335,7 @@ def test_environment_is_read_by_what_belongs_to_the_machine_only():
 
     assert {str(path.relative_to(ROOT / "ebbtide")) for path in (ROOT / "ebbtide").rglob("*.py") if reads(path)} <= {
         "runtime/session.py",
+        "runtime/session_settings.py",
         "runtime/class_archive.py",
         "runtime/jars.py",
         "delta/key_index.py",

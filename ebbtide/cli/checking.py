@@ -12,6 +12,7 @@ from ebbtide.cli.errors import FAILED
 from ebbtide.cli.options import of_pipelines
 from ebbtide.cli.quiet import quiet_spark
 from ebbtide.cli.reporting import Reporter, load_specs, say
+from ebbtide.cli.spark_options import spark_options
 from ebbtide.errors import ConfigError
 from ebbtide.runtime.clock import system_clock
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 @click.option(
     "--only", metavar="CHECK", multiple=True, help="Judge by this check; may be given again. Default: by all."
 )
+@spark_options
 def check(specs: tuple[str, ...], root: str, as_json: bool, only: tuple[str, ...]) -> None:
     """Judge the tables of pipelines by their checks, from the last refresh, repair or acknowledgement on.
 

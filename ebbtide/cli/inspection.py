@@ -15,6 +15,7 @@ from ebbtide.cli.options import json_option, of_pipelines, personal_option
 from ebbtide.cli.places import root_option
 from ebbtide.cli.quiet import quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
+from ebbtide.cli.spark_options import spark_options
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import MASK, printable
 from ebbtide.runtime.clock import system_clock
@@ -101,6 +102,7 @@ def lag(specs: tuple[str, ...], root: str, as_json: bool) -> None:
 )
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Most rows to show.")
 @personal_option
+@spark_options
 def state(
     spec: str,
     name: str | None,

@@ -41,7 +41,9 @@ class JsonLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record."""
-        if record.levelno < LEVELS[self._shown()]:
+        is_own = record.name.partition(".")[0] == "ebbtide"
+        least = LEVELS[self._shown()] if is_own else logging.WARNING
+        if record.levelno < least:
             return
         try:
             # Standard error of the moment: a command that is called from Python may have another one.

@@ -19,6 +19,8 @@ from ebbtide.inspect.exposition import registry
 from ebbtide.inspect.watched_run import WatchedRun
 
 METRICS, HEALTH = "/metrics", "/healthz"
+ENDS_WITHIN_S = 1.0
+"""Seconds to wait at the end for a source that does not answer: the thread ends with the process."""
 SILENT_S = 10
 """Seconds after which a client that sends nothing is left."""
 
@@ -100,3 +102,5 @@ def served(watched: WatchedRun, host: str, port: int) -> Iterator[int]:
         finally:
             stop.set()
             server.shutdown()
+            for thread in threads:
+                thread.join(ENDS_WITHIN_S)

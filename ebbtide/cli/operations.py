@@ -20,6 +20,7 @@ from ebbtide.cli.options import of_pipelines
 from ebbtide.cli.quarantine import quarantine
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
+from ebbtide.cli.spark_options import spark_options
 from ebbtide.cli.stopping import stop_on_signal
 from ebbtide.operations.operation import Context, Operation, Report, option_of
 from ebbtide.operations.registry import operations
@@ -62,6 +63,7 @@ def operation_command(operation: Operation) -> click.Command:
     """Make the command of an operation."""
 
     @of_pipelines
+    @spark_options
     def run(specs: tuple[str, ...], root: str, *, as_json: bool, **given: Any) -> None:
         action = _action(operation, given)
         asked = {name: value for name, value in given.items() if value not in (None, ())}

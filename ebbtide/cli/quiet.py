@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 from ebbtide.cli.commands import QUIET, level
 from ebbtide.cli.live import Live
 from ebbtide.cli.logs import json_log
+from ebbtide.cli.spark_options import spark_settings
 from ebbtide.tasks import lazy_session
 from ebbtide.users import user_name
 
@@ -35,11 +36,13 @@ class QuietSpark:
     Args:
         root: Folder of all pipelines' tables.
         live: Says that Spark is being started.
+        settings: Settings of Spark that override all that are set elsewhere. Default: none.
     """
 
-    def __init__(self, root: str, live: Live) -> None:
+    def __init__(self, root: str, live: Live, settings: Mapping[str, str] | None = None) -> None:
         self.live = live
         self._root = root
+        self._settings = settings or {}
         self._session: SparkSession | None = None
         self._log: Path | None = None
         self._started_bytes = 0
@@ -53,7 +56,7 @@ class QuietSpark:
             self.live.show("starting Spark")
             self._log = new_log(self._root)
             with sigint_kept():
-                self._session = build_session(log_file=self._log)
+                self._session = build_session(settings=self._settings, log_file=self._log)
             self._started_bytes = self._log.stat().st_size
             self.live.show("")
         return self._session
@@ -103,7 +106,10 @@ class QuietSpark:
 @contextmanager
 def quiet_spark(root: str) -> Iterator[QuietSpark]:
     """Give a session for a command, with the live line on standard error."""
-    with Live(sys.stderr, is_quiet=level() == QUIET, log=json_log()) as live, QuietSpark(root, live) as spark:
+    with (
+        Live(sys.stderr, is_quiet=level() == QUIET, log=json_log()) as live,
+        QuietSpark(root, live, spark_settings()) as spark,
+    ):
         yield spark
 
 

@@ -17,6 +17,7 @@ from ebbtide.cli.live import RunView
 from ebbtide.cli.options import engine_option, metrics_options, of_pipelines, rate_option
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs, say
+from ebbtide.cli.spark_options import spark_options
 from ebbtide.cli.stopping import restart, stop_on_signal
 from ebbtide.errors import ConfigError, PausedError
 from ebbtide.runtime.clock import system_clock
@@ -46,6 +47,7 @@ Operate = Callable[..., "RunSummary"]
 @rate_option
 @engine_option
 @metrics_options
+@spark_options
 def run(
     specs: tuple[str, ...],
     root: str,
@@ -104,6 +106,7 @@ def run(
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @engine_option
+@spark_options
 def refresh(
     specs: tuple[str, ...],
     root: str,
@@ -116,6 +119,11 @@ def refresh(
     located = [(location, spec.on_engine(engine)) for location, spec in load_specs(specs)]
     if not yes:
         names = ", ".join(spec.name for _, spec in located)
+        from ebbtide.operations.places import dropped
+
+        for _, spec in located:
+            for line in dropped(spec, root):
+                click.echo(line, err=True)
         question = f"Rebuild {names} under '{root}' from the source?"
         click.confirm(question, abort=True, err=True)
     reporter = Reporter(root, as_json)

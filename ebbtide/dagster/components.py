@@ -11,14 +11,9 @@ import dagster as dg
 from pydantic import BaseModel, ConfigDict, Field
 
 from ebbtide.dagster.definitions import automation_definitions, table_definitions
-from ebbtide.dagster.resources import (
-    ClockResource,
-    EngineName,
-    SparkResource,
-    StorageResource,
-    refuse_literal_credentials,
-)
+from ebbtide.dagster.resources import ClockResource, EngineName, SparkResource, StorageResource
 from ebbtide.dagster.sensors import topics_sensor
+from ebbtide.runtime.session_settings import refuse_literal_credentials
 from ebbtide.spec import several, stateful, upsert, view
 from ebbtide.spec.load import refuse_shared_names
 from ebbtide.spec.pipeline import Pipeline

@@ -21,6 +21,7 @@ from ebbtide.dagster.supervise import supervised, waiting_for_lease
 from ebbtide.errors import ConfigError
 from ebbtide.operations.operation import Context, Operation, Report
 from ebbtide.operations.registry import operations
+from ebbtide.runtime.progress import Phase
 
 OBSERVE_EVERY_S = 10.0
 """Least time between two observations of an operation under way; each may ask the source for its backlog."""
@@ -61,12 +62,12 @@ def operation_job(operation: Operation, specs: Sequence[Pipeline]) -> dg.JobDefi
         ctx = Context(spec, storage.root, lambda: spark.session, BY, clock.now_ms, beside=lambda: specs, data_docs=docs)
         observer = _Observer(context, operation, action, ctx)
 
-        def work(say: Callable[[StepProgress], None], stop: threading.Event) -> Report:
+        def work(say: Callable[[StepProgress | Phase], None], stop: threading.Event) -> Report:
             params = operation.asked(given)
-            return operation.act(action, replace(ctx, on_progress=say, stop=stop), params)
+            return operation.act(action, replace(ctx, on_progress=say, on_phase=say, stop=stop), params)
 
         with waiting_for_lease():
-            report = supervised(work, observer.step)
+            report = supervised(work, observer.progress)
         context.log.info(report.text())
         observer.observe(report)
 
@@ -147,6 +148,13 @@ class _Observer:
     def __init__(self, context: dg.OpExecutionContext, operation: Operation, action: str, ctx: Context) -> None:
         self._context, self._operation, self._action, self._ctx = context, operation, action, ctx
         self._last_s = float("-inf")
+
+    def progress(self, progress: StepProgress | Phase) -> None:
+        """Log a step, or a phase that no step has: a line at the end says of those."""
+        if isinstance(progress, StepProgress):
+            self.step(progress)
+        elif progress.step is None:
+            self._context.log.info("%s: %s", progress.pipeline, progress.name)
 
     def step(self, step: StepProgress) -> None:
         """Log a step; observe the progress of the operation, at most every `OBSERVE_EVERY_S`."""

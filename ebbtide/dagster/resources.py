@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +12,6 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import Field, PrivateAttr
 
-from ebbtide.errors import ConfigError
-from ebbtide.redaction import is_credential
 from ebbtide.storage.paths import refuse_unusable
 
 if TYPE_CHECKING:
@@ -22,21 +19,6 @@ if TYPE_CHECKING:
 
 DEFAULT_ROOT = ".ebbtide"
 """Folder of all tables where neither a resource nor `EBBTIDE_ROOT` names one; relative to the process's folder."""
-
-
-def refuse_literal_credentials(settings: Mapping[str, str]) -> None:
-    """Refuse Spark settings that hold a credential itself: Dagster shows the settings of resources.
-
-    Raises:
-        ConfigError: there are some.
-    """
-    literal = [name for name, value in settings.items() if is_credential(name) and not value.startswith("${")]
-    if literal:
-        raise ConfigError.of(
-            "Spark settings have credentials in them, which Dagster would show.",
-            got=", ".join(literal),
-            allowed="${NAME}, a variable of the environment",
-        )
 
 
 class EngineName(StrEnum):
@@ -67,6 +49,7 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
         with self._starting:
             if self._session is None:
                 from ebbtide.runtime.session import build_session, sigint_kept
+                from ebbtide.runtime.session_settings import refuse_literal_credentials
 
                 refuse_literal_credentials(self.settings)
                 with sigint_kept():

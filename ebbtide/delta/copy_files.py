@@ -12,8 +12,10 @@ import os
 import tempfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ebbtide.storage.paths import is_ours, make_private
 
@@ -22,6 +24,8 @@ GENERATION = "generation"
 """End of the name of the file that names the generation of a table's copies."""
 DASHES_BEFORE = 1
 """Dashes in the name of a copy of an earlier release, which names no table."""
+BLOCK_BYTES = 2**20
+"""Bytes that are read at a time for a checksum."""
 _found_whole: set[tuple[str, int]] = set()
 """Copies, by path and inode, whose checksum this process has verified, or written."""
 
@@ -79,10 +83,9 @@ def write(path: Path, rows: pa.Table) -> None:
     in_one = rows.combine_chunks()
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
         writer.write_table(in_one)
-    with pa.memory_map(str(path)) as mapped:
-        checksum = zlib.crc32(mapped.read_buffer())
+    checksum = _checksum(path, path.stat().st_size)
     with path.open("ab") as file:
-        file.write(checksum.to_bytes(CHECKSUM_BYTES, "big"))
+        file.write(checksum)
 
 
 def whole_content(path: Path) -> pa.Buffer | None:
@@ -93,11 +96,29 @@ def whole_content(path: Path) -> pa.Buffer | None:
     content = data.slice(0, max(data.size - CHECKSUM_BYTES, 0))
     copy = _copy(path)
     if copy not in _found_whole:
-        checksum = zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "big")
-        if data.slice(content.size).to_pybytes() != checksum:
+        if data.slice(content.size).to_pybytes() != _checksum(path, content.size):
             return None
         _found_whole.add(copy)
     return content
+
+
+def in_place(column: pa.ChunkedArray) -> NDArray[Any]:
+    """Return a column of a copy as numpy, in the mapped memory: `combine_chunks` copies even one chunk."""
+    in_one = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    values: NDArray[Any] = in_one.to_numpy()
+    return values
+
+
+def _checksum(path: Path, n_bytes: int) -> bytes:
+    """Return the checksum of the first bytes of a file."""
+    # Read, not mapped: of a mapped file all pages would count as memory of this process.
+    checksum = 0
+    left = n_bytes
+    with path.open("rb", buffering=0) as file:
+        while block := file.read(min(left, BLOCK_BYTES)):
+            checksum = zlib.crc32(block, checksum)
+            left -= len(block)
+    return checksum.to_bytes(CHECKSUM_BYTES, "big")
 
 
 def note_whole(path: Path) -> None:

@@ -115,6 +115,9 @@ def in_hash_order(rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Hashes,
         The rows, in one chunk; their hashes; the former position of each.
     """
     hashes = key_hashes(rows, key)
+    is_in_order = bool((hashes[:-1] <= hashes[1:]).all())
+    if is_in_order:  # as a fold leaves them: nothing has to be copied
+        return rows.combine_chunks(), hashes, np.arange(len(rows))
     order = np.argsort(hashes, kind="stable")
     in_order = rows.take(pa.array(order))
     return in_order.combine_chunks(), hashes[order], order
@@ -261,6 +264,10 @@ class IndexCache:
                 self._delete(copy)
         self.close_deleted()
 
+    def close(self) -> None:
+        """Close all indices that have a copy; the next use opens them again."""
+        self._open = {file_key: opened for file_key, opened in self._open.items() if opened[0] == NO_COPY}
+
     def close_deleted(self) -> None:
         """Close the indices whose copies are deleted: a mapped file keeps its bytes on disk."""
         opened = list(self._open.items())
@@ -298,8 +305,9 @@ class IndexCache:
             name, value = self.where
             has_value = pc.equal(rows[name], pa.scalar(value))
             is_kept = has_value.fill_null(False)
-            positions = np.flatnonzero(is_kept.to_numpy())
-            rows = rows.filter(is_kept)
+            if not pc.all(is_kept).as_py():  # else nothing has to be copied
+                positions = np.flatnonzero(is_kept.to_numpy())
+                rows = rows.filter(is_kept)
         kept = rows.select(self.columns.names)
         typed = kept.cast(self.columns)
         return KeyIndex.of(typed, self.key, positions)
@@ -325,11 +333,9 @@ class IndexCache:
                 return None
             stored = pa.ipc.open_file(content).read_all()
             os.utime(path)
-            hashes = stored[HASH].combine_chunks()
-            positions = stored[POSITION].combine_chunks()
             return KeyIndex(
-                hashes.to_numpy(),
-                positions.to_numpy(),
+                copy_files.in_place(stored[HASH]),
+                copy_files.in_place(stored[POSITION]),
                 stored.select(self.columns.names),
             )
         except (OSError, pa.ArrowException, KeyError):
@@ -416,15 +422,12 @@ def close_deleted_copies() -> None:
 def default_folder() -> Path:
     """Return the folder of local copies."""
     given = os.environ.get(CACHE_FOLDER)
-    if given:
-        return Path(given)
-    return copy_files.own_folder()
+    return Path(given) if given else copy_files.own_folder()
 
 
 def allowed_bytes() -> int:
     """Return the bytes that the local copies may take."""
-    given = os.environ.get(CACHE_BYTES, DEFAULT_BYTES)
-    return int(given)
+    return int(os.environ.get(CACHE_BYTES, DEFAULT_BYTES))
 
 
 @cache

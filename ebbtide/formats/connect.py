@@ -23,6 +23,8 @@ import pyarrow as pa
 from ebbtide.formats.columns import TimeUnit
 from ebbtide.formats.encodings import read_bits, read_decimal, read_variable_decimal
 from ebbtide.formats.format import UNAVAILABLE, UNAVAILABLE_BYTES, BadRecordError, Json, TimeUnits, shortened
+from ebbtide.formats.parsing import parse
+from ebbtide.formats.scan_schemas import SchemaReading
 
 Fields = dict[str, Json]
 """Column to its field in the schema; empty if a record has no schema."""
@@ -40,9 +42,10 @@ _UNITS: dict[str, TimeUnit] = {
 }
 _DAYS = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date", "date")
 _PER_SECOND: dict[TimeUnit, int] = {"ms": 10**3, "us": 10**6, "ns": 10**9}
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _ENCODED = frozenset(
     {
-        "org.apache.kafka.connect.data.Decimal",
+        DECIMAL,
         "io.debezium.data.VariableScaleDecimal",
         "io.debezium.data.Bits",
     }
@@ -124,6 +127,32 @@ def time_units(fields: Fields) -> TimeUnits | None:
     return units or None
 
 
+def schema_reading(head: bytes, row_in: str | None, columns: pa.Schema) -> SchemaReading | None:
+    """Return how the scan reads rows with a schema; None: such records are left to the exact path.
+
+    Args:
+        head: Bytes of a record before its payload.
+        row_in: The field that holds the row; without such a field the payload is the row.
+        columns: Columns of the pipeline.
+    """
+    try:
+        value = parse(head + b"null}")
+        if not has_schema(value):  # what was taken for the payload stands within the schema
+            return None
+        fields = row_fields(value["schema"], row_in)
+        if any(reads_wrongly(fields[column.name], column.type) for column in columns if column.name in fields):
+            return None
+        scales: dict[str, int] = {}
+        for name, field in encoded_fields(fields).items():
+            is_decimal = name in columns.names and pa.types.is_decimal(columns.field(name).type)
+            if field.get("name") != DECIMAL or not is_decimal:
+                return None
+            scales[name] = int(field["parameters"]["scale"])
+    except (BadRecordError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return SchemaReading(time_units(fields) or {}, scales)
+
+
 @dataclass(frozen=True)
 class ConnectSchema:
     """The `RecordSchema` of a record with a Connect schema.
@@ -167,7 +196,7 @@ class ConnectSchema:
 def _type_of(field: Json) -> str:
     """Return the column type of a field, as DDL; empty if it is not certain."""
     logical_type = field.get("name")
-    if logical_type == "org.apache.kafka.connect.data.Decimal":
+    if logical_type == DECIMAL:
         return _decimal_type(field.get("parameters") or {})
     if logical_type is not None:
         return _LOGICAL_TYPES.get(logical_type, "")
@@ -334,7 +363,7 @@ def plain_value(value: Any, field: Json) -> Any:
 
 def _plain_text(value: str, field: Json) -> Any:
     logical_type = field.get("name")
-    if logical_type == "org.apache.kafka.connect.data.Decimal":
+    if logical_type == DECIMAL:
         scale = int(field["parameters"]["scale"])
         number = read_decimal(value, scale)
         return str(number)

@@ -25,6 +25,7 @@ FULL. With DEFAULT an update comes without `before`; a delete's has the key's co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +40,7 @@ from ebbtide.formats.connect import (
     time_units,
 )
 from ebbtide.formats.debezium_rules import DebeziumRules, integer
-from ebbtide.formats.debezium_scan import ScannedEnvelopes
+from ebbtide.formats.debezium_scan import ScannedEnvelopes, ScannedFlattened
 from ebbtide.formats.debezium_typed import TypedEnvelopes
 from ebbtide.formats.format import BadRecordError, DecodedChange, Format, Json, TimeUnits, shortened
 from ebbtide.formats.forms import LogPosition, RowForm, ScanForm, TypedForm
@@ -118,11 +119,14 @@ class DebeziumDecoder(DebeziumRules, Format):
         """See `Format.typed`: envelopes without a schema, whose change keeps the key."""
         return TypedEnvelopes(self, row)
 
-    def scanned(self, row: RowForm) -> ScanForm | None:
-        """See `Format.scanned`: envelopes as in `typed`, but for retractions and deletes by content, which need whole rows."""
+    def scanned(self, row: RowForm) -> Sequence[ScanForm]:
+        """See `Format.scanned`: envelopes and flattened rows, but for retractions and deletes by content, which need whole rows."""
         if self.retract or self.own_sequence:
-            return None
-        return ScannedEnvelopes(self, row)
+            return ()
+        envelopes = ScannedEnvelopes(self, row)
+        if any(name.startswith("__") for name in row.names):  # of a flattened row such fields are the event's
+            return (envelopes,)
+        return envelopes, ScannedFlattened(self, row)
 
     def _envelope(
         self,

@@ -1,4 +1,4 @@
-"""The common form of Debezium envelopes for the scan: no schema, a change that keeps the key, and none that retracts a row."""
+"""The common forms of Debezium events for the scan, envelopes and flattened rows: a change that keeps the key, and none that retracts a row."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.formats.connect import schema_reading
 from ebbtide.formats.debezium_rules import DebeziumRules, file_number
 from ebbtide.formats.format import BadRecordError
 from ebbtide.formats.forms import RowForm, ScannedChanges
-from ebbtide.formats.scan import Fields, Scanned, marked
+from ebbtide.formats.scan import Cells, Fields, Scanned, marked
 from ebbtide.formats.scan_loops import ABSENT, ESCAPED, INTEGER, NULL, OBJECT, TEXT
+from ebbtide.formats.scan_schemas import SchemaReading
 from ebbtide.model.codes import Mask, row_codes
 from ebbtide.model.sequences import LOG_POSITIONS
 
 _TABLE = ("schema", "db", "table")
+_TIME = "__source_ts_ms"
 _KINDS = {"c": "+I", "r": "+I", "u": "+U", "d": "-D"}
 
 
 class ScannedEnvelopes:
-    """The `ScanForm` of envelopes without a schema.
+    """The `ScanForm` of envelopes.
 
     Args:
         rules: Settings of the format.
@@ -29,6 +32,7 @@ class ScannedEnvelopes:
     """
 
     exact = (("before",), ("after",))
+    but_marked = False
 
     def __init__(self, rules: DebeziumRules, row: RowForm) -> None:
         log_columns = [name for name in rules.sequence if name in LOG_POSITIONS]
@@ -45,14 +49,15 @@ class ScannedEnvelopes:
             "op": None,
         }
 
+    def reading(self, head: bytes, columns: pa.Schema) -> SchemaReading | None:
+        """See `ScanForm`."""
+        return schema_reading(head, "after", columns)
+
     def take(self, scanned: Scanned) -> ScannedChanges:
         """See `ScanForm`."""
         cells = scanned.cells
         op = scanned.texts(cells["op",])
-        ops = pa.array(_KINDS.keys(), pa.string())  # here, since pyarrow loads pandas for it
-        kinds = pa.array(_KINDS.values(), pa.string())
-        number = pc.index_in(op, ops)
-        kind = kinds.take(number)
+        kind = _kinds_of(op)
         is_delete = marked(pc.equal(op, "d"))
         is_update = marked(pc.equal(op, "u"))
         has_before = cells["before",].has(OBJECT)
@@ -62,10 +67,10 @@ class ScannedEnvelopes:
         is_taken &= np.where(is_delete, has_before, has_after)
         is_taken &= event_ms.has(INTEGER, NULL, ABSENT)
         is_taken &= ~is_update | self._keeps_key(scanned)
-        is_taken &= self._is_of_table(scanned)
+        is_taken &= _are_of_table(self._rules, scanned, [scanned.cells["source", name] for name in _TABLE])
         position = []
         for name in self._positions:
-            numbers = self._position(scanned, name)
+            numbers = _log_position(scanned, scanned.cells["source", name], name)
             is_natural = pc.greater_equal(numbers, 0)
             is_taken &= marked(is_natural)
             position.append(numbers)
@@ -100,40 +105,127 @@ class ScannedEnvelopes:
         is_same[~has_before] = True
         return is_same
 
-    def _is_of_table(self, scanned: Scanned) -> Mask:
-        """Mark the records of the table that is asked for; those that name it by anything but texts are not marked."""
-        is_named = np.ones(len(scanned.is_taken), bool)
-        texts = []
-        for name in _TABLE:
-            cells = scanned.cells["source", name]
-            is_named &= cells.has(TEXT, ESCAPED, NULL, ABSENT)
-            texts.append(scanned.texts(cells))
-        if not self._rules.table:
-            return is_named
-        # Few tables in many records: each is asked for once.
-        names = pa.table(texts, list(_TABLE))
-        codes = row_codes(names, _TABLE)
-        _, first_of_code = np.unique(codes, return_index=True)
-        distinct = names.take(pa.array(first_of_code))
-        takes = []
-        for each in distinct.to_pylist():
-            schema = each["schema"] or each["db"]
-            takes.append(self._rules.takes(schema, each["table"]))
-        is_of_code = np.array(takes, bool)
-        is_named &= is_of_code[codes]
-        return is_named
 
-    def _position(self, scanned: Scanned, name: str) -> pa.Int64Array:
-        """Return a component of the position in the database's log; null leaves a record to the exact path."""
-        cells = scanned.cells["source", name]
-        if name != "file":
-            return scanned.integers(cells)
-        is_text = cells.has(TEXT, ESCAPED)
-        texts_alone = cells.filled(~is_text, NULL)
-        files = scanned.texts(texts_alone).dictionary_encode()
-        names = files.dictionary.to_pylist()
-        numbers = pa.array(_file_numbers(names), pa.int64())
-        return numbers.take(files.indices)
+class ScannedFlattened:
+    """The `ScanForm` of flattened rows: the columns, and fields of the event whose names begin with two underscores.
+
+    Args:
+        rules: Settings of the format.
+        row: The form of a row.
+    """
+
+    exact = ((),)
+    but_marked = True
+
+    def __init__(self, rules: DebeziumRules, row: RowForm) -> None:
+        self._rules = rules
+        self._names = row.names
+        self._positions = [name.removeprefix("_") for name in rules.sequence if name in LOG_POSITIONS]
+        of_event = ["__op", "__deleted", "__schema", "__db", "__table", _TIME]
+        for name in self._positions:
+            of_event += [f"__{name}", f"__source_{name}"]
+        self.fields: Fields = dict.fromkeys((*of_event, *row.names))
+
+    def reading(self, head: bytes, columns: pa.Schema) -> SchemaReading | None:
+        """See `ScanForm`."""
+        return schema_reading(head, "after", columns)
+
+    def take(self, scanned: Scanned) -> ScannedChanges:
+        """See `ScanForm`."""
+        cells = scanned.cells
+        op = self._operations(scanned)
+        kind = _kinds_of(op)
+        event_ms = cells[_TIME,]
+        is_taken = marked(kind.is_valid())
+        is_taken &= event_ms.has(INTEGER, NULL, ABSENT)
+        named = [cells[name,] for name in ("__schema", "__db", "__table")]
+        is_taken &= _are_of_table(self._rules, scanned, named, default=self._rules.table)
+        position = []
+        for name in self._positions:
+            numbers = _log_position(scanned, self._position_cells(scanned, name), name)
+            is_natural = pc.greater_equal(numbers, 0)
+            is_taken &= marked(is_natural)
+            position.append(numbers)
+        rows = {name: cells[name,] for name in self._names}
+        return ScannedChanges(is_taken, kind, op, rows, position, event_ms=scanned.integers(event_ms))
+
+    def _operations(self, scanned: Scanned) -> pa.StringArray:
+        """Return the operations: of a row that names none, but is marked as deleted, a delete."""
+        named = scanned.cells["__op",]
+        op = scanned.texts(named.filled(~named.has(TEXT, ESCAPED), NULL))
+        deleted = scanned.cells["__deleted",]
+        is_deleted = marked(pc.equal(scanned.texts(deleted), "true")) & deleted.has(TEXT, ESCAPED)
+        is_delete = is_deleted & (named.kind == ABSENT)
+        return pc.if_else(pa.array(is_delete), "d", op)
+
+    def _position_cells(self, scanned: Scanned, name: str) -> Cells:
+        """Return the cells of a component of the position: under the source's name if it is there, else under its own."""
+        of_source = scanned.cells[f"__source_{name}",]
+        own = scanned.cells[f"__{name}",]
+        if name == "ts_ms":  # `__ts_ms` is the connector's clock
+            return of_source
+        return of_source.but(np.asarray(of_source.kind == ABSENT), own)
+
+
+def _kinds_of(op: pa.StringArray) -> pa.StringArray:
+    """Return the kinds of changes by their operations; null for those that are left to the exact path."""
+    ops = pa.array(_KINDS.keys(), pa.string())  # here, since pyarrow loads pandas for it
+    kinds = pa.array(_KINDS.values(), pa.string())
+    return kinds.take(pc.index_in(op, ops))
+
+
+def _are_of_table(
+    rules: DebeziumRules, scanned: Scanned, named: Sequence[Cells], *, default: str | None = None
+) -> Mask:
+    """Mark the records of the table that is asked for; those that name it by anything but texts are not marked.
+
+    Args:
+        rules: Settings of the format.
+        scanned: The records.
+        named: Cells of the names of schema, database and table.
+        default: Table of records that name none.
+    """
+    is_named = np.ones(len(scanned.is_taken), bool)
+    texts = []
+    for cells in named:
+        is_named &= cells.has(TEXT, ESCAPED, NULL, ABSENT)
+        texts.append(scanned.texts(cells))
+    if not rules.table:
+        return is_named
+    if default is not None:
+        *_, table = named
+        is_absent = pa.array(table.kind == ABSENT)
+        texts[-1] = pc.if_else(is_absent, default, texts[-1])
+    # Few tables in many records: each is asked for once.
+    names = pa.table(texts, list(_TABLE))
+    codes = row_codes(names, _TABLE)
+    _, first_of_code = np.unique(codes, return_index=True)
+    distinct = names.take(pa.array(first_of_code))
+    takes = []
+    for each in distinct.to_pylist():
+        schema = each["schema"] or each["db"]
+        takes.append(rules.takes(schema, each["table"]))
+    is_of_code = np.array(takes, bool)
+    is_named &= is_of_code[codes]
+    return is_named
+
+
+def _log_position(scanned: Scanned, cells: Cells, name: str) -> pa.Int64Array:
+    """Return a component of the position in the database's log; null leaves a record to the exact path.
+
+    Args:
+        scanned: The records.
+        cells: Cells of the component.
+        name: Its name.
+    """
+    if name != "file":
+        return scanned.integers(cells)
+    is_text = cells.has(TEXT, ESCAPED)
+    texts_alone = cells.filled(~is_text, NULL)
+    files = scanned.texts(texts_alone).dictionary_encode()
+    names = files.dictionary.to_pylist()
+    numbers = pa.array(_file_numbers(names), pa.int64())
+    return numbers.take(files.indices)
 
 
 def _file_numbers(names: Sequence[str]) -> list[int | None]:

@@ -54,13 +54,13 @@ class Decoding(DecodingSettings):
         """
         left_out = filter(is_readable, self.ignored_columns)
         quick = QuickDecoder.of(self, left_out)
-        scan = None if quick is None else ScanDecoder.of(self, quick.ignored)
+        scans = [] if quick is None else ScanDecoder.of(self, quick.ignored)
         for batch in records:
             with _without_cycle_collection():
                 # The quickest path first. The exact path decodes what is left then, and alone decides what is bad.
                 left = batch
                 tables = []
-                for path in (scan, quick):
+                for path in (*scans, quick):
                     if path is not None and left.num_rows:
                         staged, left = path.decode(left, step, wall_ms)
                         tables.append(staged)
@@ -74,7 +74,7 @@ class Decoding(DecodingSettings):
                         learnt = quick.learning(staged)
                         if learnt is not quick:
                             quick = learnt
-                            scan = ScanDecoder.of(self, quick.ignored)
+                            scans = ScanDecoder.of(self, quick.ignored)
 
     def _decode_exactly(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
@@ -177,13 +177,15 @@ class Format(ABC):
         """
         return None
 
-    def scanned(self, row: RowForm) -> ScanForm | None:
-        """Return the same form as `typed` for the scan, which is quicker still; None: records are not scanned.
+    def scanned(self, row: RowForm) -> Sequence[ScanForm]:
+        """Return the common forms of records for the scan, which is quicker still; none: records are not scanned.
+
+        What one form leaves is scanned by the next one. They must return the same changes as `changes`.
 
         Args:
             row: The form of a row.
         """
-        return None
+        return ()
 
 
 def shortened(value: Any) -> str:

@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from ebbtide.formats.encodings import Encoding
 from ebbtide.formats.scan import Cells, Fields, Path, Scanned
+from ebbtide.formats.scan_schemas import SchemaReading
 from ebbtide.model.codes import Mask
 
 LogPosition = tuple[int | None, ...]
@@ -142,6 +143,18 @@ class ScanForm(Protocol):
     @property
     def exact(self) -> Collection[Path]:
         """The objects that may have no other fields: rows."""
+
+    @property
+    def but_marked(self) -> bool:
+        """Rows may have other fields, too, whose names begin with two underscores: they are the event's."""
+
+    def reading(self, head: bytes, columns: pa.Schema) -> SchemaReading | None:
+        """Return how rows are read by the schema of their record; None: such records are left to the other paths.
+
+        Args:
+            head: Bytes of a record with a schema, before its payload.
+            columns: Columns of the pipeline.
+        """
 
     def take(self, scanned: Scanned) -> ScannedChanges:
         """Return the changes of some records.

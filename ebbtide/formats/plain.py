@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.formats import scan
-from ebbtide.formats.connect import ConnectSchema, Fields, has_schema, plain_row, row_fields, time_units
+from ebbtide.formats.connect import ConnectSchema, Fields, has_schema, plain_row, row_fields, schema_reading, time_units
 from ebbtide.formats.format import BadRecordError, DecodedChange, Format, Json
 from ebbtide.formats.forms import (
     Field,
@@ -26,6 +26,7 @@ from ebbtide.formats.forms import (
 )
 from ebbtide.formats.parsing import is_natural
 from ebbtide.formats.scan_loops import OBJECT
+from ebbtide.formats.scan_schemas import SchemaReading
 from ebbtide.model.changelog import ROW_KINDS, RowKind
 
 _KINDS = frozenset(ROW_KINDS)
@@ -103,11 +104,11 @@ class PlainDecoder(Format):
             return None
         return _TypedRows(self, row)
 
-    def scanned(self, row: RowForm) -> ScanForm | None:
+    def scanned(self, row: RowForm) -> Sequence[ScanForm]:
         """See `Format.scanned`: rows that do not name their place."""
         if self.position or self.typed(row) is None:
-            return None
-        return _ScannedRows(self.kind, self.row, row.names)
+            return ()
+        return (_ScannedRows(self.kind, self.row, row.names),)
 
     def _row(self, value: Json) -> Any:
         if self.row:
@@ -220,6 +221,12 @@ class _ScannedRows:
         within: scan.Fields = columns if row is None else {row: columns}
         self.fields: scan.Fields = {kind: None, **within}
         self.exact = [self._row]
+        self.but_marked = False
+
+    def reading(self, head: bytes, columns: pa.Schema) -> SchemaReading | None:
+        """See `ScanForm`."""
+        row_in, *_ = (*self._row, None)
+        return schema_reading(head, row_in, columns)
 
     def take(self, scanned: scan.Scanned) -> ScannedChanges:
         """See `ScanForm`."""

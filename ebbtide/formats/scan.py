@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ebbtide.formats.scan_loops import ESCAPED, INTEGER, NUMBER, TEXT, gather, integers, scan
+from ebbtide.formats.scan_loops import ESCAPED, EXACT, EXACT_BUT_MARKED, INTEGER, NUMBER, TEXT, gather, integers, scan
 from ebbtide.model import compiled
 from ebbtide.model.codes import Mask
 
@@ -142,20 +142,22 @@ class Scanner:
     Args:
         fields: The record's fields.
         exact: The objects that may have no other fields.
+        but_marked: Fields whose names begin with two underscores may be in them all the same.
     """
 
-    def __init__(self, fields: Fields, exact: Collection[Path]) -> None:
+    def __init__(self, fields: Fields, exact: Collection[Path], *, but_marked: bool = False) -> None:
+        exactly = EXACT_BUT_MARKED if but_marked else EXACT
         self._places: dict[Path, int] = {}
         names = b""
         name_ends = [0]
         child_node: list[int] = []
         first_child: list[int] = []
-        is_exact: list[bool] = []
+        is_exact: list[int] = []
         # Breadth first: the fields of an object lie side by side, and the object in a field is the next one that nothing leads to yet.
         waiting: list[tuple[Path, Fields]] = [((), fields)]
         for path, own in waiting:
             first_child.append(len(child_node))
-            is_exact.append(path in exact)
+            is_exact.append(exactly if path in exact else 0)
             for name, within in own.items():
                 whole = (*path, name)
                 self._places[whole] = len(child_node)
@@ -169,7 +171,7 @@ class Scanner:
         first_child += [
             len(child_node)
         ] * 2  # one object more, without known fields: any in a field that does not count
-        is_exact.append(False)
+        is_exact.append(0)
         self._form = (
             np.frombuffer(names, np.uint8),
             np.array(name_ends),

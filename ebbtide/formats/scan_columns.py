@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ from ebbtide.formats.format import unavailable_form
 from ebbtide.formats.forms import ScannedChanges
 from ebbtide.formats.scan import Cells, Scanned, marked
 from ebbtide.formats.scan_loops import ABSENT, ESCAPED, FALSE, INTEGER, NULL, NUMBER, TEXT, TRUE
+from ebbtide.formats.scan_schemas import decimal_texts
 from ebbtide.formats.settings import DecodingSettings
 from ebbtide.formats.typed import needed_of_delete
 from ebbtide.model.codes import Mask
@@ -33,7 +34,7 @@ def _kinds_of(type_: pa.DataType) -> Sequence[int]:
         return (INTEGER,)
     if pa.types.is_boolean(type_):
         return (TRUE, FALSE)
-    if pa.types.is_float64(type_):
+    if pa.types.is_floating(type_):
         return (INTEGER, NUMBER)
     if pa.types.is_decimal(type_) or pa.types.is_date32(type_) or pa.types.is_timestamp(type_):
         return (*_TEXTS, INTEGER)
@@ -49,6 +50,7 @@ class ScanColumns:
         changes: Their changes.
         is_delete: (n,) deletes of sequence mode.
         is_key_only: (n,) those of them of which the key and the sequence alone are read.
+        scales: Column to the scale of its encoded decimals.
 
     Attributes:
         columns: The typed columns.
@@ -62,8 +64,10 @@ class ScanColumns:
         changes: ScannedChanges,
         is_delete: Mask,
         is_key_only: Mask,
+        scales: Mapping[str, int],
     ) -> None:
         self._settings = settings
+        self._scales = scales
         self._scanned = scanned
         self.is_taken = changes.is_taken.copy()
         self.columns: dict[str, pa.Array] = {}
@@ -89,7 +93,7 @@ class ScanColumns:
         is_null = cells.has(NULL)
         if default is None:
             is_null |= is_absent
-        allowed = _kinds_of(column.type)
+        allowed = _TEXTS if name in self._scales else _kinds_of(column.type)
         is_fit = is_absent | cells.has(NULL, *allowed)
         if name in settings.key:
             is_fit &= ~is_null
@@ -114,11 +118,15 @@ class ScanColumns:
         if pa.types.is_date32(type_) or pa.types.is_timestamp(type_):
             return self._times(cells, type_, name)
         texts = scanned.texts(cells)
+        if name in self._scales:
+            texts, is_bad = decimal_texts(texts, self._scales[name])
+            self._leave(is_bad)
         if pa.types.is_string(type_):
             self._leave(pc.equal(texts, unavailable_form(type_)))
             return texts
-        if pa.types.is_float64(type_):
-            numbers = texts.cast(type_)
+        if pa.types.is_floating(type_):
+            doubles = texts.cast(pa.float64())  # JSON's numbers are doubles: a narrower type is rounded to from there
+            numbers = doubles.cast(type_)
             self._leave(pc.is_inf(numbers))
             return numbers
         is_plain = are_plain_decimals(texts, type_)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -18,7 +19,8 @@ from ebbtide.formats.records import are_placed
 from ebbtide.formats.scan import Scanned, Scanner, marked
 from ebbtide.formats.scan_columns import ScanColumns, is_scannable
 from ebbtide.formats.scan_envelopes import KafkaEnvelopes
-from ebbtide.formats.scan_loops import ABSENT
+from ebbtide.formats.scan_loops import ABSENT, ESCAPED, NULL, TEXT
+from ebbtide.formats.scan_schemas import WITHOUT_SCHEMA, RecordsOfSchema, SchemaReading, decimal_texts
 from ebbtide.formats.settings import DELETING, DecodingSettings
 from ebbtide.formats.typed import event_times, takes_back_by_content
 from ebbtide.model import compiled
@@ -35,6 +37,7 @@ class ScanDecoder:
         settings: Settings of the pipeline.
         row: The form of a row.
         form: The form of a record.
+        reading: How values are read by the schema of their record.
 
     Attributes:
         n_seen: Records that this process has seen.
@@ -42,16 +45,21 @@ class ScanDecoder:
 
     n_seen: ClassVar[int] = 0
 
-    def __init__(self, settings: DecodingSettings, row: RowForm, form: ScanForm) -> None:
+    def __init__(
+        self, settings: DecodingSettings, row: RowForm, form: ScanForm, reading: SchemaReading = WITHOUT_SCHEMA
+    ) -> None:
         self._settings = settings
+        self._row = row
         self._ignored = row.ignored
         self._form = form
-        self._scanner = Scanner(form.fields, form.exact)
+        self._reading = reading
+        self._scanner = Scanner(form.fields, form.exact, but_marked=form.but_marked)
         self._pays = True
+        self._by_head: dict[bytes, ScanDecoder | None] = {}
 
     @classmethod
-    def of(cls, settings: DecodingSettings, ignored: Iterable[str] = ()) -> ScanDecoder | None:
-        """Make the decoder of a pipeline; None if its records are not scanned.
+    def of(cls, settings: DecodingSettings, ignored: Iterable[str] = ()) -> list[ScanDecoder]:
+        """Make the decoders of a pipeline, one for each form of its records; none if they are not scanned.
 
         Args:
             settings: Settings of the pipeline.
@@ -59,12 +67,9 @@ class ScanDecoder:
         """
         are_scannable = map(is_scannable, settings.columns)
         if settings.encodings or not all(are_scannable):
-            return None
+            return []
         row = RowForm(settings.columns, {}, tuple(sorted(ignored)))
-        form = settings.format.scanned(row)
-        if form is None:
-            return None
-        return cls(settings, row, form)
+        return [cls(settings, row, form) for form in settings.format.scanned(row)]
 
     def decode(self, batch: pa.RecordBatch, step: int, wall_ms: int | None) -> tuple[pa.Table, pa.RecordBatch]:
         """Decode a batch of `RECORDS` or `PLACED_RECORDS`; arguments and results as of `QuickDecoder`."""
@@ -85,13 +90,21 @@ class ScanDecoder:
             values = envelopes.values
             is_dropped = may_take & envelopes.is_other
             may_take &= envelopes.is_taken
+        decoder: ScanDecoder | None = self
+        of_schema = RecordsOfSchema.of(values)
+        if of_schema is not None:
+            decoder = self._of_schema(of_schema.head)
+            values = of_schema.payloads
+            may_take &= of_schema.are_own
+        if decoder is None:
+            return nothing, batch.filter(pa.array(~is_dropped))
         scanned = self._scanner.scan(values)
         rows = np.flatnonzero(scanned.is_taken & may_take)
         if len(rows) < len(batch):
             scanned = scanned.take(rows)
         origins = origins_of(batch, rows) if envelopes is None else envelopes.origins(rows)
         try:
-            columns, is_taken = self._columns(scanned, wall_ms)
+            columns, is_taken = decoder.columns_of(scanned, wall_ms)
         except REFUSALS:
             # A value that does not fit its type: the other paths say whose.
             return nothing, batch
@@ -107,6 +120,22 @@ class ScanDecoder:
         taken = staged.filter(pa.array(is_taken))
         return taken, left
 
+    def _of_schema(self, head: bytes) -> ScanDecoder | None:
+        """Return the decoder of records with a schema; None: they are left to the other paths.
+
+        Args:
+            head: Their bytes before the payload.
+        """
+        if head not in self._by_head:
+            settings = self._settings
+            reading = self._form.reading(head, settings.columns)
+            decoder = None
+            if reading is not None:
+                in_units = replace(settings, time_units={**settings.time_units, **reading.units})
+                decoder = ScanDecoder(in_units, self._row, self._form, reading)
+            self._by_head[head] = decoder
+        return self._by_head[head]
+
     def _may_take(self, batch: pa.RecordBatch) -> Mask:
         """Mark the records that are neither too long nor name another key of their row in a header."""
         lengths = pc.binary_length(batch.column("value"))
@@ -117,13 +146,14 @@ class ScanDecoder:
             may_take[list(other_keys)] = False
         return may_take
 
-    def _columns(self, scanned: Scanned, wall_ms: int | None) -> tuple[dict[str, object], Mask]:
+    def columns_of(self, scanned: Scanned, wall_ms: int | None) -> tuple[dict[str, object], Mask]:
         """Return the columns of the scanned records but `_order` and `_origin`, and which of the records are taken."""
         settings = self._settings
         changes = self._form.take(scanned)
         is_delete, is_key_only = self._deletes(changes)
-        typed = ScanColumns(settings, scanned, changes, is_delete, is_key_only)
+        typed = ScanColumns(settings, scanned, changes, is_delete, is_key_only, self._reading.scales)
         is_taken = typed.is_taken
+        is_taken &= self._are_readable(scanned)
         kinds = pa.array(sorted(settings.kinds), pa.string())
         is_of_kinds = pc.is_in(changes.kind, kinds)
         is_taken &= marked(is_of_kinds)
@@ -144,6 +174,17 @@ class ScanDecoder:
         columns["_op"] = changes.op
         columns["_ignored"] = self._ignored_names(changes)
         return columns, is_taken
+
+    def _are_readable(self, scanned: Scanned) -> Mask:
+        """Mark the records all of whose encoded decimals can be read, also those of a row that does not count."""
+        are_readable = np.ones(len(scanned.is_taken), bool)
+        for path, cells in scanned.cells.items():
+            *row, name = path
+            if tuple(row) in self._form.exact and name in self._reading.scales:
+                texts = scanned.texts(cells.filled(~cells.has(TEXT, ESCAPED), NULL))
+                _, is_bad = decimal_texts(texts, self._reading.scales[name])
+                are_readable &= ~marked(is_bad)
+        return are_readable
 
     def _deletes(self, changes: ScannedChanges) -> tuple[Mask, Mask]:
         """Mark the deletes of sequence mode, and those of which the key and the sequence alone are read."""

@@ -32,6 +32,10 @@ _IS_ESCAPE = np.isin(_ANY, list(b'"\\/bfnrt'))
 """Bytes that may follow a backslash; the code of a letter may not."""
 _NULL_WORD, _TRUE_WORD, _FALSE_WORD = (np.frombuffer(word, np.uint8) for word in (b"null", b"true", b"false"))
 
+EXACT = 1
+EXACT_BUT_MARKED = 2
+_UNDERSCORE = ord("_")
+
 
 def scan(
     data: Any,
@@ -59,7 +63,7 @@ def scan(
         child_node: (fields,) the object in a field; -1: a scalar.
         first_child: (objects + 1,) the first field of each object; they lie side by side. Object 0 is the record, the last one any
             that is in a field which does not count.
-        is_exact: (objects,) it may have no other fields.
+        is_exact: (objects,) `EXACT`: it may have no other fields; `EXACT_BUT_MARKED`: only those whose names begin with two underscores.
         kinds: (fields, n) what stands in each field.
         starts: (fields, n) where a text or number begins.
         stops: (fields, n) where it ends.
@@ -114,7 +118,8 @@ def scan(
                                 at += length
                                 break
                     if field < 0:
-                        if is_exact[node]:
+                        is_marked = at + 1 < end and data[at] == _UNDERSCORE and data[at + 1] == _UNDERSCORE
+                        if is_exact[node] == EXACT or (is_exact[node] == EXACT_BUT_MARKED and not is_marked):
                             break
                         while at < end and is_plain[data[at]]:
                             at += 1

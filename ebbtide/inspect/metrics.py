@@ -63,7 +63,7 @@ METRICS = (
         "ebbtide_readable",
         "gauge",
         "1: tables or source could be read.",
-        "reading",
+        "reading them",
         ("what",),
     ),
     Metric(

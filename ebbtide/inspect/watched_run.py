@@ -42,7 +42,7 @@ TRIGGERS = 10
 WAITING = "waiting"
 AT_REST = ("making way for maintenance", "paused")
 """Phases that last as long as someone wants them to."""
-COUNTS = ("inserted", "updated", "deleted", *SHOWN_IF_ANY)
+COUNTS = ("records", "inserted", "updated", "deleted", *SHOWN_IF_ANY)
 _log = logging.getLogger(__name__)
 
 
@@ -153,7 +153,7 @@ class WatchedRun:
         with self._lock:
             self._begin(WAITING)
             self._kinds[progress.kind] += 1
-            self._counts.update(progress.metrics)
+            self._counts.update(progress.counts)
             self._seconds.add(progress.seconds)
 
     def look(self, look: Look) -> None:
@@ -169,8 +169,11 @@ class WatchedRun:
 
     def values(self) -> list[Values]:
         """Return the values of the host and of the run."""
+        look = self._look
+        # Not under the lock, on which the run would wait: the rows of a large state are counted over its files.
+        known = self._status if look is None else self._known(look)
         with self._lock:
-            return [self._host, self._values()]
+            return [self._host, self._values(look, known)]
 
     def measure(self, *, reads_verdicts: bool = True) -> None:
         """Measure what waits in the source, the local copies, and the checks' verdicts.
@@ -256,10 +259,9 @@ class WatchedRun:
             **fields,
         )
 
-    def _values(self) -> Values:
+    def _values(self, look: Look | None, known: Status) -> Values:
         values = Values("run", self.spec.name)
-        look = self._look
-        set_status(values, self._status if look is None else self._known(look))
+        set_status(values, known)
         values.set("ebbtide_paused", float(self._phase == "paused"))
         if look is None:
             values.set("ebbtide_lease_held", 0)
@@ -268,7 +270,7 @@ class WatchedRun:
         is_measured = self._lag is not None or self._source_error is not None
         values.set("ebbtide_readable", float(self._source_error is None) if is_measured else None, "source")
         set_checks(values, self._verdicts)
-        set_copies(values, self._status.root, self._copies)
+        set_copies(values, known.root, self._copies)
         self._set_run(values, look)
         return values
 

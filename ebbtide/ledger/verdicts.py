@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from ebbtide.model import stored
-from ebbtide.storage.paths import join, list_files, read_bytes, replace_bytes
+from ebbtide.storage.paths import delete, join, list_files, read_bytes, replace_bytes
 
 Outcome = Literal["passed", "warning", "failed"]
 WHAT = "A verdict"
+SUFFIX = ".json"
 
 
 class LastVerdict(BaseModel):
@@ -32,16 +34,20 @@ class LastVerdict(BaseModel):
         return self.model_dump(exclude={"format"})
 
 
-def note_verdict(home: str, verdict: LastVerdict) -> None:
-    """Store a verdict in place of the check's last one.
+def note_verdict(home: str, verdict: LastVerdict, known: Collection[str]) -> None:
+    """Store a verdict in place of the check's last one; verdicts of checks that the spec no longer has are deleted.
 
     Args:
         home: Folder of the pipeline's tables.
         verdict: The verdict.
+        known: Names of the pipeline's checks.
     """
+    for name in list_files(_folder(home)):
+        if name.removesuffix(SUFFIX) not in known:
+            delete(join(_folder(home), name))
     text = verdict.model_dump_json(by_alias=True)
     # A file for each check: two processes that judge at once overwrite no verdict of another check.
-    replace_bytes(join(_folder(home), f"{verdict.check}.json"), text.encode())
+    replace_bytes(join(_folder(home), verdict.check + SUFFIX), text.encode())
 
 
 def last_verdicts(home: str) -> tuple[LastVerdict, ...]:

@@ -80,6 +80,10 @@ class Report:
         return "\n  ".join([f"{self.pipeline}: {first}", *further])
 
 
+DRY_RUN = "Show files, rows and bytes that would go."
+"""Help of the `dry_run` of an operation that deletes, and applies by default."""
+
+
 def option_of(name: str) -> str:
     """Return the option of a command for an action of its operation, or for a field of the parameters."""
     words = name.replace("_", "-")

@@ -21,11 +21,13 @@ from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Restore
 from ebbtide.operations.operation import Report
+from ebbtide.operations.places import BY_VACUUM, of_actions, with_places
 from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.abilities import refuse_action
 from ebbtide.runtime.beginning import begun_elsewhere
 from ebbtide.runtime.belonging import refuse_other_tables
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.purging import Place
 from ebbtide.runtime.step import Stepper
 from ebbtide.sources.span import span_of
 from ebbtide.spec.pipeline import Pipeline
@@ -132,6 +134,7 @@ class _Target:
         facts: Its facts.
         actions: What brings the state back to that version.
         versions: Name of a table beside the state to its version then.
+        places: The files that leave the newest versions of the tables.
         undone: Facts of the steps since, the newest first.
     """
 
@@ -140,6 +143,7 @@ class _Target:
     facts: StepFacts
     actions: list[Action]
     versions: dict[str, int]
+    places: tuple[Place, ...]
     undone: tuple[StepFacts, ...]
 
     @classmethod
@@ -149,14 +153,17 @@ class _Target:
         for version, facts in tables.state.steps():
             if facts.step == to_step:
                 _refuse_other_spec(tables, facts, undone)
-                actions = restoring(stepper.found(), version)
-                versions = _versions_at(tables, facts, undone)
+                now = stepper.found()
+                actions = restoring(now, version)
+                versions, places = _versions_at(tables, facts, undone)
+                places = [*_leaving("state", now, actions, to_step), *places]
                 return cls(
                     tables.spec.name,
                     version,
                     facts,
                     actions,
                     versions,
+                    tuple(places),
                     tuple(undone),
                 )
             undone.append(facts)
@@ -193,7 +200,12 @@ class _Target:
         next_step = f"To do it: 'ebbtide rewind --to-step {to_step} --apply'."
         if step is not None:
             next_step = f"Done in step {step}. The next run reads on from there."
-        return Report(self.pipeline, lines, counts, details, step, next_step)
+        return with_places(Report(self.pipeline, lines, counts, details, step, next_step), self.places)
+
+
+def _leaving(name: str, now: Snapshot, actions: Sequence[Action], to_step: int) -> list[Place]:
+    """Return the place of the files that a table has had since a step."""
+    return of_actions(name, now, actions, f"written since step {to_step}, {BY_VACUUM}")
 
 
 def _records_to_read(undone: Sequence[StepFacts]) -> int:
@@ -221,8 +233,8 @@ def _records_to_read(undone: Sequence[StepFacts]) -> int:
     return n_records
 
 
-def _versions_at(tables: Plan, facts: StepFacts, undone: Sequence[StepFacts]) -> dict[str, int]:
-    """Return which versions the tables beside the state had after a step; refuse those that are gone.
+def _versions_at(tables: Plan, facts: StepFacts, undone: Sequence[StepFacts]) -> tuple[dict[str, int], list[Place]]:
+    """Return which versions the tables beside the state had after a step, and the files that leave; refuse those that are gone.
 
     Args:
         tables: The pipeline's.
@@ -230,6 +242,7 @@ def _versions_at(tables: Plan, facts: StepFacts, undone: Sequence[StepFacts]) ->
         undone: Facts of the steps since, the newest first.
     """
     versions = {}
+    places = []
     for name in BESIDE_STATE:
         if name == "sink" and tables.sink_log is None:
             versions[name] = facts.step  # it counts by steps
@@ -241,10 +254,11 @@ def _versions_at(tables: Plan, facts: StepFacts, undone: Sequence[StepFacts]) ->
         is_sink = name == "sink"
         last, known = _sink_steps(facts, undone) if is_sink else (facts.step, 0)
         versions[name], found = _version_at(now.table, last)
-        restoring(now, versions[name])  # refuses what is gone
+        actions = restoring(now, versions[name])  # refuses what is gone
+        places += _leaving(name, now, actions, facts.step)
         if found < known:
             raise _newer_sink(tables, facts.step)
-    return versions
+    return versions, places
 
 
 def _sink_steps(facts: StepFacts, undone: Sequence[StepFacts]) -> tuple[int, int]:

@@ -142,9 +142,8 @@ def rewritten(
     """
     state = plan.state
     target = (into or plan).state
-    entries = StoredEntries(state.stored_in(files), packed(plan.operator))
-    written = target.stored_in([])
-    rewrite = Rewrite(entries, written, target.schema, target.bounded, keep, is_whole, data_change)
+    rewrite = rewriting(plan, into or plan, files, keep, is_whole=is_whole, data_change=data_change)
+    entries = rewrite.entries
     parts = run_tasks(spark, rewrite, entries.parts(), in_driver=entries.is_small)
     adds = [add for part in parts for add in part]
     files_read = state.files(files)
@@ -155,3 +154,26 @@ def rewritten(
         keys = entry_table(target.schema, columns_by_name(acknowledged), len(acknowledged))
         adds.append(target.add_rows(keys, data_change=data_change))
     return adds
+
+
+def rewriting(
+    plan: Plan,
+    into: Plan,
+    files: Sequence[DataFile],
+    keep: Keep,
+    *,
+    is_whole: bool,
+    data_change: bool,
+) -> Rewrite:
+    """Return the work that writes entries again; arguments as `rewritten`."""
+    target = into.state
+    entries = StoredEntries(plan.state.stored_in(files), packed(plan.operator))
+    return Rewrite(
+        entries,
+        target.stored_in([]),
+        target.schema,
+        target.bounded,
+        keep,
+        is_whole,
+        data_change,
+    )

@@ -16,7 +16,8 @@ from urllib.parse import unquote, urlparse
 
 import pyspark
 
-PACKAGES = "spark.jars.packages"
+from ebbtide.runtime.session_settings import PACKAGES
+
 JARS = "spark.jars"
 
 

@@ -1,6 +1,6 @@
 """Makes the batches of a run in this process, without a JVM. A run on Spark goes on where a local one has stopped, and the other way round.
 
-A local run is for what one process can hold: a step is decided in shares, one after the other.
+A local run is for what one process can hold: a step is decided in groups of keys, one after the other.
 """
 
 from __future__ import annotations

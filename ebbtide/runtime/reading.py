@@ -121,7 +121,7 @@ class SourceSteps:
         offsets = self.plan.checkpoint.offsets(batch_id)
         decided = decided_batch(stepper, batch_id, offsets)
         follows_on = None if decided else stepper.last_read
-        batch = self.plan.source.batch(spark, offsets.source, self._max_record_bytes, follows_on)
+        batch = self.plan.source.batch(spark, offsets.source, self.plan.decoding.max_record_bytes, follows_on)
         if decided is None:
             facts, n_known_bad = self._decide_batch(spark, batch_id, offsets, batch)
         else:
@@ -130,10 +130,6 @@ class SourceSteps:
         progress = self._finish(spark, facts, kind, started, n_known_bad)
         self._count(batch)
         return progress
-
-    @property
-    def _max_record_bytes(self) -> int:
-        return self.plan.decoding.max_record_bytes
 
     def _count(self, batch: SourceBatch) -> None:
         self.parts_read += len(batch.parts)
@@ -173,7 +169,7 @@ class SourceSteps:
         self.pace.wait(stepper.lease.check)
         started = time.monotonic()
         offsets = BatchOffsets("", clock_ms, places.to_json())
-        batch = self.plan.source.batch(spark, offsets.source, self._max_record_bytes, None)
+        batch = self.plan.source.batch(spark, offsets.source, self.plan.decoding.max_record_bytes, None)
         cause = Cause(what="backfill", why=reason)
         clock = stepper.next_clock(clock_ms)
         reading = _Reading(cause, spark, offsets, clock, batch, advances=False, noted={"reread": offsets.source})
@@ -398,21 +394,20 @@ def _stage(stepper: Stepper, reading: _Reading) -> Staged:
     decoding = plan.decoding
     if not reading.advances:
         decoding = replace(decoding, doubts_tombstones=False)
-    stager = plan.stager(folder, refused_rows(plan, ledger_of(plan.root, stepper.last)))
+    refused = refused_rows(plan, ledger_of(plan.root, stepper.last))
     staging = Staging(
         decoding,
-        replace(stager, in_one=is_local(spark)),
+        replace(plan.stager(folder, refused), in_one=is_local(spark)),
         number,
         wall_ms,
         tracks_offsets=plan.tracks_offsets,
     )
-    records = reading.batch.records
-    staged = stage(records, staging)
+    staged = stage(reading.batch.records, staging)
     if reading.advances:
         plan.source.measured(reading.batch, staged.summary.counts.bytes, plan.batch_sizes)
     if not plan.spec.has_transform:
         return staged
-    staged = replace(staged, find=RecordsOfBatch(records, decoding, number))
+    staged = replace(staged, find=RecordsOfBatch(reading.batch.records, decoding, number))
     return selected_changes(spark, plan, staged, folder)
 
 

@@ -3,9 +3,9 @@
 Spark's JVM, and with it Ivy, log4j and Python workers (their prints and tracebacks too), writes where this process does,
 or to a log file if one is given.
 
-Environment: `EBBTIDE_MASTER` (default `local[*]`), `EBBTIDE_DRIVER_MEMORY` (default `4g`), `EBBTIDE_LOG_LEVEL` (default
-`FATAL`: what fails is raised, and need not be logged as a stack too). A setting `${NAME}` is the environment's `NAME`: so
-credentials stand in no file and in no user interface, and they are given to Spark by no command line.
+Which settings it has: `ebbtide.runtime.session_settings`. A setting `${NAME}` is the environment's `NAME`: so credentials stand in
+no file and in no user interface, and they are given to Spark by no command line. `EBBTIDE_LOG_LEVEL` is the level of Spark's log
+(default `FATAL`: what fails is raised, and need not be logged as a stack too).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import importlib.metadata
 import logging
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,38 +26,16 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from ebbtide import java
-from ebbtide.environment import from_environment
 from ebbtide.errors import ConfigError
-from ebbtide.redaction import hide, is_credential
+from ebbtide.redaction import is_credential
 from ebbtide.runtime.class_archive import ClassArchive
-from ebbtide.runtime.jars import JARS, PACKAGES, note_jars, with_known_jars
+from ebbtide.runtime.executors import refuse_unfit_executors
+from ebbtide.runtime.jars import JARS, note_jars, with_known_jars
+from ebbtide.runtime.session_settings import MASTER, PACKAGES, effective_settings, is_local, python_of_workers
 from ebbtide.users import has_passwd_entry
-
-DELTA_JAR = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
 JVM_ENDS_WITHIN_S = 300
 """The first one writes the archive of its classes as it ends: some 10 CPU seconds."""
-
-SETTINGS = {
-    "spark.jars.packages": DELTA_JAR,
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.sql.variable.substitute": "false",  # else a statement reads this process's environment: SELECT '${env:NAME}'
-    "spark.sql.session.timeZone": "UTC",  # times are compared as UTC everywhere
-    "spark.databricks.delta.snapshotPartitions": "2",  # Delta's 50 triple the cost of every small commit
-    "spark.databricks.delta.vacuum.logging.enabled": "false",  # else each VACUUM makes two commits
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",  # VACUUM lists each table in so many tasks, else 10,000
-    "spark.sql.adaptive.enabled": "false",  # saves 10 to 20 % of the CPU of small steps
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",  # any other value sizes every vector again for each row
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",  # C2 would never pay; C1 has 48 MB else, which a long life of queries fills
-    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",  # so that all tasks share their Python workers
-    "spark.cleaner.periodicGC.interval": "5min",  # ended queries hold a thread and a connection here until then, else 30 minutes
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-}
 
 
 def build_session(
@@ -77,15 +54,8 @@ def build_session(
         JavaMissingError: there is no Java to start, or it is too old.
         ConfigError: a setting names a variable that is not set.
     """
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # else the workers take python3 from PATH
-    cores = os.cpu_count() or 2
-    defaults = {
-        "spark.master": os.environ.get("EBBTIDE_MASTER", "local[*]"),
-        "spark.app.name": app_name,
-        "spark.sql.shuffle.partitions": str(cores),
-        "spark.driver.memory": os.environ.get("EBBTIDE_DRIVER_MEMORY", "4g"),
-    }
-    asked = defaults | SETTINGS | _from_environment(settings or {})
+    asked = effective_settings(app_name, settings or {})
+    os.environ["PYSPARK_PYTHON"] = python_of_workers(asked)  # else the workers take python3 from PATH
     effective = with_known_jars(asked)
     has_jvm = SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
     if not has_jvm:
@@ -100,18 +70,10 @@ def build_session(
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(level)
     if not has_jvm and PACKAGES in effective:
         note_jars(effective[PACKAGES], session.conf.get(JARS) or "")
+    master = str(session.conf.get(MASTER))
+    if not has_jvm and not is_local(master):
+        refuse_unfit_executors(session)
     return session
-
-
-def _from_environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return settings with their references followed; what comes from the environment, and credentials, are shown nowhere."""
-    resolved = {}
-    for name, value in settings.items():
-        given = from_environment(f"The Spark setting '{name}'", value)
-        if is_credential(name):
-            hide(given)
-        resolved[name] = given
-    return resolved
 
 
 def _start_jvm(settings: Mapping[str, str], log_file: Path | None) -> None:

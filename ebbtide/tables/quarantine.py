@@ -36,7 +36,7 @@ from ebbtide.model.entries import entry_table, order_struct
 from ebbtide.model.offsets import OffsetRanges
 from ebbtide.storage.paths import exists, is_local
 from ebbtide.tables.append_table import AppendTable
-from ebbtide.tables.quarantine_removal import ORDERS, rebased, removal
+from ebbtide.tables.quarantine_removal import ORDERS, losses, rebased, removal
 from ebbtide.tables.table import Work
 
 COLUMNS = pa.schema(
@@ -190,6 +190,11 @@ class QuarantineTable(AppendTable):
         leaving = removal(snapshot, gone.select(ORDERS.names))
         coming = self.added(rows)
         return [*leaving, *coming]
+
+    def n_files_of(self, records: pa.Table) -> int:
+        """Count the data files that hold some records."""
+        snapshot = Snapshot.read(self.path)
+        return 0 if snapshot is None else len(losses(snapshot, records.select(ORDERS.names)))
 
     def append(self, actions: Sequence[Action], facts: StepFacts) -> None:
         """Commit the actions of a step; a step that was committed is skipped.

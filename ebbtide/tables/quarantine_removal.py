@@ -30,8 +30,13 @@ def removal(snapshot: Snapshot, gone: pa.Table) -> list[Action]:
         snapshot: A version of the quarantine.
         gone: Their `ORDERS`.
     """
+    return deleting(snapshot.table, losses(snapshot, gone))
+
+
+def losses(snapshot: Snapshot, gone: pa.Table) -> list[LostRows]:
+    """Return the files of a version that lose records, and the rows that they then lack; arguments as `removal`."""
     table = snapshot.table
-    losses = []
+    found = []
     for file in snapshot.files.values():
         stored = read_file(
             table,
@@ -47,8 +52,8 @@ def removal(snapshot: Snapshot, gone: pa.Table) -> list[Action]:
         dead = known | BitMap64(positions.tolist())
         if dead != known:
             is_whole = len(dead) == len(stored)
-            losses.append(LostRows(file, dead, is_whole))
-    return deleting(table, losses)
+            found.append(LostRows(file, dead, is_whole))
+    return found
 
 
 def rebased(actions: Sequence[Action], found: Snapshot) -> list[Action]:

@@ -95,6 +95,9 @@ def test_records_of_the_product_and_warnings_name_pipeline_and_step_and_hide_cre
     def fold(stepper, _):
         logging.getLogger("ebbtide.storage.faults").warning("The store of %s failed.", "s3://a:hunter2hunter2@b")
         logging.getLogger("ebbtide.delta").debug("noise")
+        another = logging.getLogger("another.library")
+        another.setLevel(logging.INFO)
+        another.info("noise")
         warnings.warn("odd", UserWarning, stacklevel=1)
 
     monkeypatch.setattr("ebbtide.runtime.step.Stepper.fold", fold)

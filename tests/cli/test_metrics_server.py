@@ -4,32 +4,16 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
-import time
-from urllib.error import HTTPError, URLError
-from urllib.request import Request, urlopen
+from urllib.error import URLError
 
 import pytest
 from local_pipeline import up
-from metrics_support import command, samples_of, write_spec
+from metrics_support import OPENMETRICS, WAIT_S, command, followed, get, samples_of, wait_for_step
 
 from ebbtide.cli.metrics_server import served
 from ebbtide.errors import ConfigError
 from ebbtide.inspect.watched_run import WatchedRun
 from ebbtide.runtime.progress import Phase
-
-OPENMETRICS = "application/openmetrics-text; version=1.0.0"
-WAIT_S = 60
-
-
-def get(port, path, **headers):
-    """Return status, type and text of an answer."""
-    try:
-        with urlopen(Request(f"http://127.0.0.1:{port}{path}", headers=headers), timeout=10) as answer:
-            return answer.status, answer.headers["Content-Type"], answer.read().decode()
-    except HTTPError as error:
-        return error.code, error.headers["Content-Type"], error.read().decode()
 
 
 def test_metrics_come_in_the_form_that_is_asked_for_and_health_by_its_code(make):
@@ -89,30 +73,11 @@ def test_bound_that_is_no_duration_is_refused(make, tmp_path, option, said):
     assert (refused.exit_code, said in refused.stderr) == (2, True)
 
 
-def begun(pipeline, folder):
-    """Begin to follow in a process of its own; return it and its port."""
-    options = ["--root", pipeline.root, "--follow", "--engine", "local", "--metrics-port", "0", "--log-format", "json"]
-    run = [sys.executable, "-m", "ebbtide.cli", "run", write_spec(pipeline, folder), *options]
-    process = subprocess.Popen(run, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    said = json.loads(process.stderr.readline())["message"]
-    return process, int(said.rpartition(":")[2].partition("/")[0])
-
-
-def wait_for_step(port, number):
-    end_s = time.monotonic() + WAIT_S
-    while time.monotonic() < end_s:
-        found = samples_of(get(port, "/metrics", Accept=OPENMETRICS)[2])
-        if found.get(("ebbtide_step",)) == number:
-            return found
-        time.sleep(0.05)
-    raise TimeoutError(f"no step {number}")
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_followed_run_serves_its_metrics_and_leaves_nothing(make, tmp_path, number):
     pipeline = make()
     pipeline.put(up(1, 1), up(2, 2))
-    process, port = begun(pipeline, tmp_path)
+    process, port = followed(pipeline, tmp_path)
     found = wait_for_step(port, 1)
     assert (found["ebbtide_records_total",], found["ebbtide_lease_held",]) == (2, 1)
     assert get(port, "/healthz")[0] == 200
@@ -124,4 +89,6 @@ def test_followed_run_serves_its_metrics_and_leaves_nothing(make, tmp_path, numb
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
     steps = [json.loads(line) for line in logged.splitlines() if '"step finished"' in line]
-    assert [(step["pipeline"], step["step"], step["counts"]["records"]) for step in steps] == [("t", 1, 2)]
+    # A killed run may not have come to write it.
+    assert steps == [] or [(step["step"], step["counts"]["records"]) for step in steps] == [(1, 2)]
+    assert steps or number == signal.SIGKILL

@@ -5,15 +5,12 @@ import threading
 from pathlib import Path
 
 import pytest
-import yaml
 from byte_scan import scan
-from click.testing import CliRunner
 from erasing import Plants
 from local_pipeline import LATER
 from local_run import HOUR, kept_apart
 
 from ebbtide.cli.errors import FAILED, NOTHING_MATCHED, USAGE
-from ebbtide.cli.main import main
 from ebbtide.delta import key_index, log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import LeaseHeldError
@@ -33,30 +30,14 @@ def apart(tmp_path, monkeypatch):
 def plants(tmp_path):
     made = Plants(tmp_path, "sequence", 2, 3)
     made.play()
-    (tmp_path / "defs.yaml").write_text(yaml.safe_dump(document_of(made.pipeline.spec)))
     return made
 
 
-def document_of(spec):
-    attributes = json.loads(spec.model_dump_json(by_alias=True, exclude_unset=True))
-    return {"type": "ebbtide.UpsertPipeline", "attributes": attributes}
-
-
-def erase(plants, *options, keys=None):
-    """Run the command; return its exit code and all that it prints."""
-    file = plants.folder / "keys.jsonl"
-    lines = [json.dumps({"id": person.id}) for person in plants.erased] if keys is None else keys
-    file.write_text("\n".join(lines))
-    asked = ["erase", str(plants.folder), "--root", plants.pipeline.root, "--keys", str(file)]
-    result = CliRunner().invoke(main, [*asked, *options])
-    return result.exit_code, " ".join(result.output.split())
-
-
 def test_keys_are_planned_then_erased_and_the_report_names_each_place(plants):
-    code, said = erase(plants)
+    code, said = plants.command()
     assert (code, "will be gone" in said, "--apply" in said) == (0, True, True)
     assert scan([plants.pipeline.root], plants.canaries)
-    code, said = erase(plants, "--apply", "--reason", "asked")
+    code, said = plants.command("--apply", "--reason", "asked")
     assert code == 0
     for place in ("sink", "state", "quarantine", "source", "local copies on other hosts", "Data Docs", "Dagster"):
         assert f" {place}: " in said or f" {place}" in said, place
@@ -75,7 +56,7 @@ def test_keys_are_planned_then_erased_and_the_report_names_each_place(plants):
 )
 def test_keys_that_do_not_parse_end_the_command_and_nothing_is_changed(plants, keys, said):
     before = log.versions(plants.pipeline.plan.at("state"))
-    code, printed = erase(plants, "--apply", keys=keys)
+    code, printed = plants.command("--apply", keys=keys)
     assert code == USAGE
     assert said in printed
     assert log.versions(plants.pipeline.plan.at("state")) == before
@@ -83,14 +64,14 @@ def test_keys_that_do_not_parse_end_the_command_and_nothing_is_changed(plants, k
 
 @pytest.mark.parametrize("options", [[], ["--apply"]])
 def test_keys_that_no_row_has_are_said_and_have_an_exit_code_of_their_own(plants, options):
-    code, said = erase(plants, *options, keys=['{"id": "no one"}'])
+    code, said = plants.command(*options, keys=['{"id": "no one"}'])
     assert code == NOTHING_MATCHED
     assert "none found" in said
 
 
 def test_keys_that_were_erased_before_are_not_an_error(plants):
-    assert erase(plants, "--apply")[0] == 0
-    code, said = erase(plants, "--apply")
+    assert plants.command("--apply")[0] == 0
+    code, said = plants.command("--apply")
     assert (code, "none found" in said) == (0, True)
 
 
@@ -98,7 +79,7 @@ def test_pipeline_that_another_process_runs_is_left_as_it_is(plants):
     plan = plants.pipeline.plan
     with Lease(plan.at("ledger"), plan.spec.name, 30.0):
         before = log.versions(plan.at("state"))
-        code, said = erase(plants, "--apply")
+        code, said = plants.command("--apply")
         assert code == FAILED
         assert LeaseHeldError.__name__ in said
         assert log.versions(plan.at("state")) == before
@@ -108,7 +89,7 @@ def test_pipeline_that_another_process_runs_is_left_as_it_is(plants):
 def test_run_that_goes_on_makes_way_for_an_erasure_and_refuses_the_keys_from_then_on(plants):
     codes = []
     stop = threading.Event()
-    asking = threading.Thread(target=lambda: codes.append(erase(plants, "--apply")))
+    asking = threading.Thread(target=lambda: codes.append(plants.command("--apply")))
 
     def on_progress(step):
         plants.pipeline.put(*plants.files[0])
@@ -132,7 +113,7 @@ def test_table_that_another_one_is_a_shallow_clone_of_is_refused_by_its_name(pla
     own_files = Snapshot.read(sink).files.values()
     files = [{"add": {**file.add, "path": f"file:{sink}/{file.path}"}} for file in own_files]
     (clone / f"{0:020d}.json").write_text("".join(json.dumps(action) + "\n" for action in [*actions, *files]))
-    code, said = erase(plants, "--apply")
+    code, said = plants.command("--apply")
     assert code == USAGE
     assert str(clone.parent) in said
     assert scan([plants.pipeline.root], plants.canaries)

@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 from erasing import KINDS, Plants
 from kafka_support import TopicPipeline
 from killing import Killer
-from local_pipeline import LATER, LocalPipeline
+from local_pipeline import LATER, LocalPipeline, killed
 from local_run import HOUR, kept_apart
 from s3_server import BUCKET, S3Server, environment
 
@@ -251,6 +251,8 @@ def test_no_object_of_a_store_holds_erased_keys(tmp_path, copies, monkeypatch):
         plants = Plants(tmp_path, "sequence", 4, 4, make=InStore)
         plants.play()
         assert scan_files(objects(server.port), plants.canaries)
+        code, said = plants.command()
+        assert (code, f"list-object-versions --bucket {BUCKET}" in said) == (0, True)
         report = plants.act("apply")
         assert plants.shown() == plants.want()
         assert scan_files(objects(server.port), plants.canaries) == []
@@ -349,7 +351,9 @@ def test_condition_selects_by_the_values_of_rows_and_is_refused_where_it_is_none
 
 
 @pytest.mark.spark
-def test_views_that_read_the_sink_are_computed_again_without_a_byte_of_erased_keys(spark, tmp_path, copies):
+def test_views_that_read_the_sink_are_computed_again_without_a_byte_of_erased_keys(
+    spark, tmp_path, copies, monkeypatch
+):
     plants = Plants(tmp_path, "sequence", 4, 4)
     name = plants.pipeline.spec.name
     columns = "who STRING NOT NULL, v STRING, n BIGINT"
@@ -370,6 +374,10 @@ def test_views_that_read_the_sink_are_computed_again_without_a_byte_of_erased_ke
         "view people": "gone by the next",
         "view counted": "gone by the next",
     }
+    with monkeypatch.context() as patch:
+        patch.setattr(driver, "purge_view", killed)
+        with pytest.raises(InterruptedError):
+            driver.run(spark, people, plants.pipeline.root, clock=lambda: LATER)
     report = plants.act("apply", spark, beside=lambda: views[::-1])
     fates = {place["place"]: place["fate"] for place in report["places"]}
     assert fates["view people"].startswith("gone now")

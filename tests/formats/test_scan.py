@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 from dataclasses import replace
@@ -21,16 +22,52 @@ from ebbtide.formats.scan_decoder import ScanDecoder
 from ebbtide.formats.scan_loops import ABSENT, ESCAPED, FALSE, INTEGER, NULL, NUMBER, OBJECT, TEXT, TRUE
 from ebbtide.runtime.plan import decoding_of
 
-SCHEMA = """id BIGINT NOT NULL, n INT, d DOUBLE, price DECIMAL(6,2), name STRING NOT NULL, flag BOOLEAN, born DATE,
+SCHEMA = """id BIGINT NOT NULL, n INT, d DOUBLE, f FLOAT, price DECIMAL(6,2), name STRING NOT NULL, flag BOOLEAN, born DATE,
 at TIMESTAMP, local TIMESTAMP_NTZ, small TINYINT, more STRING DEFAULT 'none', less INT DEFAULT NULL"""
 ROW = {
-    "id": 7, "n": 1, "d": 0.5, "price": "1.50", "name": "x", "flag": True, "born": 9, "at": "2026-01-01T00:00:00Z",
+    "id": 7, "n": 1, "d": 0.5, "f": 0.1, "price": "1.50", "name": "x", "flag": True, "born": 9, "at": "2026-01-01T00:00:00Z",
     "local": 1, "small": -3, "more": 'a"b\n', "less": 4,
 }  # fmt: skip
 UPDATE = envelope("u", 5, before=ROW, after=ROW | {"n": 2}, ts_ms=3, schema="public", table="t", sequence='[null,"1"]')
 TOMBSTONE = json.dumps({"topic": "t", "partition": 0, "offset": 1, "key": None, "value": None})
 OF_MARIADB = {"file": "bin.000003", "pos": 4, "row": 0, "table": "t", "db": "d"}
+TYPES = {
+    "id": ("int64", None), "n": ("int32", None), "d": ("double", None), "f": ("float", None), "name": ("string", None), "flag": ("boolean", None),
+    "price": ("bytes", "org.apache.kafka.connect.data.Decimal"), "born": ("int32", "io.debezium.time.Date"),
+    "at": ("string", "io.debezium.time.ZonedTimestamp"), "local": ("int64", "io.debezium.time.Timestamp"),
+    "small": ("int16", None), "more": ("string", None), "less": ("int32", None),
+}  # fmt: skip
+FIELDS_OF_ROW = [
+    {"field": field, "type": type_, **({"name": name} if name else {}), "parameters": {"scale": "2"}}
+    for field, (type_, name) in TYPES.items()
+]
+ENCODED_ROW = ROW | {"price": "AJY="}  # 1.50
+
+
+def with_schema(payload, *rows):
+    """A record as Connect writes it where schemas are on; the fields of some rows in its schema."""
+    fields = [{"field": row, "type": "struct", "fields": FIELDS_OF_ROW} for row in rows] or FIELDS_OF_ROW
+    return {"schema": {"type": "struct", "fields": fields}, "payload": payload}
+
+
+OF_EVENT = {
+    "__op": "u",
+    "__lsn": 5,
+    "__source_ts_ms": 3,
+    "__deleted": "false",
+    "__table": "t",
+    "__schema": "public",
+    "__more": [{}],
+}
 SPECS = {
+    "bare, flattened": spec(SCHEMA, source={"path": "in", "records": "value"}),
+    "flattened, table, schema": spec(SCHEMA, source={"path": "in", "table": "t"}),
+    "flattened, binary log": spec(SCHEMA, order={"sequence": ["_file", "_pos", "_row"]}),
+    "flattened, delete": spec(SCHEMA, source={"path": "in", "table": "t"}),
+    "debezium, schema": spec(SCHEMA),
+    "bare, schema": spec(SCHEMA, source={"path": "in", "records": "value"}),
+    "plain, schema": plain(SCHEMA),
+    "plain, row beside, schema": plain(SCHEMA, format={"type": "plain", "row": None}),
     "debezium": spec(SCHEMA),
     "table": spec(SCHEMA, source={"path": "in", "table": "t"}),
     "binary log": spec(SCHEMA, order={"sequence": ["_file", "_pos", "_row"]}),
@@ -40,7 +77,16 @@ SPECS = {
     "plain, deletes by key": plain(SCHEMA, order={"sequence": ["n"]}),
     "plain, row beside": plain(SCHEMA, format={"type": "plain", "row": None}),
 }
+ENCODED_UPDATE = UPDATE | {"before": ENCODED_ROW, "after": ENCODED_ROW | {"n": 2}}
 VALUES = {
+    "bare, flattened": ROW | OF_EVENT,
+    "flattened, table, schema": with_schema(ENCODED_ROW | OF_EVENT),
+    "flattened, binary log": ROW | {"__op": "c", "__file": "bin.000003", "__source_pos": 4, "__pos": 9, "__row": 0},
+    "flattened, delete": ROW | {"__deleted": "true", "__lsn": 5},
+    "debezium, schema": with_schema(ENCODED_UPDATE, "before", "after"),
+    "bare, schema": with_schema(ENCODED_UPDATE, "before", "after"),
+    "plain, schema": with_schema({"kind": "+I", "row": ENCODED_ROW}, "row"),
+    "plain, row beside, schema": with_schema({"kind": "-U", **ENCODED_ROW}),
     "debezium": UPDATE,
     "table": UPDATE,
     "binary log": envelope("d", None, before=ROW, **OF_MARIADB),
@@ -59,7 +105,7 @@ def _scan_whatever_there_is(monkeypatch):
 
 
 def line_of(name, value, key=None):
-    has_envelope = SPECS[name].format.type == "debezium" and name != "bare"
+    has_envelope = SPECS[name].format.type == "debezium" and not name.startswith("bare")
     return (record(json.dumps(value), 1, key=key) if has_envelope else json.dumps(value)).encode("utf-8", "replace")
 
 
@@ -81,8 +127,12 @@ def in_order(staged):
 
 def scanned(decoding, records):
     """How many changes the scan takes, and how many records it leaves."""
-    staged, left = ScanDecoder.of(decoding).decode(records, 7, None)
-    return len(staged), left.num_rows
+    n_taken, left = 0, records
+    for each in ScanDecoder.of(decoding):
+        if left.num_rows:
+            staged, left = each.decode(left, 7, None)
+            n_taken += len(staged)
+    return n_taken, left.num_rows
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -107,7 +157,47 @@ def test_any_record_is_staged_as_by_the_exact_path(name, data):
     assert mixed == exact
 
 
-@pytest.mark.parametrize("name", ["bare", "debezium", "plain"])
+@pytest.mark.parametrize(
+    "name", ["bare, schema", "plain, schema", "plain, row beside, schema", "flattened, table, schema"]
+)
+@given(st.data())
+def test_any_schema_of_all_records_is_read_as_by_the_exact_path(name, data):
+    value = copy.deepcopy(VALUES[name])
+    of_schema = [path for path in paths(value) if path[:1] == ("schema",)]
+    for _ in range(data.draw(st.integers(1, 2))):
+        path = data.draw(st.sampled_from(of_schema))
+        logical = st.sampled_from([*(each for each in TYPES.values() if each[1]), ("bytes", "io.debezium.data.Bits")])
+        found = data.draw(
+            JSON | logical.map(lambda pair: pair[1]) | st.sampled_from(["id", "price", "more", "payload"])
+        )
+        with contextlib.suppress(LookupError, TypeError):  # an earlier one has taken it away
+            value = replaced(value, path, found)
+    other = replaced(
+        value, data.draw(st.sampled_from([each for each in paths(value) if each[:1] == ("payload",)])), data.draw(JSON)
+    )
+    mixed, exact = both(decoding_of(SPECS[name]), batch([line_of(name, each) for each in (value, value, other)]))
+    assert mixed == exact
+
+
+def test_decimal_that_cannot_be_read_in_a_row_that_does_not_count_leaves_its_record():
+    decoding = decoding_of(SPECS["bare, schema"])
+    stale = copy.deepcopy(VALUES["bare, schema"])
+    stale["payload"]["before"]["price"] = "?"
+    records = batch([line_of("bare, schema", each) for each in (VALUES["bare, schema"], stale)])
+    assert scanned(decoding, records) == (1, 1)
+    mixed, exact = both(decoding, records)
+    assert mixed == exact
+
+
+def test_records_of_another_schema_than_the_first_are_left():
+    decoding = decoding_of(SPECS["plain, schema"])
+    records = batch([line_of("plain, schema", VALUES["plain, schema"]), line_of("plain", VALUES["plain"])])
+    assert scanned(decoding, records) == (1, 1)
+    mixed, exact = both(decoding, records)
+    assert mixed == exact
+
+
+@pytest.mark.parametrize("name", ["bare", "debezium", "plain", "bare, schema", "plain, schema", "bare, flattened"])
 @given(st.lists(st.binary(max_size=4) | st.sampled_from([b'"', b"\\", b"}", b",", b"]", b"0"]), max_size=3), st.data())
 def test_damaged_bytes_are_staged_as_by_the_exact_path(name, damage, data):
     line = line_of(name, VALUES[name])
@@ -217,6 +307,17 @@ def test_what_is_not_of_the_form_is_left(name):
     assert mixed == exact
 
 
+@pytest.mark.parametrize(
+    ("number", "n_left"), [(16777217.000000001, 0), (1e-50, 0), (3.4028235e38, 0), (3.5e38, 1), (1e39, 1)]
+)
+def test_float_is_rounded_as_by_the_exact_path_and_left_where_it_is_out_of_range(number, n_left):
+    decoding = decoding_of(plain("id BIGINT NOT NULL, f FLOAT"))
+    records = batch([change("+I", id=1, f=number), change("+I", id=2, f=0.5)])
+    assert scanned(decoding, records) == (2 - n_left, n_left)
+    mixed, exact = both(decoding, records)
+    assert mixed == exact
+
+
 @pytest.mark.parametrize("value", [{"n": 2**40}, {"born": "2026-13-01"}, {"at": 3 * 10**17}])
 def test_value_out_of_its_columns_range_leaves_the_batch(value):
     decoding = decoding_of(spec(SCHEMA))
@@ -239,7 +340,7 @@ def test_unknown_columns_are_named_once_they_are_learnt():
     assert set(staged["_ignored"].to_pylist()) == {"new,other"}
     mixed, exact = both(decoding, batch([line.replace("[2]", "2")] * 2))
     assert mixed == exact
-    learnt, left = ScanDecoder.of(decoding, ["new", "other"]).decode(batch([line.replace("[2]", "2")]), 7, None)
+    learnt, left = ScanDecoder.of(decoding, ["new", "other"])[0].decode(batch([line.replace("[2]", "2")]), 7, None)
     assert (learnt["_ignored"].to_pylist(), left.num_rows) == (["new,other"], 0)
 
 
@@ -248,7 +349,7 @@ def test_unknown_columns_of_some_records_are_named_with_these(names):
     decoding = decoding_of(plain())
     rows = [{}, {"more": 1}, dict.fromkeys(names, 1)]
     records = batch([change("+I", id=1, n=1, **row) for row in rows])
-    learnt, left = ScanDecoder.of(decoding, names).decode(records, 7, None)
+    learnt, left = ScanDecoder.of(decoding, names)[0].decode(records, 7, None)
     assert (learnt["_ignored"].to_pylist(), left.num_rows) == ([None, "more", ",".join(names)], 0)
 
 
@@ -257,7 +358,7 @@ def test_placed_records_are_scanned_with_their_places():
     value = json.dumps(UPDATE).encode()
     columns = [["t"] * 3, [0] * 3, range(3), [value, None, value], [None] * 3, [None, None, b"{}"], [None] * 3]
     records = pa.record_batch([*columns, [2] * 3, [7, 8, 9]], schema=PLACED_RECORDS)
-    staged, left = ScanDecoder.of(decoding).decode(records, 7, None)
+    staged, left = ScanDecoder.of(decoding)[0].decode(records, 7, None)
     assert staged["_origin"].to_pylist() == [{"source": "t", "partition": 2, "position": 7}]
     assert left["offset"].to_pylist() == [8, 9]
     mixed, exact = both(decoding, records)
@@ -270,13 +371,13 @@ def test_the_little_that_a_process_reads_is_not_scanned(monkeypatch):
     records = batch([record(UPDATE, 1)] * 2)
     left = []
     for _ in range(2):
-        scan = ScanDecoder.of(decoding_of(spec(SCHEMA)))
+        [scan, _] = ScanDecoder.of(decoding_of(spec(SCHEMA)))
         left.append(scan.decode(records, 7, None)[1].num_rows)
     assert left == [2, 0]
 
 
 def test_source_whose_records_are_mostly_left_is_scanned_no_more():
-    scan = ScanDecoder.of(decoding_of(spec(SCHEMA)))
+    [scan, _] = ScanDecoder.of(decoding_of(spec(SCHEMA)))
     scan.decode(batch([record(UPDATE, 1), LEFT["tombstone"], LEFT["no position"]]), 7, None)
     assert scan.decode(batch([record(UPDATE, 1)]), 7, None)[1].num_rows == 1
 
@@ -291,7 +392,7 @@ def test_source_whose_records_are_mostly_left_is_scanned_no_more():
     ],
 )
 def test_what_has_no_form_is_not_scanned(of):
-    assert ScanDecoder.of(decoding_of(of)) is None
+    assert ScanDecoder.of(decoding_of(of)) == []
 
 
 def test_neighbours_of_other_tests_are_decoded():

@@ -13,12 +13,13 @@ from local_pipeline import LATER, LocalPipeline, killed, up
 from local_run import HOUR, SPARK, START, kept_apart
 from victims import KINDS, spec_of, write_source
 
+from ebbtide import MaterializedView
 from ebbtide.delta import log
 from ebbtide.errors import BackfillError, ConfigError, HistoryGoneError
 from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.ledger import erasures
 from ebbtide.operations import rewind
-from ebbtide.operations.erase import erase
+from ebbtide.operations.erase import erase, views
 from ebbtide.operations.erase.operations import Erase
 from ebbtide.operations.operation import Context
 from ebbtide.runtime import purging
@@ -299,9 +300,38 @@ def test_purge_that_was_interrupted_is_done_by_the_next_run(pipeline, monkeypatc
             act(pipeline, "apply")
     assert erasures.unfinished(pipeline.plan.root)
     assert holders(pipeline.home)
+    assert not pipeline.is_idle()
     pipeline.run()
     assert erasures.unfinished(pipeline.plan.root) is None
     assert holders(pipeline.home) == []
+
+
+def test_mark_of_a_later_erasure_outlives_the_end_of_an_earlier_one(tmp_path):
+    home = str(tmp_path)
+    erasures.mark_unfinished(home)
+    first = erasures.unfinished(home)
+    erasures.mark_unfinished(home)
+    erasures.mark_finished(home, first)
+    assert erasures.unfinished(home) not in (None, first)
+    erasures.mark_finished(home, erasures.unfinished(home))
+    assert erasures.unfinished(home) is None
+
+
+def test_view_that_cannot_be_computed_now_is_named_with_the_reason(pipeline, monkeypatch):
+    view = MaterializedView(name="v", query="SELECT id FROM t", schema="id STRING", key=["id"], inputs=["t"])
+    monkeypatch.setattr(views, "views_under", lambda _: {"v": frozenset({"t"}), "older": None})
+    erasures.mark_unfinished(f"{pipeline.root}/v")
+    ctx = Context(pipeline.spec, pipeline.root, lambda: SPARK, clock=lambda: LATER, beside=lambda: [view])
+    [of_view, of_older] = views.computed_again(ctx, pipeline.plan)
+    assert of_view.fate.startswith("gone by the next run of the view: it was not computed now: ")
+    assert of_older.fate.startswith("unknown")
+    assert erasures.unfinished(f"{pipeline.root}/v")
+
+
+def test_views_are_computed_after_those_that_they_read(pipeline, monkeypatch):
+    inputs = {"a": frozenset({"c", "t"}), "b": frozenset({"other"}), "c": frozenset({"t"}), "d": frozenset({"a"})}
+    monkeypatch.setattr(views, "views_under", lambda _: inputs)
+    assert views.views_above(pipeline.plan) == ["c", "a", "d"]
 
 
 PLACES = {
@@ -309,7 +339,7 @@ PLACES = {
     "it is marked as unfinished": ("ebbtide.operations.erase.erase", "mark_unfinished", "after", 1),
     "the state is not committed": ("ebbtide.tables.state.table:StateTable", "perform", "before", 1),
     "the state is committed": ("ebbtide.tables.state.table:StateTable", "perform", "after", 1),
-    "the sink's files are rewritten": ("ebbtide.tables.step_commits", "without_rows", "after", 1),
+    "the sink's files are rewritten": ("ebbtide.tables.step_commits", "without_rows", "after", 2),
     "the sink is committed": ("ebbtide.tables.delta_sink", "erase_stage", "after", 1),
     "the step is published": ("ebbtide.runtime.step", "publish", "after", 2),
     "an old file is deleted": ("ebbtide.runtime.purging", "delete", "after", 1),

@@ -4,7 +4,7 @@ import re
 import shutil
 
 import pytest
-from local_pipeline import up
+from local_pipeline import killed, up
 from local_run import HOUR, SPARK, START, killed_behind_a_decision
 
 from ebbtide.delta import joining, log
@@ -18,7 +18,9 @@ from ebbtide.operations import registry, rewind
 from ebbtide.operations.maintenance.measuring import _report
 from ebbtide.operations.operation import Context
 from ebbtide.operations.registry import maintain
-from ebbtide.tables.state import doomed, rewriting
+from ebbtide.runtime.step import Stepper
+from ebbtide.tables.state import doomed, merging, rewriting
+from ebbtide.tables.state.doomed import is_base
 from ebbtide.tables.state.rewriting import BASE
 
 NOTHING = "t: cleanup: found nothing to do; 0 entries."
@@ -183,10 +185,14 @@ def test_cleanup_of_few_files_goes_on_in_the_next_run(make, monkeypatch):
     pipeline.read(up(4, 4, "-D"), clock_ms=START)
     with pipeline.stepper() as stepper:
         stepper.commit(stepper.facts(Cause(what="cleanup"), stepper.next_clock(START + 2 * HOUR)), [])
+    planned = act("cleanup", pipeline, "dry_run", max_files=1)
+    assert (planned["rows"], planned["files_left"]) == (2, 1)
     first = act("cleanup", pipeline, max_files=1)
     assert (first["rows_removed"], first["entries"]) == (2, 2), "the file with the most of them"
+    assert first.text().endswith("\n  1 file left, at least: the next run goes on.")
     second = act("cleanup", pipeline, max_files=1)
     assert (second["rows_removed"], second["entries"]) == (1, 1)
+    assert "left" not in second.text()
     assert act("cleanup", pipeline, max_files=1).step is None
     assert [id_ for id_, _, _ in stored(pipeline)] == [2]
 
@@ -222,13 +228,13 @@ def test_dry_run_says_what_cleanup_then_does_and_changes_nothing(make, monkeypat
     assert {change: each["bytes"] for change, each in by_change.items()} == {
         change: sizes[each["path"]] for change, each in by_change.items()
     }
-    changes = (
-        f"  1 file to get a deletion vector, 1 file to be written again ({planned['bytes_rewritten']:,} bytes),"
-        f" 1 file to go whole ({planned['bytes_removed']:,} bytes)."
-    )
+    later = "gone by the first 'ebbtide vacuum' after 7 days"
+    hidden = by_change["gets a vector"]["bytes"]
     assert planned.text().splitlines()[1:] == [
-        changes,
-        "  1 quarantined record to drop by max_bytes.",
+        f"  state: 1 row, 1 file, {planned['bytes_removed']:,} bytes: without a row left, {later}",
+        f"  state: 1 row, 1 file, {planned['bytes_rewritten']:,} bytes: to be written again without the rows; files of before are {later}",
+        f"  state: 1 row, 1 file, {hidden:,} bytes: to get a deletion vector, which hides the rows; the files stay",
+        "  quarantine: 1 row, 0 files: dropped by max_bytes",
         "  To do it: 'ebbtide cleanup'.",
     ]
     PHASES.clear()
@@ -376,7 +382,9 @@ def test_rewind_is_planned_and_done_with_all_tables(three_steps):
     planned = rewind.plan(SPARK, pipeline.spec, pipeline.root, 1)
     assert pipeline.versions() == versions, "a plan changes nothing"
     state_version = next(version for version, facts in pipeline.plan.state.steps() if facts.step == 1)
+    places = planned["places"]
     assert planned.as_dict() == {
+        "places": places,
         "pipeline": "t",
         "to_step": 1,
         "kind": "batch",
@@ -385,10 +393,11 @@ def test_rewind_is_planned_and_done_with_all_tables(three_steps):
         "versions": {"state": state_version, "sink": 1, "quarantine": 0},
         "step": None,
     }
-    assert planned.text() == (
-        "t: back to step 1 (batch): 2 steps undone, 3 records to be read again."
-        f"\n  state to version {state_version}, sink to version 1, quarantine to version 0"
-        "\n  To do it: 'ebbtide rewind --to-step 1 --apply'."
+    first, versions_line, *_, last = planned.text().splitlines()
+    assert (first, versions_line, last) == (
+        "t: back to step 1 (batch): 2 steps undone, 3 records to be read again.",
+        f"  state to version {state_version}, sink to version 1, quarantine to version 0",
+        "  To do it: 'ebbtide rewind --to-step 1 --apply'.",
     )
     done = rewind.apply(SPARK, pipeline.spec, pipeline.root, 1)
     assert done.as_dict() == {**planned.as_dict(), "step": 4}
@@ -474,3 +483,81 @@ def test_rewind_finishes_the_open_step_first(three_steps, monkeypatch):
             three_steps.run()
     rewind.apply(SPARK, three_steps.spec, three_steps.root, 4)
     assert three_steps.rows() == {1: 3, 5: 5}
+
+
+def with_second_versions(make, monkeypatch):
+    """Keys 0 to 19 in a whole fold, of which some have further versions in files of their own; one was deleted, one is new."""
+    monkeypatch.setattr(joining, "WIDTH", 100)
+    monkeypatch.setattr(rewriting, "ROWS_IN_PART", 5)
+    monkeypatch.setattr(rewriting, "ROWS_IN_PIECE", 2)
+    pipeline = make(**EXPIRING)
+    pipeline.read(*[up(number, 1) for number in range(20)], clock_ms=START)
+    pipeline.do("compaction")
+    pipeline.read(*[up(number, 2) for number in range(0, 20, 2)], clock_ms=START)
+    pipeline.read(up(4, 3), up(5, 3, "-D"), up(30, 3), clock_ms=START)
+    return pipeline
+
+
+def test_bounded_compactions_end_with_what_one_fold_leaves(make, monkeypatch):
+    pipeline = with_second_versions(make, monkeypatch)
+    rows, read = pipeline.rows(), pipeline.plan.state.files(pipeline.plan.state.snapshot().files.values())
+    wanted = newest_of(stored(pipeline))
+    planned = act("compact", pipeline, "dry_run", max_files=1)
+    lefts = [planned["files_left"]]
+    for _ in range(20):
+        report = act("compact", pipeline, max_files=1)
+        if report.step is None:
+            break
+        lefts.append(report.as_dict().get("files_left", 0))
+        assert newest_of(stored(pipeline)) == wanted, "after each run, whatever is left"
+        assert pipeline.rows() == rows
+        assert act("cleanup", pipeline).step is None, "each entry is counted and judged once"
+    assert lefts[0] == lefts[1] == len(lefts) - 2 > 2, "each run writes one file"
+    assert lefts[1:] == sorted(lefts[1:], reverse=True)
+    assert stored(pipeline) == wanted, "one version of each entry"
+    files = pipeline.plan.state.snapshot().files.values()
+    assert pipeline.plan.state.files(files) == read
+    assert all(is_base(file) for file in files if not is_of_notes(file))
+    assert act("compact", pipeline, "dry_run", max_files=1).text() == "t: compaction: nothing to do."
+    # What comes later meets the merged files.
+    pipeline.read(up(4, 9), up(7, 9, "-D"), clock_ms=START)
+    assert pipeline.rows() == {**{key: n for key, n in rows.items() if key != 7}, 4: 9}
+    pipeline.do("compaction")
+    assert pipeline.rows() == {**{key: n for key, n in rows.items() if key != 7}, 4: 9}
+
+
+def newest_of(versions):
+    """Of each entry the newest version, without dropped ones."""
+    newest = {id_: (id_, step, removed) for id_, step, removed in sorted(versions)}
+    return [entry for entry in newest.values() if not entry[2]]
+
+
+def is_of_notes(file):
+    return file.least("_entry") != "row"
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_bounded_compaction_that_is_killed_has_done_all_or_nothing(make, monkeypatch, at):
+    pipeline = with_second_versions(make, monkeypatch)
+    wanted = newest_of(stored(pipeline))
+    act("compact", pipeline, max_files=1)
+    before, rows = stored(pipeline), pipeline.rows()
+    with monkeypatch.context() as patch:
+        place = [(merging, "deleting"), (Stepper, "commit")][at]  # files are written and no vector, or both
+        patch.setattr(*place, killed)
+        with pytest.raises(InterruptedError):
+            act("compact", pipeline, max_files=1)
+    assert (stored(pipeline), pipeline.rows()) == (before, rows)
+    while act("compact", pipeline, max_files=1).step:
+        assert pipeline.rows() == rows
+    assert stored(pipeline) == wanted
+
+
+def test_what_has_expired_in_the_ranges_of_a_bounded_compaction_goes(make, monkeypatch):
+    pipeline = with_second_versions(make, monkeypatch)
+    with pipeline.stepper() as stepper:
+        stepper.commit(stepper.facts(Cause(what="cleanup"), stepper.next_clock(START + 2 * HOUR)), [])
+    rows = pipeline.rows()
+    while act("compact", pipeline, max_files=2).step:
+        assert pipeline.rows() == rows
+    assert 5 not in {id_ for id_, _, _ in stored(pipeline)}

@@ -32,11 +32,18 @@ def test_plan_of_a_drop_has_no_effects(disk):
     before = commits(disk)
     plan = quarantine_drop.plan(disk.spec, root_of(disk), ALL)
     assert (plan["dropped"], plan["reasons"], plan.step) == (6, {"bad_json": 3, "unknown_kind": 3}, None)
+    n_bytes = sum(map(len, raws(disk)))
     assert plan.text() == (
-        "t: 6 records to drop (3 bad_json, 3 unknown_kind).\n  To do it: the same with '--apply --note TEXT'."
+        "t: 6 records to drop (3 bad_json, 3 unknown_kind)."
+        f"\n  quarantine: 6 rows, 3 files, {n_bytes} bytes: dropped; files that hold no other record are gone by the first"
+        " 'ebbtide vacuum' after 7 days"
+        "\n  To do it: the same with '--apply --note TEXT'."
     )
     assert commits(disk) == before
-    assert plan.as_dict() == {"pipeline": "t", "dropped": 6, "reasons": plan["reasons"], "step": None}
+    [place] = plan["places"]
+    assert (place["place"], place["rows"], place["files"], place["bytes"]) == ("quarantine", 6, 3, n_bytes)
+    some = quarantine_drop.plan(disk.spec, root_of(disk), Selection(reasons=("bad_json",), steps=(1, 2)))
+    assert [(place["rows"], place["files"], place["bytes"]) for place in some["places"]] == [(2, 2, 3)]
 
 
 def test_nothing_is_dropped_where_there_is_no_quarantine(tmp_path):

@@ -55,6 +55,14 @@ def came_through(ops, erased):
     return max((lsn for lsn, op in enumerate(ops, start=1) if op.new_key == erased), default=0)
 
 
+def without_truncate(chance, most_records):
+    """Make a history without a TRUNCATE: one that comes late does not reach values from an erased key."""
+    text = "t"
+    while "t" in text:
+        text = random_history(chance, most_records)
+    return text
+
+
 def lsn_of(changes):
     return max((row["_lsn"] for row in changes["_sequence"].to_pylist()), default=0)
 
@@ -117,4 +125,4 @@ def test_rows_without_the_name_of_an_erased_key_decide_as_with_it_in_many_orders
 @pytest.mark.parametrize("seed", range(20))
 def test_rows_of_random_histories_without_the_name_of_an_erased_key_decide_as_with_it(seed):
     chance = random.Random(seed)
-    assert sum(hold(random_history(chance, 8), chance) for _ in range(30)) > 10
+    assert sum(hold(without_truncate(chance, 8), chance) for _ in range(30)) > 10

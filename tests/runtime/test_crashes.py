@@ -24,19 +24,13 @@ from victims import (
 from ebbtide.runtime.plan import Plan
 
 pytestmark = pytest.mark.xdist_group("crashes")
-SAME_FOR_ALL = {
-    "the lease is taken",
-    "the state table is made",
-    "the sink table is made",
-    "the batch is planned",
-    "the bad records are written",
-    "the files are noted",
-    "the quarantine's files are not joined",
-    "the quarantine is not committed",
-    "the quarantine is committed",
-    "the staged files are deleted",
-    "the lease is not given back",
+OF_A_FUNCTION = {
+    "the records are staged",
+    "the entries are written",
+    "the state's fold is written",
+    "the tick is decided",
 }
+"""Places of a run that a function's pipeline is killed at in the quick tests, beside those between its commits."""
 TELLING = {"the step is committed", "the sink is emptied", "the checkpoint is discarded"}
 """Places of a job that a function's pipeline is killed at in the quick tests, beside one by arrival."""
 DECIDED = {"the state is not committed", "the state is committed", "the sink is committed"}
@@ -59,6 +53,7 @@ MENDED = [mended_line(number) for number in range(3)]
 CHANGED = ("run", "change")
 BEFORE = {
     "cleanup": ("run unfolded", "replay unfolded later"),
+    "merge": ("run unfolded",),
     "adopt": ("table",),
     "undo": CHANGED,
     "restore": CHANGED,
@@ -73,7 +68,7 @@ def runs():
         for place in PLACES:
             is_first = kind == "arrival"
             if is_first or place != "the changelog is committed":
-                is_own = place in DECIDED or (kind == "stateful" and place not in SAME_FOR_ALL)
+                is_own = place in DECIDED or (kind == "stateful" and place in OF_A_FUNCTION)
                 yield pytest.param(kind, place, marks=[] if is_first or is_own else [pytest.mark.grid])
 
 

@@ -18,6 +18,7 @@ import confluent_kafka
 import dagster as dg
 import killing
 import pytest
+from alert_rules import fires
 from certificates import Authority
 from click.testing import CliRunner
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -27,6 +28,7 @@ from kafka_support import TopicPipeline, over_topic, plainly, records_of
 from killing import PLACES
 from local_pipeline import LATER, up
 from local_run import SPARK, kept_apart
+from metrics_support import samples_of
 from shop_truth import same_as_truth
 from support import SHOP, envelope, evenly, lines_of, shop
 
@@ -45,10 +47,15 @@ from ebbtide.errors import (
 )
 from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.inspect.backlog import lag
+from ebbtide.inspect.exposition import openmetrics
+from ebbtide.inspect.measuring import measured
+from ebbtide.inspect.watched_run import WatchedRun
 from ebbtide.runtime import decide, driver, reading
 from ebbtide.runtime.finding import RecordsOfBatch
 from ebbtide.runtime.following import Faults, Following
+from ebbtide.runtime.looks import Look
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.reading import SourceSteps
 from ebbtide.sources import positioned, sizing
 from ebbtide.sources.kafka import client as client_module
 from ebbtide.sources.kafka import reading as reading_module
@@ -58,6 +65,7 @@ from ebbtide.sources.kafka.reading import Reading, first_times
 from ebbtide.sources.kafka.source import KafkaSource
 from ebbtide.sources.kafka.topic import ask, identify
 from ebbtide.sources.positioned import SourceSettings, matching
+from ebbtide.sources.source import Discovery
 from ebbtide.sources.span import Span
 from ebbtide.tables.quarantine import Selection
 
@@ -72,7 +80,7 @@ SASL = {
 }
 SHOP_CLOCK = 1_800_000_000_000
 DO = "import json, sys; sys.path.insert(0, sys.argv[1]); from killing import do; do(json.loads(sys.argv[2]))"
-pytestmark = pytest.mark.xdist_group("test_kafka.py")  # one broker for all
+pytestmark = pytest.mark.xdist_group("spark 1")  # one broker for all
 
 
 @pytest.fixture(autouse=True)
@@ -1089,6 +1097,16 @@ def test_what_an_open_transaction_holds_is_told_with_how_long_and_launches_nothi
     assert found.text() == "held by an open transaction: 3 records (partition 0: 3), the oldest for 9.0 s"
     plotted = {name: value.value for name, value in _observation(pipeline.spec, found).metadata.items()}
     assert (plotted["held_records"], plotted["waiting_records"], plotted["waiting_seconds"]) == (3, 0, 9.0)
+    scraped = samples_of(openmetrics([measured(pipeline.spec, pipeline.root, LATER, []).values]))
+    assert (scraped["ebbtide_lag_records",], scraped["ebbtide_lag_seconds",]) == (0, 9)
+    assert fires("EbbtideOpenTransaction", scraped, scraped)
+    watched = WatchedRun(pipeline.spec, pipeline.root, 60, lambda: LATER)
+    with pipeline.stepper() as stepper:
+        watched.look(Look(SourceSteps(stepper), Discovery(), 0))
+        watched.measure()
+    of_run = samples_of(openmetrics(watched.values()))
+    names = ("ebbtide_lag_records", "ebbtide_lag_held_records", "ebbtide_lag_seconds", "ebbtide_state_rows")
+    assert [of_run[name,] for name in names] == [scraped[name,] for name in names]
     [sensor] = pipeline_definitions(pipeline.spec).sensors
     resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource()}
     cursor = json.dumps({"seen": {pipeline.spec.name: found.fingerprint}})

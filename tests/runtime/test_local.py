@@ -14,6 +14,7 @@ from spark_support import cut, shop_lines, shop_spec, write
 from support import plain
 
 from ebbtide import MaterializedView, UpsertPipeline
+from ebbtide.delta import log
 from ebbtide.errors import ConfigError
 from ebbtide.runtime import decide, driver
 from ebbtide.runtime.refusals import refuse_spark_only
@@ -59,12 +60,16 @@ def test_orders_in_shuffled_order_equal_the_truth(tmp_path):
     assert same_as_truth(spec, tmp_path)
 
 
-def test_large_step_is_decided_share_by_share(tmp_path, monkeypatch):
+def test_large_step_is_decided_group_by_group(tmp_path, monkeypatch):
     monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 100)
-    monkeypatch.setattr(decide, "ROWS_PER_TASK", 1_000)
+    monkeypatch.setattr(decide, "GROUP_BYTES", 100_000)
     spec = UpsertPipeline.load(SPECS / "shop" / "orders")
     driver.run(SPARK, spec, str(tmp_path))
     assert same_as_truth(spec, tmp_path)
+    state = str(tmp_path / spec.name / "state")
+    assert max(len(log.adds(state, version)) for version in log.versions(state)) > 3, (
+        "one file of the state for each group"
+    )
 
 
 @pytest.mark.parametrize(

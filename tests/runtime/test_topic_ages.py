@@ -5,7 +5,7 @@ from ages import EVERY, FEWER_AGES, WITH_CHANGELOG, AllMixes, aged, first, one_m
 from kafka_support import TopicPipeline
 from local_run import kept_apart
 
-pytestmark = [pytest.mark.usefixtures("unsynced"), pytest.mark.xdist_group("test_kafka.py")]  # its broker
+pytestmark = [pytest.mark.usefixtures("unsynced"), pytest.mark.xdist_group("spark 1")]  # its broker
 
 
 @pytest.fixture

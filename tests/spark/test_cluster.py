@@ -1,4 +1,4 @@
-"""A standalone cluster: two workers as processes, each with local disks of its own; one is killed while a step is under way."""
+"""A standalone cluster: workers as processes, each with local disks of its own; the root is all that they share with the driver."""
 
 import contextlib
 import os
@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pyspark
 import pytest
+import yaml
+from installed import Environment, build_wheel
 from spark_support import cut, same_as_truth, shop_lines, shop_spec, write
 
 HERE = Path(__file__).parent
+SHOP = HERE.parents[1] / "pipelines" / "defs" / "shop"
 SPARK = Path(pyspark.__file__).parent
 
 
@@ -31,8 +34,8 @@ def started(log, *command, **more):
 
 
 @contextlib.contextmanager
-def cluster(folder):
-    """A master and two workers of one core; yields the master's address and the workers."""
+def cluster(folder, *names):
+    """A master and workers of one core; yields the master's address and the workers."""
     port = free_port()
     processes = []
     with (folder / "cluster.log").open("ab") as log:
@@ -41,7 +44,7 @@ def cluster(folder):
         processes.append(started(log, master, *here, "--port", str(port), "--webui-port", str(free_port())))
         address = f"spark://127.0.0.1:{port}"
         workers = []
-        for name in ("one", "two"):
+        for name in names:
             own = folder / name
             own.mkdir()
             worker = ["org.apache.spark.deploy.worker.Worker", *here, "--cores", "1", "--memory", "1g"]
@@ -70,7 +73,7 @@ def copies(folder, name):
 @pytest.mark.grid
 def test_worker_that_is_killed_in_a_step_takes_nothing_along(spark, tmp_path):
     source = write(tmp_path / "in", *cut(shop_lines("orders"), 12))
-    with cluster(tmp_path) as (address, workers):
+    with cluster(tmp_path, "one", "two") as (address, workers):
         command = [sys.executable, str(HERE / "on_cluster.py"), address, str(source), str(tmp_path)]
         path = os.pathsep.join([str(HERE.parent / "support"), str(HERE)])
         env = os.environ | {"PYTHONPATH": path, "EBBTIDE_CACHE": str(tmp_path / "driver")}
@@ -89,3 +92,44 @@ def test_worker_that_is_killed_in_a_step_takes_nothing_along(spark, tmp_path):
         assert run.returncode == 0, (tmp_path / "run.log").read_text()[-3000:]
         assert said[-1] == "done"
     assert same_as_truth(spark, tmp_path, shop_spec("orders", source))
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    """Returns the command line's way to run the shop's orders, by an installed wheel; and the archive for executors."""
+    write(tmp_path / "in", *cut(shop_lines("orders"), 3))
+    document = yaml.safe_load((SHOP / "orders" / "defs.yaml").read_text())
+    document["attributes"]["source"] |= {"path": "in", "max_files_per_step": 2}
+    (tmp_path / "defs.yaml").write_text(yaml.safe_dump(document))
+    environment = Environment(tmp_path / "env", build_wheel(tmp_path / "dist"))
+    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "driver"))
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "local"))
+
+    def run(address, *options):
+        asked = ["run", "defs.yaml", "--root", "root", "--engine", "spark", "--master", address, *options]
+        small = ["--conf", "spark.executor.memory=512m", "--conf", "spark.driver.memory=1g"]
+        return environment.call(tmp_path, "python", str(HERE / "command_on_cluster.py"), *asked, *small)
+
+    return run
+
+
+def packed(environment, archive):
+    """Pack an environment for executors; Spark's jars are there already."""
+    subprocess.run(["tar", "-czf", archive, "--exclude=pyspark/jars", "-C", environment, "."], check=True)
+    return archive
+
+
+@pytest.mark.grid
+def test_command_sends_executors_their_code_and_refuses_those_that_have_none(spark, tmp_path, command):
+    with cluster(tmp_path, "one", "two", "three") as (address, _):
+        refused = command(address, "--conf", f"spark.pyspark.python={sys.base_exec_prefix}/bin/python3")
+        assert (refused.returncode, "ebbtide none" in refused.stderr) == (2, True), refused.stderr
+        assert not (tmp_path / "root" / "orders" / "sink").exists(), "no step was begun"
+        archive = packed(tmp_path / "env", tmp_path / "env.tar.gz")
+        sent = [f"spark.archives={archive}#env", "spark.pyspark.python=./env/bin/python"]
+        done = command(address, "--conf", sent[0], "--conf", sent[1])
+        assert done.returncode == 0, done.stderr[-3000:]
+    unpacked = {path.parts[-4] for path in tmp_path.glob("*/work/app-*/*/env/bin/python")}
+    assert unpacked, "executors ran by the archive"
+    assert any(copies(tmp_path, name) for name in ("one", "two", "three")), "an executor has copies of its own"
+    assert same_as_truth(spark, tmp_path / "root", shop_spec("orders", tmp_path / "in"))

@@ -2,7 +2,7 @@
 
 import pytest
 from gateway_support import serving
-from spark_support import LOCAL, change, write
+from spark_support import change, write
 from sql_support import all_of
 
 from ebbtide.runtime.driver import run
@@ -48,7 +48,7 @@ def catalog(spark, tmp_path_factory):
     ):
         session.execute(text).result(60)
     write_filling(catalog, plan_insert(catalog, parse_text("INSERT INTO kept SELECT id, v FROM log")))
-    run(LOCAL, catalog.pipeline("kept").spec, catalog.root)
+    run(spark, catalog.pipeline("kept").spec, catalog.root)
     session.close()
     return catalog
 

@@ -5,6 +5,7 @@ import os
 from deltalake import DeltaTable
 from spark_support import LOCAL, change, plain_spec, sink, write
 
+from ebbtide.amounts import amount
 from ebbtide.delta import log
 from ebbtide.delta.checkpoints import trim_log
 from ebbtide.ledger.lease import Lease
@@ -47,6 +48,11 @@ def test_vacuum_deletes_what_no_version_needs_and_the_pipeline_goes_on(spark, tm
     vacuum = Vacuum()
     planned = vacuum.act("dry_run", Context(spec, root, lambda: spark), vacuum.Params())
     assert all(path.exists() for path in on_disk), "a dry run deletes nothing"
+    assert sum(place["files"] for place in planned["places"]) == planned["files_removed"]
+    bounded = vacuum.act("apply", Context(spec, root, lambda: spark), vacuum.Params(max_files=2))
+    assert len([path for path in on_disk if not path.exists() and "_delta_log" not in path.parts]) == 2
+    assert bounded["files_left"] == planned["files_removed"] - 2 > 0
+    assert bounded.text().endswith(f"{amount(bounded['files_left'], 'file')} left, at least: the next run goes on.")
     report = maintain(spark, spec, root, "vacuum")
     assert report.step is None
     gone = [path for path in on_disk if not path.exists() and "_delta_log" not in path.parts]

@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import yaml
+from click.testing import CliRunner
 from local_pipeline import LATER, LocalPipeline
 from local_run import HOUR, SPARK
 
+from ebbtide.cli.main import main
 from ebbtide.operations.erase.operations import Erase
 from ebbtide.operations.operation import Context, Report
 
@@ -168,6 +171,18 @@ class Plants:
         ctx = Context(self.pipeline.spec, self.pipeline.root, lambda: spark, by="me", clock=lambda: clock_ms, **known)
         given = {"keys": str(file)} if where is None else {"where": where}
         return operation.act(action, ctx, operation.asked(given))
+
+    def command(self, *options: str, keys: list[str] | None = None) -> tuple[int, str]:
+        """Run `ebbtide erase` with a file of keys, by itself those to be erased; return its exit code and all that it prints."""
+        attributes = json.loads(self.pipeline.spec.model_dump_json(by_alias=True, exclude_unset=True))
+        document = {"type": "ebbtide.UpsertPipeline", "attributes": attributes}
+        (self.folder / "defs.yaml").write_text(yaml.safe_dump(document))
+        file = self.folder / "keys.jsonl"
+        lines = [json.dumps({"id": person.id}) for person in self.erased] if keys is None else keys
+        file.write_text("\n".join(lines))
+        asked = ["erase", str(self.folder), "--root", self.pipeline.root, "--keys", str(file)]
+        result = CliRunner().invoke(main, [*asked, *options])
+        return result.exit_code, " ".join(result.output.split())
 
     def want(self) -> list[dict[str, Any]]:
         """The rows of those who stay, folded from the records: the newest of each key that was not deleted."""

@@ -68,6 +68,12 @@ UPKEEP: dict[str, dict[str, Place]] = {
         "the sink's files are joined": ("ebbtide.tables.delta_sink:SinkTable", "join_files", "after", 1),
         "the entries are rewritten": ("ebbtide.operations.maintenance.compaction", "rewritten", "after", 1),
     },
+    "merge": COMMITS
+    | {
+        "the sink's files are joined": ("ebbtide.tables.delta_sink:SinkTable", "join_files", "after", 1),
+        "the files of the ranges are written": ("ebbtide.tables.state.merging", "deleting", "before", 1),
+        "the ranges are merged": ("ebbtide.operations.maintenance.compaction", "merged", "after", 1),
+    },
     "migrate": COMMITS
     | {"the entries are rewritten": ("ebbtide.operations.migration.migrate", "rewritten", "after", 1)},
     "replay": COMMITS

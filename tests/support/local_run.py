@@ -23,6 +23,7 @@ from ebbtide.operations import adopt, clock, rewind
 from ebbtide.operations.backfill import build as backfill
 from ebbtide.operations.backfill import swap as backfill_swap
 from ebbtide.operations.erase.operations import Erase
+from ebbtide.operations.maintenance.jobs import Compact
 from ebbtide.operations.migration import migrate as migration
 from ebbtide.operations.operation import Context
 from ebbtide.operations.quarantine import drop as quarantine_drop
@@ -41,6 +42,7 @@ from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.tables.delta_sink import SinkTable
 from ebbtide.tables.quarantine import Selection
+from ebbtide.tables.state import rewriting
 
 HOUR = 3_600_000
 START = 1_000 * HOUR
@@ -211,6 +213,7 @@ def kept_apart() -> Iterator[None]:
     """Give back what `perform` replaces for the whole process: it is not for the tests of other files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(joining, "WIDTH", joining.WIDTH)
+        patch.setattr(rewriting, "ROWS_IN_PART", rewriting.ROWS_IN_PART)
         patch.setattr(checkpoints, "INTERVAL", checkpoints.INTERVAL)
         patch.setattr(swap, "net_changes", swap.net_changes)
         patch.setattr(repair, "_compared", repair._compared)
@@ -225,7 +228,7 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
     """Do what a user asks for, by name.
 
     Args:
-        work: `run`, `refresh`, `cleanup`, `compaction`, `migrate`, `alter` (a migration of columns), `replay`, `drop`, `rewind` (to
+        work: `run`, `refresh`, `cleanup`, `compaction`, `merge` (a bounded one), `migrate`, `alter` (a migration of columns), `replay`, `drop`, `rewind` (to
             step 1), `table` (one of others in the sink's place), `adopt`, `change` (what others do to the state), `undo` (a rewind to
             the last step, which brings it back), `restore` (what a repair does about it), `repair`, `clock` (set back by half an hour), `spoil`
             (others delete rows of the sink), `backfill`, `swap`, `erase` (the `keys` given).
@@ -278,6 +281,9 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
         keys.write_text("".join(json.dumps({"id": id_}) + "\n" for id_ in given["keys"]))
         ctx = Context(spec, root, lambda: SPARK, clock=lambda: clock_ms)
         return Erase().act("apply", ctx, Erase().asked({"keys": str(keys)}))
+    if work == "merge":
+        rewriting.ROWS_IN_PART = 4  # several ranges, of which some are left
+        return Compact().apply(Context(spec, root, lambda: SPARK), Compact.Params(max_files=2))
     if work == "drop":
         return quarantine_drop.apply(SPARK, spec, root, Selection(steps=(1,)), "given up")
     if work == "replay":

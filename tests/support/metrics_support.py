@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 from click.testing import CliRunner, Result
 from local_pipeline import LocalPipeline
@@ -35,3 +40,37 @@ def write_spec(pipeline: LocalPipeline, folder: Path) -> str:
 def command(pipeline: LocalPipeline, folder: Path, name: str, *options: str) -> Result:
     """Call a command on a pipeline."""
     return CliRunner().invoke(main, [name, write_spec(pipeline, folder), "--root", pipeline.root, *options])
+
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+WAIT_S = 60
+
+
+def get(port: int, path: str, **headers: str) -> tuple[int, str, str]:
+    """Return status, type and text of an answer."""
+    try:
+        with urlopen(Request(f"http://127.0.0.1:{port}{path}", headers=headers), timeout=10) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except HTTPError as error:
+        return error.code, error.headers["Content-Type"], error.read().decode()
+
+
+def followed(pipeline: LocalPipeline, folder: Path) -> tuple[subprocess.Popen[str], int]:
+    """Begin to follow a pipeline in a process of its own; return it and the port of its metrics."""
+    options = ["--root", pipeline.root, "--follow", "--engine", "local", "--metrics-port", "0", "--log-format", "json"]
+    run = [sys.executable, "-m", "ebbtide.cli", "run", write_spec(pipeline, folder), *options]
+    process = subprocess.Popen(run, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stderr is not None
+    said = json.loads(process.stderr.readline())["message"]
+    return process, int(said.rpartition(":")[2].partition("/")[0])
+
+
+def wait_for_step(port: int, number: int) -> Samples:
+    """Wait until a run has made a step; return its samples."""
+    end_s = time.monotonic() + WAIT_S
+    while time.monotonic() < end_s:
+        found = samples_of(get(port, "/metrics", Accept=OPENMETRICS)[2])
+        if found.get(("ebbtide_step",)) == number:
+            return found
+        time.sleep(0.05)
+    raise TimeoutError(f"no step {number}")

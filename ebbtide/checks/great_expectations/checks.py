@@ -85,7 +85,7 @@ class Check:
         broken = sum(finding.broken for finding in verdict.findings)
         last = LastVerdict(check=self.name, outcome=verdict.outcome, broken=broken, at_ms=clock_ms)
         try:
-            note_verdict(tables.root, last)
+            note_verdict(tables.root, last, [check.name for check in checks_of(tables.spec)])
         except (OSError, EbbtideError) as error:
             _log.warning("The verdict of '%s' on '%s' was not stored: %s", self.name, tables.spec.name, error)
 

@@ -31,12 +31,14 @@ from ebbtide.operations.backfill.asked import (
 )
 from ebbtide.operations.backfill.status import status
 from ebbtide.operations.operation import Report
+from ebbtide.operations.places import of_folder, with_places
 from ebbtide.operations.stepping import has_state, stepping
 from ebbtide.runtime import driver
 from ebbtide.runtime.abilities import refuse_action
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress
+from ebbtide.runtime.purging import NOW, Place
 from ebbtide.sources.span import begun_at
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.positioned import SourceStart
@@ -166,9 +168,24 @@ def drop(spec: Pipeline, root: str) -> Report:
     if tables.backfill.turn is not None:
         with Lease(tables.backfill.at("ledger"), spec.name, to_ms(spec.lease_ttl) / 1000):
             pass  # holding the lease shows that no run builds it
+    places = places_of(tables)
     delete(tables.backfills)
     line = "there was no backfill." if asked is None else "backfill dropped."
-    return Report(spec.name, [line], details={"dropped": asked is not None})
+    return with_places(Report(spec.name, [line], details={"dropped": asked is not None}), places)
+
+
+def plan_drop(spec: Pipeline, root: str) -> Report:
+    """Plan it. Changes nothing."""
+    tables = Plan.under(root, spec)
+    places = places_of(tables)
+    line = "there is no backfill." if asked_of(tables) is None else "the backfill to delete:"
+    next_step = "To do it: 'ebbtide backfill drop'." if places else ""
+    return with_places(Report(spec.name, [line], next_step=next_step), places)
+
+
+def places_of(tables: Plan) -> list[Place]:
+    """Return the place of the files of a backfill."""
+    return of_folder("backfill", tables.backfills, NOW)
 
 
 def _refuse_nothing(tables: Plan, wanted: Asked, now_ms: int) -> None:

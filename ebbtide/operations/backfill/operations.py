@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from ebbtide.operations.operation import Context, Operation, Report
+from ebbtide.operations.operation import DRY_RUN, Context, Operation, Report
 
 if TYPE_CHECKING:
     from ebbtide.spec.pipeline import Pipeline
@@ -140,9 +140,16 @@ class Drop(_Backfill):
     """Delete a backfill. Starts no Spark."""
 
     name = "backfill.drop"
+    further: ClassVar = {"dry_run": DRY_RUN}
 
     def apply(self, ctx: Context, params: Operation.Params) -> Report:
         """Delete it."""
         from ebbtide.operations.backfill import build
 
         return build.drop(ctx.spec, ctx.root)
+
+    def dry_run(self, ctx: Context, params: Operation.Params) -> Report:
+        """Plan it."""
+        from ebbtide.operations.backfill import build
+
+        return build.plan_drop(ctx.spec, ctx.root)

@@ -20,11 +20,13 @@ from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Replace
 from ebbtide.operations.backfill.asked import asked_of, beside_of, is_swapped, refuse_other_columns, refuse_unfit
 from ebbtide.operations.operation import Report
+from ebbtide.operations.places import BY_VACUUM, of_folder, of_table, with_places
 from ebbtide.operations.stepping import stepping
 from ebbtide.runtime import driver, swap
 from ebbtide.runtime.beginning import begun_elsewhere
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.purging import Place
 from ebbtide.runtime.step import Stepper
 from ebbtide.sources.span import described
 from ebbtide.spec.pipeline import Pipeline
@@ -109,14 +111,22 @@ def swap_in(
             refuse_other_columns(tables, taken.plan)
             taken.publish(spark)
             compared = partial(_report, spec.name, *_compared(spark, tables, taken))
+            places = list(_places(tables))
             if not applies:
-                return compared()
+                return with_places(compared(), places)
             actions = swap.state_actions(tables, stepper.newest(), taken.newest())
             facts = _facts(stepper, taken, clock())
             stepper.commit(facts, actions)
         # The backfill's lease is released by now, since publishing deletes its folder.
         stepper.publish(spark)
-        return compared(step=facts.step)
+        return with_places(compared(step=facts.step), places)
+
+
+def _places(tables: Plan) -> Iterator[Place]:
+    """Yield the files of the tables that the backfill's take the place of. Rows of the sink are replaced one by one."""
+    for name in ("state", "changelog", "quarantine"):
+        yield from of_table(tables, name, f"replaced by the backfill's, {BY_VACUUM}")
+    yield from of_folder("backfill", tables.backfills, "gone once its tables are in the place of the pipeline's")
 
 
 def _refuse_behind(own: Stepper, taken: Stepper) -> None:

@@ -8,6 +8,7 @@ snapshot".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,8 +27,9 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
 from ebbtide.tables.state.deciding import packed
 from ebbtide.tables.state.deletion import Expired, earlier, planned
-from ebbtide.tables.state.doomed import Doom, find, is_base
+from ebbtide.tables.state.doomed import Doom, Found, find, is_base, judge_rows
 from ebbtide.tables.state.layout import may_hold_expired
+from ebbtide.tables.state.lookup import Stored
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,9 +95,9 @@ def cleanup(spark: SparkSession, stepper: Stepper, max_files: int | None = None)
     """
     facts = stepper.facts(Cause(what="cleanup"))
     doom = doom_of(stepper.plan, facts.operator_step)
-    has_deleted, counted = delete_entries(spark, stepper, facts, doom, max_files=max_files)
+    deleted = delete_entries(spark, stepper, facts, doom, max_files=max_files)
     has_trimmed = trim(spark, stepper)
-    return Done(has_deleted or has_trimmed, counted)
+    return deleted._replace(is_step=deleted.is_step or has_trimmed)
 
 
 def delete_entries(
@@ -120,9 +122,24 @@ def delete_entries(
     state = stepper.plan.state
     newest = stepper.newest()
     stored = state.stored(newest)
-    found = find(spark, stored, packed(state.operator), doom, max_files=max_files)
+    found, left = found_in(spark, stored, packed(state.operator), doom, max_files)
     deletion = planned(stored, state.operator, found, doom)
     if deletion:
         actions = deletion.actions(spark, newest, stored, state.schema, state.bounded)
         stepper.commit(facts, actions)
-    return Done(bool(deletion), found)
+    return Done(bool(deletion), found, left)
+
+
+def found_in(
+    spark: SparkSession,
+    state: Stored,
+    operator: Callable[[], Operator],
+    doom: Doom,
+    max_files: int | None,
+) -> tuple[Found, int]:
+    """Return what is found, and how many files with such entries are left to later runs; arguments as `find`."""
+    judged = judge_rows(spark, state, operator, doom)
+    found = find(spark, state, operator, doom, max_files=max_files, judged=judged)
+    n_files = sum(bool(each.doomed) for each in judged.values())
+    left = 0 if max_files is None else max(n_files - max_files, 0)
+    return found, left

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from ebbtide.operations.operation import Context, Operation, Report
+from ebbtide.operations.operation import DRY_RUN, Context, Operation, Report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,9 +43,6 @@ class Maintenance(Operation):
         from ebbtide.operations.maintenance.measuring import Done, maintained
 
         return maintained(ctx, self.job_name, lambda spark, stepper: Done(self.step(spark, stepper)))
-
-
-DRY_RUN = "Show the files, rows and bytes that it would delete, and why; change nothing."
 
 
 class Cleanup(Maintenance):
@@ -114,17 +111,27 @@ class Compact(Maintenance):
     job = "compaction"
     further: ClassVar = {"dry_run": DRY_RUN}
 
-    def step(self, spark: SparkSession, stepper: Stepper) -> bool:
-        """See `ebbtide.operations.maintenance.compaction`."""
+    class Params(Operation.Params):
+        """Bounds of one run."""
+
+        max_files: int | None = Field(
+            default=None,
+            ge=1,
+            description="Most data files to write; the next run goes on. Default: all.",
+        )
+
+    def apply(self, ctx: Context, params: Params) -> Report:
+        """Fold it, in a step, and measure the tables before and after."""
         from ebbtide.operations.maintenance.compaction import compaction
+        from ebbtide.operations.maintenance.measuring import maintained
 
-        return compaction(spark, stepper)
+        return maintained(ctx, self.job_name, partial(compaction, max_files=params.max_files))
 
-    def dry_run(self, ctx: Context, params: Operation.Params) -> Report:
+    def dry_run(self, ctx: Context, params: Params) -> Report:
         """Plan it."""
         from ebbtide.operations.maintenance.planning import plan_compaction
 
-        return plan_compaction(ctx)
+        return plan_compaction(ctx, params.max_files)
 
 
 class Vacuum(Maintenance):
@@ -133,13 +140,21 @@ class Vacuum(Maintenance):
     name = "vacuum"
     further: ClassVar = {"dry_run": DRY_RUN}
 
-    def step(self, spark: SparkSession, stepper: Stepper) -> bool:
-        """See `ebbtide.operations.maintenance.vacuum`."""
+    class Params(Operation.Params):
+        """Bounds of one run."""
+
+        max_files: int | None = Field(
+            default=None, ge=1, description="Most files to delete; the next run goes on. Default: all."
+        )
+
+    def apply(self, ctx: Context, params: Params) -> Report:
+        """Delete them, and measure the tables before and after."""
+        from ebbtide.operations.maintenance.measuring import maintained
         from ebbtide.operations.maintenance.vacuum import vacuum
 
-        return vacuum(spark, stepper)
+        return maintained(ctx, self.job_name, partial(vacuum, max_files=params.max_files))
 
-    def dry_run(self, ctx: Context, params: Operation.Params) -> Report:
+    def dry_run(self, ctx: Context, params: Params) -> Report:
         """Plan it."""
         from ebbtide.operations.maintenance.planning import plan_vacuum
 

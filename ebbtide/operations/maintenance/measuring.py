@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ebbtide.amounts import amount
@@ -50,10 +51,12 @@ class Done(NamedTuple):
     Args:
         is_step: It made a step.
         counted: The entries that are left, where it has counted them.
+        left: Files that a bounded run has left to later ones, at least.
     """
 
     is_step: bool
     counted: Found | None = None
+    left: int = 0
 
 
 def maintained(
@@ -96,7 +99,7 @@ def maintained(
         counted = done.counted or find(spark, plan.state.stored(after), packed(plan.operator), None)
         stored_after = usage(plan.root)
         dropped = stepper.last.decision.removed if done.is_step else {}
-        return _report(
+        report = _report(
             spec.name,
             job,
             stepper.number if done.is_step else None,
@@ -116,6 +119,20 @@ def maintained(
             quarantine_max_age=dropped.get("max_age", 0),
             quarantine_max_bytes=dropped.get("max_bytes", 0),
         )
+        return with_rest(report, done.left)
+
+
+def with_rest(report: Report, left: int) -> Report:
+    """Return a report that says what a bounded run has left.
+
+    Args:
+        report: The report.
+        left: Files that are left to later runs.
+    """
+    if not left:
+        return report
+    line = f"{amount(left, 'file')} left, at least: the next run goes on."
+    return replace(report, lines=[*report.lines, line], counts={**report.counts, "files_left": left})
 
 
 def _report(pipeline: str, job: str, step: int | None = None, **measured: int | None) -> Report:

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.amounts import amount
 from ebbtide.delta import log
+from ebbtide.delta.erasing import Found
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.step import next_frontier
-from ebbtide.operations.maintenance.cleanup import doom_of
-from ebbtide.operations.maintenance.measuring import entry_rows
+from ebbtide.operations.maintenance.cleanup import doom_of, found_in
+from ebbtide.operations.maintenance.measuring import entry_rows, with_rest
+from ebbtide.operations.maintenance.vacuum import unneeded
 from ebbtide.operations.operation import Context, Report
+from ebbtide.operations.places import BY_VACUUM, with_places
 from ebbtide.operations.quarantine.drop import excess
 from ebbtide.operations.stepping import has_state
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.purging import Place
 from ebbtide.storage.paths import size_of
 from ebbtide.tables.state.deciding import packed
-from ebbtide.tables.state.deletion import planned
+from ebbtide.tables.state.deletion import Deletion, planned
 from ebbtide.tables.state.doomed import find, is_base, judge_rows
-from ebbtide.tables.state.rewriting import rows_of
+from ebbtide.tables.state.merging import to_merge
+from ebbtide.tables.state.rewriting import StoredEntries, rows_of
 
 if TYPE_CHECKING:
     from ebbtide.ledger.facts import StepFacts
@@ -39,7 +45,7 @@ def plan_cleanup(ctx: Context, max_files: int | None) -> Report:
         return _nothing(ctx, "cleanup")
     doom = doom_of(plan, _next_step(plan, last))
     state = plan.state.stored(plan.state.snapshot())
-    found = find(ctx.spark, state, packed(plan.operator), doom, max_files=max_files)
+    found, left = found_in(ctx.spark, state, packed(plan.operator), doom, max_files)
     deletion = planned(state, plan.operator, found, doom)
     _, dropped = excess(plan, last.now_ms)
     rewritten = [file for file, _ in deletion.rewritten]
@@ -66,16 +72,37 @@ def plan_cleanup(ctx: Context, max_files: int | None) -> Report:
         return Report(ctx.spec.name, [f"nothing has expired; {_entries(found.n_kept)}."], counts, details)
     now = datetime.fromtimestamp(last.now_ms / 1000, UTC).isoformat(timespec="seconds")
     gone = f"{_entries(found.n_doomed)} with {amount(counts['rows'], 'row')}"
-    again = f"{amount(len(rewritten), 'file')} to be written again ({amount(counts['bytes_rewritten'], 'byte')})"
-    whole = f"{amount(len(deletion.removed), 'file')} to go whole ({amount(counts['bytes_removed'], 'byte')})"
-    lines = [
-        f"{gone} to delete, expired or dropped by {now}; {_entries(found.n_kept)} kept.",
-        f"{amount(len(hidden), 'file')} to get a deletion vector, {again}, {whole}.",
+    first = f"{gone} to delete, expired or dropped by {now}; {_entries(found.n_kept)} kept."
+    report = Report(ctx.spec.name, [first], counts, details, next_step="To do it: 'ebbtide cleanup'.")
+    losses = {state.files[number].path: len(lost) for number, lost in found.losses.items()}
+    return with_rest(with_places(report, [*_of_deletion(deletion, losses), *_of_quarantine(dropped)]), left)
+
+
+def _of_deletion(deletion: Deletion, losses: Mapping[str, int]) -> Iterator[Place]:
+    """Yield the files that lose rows, by what becomes of each.
+
+    Args:
+        deletion: The files.
+        losses: How many rows each loses, by path.
+    """
+    rewritten = [file for file, _ in deletion.rewritten]
+    hidden = [loss.file for loss in deletion.hidden]
+    fates = [
+        (deletion.removed, f"without a row left, {BY_VACUUM}"),
+        (rewritten, f"to be written again without the rows; files of before are {BY_VACUUM}"),
+        (hidden, "to get a deletion vector, which hides the rows; the files stay"),
     ]
-    for limit, count in dropped.items():
-        if count:
-            lines.append(f"{amount(count, 'quarantined record')} to drop by {limit}.")
-    return Report(ctx.spec.name, lines, counts, details, next_step="To do it: 'ebbtide cleanup'.")
+    for files, fate in fates:
+        if files:
+            n_rows = sum(losses.get(file.path, 0) for file in files)
+            yield Place("state", Found(n_rows, len(files), _bytes(files)), fate)
+
+
+def _of_quarantine(dropped: Mapping[str, int]) -> Iterator[Place]:
+    """Yield the records that the limits no longer keep."""
+    for limit, n_records in dropped.items():
+        if n_records:
+            yield Place("quarantine", Found(rows=n_records), f"dropped by {limit}")
 
 
 def why_little(ctx: Context, min_share: float, min_bytes: int) -> str:
@@ -124,7 +151,7 @@ def why_little(ctx: Context, min_share: float, min_bytes: int) -> str:
     return f"it would win {share:.1%} of entries, {amount(round(won_bytes), 'byte')}, below {least}"
 
 
-def plan_compaction(ctx: Context) -> Report:
+def plan_compaction(ctx: Context, max_files: int | None) -> Report:
     """Plan a compaction; see `ebbtide.operations.maintenance.compaction`."""
     plan = Plan.under(ctx.root, ctx.spec)
     last = _last(plan)
@@ -140,11 +167,19 @@ def plan_compaction(ctx: Context) -> Report:
         "files_rewritten": len(state.files),
         "bytes_rewritten": _bytes(state.files),
     }
-    lines = [
-        f"{amount(len(state.files), 'file')} of the state to be written again ({amount(counts['bytes_rewritten'], 'byte')}), to keep {_entries(found.n_kept)}.",
-        f"{amount(counts['rows'], 'row')} to leave out: superseded, expired or dropped; small files of the sink to be joined.",
-    ]
-    return Report(ctx.spec.name, lines, counts, {"job": "compaction"}, next_step="To do it: 'ebbtide compact'.")
+    first = f"{amount(counts['rows'], 'row')} to leave out, {_entries(found.n_kept)} to keep; small files of the sink to be joined."
+    report = Report(ctx.spec.name, [first], counts, {"job": "compaction"}, next_step="To do it: 'ebbtide compact'.")
+    going = Found(counts["rows"], len(state.files), counts["bytes_rewritten"])
+    fate = f"to be written again without superseded, expired and dropped rows; files of before are {BY_VACUUM}"
+    whole = with_places(report, [Place("state", going, fate)])
+    if max_files is None:
+        return whole
+    ranges = to_merge(StoredEntries(state, packed(plan.operator)))
+    if not ranges:
+        return _nothing(ctx, "compaction")
+    n_now = min(len(ranges), max_files)
+    line = f"This run writes {amount(n_now, 'file')}, and hides their rows in those of before."
+    return with_rest(replace(whole, lines=[*whole.lines, line]), len(ranges) - n_now)
 
 
 def plan_vacuum(ctx: Context) -> Report:
@@ -155,8 +190,7 @@ def plan_vacuum(ctx: Context) -> Report:
         for name in ("state", *BESIDE_STATE):
             table = plan.at(name)
             if log.versions(table):
-                rows = ctx.spark.sql(f"VACUUM delta.`{table}` DRY RUN").collect()
-                named += [{"table": name, "path": row["path"], "bytes": _size(row["path"])} for row in rows]
+                named += [{"table": name, "path": path, "bytes": _size(path)} for path in unneeded(ctx.spark, table)]
     if not named:
         return _nothing(ctx, "vacuum")
     counts = {"files_removed": len(named), "bytes_removed": sum(each["bytes"] for each in named)}
@@ -165,7 +199,18 @@ def plan_vacuum(ctx: Context) -> Report:
         "Of each table Delta lists 1,000 files at most; commits past the log's retention, staged files and old turns of the lease go too.",
     ]
     details = {"job": "vacuum", "files": named[:MOST_FILES]}
-    return Report(ctx.spec.name, lines, counts, details, next_step="To do it: 'ebbtide vacuum'.")
+    report = Report(ctx.spec.name, lines, counts, details, next_step="To do it: 'ebbtide vacuum'.")
+    return with_places(report, list(_by_table(named)))
+
+
+def _by_table(named: list[dict[str, Any]]) -> Iterator[Place]:
+    """Yield the files that a vacuum deletes, by table."""
+    totals: dict[str, Found] = {}
+    for each in named:
+        name = each["table"]
+        totals[name] = totals.get(name, Found()) + Found(files=1, bytes=each["bytes"])
+    for name, total in totals.items():
+        yield Place(name, total)
 
 
 def _last(plan: Plan) -> StepFacts | None:

@@ -13,34 +13,55 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from delta import DeltaTable
-
 from ebbtide.delta import log
 from ebbtide.delta.checkpoints import trim_log
 from ebbtide.ledger.checkpoint import KINDS
 from ebbtide.ledger.lease import TURNS_KEPT
 from ebbtide.ledger.tables import BESIDE_STATE
+from ebbtide.operations.maintenance.measuring import Done
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
-from ebbtide.storage.paths import DAY_S, delete, delete_unfinished, join
+from ebbtide.storage.paths import DAY_S, delete, delete_unfinished, join, size_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def vacuum(spark: SparkSession, stepper: Stepper) -> bool:
-    """Delete what no table of a pipeline needs any more; returns False, since it makes no step."""
+def vacuum(spark: SparkSession, stepper: Stepper, max_files: int | None = None) -> Done:
+    """Delete what no table of a pipeline needs any more; it makes no step.
+
+    Args:
+        spark: The session.
+        stepper: Holds the lease.
+        max_files: The most data files, vectors and change files to delete; None: all.
+    """
     plan = stepper.plan
+    left = 0
     for name in ("state", *BESIDE_STATE):
         table = plan.at(name)
-        if log.versions(table):
-            trim_log(table)
-            DeltaTable.forPath(spark, table).vacuum()
+        if not log.versions(table):
+            continue
+        trim_log(table)
+        if max_files is None:
+            spark.sql(f"VACUUM delta.`{table}`")
+            continue
+        listed = unneeded(spark, table)
+        now = listed[:max_files]
+        for location in now:
+            delete(location)
+        max_files -= len(now)
+        left += len(listed) - len(now)
     trim_log(plan.at("ledger"), commits_kept=TURNS_KEPT)
     delete(plan.at("staged"))
     delete(plan.rehearsal)
     delete_all_unfinished(plan)
-    return False
+    return Done(is_step=False, left=left)
+
+
+def unneeded(spark: SparkSession, table: str) -> list[str]:
+    """Return the locations of the files that VACUUM would delete, by its own dry run: a thousand at most. Empty folders are left out."""
+    rows = spark.sql(f"VACUUM delta.`{table}` DRY RUN").collect()
+    return [row["path"] for row in rows if size_of(row["path"]) is not None]
 
 
 def delete_all_unfinished(plan: Plan, *, older_than_s: float = DAY_S) -> None:

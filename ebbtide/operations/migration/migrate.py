@@ -8,7 +8,8 @@ columns when the step is published. It can be undone until the next step.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -33,11 +34,13 @@ from ebbtide.operations.migration.transforms import (
     with_stored_transform,
 )
 from ebbtide.operations.operation import Report
+from ebbtide.operations.places import BY_VACUUM, of_table, with_places
 from ebbtide.operations.stepping import has_state, stepping
 from ebbtide.runtime.abilities import refuse_action
 from ebbtide.runtime.fold import Keep, KeepEntries, rewritten
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.publish import publish
+from ebbtide.runtime.purging import Place
 from ebbtide.runtime.step import Stepper
 from ebbtide.spec.ddl import ddl_of
 from ebbtide.spec.pipeline import Pipeline
@@ -115,6 +118,7 @@ class _Migration:
         counts: What it does, counted.
         changes_states: Entries change beside their columns.
         reselects: What a transform selects has changed, or what it selects from.
+        places: The files that leave the newest versions of the tables.
     """
 
     before: Plan
@@ -123,10 +127,17 @@ class _Migration:
     counts: dict[str, int]
     changes_states: bool
     reselects: bool
+    places: tuple[Place, ...] = ()
+
+    @property
+    def writes_again(self) -> bool:
+        """Return whether the state's files are written again. A new column that is null everywhere changes the definition alone."""
+        return self.changes_states or self.columns.rewrites or self.reselects
 
     def report(self, step: int | None = None) -> Report:
         """Make the report, of a plan or of the step that did it."""
-        return migration_report(self.before.spec.name, self.changes, step, **self.counts)
+        report = migration_report(self.before.spec.name, self.changes, step, **self.counts)
+        return with_places(report, self.places)
 
     def refuse_unalterable(self, tables: Plan) -> None:
         """Refuse a sink that cannot be given other columns, if it must be; see `Sink`."""
@@ -160,7 +171,17 @@ def _worked_out(spark: SparkSession, tables: Plan, last: StepFacts) -> _Migratio
         "dropped": states.dropped,
         "rewritten": _n_rewritten(tables) if columns.rewrites else 0,
     }
-    return _Migration(before, columns, changes, counts, bool(states.changes), reselects)
+    migration = _Migration(before, columns, changes, counts, bool(states.changes), reselects)
+    return replace(migration, places=tuple(_places(tables, migration)))
+
+
+def _places(tables: Plan, migration: _Migration) -> Iterator[Place]:
+    """Yield the files of before, by table. Rows of the sink that a transform selects in another way are replaced one by one."""
+    if migration.writes_again:
+        yield from of_table(tables, "state", f"written again to fit the spec; files of before are {BY_VACUUM}")
+    if migration.columns.rewrites:
+        for name in ("sink", "changelog"):
+            yield from of_table(tables, name, f"written again with the columns; files of before are {BY_VACUUM}")
 
 
 def _refuse_other_parts(spec: Pipeline, last: StepFacts, stored: pa.Schema) -> None:
@@ -233,8 +254,7 @@ def _state_actions(
     snapshot = stepper.newest()
     definition = tables.state.redefined(snapshot)
     columns = migration.columns
-    # A new column that is null everywhere changes the table's definition alone: data files stay.
-    if not (migration.changes_states or columns.rewrites or migration.reselects):
+    if not migration.writes_again:
         return definition
     last = stepper.last
     keep: Keep = KeepEntries(is_whole=True)

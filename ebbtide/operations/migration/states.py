@@ -138,7 +138,10 @@ class Affected:
 
     def __call__(self, part: Part) -> Ints:
         """Return how many entries of a part get a stamp, lose theirs, live again, and are dropped."""
-        newest = self.entries.newest(part)
+        none = np.zeros(4, np.int64)
+        return sum(map(self._counts, self.entries.newest(part)), none)
+
+    def _counts(self, newest: pa.Table) -> Ints:
         is_live = ~flags(newest, "_removed")
         live = newest.filter(pa.array(is_live))
         stamped, unstamped, dropped = self.states

@@ -12,13 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.amounts import amount
+from ebbtide.delta.erasing import Found
 from ebbtide.ledger.facts import Cause, NoStep, StepFacts
 from ebbtide.model.codes import Mask
 from ebbtide.model.decision import Append, Decision
 from ebbtide.model.durations import to_ms
 from ebbtide.operations.operation import Report
+from ebbtide.operations.places import BY_VACUUM, with_places
 from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.purging import Place
 from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.tables.quarantine import COLUMNS, Selection, oldest_first
@@ -40,7 +43,19 @@ def plan(spec: Pipeline, root: str, selection: Selection) -> Report:
         selection: Which records.
     """
     tables = Plan.under(root, spec)
-    return _report(spec.name, _reasons(tables.quarantine.records(selection)))
+    records = tables.quarantine.records(selection)
+    report = _report(spec.name, _reasons(records))
+    return with_places(report, place_of(tables, records))
+
+
+def place_of(tables: Plan, records: pa.Table) -> list[Place]:
+    """Return the place of records that are to be dropped; none without any."""
+    if not len(records):
+        return []
+    n_bytes = pc.sum(pc.binary_length(records["raw"])).as_py()
+    found = Found(len(records), tables.quarantine.n_files_of(records), n_bytes or 0)
+    fate = f"dropped; files that hold no other record are {BY_VACUUM}"
+    return [Place("quarantine", found, fate)]
 
 
 def apply(

@@ -10,6 +10,7 @@ the key before `m`: a record that comes late for a key before `K` could reach th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,13 +37,19 @@ def names_erased(rows: pa.Table, key: Sequence[str], erased: Erased) -> Mask:
         erased: See `Erased`.
     """
     lists = in_one_piece(rows["_moved_from"])
-    row = pc.list_parent_indices(lists).to_numpy()
+    items = pc.list_flatten(lists)
+    is_erased = _marks(items, key, erased)
+    row_of_item = pc.list_parent_indices(lists).to_numpy()
     marks = np.zeros(len(rows), bool)
-    marks[row[_marks(pc.list_flatten(lists), key, erased)]] = True
+    marks[row_of_item[is_erased]] = True
     return marks
 
 
-def cut_changes(changes: pa.Table, key: Sequence[str], erased: Erased) -> pa.Table:
+def cut_changes(
+    changes: pa.Table,
+    key: Sequence[str],
+    erased: Erased,
+) -> pa.Table:
     """Return changes that name no erased key: an upsert from one starts a row, a delete to one ends it.
 
     Args:
@@ -52,19 +59,37 @@ def cut_changes(changes: pa.Table, key: Sequence[str], erased: Erased) -> pa.Tab
     """
     lists = in_one_piece(changes["_moved_from"])
     items = pc.list_flatten(lists)
-    marks = _marks(items, key, erased)
-    if not marks.any():
+    is_erased = _marks(items, key, erased)
+    if not is_erased.any():
         return changes
-    numbers = pa.array(np.arange(len(items)), mask=marks)  # an index that is null takes null
-    parts = [pc.struct_field(items, "sequence"), pc.struct_field(items, "key").take(numbers)]
-    cut = pa.StructArray.from_arrays(parts, fields=list(items.type))
-    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    moved = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), cut, type=lists.type, mask=lists.is_null())
-    return changes.set_column(changes.column_names.index("_moved_from"), changes.schema.field("_moved_from"), moved)
+    numbers = np.arange(len(items))
+    kept = pa.array(numbers, mask=is_erased)
+    keys = pc.struct_field(items, "key")
+    parts = [
+        pc.struct_field(items, "sequence"),
+        keys.take(kept),  # null where the index is null
+    ]
+    fields = list(items.type)
+    cut = pa.StructArray.from_arrays(parts, fields=fields)
+    # The lists have as many items as before.
+    lengths = pc.list_value_length(lists)
+    lengths = lengths.fill_null(0)
+    ends = np.cumsum(lengths.to_numpy())
+    offsets = pa.array([0, *ends], pa.int32())
+    moved = pa.ListArray.from_arrays(
+        offsets,
+        cut,
+        type=lists.type,
+        mask=lists.is_null(),
+    )
+    return _with_column(changes, "_moved_from", moved)
 
 
-def cut_entries(entries: pa.Table, key: Sequence[str], erased: Erased) -> pa.Table:
+def cut_entries(
+    entries: pa.Table,
+    key: Sequence[str],
+    erased: Erased,
+) -> pa.Table:
     """Return entries that name no erased key.
 
     Args:
@@ -75,78 +100,128 @@ def cut_entries(entries: pa.Table, key: Sequence[str], erased: Erased) -> pa.Tab
     is_named = names_erased(entries, key, erased)
     if not is_named.any():
         return entries
-    # Row by row: few entries are linked, and each has at most a few links.
     named = np.flatnonzero(is_named)
-    rows = entries.select([*_REWRITTEN, "_tombstone"]).take(pa.array(named)).to_pylist()
-    cut = [_cut_entry(row, lambda items: _first_erased(items, key, erased, entries.schema)) for row in rows]
+    columns = [*_REWRITTEN, "_tombstone"]
+    rows = entries.select(columns)
+    rows = rows.take(pa.array(named))
+    type_ = entries.schema.field("_moved_from").type
+    cut = _Cut(type_.value_type, key, erased)
+    # Row by row: few entries are linked, and each has at most a few links.
+    rewritten = [cut.entry(row) for row in rows.to_pylist()]
+    # The entries, followed by the rewritten ones: each named entry is taken from there.
     place = np.arange(len(entries))
     place[named] = len(entries) + np.arange(len(named))
     for name in _REWRITTEN:
-        field = entries.schema.field(name)
-        new = pa.array([row[name] for row in cut], field.type)
-        both = pa.concat_arrays([in_one_piece(entries[name]), new])
-        entries = entries.set_column(entries.column_names.index(name), field, both.take(pa.array(place)))
+        before = in_one_piece(entries[name])
+        values = [row[name] for row in rewritten]
+        new = pa.array(values, before.type)
+        both = pa.concat_arrays([before, new])
+        column = both.take(pa.array(place))
+        entries = _with_column(entries, name, column)
     return entries
 
 
-def _marks(items: pa.StructArray, key: Sequence[str], erased: Erased) -> Mask:
+def _with_column(
+    rows: pa.Table,
+    name: str,
+    column: pa.Array,
+) -> pa.Table:
+    index = rows.column_names.index(name)
+    field = rows.schema.field(name)
+    return rows.set_column(index, field, column)
+
+
+def _marks(
+    items: pa.StructArray,
+    key: Sequence[str],
+    erased: Erased,
+) -> Mask:
     """Mark the changes of the key that name an erased key; one without a key is cut off already."""
     keys = pc.struct_field(items, "key")
-    named = pa.table({name: pc.struct_field(keys, name) for name in key})
-    marks: Mask = erased(named) & keys.is_valid().to_numpy(zero_copy_only=False)
+    columns = {name: pc.struct_field(keys, name) for name in key}
+    marks = erased(pa.table(columns))
+    has_key = keys.is_valid()
+    marks &= has_key.to_numpy(zero_copy_only=False)
     return marks
 
 
-def _first_erased(items: Sequence[_Item], key: Sequence[str], erased: Erased, schema: pa.Schema) -> int | None:
-    """Return the place of the newest change of the key from an erased key; None if there is none."""
-    array = pa.array(items, schema.field("_moved_from").type.value_type)
-    [places] = np.nonzero(_marks(array, key, erased))
-    return int(places[0]) if len(places) else None
+@dataclass(frozen=True)
+class _Cut:
+    """Cuts entries off from erased keys.
 
+    Args:
+        type: Type of a change of the key.
+        key: Names of the key's columns.
+        erased: See `Erased`.
+    """
 
-def _cut_entry(row: dict[str, Any], first_erased: Callable[[Sequence[_Item]], int | None]) -> dict[str, Any]:
-    """Return the rewritten columns of an entry."""
-    kept_rows = [*(row["_kept_before"] or ()), *([row["_kept"]] if row["_kept"] else ())]
-    left = list(row["_moved_from"])
-    kept: list[tuple[dict[str, Any], list[_Item]]] = []
-    # As `StoredLinks.read` has it: the changes of the key of the kept rows follow those of the entry's row.
-    for each in reversed(kept_rows):
-        n_own = each["n_moved"]
-        if n_own is None:
-            n_own = len(left) if row["_tombstone"] else 0
-        n_rest = len(left) - n_own
-        kept.insert(0, _cut_kept(each, left[n_rest:], first_erased))
-        left = left[:n_rest]
-    place = first_erased(left)
-    columns = row["_columns"]
-    if place is not None:
-        since = left[place]["sequence"]
-        left = left[:place]
-        columns = columns and [(name, _later(at, since)) for name, at in columns]
-    moved = left + [item for _, items in kept for item in items]
-    rows = [each for each, _ in kept]
-    return {
-        "_moved_from": moved or None,
-        "_columns": columns,
-        "_kept": rows[-1] if rows else None,
-        "_kept_before": rows[:-1] or None,
-    }
+    type: pa.StructType
+    key: Sequence[str]
+    erased: Erased
 
+    def entry(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the rewritten columns of an entry."""
+        earlier = row["_kept_before"] or []
+        newest = row["_kept"]
+        kept_rows = [*earlier, newest] if newest else earlier
+        left = row["_moved_from"]
+        rows: list[dict[str, Any]] = []
+        items: list[_Item] = []
+        # As `StoredLinks.read` has it: the changes of the key of the kept rows follow those of the entry's row.
+        for kept in reversed(kept_rows):
+            n_own = kept["n_moved"]
+            if n_own is None:
+                n_own = len(left) if row["_tombstone"] else 0
+            n_rest = len(left) - n_own
+            own, own_items = self._kept(kept, left[n_rest:])
+            rows.insert(0, own)
+            items = own_items + items
+            left = left[:n_rest]
+        columns = row["_columns"]
+        place = self._first_erased(left)
+        if place is not None:
+            since = left[place]["sequence"]
+            left = left[:place]
+            if columns:
+                columns = [(name, _later(at, since)) for name, at in columns]
+        moved = left + items
+        return {
+            "_moved_from": moved or None,
+            "_columns": columns,
+            "_kept": rows[-1] if rows else None,
+            "_kept_before": rows[:-1] or None,
+        }
 
-def _cut_kept(
-    kept: dict[str, Any], items: list[_Item], first_erased: Callable[[Sequence[_Item]], int | None]
-) -> tuple[dict[str, Any], list[_Item]]:
-    """Return a kept row, and its changes of the key."""
-    place = first_erased(items)
-    if place is None:
-        return kept, items
-    since = kept["since"] and [_later(at, items[place]["sequence"]) for at in kept["since"]]
-    return {**kept, "since": since, "n_moved": place}, items[:place]
+    def _kept(
+        self,
+        kept: dict[str, Any],
+        items: list[_Item],
+    ) -> tuple[dict[str, Any], list[_Item]]:
+        """Return a kept row, and its changes of the key."""
+        place = self._first_erased(items)
+        if place is None:
+            return kept, items
+        at_least = items[place]["sequence"]
+        since = kept["since"]
+        if since:
+            since = [_later(at, at_least) for at in since]
+        cut = {**kept, "since": since, "n_moved": place}
+        return cut, items[:place]
+
+    def _first_erased(self, items: Sequence[_Item]) -> int | None:
+        """Return the place of the newest change of the key from an erased key; None if there is none."""
+        array = pa.array(items, self.type)
+        marks = _marks(array, self.key, self.erased)
+        places = np.flatnonzero(marks)
+        return int(places[0]) if len(places) else None
 
 
 def _later(at: _Item | None, since: _Item) -> _Item:
-    """Return the later one of two sequences."""
-    return since if at is None or _order(at) < _order(since) else at
+    """Return the later one of two sequences; null is before all."""
+    if at is None:
+        return since
+    is_before = _order(at) < _order(since)
+    return since if is_before else at
 
 
 def _order(sequence: _Item) -> list[tuple[bool, Any]]:

@@ -131,8 +131,8 @@ def planned(state: Stored, operator: Operator, found: Found, doom: Doom) -> Dele
         if is_rewritten or _has_purged(state.table, file, dead, operator, doom):
             rewritten.append((file, lost.serialize()))
         elif lost:
-            narrowed = _narrowed(state.table, file, dead, found.left_ms.get(number, UNKNOWN))
-            hidden.append(LostRows(narrowed, dead, is_whole=False))
+            left = narrowed(state.table, file, dead, found.left_ms.get(number, UNKNOWN))
+            hidden.append(LostRows(left, dead, is_whole=False))
     return Deletion(removed, hidden, rewritten)
 
 
@@ -185,7 +185,7 @@ def hidden_rows(
     return hidden.filter(pa.array(is_entry))
 
 
-def _narrowed(table: str, file: DataFile, dead: BitMap64, least_ms: int | None) -> DataFile:
+def narrowed(table: str, file: DataFile, dead: BitMap64, least_ms: int | None) -> DataFile:
     """Return a file with the least stamp of the rows that are left.
 
     Bounds may be too wide, but a tick reads each file whose least stamp has expired: with that of a deleted row it would each time.

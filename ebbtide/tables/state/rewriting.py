@@ -17,7 +17,7 @@ from pyroaring import BitMap64
 
 from ebbtide.delta import vectors
 from ebbtide.delta.joining import ROWS_PER_FILE, without, write_files
-from ebbtide.delta.key_index import KeyIndex
+from ebbtide.delta.key_index import IndexCache, KeyIndex, in_hash_order
 from ebbtide.delta.snapshot import Action, DataFile
 from ebbtide.model.codes import Mask
 from ebbtide.model.entries import newest_versions
@@ -28,6 +28,8 @@ from ebbtide.tasks import BYTES_IN_DRIVER
 
 ROWS_IN_PART = 500_000
 """Rows that one task holds: by rows, since compressed bytes say little of the memory that they take."""
+ROWS_IN_PIECE = 65_536
+"""Stored rows of a part whose newest versions are found at a time: a part is held once, as it will be written."""
 BYTES_A_ROW = 8
 """Least bytes of a row in a data file, for files whose rows the log does not count."""
 BASE = {"ebbtide": "base"}
@@ -50,6 +52,17 @@ class Part(NamedTuple):
         first = self._first_of(self.number, index)
         end = self._first_of(self.number + 1, index)
         return slice(first, end)
+
+    def pieces(self, n_pieces: int) -> list[Part]:
+        """Divide the range into equal ones.
+
+        Example:
+            >>> Part(1, 3).pieces(2)
+            [Part(number=2, of=6), Part(number=3, of=6)]
+        """
+        first = self.number * n_pieces
+        numbers = range(first, first + n_pieces)
+        return [Part(number, self.of * n_pieces) for number in numbers]
 
     def _first_of(self, number: int, index: KeyIndex) -> int:
         """Return the first row of an index that is in a range, or in a later one."""
@@ -84,21 +97,35 @@ class StoredEntries:
 
     def parts(self) -> list[Part]:
         """Divide the entries into parts of about `ROWS_IN_PART` stored rows."""
-        n_rows = sum(map(rows_of, self.state.files))
-        n_parts = -(-n_rows // ROWS_IN_PART)  # rounded up
-        n_parts = max(n_parts, 1)
-        numbers = range(n_parts)
-        return [Part(number, n_parts) for number in numbers]
+        n_parts = _quotient(self._n_rows, ROWS_IN_PART)
+        return Part(0, 1).pieces(n_parts)
 
-    def newest(self, part: Part) -> pa.Table:
-        """Read the newest version of each entry of a part, dropped entries included."""
+    def newest(self, part: Part) -> Iterator[pa.Table]:
+        """Yield the newest version of each entry of a part, dropped entries included, in pieces that follow each other by hash.
+
+        Memory: a piece, of `ROWS_IN_PIECE` stored rows where no key has more than that, and the part's rows in the local copies, which
+        are mapped. They are closed behind the part: what a process has mapped counts as its memory, else of all files in the end.
+        """
         operator = self.operator()
-        versions = pa.concat_tables([operator.schema.empty_table(), *self._versions(part, operator)])
-        return newest_versions(versions, operator.entry_key)
-
-    def _versions(self, part: Part, operator: Operator) -> Iterator[pa.Table]:
-        """Yield the rows of a part, by data file."""
         copies = self.state.copies(operator.key)
+        n_pieces = _quotient(self._n_rows // part.of, ROWS_IN_PIECE)
+        try:
+            for file in self.state.files:  # a copy that is missing is made now, of the whole file: before rows are held
+                copies.index_of(file)
+            pa.default_memory_pool().release_unused()
+            for piece in part.pieces(n_pieces):
+                versions = pa.concat_tables([operator.schema.empty_table(), *self._versions(piece, operator, copies)])
+                yield newest_versions(versions, operator.entry_key)
+        finally:
+            copies.close()
+
+    @property
+    def _n_rows(self) -> int:
+        """Stored rows that count."""
+        return sum(map(rows_of, self.state.files))
+
+    def _versions(self, part: Part, operator: Operator, copies: IndexCache) -> Iterator[pa.Table]:
+        """Yield the rows of a part, by data file."""
         for file in self.state.files:
             index = copies.index_of(file)
             own = part.rows_of(index)
@@ -143,11 +170,14 @@ class Rewrite:
     def __call__(self, part: Part) -> list[Action]:
         """Rewrite a part; return the actions that add its files."""
         operator = self.entries.operator()
-        entries = self.entries.newest(part)
-        kept = self.keep(entries, operator)
-        index = KeyIndex.of(kept, operator.key)
-        # In the order of hashes, as lookups read them: the files' own index is then their order.
-        rows = with_kind(index.rows, self.schema)
+        pieces = [with_kind(operator.schema.empty_table(), self.schema)]
+        for entries in self.entries.newest(part):
+            kept = self.keep(entries, operator)
+            # In the order of hashes, as lookups read them: the files' own index is then their order.
+            in_order, _, _ = in_hash_order(kept, operator.key)
+            pieces.append(with_kind(in_order, self.schema))
+        rows = pa.concat_tables(pieces)
+        del pieces  # their memory is free once they are joined
         copies = self.written.copies(operator.key)
         return write_files(
             self.written.table,
@@ -183,6 +213,12 @@ class WithoutRows:
         file, serialized = loss
         goes = BitMap64.deserialize(serialized)
         return without(self.state.table, file, goes, self.schema, self.bounded)
+
+
+def _quotient(n_rows: int, at_most: int) -> int:
+    """Return how many pieces of at most so many rows there are, at least one."""
+    rounded_up = -(-n_rows // at_most)
+    return max(rounded_up, 1)
 
 
 def rows_of(file: DataFile) -> int:

@@ -5,7 +5,7 @@ import json
 from local_pipeline import up
 from metrics_support import command
 
-from ebbtide.ledger.verdicts import last_verdicts
+from ebbtide.ledger.verdicts import LastVerdict, last_verdicts, note_verdict
 
 
 def test_command_check_stores_its_verdicts_without_values_of_rows(make, tmp_path):
@@ -22,6 +22,15 @@ def test_command_check_stores_its_verdicts_without_values_of_rows(make, tmp_path
         ("quarantine_rate", "failed"),
         ("source_loss", "passed"),
     ]
+
+
+def test_verdict_of_a_check_that_the_spec_no_longer_has_is_forgotten(make, tmp_path):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    red = LastVerdict(check="state_size", outcome="failed", broken=1, at_ms=1)
+    note_verdict(pipeline.plan.root, red, ["state_size"])
+    command(pipeline, tmp_path, "check", "--only", "source_loss")
+    assert [each.check for each in last_verdicts(pipeline.plan.root)] == ["source_loss"]
 
 
 def test_check_of_a_user_who_may_not_write_is_judged_and_warned_of(make, tmp_path, caplog, monkeypatch):

@@ -1,6 +1,7 @@
 """All entries are gone over once, by their newest versions, whatever the parts; rows that were deleted stay so."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,8 @@ from ebbtide.delta.commit import LocalPuts
 from ebbtide.delta.key_index import KeyIndex
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import commit_after, read_file
+from ebbtide.model.hashing import key_hashes
+from ebbtide.runtime.fold import KeepEntries
 from ebbtide.tables.state import rewriting
 from ebbtide.tables.state.lookup import Stored
 from ebbtide.tables.state.rewriting import BASE, Part, StoredEntries, rows_of
@@ -52,7 +55,7 @@ def without_row(state, id_, n):
 
 def newest(state, of=1):
     entries = entries_of(state)
-    rows = [row for number in range(of) for row in entries.newest(Part(number, of)).to_pylist()]
+    rows = [row for part in Part(0, 1).pieces(of) for piece in entries.newest(part) for row in piece.to_pylist()]
     return sorted((row["id"], row["n"]) for row in rows)
 
 
@@ -68,6 +71,37 @@ def test_each_row_is_in_one_part(hashes, n_parts):
 @pytest.mark.parametrize("n_parts", [1, 2, 5])
 def test_newest_version_of_each_entry_counts(state, n_parts):
     assert newest(state, n_parts) == [(0, 2), (1, 2), (2, 2), (3, 1), (4, 1), (5, 1)]
+
+
+@pytest.mark.parametrize("most", [1, 3, 100])
+def test_pieces_of_a_part_have_few_rows_and_follow_each_other_by_hash(state, monkeypatch, most):
+    monkeypatch.setattr(rewriting, "ROWS_IN_PIECE", most)
+    pieces = list(entries_of(state).newest(Part(0, 1)))
+    assert len(pieces) == -(-9 // most)
+    rows = pa.concat_tables(pieces)
+    assert sorted(zip(rows["id"].to_pylist(), rows["n"].to_pylist(), strict=True)) == newest(state)
+    ends = [hashes[[0, -1]] for piece in pieces if len(hashes := np.sort(key_hashes(piece, ["id"])))]
+    assert (np.diff(np.concatenate(ends).astype(object)) >= 0).all()
+
+
+def test_rewritten_part_is_in_the_order_of_hashes_whatever_its_pieces(state, monkeypatch):
+    monkeypatch.setattr(rewriting, "ROWS_IN_PIECE", 2)
+    entries = entries_of(state)
+    keep = KeepEntries(is_whole=True)
+    fold = rewriting.Rewrite(
+        entries, entries.state, state.schema, state.bounded, keep, is_whole=True, data_change=False
+    )
+    [action] = fold(Part(0, 1))
+    rows = read_file(state.path, DataFile(action["add"]), state.schema)
+    hashes = key_hashes(rows, ["id"])
+    assert len(rows) == 6
+    assert (hashes[:-1] <= hashes[1:]).all()
+
+
+def test_local_copies_are_not_mapped_behind_a_part(state, tmp_path):
+    list(entries_of(state).newest(Part(0, 1)))
+    assert list((tmp_path / "cache").iterdir())
+    assert str(tmp_path / "cache") not in Path("/proc/self/maps").read_text()
 
 
 def test_version_that_a_vector_deletes_does_not_count(state):
@@ -92,9 +126,7 @@ def test_rows_that_the_log_does_not_count_are_guessed_by_bytes_and_deleted_ones_
     assert rows_of(DataFile({"path": "a", "size": 80, "stats": stats, "deletionVector": vector})) == 4
 
 
-def test_only_a_fold_of_the_whole_state_is_noted_as_one(state, monkeypatch):
-    from ebbtide.runtime.fold import KeepEntries
-
+def test_only_a_fold_of_the_whole_state_is_noted_as_one(state):
     entries = entries_of(state)
     for is_whole in (False, True):
         keep = KeepEntries(is_whole)

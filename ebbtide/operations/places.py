@@ -1,0 +1,98 @@
+"""Files, rows and bytes that an operation takes out of tables, by place: counted by their logs, before any row is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from ebbtide.delta import log
+from ebbtide.delta.erasing import Found
+from ebbtide.delta.snapshot import Action, DataFile, Snapshot
+from ebbtide.errors import EbbtideError
+from ebbtide.ledger.tables import BESIDE_STATE
+from ebbtide.operations.operation import Report
+from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.purging import Place
+from ebbtide.spec.pipeline import Pipeline
+from ebbtide.storage.usage import usage
+
+BY_VACUUM = "gone by the first 'ebbtide vacuum' after 7 days"
+"""Fate of files that leave the newest version of a table: after `delta.deletedFileRetentionDuration`."""
+
+
+def of_files(name: str, files: Iterable[DataFile], fate: str) -> Place:
+    """Return the place of some data files of a table.
+
+    Args:
+        name: Name of the table.
+        files: The files; rows of one whose log does not count them are left out.
+        fate: Why they go, and when.
+    """
+    found = Found()
+    for file in files:
+        found += Found(file.live_rows or 0, 1, file.size)
+    return Place(name, found, fate)
+
+
+def of_table(plan: Plan, name: str, fate: str) -> list[Place]:
+    """Return the place of all data files of a table's newest version; none of a table that is not there, or is no Delta table."""
+    location = plan.at(name)
+    snapshot = Snapshot.read(location, any_features=True) if log.versions(location) else None
+    if snapshot is None or not snapshot.files:
+        return []
+    return [of_files(name, snapshot.files.values(), fate)]
+
+
+def of_actions(name: str, now: Snapshot, actions: Iterable[Action], fate: str) -> list[Place]:
+    """Return the place of the data files that a commit takes out of a table; none without any.
+
+    Args:
+        name: Name of the table.
+        now: Its newest version.
+        actions: The actions of the commit.
+        fate: Why they go, and when.
+    """
+    removed = set()
+    added = set()
+    for action in actions:
+        if "remove" in action:
+            removed.add(action["remove"]["path"])
+        if "add" in action:
+            added.add(action["add"]["path"])  # a file that only gets another vector does not go
+    gone = removed - added
+    files = [file for file in now.files.values() if file.add["path"] in gone]
+    return [of_files(name, files, fate)] if files else []
+
+
+def of_folder(name: str, location: str, fate: str) -> list[Place]:
+    """Return the place of all files below a folder; none without any."""
+    used = usage(location)
+    return [Place(name, Found(files=used.files, bytes=used.bytes), fate)] if used.files else []
+
+
+def dropped(spec: Pipeline, root: str) -> Iterator[str]:
+    """Yield a line for each table whose rows a refresh of a pipeline drops.
+
+    Args:
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+    """
+    plan = Plan.under(root, spec)
+    for name in ("state", *BESIDE_STATE):
+        try:
+            places = of_table(plan, name, f"dropped, {BY_VACUUM}")
+        except EbbtideError as error:  # a refresh is the remedy for a table that cannot be read
+            yield f"{spec.name}: {name}: {error}"
+            continue
+        for place in places:
+            yield f"{spec.name}: {place.text(is_planned=True)}"
+
+
+def with_places(report: Report, places: Sequence[Place]) -> Report:
+    """Return the report of an operation with a line and a value for each place."""
+    if not places:
+        return report
+    is_planned = report.step is None
+    lines = [place.text(is_planned=is_planned) for place in places]
+    details = {**report.details, "places": [place.as_dict() for place in places]}
+    return replace(report, lines=[*report.lines, *lines], details=details)

@@ -1,0 +1,51 @@
+"""The needs of executors on other machines: this release of Ebbtide, under the same Python."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from typing import TYPE_CHECKING
+
+from ebbtide.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    Found = tuple[str, str]
+
+
+def refuse_unfit_executors(session: SparkSession) -> None:
+    """Refuse a cluster whose executors lack what the driver sends them work for; else the first step fails within a task.
+
+    Raises:
+        ConfigError: Ebbtide is not installed there, or is another release, or Python is another one.
+    """
+
+    def found_there(_: object) -> Found:
+        """Look at an executor. A function within a function goes there by its code, so that nothing has to be installed."""
+        import importlib.metadata
+        import sys
+
+        try:
+            release = importlib.metadata.version("ebbtide")
+        except importlib.metadata.PackageNotFoundError:
+            release = "none"
+        return f"{sys.version_info[0]}.{sys.version_info[1]}", release
+
+    here = f"{sys.version_info[0]}.{sys.version_info[1]}", importlib.metadata.version("ebbtide")
+    there: Found = session.sparkContext.parallelize([0], 1).map(found_there).first()
+    if there != here:
+        raise ConfigError.of(
+            "The executors cannot do this driver's work.",
+            got=_words(there),
+            allowed=_words(here),
+            next_step=(
+                "Use an image with it, or send an archive: --conf spark.archives=env.tar.gz#env "
+                "--conf spark.pyspark.python=./env/bin/python."
+            ),
+        )
+
+
+def _words(found: Found) -> str:
+    python, release = found
+    return f"Python {python}, ebbtide {release}"

@@ -1,0 +1,119 @@
+"""The settings that Spark starts with: whose win, what is joined, what a cluster changes. No JVM."""
+
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from ebbtide.cli.main import main
+from ebbtide.errors import EbbtideError
+from ebbtide.runtime.session_settings import DELTA_JAR, effective_settings, python_of_workers, settings_of_file
+
+CLUSTER = "spark://host:7077"
+VARIABLES = ("EBBTIDE_MASTER", "EBBTIDE_DRIVER_MEMORY", "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_PYTHON")
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def conf(tmp_path, monkeypatch):
+    """Writes `spark-defaults.conf`."""
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    return (tmp_path / "spark-defaults.conf").write_text
+
+
+def test_later_setting_wins(conf, monkeypatch):
+    """Of ours, the file, the environment and the caller; what only the file sets is left to Spark, which reads it."""
+    name = "spark.driver.memory"
+    assert effective_settings("a", {})[name] == "4g"
+    conf(f"{name} 5g\nspark.sql.shuffle.partitions=7\n")
+    from_file = effective_settings("a", {})
+    assert name not in from_file
+    assert "spark.sql.shuffle.partitions" not in from_file
+    monkeypatch.setenv("EBBTIDE_DRIVER_MEMORY", "6g")
+    assert effective_settings("a", {})[name] == "6g"
+    assert effective_settings("a", {name: "7g"})[name] == "7g"
+
+
+@pytest.mark.parametrize("is_in_file", [True, False])
+def test_packages_and_extensions_are_joined_with_those_of_delta(conf, is_in_file):
+    mine = {"spark.jars.packages": f"org.x:y:1, {DELTA_JAR}", "spark.sql.extensions": "x.Extension"}
+    if is_in_file:
+        conf("".join(f"{name} {value}\n" for name, value in mine.items()))
+    settings = effective_settings("a", {} if is_in_file else mine)
+    assert settings["spark.jars.packages"] == f"{DELTA_JAR},org.x:y:1"
+    assert settings["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension,x.Extension"
+
+
+def test_driver_listens_on_loopback_only_where_no_executor_is_elsewhere(conf, monkeypatch):
+    host = "spark.driver.host"
+    assert effective_settings("a", {})[host] == "127.0.0.1"
+    assert host not in effective_settings("a", {"spark.master": CLUSTER})
+    assert effective_settings("a", {"spark.master": CLUSTER, host: "me"})[host] == "me"
+    monkeypatch.setenv("EBBTIDE_MASTER", CLUSTER)
+    assert host not in effective_settings("a", {})
+    monkeypatch.delenv("EBBTIDE_MASTER")
+    conf(f"spark.master {CLUSTER}")
+    assert host not in effective_settings("a", {})
+    assert "spark.master" not in effective_settings("a", {})
+    assert effective_settings("a", {"spark.master": "local[1]"})[host] == "127.0.0.1"
+
+
+def test_workers_on_this_machine_have_its_python_and_others_theirs(conf, monkeypatch):
+    monkeypatch.setenv("PYSPARK_PYTHON", "python3.elsewhere")
+    on_cluster = {"spark.master": CLUSTER}
+    assert python_of_workers({"spark.master": "local[*]"}) == sys.executable
+    assert python_of_workers(on_cluster) == "python3.elsewhere"
+    assert python_of_workers(on_cluster | {"spark.pyspark.python": "./env/bin/python"}) == "./env/bin/python"
+    conf("spark.pyspark.python ./of/file")
+    assert python_of_workers(on_cluster) == "./of/file"
+
+
+def test_file_of_defaults_is_read_as_spark_reads_it_and_its_credentials_are_shown_nowhere(conf):
+    conf(
+        "# spark.a 0\n\n  spark.a   1 2\nspark.b=x=y\nspark.c: 3\nspark.d\nspark.hadoop.fs.s3a.secret.key Planted0-conf\n"
+    )
+    found = settings_of_file()
+    assert {name: found[name] for name in ("spark.a", "spark.b", "spark.c", "spark.d")} == {
+        "spark.a": "1 2",
+        "spark.b": "x=y",
+        "spark.c": "3",
+        "spark.d": "",
+    }
+    assert str(EbbtideError("Refused: 'Planted0-conf'.")) == "Refused: '***'."
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("shuffle=3", "NAME begins with 'spark.'"),
+        ("spark.x", "NAME=VALUE"),
+        ("spark.hadoop.fs.s3a.secret.key=Planted0", "${NAME}, a variable of the environment"),
+    ],
+)
+def test_setting_of_a_command_that_is_none_or_holds_a_credential_is_refused(given, words):
+    result = CliRunner().invoke(main, ["run", "spec", "--conf", given])
+    assert result.exit_code == 2
+    assert words in result.output
+    assert "Planted0" not in result.output
+
+
+def test_options_of_a_command_reach_the_session(monkeypatch, tmp_path):
+    """`state` starts Spark; the settings are those that the session would be built with."""
+    from ebbtide.cli import quiet
+
+    def built(self):
+        raise EbbtideError(f"built with {sorted(self._settings.items())}")
+
+    monkeypatch.setattr(quiet.QuietSpark, "session", property(built))
+    monkeypatch.setattr(quiet.QuietSpark, "lazy_session", property(built))
+    options = ["--master", CLUSTER, "--conf", "spark.executor.memory=1g", "--conf", "spark.a=b=c"]
+    result = CliRunner().invoke(
+        main, ["state", "pipelines/defs/shop/orders", "--root", str(tmp_path / "root"), *options]
+    )
+    want = [("spark.a", "b=c"), ("spark.executor.memory", "1g"), ("spark.master", CLUSTER)]
+    assert f"built with {want}" in result.output
