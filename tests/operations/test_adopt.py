@@ -111,7 +111,7 @@ def test_open_step_of_an_adoption_is_finished_by_the_next_and_its_rows_are_not_a
     assert sorted(row["id"] for row in pipeline.table("sink", pipeline.plan.sink.schema)) == sorted(ROWS)
 
 
-def killed_behind_a_decision(_, __, head):
+def killed_behind_a_decision(_, __, head, ___):
     if head.facts.step:
         raise InterruptedError
     return {}

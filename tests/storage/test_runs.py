@@ -92,8 +92,8 @@ def test_run_goes_on_where_requests_fail_in_between(proxy, root, on_disk, monkey
 @pytest.mark.parametrize(
     ("kind", "how", "each"),
     [
-        ("arrival", "503", 67),
-        pytest.param("arrival", "503", 37, marks=pytest.mark.grid),
+        ("arrival", "503", 37),
+        pytest.param("arrival", "503", 17, marks=pytest.mark.grid),
         pytest.param("sequence", "503 after", 37, marks=pytest.mark.grid),
     ],
 )

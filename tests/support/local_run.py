@@ -294,7 +294,7 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
     return maintain(SPARK, spec, root, work)
 
 
-def killed_behind_a_decision(_spark: Any, _plan: Any, head: Head) -> dict[str, int]:
+def killed_behind_a_decision(_spark: Any, _plan: Any, head: Head, _known: Any = None) -> dict[str, int]:
     """Stands for `publish` in a run that is killed as soon as a step is decided; before the first one there is nothing to publish."""
     if head.facts.step:
         raise InterruptedError
