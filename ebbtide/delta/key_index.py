@@ -194,16 +194,10 @@ class IndexCache:
         self.folder = default_folder() if folder is None else folder
         self.max_bytes = allowed_bytes() if max_bytes is None else max_bytes
         # A copy is not synced: after a crash of the machine it may have holes. So its name has the boot, and none outlives it.
-        self._content_key = _digest(
-            FORMAT,
-            _boot(),
-            table,
-            table_id,
-            *self.key,
-            columns.to_string(),
-            *(where or ()),
-        )
+        identity = (FORMAT, _boot(), table, table_id, *self.key, columns.to_string())
+        self._content_key = _digest(*identity, *(where or ()))
         self._open: dict[_FileKey, tuple[str, KeyIndex]] = {}
+        self._closed: dict[_FileKey, str] = {}  # to the copy, which is deleted when its file no longer counts
         self._live: set[_FileKey] = set()
         self._unseen_bytes = self.max_bytes  # scan at once: other processes may have written many copies
         _caches.add(self)
@@ -244,7 +238,9 @@ class IndexCache:
     def _note(self, file: DataFile, name: str, index: KeyIndex) -> KeyIndex:
         path = self.folder / name
         copy = name if path.exists() else NO_COPY  # without one it is in memory, as on a full disk
-        self._open[_file_key(file)] = (copy, index)
+        file_key = _file_key(file)
+        self._open[file_key] = (copy, index)
+        self._closed.pop(file_key, None)
         return index
 
     def only(self, files: Iterable[DataFile]) -> None:
@@ -262,11 +258,16 @@ class IndexCache:
             copy, _ = self._open.pop(file_key)
             if copy != NO_COPY:
                 self._delete(copy)
+        for file_key in self._closed.keys() - live:
+            self._delete(self._closed.pop(file_key))
         self.close_deleted()
 
     def close(self) -> None:
         """Close all indices that have a copy; the next use opens them again."""
-        self._open = {file_key: opened for file_key, opened in self._open.items() if opened[0] == NO_COPY}
+        with_copy = {file_key: copy for file_key, (copy, _) in self._open.items() if copy != NO_COPY}
+        self._closed |= with_copy
+        for file_key in with_copy:
+            del self._open[file_key]
 
     def close_deleted(self) -> None:
         """Close the indices whose copies are deleted: a mapped file keeps its bytes on disk."""
