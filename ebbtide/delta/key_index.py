@@ -291,11 +291,9 @@ class IndexCache:
 
     def _made(self, file: DataFile) -> KeyIndex:
         columns = self.columns
-        if self.where is not None:
-            name, _ = self.where
-            if name not in columns.names:
-                column = pa.field(name, pa.string())
-                columns = columns.append(column)
+        if self.where is not None and self.where[0] not in columns.names:
+            column = pa.field(self.where[0], pa.string())
+            columns = columns.append(column)
         rows = read_file(self.table, file, columns, live=False)
         return self._index(rows)
 
