@@ -38,6 +38,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from harness import figure, save, shorten_retention, write_kinds
 
 from ebbtide.errors import EbbtideError
@@ -313,7 +314,8 @@ def live(plan: Any, version: int | None) -> tuple[int, int]:
     last = next(facts for at, facts in plan.state.steps() if at <= snapshot.version)
     at = next_frontier(last.frontier, last.frontier.clock, plan.rules, None).operator_step(last.step + 1)
     operator = plan.operator
-    entries = StoredEntries(plan.state.stored(snapshot), packed(operator)).newest(Part(0, 1))
+    pieces = StoredEntries(plan.state.stored(snapshot), packed(operator)).newest(Part(0, 1))
+    entries = pa.concat_tables(pieces)
     lives = ~flags(entries, "_removed") & ~operator.expiry.expired(entries, at)
     rows = with_kind(KeyIndex.of(entries.filter(lives), operator.key).rows, plan.state.schema)
     with tempfile.TemporaryDirectory() as folder:
