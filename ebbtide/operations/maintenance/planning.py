@@ -22,7 +22,6 @@ from ebbtide.operations.quarantine.drop import excess
 from ebbtide.operations.stepping import has_state
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.purging import Place
-from ebbtide.storage.paths import size_of
 from ebbtide.tables.state.deciding import packed
 from ebbtide.tables.state.deletion import Deletion, planned
 from ebbtide.tables.state.doomed import find, is_base, judge_rows
@@ -190,7 +189,8 @@ def plan_vacuum(ctx: Context) -> Report:
         for name in ("state", *BESIDE_STATE):
             table = plan.at(name)
             if log.versions(table):
-                named += [{"table": name, "path": path, "bytes": _size(path)} for path in unneeded(ctx.spark, table)]
+                sizes = unneeded(ctx.spark, table)
+                named += [{"table": name, "path": path, "bytes": n_bytes} for path, n_bytes in sizes.items()]
     if not named:
         return _nothing(ctx, "vacuum")
     counts = {"files_removed": len(named), "bytes_removed": sum(each["bytes"] for each in named)}
@@ -231,14 +231,6 @@ def _nothing(ctx: Context, job: str) -> Report:
 
 def _bytes(files: Iterable[DataFile]) -> int:
     return sum(file.size for file in files)
-
-
-def _size(location: str) -> int:
-    """Return the bytes of a file; 0 if it is gone."""
-    try:
-        return size_of(location) or 0
-    except OSError:
-        return 0
 
 
 def _entries(n: int) -> str:

@@ -49,7 +49,7 @@ def vacuum(spark: SparkSession, stepper: Stepper, max_files: int | None = None) 
         if max_files is None:
             spark.sql(f"VACUUM delta.`{table}`")
             continue
-        listed = unneeded(spark, table)
+        listed = list(unneeded(spark, table))
         now = listed[:max_files]
         for location in now:
             delete(location)
@@ -62,11 +62,19 @@ def vacuum(spark: SparkSession, stepper: Stepper, max_files: int | None = None) 
     return Done(is_step=False, left=left)
 
 
-def unneeded(spark: SparkSession, table: str) -> list[str]:
-    """Return the locations of the files that VACUUM would delete, by its own dry run: a thousand at most. Empty folders are left out."""
+def unneeded(spark: SparkSession, table: str) -> dict[str, int]:
+    """Return the locations of the files that VACUUM would delete, with their bytes, by its own dry run: a thousand at most.
+
+    Folders, which it lists when they are empty, are left out.
+    """
     rows = spark.sql(f"VACUUM delta.`{table}` DRY RUN").collect()
-    locations = [location_of(row["path"], table) for row in rows]
-    return [location for location in locations if size_of(location) is not None]
+    sizes = {}
+    for row in rows:
+        location = location_of(row["path"], table)
+        n_bytes = size_of(location)
+        if n_bytes is not None:
+            sizes[location] = n_bytes
+    return sizes
 
 
 def location_of(listed: str, table: str) -> str:
