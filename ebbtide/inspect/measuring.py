@@ -13,7 +13,6 @@ from ebbtide.inspect.host import Copies, copies_of, host_values, local_copies
 from ebbtide.inspect.metrics import Values
 from ebbtide.inspect.status import Status, status
 from ebbtide.ledger.verdicts import LastVerdict, Outcome
-from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
 
 
@@ -42,8 +41,9 @@ def measured(spec: Pipeline, root: str, clock_ms: int, copies: Copies) -> Measur
     values = Values("status", spec.name)
     errors: list[EbbtideError] = []
     try:
-        set_status(values, status(spec, root))
-        set_copies(values, Plan.under(root, spec).root, copies)
+        found = status(spec, root)
+        set_status(values, found)
+        set_copies(values, found.root, copies)
     except EbbtideError as error:
         errors.append(error)
     values.set("ebbtide_readable", float(not errors), "tables")

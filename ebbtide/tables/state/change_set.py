@@ -77,7 +77,8 @@ class StepChanges:
         A change is on an entry, and the copy has all of these.
         """
         entries = Stored(self.table, (), self.operator.schema, where=("_entry", ROW))
-        index = entries.copies(self.operator.key).opened(DataFile(add))
+        copies = entries.copies(self.operator.key)
+        index = copies.opened(DataFile(add))
         return None if index is None else index.rows.select(names)
 
     def _read(self, add: log.Action, names: list[str] | None = None) -> pa.Table:
