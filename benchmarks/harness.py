@@ -84,9 +84,9 @@ def shorten_retention(table: Path, interval: str) -> None:
     metadata = dict(snapshot.metadata)
     short = {"delta.logRetentionDuration": interval, "delta.deletedFileRetentionDuration": interval}
     metadata["configuration"] = dict(snapshot.configuration) | short
-    told = {"operation": "SET TBLPROPERTIES"}
-    if commit_after(puts_of(str(table)), snapshot, [{"metaData": metadata}], told) is None:
-        raise RuntimeError(f"somebody else writes {table}")
+    info = {"operation": "SET TBLPROPERTIES"}
+    if commit_after(puts_of(str(table)), snapshot, [{"metaData": metadata}], info) is None:
+        raise RuntimeError(f"another client writes {table}")
 
 
 def figure(rows: int, height: float) -> tuple[Any, Any]:

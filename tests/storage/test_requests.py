@@ -124,7 +124,7 @@ def test_files_of_a_commit_are_put_at_once_and_the_looks_before_it_beside_them(p
     put_changes(root, 1)
     home = f"{root.removeprefix('s3:/')}/p"
     # Of the state: two files, the commits before and after the new one, and the lease, of which two turns are read. Of the sink: rows,
-    # vectors, change feed, and the two commits. If one of a group came after the answer to another, all would wait for ever.
+    # vectors, change feed, and the two commits. If one of a group came after the answer to another, all would wait forever.
     state = [f"PUT {home}/state/part-", f"PUT {home}/state/notes-", f"HEAD {home}/state/_delta_log"]
     sink = [f"PUT {home}/sink/{name}" for name in ("part-", "deletion_vector_", "_change_data")]
     meeting = Meeting((4, state), (5, [*sink, f"HEAD {home}/sink/_delta_log"]))

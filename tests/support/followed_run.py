@@ -1,4 +1,4 @@
-"""A run that goes on, whose requests to a store are told apart by what it was doing: the start, looks, steps, heartbeats."""
+"""A run that goes on, whose requests to a store are counted by what it was doing: the start, looks, steps, heartbeats."""
 
 from __future__ import annotations
 
