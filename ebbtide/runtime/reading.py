@@ -307,7 +307,8 @@ class SourceSteps:
         if n_known_bad:
             metrics["redelivered"] = metrics.get("redelivered", 0) + n_known_bad
         if kind != "tick":
-            self._has_deleted = delete_staged(self.plan.at("staged"), is_clean=self._has_deleted)
+            delete_staged(self.plan.at("staged"), is_clean=self._has_deleted)
+            self._has_deleted = True
         stepper.fold(spark)
         known = self.plan.spec.table.columns.names
         return StepProgress(

@@ -94,8 +94,8 @@ def stage(records: Records, staging: Staging) -> Staged:
     return Staged.of(records.run(staging))
 
 
-def delete_staged(folder: str, *, is_clean: bool) -> bool:
-    """Delete what a step has staged, if it has put any of it in a store; return that nothing is left.
+def delete_staged(folder: str, *, is_clean: bool) -> None:
+    """Delete what a step has staged, if it has put any of it in a store.
 
     Args:
         folder: Folder of the pipeline's staged files.
@@ -105,7 +105,6 @@ def delete_staged(folder: str, *, is_clean: bool) -> bool:
     is_known = is_clean and is_in_object_store(folder)
     if step is None or not is_known or any(location.startswith(folder) for location in step.written):
         delete(folder)
-    return True
 
 
 @contextmanager

@@ -178,9 +178,8 @@ class Stepper:
     def source_kept(self) -> SourceFacts:
         """Return what a step says of the source that reads nothing of it: it is read up to where the last step left it."""
         last = self.last.source
-        self._query_id = (
-            self._query_id or self.plan.checkpoint.query_id
-        )  # read once: only the holder of the lease makes one
+        if self._query_id is None:  # read once: only the holder of the lease makes one
+            self._query_id = self.plan.checkpoint.query_id
         return SourceFacts(
             path=self.source_path,
             batch_id=last.batch_id,
@@ -245,7 +244,8 @@ class Stepper:
 
     def publish(self, spark: SparkSession) -> dict[str, int]:
         """Bring the other tables to the last decision; return the step's counts."""
-        self._query_id = None if self.last.decision.begins else self._query_id  # that of a checkpoint that is discarded
+        if self.last.decision.begins:  # its checkpoint is discarded, and with it the query
+            self._query_id = None
         return dict(publish(spark, self.plan, self.head, self.tables))
 
     def fold(self, spark: SparkSession) -> None:

@@ -34,6 +34,7 @@ from ebbtide.model.codes import row_codes
 from ebbtide.tables.replaced_rows import FileLoss, ReplacedRows, Upsert
 
 _IMAGE_KINDS = ("update_preimage", "delete", "update_postimage", "insert")
+_BEFORE, _DELETED, _AFTER, _INSERTED = range(4)
 Back = Callable[[Snapshot], list[Action]]
 """Returns the log actions that bring a version back to an earlier one."""
 
@@ -257,8 +258,8 @@ class Upserter:
         of_new = codes[n_old:]
         is_replaced = np.isin(of_old, of_new)
         replaces = np.isin(of_new, of_old)
-        old_kinds = np.where(is_replaced, 0, 1)
-        new_kinds = np.where(replaces, 2, 3)
+        old_kinds = np.where(is_replaced, _BEFORE, _DELETED)
+        new_kinds = np.where(replaces, _AFTER, _INSERTED)
         kinds = np.concatenate([old_kinds, new_kinds])
         new = rows.cast(old.schema)
         images = pa.concat_tables([old, new])
