@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -46,19 +47,23 @@ class QuietSpark:
         self._session: SparkSession | None = None
         self._log: Path | None = None
         self._started_bytes = 0
+        self._starting = threading.Lock()
 
     @property
     def session(self) -> SparkSession:
         """The session; started now if it was not."""
-        if self._session is None:
-            from ebbtide.runtime.session import build_session, sigint_kept
+        with self._starting:
+            return self._session or self._start()
 
-            self.live.show("starting Spark")
-            self._log = new_log(self._root)
-            with sigint_kept():
-                self._session = build_session(settings=self._settings, log_file=self._log)
-            self._started_bytes = self._log.stat().st_size
-            self.live.show("")
+    def _start(self) -> SparkSession:
+        from ebbtide.runtime.session import build_session, sigint_kept
+
+        self.live.show("starting Spark")
+        self._log = new_log(self._root)
+        with sigint_kept():
+            self._session = build_session(settings=self._settings, log_file=self._log)
+        self._started_bytes = self._log.stat().st_size
+        self.live.show("")
         return self._session
 
     @property
