@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ebbtide.cli.commands import VERBOSE, level
-from ebbtide.cli.errors import NOTHING_MATCHED, exit_code
+from ebbtide.cli.errors import FAILED, NOTHING_MATCHED, exit_code
 from ebbtide.cli.live import Live, RunView
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
-from ebbtide.cli.reporting import Located, Reporter
+from ebbtide.cli.reporting import Located, Reporter, say
 from ebbtide.cli.stopping import restart, stop_on_signal
 from ebbtide.errors import ConfigError, EbbtideError
 from ebbtide.redaction import shown
@@ -47,6 +47,8 @@ def going_on(located: Sequence[Located], *, follow: bool) -> list[Located]:
             got=", ".join(views),
             next_step="REFRESH MATERIALIZED VIEW and CREATE MATERIALIZED VIEW begin jobs that do (docs/reference/views.md).",
         )
+    if follow and views:
+        say(f"Not followed: {', '.join(views)}. The refresh of a materialized view says when it is run.")
     if follow:
         return [
             (location, spec.model_copy(update={"run": "continuous"})) for location, spec in located if not spec.is_view
@@ -113,14 +115,16 @@ class Followers:
             # Not before all have ended: what their work prints goes to standard error, of the whole process.
             for spec, summary in self._ended:
                 self._report(self._reporter, self._locations[spec.name], spec, summary, spark.live)
-                if summary.nothing_matched:
-                    self._codes[spec.name] = NOTHING_MATCHED
             if self._is_aged:
                 spark.live.say("As old as max_run_age lets it get; a new process goes on.")
                 spark.end()
                 restart(stop)
-        if self._codes:
-            raise click.exceptions.Exit(max(self._codes.values()))
+        codes = set(self._codes.values())
+        if not codes and any(summary.nothing_matched for _, summary in self._ended):
+            codes = {NOTHING_MATCHED}
+        if codes:
+            # A service manager starts a process again that has failed by what may pass, and not one that needs a person.
+            raise click.exceptions.Exit(FAILED if FAILED in codes else max(codes))
 
     @property
     def _is_aged(self) -> bool:

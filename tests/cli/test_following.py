@@ -3,91 +3,16 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 
 import pytest
 from click.testing import CliRunner
-from metrics_support import OPENMETRICS, WAIT_S, get
+from fleet_support import NAMES, WAIT_S, Project
+from metrics_support import OPENMETRICS, get
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from ebbtide.cli.main import main
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
-from ebbtide.errors import EbbtideError
 from ebbtide.ledger.facts import FREE
 from ebbtide.ledger.turns import newest_turn
-from ebbtide.spec.load import load
-
-NAMES = ("a", "b", "c")
-
-
-class Project:
-    """Pipelines in folders of a project, and their sources.
-
-    Args:
-        folder: Of the project.
-    """
-
-    def __init__(self, folder, names=NAMES, **fields):
-        self.folder = folder
-        self.root = str(folder / "root")
-        self.truth = {name: {} for name in names}
-        (folder / "pyproject.toml").write_text("")
-        for name in names:
-            self._source(name).mkdir(parents=True)
-            attributes = {
-                "name": name,
-                "source": {"path": f"data/{name}", "records": "value"},
-                "format": {"type": "plain"},
-                "schema": "id BIGINT, n BIGINT",
-                "key": ["id"],
-                "order": {"sequence": ["n"]},
-                "trigger_interval": "50ms",
-                **fields,
-            }
-            spec = folder / "defs" / name / "defs.yaml"
-            spec.parent.mkdir(parents=True)
-            spec.write_text(json.dumps({"type": "ebbtide.UpsertPipeline", "attributes": attributes}))
-
-    def _source(self, name):
-        return self.folder / "data" / name
-
-    def put(self, name, n_rows):
-        """Add a file of changes."""
-        number = len(list(self._source(name).iterdir()))
-        rows = {id_: 1000 * number + id_ for id_ in range(number, number + n_rows)}
-        self.truth[name] |= rows
-        lines = [json.dumps({"kind": "+U", "row": {"id": id_, "n": n}}) for id_, n in rows.items()]
-        written = self._source(name) / f".{number:04d}"
-        written.write_text("\n".join(lines) + "\n")
-        written.rename(written.with_name(f"{number:04d}.jsonl"))
-
-    def rows(self, name):
-        """What a sink shows; empty before there is one."""
-        try:
-            sink = Snapshot.read(f"{self.root}/{name}/sink")
-        except EbbtideError:
-            return {}
-        columns = load(self.folder / "defs" / name).sink_table.columns
-        return {} if sink is None else {row["id"]: row["n"] for row in read_rows(sink, columns).to_pylist()}
-
-    def wait(self, process, *names):
-        """Wait until sinks are equal to the truth."""
-        end_s = time.monotonic() + WAIT_S
-        while any(self.rows(name) != self.truth[name] for name in names):
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < end_s
-            time.sleep(0.05)
-
-    def command(self, *options):
-        return ["run", str(self.folder / "defs"), "--root", self.root, "--follow", *options]
-
-    def follow(self, *options):
-        """Begin to follow all in a process of its own."""
-        run = [sys.executable, "-m", "ebbtide.cli", *self.command(*options)]
-        return subprocess.Popen(run, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
 def test_fleet_that_was_killed_goes_on_with_all_its_pipelines(tmp_path):
