@@ -158,26 +158,3 @@ class Followers:
             spark.live.say(shown(spark.tail()))
         if failed.again_s is not None:
             spark.live.say(f"{name}: begun again in {failed.again_s:g} s.")
-
-
-def once(operate: Callable[..., Any], **accepted: bool) -> Callable[..., Any]:
-    """Return what runs a pipeline, and accepts something of it until it has looked at its source.
-
-    Args:
-        operate: Runs it.
-        accepted: What is accepted.
-    """
-    done: set[str] = set()
-
-    def run(session: Any, spec: Pipeline, root: str, **how: Any) -> Any:
-        on_look = how.pop("on_look", None)
-
-        def looked(look: Any) -> None:
-            done.add(spec.name)
-            if on_look is not None:
-                on_look(look)
-
-        options = {} if spec.name in done else accepted
-        return operate(session, spec, root, on_look=looked, **how, **options)
-
-    return run

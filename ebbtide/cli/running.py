@@ -13,7 +13,7 @@ import click
 from ebbtide.amounts import amount
 from ebbtide.cli.commands import QUIET, VERBOSE, level
 from ebbtide.cli.errors import FAILED, NOTHING_MATCHED, PAUSED
-from ebbtide.cli.following import Followers, going_on, once
+from ebbtide.cli.following import Followers, going_on
 from ebbtide.cli.live import Live, RunView
 from ebbtide.cli.options import engine_option, metrics_options, of_pipelines, rate_option
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
@@ -93,6 +93,8 @@ def run(
     if not followed:
         _run_each(located, reporter, partial(operate, **accepted), run_idle)
         return
+    from ebbtide.runtime.fleet import once
+
     with ExitStack() as stack:
         watched = None
         if metrics_port is not None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Any, Protocol
 
 from ebbtide.runtime.looks import Look, OnLook
 from ebbtide.runtime.progress import RunSummary
@@ -220,3 +220,26 @@ def in_fair_steps(spec: Pipeline) -> Pipeline:
         if asked is not None and asked > most:
             smaller[name] = most
     return spec.with_source(**smaller) if smaller else spec
+
+
+def once(operate: Callable[..., Any], **accepted: bool) -> Callable[..., Any]:
+    """Return what runs a pipeline, and accepts something of it until it has looked at its source.
+
+    Args:
+        operate: Runs it.
+        accepted: What is accepted.
+    """
+    done: set[str] = set()
+
+    def run(session: Any, spec: Pipeline, root: str, **how: Any) -> Any:
+        on_look = how.pop("on_look", None)
+
+        def looked(look: Any) -> None:
+            done.add(spec.name)
+            if on_look is not None:
+                on_look(look)
+
+        options = {} if spec.name in done else accepted
+        return operate(session, spec, root, on_look=looked, **how, **options)
+
+    return run
