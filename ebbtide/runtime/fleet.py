@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ebbtide.runtime.looks import Look, OnLook
 from ebbtide.runtime.progress import RunSummary
 from ebbtide.runtime.slots import InTurn, Slots, pipeline_at_work
 from ebbtide.spec.pipeline import Pipeline
+
+if TYPE_CHECKING:  # a code location in Dagster loads this module, and no step
+    from ebbtide.runtime.looks import Look, OnLook
 
 FIRST_RETRY_S = 5.0
 LONGEST_RETRY_S = 300.0
