@@ -74,8 +74,7 @@ def run(
     def operate(*arguments: Any, **options: Any) -> RunSummary:
         from ebbtide.runtime.driver import run as run_pipeline  # only once Spark is needed
 
-        if watched is not None:
-            options = watched.beside(**options)
+        options["observers"] = [] if watched is None else [watched]
         return run_pipeline(*arguments, **options, accept_source_path=accept_source_path, accept_loss=accept_loss)
 
     def run_idle(spec: Pipeline) -> RunSummary | None:
