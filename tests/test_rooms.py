@@ -51,6 +51,7 @@ ROOMS = {
 ALONE = {
     "click": ("ebbtide/cli/", "ebbtide/sql/shell/show.py"),
     "cli_helpers": "ebbtide/sql/shell/show.py",
+    "dagster_pipes": "ebbtide/inspect/pipes.py",
     "openlineage": "ebbtide/inspect/lineage",
     "opentelemetry": "ebbtide/inspect/spans.py",
     "prometheus_client": ("ebbtide/inspect/exposition.py", "ebbtide/cli/metrics_server.py"),

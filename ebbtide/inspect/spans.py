@@ -147,11 +147,13 @@ def _source_attributes(spec: Pipeline) -> dict[str, str]:
 
 def _step_attributes(progress: StepProgress) -> dict[str, Any]:
     """Return what a step did; counts of 0 are left out."""
-    counts = {f"ebbtide.{name}": n for name, n in progress.counts.items() if n}
-    times = {"ebbtide.now_ms": progress.now_ms, "ebbtide.watermark_ms": progress.watermark_ms}
-    known = {**times, "ebbtide.batch_id": progress.batch_id, "ebbtide.recomputed": progress.recomputed or None}
-    given = {name: value for name, value in known.items() if value is not None}
-    return {"ebbtide.kind": progress.kind, **counts, **given}
+    values: dict[str, Any] = {name: n for name, n in progress.counts.items() if n}
+    values["kind"] = progress.kind
+    for name in ("batch_id", "now_ms", "watermark_ms"):
+        values[name] = getattr(progress, name)
+    if progress.recomputed:
+        values["recomputed"] = progress.recomputed
+    return {f"ebbtide.{name}": value for name, value in values.items() if value is not None}
 
 
 def _set_error(span: Span, error: BaseException) -> None:

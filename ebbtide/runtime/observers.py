@@ -29,6 +29,7 @@ BUILT_IN: Mapping[str, Sequence[str]] = {
         "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
     ),
     "ebbtide.inspect.lineage:Lineage": ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT__TYPE"),
+    "ebbtide.inspect.pipes:Pipes": ("DAGSTER_PIPES_CONTEXT",),
 }
 """Observers to the variables of the environment that switch each on. Without one its module, and the library it needs, is not loaded."""
 _log = logging.getLogger(__name__)
@@ -140,6 +141,17 @@ class Observers:
                 self.watching.remove(observer)
                 name = type(observer).__name__
                 _log.warning("%s takes no more events of this run: %s: %s", name, type(error).__name__, error)
+
+
+def report_idle(run: RunBegun, summary: RunSummary) -> None:
+    """Report a run that had nothing to do to the observers that the environment switches on: its beginning and its end."""
+    events = Observers(_ignore, _ignore, observers_of_environment())
+    with events.watch(run, summary, threading.Event()):
+        pass
+
+
+def _ignore(report: object) -> None:
+    """Discard a report."""
 
 
 def observers_of_environment() -> list[Observer]:

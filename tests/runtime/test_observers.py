@@ -119,7 +119,8 @@ def test_variables_switch_observers_on(monkeypatch):
     assert observers_of_environment() == []
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
     monkeypatch.setenv("OPENLINEAGE_URL", "http://127.0.0.1:9")
-    assert [type(found).__name__ for found in observers_of_environment()] == ["Spans", "Lineage"]
+    monkeypatch.setenv("DAGSTER_PIPES_CONTEXT", "x")
+    assert [type(found).__name__ for found in observers_of_environment()] == ["Spans", "Lineage", "Pipes"]
 
 
 def test_library_that_is_missing_is_said_once_and_the_run_goes_on(monkeypatch, caplog):
@@ -139,7 +140,11 @@ def test_library_that_is_missing_is_said_once_and_the_run_goes_on(monkeypatch, c
 
 @pytest.mark.parametrize(
     ("module", "library", "extra"),
-    [("spans", "opentelemetry", "otel"), ("lineage", "openlineage.client", "lineage")],
+    [
+        ("spans", "opentelemetry", "otel"),
+        ("lineage", "openlineage.client", "lineage"),
+        ("pipes", "dagster_pipes", "pipes"),
+    ],
 )
 def test_module_without_its_library_names_the_extra(module, library, extra, monkeypatch):
     monkeypatch.setitem(sys.modules, library, None)
