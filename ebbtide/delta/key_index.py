@@ -54,7 +54,7 @@ SPARSE = 16
 _caches: WeakSet[IndexCache] = WeakSet()
 """The caches of this process."""
 _unseen_bytes: dict[Path, int] = {}
-"""What this process has written into each folder since it scanned all copies there."""
+"""Bytes that this process has written into each folder since it scanned all copies there."""
 _FileKey = tuple[str, ...]
 """Path, size, time and footer of a data file, which identify its content."""
 
@@ -366,13 +366,12 @@ class IndexCache:
         return self._read(name) or index
 
     def _evict_in_time(self, n_bytes: int) -> None:
-        """Evict after every `UNSEEN` share of the bytes: a scan of all copies for each new one would cost more than the copy."""
-        # A process scans with its first copy: others may have written many.
+        """Evict with a process's first copy, then after every `UNSEEN` share of the bytes: a scan of all copies costs more than one copy."""
         unseen_bytes = _unseen_bytes.get(self.folder, self.max_bytes) + n_bytes
-        may_matter = unseen_bytes >= self.max_bytes * UNSEEN
-        _unseen_bytes[self.folder] = 0 if may_matter else unseen_bytes
-        if may_matter:
+        if unseen_bytes >= self.max_bytes * UNSEEN:
+            unseen_bytes = 0
             self._evict()
+        _unseen_bytes[self.folder] = unseen_bytes
 
     def _evict(self) -> None:
         """Delete the copies that were not used for longest, if all take too much."""
