@@ -21,7 +21,7 @@ from ebbtide.runtime.slots import pipeline_at_work
 if TYPE_CHECKING:
     from ebbtide.inspect.watched_fleet import WatchedFleet
     from ebbtide.runtime.fleet import Event, Failed
-    from ebbtide.runtime.looks import OnLook
+    from ebbtide.runtime.observers import Observer
     from ebbtide.runtime.progress import RunSummary
     from ebbtide.runtime.slots import InTurn
     from ebbtide.spec.pipeline import Pipeline
@@ -101,11 +101,10 @@ class Followers:
         with quiet_spark(self._reporter.root) as spark, stop_on_signal(spark.live) as stop:
             views = {spec.name: RunView(spark.live, as_json=self._reporter.as_json) for spec in specs}
 
-            def follow(spec: Pipeline, *, in_turn: InTurn, on_look: OnLook) -> RunSummary:
+            def follow(spec: Pipeline, *, in_turn: InTurn, observers: Sequence[Observer]) -> RunSummary:
                 view = views[spec.name]
-                how: dict[str, Any] = {"on_progress": view.step, "on_phase": view.phase, "on_look": on_look}
-                if self._watched is not None:
-                    how = self._watched.run(spec.name).beside(**how)
+                watching = [*observers, *self._watching(spec)]
+                how: dict[str, Any] = {"on_progress": view.step, "on_phase": view.phase, "observers": watching}
                 session = auto_session(lambda: spark.session)
                 return self._operate(session, spec, self._reporter.root, stop=stop, in_turn=in_turn, **how)
 
@@ -125,6 +124,9 @@ class Followers:
         if codes:
             # A service manager starts a process again that has failed by what may pass, and not one that needs a person.
             raise click.exceptions.Exit(FAILED if FAILED in codes else max(codes))
+
+    def _watching(self, spec: Pipeline) -> list[Observer]:
+        return [] if self._watched is None else [self._watched.run(spec.name)]
 
     @property
     def _is_aged(self) -> bool:

@@ -71,6 +71,7 @@ def run(
     What Spark logs and functions of yours print is in a log file, ROOT/.logs.
     """
     from ebbtide.runtime.idle import idle_run
+    from ebbtide.runtime.observers import RunBegun, report_idle
 
     if metrics_port is None and (metrics_host is not None or healthy_within is not None):
         raise click.UsageError("Got --metrics-host or --healthy-within. Allowed: with --metrics-port.")
@@ -81,7 +82,12 @@ def run(
         return run_pipeline(*arguments, **options)
 
     def run_idle(spec: Pipeline) -> RunSummary | None:
-        return None if accept_loss else idle_run(spec, root, system_clock())
+        if accept_loss:
+            return None
+        summary = idle_run(spec, root, system_clock())
+        if summary is not None:
+            report_idle(RunBegun(spec, root, goes_on=False), summary)
+        return summary
 
     accepted = {"accept_source_path": accept_source_path, "accept_loss": accept_loss}
     reporter = Reporter(root, as_json)

@@ -10,15 +10,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ebbtide.runtime.observers import Observer
 from ebbtide.runtime.progress import RunSummary
 from ebbtide.runtime.slots import InTurn, Slots, pipeline_at_work
 from ebbtide.spec.pipeline import Pipeline
 
 if TYPE_CHECKING:  # a code location in Dagster loads this module, and no step
-    from ebbtide.runtime.looks import Look, OnLook
+    from ebbtide.runtime.looks import Look
 
 FIRST_RETRY_S = 5.0
 LONGEST_RETRY_S = 300.0
@@ -31,13 +33,13 @@ STEP_BYTES = 16 * 2**20
 class Follow(Protocol):
     """Follows one pipeline until it is stopped."""
 
-    def __call__(self, spec: Pipeline, *, in_turn: InTurn, on_look: OnLook) -> RunSummary:
+    def __call__(self, spec: Pipeline, *, in_turn: InTurn, observers: Sequence[Observer]) -> RunSummary:
         """Return the summary of the run.
 
         Args:
             spec: The pipeline.
             in_turn: See `ebbtide.runtime.driver.run`.
-            on_look: Likewise.
+            observers: Likewise.
         """
 
 
@@ -183,7 +185,8 @@ class Fleet:
         """Follow a pipeline until it is stopped or fails; return how long to wait then, None if it has not failed."""
         retries.begin()
         try:
-            summary = self._follow(spec, in_turn=self._slots.in_turn, on_look=lambda look: self._looked(spec, look))
+            watching = [_FirstLook(partial(self._looked, spec))]
+            summary = self._follow(spec, in_turn=self._slots.in_turn, observers=watching)
         except Exception as error:  # noqa: BLE001 - reported; the other pipelines go on
             wait_s = retries.wait_after_failure()
             self._events.put(Failed(spec, error, self._noted(spec, wait_s)))
@@ -199,7 +202,7 @@ class Fleet:
                 self._stop.set()
         return None if self._stop.is_set() else wait_s
 
-    def _looked(self, spec: Pipeline, _: Look) -> None:
+    def _looked(self, spec: Pipeline) -> None:
         """Note that a pipeline goes on."""
         with self._lock:
             if spec.name not in self.failing:
@@ -224,7 +227,7 @@ def in_fair_steps(spec: Pipeline) -> Pipeline:
     return spec.with_source(**smaller) if smaller else spec
 
 
-def once(operate: Callable[..., Any], **accepted: bool) -> Callable[..., Any]:
+def once(operate: Callable[..., RunSummary], **accepted: bool) -> Callable[..., RunSummary]:
     """Return what runs a pipeline, and accepts something of it until it has looked at its source.
 
     Args:
@@ -233,15 +236,26 @@ def once(operate: Callable[..., Any], **accepted: bool) -> Callable[..., Any]:
     """
     done: set[str] = set()
 
-    def run(session: Any, spec: Pipeline, root: str, **how: Any) -> Any:
-        on_look = how.pop("on_look", None)
-
-        def looked(look: Any) -> None:
-            done.add(spec.name)
-            if on_look is not None:
-                on_look(look)
-
+    def run(session: Any, spec: Pipeline, root: str, *, observers: Sequence[Observer], **how: Any) -> RunSummary:
+        watching = [*observers, _FirstLook(partial(done.add, spec.name))]
         options = {} if spec.name in done else accepted
-        return operate(session, spec, root, on_look=looked, **how, **options)
+        return operate(session, spec, root, observers=watching, **how, **options)
 
     return run
+
+
+class _FirstLook(Observer):
+    """Calls a function at a run's first look at its source: then it goes on.
+
+    Args:
+        looked: The function.
+    """
+
+    def __init__(self, looked: Callable[[], None]) -> None:
+        self._looked: Callable[[], None] | None = looked
+
+    def look(self, look: Look) -> None:
+        """Take a look."""
+        if self._looked is not None:
+            self._looked()
+            self._looked = None

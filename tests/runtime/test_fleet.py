@@ -55,7 +55,7 @@ def test_one_that_fails_is_begun_again_after_a_time_that_doubles_up_to_a_bound()
     begun = []
     all_have_begun = threading.Barrier(3)
 
-    def follow(spec, *, in_turn, on_look):
+    def follow(spec, *, in_turn, observers):
         begun.append(spec.name)
         if begun.count(spec.name) == 1:
             all_have_begun.wait(WAIT_S)
@@ -93,13 +93,14 @@ def test_one_that_goes_on_again_is_no_longer_failing():
     time = Time(100)
     attempts = []
 
-    def follow(spec, *, in_turn, on_look):
+    def follow(spec, *, in_turn, observers):
         if spec.name == "bad":
             attempts.append(1)
             if len(attempts) < 3:
                 raise SourceReadError("not there")
-            on_look(None)
-            on_look(None)
+            for observer in observers:
+                observer.look(None)
+                observer.look(None)
             time.set()
         time.wait()
         return summary(spec)
@@ -114,7 +115,7 @@ def test_one_that_goes_on_again_is_no_longer_failing():
 def test_fleet_ends_once_no_pipeline_goes_on(names):
     stop = threading.Event()
 
-    def follow(spec, *, in_turn, on_look):
+    def follow(spec, *, in_turn, observers):
         raise KeyError(spec.name)
 
     fleet = Fleet(specs(*names), follow, stop)
@@ -128,8 +129,8 @@ def fleet_of(pipelines, on_progress, stop, slots=None):
     """Return a fleet of real runs without Spark, whose steps are reported with the names of their pipelines."""
     by_name = {pipeline.spec.name: pipeline for pipeline in pipelines}
 
-    def follow(spec, *, in_turn, on_look):
-        how = {"in_turn": in_turn, "on_look": on_look, "follow": OFTEN, "stop": stop, "clock": lambda: LATER}
+    def follow(spec, *, in_turn, observers):
+        how = {"in_turn": in_turn, "observers": observers, "follow": OFTEN, "stop": stop, "clock": lambda: LATER}
         root = by_name[spec.name].root
         return driver.run(SPARK, spec, root, on_progress=lambda step: on_progress(step.pipeline, step), **how)
 

@@ -28,7 +28,7 @@ from kafka_broker import PASSWORD, USER, free_port
 from kafka_support import TopicPipeline, over_topic, plainly, records_of
 from killing import PLACES
 from local_pipeline import LATER, up
-from local_run import SPARK, kept_apart
+from local_run import SPARK
 from metrics_support import samples_of
 from shop_truth import same_as_truth
 from support import SHOP, envelope, evenly, lines_of, shop
@@ -89,8 +89,6 @@ pytestmark = pytest.mark.xdist_group("spark 1")  # one broker for all
 def _apart(monkeypatch):
     monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 20_000)  # tests on Spark set it for their process
     monkeypatch.setattr(positioned, "RECORDS_IN_DRIVER", 20_000)
-    with kept_apart():
-        yield
 
 
 @pytest.fixture
@@ -876,6 +874,7 @@ def test_topic_that_has_no_record_yet_is_followed(over):
 
 def test_looks_are_made_by_one_client_until_it_fails_or_its_settings_are_others(broker, topic, monkeypatch):
     client = Client(broker.servers, {}, topic)
+    client_module._kept.clear()  # one of another test has the same settings
     made = Mock(side_effect=client_module.Connection)
     monkeypatch.setattr(client_module, "Connection", made)
     for _ in range(5):
