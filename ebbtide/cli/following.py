@@ -110,6 +110,12 @@ class Followers:
 
             for event in Fleet(specs, follow, stop).events():
                 self._take(event, spark)
+                if spark.has_died and not stop.is_set():
+                    spark.live.say(
+                        "Spark's JVM has ended. This process ends, too: its service manager starts both again."
+                    )
+                    stop.set()
+                del event  # an error holds the tables of its run
             spark.live.show("")
             # Not before all have ended: what their work prints goes to standard error, of the whole process.
             for spec, summary in self._ended:

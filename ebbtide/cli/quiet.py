@@ -85,6 +85,15 @@ class QuietSpark:
         lines.append(f"Spark's log: {self._log}")
         return "\n".join(lines)
 
+    @property
+    def has_died(self) -> bool:
+        """Return whether a session was started whose JVM has ended by itself."""
+        if self._session is None:
+            return False
+        from ebbtide.runtime.session import has_died
+
+        return has_died(self._session)
+
     def end(self) -> None:
         """Stop the session and its JVM, if there are any."""
         if self._session is None:
@@ -100,7 +109,7 @@ class QuietSpark:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None or self._session is None or self._log is None:
+        if error is not None or self._session is None or self._log is None or self.has_died:
             return  # after an error the JVM may be gone; it ends with this process anyway
         self._session.stop()
         has_printed = self._log.stat().st_size > self._started_bytes

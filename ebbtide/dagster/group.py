@@ -132,7 +132,8 @@ class _Reports:
     context: dg.AssetExecutionContext
     observers: Mapping[str, Observer]
     summaries: dict[str, RunSummary] = field(default_factory=dict)
-    failing: dict[str, Exception] = field(default_factory=dict)
+    failing: dict[str, tuple[str, bool]] = field(default_factory=dict)
+    """Name of a pipeline to the text of its error, and whether that may pass."""
 
     def take(self, report: Report) -> None:
         """Take a step, or what has happened to a run."""
@@ -145,7 +146,8 @@ class _Reports:
             self.observers[name].flush()
             self.summaries[name] = report.summary
         elif isinstance(report, Failed):
-            self.failing[name] = report.error
+            # Not the error, which holds the tables of its run.
+            self.failing[name] = _text(report.error), isinstance(report.error, Transient)
             again = "" if report.again_s is None else f" Begun again in {report.again_s:g} s."
             self.context.log.error("%s: %s%s", name, _text(report.error), again)
         elif isinstance(report, GoesOn):
@@ -159,8 +161,8 @@ class _Reports:
         """
         if not self.failing:
             return
-        may_pass = bool(self.summaries) or any(isinstance(error, Transient) for error in self.failing.values())
-        texts = [f"{name}: {_text(error)}" for name, error in sorted(self.failing.items())]
+        may_pass = bool(self.summaries) or any(passes for _, passes in self.failing.values())
+        texts = [f"{name}: {text}" for name, (text, _) in sorted(self.failing.items())]
         raise dg.Failure("\n".join(texts), metadata={IS_TRANSIENT: may_pass}, allow_retries=may_pass)
 
 

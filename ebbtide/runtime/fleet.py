@@ -14,6 +14,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ebbtide.runtime.engines import spark_needed_for
 from ebbtide.runtime.observers import Observer
 from ebbtide.runtime.progress import RunSummary
 from ebbtide.runtime.slots import InTurn, Slots, pipeline_at_work
@@ -214,9 +215,13 @@ class Fleet:
 def in_fair_steps(spec: Pipeline) -> Pipeline:
     """Return a pipeline with steps that are no longer than other pipelines should wait for.
 
+    Steps on Spark stay as they are: they take long enough for a slot beside them.
+
     Args:
         spec: The pipeline.
     """
+    if spec.engine == "spark" or spark_needed_for(spec):
+        return spec
     source = spec.source
     limits = {"max_records_per_step": STEP_RECORDS, "max_bytes_per_step": STEP_BYTES}
     smaller = {}

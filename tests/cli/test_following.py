@@ -89,3 +89,13 @@ def test_runs_that_go_on_are_not_begun_with_those_that_end(tmp_path, follow, kin
         places.append(str(folder / "defs"))
     refused = CliRunner().invoke(main, ["run", *places, "--root", str(tmp_path / "root"), *follow])
     assert (refused.exit_code, said in refused.stderr) == (2, True)
+
+
+def test_process_ends_with_the_jvm_that_its_pipelines_share(tmp_path, monkeypatch):
+    project = Project(tmp_path, ("a", "b"))
+    project.put("a", 1)
+    (tmp_path / "data" / "b").rmdir()
+    monkeypatch.setattr("ebbtide.cli.quiet.QuietSpark.has_died", True)
+    ended = CliRunner().invoke(main, project.command("--engine", "local"))
+    assert ended.exit_code == 5, "that of the one which failed by it"
+    assert "Spark's JVM has ended." in ended.stderr

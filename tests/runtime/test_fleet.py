@@ -198,3 +198,5 @@ def test_steps_are_made_no_longer_than_others_should_wait_for():
     fair = in_fair_steps(topic)
     assert (fair.source.max_records_per_step, fair.source.max_bytes_per_step) == (20_000, None)
     assert fair.identity == topic.identity
+    on_spark = plain(engine="spark", source=topic.source.model_dump())
+    assert in_fair_steps(on_spark) == on_spark
