@@ -43,6 +43,9 @@ PROJECT = Path(__file__).resolve().parents[1]
 KEYS = 1_000
 """Keys of a topic."""
 DELETED = 0.05
+NOTED_ALL_S = 600.0
+NOTED = 7
+"""Of a longer run one record in so many has its latency noted: no divisor of the number of topics."""
 SAMPLE_S = 5.0
 SETTLE_S = 10.0
 """Seconds after a start that are not measured."""
@@ -88,11 +91,13 @@ class Load:
         servers: The broker's.
         topics: The topics.
         rate: Records a second of each.
+        noted: One in so many has its latency noted.
     """
 
     servers: str
     topics: list[str]
     rate: float
+    noted: int
     sent: list[tuple[str, int, float]] = field(default_factory=list)
     """Topic, offset, and when it was sent."""
     truth: dict[str, dict[int, int]] = field(default_factory=dict)
@@ -103,7 +108,7 @@ class Load:
         settings = {"bootstrap.servers": self.servers, "linger.ms": 5, "enable.idempotence": True, "log_level": 0}
         self._producer = Producer(settings)
         self._chance = random.Random(11)
-        self._n_sent = 0
+        self.n_sent = 0
         self.truth = {topic: {} for topic in self.topics}
         self.ends = dict.fromkeys(self.topics, 0)
 
@@ -120,22 +125,23 @@ class Load:
             raise RuntimeError("records were not delivered within 60 s")
 
     def _send(self, topic: str) -> None:
-        self._n_sent += 1
+        self.n_sent += 1
         key = self._chance.randrange(KEYS)
         # Of a key that is there: so each record changes the sink, and is in one of its commits.
         is_deleted = key in self.truth[topic] and self._chance.random() < DELETED
         if is_deleted:
             del self.truth[topic][key]
         else:
-            self.truth[topic][key] = self._n_sent
-        row = {"id": key, "at": self._n_sent, "text": f"{self._n_sent:x}" * 20}
+            self.truth[topic][key] = self.n_sent
+        row = {"id": key, "at": self.n_sent, "text": f"{self.n_sent:x}" * 20}
         value = json.dumps({"kind": "-D" if is_deleted else "+U", "row": row})
-        sent_s = time.time()
+        sent_s, number = time.time(), self.n_sent
 
         def note(error: Any, message: Any) -> None:
             if error is not None:
                 raise RuntimeError(str(error))
-            self.sent.append((topic, message.offset(), sent_s))
+            if number % self.noted == 0:
+                self.sent.append((topic, message.offset(), sent_s))
             self.ends[topic] = message.offset() + 1
 
         self._producer.produce(topic, value.encode(), on_delivery=note)
@@ -202,7 +208,7 @@ class Bench:
 
     def load(self, seconds: float, kill_every_s: float) -> None:
         """Follow all under load, with kills between."""
-        load = Load(self.broker.servers, self.topics, self.rate)
+        load = Load(self.broker.servers, self.topics, self.rate, noted=1 if seconds <= NOTED_ALL_S else NOTED)
         process = self._follow(self.specs, self.root)
         wait_until(lambda: all(has_begun(self.root, topic) for topic in self.topics), process)
         time.sleep(SETTLE_S)
@@ -234,7 +240,7 @@ class Bench:
         verdict = {
             "exits": exits,
             "kills": kills,
-            "records": len(load.sent),
+            "records": load.n_sent,
             "rows": sum(len(rows) for rows in load.truth.values()),
             "wrong": sum(wrong.values()),
             "steps": sum(len(list(commits_of(self.root, topic))) for topic in self.topics),
@@ -243,7 +249,7 @@ class Bench:
         (self.folder / "sent.json").write_text(json.dumps(load.sent))
 
     def _is_read(self, topic: str, load: Load) -> bool:
-        last = max((end for _, end in commits_of(self.root, topic)), default=0)
+        _, last = next(commits_of(self.root, topic, newest_first=True), (0.0, 0))
         return last >= load.ends[topic]
 
     def _wrong(self, topic: str, truth: dict[int, int]) -> int:
@@ -275,9 +281,9 @@ def has_begun(root: Path, topic: str) -> bool:
     return any((root / topic / "checkpoint" / "commits").glob("[0-9]*"))
 
 
-def commits_of(root: Path, topic: str) -> Iterator[tuple[float, int]]:
+def commits_of(root: Path, topic: str, *, newest_first: bool = False) -> Iterator[tuple[float, int]]:
     """Yield when each step was committed to a sink, and up to where it has read the topic."""
-    for commit in sorted((root / topic / "sink" / "_delta_log").glob("*.json")):
+    for commit in sorted((root / topic / "sink" / "_delta_log").glob("*.json"), reverse=newest_first):
         facts = facts_of(commit)
         if facts is not None and facts["source"]["position"]:
             yield commit.stat().st_ctime, facts["source"]["position"]["to"]["0"]

@@ -1,6 +1,7 @@
 """Many pipelines followed in one process: each gets its turns, and one that fails stops no other."""
 
 import threading
+import time
 
 import pytest
 from local_pipeline import LATER, LocalPipeline, up
@@ -51,7 +52,7 @@ def summary(spec):
 
 
 def test_one_that_fails_is_begun_again_after_a_time_that_doubles_up_to_a_bound():
-    time = Time(9)
+    clock = Time(9)
     begun = []
     all_have_begun = threading.Barrier(3)
 
@@ -61,17 +62,17 @@ def test_one_that_fails_is_begun_again_after_a_time_that_doubles_up_to_a_bound()
             all_have_begun.wait(WAIT_S)
         if spec.name == "bad":
             raise SourceReadError("not there")
-        time.wait()
+        clock.wait()
         return summary(spec)
 
-    fleet = Fleet(specs("good", "bad", "fine"), follow, time, retries=lambda: Retries(lambda: time.now_s))
+    fleet = Fleet(specs("good", "bad", "fine"), follow, clock, retries=lambda: Retries(lambda: clock.now_s))
     events = list(fleet.events())
-    assert time.waits == [5, 10, 20, 40, 80, 160, 300, 300, 300]
+    assert clock.waits == [5, 10, 20, 40, 80, 160, 300, 300, 300]
     assert begun.count("bad") == 9
     assert (begun.count("good"), begun.count("fine")) == (1, 1)
     failures = [event for event in events if isinstance(event, Failed)]
     assert {event.spec.name for event in failures} == fleet.failing == {"bad"}
-    assert [event.again_s for event in failures] == time.waits
+    assert [event.again_s for event in failures] == clock.waits
     assert sorted(event.spec.name for event in events if isinstance(event, Ended)) == ["fine", "good"]
 
 
@@ -90,7 +91,7 @@ def test_time_is_short_again_after_a_run_that_went_on_for_long():
 
 
 def test_one_that_goes_on_again_is_no_longer_failing():
-    time = Time(100)
+    clock = Time(100)
     attempts = []
 
     def follow(spec, *, in_turn, observers):
@@ -101,11 +102,11 @@ def test_one_that_goes_on_again_is_no_longer_failing():
             for observer in observers:
                 observer.look(None)
                 observer.look(None)
-            time.set()
-        time.wait()
+            clock.set()
+        clock.wait()
         return summary(spec)
 
-    fleet = Fleet(specs("good", "bad"), follow, time)
+    fleet = Fleet(specs("good", "bad"), follow, clock)
     events = [type(event) for event in fleet.events() if event.spec.name == "bad"]
     assert events == [Failed, Failed, GoesOn, Ended]
     assert fleet.failing == set()
@@ -164,6 +165,29 @@ def test_large_backlog_lets_the_others_have_their_turns(make_named):
     assert sorted(made) == ["a", "b", "c", *["large"] * 12]
     assert large.rows() == {1: 11}
     assert [pipeline.rows() for pipeline in small] == [{1: 0}, {1: 1}, {1: 2}]
+
+
+def test_leases_are_kept_while_the_step_of_another_pipeline_takes_long(make_named):
+    long, waiting = make_named("long"), make_named("waiting", lease_ttl="150ms")
+    stop = threading.Event()
+    beats = []
+
+    def on_progress(name, step):
+        if name == "waiting":
+            long.put(up(1, 1))
+        elif step.records:  # within its step, which has the only slot
+            first = waiting.plan.turn
+            while waiting.plan.turn.heartbeat < first.heartbeat + 3:
+                assert time.monotonic() < end_s
+                time.sleep(0.01)
+            beats.append((first.epoch, waiting.plan.turn.epoch))
+            stop.set()
+
+    end_s = time.monotonic() + WAIT_S
+    waiting.put(up(1, 1))
+    events = list(fleet_of([long, waiting], on_progress, stop, Slots(1, most=1)).events())
+    assert [type(event) for event in events] == [Ended, Ended]
+    assert beats == [(1, 1)]
 
 
 def test_bad_one_gives_its_lease_back_and_goes_on_once_it_is_mended(make_named):
