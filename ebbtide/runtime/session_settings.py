@@ -16,7 +16,7 @@ from ebbtide.environment import from_environment
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import hide, is_credential
 
-PACKAGES, EXTENSIONS = "spark.jars.packages", "spark.sql.extensions"
+PACKAGES, EXCLUDES, EXTENSIONS = "spark.jars.packages", "spark.jars.excludes", "spark.sql.extensions"
 MASTER, PYTHON = "spark.master", "spark.pyspark.python"
 DELTA_JAR = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
@@ -71,6 +71,8 @@ def effective_settings(app_name: str, given: Mapping[str, str], of_file: Mapping
     effective = {name: value for name, value in ours.items() if name not in of_file} | asked
     for name in JOINED:
         effective[name] = _joined(ours[name], named.get(name, ""))
+    if EXCLUDES in named:  # the jars of packages are known by it too, also where only the file has it
+        effective[EXCLUDES] = named[EXCLUDES]
     return effective
 
 

@@ -53,6 +53,15 @@ def test_packages_and_extensions_are_joined_with_those_of_delta(conf, is_in_file
     assert settings["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension,x.Extension"
 
 
+def test_what_a_file_leaves_out_of_packages_is_a_part_of_what_the_session_is_built_with(conf):
+    """Else the jars of a start with another file would be taken for those of this one."""
+    name = "spark.jars.excludes"
+    assert name not in effective({})
+    conf(f"{name} software.amazon.awssdk:bundle")
+    assert effective({})[name] == "software.amazon.awssdk:bundle"
+    assert effective({name: "a:b"})[name] == "a:b"
+
+
 def test_driver_listens_on_loopback_only_where_no_executor_is_elsewhere(conf, monkeypatch):
     host = "spark.driver.host"
     assert effective({})[host] == "127.0.0.1"
