@@ -26,6 +26,7 @@ from scale import pipeline, row
 from ebbtide import local_session
 from ebbtide.operations.registry import maintain
 from ebbtide.runtime.driver import run
+from ebbtide.tables.state import rewriting
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from spark_cluster import Cluster, Driver, cluster, written_spec
@@ -61,6 +62,7 @@ def store(work: Path, rows: int) -> None:
         )
     spec = pipeline(work)
     spark: Any = local_session()
+    rewriting.BYTES_IN_DRIVER = sys.maxsize
     run(spark, spec, str(work))
     maintain(spark, spec, str(work), "compaction")
 

@@ -38,7 +38,7 @@ class Hosts:
     def __init__(self, home, running, driver):
         self.home, self.running, self.driver = home, running, driver
         self._events = []
-        self._leaver = None
+        self._takes_one_out = False
 
     @property
     def root(self):
@@ -60,15 +60,15 @@ class Hosts:
 
     def decommission_one(self):
         """Take a host out of service once the next step is done, and add one."""
-        self._leaver = self.running.workers[-1]
+        self._takes_one_out = True
 
     def _seen(self, event):
         self._events.append(event)
         self.running.replace_dead()
-        if self._leaver in self.running.workers:
-            self._leaver.decommission()
+        if self._takes_one_out:
+            self._takes_one_out = False
+            self.running.workers[0].decommission()
             self.running.add()
-        self._leaver = None
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +123,7 @@ def test_join_by_arrival_equals_its_source_database_and_its_changelog_that_of_a_
     spec = spec.model_copy(update={"materializer": MaterializerConfig(emission="every")})
     hosts.decommission_one()
     hosts.run(spec)
+    assert "Telling app of decommission executors" in hosts.running.said()
     assert same_as_truth(spec, hosts.root)
     run(LOCAL, spec, str(hosts.home / "local"))
     assert emitted(hosts.root, spec) == emitted(hosts.home / "local", spec)

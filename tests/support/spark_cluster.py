@@ -116,6 +116,10 @@ class Cluster:
             self.workers.remove(worker)
             self.add()
 
+    def said(self) -> str:
+        """Return what master and workers have logged."""
+        return (self.folder / "cluster.log").read_text(errors="replace")
+
     def stop(self) -> None:
         """Kill all that is left."""
         for worker in self.workers:
