@@ -1,7 +1,7 @@
 """The driver of a cluster: `python cluster_driver.py MASTER SETTINGS`; does what each line of its input says, all of it by tasks.
 
 A line is `[what, spec, root, ...]` as JSON. Prints, as JSON: after each step `step`, its `kind`, and `deaths`, whether a host died under its tasks;
-in the end `done` with the result, or `failed`.
+`begins` where a test has to kill one; in the end `done` with the result, or `failed`.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ def leave_all_to_tasks() -> None:
     file_source.BYTES_IN_DRIVER = 0
     positioned.RECORDS_IN_DRIVER = 0
     doomed.ROWS_IN_DRIVER = 0
+    rewriting.ROWS_IN_PART = 2_000
     cutting.TABLE_BYTES = -1
     for module in (deletion, rewriting, step_commits):
         module.BYTES_IN_DRIVER = 0
@@ -114,18 +115,23 @@ def check(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths) -> dic
     """Judge all checks, on Spark where rules run there."""
     tables = Plan.under(root, spec)
     judged = Judged(Engines(lambda: spark, most_rows=0), tables, VersionRange.after(tables, None), system_clock())
-    with dying(deaths):
-        return {each.name: validate(each.name, each.load()(judged), None, 2).passed for each in checks_of(spec)}
+    say(begins="check", deaths=0)  # its tasks are Spark's alone, which kill no host
+    return {each.name: validate(each.name, each.load()(judged), None, 2).passed for each in checks_of(spec)}
 
 
-def keep(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths, job: str) -> str:
+def keep(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths, job: str) -> dict[str, Any]:
     with dying(deaths):
-        return maintain(spark, spec, root, job).text()
+        return maintain(spark, spec, root, job).as_dict()
 
 
 def repair(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths) -> None:
     with dying(deaths):
         repairing.repair(spark, spec, root)
+
+
+def sql(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths, statement: str) -> None:
+    """Do what another client does."""
+    spark.sql(statement)
 
 
 @contextmanager
@@ -149,7 +155,7 @@ def check_python(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths)
     spark.sparkContext.parallelize(range(6), 6).foreach(loaded)
 
 
-DOES = {"check_python": check_python, "run": run_all, "check": check, "maintain": keep, "repair": repair}
+DOES = {"check_python": check_python, "run": run_all, "check": check, "maintain": keep, "repair": repair, "sql": sql}
 
 
 def main() -> None:

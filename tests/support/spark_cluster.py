@@ -6,6 +6,7 @@ Hosts are addresses of loopback: 127.0.0.2 is the first worker's.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -35,6 +36,11 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def end_with_parent() -> None:
+    """Have the process that is about to start killed when the tests' process ends, however it does."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 @dataclass
@@ -133,7 +139,14 @@ class Cluster:
         env |= {"SPARK_DAEMON_JAVA_OPTS": options_of_jvm, "SPARK_DAEMON_MEMORY": "192m"}
         command = [str(SPARK / "bin" / "spark-class"), name, *options]
         with (self.folder / "cluster.log").open("ab") as log:
-            return subprocess.Popen(command, env=env | more, stdout=log, stderr=log, start_new_session=True)
+            return subprocess.Popen(
+                command,
+                env=env | more,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=end_with_parent,  # noqa: PLW1509 - one thread starts all
+            )
 
 
 @contextmanager
