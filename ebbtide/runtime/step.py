@@ -5,6 +5,7 @@ A crash before the state's commit leaves nothing; after it the step is finished 
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -59,6 +60,7 @@ class Stepper:
     def open(self, *, older: bool = False) -> None:
         """Read the logs of the tables, again once they were cut; `older`: see `newest_step`."""
         plan = self.plan
+        plan.settle_names()
         last = plan.state.last(older=older)
         if plan.spec.spark_makes_sink:
             settle_newest(plan.at("sink"))
@@ -167,6 +169,7 @@ class Stepper:
             incarnation=self.lease.facts.incarnation,
             epoch=self.lease.facts.epoch,
             code=code_version(),
+            uid=uuid.uuid4().hex,
             cause=cause,
             frontier=frontier,
             read=StepRecords() if batch is None else records_of(last, batch),

@@ -87,6 +87,17 @@ def sync_below(top: str, files: Iterable[str]) -> None:
         sync(folder)
 
 
+def sync_names(folders: Iterable[str]) -> None:
+    """Write the names in folders to disk, before what follows relies on them: a process that was killed may not have done so.
+
+    Args:
+        folders: Local paths; those that are not there are left out.
+    """
+    for folder in folders:
+        if Path(folder).is_dir():
+            sync(folder)
+
+
 def sync_above(path: str | Path) -> None:
     """Sync the folders that lead to a file or a folder, as far as this user can read them."""
     for folder in Path(path).parents:
@@ -94,3 +105,8 @@ def sync_above(path: str | Path) -> None:
             sync(folder)
         except PermissionError:
             return  # an older folder: this user cannot have made anything in a folder that it cannot read
+
+
+def sync_all() -> None:
+    """Write all that was changed on this machine to disk; the only call that covers files deleted in any folder."""
+    os.sync()

@@ -383,7 +383,7 @@ def replace_bytes(location: str, data: bytes) -> None:
 
 
 def delete_unfinished(folder: str, *, older_than_s: float = DAY_S) -> None:
-    """Delete the files of a local folder whose writer died before it renamed them.
+    """Delete the files and folders in a local folder whose writer died before it renamed them.
 
     Args:
         folder: Its location; nothing happens in a store, which has no such files.
@@ -398,7 +398,7 @@ def delete_unfinished(folder: str, *, older_than_s: float = DAY_S) -> None:
             continue
         with suppress(FileNotFoundError):  # its writer has just renamed it
             if path.stat().st_mtime <= before_s:
-                path.unlink()
+                delete(str(path))
 
 
 def aside_of(folder: str) -> str:
