@@ -168,7 +168,7 @@ def _build_checkpoint(table: str, version: int, names: Iterable[str]) -> None:
         for file in (own, beside / LAST):
             sync(file)
             file.replace(folder / file.name)
-        sync(folder)
+            sync(folder)  # each time: `_last_checkpoint` must not outlive what it names
 
 
 def write_checkpoint(table: str, version: int, *, removed: bool = True) -> tuple[str, str] | None:
