@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ebbtide.delta.log import LOG
 from ebbtide.errors import ConfigError
 from ebbtide.formats.decoding import Decoding
 from ebbtide.formats.settings import UnknownColumns
-from ebbtide.ledger.checkpoint import KINDS, Checkpoint
+from ebbtide.ledger.checkpoint import Checkpoint
 from ebbtide.ledger.facts import Head, LedgerFacts
 from ebbtide.ledger.foreign_writes import Look, look_for_foreign_writes
-from ebbtide.ledger.tables import BESIDE_STATE, OwnTable
+from ebbtide.ledger.tables import OwnTable
 from ebbtide.ledger.turns import newest_turn
 from ebbtide.model.changelog import TRUNCATE, changelog_schema
 from ebbtide.model.clock import Reading
@@ -29,8 +28,7 @@ from ebbtide.sources.span import Span
 from ebbtide.spec import parts
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.view import MaterializedView
-from ebbtide.storage.disk import sync_names
-from ebbtide.storage.paths import is_local, join, refuse_links, refuse_unusable, resolve
+from ebbtide.storage.paths import join, refuse_links, refuse_unusable, resolve
 from ebbtide.tables.state.layout import newest_step
 from ebbtide.tables.state.staging import Refused, Stager
 
@@ -288,14 +286,6 @@ class Plan:
         turn = self.turn
         paused_ms = turn.paused_until(wall_ms) if turn else 0
         return clock_after(last, self.rules, wall_ms, started_ms=wall_ms, paused_ms=paused_ms)
-
-    def settle_names(self) -> None:
-        """Write the names of the newest commits and batches to disk: a run that was killed may not have done so, and a step relies on them."""
-        if not is_local(self.root):
-            return
-        logs = [join(self.at(name), LOG) for name in ("state", *BESIDE_STATE)]
-        batches = [join(self.checkpoint.path, name) for name in KINDS]
-        sync_names([*logs, *batches, self.checkpoint.path])
 
     @property
     def batch_sizes(self) -> str:

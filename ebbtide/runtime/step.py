@@ -60,7 +60,6 @@ class Stepper:
     def open(self, *, older: bool = False) -> None:
         """Read the logs of the tables, again once they were cut; `older`: see `newest_step`."""
         plan = self.plan
-        plan.settle_names()
         last = plan.state.last(older=older)
         if plan.spec.spark_makes_sink:
             settle_newest(plan.at("sink"))
@@ -236,8 +235,7 @@ class Stepper:
         """
         refuse_unable(self.plan, facts)
         self.lease.check()
-        made = self.plan.state.perform(Append(tuple(actions)), StateWork(facts, self.snapshot))
-        self.advance_to(facts, made)
+        self.advance_to(facts, self.plan.state.perform(Append(tuple(actions)), StateWork(facts, self.snapshot)))
 
     def advance_to(self, facts: StepFacts, made: Snapshot) -> None:
         """Go on from a step that was committed as a version of the state."""

@@ -13,8 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from ebbtide.errors import DiskError, DiskFullError
+from ebbtide.errors import ConfigError, DiskError, DiskFullError
 
+FSYNC = "EBBTIDE_FSYNC"
+"""The environment variable that has nothing synced, for throw-away roots: `off`. See `ebbtide.ledger.settling`."""
 FEW = 4
 """The most files that are synced one after the other; more are synced in parallel, so that the disk writes them together."""
 AT_ONCE = 16
@@ -52,8 +54,27 @@ def _named(kind: type[DiskError], message: str, error: OSError, next_step: str) 
     return named
 
 
-def sync(path: str | Path) -> None:
-    """Write a file's bytes, or a folder's names, to disk (fsync)."""
+def is_syncing() -> bool:
+    """Return whether files are synced: `EBBTIDE_FSYNC` is not off.
+
+    Raises:
+        ConfigError: it is neither on nor off.
+    """
+    text = os.environ.get(FSYNC, "on")
+    if text not in ("on", "off"):
+        raise ConfigError.of(f"{FSYNC} is neither on nor off.", got=repr(text), allowed="on, off")
+    return text == "on"
+
+
+def sync(path: str | Path, *, always: bool = False) -> None:
+    """Write a file's bytes, or a folder's names, to disk (fsync).
+
+    Args:
+        path: The file or the folder.
+        always: Also where nothing is to be synced.
+    """
+    if not always and not is_syncing():
+        return
     handle = os.open(path, os.O_RDONLY)
     try:
         with failures_named(path):

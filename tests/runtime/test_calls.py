@@ -17,7 +17,9 @@ JOBS = ("run", "cleanup", "compaction", "migrate", "alter", "replay", "rewind", 
 
 @pytest.fixture(scope="module")
 def trials(killer_at_calls, tmp_path_factory):
-    return CallTrials(Machine(killer_at_calls, "arrival", "run", tmp_path_factory.mktemp("run") / "home", checkpoints=3))
+    return CallTrials(
+        Machine(killer_at_calls, "arrival", "run", tmp_path_factory.mktemp("run") / "home", checkpoints=3)
+    )
 
 
 @pytest.mark.parametrize("number", range(10))

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from ebbtide.delta import checkpoints, joining
+from ebbtide.delta import checkpoints, joining, log
+from ebbtide.delta.commit import named_files
 from ebbtide.delta.erasing import unnamed_files
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, commit_after, create, read_rows, redefined, replacing
@@ -56,13 +57,16 @@ SPARK = local.local_session(lambda batch_id: START + batch_id * BATCH_MS)
 
 
 class VacuumingSession(LocalSession):
-    """Stands for a session of which only VACUUM is asked: without a retention, it deletes what the newest version does not name."""
+    """Stands for a session of which only VACUUM is asked: without a retention, it deletes what neither the newest version nor its commit names."""
 
     def sql(self, statement: str) -> None:
         snapshot = Snapshot.read(statement.split("`")[1])
         assert snapshot is not None
+        newest = named_files(snapshot.table, log.actions(snapshot.table, snapshot.version))
         for name in unnamed_files(snapshot):
-            Path(snapshot.table, name).unlink()
+            path = Path(snapshot.table, name)
+            if str(path) not in newest:
+                path.unlink()
 
 
 def vacuum(spec: Pipeline, root: str) -> Any:
