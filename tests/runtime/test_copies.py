@@ -1,0 +1,45 @@
+"""A restore of a pipeline's parts from copies of different moments ends right, or is refused by name with a way out that ends right."""
+
+import pytest
+from ages import EVERY, PARTS, WITH_CHANGELOG, all_mixes, first, last, pairwise, refuse_wrong
+from copies import LATE, MOMENTS, OTHER, CopiedPipeline
+
+from ebbtide.errors import TableMismatchError
+
+pytestmark = pytest.mark.usefixtures("unsynced")
+
+
+def test_mixes_of_copies_of_each_two_parts_end_right(make):
+    refuse_wrong(CopiedPipeline(make()), PARTS, pairwise(MOMENTS, PARTS), first)
+
+
+def test_table_of_a_copy_that_went_on_by_itself_is_refused_whatever_is_done(make):
+    copied = CopiedPipeline(make())
+    pipeline = copied.pipeline
+    for part in ("sink", "quarantine"):
+        copied.mix({**dict.fromkeys(PARTS, LATE), part: OTHER})
+        before = pipeline.versions()
+        for work in (pipeline.run, pipeline.repair, lambda: pipeline.do("compaction"), lambda: pipeline.do("undo")):
+            with pytest.raises(TableMismatchError) as raised:
+                work()
+            assert str(raised.value) == (
+                f"The table at '{pipeline.plan.at(part)}' is of another copy of 't' than its state. Got: another step 3 than the state's."
+                " Allowed: tables that the steps of the state have written. Restore all folders of the pipeline from one copy;"
+                " or run 'ebbtide refresh' to rebuild all tables from the source."
+            )
+        assert pipeline.versions() == before
+
+
+def test_older_state_is_not_gone_back_to_beside_tables_of_another_copy(make):
+    copied = CopiedPipeline(make())
+    copied.mix({**dict.fromkeys(PARTS, LATE), "state": OTHER, "checkpoint": OTHER})
+    with pytest.raises(TableMismatchError, match="is older than"):
+        copied.pipeline.run()
+    with pytest.raises(TableMismatchError, match=r"of another copy of 't' than its state\. Got: another step 3"):
+        copied.pipeline.do("undo")
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("state", MOMENTS)
+def test_all_mixes_of_copies_end_right(make, state):
+    refuse_wrong(CopiedPipeline(make(**EVERY)), WITH_CHANGELOG, all_mixes(MOMENTS, WITH_CHANGELOG, state), last)
