@@ -24,7 +24,7 @@ WIDTH = 8
 LEAST_BYTES = 64 * 2**10
 """Files of the first class are smaller than this."""
 SMALL_BYTES = 16 * 2**20
-"""A file of this size or more is not joined."""
+"""A file of this size or more is not joined; see `is_small`."""
 MOST_BYTES = 128 * 2**20
 """The most bytes of files that are joined at a time: their rows are held in memory."""
 ROWS_PER_FILE = 1_000_000
@@ -36,15 +36,28 @@ OnWritten = Callable[[DataFile, pa.Table], None]
 """Called with each new data file and its rows."""
 
 
-def small_files(files: Iterable[DataFile]) -> list[DataFile]:
+def is_small(file: DataFile, rows_per_file: int = ROWS_PER_FILE) -> bool:
+    """Return whether a file is to be joined with others.
+
+    Args:
+        file: The file.
+        rows_per_file: The most rows of the files that a join writes. A file of half as many or more is as large as a join makes it, whatever
+            its bytes: to join such files again would leave as many, and a fold would write the whole table after each step.
+    """
+    is_full = file.rows is not None and 2 * file.rows >= rows_per_file
+    return file.size < SMALL_BYTES and not is_full
+
+
+def small_files(files: Iterable[DataFile], rows_per_file: int = ROWS_PER_FILE) -> list[DataFile]:
     """Return the files to join now; none before a size class is full.
 
     Args:
         files: Data files of a table.
+        rows_per_file: See `is_small`.
     """
     classes: dict[int, list[DataFile]] = {}
     for file in files:
-        if file.size < SMALL_BYTES:
+        if is_small(file, rows_per_file):
             classes.setdefault(_class_of(file), []).append(file)
     joined: list[DataFile] = []
     lower: list[DataFile] = []
@@ -69,7 +82,7 @@ def _class_of(file: DataFile) -> int:
 
 def emptied_files(files: Iterable[DataFile]) -> list[DataFile]:
     """Return the large files of which at least half the rows are deleted; small ones are rewritten when they are joined."""
-    large = [file for file in files if file.size >= SMALL_BYTES]
+    large = [file for file in files if not is_small(file)]
     return [file for file in large if _is_half_empty(file)]
 
 

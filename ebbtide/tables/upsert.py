@@ -18,10 +18,10 @@ from ebbtide.delta.features import refuse_unwritable, with_vectors
 from ebbtide.delta.fitting import refuse_nulls, refuse_other_columns
 from ebbtide.delta.joining import (
     ROWS_PER_FILE,
-    SMALL_BYTES,
     commit_joined,
     emptied_files,
     in_batches,
+    is_small,
     small_files,
     write_files,
 )
@@ -283,7 +283,7 @@ def _files_to_fold(snapshot: Snapshot, *, everything: bool) -> list[DataFile]:
     group = emptied_files(files)
     small = small_files(files)
     if everything:
-        small = [file for file in files if file.size < SMALL_BYTES]
+        small = [file for file in files if is_small(file)]
     # One small file without a vector has nothing to be joined with, and nothing to lose.
     is_one_whole = len(small) == 1 and small[0].vector is None
     return group if is_one_whole else [*group, *small]
