@@ -96,7 +96,13 @@ class KeyIndex:
         Returns:
             Indices into `rows`, and for each the index of its key in `wanted`; a key may have several rows.
         """
-        rows, key_numbers = _matches(self.hashes, hashes)
+        if not len(self.hashes):
+            return self.positions[:0], self.positions[:0]
+        # A file of a fold has one range of the hashes: only the keys in it are looked up.
+        first = int(np.searchsorted(hashes, self.hashes[0], side="left"))
+        end = int(np.searchsorted(hashes, self.hashes[-1], side="right"))
+        rows, key_numbers = _matches(self.hashes, hashes[first:end])
+        key_numbers = key_numbers + first
         if not len(rows):
             return rows, key_numbers
         # Two keys may have one hash: their values decide.
