@@ -16,6 +16,7 @@ from pyroaring import BitMap64
 
 from ebbtide.delta import vectors
 from ebbtide.delta.commit import Puts
+from ebbtide.delta.key_index import IndexCache
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
 from ebbtide.delta.table import add_file, commit_after, read_file, replacing
 
@@ -31,9 +32,6 @@ ROWS_PER_FILE = 1_000_000
 """The most rows of a data file that is written in one go."""
 JOINED = {"operation": "OPTIMIZE"}
 """Fields of the `commitInfo` of a commit that joins files."""
-
-OnWritten = Callable[[DataFile, pa.Table], None]
-"""Called with each new data file and its rows."""
 
 
 def is_small(file: DataFile, rows_per_file: int = ROWS_PER_FILE) -> bool:
@@ -119,7 +117,7 @@ def write_files(
     *,
     rows_per_file: int | None = None,
     data_change: bool,
-    on_written: OnWritten = lambda file, rows: None,
+    copies: IndexCache | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> list[Action]:
     """Write rows as data files of a table, in their order; return the actions that add the files.
@@ -130,7 +128,7 @@ def write_files(
         bounded: Columns to keep statistics of.
         rows_per_file: The most of them in one file; None: all are in one.
         data_change: The rows are new to the table.
-        on_written: See `OnWritten`.
+        copies: The files are indexed, and copied for the lookups of this process. Default: they are not.
         tags: Tags of the files in the log.
     """
     actions = []
@@ -138,12 +136,14 @@ def write_files(
     for start in range(0, len(rows), n_rows):
         part = rows.slice(start, n_rows).combine_chunks()
         name = f"part-{uuid.uuid4()}.parquet"
-        action = add_file(table, name, part, bounded=bounded, data_change=data_change)
+        indexed = None if copies is None else copies.indexed(part)
+        attached = None if indexed is None else indexed.attached
+        action = add_file(table, name, part, bounded=bounded, data_change=data_change, attached=attached)
         add = action["add"]
         if tags:
             add["tags"] = {**tags, **add["tags"]}
-        file = DataFile(add)
-        on_written(file, part)
+        if copies is not None and indexed is not None:
+            copies.keep(DataFile(add), indexed)
         actions.append(action)
     return actions
 

@@ -100,9 +100,10 @@ class ReplacedRows:
             )
         self._cache.only(newest.files.values())
 
-    def keep(self, file: DataFile, rows: pa.Table) -> None:
-        """Index a data file that was just written, from the rows in memory."""
-        self._cache.keep(file, rows)
+    @property
+    def copies(self) -> IndexCache:
+        """The local copies of the table."""
+        return self._cache
 
     def losses(self, snapshot: Snapshot, upsert: Upsert) -> Iterator[FileLoss]:
         """Yield the files of a version that lose rows to an upsert."""
@@ -150,9 +151,9 @@ class ReplacedRows:
         return np.flatnonzero(below[index.positions])
 
     def rows_of(self, loss: FileLoss) -> pa.Table:
-        """Read the rows that a file loses, from its local copy."""
+        """Read the rows that a file loses."""
         index = self._cache.index_of(loss.file)
-        rows = index.rows.take(pa.array(loss.rows))
+        rows = index.rows.take(loss.rows)
         return rows.cast(self._columns)
 
 

@@ -222,7 +222,7 @@ class Upserter:
             self._bounded,
             rows_per_file=ROWS_PER_FILE,
             data_change=data_change,
-            on_written=self._replaced.keep,
+            copies=self._replaced.copies,
         )
 
     def _removals(self, losses: Sequence[FileLoss]) -> list[Action]:

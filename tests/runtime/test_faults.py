@@ -12,7 +12,7 @@ from local_run import HOUR, START, kept_apart, perform
 from mounting import IN_NAMESPACE, can_mount
 from victims import refuse_fed_twice, spec_of, tables, write_source
 
-from ebbtide.delta import checkpoints, copy_files, key_index, log
+from ebbtide.delta import checkpoints, copy_files, copy_space, key_index, log
 from ebbtide.delta.commit import LocalPuts
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after
@@ -93,7 +93,7 @@ def again(made, tmp_path, monkeypatch):
         victim, want = made(kind)
         shutil.rmtree(victim.root, ignore_errors=True)
         shutil.copytree(victim.folder / "two", victim.root)
-        monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "cache"))
+        monkeypatch.setenv(copy_space.CACHE_FOLDER, str(tmp_path / "cache"))
         return victim, want
 
     return find
@@ -208,7 +208,7 @@ def test_damaged_local_copy_is_made_again(again, tmp_path, monkeypatch, how):
         if left is not None:
             copy.write_bytes(left)
     victim.more()
-    monkeypatch.setattr(copy_files, "_found_whole", set())  # as of another process
+    monkeypatch.setattr(copy_files, "_verified", {})  # as of another process
     victim.run()
     assert victim.tables() == want
 

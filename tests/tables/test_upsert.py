@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from ebbtide.delta import joining, key_index, log
+from ebbtide.delta import copy_space, joining, log
 from ebbtide.delta import table as tables
 from ebbtide.delta.commit import LocalPuts, Transaction, commit
 from ebbtide.delta.snapshot import DataFile, Snapshot
@@ -29,7 +29,7 @@ PUTS = LocalPuts()
 
 @pytest.fixture(autouse=True)
 def own_copies(monkeypatch, tmp_path):
-    monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setenv(copy_space.CACHE_FOLDER, str(tmp_path / "cache"))
     monkeypatch.setattr(upserts, "ROWS_PER_FILE", 7)
 
 

@@ -186,7 +186,7 @@ class Decider:
             rows,
             self.bounded,
             data_change=True,
-            on_written=copies.keep,
+            copies=copies,
         )
 
     def _emitted_rows(self, emitted: pa.Table) -> pa.Table:
