@@ -151,6 +151,10 @@ def test_copies_of_the_folder_that_an_erasure_reached_are_kept(tmp_path, copies)
     plants = Plants(tmp_path, "sequence", 2, 8)
     plants.play()
     plants.act("apply")
+    state = plants.pipeline.plan.state
+    stored = state.stored(state.snapshot())
+    for file in stored.files:
+        stored.copies(["id"]).index_of(file)
     kept = {path.name for path in copies.glob("*.arrow")}
     assert kept
     Newest.between_steps(plants.pipeline.plan)

@@ -12,7 +12,7 @@ from local_run import HOUR, START, kept_apart, perform
 from mounting import IN_NAMESPACE, can_mount
 from victims import refuse_fed_twice, spec_of, tables, write_source
 
-from ebbtide.delta import checkpoints, copy_files, copy_space, key_index, log
+from ebbtide.delta import checkpoints, copy_files, copy_space, log
 from ebbtide.delta.commit import LocalPuts
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after
@@ -188,7 +188,8 @@ def test_torn_checkpoint_of_the_log_is_read_past_or_named_if_its_commits_are_gon
 
 def flip_hashes(data):
     """Flip a bit of each stored hash, so that no key is found by it."""
-    hashes = pa.ipc.open_file(pa.BufferReader(data[: -copy_files.CHECKSUM_BYTES])).read_all()[key_index.HASH]
+    n_bytes, _ = copy_files.END.unpack(data[-copy_files.END.size :])
+    hashes = pa.ipc.open_file(pa.BufferReader(data[:n_bytes])).read_all()[copy_files.HASH]
     for value in hashes.to_pylist():
         data = data.replace(struct.pack("<Q", value), struct.pack("<Q", value ^ 4))
     return data
