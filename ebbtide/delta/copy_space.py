@@ -59,6 +59,8 @@ class User(Protocol):
         """Close those that are deleted: a mapped file keeps its bytes on disk."""
 
 
+_unseen_bytes: dict[Path, int] = {}
+"""Bytes that this process has written into each folder since it scanned all copies there."""
 USERS: WeakSet[User] = WeakSet()
 """The users in this process."""
 
@@ -80,7 +82,6 @@ class Space:
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self.folder = folder
         self.max_bytes = max_bytes
-        self._unseen_bytes = float(max_bytes)  # scan at once: other processes may have written many copies
 
     def admits(self, n_bytes: int) -> bool:
         """Return whether there is room to spare for so many more bytes."""
@@ -121,11 +122,12 @@ class Space:
                 path.unlink()
 
     def _written(self, n_bytes: int) -> None:
-        # After every `UNSEEN` share of the bytes: a scan of all copies for each new one would cost more than the copy.
-        self._unseen_bytes += n_bytes
-        if self._unseen_bytes < self.max_bytes * UNSEEN:
+        # With a process's first copy, then after every `UNSEEN` share of the bytes: a scan of all copies costs more than one copy.
+        unseen_bytes = _unseen_bytes.get(self.folder, self.max_bytes) + n_bytes
+        is_due = unseen_bytes >= self.max_bytes * UNSEEN
+        _unseen_bytes[self.folder] = 0 if is_due else unseen_bytes
+        if not is_due:
             return
-        self._unseen_bytes = 0
         deleted = self._evicted()
         if any(deleted & each.copies_in_use() for each in list(USERS)):
             _warn_of_cap(str(self.folder), self.max_bytes)
