@@ -35,7 +35,7 @@ JOINED = {"operation": "OPTIMIZE"}
 
 
 def is_small(file: DataFile, rows_per_file: int = ROWS_PER_FILE) -> bool:
-    """Return whether a file is to be joined with others.
+    """Return whether a file is to be joined with further files.
 
     Args:
         file: The file.

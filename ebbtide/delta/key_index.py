@@ -353,7 +353,7 @@ class IndexCache:
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
-        """What an attached index is of."""
+        """Keys and rows of an attached index, and its format."""
         key = {name: str(self.columns.field(name).type) for name in self.key}
         return {"key_index": ATTACHED_FORMAT, "key": key, "where": list(self.where or ())}
 

@@ -25,7 +25,7 @@ FOOTER_END = 8
 NULLS = "ebbtide.nulls"
 """The note, in the footer, of the columns that are null throughout: readers that know it decode none of them."""
 ATTACHED = "ebbtide.attached"
-"""The note of what is attached: its place, CRC-32, and what it is."""
+"""The note of what is attached: its bytes, which end where the footer begins, their CRC-32, and what they are."""
 DICTIONARY_BYTES = 128 * 2**10
 """Bytes of a column's dictionary from which on its values are written plainly. Arrow's own MiB makes it look up nearly all values of a
 column whose values differ, and then write most of them plainly all the same."""
@@ -100,7 +100,7 @@ def attached(location: str, *, footer: str) -> tuple[dict[str, Any], bytes] | No
         footer: Its `footer_checksum`.
 
     Returns:
-        None if there is nothing, or its content is damaged: whoever needs it makes it from the rows.
+        None if there is nothing, or its content is damaged: it is then made from the rows.
     """
     fs, path = file_system(location)
     with _damage_refused(location), fs.open_input_file(path) as file:
@@ -109,7 +109,8 @@ def attached(location: str, *, footer: str) -> tuple[dict[str, Any], bytes] | No
         noted = _noted(open_parquet(file), ATTACHED)
         if noted is None:
             return None
-        content = file.read_at(noted["bytes"], noted["at"])
+        n_bytes = int(noted["bytes"])
+        content = file.read_at(n_bytes, _footer_place(file)[0] - n_bytes)
     return (noted["note"], content) if zlib.crc32(content) == noted["crc"] else None
 
 
@@ -163,14 +164,19 @@ def footer_checksum(location: str) -> str:
 
 
 def _footer_checksum(file: pa.NativeFile) -> str:
+    begin_at, n_bytes = _footer_place(file)
+    footer = file.read_at(n_bytes + FOOTER_END, begin_at)
+    return f"{zlib.crc32(footer):08x}"
+
+
+def _footer_place(file: pa.NativeFile) -> tuple[int, int]:
+    """Return where the footer of a Parquet file begins, and its bytes."""
     # The last 8 bytes of the file are the length of the footer, 4 bytes little-endian, and `PAR1`.
     size = file.size()
     end_at = max(size - FOOTER_END, 0)
     length = file.read_at(4, end_at)
     n_bytes = int.from_bytes(length, "little")
-    begin_at = max(end_at - n_bytes, 0)
-    footer = file.read_at(n_bytes + FOOTER_END, begin_at)
-    return f"{zlib.crc32(footer):08x}"
+    return max(end_at - n_bytes, 0), n_bytes
 
 
 @contextmanager
@@ -249,11 +255,9 @@ def write_parquet(
             nulls = [name for name in rows.column_names if rows[name].null_count == len(rows) > 0]
             notes = {NULLS: json.dumps(nulls)} if nulls else {}
             if attached is not None:
-                at = stream.tell()  # all pages are written: the footer follows when the writer is closed
-                stream.write(attached.content)
+                stream.write(attached.content)  # all pages are written: the footer follows when the writer is closed
                 crc = zlib.crc32(attached.content)
-                place = {"at": at, "bytes": len(attached.content), "crc": crc, "note": attached.note}
-                notes[ATTACHED] = json.dumps(place)
+                notes[ATTACHED] = json.dumps({"bytes": len(attached.content), "crc": crc, "note": attached.note})
             if notes:
                 writer.add_key_value_metadata(notes)
 
