@@ -115,12 +115,6 @@ def write(path: Path, rows: pa.Table) -> None:
         file.write(end + END.pack(n_bytes, zlib.crc32(end)))
 
 
-def note_whole(path: Path) -> None:
-    """Note a copy that this process has just written: its checksums were made from what is in the file."""
-    opened = Copy(path)
-    opened.blocks.verified[:] = True
-
-
 def forget(path: Path) -> None:
     """Forget a copy that is about to be deleted."""
     _verified.pop(str(path), None)
@@ -131,6 +125,7 @@ class Copy:
 
     Args:
         path: Its path.
+        is_own: This process has just written it: its checksums were made from what is in the file.
 
     Attributes:
         path: Its path.
@@ -142,14 +137,16 @@ class Copy:
         OSError, pa.ArrowException: it is gone, or cannot be read.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_own: bool = False) -> None:
         self.path = path
         self.blocks = _Blocks(path)
+        if is_own:
+            self.blocks.verified[:] = True
         start, end = _span(self.blocks.content)
         self.blocks.verify([(start, start + 1), (end - 1, end)])
         self.rows: pa.Table = pa.ipc.open_file(self.blocks.content).read_all()
         # All that is no value: the schema, and the places of the columns.
-        spans = [_span(buffer) for column in self.rows.columns for buffer in _buffers(column) if buffer.size]
+        spans = [span for column in self.rows.columns for span in _spans(column)]
         first = min((begin for begin, _ in spans), default=start)
         last = max((stop for _, stop in spans), default=start)
         self.blocks.verify([(start, first), (last, end)])
@@ -171,7 +168,7 @@ class Copy:
             DamagedCopyError: a block is damaged.
         """
         column = self.rows[name]
-        self.blocks.verify(_span(buffer) for buffer in _buffers(column) if buffer.size)
+        self.blocks.verify(_spans(column))
         # `combine_chunks` copies even one chunk.
         in_one = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
         values: NDArray[Any] = in_one.to_numpy()
@@ -271,7 +268,7 @@ class _Blocks:
         elif pa.types.is_boolean(type_):
             self._verify_places(values[0].address + at // 8)
         else:  # lists, maps, decimals: the whole column
-            self.verify(_span(buffer) for buffer in array.buffers() if buffer is not None and buffer.size)
+            self.verify(_spans(pa.chunked_array([array])))
 
     def _verify_places(self, starts: Numbers, ends: Numbers | None = None) -> None:
         """Verify the blocks at some addresses, or from each to an end, which is not included."""
@@ -298,9 +295,12 @@ class _Blocks:
             self.verified[number] = True
 
 
-def _buffers(column: pa.ChunkedArray) -> Iterator[pa.Buffer]:
+def _spans(column: pa.ChunkedArray) -> Iterator[tuple[int, int]]:
+    """Yield where the values of a column lie in memory."""
     for array in column.chunks:
-        yield from (buffer for buffer in array.buffers() if buffer is not None)
+        for buffer in array.buffers():
+            if buffer is not None and buffer.size:
+                yield _span(buffer)
 
 
 def _span(buffer: pa.Buffer) -> tuple[int, int]:

@@ -105,8 +105,7 @@ class Space:
             copy_files.write(unfinished, stored)
             # A rename within the folder is atomic: another process sees the whole copy or none.
             unfinished.replace(path)
-            copy_files.note_whole(path)
-            copy = Copy(path)
+            copy = Copy(path, is_own=True)
         except OSError:
             with contextlib.suppress(OSError):
                 unfinished.unlink()

@@ -63,9 +63,9 @@ class FileSource:
 
     def keep(self, rows: pa.Table) -> Copy | None:
         """Make a copy of all rows, in the order of the index; None if it cannot be written."""
-        with_values = [name for name in rows.column_names if name in self.key or rows[name].null_count < len(rows)]
         path, keys = self.space.paths(self.stem)
-        copy = self.space.write(path, self._with_index(rows.select(with_values)))
+        stored = rows.select(with_values(rows, self.key))
+        copy = self.space.write(path, self._with_index(stored))
         if copy is not None:
             with contextlib.suppress(OSError):
                 keys.unlink()  # the copy has all of it
@@ -84,8 +84,10 @@ class FileSource:
 
     def _with_index(self, rows: pa.Table) -> pa.Table:
         columns = {name: rows[name] for name in rows.column_names}
+        columns[HASH] = pa.array(self.hashes)
         positions = self.positions.astype(np.uint32)
-        return pa.table({**columns, HASH: pa.array(self.hashes), POSITION: pa.array(positions)})
+        columns[POSITION] = pa.array(positions)
+        return pa.table(columns)
 
 
 class FileRows:
@@ -93,18 +95,13 @@ class FileRows:
 
     Args:
         columns: Columns of the rows.
-        positions: The position in the data file of each.
-        source: The data file.
-        bytes_a_row: Approximate bytes of a row.
+        source: The data file, and its index.
         copy: Its copy; None: there is none.
     """
 
-    def __init__(
-        self, columns: pa.Schema, positions: Positions, source: FileSource, bytes_a_row: int, copy: Copy | None = None
-    ) -> None:
+    def __init__(self, columns: pa.Schema, source: FileSource, copy: Copy | None = None) -> None:
         self.columns = columns
-        self.bytes_a_row = bytes_a_row
-        self._positions = positions
+        self._positions = source.positions
         self._source = source
         self._copy = copy
         self._n_read = 0
@@ -112,6 +109,11 @@ class FileRows:
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self._positions)
+
+    @property
+    def bytes_a_row(self) -> int:
+        """Approximate bytes of a row."""
+        return COPY_RATIO * self._source.file.size // max(len(self), 1)
 
     @property
     def is_copied(self) -> bool:
@@ -173,8 +175,15 @@ class FileRows:
             self._copy = None
 
 
+def with_values(rows: pa.Table, key: Sequence[str]) -> list[str]:
+    """Return the columns that have values, and those of the key."""
+    n_rows = len(rows)
+    return [name for name in rows.column_names if name in key or rows[name].null_count < n_rows]
+
+
 def filled(rows: pa.Table, columns: pa.Schema) -> pa.Table:
     """Return rows with all columns; those that they lack are null."""
     stored = set(rows.column_names)
-    arrays = [rows[column.name] if column.name in stored else pa.nulls(len(rows), column.type) for column in columns]
+    n_rows = len(rows)
+    arrays = [rows[column.name] if column.name in stored else pa.nulls(n_rows, column.type) for column in columns]
     return pa.Table.from_arrays(arrays, schema=columns)

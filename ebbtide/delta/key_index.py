@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ebbtide.delta import copy_files, copy_space, log
 from ebbtide.delta.copy_files import HASH, POSITION, Copy, DamagedCopyError
 from ebbtide.delta.copy_space import Space, allowed_bytes, default_folder
-from ebbtide.delta.file_rows import COPY_RATIO, FileRows, FileSource, Positions
+from ebbtide.delta.file_rows import FileRows, FileSource, Positions, with_values
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import read_file
 from ebbtide.model.hashing import Hashes, key_hashes
@@ -228,13 +228,17 @@ class IndexCache:
             rows: All its rows, in its order.
         """
         kept, positions = self._kept(rows)
-        with_values = [name for name in self.columns.names if name in self.key or kept[name].null_count < len(kept)]
-        schema = pa.schema([self.columns.field(name) for name in with_values])
+        names = with_values(kept.select(self.columns.names), self.key)
+        fields = [self.columns.field(name) for name in names]
+        typed = kept.select(names).cast(pa.schema(fields))
         # Sorted once when it is made; each lookup is then a binary search in mapped memory.
-        in_order, hashes, order = in_hash_order(kept.select(with_values).cast(schema), self.key)
-        positions = order if positions is None else positions[order]
-        is_large = len(rows) >= ATTACHED_FROM
-        return Indexed(hashes, positions, in_order, self._attachment(hashes, positions) if is_large else None)
+        in_order, hashes, order = in_hash_order(typed, self.key)
+        if positions is not None:
+            order = positions[order]
+        attachment = None
+        if len(rows) >= ATTACHED_FROM:
+            attachment = self._attachment(hashes, order)
+        return Indexed(hashes, order, in_order, attachment)
 
     def keep(self, file: DataFile, indexed: Indexed) -> None:
         """Copy the rows of a data file that was just written.
@@ -320,15 +324,16 @@ class IndexCache:
 
     def _opened(self, source: FileSource, copy: Copy | None) -> _Opened:
         """Return an index over a copy, if there is one."""
-        hashes, positions = source.hashes, source.positions
+        path, keys = self.space.paths(source.stem)
+        with_rows = None
         if copy is not None:  # mapped, not in memory
-            hashes, positions = copy.numbers(HASH), copy.numbers(POSITION)
-            source.hashes, source.positions = hashes, positions
-        with_rows = copy if copy is not None and copy.has_rows else None
-        bytes_a_row = COPY_RATIO * source.file.size // max(len(hashes), 1)
-        rows = FileRows(self.columns, positions, source, bytes_a_row, with_rows)
-        keys = self.space.paths(source.stem)[1] if copy is not None and with_rows is None else None
-        return _Opened(source.stem, KeyIndex(hashes, positions, rows), self.space.paths(source.stem)[0], keys)
+            source.hashes = copy.numbers(HASH)
+            source.positions = copy.numbers(POSITION)
+            with_rows = copy if copy.has_rows else None
+        rows = FileRows(self.columns, source, with_rows)
+        index = KeyIndex(source.hashes, source.positions, rows)
+        has_keys = copy is not None and with_rows is None
+        return _Opened(source.stem, index, path, keys if has_keys else None)
 
     def _kept(self, rows: pa.Table) -> tuple[pa.Table, Positions | None]:
         """Return the rows that `where` keeps, and their positions; None: all."""
@@ -342,14 +347,17 @@ class IndexCache:
 
     def _computed(self, file: DataFile) -> tuple[Hashes, Positions]:
         """Return hashes and positions from the keys in a file."""
-        names = [*self.key, *(self.where or ())[:1]]
-        fields = [
-            self.columns.field(name) if name in self.columns.names else pa.field(name, pa.string()) for name in names
-        ]
-        rows, positions = self._kept(read_file(self.table, file, pa.schema(fields), live=False))
+        fields = [self.columns.field(name) for name in self.key]
+        if self.where is not None and self.where[0] not in self.key:
+            kind = pa.field(self.where[0], pa.string())
+            fields.append(kind)
+        stored = read_file(self.table, file, pa.schema(fields), live=False)
+        rows, positions = self._kept(stored)
         hashes = key_hashes(rows, self.key)
         order = np.argsort(hashes, kind="stable")
-        return hashes[order], order if positions is None else positions[order]
+        if positions is not None:
+            return hashes[order], positions[order]
+        return hashes[order], order
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
