@@ -53,7 +53,7 @@ def main() -> int:
     asked = options.parse_args()
     with (
         S3Server() as server,
-        Proxy(server.port, asked.delay_ms / 1000) as proxy,
+        Proxy(server, asked.delay_ms / 1000) as proxy,
         tempfile.TemporaryDirectory() as folder,
     ):
         os.environ.update(environment(proxy.port), **{CACHE_FOLDER: f"{folder}/copies"})
