@@ -142,7 +142,18 @@ class GcsServer(_Process):
         folder = Path(spec.origin).parent / "vendor" / "fake-gcs-server" / "bin"
         [program] = folder.glob("fake-gcs-server-*")
         program.chmod(0o755)
-        where = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-backend", "memory"]
+        where = [
+            "-scheme",
+            "http",
+            "-host",
+            "127.0.0.1",
+            "-port",
+            str(port),
+            "-backend",
+            "memory",
+            "-public-host",
+            f"127.0.0.1:{port}",
+        ]
         super().__init__([program, *where, "-data", "/nowhere", "-log-level", "error"], port)
         self._uploads: dict[str, _Upload] = {}
 
@@ -172,7 +183,9 @@ class GcsServer(_Process):
         if asked.method == "PUT":
             generation = next((v for k, v in asked.headers.items() if k.lower() == "x-goog-if-generation-match"), None)
             return self._put(key, asked.body, generation)
-        return send(self.port, asked)
+        # The server looks at the host that is asked.
+        headers = {name: value for name, value in asked.headers.items() if name.lower() != "host"}
+        return send(self.port, Asked(asked.method, asked.path, headers, asked.body))
 
     def _of_upload(self, asked: Asked, key: str, query: Mapping[str, list[str]]) -> Answered:
         """Take a part of a large file, or put it whole."""
