@@ -1,8 +1,9 @@
-"""Settings that stand for a variable of the environment, `${NAME}`: so that no file holds a credential."""
+"""Variables of the environment: those that settings name, `${NAME}`, so that no file holds a credential, and those that switch something on."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import REFERENCE, hide
@@ -31,3 +32,13 @@ def from_environment(setting: str, value: str) -> str:
     given = os.environ[variable]
     hide(given)
     return given
+
+
+def variable(name: str, default: str = "") -> str:
+    """Return the value of a variable of the environment."""
+    return os.environ.get(name) or default
+
+
+def is_any_set(variables: Iterable[str]) -> bool:
+    """Return whether a variable of the environment has a value, of some."""
+    return any(map(variable, variables))

@@ -7,6 +7,7 @@ from ebbtide.ledger.facts import StepFacts, TableFacts
 from ebbtide.model.changelog import RowKind
 from ebbtide.model.decision import Action, Apply, Clear, Erase, Restore
 from ebbtide.operations.operation import Context, Operation, Report
+from ebbtide.runtime.observers import Observer, RunBegun, RunEnded
 from ebbtide.sources.available import Available
 from ebbtide.sources.positioned import PositionedSource, SourceSettings
 from ebbtide.sources.source import Backlog
@@ -28,11 +29,14 @@ __all__ = [
     "EbbtideError",
     "Erase",
     "Format",
+    "Observer",
     "Operation",
     "PositionedSource",
     "Report",
     "Restore",
     "RowKind",
+    "RunBegun",
+    "RunEnded",
     "Sink",
     "SourceLostError",
     "SourceReadError",

@@ -184,7 +184,8 @@ class MemoryPipeline:
         if self.spec.emits_every and raised is not None:
             order = dict(zip(ORDER.names, raised, strict=True))
             self.changelog.append({"_kind": TRUNCATE, "_order": order})
-        self.state = pa.concat_tables([self.state, result.entries])
+        versions = pa.concat_tables([self.state, result.entries])
+        self.state = versions.combine_chunks()  # rows are taken slowly from many small chunks
         shown = result.entries.filter(pc.is_valid(result.entries["_change"]))
         if "_out" in shown.column_names:  # a function's rows for the sink stand in a column of their own
             out = shown["_out"].combine_chunks()

@@ -2,8 +2,10 @@
 
 import gc
 import os
+import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -41,6 +43,26 @@ def pytest_collection_finish() -> None:
     """Leave what was imported and collected out of all later collections of garbage: 700,000 objects."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _module_put_back() -> Iterator[None]:
+    """Give back what `local_run` has replaced for the process by the end of a file's tests."""
+    with _local_run_put_back():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _test_put_back(_module_put_back: None) -> Iterator[None]:
+    """Likewise by the end of each test."""
+    with _local_run_put_back():
+        yield
+
+
+def _local_run_put_back() -> AbstractContextManager[None]:
+    # Loaded with the first test that needs it: by it alone is anything replaced.
+    local_run = sys.modules.get("local_run")
+    return local_run.as_found() if local_run else nullcontext()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -100,7 +122,7 @@ def unsynced(monkeypatch):
 def make(tmp_path):
     """Makes pipelines that run without Spark."""
     from local_pipeline import LocalPipeline
-    from local_run import kept_apart
+    from local_run import as_found
 
-    with kept_apart():
+    with as_found():
         yield lambda **fields: LocalPipeline(tmp_path, **fields)

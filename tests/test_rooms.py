@@ -51,6 +51,9 @@ ROOMS = {
 ALONE = {
     "click": ("ebbtide/cli/", "ebbtide/sql/shell/show.py"),
     "cli_helpers": "ebbtide/sql/shell/show.py",
+    "dagster_pipes": "ebbtide/inspect/pipes.py",
+    "openlineage": "ebbtide/inspect/lineage",
+    "opentelemetry": "ebbtide/inspect/spans.py",
     "prometheus_client": ("ebbtide/inspect/exposition.py", "ebbtide/cli/metrics_server.py"),
     "sqlglot": ("ebbtide/spec/", "ebbtide/sql/", "ebbtide/checks/queries.py"),
     "duckdb": "ebbtide/checks/engines.py",
@@ -119,6 +122,8 @@ DEAR = {
     "duckdb",
     "dagster",
     "great_expectations",
+    "opentelemetry",
+    "openlineage",
 }
 """Libraries that cost much to load: what does not need them does not load them."""
 LOADS = {
@@ -133,6 +138,7 @@ LOADS = {
     "ebbtide.operations.pausing": set(),
     "ebbtide.operations.registry": set(),
     "ebbtide.runtime.idle": set(),
+    "ebbtide.runtime.observers": set(),
     "ebbtide.dagster": {"dagster"},
 }
 """Modules that much begins with, and which of these libraries each may load."""

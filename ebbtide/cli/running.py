@@ -66,6 +66,7 @@ def run(
     What Spark logs and functions of yours print is in a log file, ROOT/.logs.
     """
     from ebbtide.runtime.idle import idle_run
+    from ebbtide.runtime.observers import RunBegun, report_idle
 
     watched: WatchedRun | None = None
     if metrics_port is None and (metrics_host is not None or healthy_within is not None):
@@ -74,14 +75,16 @@ def run(
     def operate(*arguments: Any, **options: Any) -> RunSummary:
         from ebbtide.runtime.driver import run as run_pipeline  # only once Spark is needed
 
-        if watched is not None:
-            options = watched.beside(**options)
+        options["observers"] = [] if watched is None else [watched]
         return run_pipeline(*arguments, **options, accept_source_path=accept_source_path, accept_loss=accept_loss)
 
     def run_idle(spec: Pipeline) -> RunSummary | None:
         if spec.run == "continuous" or accept_loss:
             return None
-        return idle_run(spec, root, system_clock())
+        summary = idle_run(spec, root, system_clock())
+        if summary is not None:
+            report_idle(RunBegun(spec, root, goes_on=False), summary)
+        return summary
 
     reporter = Reporter(root, as_json)
     located = [(location, spec.at_rate(rate).on_engine(engine)) for location, spec in load_specs(specs)]

@@ -53,6 +53,8 @@ SPARSE = 16
 """Ratio of a file's rows to the wanted keys from which on the keys are looked up one by one."""
 _caches: WeakSet[IndexCache] = WeakSet()
 """The caches of this process."""
+_unseen_bytes: dict[Path, int] = {}
+"""Bytes that this process has written into each folder since it scanned all copies there."""
 _FileKey = tuple[str, ...]
 """Path, size, time and footer of a data file, which identify its content."""
 
@@ -199,7 +201,6 @@ class IndexCache:
         self._open: dict[_FileKey, tuple[str, KeyIndex]] = {}
         self._closed: dict[_FileKey, str] = {}  # to the copy, which is deleted when its file no longer counts
         self._live: set[_FileKey] = set()
-        self._unseen_bytes = self.max_bytes  # scan at once: other processes may have written many copies
         _caches.add(self)
 
     def index_of(self, file: DataFile) -> KeyIndex:
@@ -365,12 +366,12 @@ class IndexCache:
         return self._read(name) or index
 
     def _evict_in_time(self, n_bytes: int) -> None:
-        """Evict after every `UNSEEN` share of the bytes: a scan of all copies for each new one would cost more than the copy."""
-        self._unseen_bytes += n_bytes
-        may_matter = self._unseen_bytes >= self.max_bytes * UNSEEN
-        if may_matter:
-            self._unseen_bytes = 0
+        """Evict with a process's first copy, then after every `UNSEEN` share of the bytes: a scan of all copies costs more than one copy."""
+        unseen_bytes = _unseen_bytes.get(self.folder, self.max_bytes) + n_bytes
+        if unseen_bytes >= self.max_bytes * UNSEEN:
+            unseen_bytes = 0
             self._evict()
+        _unseen_bytes[self.folder] = unseen_bytes
 
     def _evict(self) -> None:
         """Delete the copies that were not used for longest, if all take too much."""

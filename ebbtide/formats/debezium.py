@@ -39,7 +39,7 @@ from ebbtide.formats.connect import (
     row_fields,
     time_units,
 )
-from ebbtide.formats.debezium_rules import DebeziumRules, integer
+from ebbtide.formats.debezium_rules import DebeziumRules, integer, is_flattened
 from ebbtide.formats.debezium_scan import ScannedEnvelopes, ScannedFlattened
 from ebbtide.formats.debezium_typed import TypedEnvelopes
 from ebbtide.formats.format import BadRecordError, DecodedChange, Format, Json, TimeUnits, shortened
@@ -96,13 +96,13 @@ class DebeziumDecoder(DebeziumRules, Format):
     ) -> list[DecodedChange]:
         """See `Format.changes`."""
         event_fields, fields = _event_of(value)
-        is_flattened = "__op" in event_fields or "__deleted" in event_fields
-        op_name = "__op" if is_flattened else "op"
+        is_row = is_flattened(event_fields)
+        op_name = "__op" if is_row else "op"
         op = event_fields.get(op_name)
         if op == "m":
             message = DecodedChange(MESSAGE, None, op)  # it belongs to no table
             return [message]
-        if is_flattened:
+        if is_row:
             event = self._flattened(event_fields, fields)
         elif "op" in event_fields:
             event = self._envelope(event_fields, key, fields)

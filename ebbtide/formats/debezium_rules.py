@@ -87,6 +87,15 @@ class DebeziumRules:
         return [name for name in self.sequence if name not in excluded]
 
 
+FLATTENED_MARKS = ("__op", "__deleted")
+"""Fields of the record by which it is a flattened row, whatever else stands in it."""
+
+
+def is_flattened(fields: Json) -> bool:
+    """Return whether an event is a flattened row."""
+    return any(name in fields for name in FLATTENED_MARKS)
+
+
 def file_number(name: Any, field: str) -> int | None:
     """Read the number of a binary log's file: `mariadb-bin.000003` is 3, and 1000000 comes after 999999."""
     if name is None:
@@ -149,11 +158,12 @@ def origin_of(value: Json) -> EventOrigin | None:
     payload = value["payload"] if has_schema(value) else value
     if not isinstance(payload, dict):
         return None
+    if is_flattened(payload):
+        return _origin(payload, "__")
     source = payload.get("source")
     if "op" in payload and isinstance(source, dict):
         return _origin(source, "")
-    is_flattened = "__op" in payload or "__deleted" in payload
-    return _origin(payload, "__") if is_flattened else None
+    return None
 
 
 def _origin(fields: Json, prefix: str) -> EventOrigin:
@@ -161,11 +171,10 @@ def _origin(fields: Json, prefix: str) -> EventOrigin:
     table = fields.get(f"{prefix}table")
     if schema and table:
         table = f"{schema}.{table}"
-    is_flattened = bool(prefix)
     # The first column of a sequence shows whose log it is: `lsn` is Postgres's, `file` that of MySQL and MariaDB.
     for sequence in (("_lsn",), ("_file", "_pos", "_row")):
         name = sequence[0].removeprefix("_")
         names = {f"{prefix}{name}", f"{prefix}source_{name}"}
         if not names.isdisjoint(fields):
-            return EventOrigin(table, sequence, is_flattened)
-    return EventOrigin(table, (), is_flattened)
+            return EventOrigin(table, sequence, bool(prefix))
+    return EventOrigin(table, (), bool(prefix))

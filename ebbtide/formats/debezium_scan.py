@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.formats.connect import schema_reading
-from ebbtide.formats.debezium_rules import DebeziumRules, file_number
+from ebbtide.formats.debezium_rules import FLATTENED_MARKS, DebeziumRules, file_number
 from ebbtide.formats.format import BadRecordError
 from ebbtide.formats.forms import RowForm, ScannedChanges
 from ebbtide.formats.scan import Cells, Fields, Scanned, marked
@@ -47,6 +47,7 @@ class ScannedEnvelopes:
             "after": columns,
             "source": dict.fromkeys(needed),
             "op": None,
+            **dict.fromkeys(FLATTENED_MARKS),
         }
 
     def reading(self, head: bytes, columns: pa.Schema) -> SchemaReading | None:
@@ -64,6 +65,9 @@ class ScannedEnvelopes:
         has_after = cells["after",].has(OBJECT)
         event_ms = cells["source", "ts_ms"]
         is_taken = marked(kind.is_valid())
+        is_taken &= cells["source",].has(OBJECT)
+        for name in FLATTENED_MARKS:
+            is_taken &= cells[name,].has(ABSENT)
         is_taken &= np.where(is_delete, has_before, has_after)
         is_taken &= event_ms.has(INTEGER, NULL, ABSENT)
         is_taken &= ~is_update | self._keeps_key(scanned)
@@ -121,7 +125,7 @@ class ScannedFlattened:
         self._rules = rules
         self._names = row.names
         self._positions = [name.removeprefix("_") for name in rules.sequence if name in LOG_POSITIONS]
-        of_event = ["__op", "__deleted", "__schema", "__db", "__table", _TIME]
+        of_event = [*FLATTENED_MARKS, "__schema", "__db", "__table", _TIME]
         for name in self._positions:
             of_event += [f"__{name}", f"__source_{name}"]
         self.fields: Fields = dict.fromkeys((*of_event, *row.names))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
-from ebbtide.formats.debezium_rules import DebeziumRules, file_number
+from ebbtide.formats.debezium_rules import FLATTENED_MARKS, DebeziumRules, file_number
 from ebbtide.formats.format import BadRecordError
 from ebbtide.formats.forms import Field, LogPosition, RowForm, TakenChange, TakenChanges, struct
 from ebbtide.model.entries import LONG_MIN
@@ -46,7 +46,9 @@ class TypedEnvelopes:
             "before": row_struct,
             "after": row_struct,
         }
-        self.value = struct("Envelope", _nullable(envelope))
+        # A value of this type cannot be parsed: a flattened row is left to the exact path.
+        marks: list[Field] = [(name, name.strip("_") + "_mark", UnsetType, UNSET) for name in FLATTENED_MARKS]
+        self.value = struct("Envelope", [*_nullable(envelope), *marks])
         self._rules = rules
         log_positions = [name for name in rules.sequence if name in LOG_POSITIONS]
         self._positions = [name.removeprefix("_") for name in log_positions]

@@ -29,8 +29,9 @@ from ebbtide.model.durations import to_ms
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.looks import Look
+from ebbtide.runtime.observers import Observer
 from ebbtide.runtime.plan import Plan
-from ebbtide.runtime.progress import SHOWN_IF_ANY, OnPhase, OnProgress, Phase, StepProgress
+from ebbtide.runtime.progress import SHOWN_IF_ANY, Phase, StepProgress
 from ebbtide.spec.pipeline import Pipeline
 
 MEASURE_S = 15.0
@@ -80,7 +81,7 @@ def longest_silence_s(spec: Pipeline) -> float:
     return max(TRIGGERS * interval_s, Following().fault_budget_s)
 
 
-class WatchedRun:
+class WatchedRun(Observer):
     """Watches one run.
 
     Args:
@@ -119,25 +120,6 @@ class WatchedRun:
         self._verdicts: tuple[LastVerdict, ...] = ()
         self._copies: Copies = []
         self._host = Values("run")
-
-    def beside(self, *, on_progress: OnProgress, on_phase: OnPhase, **options: Any) -> dict[str, Any]:
-        """Return the options of a run that is watched beside its other callbacks.
-
-        Args:
-            on_progress: Takes steps.
-            on_phase: Takes phases.
-            options: Further options.
-        """
-
-        def step(progress: StepProgress) -> None:
-            self.step(progress)
-            on_progress(progress)
-
-        def phase(begun: Phase) -> None:
-            self.phase(begun)
-            on_phase(begun)
-
-        return {**options, "on_progress": step, "on_phase": phase, "on_look": self.look}
 
     def phase(self, phase: Phase) -> None:
         """Take a phase as it begins."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,9 @@ from ebbtide.runtime.belonging import OwnTables, refuse_foreign_sink, refuse_los
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.engines import Engine
 from ebbtide.runtime.following import Faults, Following, GoingOn
-from ebbtide.runtime.looks import Look, OnLook
+from ebbtide.runtime.looks import Look
 from ebbtide.runtime.missing_files import refuse_missing_files
+from ebbtide.runtime.observers import Observer, Observers, RunBegun, observers_of_environment
 from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress
@@ -69,7 +71,7 @@ def run(
     accept_source_path: bool = False,
     accept_loss: bool = False,
     follow: Following | None = None,
-    on_look: OnLook = ignore,
+    observers: Sequence[Observer] = (),
 ) -> RunSummary:
     """Read all that is there, bring the sink up to date, expire what is due, and end, or go on with what comes.
 
@@ -84,7 +86,7 @@ def run(
         accept_source_path: The source has moved: go on reading where the spec now says.
         accept_loss: Records of the source are lost: go on with those that are left, and note it.
         follow: Go on until `stop` is set. Default: as the spec's `run` says.
-        on_look: Called after each look at the source.
+        observers: Watch it, beside those that the environment switches on (docs/how-to/observability.md).
 
     Raises:
         EbbtideError: see `ebbtide.errors`; the step under way has then left nothing, or is finished by the next run.
@@ -92,25 +94,14 @@ def run(
     stop = stop or threading.Event()
     follow = follow or following_of(spec)
     going_on = GoingOn.of(follow, stop) if follow else None
-    asked = _Run(spark, spec, root, on_progress, on_phase, stop, clock, going_on, on_look=on_look)
-    if going_on is None:
-        asked.turn(accepts_path=accept_source_path, accepts_loss=accept_loss)
-        return asked.summary
-    has_ended = False
-    try:
-        asked.turn(accepts_path=accept_source_path, accepts_loss=accept_loss)
-        has_ended = True
-    except (LeaseAskedError, PausedError):
-        pass  # goes on below: an error that is being handled would be held meanwhile, with all tables of its turn
-    except LeaseHeldError:
-        # Maintenance has an end, and is waited for: so a run can take the place of one that made way for it.
-        newest = asked.plan.turn
-        is_held_by_a_run = newest is not None and newest.makes_way
-        if is_held_by_a_run:
-            raise
-    if not has_ended:
-        asked.go_on_after_maintenance(going_on)
-    asked.summary.is_aged = going_on.age.is_reached
+    events = Observers(on_progress, on_phase, [*observers, *observers_of_environment()])
+    asked = _Run(spark, spec, root, events, stop, clock, going_on)
+    begun = RunBegun(spec, root, goes_on=going_on is not None)
+    with events.watch(begun, asked.summary, stop):
+        if going_on is None:
+            asked.turn(accepts_path=accept_source_path, accepts_loss=accept_loss)
+        else:
+            asked.go_on(going_on, accepts_path=accept_source_path, accepts_loss=accept_loss)
     return asked.summary
 
 
@@ -124,14 +115,18 @@ def refresh(
     stop: threading.Event | None = None,
     clock: Clock = system_clock,
     accept_loss: bool = False,
+    observers: Sequence[Observer] = (),
 ) -> RunSummary:
     """Forget state, sink rows, quarantine and checkpoint, and rebuild them from the source as the spec now is.
 
     Whatever the spec and the stored format were before, the tables are made again as they must be now. Their history
     stays. The first step is tried beside them before: what it refuses leaves all as it is. Arguments and errors are those of `run`. With `accept_loss` it is rebuilt from what is left of the source, and what is gone is noted.
     """
-    asked = _Run(spark, spec, root, on_progress, on_phase, stop or threading.Event(), clock, is_fresh=True)
-    asked.turn(accepts_path=True, accepts_loss=accept_loss)
+    stop = stop or threading.Event()
+    events = Observers(on_progress, on_phase, [*observers, *observers_of_environment()])
+    asked = _Run(spark, spec, root, events, stop, clock, is_fresh=True)
+    with events.watch(RunBegun(spec, root, goes_on=False, is_fresh=True), asked.summary, stop):
+        asked.turn(accepts_path=True, accepts_loss=accept_loss)
     return asked.summary
 
 
@@ -181,22 +176,20 @@ class _Run:
     """A run, and its summary. Each turn takes the lease and opens all tables again.
 
     Args:
-        spark, spec, root, on_progress, on_phase, stop, clock: See `run`.
+        spark, spec, root, stop, clock: See `run`.
+        events: Takes what happens.
         going_on: How it goes on; None: it ends.
         is_fresh: All is forgotten first, and read again.
-        on_look: See `run`.
     """
 
     spark: SparkSession
     spec: Pipeline
     root: str
-    on_progress: OnProgress
-    on_phase: OnPhase
+    events: Observers
     stop: threading.Event
     clock: Clock
     going_on: GoingOn | None = None
     is_fresh: bool = False
-    on_look: OnLook = ignore
     summary: RunSummary = field(init=False)
 
     def __post_init__(self) -> None:
@@ -219,7 +212,7 @@ class _Run:
         mark = unfinished(plan.root) if self.spec.is_view else None
         if mark is not None:
             self.is_fresh = True  # an input's rows were erased
-        shown = _Phases(self.spec.name, self.on_phase)
+        shown = _Phases(self.spec.name, self.events.phase)
         shown.begin("opening the tables")
         engine = Engine.for_spec(self.spark, self.spec, self.root)
         self.spark = engine.spark
@@ -237,7 +230,7 @@ class _Run:
             stepper = Stepper(plan, lease, self.clock(), fresh=self.is_fresh)
             pace = Pace(self.spec.source.max_records_per_second, self.stop)
             steps = SourceSteps(stepper, shown.begin, pace)
-            steps.on_look = lambda found: self.on_look(Look(steps, found, steps.parts_read))
+            steps.on_look = lambda found: self.events.look(Look(steps, found, steps.parts_read))
             shown.steps = steps
             self._open(plan, stepper, accepts_path=accepts_path, accepts_loss=accepts_loss)
             stream = Stream(engine, steps, self._report, shown.begin, self.stop, self.clock)
@@ -260,6 +253,30 @@ class _Run:
             look = plan.look_for_foreign_writes(lease.facts)
             lease.note(look.looked)
         self.summary.foreign_writes = look.writes
+
+    def go_on(self, going_on: GoingOn, *, accepts_path: bool, accepts_loss: bool) -> None:
+        """Read what comes until it is stopped, in as many turns as maintenance makes of it.
+
+        Args:
+            going_on: How.
+            accepts_path: Of the first turn, see `turn`.
+            accepts_loss: The same.
+        """
+        has_ended = False
+        try:
+            self.turn(accepts_path=accepts_path, accepts_loss=accepts_loss)
+            has_ended = True
+        except (LeaseAskedError, PausedError):
+            pass  # goes on below: an error that is being handled would be held meanwhile, with all tables of its turn
+        except LeaseHeldError:
+            # Maintenance has an end, and is waited for: so a run can take the place of one that made way for it.
+            newest = self.plan.turn
+            is_held_by_a_run = newest is not None and newest.makes_way
+            if is_held_by_a_run:
+                raise
+        if not has_ended:
+            self.go_on_after_maintenance(going_on)
+        self.summary.is_aged = going_on.age.is_reached
 
     def go_on_after_maintenance(self, going_on: GoingOn) -> None:
         """Give the lease to processes that ask for it, and take the next turn, until the run is stopped.
@@ -328,7 +345,7 @@ class _Run:
         """
         if self.spec.is_view:
             return
-        self.on_phase(Phase(self.spec.name, "trying the first step"))
+        self.events.phase(Phase(self.spec.name, "trying the first step"))
         delete(plan.rehearsal)
         stop = threading.Event()
 
@@ -336,7 +353,7 @@ class _Run:
             stop.set()
 
         try:
-            _Run(self.spark, self.spec, plan.rehearsal, end, ignore, stop, self.clock).turn()
+            _Run(self.spark, self.spec, plan.rehearsal, Observers(end, ignore), stop, self.clock).turn()
         except QuarantineThresholdError:
             raise  # what was staged shows the reasons
         except BaseException:
@@ -354,7 +371,7 @@ class _Run:
         if progress is None:
             return
         self.summary.add(progress)
-        self.on_progress(progress)
+        self.events.step(progress)
 
     def _wait_for_the_lease(self, faults: Faults) -> None:
         """Wait until no process asks for the lease, and the pipeline is not paused; a look that finds it paused ends faults."""
@@ -363,13 +380,13 @@ class _Run:
         ledger = plan.at("ledger")
         requests = Requests(ledger)
         if requests.names:
-            self.on_phase(Phase(name, "making way for maintenance"))
+            self.events.phase(Phase(name, "making way for maintenance"))
             requests.wait_until_served(self._lease_ttl_s, self.stop)
         try:
             refuse_paused(name, plan.turn)
         except PausedError as paused:
             _log.warning("%s", paused)
-            self.on_phase(Phase(name, "paused"))
+            self.events.phase(Phase(name, "paused"))
             wait_until_resumed(ledger, self.stop, faults.passed)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ebbtide.runtime.reading import SourceSteps
@@ -34,6 +33,3 @@ class Look:
         """The input that was found, without the parts that steps have read since: they read them in order."""
         n_read = self.steps.parts_read - self.parts_before
         return replace(self.found, parts=self.found.parts[n_read:])
-
-
-OnLook = Callable[[Look], None]

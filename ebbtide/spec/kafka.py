@@ -168,6 +168,11 @@ class KafkaSource(PositionedPart):
         return self.topic
 
     @property
+    def server(self) -> str:
+        """The broker that is asked first."""
+        return self.bootstrap_servers.partition(",")[0].strip()
+
+    @property
     def address(self) -> Hashable:
         """The brokers, and how they are reached."""
         return self.bootstrap_servers, frozenset(self.properties.items())

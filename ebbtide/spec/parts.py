@@ -121,6 +121,11 @@ class SourcePart(SpecPart):
         return self.path
 
     @property
+    def server(self) -> str:
+        """The server that it is read from, HOST:PORT; empty if there is none."""
+        return ""
+
+    @property
     def address(self) -> Hashable:
         """Where sources are listed: nowhere but in the pattern itself."""
         return None

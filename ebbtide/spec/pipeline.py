@@ -118,6 +118,11 @@ class Pipeline(PipelineFields):
         return {name: [name] for name in self.sink_table.columns.names if name in names}
 
     @property
+    def copied_columns(self) -> frozenset[str]:
+        """The sink's columns whose values are a column of the source, unchanged."""
+        return frozenset(self.column_sources)
+
+    @property
     def has_transform(self) -> bool:
         """Return whether the sink shows something else than the source's rows, or a function's."""
         return self.selects_changes or self.selects_rows

@@ -90,6 +90,11 @@ class PositionedPart(SpecPart):
         return self.type
 
     @property
+    def server(self) -> str:
+        """The server that is asked first, HOST:PORT; empty if there is none."""
+        return ""
+
+    @property
     def address(self) -> Hashable:
         """Where sources are listed."""
         return self.type

@@ -170,6 +170,11 @@ class StatefulPipeline(Pipeline):
         return self.output_key or self.key
 
     @property
+    def copied_columns(self) -> frozenset[str]:
+        """The sink's columns whose values are a column of the source, unchanged: what else the function makes is not known."""
+        return frozenset(self.key)
+
+    @property
     def migrates(self) -> frozenset[str]:
         """Parts of `identity` that a migration can change."""
         return frozenset({"ttl", "states", *FUNCTION_PARTS})

@@ -19,6 +19,21 @@ class Traits(SpecPart):
         return False
 
     @property
+    def tables_read(self) -> tuple[str, ...]:
+        """The pipelines whose sinks it reads, in place of a changelog."""
+        return ()
+
+    @property
+    def sql(self) -> str:
+        """The query whose rows it has; empty without one."""
+        return ""
+
+    @property
+    def filter_columns(self) -> list[str]:
+        """The source's columns that decide which rows the sink shows."""
+        return []
+
+    @property
     def sequence(self) -> tuple[str, ...]:
         """The columns that order changes; none: they apply in order of arrival."""
         return ()

@@ -193,6 +193,15 @@ class Transform(SpecPart):
                 sources[name] = read
         return sources
 
+    def copied_columns(self, source: TableSchema) -> frozenset[str]:
+        """Return the sink's columns that are selected as a column of the source stands."""
+        names = source.columns.names
+        return frozenset(name for name, text in self.select.items() if single_column(text, names) is not None)
+
+    def filter_columns(self, source: TableSchema) -> list[str]:
+        """Return the source's columns that decide which rows are shown."""
+        return [] if self.where is None else _columns_of("transform.where", self.where, source)
+
     @property
     def identity(self) -> dict[str, Any]:
         """Fields that selected rows depend on."""

@@ -268,6 +268,16 @@ class UpsertPipeline(Pipeline):
             return super().column_sources
         return self.transform.column_sources(self.table)
 
+    @property
+    def copied_columns(self) -> frozenset[str]:
+        """The sink's columns whose values are a column of the source, unchanged."""
+        return super().copied_columns if self.transform is None else self.transform.copied_columns(self.table)
+
+    @property
+    def filter_columns(self) -> list[str]:
+        """The source's columns that decide which rows the sink shows."""
+        return [] if self.transform is None else self.transform.filter_columns(self.table)
+
     @cached_property
     def personal(self) -> frozenset[str]:
         """Columns whose values are shown nowhere but in the tables: what is selected from one is one too."""

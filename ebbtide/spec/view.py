@@ -162,6 +162,16 @@ class MaterializedView(Pipeline):
         return self.refresh.cron if isinstance(self.refresh, RefreshEvery) else None
 
     @property
+    def tables_read(self) -> tuple[str, ...]:
+        """The pipelines whose sinks it reads."""
+        return tuple(self.inputs)
+
+    @property
+    def sql(self) -> str:
+        """The query whose rows it has."""
+        return self.query.strip()
+
+    @property
     def column_sources(self) -> dict[str, list[str]]:
         """None: what its columns are made of is known to Spark's analyzer alone."""
         return {}

@@ -8,7 +8,7 @@ import pytest
 from byte_scan import scan
 from erasing import Plants
 from local_pipeline import LATER
-from local_run import HOUR, kept_apart
+from local_run import HOUR
 
 from ebbtide.cli.errors import FAILED, NOTHING_MATCHED, USAGE
 from ebbtide.delta import key_index, log
@@ -22,8 +22,6 @@ from ebbtide.runtime.following import Following
 def apart(tmp_path, monkeypatch):
     monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "copies"))
     monkeypatch.setenv("EBBTIDE_ENGINE", "local")
-    with kept_apart():
-        yield
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from erasing import KINDS, Plants
 from kafka_support import TopicPipeline
 from killing import Killer
 from local_pipeline import LATER, LocalPipeline, killed
-from local_run import HOUR, kept_apart
+from local_run import HOUR
 from s3_server import BUCKET, S3Server, environment
 
 from ebbtide import MaterializedView
@@ -33,12 +33,6 @@ from ebbtide.runtime.plan import Plan
 FEW = 8
 MANY = 200
 PARTS = {"value", "nested", "list", "binary", "bad", "staged", "log"}
-
-
-@pytest.fixture(autouse=True)
-def apart():
-    with kept_apart():
-        yield
 
 
 @pytest.fixture

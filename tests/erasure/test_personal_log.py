@@ -8,7 +8,7 @@ import pytest
 from byte_scan import scan
 from deltalake import DeltaTable
 from local_pipeline import LATER, LocalPipeline
-from local_run import HOUR, kept_apart
+from local_run import HOUR
 from support import change
 
 from ebbtide.delta.snapshot import Snapshot
@@ -24,12 +24,6 @@ KINDS = {
     "rewrite": {"order": {"sequence": ["n"]}, "sink": {"write": "rewrite", "change_feed": "images"}},
     "function": {"function": "ebbtide.functions:LagLead", "output_key": ["id", "n"], "options": {"order_by": ["n"]}},
 }
-
-
-@pytest.fixture(autouse=True)
-def apart():
-    with kept_apart():
-        yield
 
 
 def canaries(n):

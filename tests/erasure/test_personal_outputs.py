@@ -10,7 +10,7 @@ import pytest
 import yaml
 from byte_scan import scan, scan_files
 from click.testing import CliRunner
-from local_run import kept_apart, spoil
+from local_run import spoil
 from shared_spark import SharedSpark
 from support import change
 
@@ -110,8 +110,7 @@ def home(tmp_path, planted, monkeypatch):
     document = {"type": "ebbtide.UpsertPipeline", "attributes": ATTRIBUTES}
     (tmp_path / "defs.yaml").write_text(yaml.safe_dump(document))
     monkeypatch.chdir(tmp_path)
-    with kept_apart():
-        yield tmp_path
+    return tmp_path
 
 
 def arrive(home, number):

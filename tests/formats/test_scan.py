@@ -292,6 +292,9 @@ LEFT = {
     "null name": record(envelope("c", 5, after=ROW | {"name": None}), 1),
     "no column": record(envelope("c", 5, after={"id": 1}), 1),
     "no position": record(envelope("c", None, after=ROW), 1),
+    "flattened, with an envelope's fields": record(UPDATE | ROW | {"__op": "c", "__lsn": 5}, 1),
+    "flattened by its deletion": record(UPDATE | {"__deleted": None}, 1),
+    "no source": record(UPDATE | {"source": None}, 1),
     "retraction": record(envelope("u", 5, before=ROW | {"id": True}, after=ROW), 1),
     "infinite": record(json.dumps(envelope("c", 5, after=ROW)).replace("0.5", "1e999"), 1),
 }
@@ -303,6 +306,16 @@ def test_what_is_not_of_the_form_is_left(name):
     fine = record(UPDATE, 1)
     records = batch([fine, LEFT[name], fine])
     assert scanned(decoding, records) == (2, 1)
+    mixed, exact = both(decoding, records)
+    assert mixed == exact
+
+
+@pytest.mark.parametrize("source", [{}, {"source": None}, {"source": 1}])
+def test_envelope_without_a_source_is_left_where_no_position_is_needed(source):
+    decoding = decoding_of(spec(SCHEMA, source={"path": "in", "records": "value"}, order={"sequence": ["id"]}))
+    without = {name: value for name, value in UPDATE.items() if name != "source"}
+    records = batch([json.dumps(UPDATE), json.dumps(without | source)])
+    assert scanned(decoding, records)[1] == 1
     mixed, exact = both(decoding, records)
     assert mixed == exact
 

@@ -18,6 +18,7 @@ from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.verdicts import LastVerdict, note_verdict
 from ebbtide.runtime import driver
 from ebbtide.runtime.following import Following
+from ebbtide.runtime.observers import Observer
 from ebbtide.runtime.progress import Phase
 from ebbtide.sources.file_source import FileSource
 from ebbtide.sources.positioned import PositionedSource
@@ -45,17 +46,24 @@ class Watch:
         """Follow; each of the calls is made at one of the run's looks at its source, and the last one ends the run."""
         left = [lambda look: None, *on_looks]  # the first look is that of the beginning, before a step
 
+        failed = []
+
         def look(found):
-            self.run.look(found)
-            if left:
-                left.pop(0)(found)
-            if not left:
+            try:
+                if left:
+                    left.pop(0)(found)
+            except Exception as error:  # noqa: BLE001 - a run goes on without an observer that fails
+                failed.append(error)
+            if failed or not left:
                 self.stop.set()
 
-        callbacks = self.run.beside(on_progress=on_step, on_phase=lambda phase: None)
-        spec = self.pipeline.spec
-        how = {**callbacks, "on_look": look, "stop": self.stop, "clock": clock, "follow": OFTEN}
-        return driver.run(SPARK, spec, self.pipeline.root, **how)
+        looks = Observer()
+        looks.look = look
+        how = {"on_progress": on_step, "stop": self.stop, "clock": clock, "follow": OFTEN}
+        summary = driver.run(SPARK, self.pipeline.spec, self.pipeline.root, observers=[self.run, looks], **how)
+        if failed:
+            raise failed[0]
+        return summary
 
     def samples(self):
         return samples_of(openmetrics(self.run.values()))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from local_pipeline import LocalPipeline
-from local_run import adopt_without_spark, kept_apart, swap_without_spark
+from local_run import adopt_without_spark, as_found, swap_without_spark
 
 from ebbtide.delta import log
 from ebbtide.errors import DamagedFileError
@@ -168,7 +168,7 @@ def test_step_that_an_earlier_release_decided_is_finished_as_that_release_did(na
     if name == "repair":  # Spark compares the sink with the state; see tests/spark/test_repair.py
         assert pipeline.last.decision.tables == all_of(Rewrite())
         return
-    with kept_apart():
+    with as_found():
         adopt_without_spark()
         swap_without_spark()
         if name == "adopt":

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from local_pipeline import Kept, LocalPipeline, killed, up
-from local_run import SPARK, START, kept_apart
+from local_run import SPARK, START, as_found
 
 from ebbtide.delta import joining, log
 from ebbtide.delta.snapshot import Snapshot
@@ -23,7 +23,7 @@ APPENDED = ("changelog", "quarantine")
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
-    with kept_apart():
+    with as_found():
         pipeline = LocalPipeline(tmp_path_factory.mktemp("appended"), **EVERY)
         pipeline.read(up(1, 1, "+I"), "{")
         pipeline.read(up(2, 2, "+I"))
@@ -37,8 +37,7 @@ def kept(tmp_path_factory):
 @pytest.fixture
 def five_steps(kept):
     """A pipeline after five steps that emitted, two of them with a bad record, and one with none; as it was after two beside it."""
-    with kept_apart():
-        yield kept.again()
+    return kept.again()
 
 
 def put_back(pipeline, name, *, with_files=False):

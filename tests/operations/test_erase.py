@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from killing import Killer
 from local_pipeline import LATER, LocalPipeline, killed, up
-from local_run import HOUR, SPARK, START, kept_apart
+from local_run import HOUR, SPARK, START
 from victims import KINDS, spec_of, write_source
 
 from ebbtide import MaterializedView
@@ -28,12 +28,6 @@ from ebbtide.runtime.plan import Plan
 CANARY = "canary-7d1f"
 OTHER = "stays-5a20"
 SCHEMA = "id STRING, n BIGINT, v STRING"
-
-
-@pytest.fixture(autouse=True)
-def _kept_apart():
-    with kept_apart():
-        yield
 
 
 def content(folder):

@@ -16,7 +16,7 @@ import pytest
 from damages import FOREIGN, LOST, keep_copy, lose_change_sets, shown, trim_state
 from judging import verdict_of
 from local_pipeline import LATER, LocalPipeline, killed, up
-from local_run import HOUR, SPARK, compared_here, kept_apart
+from local_run import HOUR, SPARK, as_found, compared_here
 from support import change
 from victims import refuse_fed_twice
 
@@ -114,7 +114,7 @@ class Aged:
 @pytest.fixture(scope="module", params=KINDS)
 def aged(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("aged")
-    with kept_apart():
+    with as_found():
         pipeline = LocalPipeline(folder, **KINDS[request.param])
         aged = Aged(pipeline)
         for number, lines in enumerate([*FILES, MORE]):

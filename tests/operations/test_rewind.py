@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 from local_pipeline import Kept, LocalPipeline, up
-from local_run import SPARK, kept_apart
+from local_run import SPARK, as_found
 
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
@@ -41,14 +41,13 @@ def kept(tmp_path_factory):
 @pytest.fixture
 def repaired(kept):
     """Gives a pipeline whose sink was deleted after step 4, or put back to step 1, and repaired in step 5; a step came after."""
-    with kept_apart():
-        yield lambda *, put_back: kept(put_back).again()
+    return lambda *, put_back: kept(put_back).again()
 
 
 @pytest.fixture(scope="module")
 def three_kept(tmp_path_factory):
     """A pipeline after three steps, with the newest file of each pattern after the second one."""
-    with kept_apart():
+    with as_found():
         pipeline = LocalPipeline(tmp_path_factory.mktemp("damaged"))
         pipeline.read(up(1, 1), up(2, 1), "{")
         pipeline.read(up(1, 2), "[")
@@ -60,8 +59,7 @@ def three_kept(tmp_path_factory):
 @pytest.fixture
 def three_steps(three_kept):
     kept, files = three_kept
-    with kept_apart():
-        yield kept.again(), files
+    return kept.again(), files
 
 
 @pytest.mark.parametrize("put_back", [False, True])

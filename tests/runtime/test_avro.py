@@ -8,7 +8,7 @@ from avro_support import Orders, avro, record
 from click.testing import CliRunner
 from kafka_broker import free_port
 from kafka_support import TopicPipeline, over_topic
-from local_run import SPARK, kept_apart
+from local_run import SPARK
 from reference import canonical_rows, differences
 from schema_registry import PASSWORD, USER
 from support import SHOP, lines_of, shop
@@ -29,8 +29,6 @@ pytestmark = pytest.mark.xdist_group("spark 1")  # the same broker
 @pytest.fixture(autouse=True)
 def _apart(monkeypatch):
     monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 20_000)
-    with kept_apart():
-        yield
 
 
 @pytest.fixture

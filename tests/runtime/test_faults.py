@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from killing import PLACES, Killer
-from local_run import HOUR, START, kept_apart, perform
+from local_run import HOUR, START, perform
 from mounting import IN_NAMESPACE, can_mount
 from victims import refuse_fed_twice, spec_of, tables, write_source
 
@@ -58,12 +58,6 @@ class Victim:
     def tables(self):
         refuse_fed_twice(Plan.under(str(self.root), self.spec))
         return tables(self.spec, self.root)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def put_back():
-    with kept_apart():
-        yield
 
 
 @pytest.fixture(scope="module")

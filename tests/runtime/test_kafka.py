@@ -27,7 +27,7 @@ from kafka_broker import PASSWORD, USER, free_port
 from kafka_support import TopicPipeline, over_topic, plainly, records_of
 from killing import PLACES
 from local_pipeline import LATER, up
-from local_run import SPARK, kept_apart
+from local_run import SPARK
 from metrics_support import samples_of
 from shop_truth import same_as_truth
 from support import SHOP, envelope, evenly, lines_of, shop
@@ -87,8 +87,6 @@ pytestmark = pytest.mark.xdist_group("spark 1")  # one broker for all
 def _apart(monkeypatch):
     monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 20_000)  # tests on Spark set it for their process
     monkeypatch.setattr(positioned, "RECORDS_IN_DRIVER", 20_000)
-    with kept_apart():
-        yield
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import time
 import pytest
 from kafka_support import TopicPipeline, plainly
 from local_pipeline import LATER, up
-from local_run import SPARK, kept_apart, swap_without_spark
+from local_run import SPARK, swap_without_spark
 
 from ebbtide.errors import BackfillError, ConfigError, PausedError, SourceLostError
 from ebbtide.operations import pausing
@@ -20,12 +20,6 @@ from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.publish import publish as step_module_publish
 
 pytestmark = pytest.mark.xdist_group("spark 1")  # one broker for all
-
-
-@pytest.fixture(autouse=True)
-def _apart():
-    with kept_apart():
-        yield
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 from judging import verdict_of
-from local_run import kept_apart
+from local_run import as_found
 from spark_support import LOCAL, change, forget_last_commit, plain_spec, write
 from spark_support import table as table_on_spark
 from store_support import line, stateful
@@ -51,7 +51,7 @@ ON_SPARK = pytest.mark.parametrize(
 def session(request, monkeypatch):
     """What runs a pipeline; on Spark steps of a few changes are dealt out to tasks."""
     if request.param == "local":
-        with kept_apart():
+        with as_found():
             yield LOCAL
         return
     monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 2)

@@ -3,7 +3,6 @@
 import pytest
 from ages import EVERY, FEWER_AGES, WITH_CHANGELOG, AllMixes, aged, first, one_missing, pairwise, refuse_wrong
 from kafka_support import TopicPipeline
-from local_run import kept_apart
 
 pytestmark = [pytest.mark.usefixtures("unsynced"), pytest.mark.xdist_group("spark 1")]  # its broker
 
@@ -12,8 +11,7 @@ pytestmark = [pytest.mark.usefixtures("unsynced"), pytest.mark.xdist_group("spar
 def make(broker, request, tmp_path):
     topic = request.node.name.translate(str.maketrans("[] ", "..."))
     broker.create(topic, 3)
-    with kept_apart():
-        yield lambda **fields: TopicPipeline(tmp_path, broker, topic, **fields)
+    return lambda **fields: TopicPipeline(tmp_path, broker, topic, **fields)
 
 
 def test_mixes_of_the_ages_of_each_two_parts_end_right(make):

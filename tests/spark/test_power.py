@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from judging import verdict_of
 from local_pipeline import LATER, LocalPipeline, up
-from local_run import kept_apart
+from local_run import as_found
 from power import copies_at_syncs
 
 from ebbtide.delta import log
@@ -39,7 +39,7 @@ class MergedPipeline(LocalPipeline):
 @pytest.fixture
 def pipeline(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(spark_stream, "drive", local.drive)
-    with kept_apart():
+    with as_found():
         made = MergedPipeline(tmp_path, spark)
         made.read(up(1, 1), up(2, 1))
         yield made

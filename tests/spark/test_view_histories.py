@@ -3,7 +3,6 @@
 import os
 
 import pytest
-from local_run import kept_apart
 from view_histories import History
 
 from ebbtide.runtime import decide
@@ -15,8 +14,6 @@ N_EVENTS = int(os.environ.get("EBBTIDE_VIEW_ROUNDS", "30"))
 @pytest.fixture(autouse=True)
 def _inputs_without_spark(monkeypatch):
     monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 10_000)
-    with kept_apart():
-        yield
 
 
 def test_views_are_right_after_each_event_that_comes_to_an_input(spark, tmp_path):

@@ -3,7 +3,6 @@
 import os
 
 import pytest
-from local_run import kept_apart
 from view_inputs import Followed, Inputs, Oracle
 from view_queries import QUERIES
 
@@ -28,8 +27,6 @@ SOME = [
 @pytest.fixture(autouse=True)
 def _inputs_without_spark(monkeypatch):
     monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 10_000)
-    with kept_apart():
-        yield
 
 
 def followed(oracle, folder, names):

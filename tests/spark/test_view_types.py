@@ -3,7 +3,6 @@
 import os
 
 import pytest
-from local_run import kept_apart
 from pydantic import ValidationError
 from view_inputs import Followed, Input, Oracle
 
@@ -49,8 +48,6 @@ SHAPES = {
 @pytest.fixture(autouse=True)
 def _inputs_without_spark(monkeypatch):
     monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 10_000)
-    with kept_apart():
-        yield
 
 
 class Tables:

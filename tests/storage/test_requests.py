@@ -5,7 +5,6 @@ import threading
 
 import pytest
 from followed_run import follow
-from local_run import kept_apart
 from s3_server import Served, first, longest_chain
 
 from ebbtide import UpsertPipeline
@@ -31,12 +30,6 @@ PART = f"part-{UUID}.parquet"
 STEPS = 3
 KEYS, CHANGED = 8, 4
 """Keys of the first file, and of each later one: the first data file of the sink keeps rows, so that it gets vectors."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def put_back():
-    with kept_apart():
-        yield
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ import logging
 from itertools import count
 
 import pytest
-from local_run import HOUR, START, kept_apart, perform
+from local_run import HOUR, START, perform
 from victims import KINDS, changes_of, expected, refuse_fed_twice, shown, spec_of, tables, write_source
 
 from ebbtide.delta import checkpoints, key_index, log
@@ -16,12 +16,6 @@ from ebbtide.storage import bucket, faults, paths
 
 pytestmark = pytest.mark.xdist_group("object_store")
 LATER = START + HOUR
-
-
-@pytest.fixture(scope="module", autouse=True)
-def put_back():
-    with kept_apart():
-        yield
 
 
 @pytest.fixture(autouse=True)

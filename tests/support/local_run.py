@@ -209,8 +209,8 @@ def repair_without_spark() -> None:
 
 
 @contextmanager
-def kept_apart() -> Iterator[None]:
-    """Give back what `perform` replaces for the whole process: it is not for the tests of other files."""
+def as_found() -> Iterator[None]:
+    """Give back what `perform` replaces for the whole process; `tests/conftest.py` does so after each test and file."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(joining, "WIDTH", joining.WIDTH)
         patch.setattr(rewriting, "ROWS_IN_PART", rewriting.ROWS_IN_PART)

@@ -1,0 +1,204 @@
+"""Spans of runs, steps and their phases, by OpenTelemetry. Needs `pip install 'ebbtide[otel]'`.
+
+```
+run                       from its beginning to its end
+  opening the tables      phases outside of steps
+  step                    of a run that ends; in a run that goes on each step is a trace of its own, with a link to the run
+    reading               phases of steps
+```
+
+The names and attributes are listed in docs/how-to/observability.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points, version
+from typing import TYPE_CHECKING, Any
+
+from ebbtide.environment import variable
+from ebbtide.errors import ConfigError, MissingExtraError
+from ebbtide.redaction import shown
+from ebbtide.runtime.observers import Observer, RunBegun, RunEnded
+from ebbtide.runtime.progress import Phase, StepProgress
+from ebbtide.spec.pipeline import Pipeline
+
+try:
+    from opentelemetry import trace
+    from opentelemetry.context import Context
+    from opentelemetry.propagate import extract
+    from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.trace import Link, Span, Status, StatusCode
+except ModuleNotFoundError as missing:
+    raise MissingExtraError.of_extra("otel", "OpenTelemetry") from missing
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+EXPORTERS = "opentelemetry_traces_exporter"
+"""Group of the entry points of exporters, by the names that `OTEL_TRACES_EXPORTER` has."""
+PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
+"""Values of `OTEL_EXPORTER_OTLP_PROTOCOL` to these names."""
+DEFAULT_PROTOCOL = "http/protobuf"
+UNFINISHED = "the step was not finished"
+Attributes = Mapping[str, Any]
+
+
+class Spans(Observer):
+    """Makes the spans of one run.
+
+    Args:
+        provider: Takes them. Default: the process's, or else one by the variables `OTEL_*`.
+    """
+
+    def __init__(self, provider: trace.TracerProvider | None = None) -> None:
+        self._provider = provider
+        self._tracer: trace.Tracer = trace.NoOpTracer()
+        self._run: Span = trace.INVALID_SPAN
+        self._step: Span | None = None
+        self._number: int | None = None
+        self._phase: Span | None = None
+        self._goes_on = False
+        self._shared: Attributes = {}
+
+    def begun(self, run: RunBegun) -> None:
+        """Begin the run's span: below the one that the variable `TRACEPARENT` names, if it does."""
+        if self._provider is None:
+            self._provider = _provider_of_process()
+        self._tracer = self._provider.get_tracer("ebbtide", version("ebbtide"))
+        self._goes_on = run.goes_on
+        self._shared = {"ebbtide.pipeline": run.spec.name, **_source_attributes(run.spec)}
+        above = extract({name: variable(name.upper()) for name in ("traceparent", "tracestate")})
+        kind = "refresh" if run.is_fresh else "run"
+        attributes = {**self._shared, "ebbtide.goes_on": run.goes_on}
+        self._run = self._tracer.start_span(kind, context=above, attributes=attributes)
+
+    def phase(self, phase: Phase) -> None:
+        """End the phase before, and begin this one's span; the first of a step begins the step's."""
+        self._end_phase()
+        if phase.step is None:
+            self._end_step(UNFINISHED)
+        elif phase.step != self._number:
+            self._end_step(UNFINISHED)
+            self._begin_step(phase.step)
+        above = self._step or self._run
+        self._phase = self._tracer.start_span(
+            phase.name, context=trace.set_span_in_context(above), attributes=self._shared
+        )
+
+    def step(self, progress: StepProgress) -> None:
+        """End the step's span with what it did."""
+        self._end_phase()
+        made = self._step or self._begin_step(progress.step)  # a step may have no phase
+        made.set_attributes(_step_attributes(progress))
+        self._end_step()
+
+    def ended(self, end: RunEnded) -> None:
+        """End all spans, with the error if the run failed, and export them."""
+        self._end_phase()
+        self._end_step(UNFINISHED)
+        totals = {name: n for name, n in end.summary.totals.items() if n}
+        self._run.set_attributes({f"ebbtide.{name}": n for name, n in totals.items()})
+        self._run.set_attribute("ebbtide.engine", end.summary.engine)
+        if end.error is not None:
+            _set_error(self._run, end.error)
+        self._run.end()
+        if isinstance(self._provider, TracerProvider):
+            self._provider.force_flush()
+
+    def _begin_step(self, number: int) -> Span:
+        """Begin a step's span: a root where the run goes on, whose own span is exported at its end."""
+        above, links = trace.set_span_in_context(self._run), []
+        if self._goes_on:
+            above, links = Context(), [Link(self._run.get_span_context())]
+        attributes = {**self._shared, "ebbtide.step": number}
+        begun = self._tracer.start_span("step", context=above, links=links, attributes=attributes)
+        self._number, self._step = number, begun
+        return begun
+
+    def _end_phase(self) -> None:
+        if self._phase is not None:
+            self._phase.end()
+            self._phase = None
+
+    def _end_step(self, unfinished: str = "") -> None:
+        """End the span of the step under way, if there is one.
+
+        Args:
+            unfinished: Why it counts as failed; empty: it does not.
+        """
+        if self._step is None:
+            return
+        if unfinished:
+            self._step.set_status(Status(StatusCode.ERROR, unfinished))
+        self._step.end()
+        self._step = self._number = None
+
+
+def _source_attributes(spec: Pipeline) -> dict[str, str]:
+    """Return the attributes of a topic, by the semantic conventions of messaging."""
+    if spec.source.type != "kafka":
+        return {}
+    return {"messaging.system": "kafka", "messaging.destination.name": spec.source.topic or ""}
+
+
+def _step_attributes(progress: StepProgress) -> dict[str, Any]:
+    """Return what a step did; counts of 0 are left out."""
+    values: dict[str, Any] = {name: n for name, n in progress.counts.items() if n}
+    values["kind"] = progress.kind
+    for name in ("batch_id", "now_ms", "watermark_ms"):
+        values[name] = getattr(progress, name)
+    if progress.recomputed:
+        values["recomputed"] = progress.recomputed
+    return {f"ebbtide.{name}": value for name, value in values.items() if value is not None}
+
+
+def _set_error(span: Span, error: BaseException) -> None:
+    """Mark a span as failed. No stack: its values are not masked."""
+    kind = type(error).__qualname__
+    message = shown(str(error))
+    span.set_status(Status(StatusCode.ERROR, message))
+    span.set_attribute("error.type", kind)
+    span.add_event("exception", {"exception.type": kind, "exception.message": message})
+
+
+@cache
+def _provider_of_process() -> trace.TracerProvider:
+    """Return the provider that the program has set up; else one that exports as the variables `OTEL_*` say.
+
+    Raises:
+        ConfigError: they name an exporter that is not installed.
+    """
+    found = trace.get_tracer_provider()
+    if not isinstance(found, trace.ProxyTracerProvider):
+        return found
+    resource = Resource.create()
+    if str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):
+        resource = resource.merge(Resource({SERVICE_NAME: "ebbtide"}))
+    provider = TracerProvider(resource=resource)
+    for name in variable("OTEL_TRACES_EXPORTER", "otlp").split(","):
+        if name.strip() != "none":
+            provider.add_span_processor(BatchSpanProcessor(_exporter(name.strip())))
+    return provider
+
+
+def _exporter(name: str) -> SpanExporter:
+    """Make an exporter by its name in `OTEL_TRACES_EXPORTER`."""
+    wanted = name
+    if name == "otlp":
+        general = variable("OTEL_EXPORTER_OTLP_PROTOCOL", DEFAULT_PROTOCOL)
+        protocol = variable("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", general)
+        wanted = PROTOCOLS.get(protocol, protocol)
+    points: dict[str, EntryPoint] = {point.name: point for point in entry_points(group=EXPORTERS)}
+    if wanted not in points:
+        raise ConfigError.of(
+            "Spans cannot be exported.",
+            got=f"OTEL_TRACES_EXPORTER={name} ({wanted})",
+            allowed=f"none, otlp, {', '.join(sorted(points))}",
+            next_step="Install the exporter's package, or name another.",
+        )
+    exporter: SpanExporter = points[wanted].load()()
+    return exporter
