@@ -32,8 +32,7 @@ def test_executors_share_the_root_alone_and_those_that_die_take_nothing_along(tm
     driver.close()
     assert [event["deaths"] for event in events if event["kind"] == "batch"] == [1, 1]
     assert same_as_truth(spec, tmp_path / "root")
-    folders = {path.parent for path in home.glob("work/app-*/*/*.arrow")}
-    assert len(folders) >= 2, "executors have copies of their own"
+    assert list(home.glob("work/app-*/*/*.arrow")), "an executor has copies of its own"
 
 
 @pytest.fixture
