@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 
@@ -77,10 +78,8 @@ class Hosts:
 @pytest.fixture(scope="module")
 def all_hosts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cluster")
-    with cluster(folder, N_WORKERS) as running:
-        driver = Driver(folder, running.address, "host")
+    with cluster(folder, N_WORKERS) as running, closing(Driver(folder, running.address, "host")) as driver:
         yield Hosts(folder, running, driver)
-        driver.close()
 
 
 @pytest.fixture
