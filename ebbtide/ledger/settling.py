@@ -1,4 +1,4 @@
-"""Commits that are on disk before a run goes on; and throw-away roots, where nothing is: with `EBBTIDE_FSYNC=off` nothing waits until it is on disk, and a power cut may lose or damage the tables.
+"""Puts commits of earlier processes on disk; and notes throw-away roots, where nothing is: `EBBTIDE_FSYNC=off`.
 
 `ROOT/NAME/unsynced` holds the boot in which tables were written so; it is on disk before them. A run in another boot is refused: the state
 of the tables is unknown. A run of the same boot that does sync writes all to disk first, and deletes it.
