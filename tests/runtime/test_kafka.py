@@ -1138,7 +1138,7 @@ def test_what_an_open_transaction_holds_is_told_with_how_long_and_launches_nothi
     with pipeline.stepper() as stepper:
         watched.look(Look(SourceSteps(stepper), Discovery(), 0))
         WatchedFleet([watched], pipeline.root).measure()
-    of_run = samples_of(openmetrics(watched.values()))
+    of_run = samples_of(openmetrics([watched.values()]))
     names = ("ebbtide_lag_records", "ebbtide_lag_held_records", "ebbtide_lag_seconds", "ebbtide_state_rows")
     assert [of_run[name,] for name in names] == [scraped[name,] for name in names]
     [sensor] = pipeline_definitions(pipeline.spec).sensors
