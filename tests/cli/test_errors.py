@@ -18,7 +18,7 @@ from ebbtide.errors import (
     Transient,
 )
 
-OPERATING = Path(__file__).parents[2] / "docs" / "how-to" / "operating.md"
+UNIT = Path(__file__).parents[2] / "examples" / "systemd" / "ebbtide@.service"
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_what_a_restart_does_not_mend_ends_with_another_code_than_what_may_pass(
 
 
 def test_sample_unit_is_started_again_after_what_may_pass_and_not_after_what_needs_somebody():
-    [named] = re.findall(r"^RestartPreventExitStatus=(.+)$", OPERATING.read_text(), re.MULTILINE)
+    [named] = re.findall(r"^RestartPreventExitStatus=(.+)$", UNIT.read_text(), re.MULTILINE)
     not_again = [int(code) for code in named.split()]
     for kind in Terminal.__subclasses__():
         # What is paused goes on by itself once it is resumed.
