@@ -15,6 +15,7 @@ from ebbtide.ledger.erasures import unfinished
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.pauses import refuse_paused, wait_until_resumed
 from ebbtide.ledger.requests import Requests
+from ebbtide.ledger.settling import settle
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Clear
 from ebbtide.model.durations import to_ms
@@ -266,6 +267,7 @@ class _Run:
         """Open the tables, make those that are not there, and return what makes steps in them."""
         if not self.is_fresh:
             _clear_the_way(plan)
+        settle(plan.root, is_fresh=self.is_fresh)
         plan.state.create()
         stepper = Stepper(plan, lease, self.clock(), fresh=self.is_fresh)
         pace = Pace(self.spec.source.max_records_per_second, self.stop)
