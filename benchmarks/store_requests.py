@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ebbtide import UpsertPipeline
-from ebbtide.delta.key_index import CACHE_FOLDER
+from ebbtide.delta.copy_space import CACHE_FOLDER
 from ebbtide.ledger.lease import Lease
 from ebbtide.operations.registry import maintain
 from ebbtide.runtime import driver, local
