@@ -107,6 +107,7 @@ def test_schemas_refuse_an_event_that_lacks_what_they_ask_for(make, client, judg
 def test_run_names_what_it_reads_and_writes_with_counts_and_version(make, client):
     pipeline = make()
     pipeline.put(up(1, 1), up(2, 2), "bad")
+    pipeline.put(up(1, 3))
     pipeline.run(observers=[Lineage(client)])
     start, complete = client.events
     assert start["run"]["runId"] == complete["run"]["runId"]
@@ -115,8 +116,8 @@ def test_run_names_what_it_reads_and_writes_with_counts_and_version(make, client
     [read], [written] = complete["inputs"], complete["outputs"]
     assert (read["namespace"], read["name"]) == ("file", str(pipeline.source))
     assert (written["namespace"], written["name"]) == ("file", f"{pipeline.root}/t/sink")
-    assert read["inputFacets"]["inputStatistics"]["rowCount"] == 3
-    assert written["outputFacets"]["outputStatistics"]["rowCount"] == 2
+    assert read["inputFacets"]["inputStatistics"]["rowCount"] == 4
+    assert written["outputFacets"]["outputStatistics"]["rowCount"] == 3, "2 inserted, 1 updated"
     newest = max(int(path.stem) for path in (pipeline.home / "sink" / "_delta_log").glob("*.json"))
     assert written["facets"]["version"]["datasetVersion"] == str(newest)
     assert "version" not in start["outputs"][0]["facets"]

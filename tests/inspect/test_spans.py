@@ -172,7 +172,9 @@ def test_variables_alone_send_spans_by_otlp_below_the_span_that_started_the_run(
         monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=shop")
         monkeypatch.setenv("TRACEPARENT", f"00-{'-'.join(PARENT)}-01")
         pipeline.run()
+        sent_by_its_end = list(posted.bodies)
         spans._provider_of_process().shutdown()
+    assert posted.bodies == sent_by_its_end, "a process may be replaced behind a run"
     assert {path for path, _ in posted.bodies} == {"/v1/traces"}
     sent = [ExportTraceServiceRequest.FromString(body) for _, body in posted.bodies]
     [resource] = {str(of.resource) for request in sent for of in request.resource_spans}

@@ -66,7 +66,9 @@ class _Process:
         self.port = port
 
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        # The shell ends the server once its input ends: also where this process is killed.
+        command = ["sh", "-c", '"$@" >/dev/null 2>&1 & cat; kill $!', "sh", *self._command]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
         end_s = time.monotonic() + STARTS_WITHIN_S
         while True:
             try:
@@ -74,14 +76,15 @@ class _Process:
                 break
             except OSError:
                 if time.monotonic() > end_s:
-                    self._process.kill()
+                    self.__exit__()
                     raise
                 time.sleep(0.05)
         assert made.status in (200, 201), made
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.kill()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
         self._process.wait()
 
     def bucket(self) -> Asked:
