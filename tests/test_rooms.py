@@ -344,7 +344,7 @@ def test_environment_is_read_by_what_belongs_to_the_machine_only():
         "runtime/session_settings.py",
         "runtime/class_archive.py",
         "runtime/jars.py",
-        "delta/key_index.py",
+        "delta/copy_space.py",
         "storage/disk.py",
         "java.py",
         "cli/sql_gateway.py",

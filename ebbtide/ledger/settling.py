@@ -1,6 +1,6 @@
-"""Has on disk what earlier processes have committed; and notes throw-away roots, where nothing is: `EBBTIDE_FSYNC=off`.
+"""Puts commits of earlier processes on disk; and notes throw-away roots, where nothing is: `EBBTIDE_FSYNC=off`.
 
-`ROOT/NAME/unsynced` holds the boot in which tables were written so; it is on disk before them. A run in another boot is refused: what is left
+`ROOT/NAME/unsynced` holds the boot in which tables were written so; it is on disk before them. A run in another boot is refused: the state
 of the tables is unknown. A run of the same boot that does sync writes all to disk first, and deletes it.
 """
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 def settle(home: str, *, is_fresh: bool = False) -> None:
-    """Have on disk what earlier processes have committed, before steps rely on it; or note that nothing is synced. Call it under the lease.
+    """Put the commits of earlier processes on disk, before steps rely on them; or note that nothing is synced. Call it under the lease.
 
     Args:
         home: Folder of a pipeline's tables.

@@ -16,14 +16,14 @@ from urllib.parse import unquote, urlparse
 
 import pyspark
 
-from ebbtide.runtime.session_settings import PACKAGES
+from ebbtide.runtime.session_settings import EXCLUDES, PACKAGES
 
 JARS = "spark.jars"
 
 
 def with_known_jars(settings: Mapping[str, str]) -> dict[str, str]:
     """Return Spark settings that name the jars of their packages, where these are known; else the settings as they are."""
-    known = _noted(settings.get(PACKAGES, ""))
+    known = _noted(settings)
     if not known:
         return dict(settings)
     kept = {name: value for name, value in settings.items() if name != PACKAGES}
@@ -34,11 +34,11 @@ def with_known_jars(settings: Mapping[str, str]) -> dict[str, str]:
     return kept
 
 
-def note_jars(packages: str, jars: str) -> None:
+def note_jars(settings: Mapping[str, str], jars: str) -> None:
     """Note what Ivy found.
 
     Args:
-        packages: Of the setting `spark.jars.packages`.
+        settings: Those that name the packages.
         jars: The setting `spark.jars` of the session that started with them: URIs, separated by commas.
     """
     shipped = _shipped_artifacts()
@@ -50,17 +50,17 @@ def note_jars(packages: str, jars: str) -> None:
             needed.append(path)
     if not needed:
         return
-    note = _note_of(packages)
+    note = _note_of(settings)
     note.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     unnamed = note.with_suffix(f".{os.getpid()}")
     unnamed.write_text(json.dumps(needed), encoding="utf-8")
     unnamed.replace(note)
 
 
-def _noted(packages: str) -> list[str]:
+def _noted(settings: Mapping[str, str]) -> list[str]:
     """Return the jars noted of packages; none if one of them is gone."""
     try:
-        text = _note_of(packages).read_text(encoding="utf-8")
+        text = _note_of(settings).read_text(encoding="utf-8")
     except OSError:
         return []
     jars: list[str] = json.loads(text)
@@ -68,9 +68,11 @@ def _noted(packages: str) -> list[str]:
     return jars if are_there else []
 
 
-def _note_of(packages: str) -> Path:
-    """Return where the jars of packages are noted: for each version of Spark apart."""
-    asked = f"{pyspark.__version__} {packages}"
+def _note_of(settings: Mapping[str, str]) -> Path:
+    """Return where the jars of packages are noted: for each version of Spark apart, and for what is left out of them."""
+    asked = f"{pyspark.__version__} {settings.get(PACKAGES, '')}"
+    if settings.get(EXCLUDES):
+        asked = f"{asked} without {settings[EXCLUDES]}"
     digest = digest_of(asked)
     return cache_folder() / f"jars-{digest}.json"
 

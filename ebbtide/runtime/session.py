@@ -31,7 +31,14 @@ from ebbtide.redaction import is_credential
 from ebbtide.runtime.class_archive import ClassArchive
 from ebbtide.runtime.executors import refuse_unfit_executors
 from ebbtide.runtime.jars import JARS, note_jars, with_known_jars
-from ebbtide.runtime.session_settings import MASTER, PACKAGES, effective_settings, is_local, python_of_workers
+from ebbtide.runtime.session_settings import (
+    MASTER,
+    PACKAGES,
+    effective_settings,
+    is_local,
+    python_of_workers,
+    settings_of_file,
+)
 from ebbtide.users import has_passwd_entry
 
 JVM_ENDS_WITHIN_S = 300
@@ -54,8 +61,9 @@ def build_session(
         JavaMissingError: there is no Java to start, or it is too old.
         ConfigError: a setting names a variable that is not set.
     """
-    asked = effective_settings(app_name, settings or {})
-    os.environ["PYSPARK_PYTHON"] = python_of_workers(asked)  # else the workers take python3 from PATH
+    of_file = settings_of_file()
+    asked = effective_settings(app_name, settings or {}, of_file)
+    os.environ["PYSPARK_PYTHON"] = python_of_workers(of_file | asked)  # else the workers take python3 from PATH
     effective = with_known_jars(asked)
     has_jvm = SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
     if not has_jvm:
@@ -69,7 +77,7 @@ def build_session(
     logging.getLogger("py4j").setLevel(level)
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(level)
     if not has_jvm and PACKAGES in effective:
-        note_jars(effective[PACKAGES], session.conf.get(JARS) or "")
+        note_jars(effective, session.conf.get(JARS) or "")
     master = str(session.conf.get(MASTER))
     if not has_jvm and not is_local(master):
         refuse_unfit_executors(session)
@@ -124,6 +132,16 @@ def end_session(session: SparkSession) -> None:
     archive: ClassArchive | None = vars(gateway).get("class_archive")
     if archive is not None:
         archive.keep(exit_code)
+
+
+def has_died(session: SparkSession) -> bool:
+    """Return whether the JVM of a session has ended by itself.
+
+    Args:
+        session: That of `build_session`.
+    """
+    gateway: Any = type(session.sparkContext)._gateway
+    return gateway is None or gateway.proc.poll() is not None
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from ebbtide.environment import from_environment
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import hide, is_credential
 
-PACKAGES, EXTENSIONS = "spark.jars.packages", "spark.sql.extensions"
+PACKAGES, EXCLUDES, EXTENSIONS = "spark.jars.packages", "spark.jars.excludes", "spark.sql.extensions"
 MASTER, PYTHON = "spark.master", "spark.pyspark.python"
 DELTA_JAR = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
@@ -44,12 +44,13 @@ OF_VARIABLES = {MASTER: "EBBTIDE_MASTER", "spark.driver.memory": "EBBTIDE_DRIVER
 JOINED = (PACKAGES, EXTENSIONS)
 
 
-def effective_settings(app_name: str, given: Mapping[str, str]) -> dict[str, str]:
+def effective_settings(app_name: str, given: Mapping[str, str], of_file: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a session that is to be built; those of `spark-defaults.conf` are left to Spark, which reads it.
 
     Args:
         app_name: Name of the application.
         given: Settings that override the rest; `${NAME}` is a variable of the environment.
+        of_file: Those of `spark-defaults.conf`.
 
     Raises:
         ConfigError: a setting names a variable that is not set.
@@ -62,15 +63,16 @@ def effective_settings(app_name: str, given: Mapping[str, str]) -> dict[str, str
         "spark.driver.memory": "4g",
         **SETTINGS,
     }
-    of_file = settings_of_file()
     of_environment = {name: os.environ[variable] for name, variable in OF_VARIABLES.items() if os.environ.get(variable)}
     asked = of_environment | resolved(given)
-    named = of_file | asked
+    named = {**of_file, **asked}
     if is_local(named.get(MASTER, ours[MASTER])):
         ours |= ON_ONE_MACHINE
     effective = {name: value for name, value in ours.items() if name not in of_file} | asked
     for name in JOINED:
         effective[name] = _joined(ours[name], named.get(name, ""))
+    if EXCLUDES in named:  # the jars of packages are known by it too, also where only the file has it
+        effective[EXCLUDES] = named[EXCLUDES]
     return effective
 
 
@@ -133,11 +135,14 @@ def refuse_literal_credentials(settings: Mapping[str, str]) -> None:
 
 
 def python_of_workers(settings: Mapping[str, str]) -> str:
-    """Return the Python that runs Spark's workers: this process's, but where executors are elsewhere and another one is named."""
-    named = settings_of_file() | dict(settings)
-    if is_local(named.get(MASTER, "local")):
+    """Return the Python that runs Spark's workers: this process's, but where executors are elsewhere and another one is named.
+
+    Args:
+        settings: All that are in effect, those of `spark-defaults.conf` among them.
+    """
+    if is_local(settings.get(MASTER, "local")):
         return sys.executable
-    return named.get(PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    return settings.get(PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
 
 
 def _joined(ours: str, theirs: str) -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.runtime.jars import JARS, PACKAGES, note_jars, with_known_jars
+from ebbtide.runtime.jars import EXCLUDES, JARS, PACKAGES, note_jars, with_known_jars
 
 ASKED = {PACKAGES: "io.delta:delta:4.4.0", "spark.app.name": "x"}
 
@@ -18,7 +18,7 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         path.touch()
     shipped = tmp_path / "org.slf4j_slf4j-api-2.0.13.jar"
     shipped.touch()
-    note_jars(ASKED[PACKAGES], ",".join(path.as_uri() for path in [*paths, shipped]))
+    note_jars(ASKED, ",".join(path.as_uri() for path in [*paths, shipped]))
     return paths
 
 
@@ -36,6 +36,7 @@ def test_ivy_is_asked_where_a_jar_is_gone(jars: list[Path]) -> None:
     assert with_known_jars(ASKED) == ASKED
 
 
-def test_ivy_is_asked_for_other_packages(jars: list[Path]) -> None:
-    others = ASKED | {PACKAGES: "io.delta:delta:4.5.0"}
+@pytest.mark.parametrize("other", [{PACKAGES: "io.delta:delta:4.5.0"}, {EXCLUDES: "software.amazon.awssdk:bundle"}])
+def test_ivy_is_asked_for_other_packages(jars: list[Path], other: dict[str, str]) -> None:
+    others = ASKED | other
     assert with_known_jars(others) == others

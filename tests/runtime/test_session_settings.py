@@ -19,6 +19,10 @@ def no_variables(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
+def effective(given):
+    return effective_settings("a", given, settings_of_file())
+
+
 @pytest.fixture
 def conf(tmp_path, monkeypatch):
     """Writes `spark-defaults.conf`."""
@@ -29,14 +33,14 @@ def conf(tmp_path, monkeypatch):
 def test_later_setting_wins(conf, monkeypatch):
     """Of ours, the file, the environment and the caller; what only the file sets is left to Spark, which reads it."""
     name = "spark.driver.memory"
-    assert effective_settings("a", {})[name] == "4g"
+    assert effective({})[name] == "4g"
     conf(f"{name} 5g\nspark.sql.shuffle.partitions=7\n")
-    from_file = effective_settings("a", {})
+    from_file = effective({})
     assert name not in from_file
     assert "spark.sql.shuffle.partitions" not in from_file
     monkeypatch.setenv("EBBTIDE_DRIVER_MEMORY", "6g")
-    assert effective_settings("a", {})[name] == "6g"
-    assert effective_settings("a", {name: "7g"})[name] == "7g"
+    assert effective({})[name] == "6g"
+    assert effective({name: "7g"})[name] == "7g"
 
 
 @pytest.mark.parametrize("is_in_file", [True, False])
@@ -44,23 +48,32 @@ def test_packages_and_extensions_are_joined_with_those_of_delta(conf, is_in_file
     mine = {"spark.jars.packages": f"org.x:y:1, {DELTA_JAR}", "spark.sql.extensions": "x.Extension"}
     if is_in_file:
         conf("".join(f"{name} {value}\n" for name, value in mine.items()))
-    settings = effective_settings("a", {} if is_in_file else mine)
+    settings = effective({} if is_in_file else mine)
     assert settings["spark.jars.packages"] == f"{DELTA_JAR},org.x:y:1"
     assert settings["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension,x.Extension"
 
 
+def test_what_a_file_leaves_out_of_packages_is_a_part_of_what_the_session_is_built_with(conf):
+    """Else the jars of a start with another file would be taken for those of this one."""
+    name = "spark.jars.excludes"
+    assert name not in effective({})
+    conf(f"{name} software.amazon.awssdk:bundle")
+    assert effective({})[name] == "software.amazon.awssdk:bundle"
+    assert effective({name: "a:b"})[name] == "a:b"
+
+
 def test_driver_listens_on_loopback_only_where_no_executor_is_elsewhere(conf, monkeypatch):
     host = "spark.driver.host"
-    assert effective_settings("a", {})[host] == "127.0.0.1"
-    assert host not in effective_settings("a", {"spark.master": CLUSTER})
-    assert effective_settings("a", {"spark.master": CLUSTER, host: "me"})[host] == "me"
+    assert effective({})[host] == "127.0.0.1"
+    assert host not in effective({"spark.master": CLUSTER})
+    assert effective({"spark.master": CLUSTER, host: "me"})[host] == "me"
     monkeypatch.setenv("EBBTIDE_MASTER", CLUSTER)
-    assert host not in effective_settings("a", {})
+    assert host not in effective({})
     monkeypatch.delenv("EBBTIDE_MASTER")
     conf(f"spark.master {CLUSTER}")
-    assert host not in effective_settings("a", {})
-    assert "spark.master" not in effective_settings("a", {})
-    assert effective_settings("a", {"spark.master": "local[1]"})[host] == "127.0.0.1"
+    assert host not in effective({})
+    assert "spark.master" not in effective({})
+    assert effective({"spark.master": "local[1]"})[host] == "127.0.0.1"
 
 
 def test_workers_on_this_machine_have_its_python_and_others_theirs(conf, monkeypatch):
@@ -70,7 +83,7 @@ def test_workers_on_this_machine_have_its_python_and_others_theirs(conf, monkeyp
     assert python_of_workers(on_cluster) == "python3.elsewhere"
     assert python_of_workers(on_cluster | {"spark.pyspark.python": "./env/bin/python"}) == "./env/bin/python"
     conf("spark.pyspark.python ./of/file")
-    assert python_of_workers(on_cluster) == "./of/file"
+    assert python_of_workers(settings_of_file() | on_cluster) == "./of/file"
 
 
 def test_file_of_defaults_is_read_as_spark_reads_it_and_its_credentials_are_shown_nowhere(conf):

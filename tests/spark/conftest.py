@@ -15,8 +15,9 @@ SECOND_HALF = "test_repair"
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker(pytest.mark.spark)
-    half = 1 if item.path.name < SECOND_HALF else 2
-    item.add_marker(pytest.mark.xdist_group(f"spark {half}"))
+    if item.get_closest_marker("xdist_group") is None:
+        half = 1 if item.path.name < SECOND_HALF else 2
+        item.add_marker(pytest.mark.xdist_group(f"spark {half}"))
 
 
 @pytest.fixture(autouse=True, scope="module")

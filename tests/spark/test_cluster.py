@@ -1,97 +1,37 @@
-"""A standalone cluster: workers as processes, each with local disks of its own; the root is all that they share with the driver."""
+"""Clusters: the root is all that executors share with the driver. Each kind of pipeline: `test_cluster_kinds.py`."""
 
-import contextlib
-import os
-import signal
-import socket
 import subprocess
 import sys
-import time
+from contextlib import closing
 from pathlib import Path
 
-import pyspark
 import pytest
 import yaml
 from installed import Environment, build_wheel
-from spark_support import cut, same_as_truth, shop_lines, shop_spec, write
+from shop_truth import same_as_truth
+from spark_cluster import Driver, cluster, home_of_spark, written_spec
+from spark_support import cut, shop_lines, shop_spec, write
 
 HERE = Path(__file__).parent
 SHOP = HERE.parents[1] / "pipelines" / "defs" / "shop"
-SPARK = Path(pyspark.__file__).parent
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def started(log, *command, **more):
-    env = os.environ | {"SPARK_HOME": str(SPARK), "SPARK_LOCAL_IP": "127.0.0.1", **more}
-    return subprocess.Popen(
-        [str(SPARK / "bin" / "spark-class"), *command], env=env, stdout=log, stderr=log, start_new_session=True
-    )
-
-
-@contextlib.contextmanager
-def cluster(folder, *names):
-    """A master and workers of one core; yields the master's address and the workers."""
-    port = free_port()
-    processes = []
-    with (folder / "cluster.log").open("ab") as log:
-        master = "org.apache.spark.deploy.master.Master"
-        here = ["--host", "127.0.0.1"]
-        processes.append(started(log, master, *here, "--port", str(port), "--webui-port", str(free_port())))
-        address = f"spark://127.0.0.1:{port}"
-        workers = []
-        for name in names:
-            own = folder / name
-            own.mkdir()
-            worker = ["org.apache.spark.deploy.worker.Worker", *here, "--cores", "1", "--memory", "1g"]
-            worker += ["--work-dir", str(own / "work"), "--webui-port", str(free_port()), address]
-            disks = {"SPARK_LOCAL_DIRS": str(own / "local"), "EBBTIDE_CACHE": str(own / "cache")}
-            workers.append(started(log, *worker, **disks))
-        processes += workers
-        try:
-            yield address, workers
-        finally:
-            for process in processes:
-                kill(process)
-
-
-def kill(process):
-    """Kill a process and what it started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def copies(folder, name):
-    return list((folder / name / "cache").glob("*.arrow"))
-
-
-@pytest.mark.grid
-def test_worker_that_is_killed_in_a_step_takes_nothing_along(spark, tmp_path):
-    source = write(tmp_path / "in", *cut(shop_lines("orders"), 12))
-    with cluster(tmp_path, "one", "two") as (address, workers):
-        command = [sys.executable, str(HERE / "on_cluster.py"), address, str(source), str(tmp_path)]
-        path = os.pathsep.join([str(HERE.parent / "support"), str(HERE)])
-        env = os.environ | {"PYTHONPATH": path, "EBBTIDE_CACHE": str(tmp_path / "driver")}
-        with (
-            (tmp_path / "run.log").open("ab") as log,
-            subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=log, text=True) as run,
-        ):
-            said = []
-            for line in run.stdout:
-                said.append(line.strip())
-                if line.strip() == "step 3":
-                    assert copies(tmp_path, "one"), "each worker has copies of its own"
-                    assert copies(tmp_path, "two")
-                    time.sleep(0.3)  # the next step is under way
-                    kill(workers[0])
-        assert run.returncode == 0, (tmp_path / "run.log").read_text()[-3000:]
-        assert said[-1] == "done"
-    assert same_as_truth(spark, tmp_path, shop_spec("orders", source))
+@pytest.mark.xdist_group("cluster")  # has no use for the session of the others
+def test_executors_share_the_root_alone_and_those_that_die_take_nothing_along(tmp_path):
+    """By `local-cluster`: executors are processes, each with a folder of its own; master and workers are threads of the driver's JVM, which
+    saves the start of three.
+    """
+    source = write(tmp_path / "in", *cut(shop_lines("price_list"), 4))
+    spec = shop_spec("price_list", source, files=2)
+    home = home_of_spark(tmp_path / "spark")
+    where_it_works = "."
+    own = {f"spark.executorEnv.{name}": where_it_works for name in ("EBBTIDE_CACHE", "TMPDIR")}
+    events = []
+    with closing(Driver(tmp_path, "local-cluster[2,1,512]", "executor", own, {"SPARK_HOME": str(home)})) as driver:
+        driver.do("run", written_spec(tmp_path / "spec", spec), tmp_path / "root", seen=events.append)
+    assert [event["deaths"] for event in events if event["kind"] == "batch"] == [1, 1]
+    assert same_as_truth(spec, tmp_path / "root")
+    assert list(home.glob("work/app-*/*/*.arrow")), "an executor has copies of its own"
 
 
 @pytest.fixture
@@ -120,15 +60,14 @@ def packed(environment, archive):
 
 
 @pytest.mark.grid
-def test_command_sends_executors_their_code_and_refuses_those_that_have_none(spark, tmp_path, command):
-    with cluster(tmp_path, "one", "two", "three") as (address, _):
-        refused = command(address, "--conf", f"spark.pyspark.python={sys.base_exec_prefix}/bin/python3")
+def test_command_sends_executors_their_code_and_refuses_those_that_have_none(tmp_path, command):
+    with cluster(tmp_path, 3) as running:
+        refused = command(running.address, "--conf", f"spark.pyspark.python={sys.base_exec_prefix}/bin/python3")
         assert (refused.returncode, "ebbtide none" in refused.stderr) == (2, True), refused.stderr
         archive = packed(tmp_path / "env", tmp_path / "env.tar.gz")
         sent = [f"spark.archives={archive}#env", "spark.pyspark.python=./env/bin/python"]
-        done = command(address, "--conf", sent[0], "--conf", sent[1])
+        done = command(running.address, "--conf", sent[0], "--conf", sent[1])
         assert done.returncode == 0, done.stderr[-3000:]
-    unpacked = {path.parts[-4] for path in tmp_path.glob("*/work/app-*/*/env/bin/python")}
-    assert unpacked, "executors ran by the archive"
-    assert any(copies(tmp_path, name) for name in ("one", "two", "three")), "an executor has copies of its own"
-    assert same_as_truth(spark, tmp_path / "root", shop_spec("orders", tmp_path / "in"))
+        assert any(worker.copies() for worker in running.workers), "an executor has copies of its own"
+    assert list(tmp_path.glob("*/work/app-*/*/env/bin/python")), "executors ran by the archive"
+    assert same_as_truth(shop_spec("orders", tmp_path / "in"), tmp_path / "root")

@@ -1,0 +1,140 @@
+"""What local copies cost on a cluster: steps on one host of three cores, and on three hosts of one core with disks of their own.
+
+Rows are stored first by the local engine, and folded. Then steps of changes to random keys, a tenth of them new, are decided by tasks: the first
+finds no copies (cold), later ones those of earlier steps (warm); in the end one host is replaced by one with empty disks. CPU is that of
+all processes of the hosts, without the driver's; the start of the executors is measured apart, by a step before the first.
+
+    python benchmarks/cluster_copies.py [--rows 1000000] [--changes 60000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from harness import write_changes
+from scale import pipeline, row
+
+from ebbtide import local_session
+from ebbtide.operations.registry import maintain
+from ebbtide.runtime.driver import run
+from ebbtide.tables.state import rewriting
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+from spark_cluster import Cluster, Driver, cluster, written_spec
+
+WARM = 3
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def main() -> int:
+    """Run on one host, then on three; print a line for each step."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--rows", type=int, default=1_000_000)
+    options.add_argument("--changes", type=int, default=60_000)
+    options.add_argument("--apart", action="store_true", help="on three hosts only")
+    asked = options.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        stored = Path(folder) / "stored"
+        store(stored, asked.rows)
+        print(
+            f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {bytes_of(stored / 'scale' / 'state')} bytes of state"
+        )
+        for hosts, cores in ((1, 3), (3, 1)) if not asked.apart else ((3, 1),):
+            work = Path(folder) / f"{hosts} hosts"
+            shutil.copytree(stored, work)
+            measured(work, asked.rows, asked.changes, hosts, cores)
+    return 0
+
+
+def store(work: Path, rows: int) -> None:
+    """Store rows and fold them, as a compaction leaves them."""
+    for number, first in enumerate(range(0, rows, 250_000)):
+        write_changes(
+            work / "in" / f"0{number:03d}.jsonl", [row(key, 0) for key in range(first, min(first + 250_000, rows))]
+        )
+    spec = pipeline(work)
+    spark: Any = local_session()
+    rewriting.BYTES_IN_DRIVER = sys.maxsize
+    run(spark, spec, str(work))
+    maintain(spark, spec, str(work), "compaction")
+
+
+def measured(work: Path, stored: int, n_changes: int, n_hosts: int, cores: int) -> None:
+    """Make steps, and print what each costs the hosts."""
+    # The same location in each process: a source that has moved is refused.
+    spec = pipeline(work.parent / "stored")
+    source = Path(spec.source.path)
+    chance = random.Random(5)
+    with cluster(work, n_hosts, cores) as running:
+        driver = Driver(work, running.address, "nobody")
+        folder = written_spec(work / "spec", spec)
+        driver.do("check_python", folder, work)
+        for number in range(2 + WARM):
+            name = "cold" if number == 0 else "warm"
+            if number == 1 + WARM:
+                if n_hosts == 1:
+                    break
+                name = "one host new"
+                running.workers[0].kill()
+                running.replace_dead()
+                time.sleep(10)  # its executor starts
+                driver.do("check_python", folder, work)
+            keys = list(dict.fromkeys(chance.randrange(stored * 11 // 10) for _ in range(n_changes)))
+            changes = [row(key, at=number + 1) for key in keys]
+            for part in range(4):
+                write_changes(source / f"{n_hosts}{number:03d}-{part}.jsonl", changes[part::4])
+            before, begin = used(running), time.monotonic()
+            totals = driver.do("run", folder, work)["done"]
+            wall_s = time.monotonic() - begin
+            after = used(running)
+            found = {
+                "hosts": n_hosts,
+                "step": name,
+                "cpu_s": round(sum(after[host][0] - before[host][0] for host in after), 2),
+                "wall_s": round(wall_s, 1),
+                "totals": totals,
+                "copies_mb_of_hosts": [round(n_bytes / 1e6, 1) for _, n_bytes in after.values()],
+            }
+            print(json.dumps(found), flush=True)
+        driver.close()
+    for change in source.glob(f"{n_hosts}*.jsonl"):  # the other root is not to read them
+        change.unlink()
+
+
+def used(running: Cluster) -> dict[str, tuple[float, int]]:
+    """Return for each host the CPU seconds of its processes so far, and the bytes of its copies."""
+    return {
+        worker.host: (cpu_s(worker.process.pid), sum(copy.stat().st_size for copy in worker.copies()))
+        for worker in running.workers
+    }
+
+
+def cpu_s(session: int) -> float:
+    """Return the CPU seconds of the processes of a session, with those of their children that have ended."""
+    ticks = 0
+    for process in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = process.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session:
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / TICKS
+
+
+def bytes_of(folder: Path) -> int:
+    """Return the bytes of the data files of a table."""
+    return sum(path.stat().st_size for path in folder.rglob("*.parquet"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""A root in a bucket with Spark on a cluster: Ebbtide's own client in driver and tasks, Hadoop's S3A client for Spark's checkpoint and VACUUM."""
+
+from contextlib import closing
+
+import pytest
+from s3_server import BUCKET, S3Server, environment
+from shop_truth import same_as_truth
+from spark_cluster import Driver, cluster, written_spec
+from spark_support import cut, shop_lines, shop_spec, write
+
+AWS_SDK = "2.35.4"
+PARTS = ("s3", "s3-transfer-manager", "sts")
+PACKAGES = ["org.apache.hadoop:hadoop-aws:3.5.0", *(f"software.amazon.awssdk:{part}:{AWS_SDK}" for part in PARTS)]
+"""What S3A needs of AWS's SDK; its bundle of 650 MB has all services."""
+
+
+@pytest.mark.grid  # fetches packages
+def test_shop_in_a_bucket_with_a_host_killed_in_each_step_equals_its_source_database(tmp_path, monkeypatch):
+    source = write(tmp_path / "in", *cut(shop_lines("orders"), 4))
+    spec = shop_spec("orders", source, files=2)
+    root = f"s3a://{BUCKET}/root"
+    with S3Server() as server, cluster(tmp_path, 2) as running:
+        variables = environment(server.port)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        conf = {
+            "spark.jars.packages": ",".join(PACKAGES),
+            "spark.jars.excludes": "software.amazon.awssdk:bundle",
+            "spark.hadoop.fs.s3a.endpoint": variables["AWS_ENDPOINT_URL"],
+            "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+            "spark.hadoop.fs.s3a.path.style.access": "true",
+            "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
+            **{f"spark.executorEnv.{name}": f"${{{name}}}" for name in variables},
+        }
+        deaths = []
+
+        def seen(event):
+            deaths.append(event["deaths"])
+            running.replace_dead()
+
+        folder = written_spec(tmp_path / "spec", spec)
+        with closing(Driver(tmp_path, running.address, "host", conf)) as driver:
+            driver.do("run", folder, root, seen=seen)
+            assert deaths[:2] == [1, 1]
+            assert same_as_truth(spec, root)
+            for job in ("compaction", "vacuum"):
+                driver.do("maintain", folder, root, job, seen=seen)
+                assert same_as_truth(spec, root)

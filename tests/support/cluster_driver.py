@@ -1,0 +1,179 @@
+"""The driver of a cluster: `python cluster_driver.py MASTER SETTINGS`; does what each line of its input says, all of it by tasks.
+
+A line is `[what, spec, root, ...]` as JSON. Prints, as JSON: after each step `step`, its `kind`, and `deaths`, whether a host died under its tasks;
+`begins` where a test has to kill one; in the end `done` with the result, or `failed`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from ebbtide.checks.engines import Engines
+from ebbtide.checks.great_expectations.checks import checks_of
+from ebbtide.checks.great_expectations.validate import validate
+from ebbtide.checks.judged import Judged
+from ebbtide.checks.version_range import VersionRange
+from ebbtide.operations.registry import maintain
+from ebbtide.operations.repair import repair as repairing
+from ebbtide.runtime import decide
+from ebbtide.runtime.clock import system_clock
+from ebbtide.runtime.driver import run
+from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.progress import StepProgress
+from ebbtide.runtime.session import build_session
+from ebbtide.sources import file_source, positioned
+from ebbtide.spec.load import load
+from ebbtide.spec.pipeline import Pipeline
+from ebbtide.tables import step_commits
+from ebbtide.tables.state import deletion, doomed, rewriting
+from ebbtide.views import cutting
+
+SMALL = {
+    "spark.executor.memory": "512m",
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.decommission.enabled": "true",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+OUT = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # what Spark prints is no event
+
+
+def say(**event: Any) -> None:
+    OUT.write(json.dumps(event) + "\n")
+    OUT.flush()
+
+
+def leave_all_to_tasks() -> None:
+    """Leave nothing to the driver, however small it is."""
+    decide.ROWS_IN_DRIVER = 1
+    file_source.BYTES_IN_DRIVER = 0
+    positioned.RECORDS_IN_DRIVER = 0
+    doomed.ROWS_IN_DRIVER = 0
+    cutting.TABLE_BYTES = -1
+    for module in (deletion, rewriting, step_commits):
+        module.BYTES_IN_DRIVER = 0
+
+
+class Deaths:
+    """Orders that one task of each step kill its host: at one step before its work, at the next after it, see `fatal_daemon`.
+
+    Args:
+        folder: Takes the orders.
+        whom: `host`, `executor` or `nobody`.
+    """
+
+    def __init__(self, folder: Path, whom: str) -> None:
+        self._folder, self._whom = folder, whom
+        self._places = itertools.cycle(("before", "after"))
+
+    def order(self) -> None:
+        if self._whom == "nobody":
+            return
+        place = next(self._places)
+        order = self._folder / f"{place}.new"
+        order.write_text(self._whom)
+        order.rename(self._folder / place)
+
+    def done(self) -> int:
+        """Return whether the last order was carried out, as a count, and take it back."""
+        left = [self._folder / place for place in ("before", "after")]
+        orders = [order for order in left if order.exists()]
+        for order in orders:
+            order.unlink()
+        return 1 - len(orders)
+
+
+def run_all(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths) -> dict[str, int]:
+    """Run a pipeline; a host dies in each batch."""
+
+    def seen(step: StepProgress) -> None:
+        say(step=step.step, kind=step.kind, deaths=deaths.done())
+        deaths.order()
+
+    deaths.order()
+    summary = run(spark, spec, root, on_progress=seen)
+    deaths.done()
+    return dict(summary.totals)
+
+
+def check(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths) -> dict[str, bool]:
+    """Judge all checks, on Spark where rules run there."""
+    tables = Plan.under(root, spec)
+    judged = Judged(Engines(lambda: spark, most_rows=0), tables, VersionRange.after(tables, None), system_clock())
+    say(begins="check", deaths=0)  # its tasks are Spark's alone, which kill no host
+    return {each.name: validate(each.name, each.load()(judged), None, 2).passed for each in checks_of(spec)}
+
+
+def keep(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths, job: str) -> dict[str, Any]:
+    rewriting.ROWS_IN_PART = 2_000  # several tasks, however small the state is
+    with dying(deaths):
+        return maintain(spark, spec, root, job).as_dict()
+
+
+def repair(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths) -> None:
+    with dying(deaths):
+        repairing.repair(spark, spec, root)
+
+
+def sql(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths, statement: str) -> None:
+    """Do what another client does."""
+    spark.sql(statement)
+
+
+@contextmanager
+def dying(deaths: Deaths) -> Iterator[None]:
+    """Have a host die in an operation."""
+    deaths.order()
+    yield
+    say(deaths=deaths.done())
+
+
+def check_python(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths) -> None:
+    """Start the Python processes of all executors, and load what tasks load."""
+
+    def loaded(_: object) -> None:
+        import time
+
+        import ebbtide.tables.state.deciding  # noqa: F401
+
+        time.sleep(1)  # or one executor does the tasks of all
+
+    spark.sparkContext.parallelize(range(6), 6).foreach(loaded)
+
+
+DOES = {"check_python": check_python, "run": run_all, "check": check, "maintain": keep, "repair": repair, "sql": sql}
+
+
+def main() -> None:
+    master, folder, whom, given = sys.argv[1:]
+    leave_all_to_tasks()
+    fatal = {"spark.python.daemon.module": "fatal_daemon", "spark.executorEnv.EBBTIDE_TEST_DEATHS": folder}
+    spark = build_session("cluster", {"spark.master": master, **SMALL, **fatal, **json.loads(given)})
+    deaths = Deaths(Path(folder), whom)
+    for line in sys.stdin:
+        what, location, root, *more = json.loads(line)
+        try:
+            done = DOES[what](spark, load(location), root, deaths, *more)
+        except Exception:  # noqa: BLE001 - the test says what failed
+            say(failed=traceback.format_exc()[-4000:])
+        else:
+            say(done=done)
+    os._exit(0)  # the JVM ends when its input does
+
+
+if __name__ == "__main__":
+    main()
