@@ -19,7 +19,7 @@ def n_cuts(killer, home, kind, seed, n_works, lives):
 
 
 def test_pipeline_goes_on_after_each_of_twenty_power_cuts(killer_at_calls, tmp_path):
-    cuts = [n_cuts(killer_at_calls, tmp_path / kind, kind, 0, 6, 2) for kind in ("arrival", "sequence")]
+    cuts = [n_cuts(killer_at_calls, tmp_path / kind, kind, 0, 5, 2) for kind in ("arrival", "sequence")]
     assert sum(cuts) >= 20
 
 

@@ -432,7 +432,7 @@ def report(torture: Torture, path: Path) -> None:
         "place; `held` those whose tables were right. At system calls the call and the job are drawn, of all calls that change what is below the root",
         "(the name of the call first, for most are writes): the next process must end with the tables of the pipeline that met no fault, with no step",
         "twice and no file left that no vacuum deletes; the error of the first must be one of Ebbtide's. Without Spark an adoption reads the table, and gives it columns, by stand-ins of the tests.",
-        "A power cut at each sync is simulated by `tests/runtime/test_power.py` and `tests/spark/test_power.py`.",
+        "Power cuts in lives of many works are simulated by `tests/runtime/test_power.py` and `tests/spark/test_power.py`.",
         "",
         "| fault | runs | struck | held |",
         "|---|---|---|---|",
