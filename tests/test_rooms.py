@@ -345,6 +345,7 @@ def test_environment_is_read_by_what_belongs_to_the_machine_only():
         "runtime/class_archive.py",
         "runtime/jars.py",
         "delta/copy_space.py",
+        "storage/disk.py",
         "java.py",
         "cli/sql_gateway.py",
         "dagster/resources.py",

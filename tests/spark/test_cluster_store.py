@@ -1,5 +1,7 @@
 """A root in a bucket with Spark on a cluster: Ebbtide's own client in driver and tasks, Hadoop's S3A client for Spark's checkpoint and VACUUM."""
 
+from contextlib import closing
+
 import pytest
 from s3_server import BUCKET, S3Server, environment
 from shop_truth import same_as_truth
@@ -30,7 +32,6 @@ def test_shop_in_a_bucket_with_a_host_killed_in_each_step_equals_its_source_data
             "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
             **{f"spark.executorEnv.{name}": f"${{{name}}}" for name in variables},
         }
-        driver = Driver(tmp_path, running.address, "host", conf)
         deaths = []
 
         def seen(event):
@@ -38,10 +39,10 @@ def test_shop_in_a_bucket_with_a_host_killed_in_each_step_equals_its_source_data
             running.replace_dead()
 
         folder = written_spec(tmp_path / "spec", spec)
-        driver.do("run", folder, root, seen=seen)
-        assert deaths[:2] == [1, 1]
-        assert same_as_truth(spec, root)
-        driver.do("maintain", folder, root, "compaction", seen=seen)
-        driver.do("maintain", folder, root, "vacuum", seen=seen)
-        assert same_as_truth(spec, root)
-        driver.close()
+        with closing(Driver(tmp_path, running.address, "host", conf)) as driver:
+            driver.do("run", folder, root, seen=seen)
+            assert deaths[:2] == [1, 1]
+            assert same_as_truth(spec, root)
+            for job in ("compaction", "vacuum"):
+                driver.do("maintain", folder, root, job, seen=seen)
+                assert same_as_truth(spec, root)

@@ -63,7 +63,6 @@ def leave_all_to_tasks() -> None:
     file_source.BYTES_IN_DRIVER = 0
     positioned.RECORDS_IN_DRIVER = 0
     doomed.ROWS_IN_DRIVER = 0
-    rewriting.ROWS_IN_PART = 2_000
     cutting.TABLE_BYTES = -1
     for module in (deletion, rewriting, step_commits):
         module.BYTES_IN_DRIVER = 0
@@ -120,6 +119,7 @@ def check(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths) -> dic
 
 
 def keep(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths, job: str) -> dict[str, Any]:
+    rewriting.ROWS_IN_PART = 2_000  # several tasks, however small the state is
     with dying(deaths):
         return maintain(spark, spec, root, job).as_dict()
 
