@@ -5,7 +5,6 @@ import shutil
 import signal
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from killing import Killer
@@ -14,7 +13,7 @@ from local_run import HOUR, SPARK, START
 from victims import KINDS, spec_of, write_source
 
 from ebbtide import MaterializedView
-from ebbtide.delta import log
+from ebbtide.delta import copy_files, log
 from ebbtide.errors import BackfillError, ConfigError, HistoryGoneError
 from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.ledger import erasures
@@ -41,7 +40,7 @@ def content(folder):
                 rows = pq.ParquetFile(file)
                 found[path.name] = f"{rows.read().to_pylist()} {rows.metadata.to_dict()}"
         elif path.suffix == ".arrow":
-            found[path.name] = str(pa.ipc.open_file(path.read_bytes()[:-4]).read_all().to_pylist())
+            found[path.name] = str(copy_files.Copy(path).rows.to_pylist())
         else:
             found[path.name] = path.read_bytes().decode(errors="replace")
     return found
