@@ -3,11 +3,12 @@
 Rows of 100 bytes are read in through the pipeline, 250,000 a step; then come steps of changes, a tenth of them to new keys. Each size,
 and each side, is a process of its own. Ours reads JSON lines, and keeps state and a change feed; `decided` is without reading and
 decoding, `merged` the sink's commit alone, of decided rows and without the feed: old rows found, new ones written. That is what the
-peers do, which get the same changes as decoded Arrow rows, and keep neither. CPU is that of the process: one step to warm up, the
-median of three. Memory is the process's own (`RssAnon`) and all that is resident, mapped copies among it: the peak of loading, the
-peak of the steps, and what is left after them.
+peers do, which get the same changes as decoded Arrow rows, and keep neither. CPU is that of the process: two steps to warm up, the
+median of three. Then come single steps in processes of their own: `process` has the local copies, `host` none, and `over` a third of the space
+that they need (the second step of such a process). Memory is the process's own (`RssAnon`) and all that is resident, mapped copies among it: the
+peak of loading, the peak of the steps, and what is left after them.
 
-    python benchmarks/local_scale.py [--rows 1000000,3000000] [--changes 100000] [--peers]
+    python benchmarks/local_scale.py [--rows 1000000,3000000] [--changes 100000] [--peers] [--folder /a/large/disk]
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import gc
 import json
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,8 @@ SCHEMA = pa.schema(
     [("id", pa.int64()), ("at", pa.int64()), ("name", pa.string()), ("amount", pa.int32()), ("text", pa.string())]
 )
 MEASURED = 3
+WARM_UP = 2
+"""Steps that do not count: in the second one the compiled loops are loaded."""
 
 
 def main() -> None:
@@ -52,65 +56,103 @@ def main() -> None:
     options.add_argument("--rows", default="1000000,3000000")
     options.add_argument("--changes", type=int, default=100_000)
     options.add_argument("--peers", action="store_true")
+    options.add_argument("--folder", help="folder for the tables; default: the system's temporary one")
     options.add_argument("--side", choices=SIDES)
+    options.add_argument("--at", help="folder of the tables of a further process")
+    options.add_argument("--numbers", default="")
     asked = options.parse_args()
+    if asked.at:
+        numbers = [int(number) for number in asked.numbers.split(",")]
+        print(json.dumps([step(Path(asked.at), int(asked.rows), asked.changes, number) for number in numbers]))
+        return
     if asked.side:
-        with tempfile.TemporaryDirectory() as work:
+        with tempfile.TemporaryDirectory(dir=asked.folder) as work:
             os.environ["EBBTIDE_CACHE"] = f"{work}/cache"
             print(json.dumps(SIDES[asked.side](Path(work), int(asked.rows), asked.changes)))
         return
     for rows in asked.rows.split(","):
         for side in SIDES if asked.peers else ["ebbtide"]:
             command = [sys.executable, __file__, "--side", side, "--rows", rows, "--changes", str(asked.changes)]
+            command += ["--folder", asked.folder] if asked.folder else []
             printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
             print(
                 f"{int(rows):>12,} rows, {side}: {printed.splitlines()[-1]}, load {os.getloadavg()[0]:.1f}", flush=True
             )
 
 
-def changes_of(stored: int, n_changes: int) -> Iterator[list[dict[str, Any]]]:
-    """Yield the rows of each step, different keys in random order."""
-    chance = random.Random(5)
+def changes_of(stored: int, n_changes: int, number: int) -> list[dict[str, Any]]:
+    """Return the rows of a step, different keys in random order."""
+    chance = random.Random(number)
     n_new = n_changes // 10
-    for number in range(1 + MEASURED):
-        first_new = stored + number * n_new
-        keys = [chance.randrange(stored) for _ in range(n_changes - n_new)] + list(range(first_new, first_new + n_new))
-        chance.shuffle(keys)
-        yield [row(key, at=number + 1) for key in dict.fromkeys(keys)]
+    first_new = stored + number * n_new
+    keys = [chance.randrange(stored) for _ in range(n_changes - n_new)] + list(range(first_new, first_new + n_new))
+    chance.shuffle(keys)
+    return [row(key, at=number + 1) for key in dict.fromkeys(keys)]
+
+
+def pipeline(work: Path) -> UpsertPipeline:
+    """Return the pipeline."""
+    source = {"path": str(work / "in"), "records": "value", "max_files_per_step": 1}
+    columns = "id BIGINT NOT NULL, at BIGINT, name STRING, amount INT, text STRING"
+    order = {"sequence": ["at"]}
+    return UpsertPipeline(
+        name="t", schema=columns, key=["id"], source=source, format={"type": "plain"}, order=order, ttl=None
+    )
+
+
+def step(work: Path, stored: int, n_changes: int, number: int) -> float:
+    """Make a step of changes; return its CPU seconds."""
+    write_changes(work / "in" / f"9{number:05d}.jsonl", changes_of(stored, n_changes, number))
+    start = time.process_time()
+    run(local_session(), pipeline(work), str(work))
+    return round(time.process_time() - start, 2)
+
+
+def elsewhere(work: Path, stored: int, n_changes: int, *numbers: int, cache_bytes: int | None = None) -> list[float]:
+    """Make steps in a process of its own; return the CPU seconds of each."""
+    command = [sys.executable, __file__, "--at", str(work), "--rows", str(stored), "--changes", str(n_changes)]
+    command += ["--numbers", ",".join(map(str, numbers))]
+    allowed = {} if cache_bytes is None else {"EBBTIDE_CACHE_BYTES": str(cache_bytes)}
+    printed = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **allowed}
+    ).stdout
+    costs: list[float] = json.loads(printed.splitlines()[-1])
+    return costs
 
 
 def ours(work: Path, stored: int, n_changes: int) -> dict[str, Any]:
     """Measure Ebbtide's local engine."""
-    source = {"path": str(work / "in"), "records": "value", "max_files_per_step": 1}
-    columns = "id BIGINT NOT NULL, at BIGINT, name STRING, amount INT, text STRING"
-    order = {"sequence": ["at"]}
-    spec = UpsertPipeline(
-        name="t", schema=columns, key=["id"], source=source, format={"type": "plain"}, order=order, ttl=None
-    )
+    spec = pipeline(work)
     decoding = timed(reading, "stage")
     merging, feeding = timed(Upserter, "apply"), timed(Upserter, "_images")
     for number, first in enumerate(range(0, stored, ROWS_PER_FILE)):
-        write_changes(work / "in" / f"{number:06d}.jsonl", rows_of(first, min(ROWS_PER_FILE, stored - first)))
+        read = work / "in" / f"{number:06d}.jsonl"
+        write_changes(read, rows_of(first, min(ROWS_PER_FILE, stored - first)))
         run(local_session(), spec, str(work))
+        read.unlink()
     found: dict[str, Any] = {"loading": memory_mib()}
     forget_peak()
     costs, decided, merged = [], [], []
     expected = {}
-    for number, rows in enumerate(changes_of(stored, n_changes)):
-        write_changes(work / "in" / f"9{number:05d}.jsonl", rows)
-        expected |= {each["id"]: each["at"] for each in rows}
+    for number in range(WARM_UP + MEASURED):
         for seconds in (decoding, merging, feeding):
             seconds.clear()
-        start = time.process_time()
-        run(local_session(), spec, str(work))
-        costs.append(time.process_time() - start)
+        costs.append(step(work, stored, n_changes, number))
         decided.append(costs[-1] - sum(decoding))
         merged.append(sum(merging) - sum(feeding))
-    del rows
     found["steps"] = memory_mib()
     gc.collect()
     pa.default_memory_pool().release_unused()
     found["left"] = memory_mib()
+    last = WARM_UP + MEASURED
+    [process] = elsewhere(work, stored, n_changes, last)
+    need = sum(path.stat().st_size for path in (work / "cache").iterdir())
+    shutil.rmtree(work / "cache")
+    [host] = elsewhere(work, stored, n_changes, last + 1)
+    over = elsewhere(work, stored, n_changes, last + 2, last + 3, last + 4, cache_bytes=need // 3)
+    found |= {"process": process, "host": host, "over": over, "copies_mib": need >> 20}
+    for number in range(last + 5):
+        expected |= {each["id"]: each["at"] for each in changes_of(stored, n_changes, number)}
     snapshot = Snapshot.read(str(work / "t" / "sink"))
     sink = read_rows(snapshot, SCHEMA).select(["id", "at"]) if snapshot else SCHEMA.empty_table()
     shown = dict(zip(sink["id"].to_pylist(), sink["at"].to_pylist(), strict=True))
@@ -150,8 +192,8 @@ def by_duckdb(work: Path, stored: int, n_changes: int) -> dict[str, Any]:
 def cost_of(apply: Callable[[pa.Table], None], stored: int, n_changes: int) -> dict[str, Any]:
     """Return the CPU seconds that a peer takes for the changes of a step."""
     costs = []
-    for rows in changes_of(stored, n_changes):
-        changes = pa.Table.from_pylist(rows, SCHEMA)
+    for number in range(WARM_UP + MEASURED):
+        changes = pa.Table.from_pylist(changes_of(stored, n_changes, number), SCHEMA)
         start = time.process_time()
         apply(changes)
         costs.append(time.process_time() - start)
@@ -160,7 +202,7 @@ def cost_of(apply: Callable[[pa.Table], None], stored: int, n_changes: int) -> d
 
 def median(costs: list[float]) -> float:
     """Return the median of the steps that count."""
-    return round(statistics.median(costs[1:]), 2)
+    return round(statistics.median(costs[WARM_UP:]), 2)
 
 
 def timed(module: Any, name: str) -> list[float]:

@@ -303,7 +303,7 @@ class Samples:
 def live(plan: Any, version: int | None) -> tuple[int, int]:
     """Return the bytes that the live entries of a state would take by themselves, in files as Ebbtide writes them, and their number."""
     from ebbtide.delta.joining import write_files
-    from ebbtide.delta.key_index import KeyIndex
+    from ebbtide.delta.key_index import in_hash_order
     from ebbtide.model.entries import flags
     from ebbtide.model.step import next_frontier
     from ebbtide.tables.state.deciding import packed
@@ -317,7 +317,7 @@ def live(plan: Any, version: int | None) -> tuple[int, int]:
     pieces = StoredEntries(plan.state.stored(snapshot), packed(operator)).newest(Part(0, 1))
     entries = pa.concat_tables(pieces)
     lives = ~flags(entries, "_removed") & ~operator.expiry.expired(entries, at)
-    rows = with_kind(KeyIndex.of(entries.filter(lives), operator.key).rows, plan.state.schema)
+    rows = with_kind(in_hash_order(entries.filter(lives), operator.key)[0], plan.state.schema)
     with tempfile.TemporaryDirectory() as folder:
         adds = write_files(folder, rows, plan.state.bounded, data_change=False)
     return sum(action["add"]["size"] for action in adds), len(rows)

@@ -56,7 +56,11 @@ STAGES = {
         "ebbtide.operators.sequence.operator:SequenceOperator.apply",
     ),
     "state": ("ebbtide.tables.state.deciding:Decider._write",),
-    "copies": ("ebbtide.delta.key_index:IndexCache.keep", "ebbtide.delta.key_index:IndexCache.index_of"),
+    "copies": (
+        "ebbtide.delta.key_index:IndexCache.indexed",
+        "ebbtide.delta.key_index:IndexCache.keep",
+        "ebbtide.delta.key_index:IndexCache.index_of",
+    ),
     "sink": ("ebbtide.runtime.step:publish",),
     "fold": ("ebbtide.runtime.step:fold_state", "ebbtide.tables.upsert:Upserter.fold"),
 }

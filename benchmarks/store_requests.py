@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ebbtide import UpsertPipeline
-from ebbtide.delta.key_index import CACHE_FOLDER
+from ebbtide.delta.copy_space import CACHE_FOLDER
 from ebbtide.ledger.lease import Lease
 from ebbtide.operations.registry import maintain
 from ebbtide.runtime import driver, local
@@ -49,16 +49,17 @@ def main() -> int:
     options.add_argument("--steps", type=int, default=20)
     options.add_argument("--delay-ms", type=int, default=30)
     options.add_argument("--local-source", action="store_true", help="the source is on the local disk")
+    options.add_argument("--change-feed", choices=("images", "net"), default="images", help="of the sink")
     options.add_argument("--list", action="store_true", help="print the requests of the last step")
     asked = options.parse_args()
     with (
         S3Server() as server,
-        Proxy(server.port, asked.delay_ms / 1000) as proxy,
+        Proxy(server, asked.delay_ms / 1000) as proxy,
         tempfile.TemporaryDirectory() as folder,
     ):
         os.environ.update(environment(proxy.port), **{CACHE_FOLDER: f"{folder}/copies"})
         source = f"{folder}/in" if asked.local_source else f"s3://{BUCKET}/in"
-        parts = measured(proxy, spec_of(source), f"s3://{BUCKET}/root", asked.steps)
+        parts = measured(proxy, spec_of(source, asked.change_feed), f"s3://{BUCKET}/root", asked.steps)
     shown: dict[str, list[Part]] = {}
     for part in parts:
         shown.setdefault(name_of(part), []).append(part)
@@ -84,7 +85,7 @@ def name_of(part: Part) -> str:
     return FOLDING if folds else part.name
 
 
-def spec_of(source: str) -> UpsertPipeline:
+def spec_of(source: str, change_feed: str) -> UpsertPipeline:
     """Return the pipeline."""
     records = {"path": source, "records": "value", "max_files_per_step": 1}
     return UpsertPipeline(
@@ -94,6 +95,7 @@ def spec_of(source: str) -> UpsertPipeline:
         format={"type": "plain"},
         schema="id BIGINT, v STRING, n BIGINT",
         order={"sequence": ["n"]},
+        sink={"change_feed": change_feed},
     )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TextIO, TypeVar, cast
 
 from ebbtide.errors import ConfigError
 
@@ -90,6 +91,26 @@ def is_local(spark: SparkSession | LocalSession) -> bool:
     return isinstance(spark, LocalSession)
 
 
+_redirected: list[TextIO] = []
+"""Standard output as it was, once for each thread under way that has redirected it."""
+_redirecting = threading.Lock()
+
+
+@contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """Redirect what is printed, of the whole process: from the first thread that asks for it to the last."""
+    with _redirecting:
+        _redirected.append(_redirected[0] if _redirected else sys.stdout)
+        sys.stdout = sys.stderr
+    try:
+        yield
+    finally:
+        with _redirecting:
+            before = _redirected.pop()
+            if not _redirected:
+                sys.stdout = before
+
+
 def run_tasks(
     spark: SparkSession | LocalSession,
     work: Callable[[Item], Result],
@@ -109,6 +130,6 @@ def run_tasks(
         The results, in order.
     """
     if in_driver or len(items) <= 1 or isinstance(spark, LocalSession):
-        with redirect_stdout(sys.stderr):
+        with _stdout_to_stderr():
             return [work(item) for item in items]
     return list(spark.sparkContext.parallelize(items, len(items)).map(work).collect())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import threading
 import time
 from types import TracebackType
@@ -98,6 +99,7 @@ class RunView:
     def __init__(self, live: Live, *, as_json: bool) -> None:
         self._live = live
         self._as_json = as_json
+        self._stdout = sys.stdout  # while a step is made what it prints goes to standard error
         self._started = time.monotonic()
         self._records = 0
 
@@ -105,7 +107,7 @@ class RunView:
         """Take a finished step."""
         self._records += progress.records
         if self._as_json:
-            click.echo(json.dumps(progress.as_dict()))
+            click.echo(json.dumps(progress.as_dict()), file=self._stdout)
         if self._live.log is not None:
             self._live.log.step(progress)
         elif not self._as_json and not self._live.is_quiet:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -18,11 +20,14 @@ import click
 from ebbtide.cli.commands import LEVEL
 from ebbtide.redaction import redacted
 from ebbtide.runtime.progress import Phase, StepProgress
+from ebbtide.runtime.slots import pipeline_at_work
 
 _LOG = "ebbtide.cli.log"
 TEXT, JSON = "text", "json"
 _run = logging.getLogger("ebbtide.run")
 _command = logging.getLogger("ebbtide.command")
+_place: ContextVar[Mapping[str, Any]] = ContextVar("place", default=MappingProxyType({}))
+"""The pipeline, and perhaps the step, that this thread works on."""
 LEVELS = {-1: logging.WARNING, 0: logging.INFO, 1: logging.DEBUG}
 """Level of `-q`, of neither, and of `-v`, to the least level of records."""
 
@@ -37,7 +42,6 @@ class JsonLog(logging.Handler):
     def __init__(self, shown: Callable[[], int]) -> None:
         super().__init__()
         self._shown = shown
-        self._place: dict[str, Any] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record."""
@@ -60,7 +64,7 @@ class JsonLog(logging.Handler):
             "level": record.levelname,
             "logger": record.name,
             "message": redacted(message),
-            **self._place,
+            **_at_work(),
             **getattr(record, "fields", {}),
         }
         if record.exc_info:
@@ -79,7 +83,7 @@ class JsonLog(logging.Handler):
 
     def step(self, progress: StepProgress) -> None:
         """Write a finished step."""
-        self._place = {"pipeline": progress.pipeline}
+        _place.set({"pipeline": progress.pipeline})
         counts = {name: n for name, n in progress.counts.items() if n}
         fields = {
             "step": progress.step,
@@ -91,10 +95,15 @@ class JsonLog(logging.Handler):
 
     def phase(self, phase: Phase) -> None:
         """Write a phase as it begins, with `-v`; later records name its pipeline and step."""
-        self._place = {"pipeline": phase.pipeline}
-        if phase.step is not None:
-            self._place["step"] = phase.step
+        step = {} if phase.step is None else {"step": phase.step}
+        _place.set({"pipeline": phase.pipeline, **step})
         _run.debug(phase.name)
+
+
+def _at_work() -> Mapping[str, Any]:
+    """Return what names the work of this thread."""
+    name = pipeline_at_work.get()
+    return _place.get() or ({} if name is None else {"pipeline": name})
 
 
 def json_log() -> JsonLog | None:
@@ -107,6 +116,7 @@ def begin_log(context: click.Context, _: click.Parameter, given: str) -> None:
     """Write records as JSON from now on, until the command ends, if that is asked for."""
     if given != JSON:
         return
+    _place.set({})
     root, own = logging.getLogger(), logging.getLogger("ebbtide")
     handler = JsonLog(lambda: int(context.meta.get(LEVEL, 0)))
     before = own.level

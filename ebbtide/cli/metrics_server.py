@@ -1,4 +1,4 @@
-"""The endpoint of a followed run: `/metrics` for Prometheus, `/healthz` for probes. It reads what the run knows, and changes nothing."""
+"""The endpoint of followed runs: `/metrics` for Prometheus, `/healthz` for probes. It reads what the run knows, and changes nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from ebbtide.errors import ConfigError
 from ebbtide.inspect.exposition import registry
-from ebbtide.inspect.watched_run import WatchedRun
+from ebbtide.inspect.watched_fleet import WatchedFleet
 
 METRICS, HEALTH = "/metrics", "/healthz"
 ENDS_WITHIN_S = 1.0
@@ -29,10 +29,10 @@ class _Handler(MetricsHandler):
     """Answers one connection."""
 
     timeout = SILENT_S
-    watched: ClassVar[WatchedRun]
+    watched: ClassVar[WatchedFleet]
 
     def do_GET(self) -> None:  # noqa: N802 - the library's name
-        """Answer with the metrics, or whether the run goes on."""
+        """Answer with the metrics, or whether the runs go on."""
         path, _, _ = self.path.partition("?")
         if path == METRICS:
             super().do_GET()
@@ -55,7 +55,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
 
-def _server(host: str, port: int, watched: WatchedRun) -> _Server:
+def _server(host: str, port: int, watched: WatchedFleet) -> _Server:
     """Return a server that listens.
 
     Raises:
@@ -78,11 +78,11 @@ def _server(host: str, port: int, watched: WatchedRun) -> _Server:
 
 
 @contextmanager
-def served(watched: WatchedRun, host: str, port: int) -> Iterator[int]:
-    """Serve a run's metrics while the block runs; give the port.
+def served(watched: WatchedFleet, host: str, port: int) -> Iterator[int]:
+    """Serve the metrics of runs while the block runs; give the port.
 
     Args:
-        watched: The run.
+        watched: The runs.
         host: Name or address to listen at.
         port: The port; 0: any that is free.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -46,19 +47,23 @@ class QuietSpark:
         self._session: SparkSession | None = None
         self._log: Path | None = None
         self._started_bytes = 0
+        self._starting = threading.Lock()
 
     @property
     def session(self) -> SparkSession:
         """The session; started now if it was not."""
-        if self._session is None:
-            from ebbtide.runtime.session import build_session, sigint_kept
+        with self._starting:
+            return self._session or self._start()
 
-            self.live.show("starting Spark")
-            self._log = new_log(self._root)
-            with sigint_kept():
-                self._session = build_session(settings=self._settings, log_file=self._log)
-            self._started_bytes = self._log.stat().st_size
-            self.live.show("")
+    def _start(self) -> SparkSession:
+        from ebbtide.runtime.session import build_session, sigint_kept
+
+        self.live.show("starting Spark")
+        self._log = new_log(self._root)
+        with sigint_kept():
+            self._session = build_session(settings=self._settings, log_file=self._log)
+        self._started_bytes = self._log.stat().st_size
+        self.live.show("")
         return self._session
 
     @property
@@ -80,6 +85,15 @@ class QuietSpark:
         lines.append(f"Spark's log: {self._log}")
         return "\n".join(lines)
 
+    @property
+    def has_died(self) -> bool:
+        """Return whether a session was started whose JVM has ended by itself."""
+        if self._session is None:
+            return False
+        from ebbtide.runtime.session import has_died
+
+        return has_died(self._session)
+
     def end(self) -> None:
         """Stop the session and its JVM, if there are any."""
         if self._session is None:
@@ -95,7 +109,7 @@ class QuietSpark:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None or self._session is None or self._log is None:
+        if error is not None or self._session is None or self._log is None or self.has_died:
             return  # after an error the JVM may be gone; it ends with this process anyway
         self._session.stop()
         has_printed = self._log.stat().st_size > self._started_bytes

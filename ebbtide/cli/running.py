@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,17 +13,18 @@ import click
 from ebbtide.amounts import amount
 from ebbtide.cli.commands import QUIET, VERBOSE, level
 from ebbtide.cli.errors import FAILED, NOTHING_MATCHED, PAUSED
-from ebbtide.cli.live import RunView
+from ebbtide.cli.following import Followers, going_on
+from ebbtide.cli.live import Live, RunView
 from ebbtide.cli.options import engine_option, metrics_options, of_pipelines, rate_option
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs, say
 from ebbtide.cli.spark_options import spark_options
-from ebbtide.cli.stopping import restart, stop_on_signal
+from ebbtide.cli.stopping import stop_on_signal
 from ebbtide.errors import ConfigError, PausedError
 from ebbtide.runtime.clock import system_clock
 
 if TYPE_CHECKING:
-    from ebbtide.inspect.watched_run import WatchedRun
+    from ebbtide.inspect.watched_fleet import WatchedFleet
     from ebbtide.runtime.progress import RunSummary
     from ebbtide.spec.pipeline import Pipeline
     from ebbtide.tasks import EngineKind
@@ -43,7 +44,11 @@ Operate = Callable[..., "RunSummary"]
 @of_pipelines
 @click.option("--accept-source-path", is_flag=True, help="The source's files have moved to where the spec now says.")
 @click.option("--accept-loss", is_flag=True, help="Records of a topic are lost: go on with what is left, and note it.")
-@click.option("--follow", is_flag=True, help="Go on with what comes until SIGINT or SIGTERM; of one pipeline.")
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Go on with what comes until SIGINT or SIGTERM; all pipelines in this process, in turns.",
+)
 @rate_option
 @engine_option
 @metrics_options
@@ -68,38 +73,41 @@ def run(
     from ebbtide.runtime.idle import idle_run
     from ebbtide.runtime.observers import RunBegun, report_idle
 
-    watched: WatchedRun | None = None
     if metrics_port is None and (metrics_host is not None or healthy_within is not None):
         raise click.UsageError("Got --metrics-host or --healthy-within. Allowed: with --metrics-port.")
 
     def operate(*arguments: Any, **options: Any) -> RunSummary:
         from ebbtide.runtime.driver import run as run_pipeline  # only once Spark is needed
 
-        options["observers"] = [] if watched is None else [watched]
-        return run_pipeline(*arguments, **options, accept_source_path=accept_source_path, accept_loss=accept_loss)
+        return run_pipeline(*arguments, **options)
 
     def run_idle(spec: Pipeline) -> RunSummary | None:
-        if spec.run == "continuous" or accept_loss:
+        if accept_loss:
             return None
         summary = idle_run(spec, root, system_clock())
         if summary is not None:
             report_idle(RunBegun(spec, root, goes_on=False), summary)
         return summary
 
+    accepted = {"accept_source_path": accept_source_path, "accept_loss": accept_loss}
     reporter = Reporter(root, as_json)
     located = [(location, spec.at_rate(rate).on_engine(engine)) for location, spec in load_specs(specs)]
     with reporter.errors():
-        if follow:
-            refuse_following_views(located)
-            located = [(location, spec.model_copy(update={"run": "continuous"})) for location, spec in located]
-        refuse_waiting(located)
+        followed = going_on(located, follow=follow)
         if metrics_port is not None:
-            watched = watched_run(located, root, healthy_within)
+            refuse_unwatched(followed)
+    if not followed:
+        _run_each(located, reporter, partial(operate, **accepted), run_idle)
+        return
+    from ebbtide.runtime.fleet import once
+
     with ExitStack() as stack:
-        if watched is not None:
+        watched = None
+        if metrics_port is not None:
+            watched = watched_fleet([spec for _, spec in followed], root, healthy_within)
             with reporter.errors():
-                stack.enter_context(_served(watched, metrics_host or LOOPBACK, metrics_port or 0))
-        _run_each(located, reporter, operate, run_idle)
+                stack.enter_context(_served(watched, metrics_host or LOOPBACK, metrics_port))
+        Followers(followed, reporter, once(operate, **accepted), _report, watched).run()
 
 
 @click.command()
@@ -139,26 +147,34 @@ def refresh(
     _run_each(located, reporter, operate)
 
 
-def watched_run(located: list[Located], root: str, healthy_within_s: float | None) -> WatchedRun:
-    """Return what watches the one run that goes on.
+def refuse_unwatched(followed: list[Located]) -> None:
+    """Refuse to serve metrics where no run goes on.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: none does.
     """
-    from ebbtide.inspect.watched_run import WatchedRun, longest_silence_s
-
-    [(_, spec), *more] = located
-    if more or spec.run == "bounded":
+    if not followed:
         raise ConfigError.of(
             "Metrics are served by a run that goes on.",
             got="--metrics-port",
             next_step="Add --follow; for other pipelines 'ebbtide status --metrics' prints them.",
         )
-    return WatchedRun(spec, root, longest_silence_s(spec) if healthy_within_s is None else healthy_within_s)
+
+
+def watched_fleet(specs: Sequence[Pipeline], root: str, healthy_within_s: float | None) -> WatchedFleet:
+    """Return what watches runs that go on."""
+    from ebbtide.inspect.watched_fleet import WatchedFleet
+    from ebbtide.inspect.watched_run import WatchedRun, longest_silence_s
+
+    runs = []
+    for spec in specs:
+        within_s = longest_silence_s(spec) if healthy_within_s is None else healthy_within_s
+        runs.append(WatchedRun(spec, root, within_s))
+    return WatchedFleet(runs, root)
 
 
 @contextmanager
-def _served(watched: WatchedRun, host: str, port: int) -> Iterator[None]:
+def _served(watched: WatchedFleet, host: str, port: int) -> Iterator[None]:
     """Serve a run's metrics, and say where."""
     from ebbtide.cli.metrics_server import METRICS, served
 
@@ -166,36 +182,6 @@ def _served(watched: WatchedRun, host: str, port: int) -> Iterator[None]:
         if level() != QUIET:
             say(f"Metrics: http://{host}:{open_port}{METRICS}")
         yield
-
-
-def refuse_following_views(located: list[Located]) -> None:
-    """Refuse to follow a materialized view.
-
-    Raises:
-        ConfigError: there is one.
-    """
-    views = [spec.name for _, spec in located if spec.is_view]
-    if views:
-        raise ConfigError.of(
-            "A materialized view is not followed: its refresh says when it is run.",
-            got=", ".join(views),
-            next_step="REFRESH MATERIALIZED VIEW and CREATE MATERIALIZED VIEW begin jobs that do (docs/reference/views.md).",
-        )
-
-
-def refuse_waiting(located: list[Located]) -> None:
-    """Refuse pipelines that would wait for a continuous one.
-
-    Raises:
-        ConfigError: a continuous pipeline is among several.
-    """
-    names = [spec.name for _, spec in located if spec.run == "continuous"]
-    if names and len(located) > 1:
-        raise ConfigError.of(
-            "A continuous run takes one pipeline: all after it would never begin.",
-            got=", ".join(spec.name for _, spec in located),
-            next_step=f"Run {names[0]} in a process of its own.",
-        )
 
 
 def _run_each(
@@ -225,14 +211,9 @@ def _run_each(
                     reporter.say(error, location, spark)
                     is_paused = True
                     continue  # the rest may run
-                reporter.result(summary, _summary_text, location)
+                _report(reporter, location, spec, summary, spark.live)
                 summaries.append(summary)
-                if summary.is_aged:
-                    spark.live.say(f"{spec.name}: as old as max_run_age lets it get; a new process goes on.")
-                    spark.end()
-                    restart(stop)
-            was_to_end = spec.run == "bounded"
-            if stop.is_set() and was_to_end:
+            if stop.is_set():
                 raise click.exceptions.Exit(FAILED)
     if is_paused:
         raise click.exceptions.Exit(PAUSED)
@@ -260,10 +241,15 @@ def _run_in_session(
         stop=stop,
     )
     spark.live.show("")
+    return summary
+
+
+def _report(reporter: Reporter, location: str, spec: Pipeline, summary: RunSummary, live: Live) -> None:
+    """Print the summary of a run, and what is to be done about it."""
     unmatched = summary.totals["unmatched"]
     if unmatched and spec.retracts and spec.format.type == "debezium":
-        spark.live.say(UNMATCHED.format(spec.name, amount(unmatched, "retraction")))
-    return summary
+        live.say(UNMATCHED.format(spec.name, amount(unmatched, "retraction")))
+    reporter.result(summary, _summary_text, location)
 
 
 def _summary_text(summary: RunSummary) -> str:

@@ -50,6 +50,7 @@ VARIABLES = {
     "EBBTIDE_DRIVER_MEMORY": "Heap of Spark's JVM. Default: 4g.",
     "EBBTIDE_MASTER": "Spark's master. Default: local[*].",
     "EBBTIDE_LOG_LEVEL": "Level of Spark's log. Default: FATAL.",
+    "EBBTIDE_FSYNC": "off: roots that may be lost in a power cut. Default: on.",
     "EBBTIDE_CACHE": "Folder of local copies of keys. Default: the system's temporary one.",
     "EBBTIDE_CACHE_BYTES": "Most bytes of these copies. Default: 10 GB.",
 }

@@ -150,7 +150,7 @@ class _Pipelines(dg.Component):
             places += [(spec.name, str(each.path)) for spec in each.specs]
         refuse_shared_names(places)
         specs.sort(key=lambda spec: spec.name)
-        made = [self.definitions()]
+        made = [self.definitions(specs)]
         # Jobs of operations and sensors are for all pipelines of the project: one component, whichever it is, brings them.
         own_names = {spec.name for spec in self.specs}
         if specs[0].name in own_names:
@@ -159,9 +159,13 @@ class _Pipelines(dg.Component):
             made.append(dg.Definitions(resources=DEFAULT_RESOURCES))
         return dg.Definitions.merge(*made)
 
-    def definitions(self) -> dg.Definitions:
-        """Make the definitions of their own: all but those that the pipelines of a project share."""
-        return dg.Definitions.merge(*map(table_definitions, self.specs))
+    def definitions(self, specs: Sequence[Pipeline]) -> dg.Definitions:
+        """Make the definitions of their own: all but those that the pipelines of a project share.
+
+        Args:
+            specs: All pipelines of the project.
+        """
+        return dg.Definitions.merge(*(table_definitions(spec, specs) for spec in self.specs))
 
 
 @dg.scaffold_with(UpsertScaffolder)
@@ -182,9 +186,9 @@ class UpsertPipelines(_Pipelines):
         """The pipelines of the file."""
         return list(self.given.pipelines)
 
-    def definitions(self) -> dg.Definitions:
+    def definitions(self, specs: Sequence[Pipeline]) -> dg.Definitions:
         """Make their definitions, and the sensor on topics that none of them reads."""
-        of_pipelines = super().definitions()
+        of_pipelines = super().definitions(specs)
         if self.given.pattern is None:
             return of_pipelines
         return dg.Definitions.merge(of_pipelines, dg.Definitions(sensors=[topics_sensor(self.given)]))

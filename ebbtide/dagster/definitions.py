@@ -9,6 +9,7 @@ import dagster as dg
 
 from ebbtide import Pipeline
 from ebbtide.dagster.checks import sink_checks
+from ebbtide.dagster.group import follow_assets, follow_job, followed_groups
 from ebbtide.dagster.jobs import check_schedule, checks_job, operation_schedule, run_job, run_schedule
 from ebbtide.dagster.keeping import keeping_sensor
 from ebbtide.dagster.operations import operation_job
@@ -23,12 +24,20 @@ def pipeline_definitions(*specs: Pipeline) -> dg.Definitions:
     Args:
         specs: All pipelines of the project: they share the jobs of operations and the sensors.
     """
-    return dg.Definitions.merge(*map(table_definitions, specs), automation_definitions(specs))
+    tables = [table_definitions(spec, specs) for spec in specs]
+    return dg.Definitions.merge(*tables, automation_definitions(specs))
 
 
-def table_definitions(spec: Pipeline) -> dg.Definitions:
-    """Return a pipeline's assets and their checks."""
-    return dg.Definitions(assets=[stream_assets(spec)], asset_checks=[sink_checks(spec)])
+def table_definitions(spec: Pipeline, specs: Sequence[Pipeline]) -> dg.Definitions:
+    """Return a pipeline's assets and their checks; the assets of those that are followed as a group come with the group's job.
+
+    Args:
+        spec: The pipeline.
+        specs: All pipelines of the project.
+    """
+    is_in_group = any(spec in members for members in followed_groups(specs).values())
+    assets = [] if is_in_group else [stream_assets(spec)]
+    return dg.Definitions(assets=assets, asset_checks=[sink_checks(spec)])
 
 
 def automation_definitions(specs: Sequence[Pipeline]) -> dg.Definitions:
@@ -53,9 +62,11 @@ def automation_definitions(specs: Sequence[Pipeline]) -> dg.Definitions:
         if spec.schedules.check:
             schedules.append(check_schedule(spec, job))
     sensors = [backlog_sensor(specs, runs)]
+    groups = followed_groups(specs)
+    follows = {group: follow_job(group, members) for group, members in groups.items()}
     if continuous:
-        sensors.append(keeping_sensor(continuous, runs, checks))
-    jobs = [*runs.values(), *checks.values()]
+        sensors.append(keeping_sensor(continuous, runs, checks, follows))
+    jobs = [*runs.values(), *checks.values(), *follows.values()]
     for operation in operations():
         fitting = [spec for spec in specs if operation.fits(spec)]
         if not fitting:
@@ -63,4 +74,5 @@ def automation_definitions(specs: Sequence[Pipeline]) -> dg.Definitions:
         job = operation_job(operation, fitting)
         jobs.append(job)
         schedules += operation_schedule(operation, fitting, job)
-    return dg.Definitions(jobs=jobs, schedules=schedules, sensors=sensors)
+    assets = [follow_assets(group, members) for group, members in groups.items()]
+    return dg.Definitions(assets=assets, jobs=jobs, schedules=schedules, sensors=sensors)

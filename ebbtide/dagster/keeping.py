@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 
 from ebbtide import Pipeline
+from ebbtide.dagster.group import follow_name
 from ebbtide.dagster.metadata import checks_name, run_name
 from ebbtide.dagster.resources import StorageResource
 from ebbtide.dagster.sensors import UNDER_WAY, why_not
@@ -82,7 +83,10 @@ def reason_to_wait(ended: Sequence[Ended], now_s: float) -> str | None:
 
 
 def keeping_sensor(
-    specs: Sequence[Pipeline], runs: Mapping[str, Any], checks: Mapping[str, Any]
+    specs: Sequence[Pipeline],
+    runs: Mapping[str, Any],
+    checks: Mapping[str, Any],
+    follows: Mapping[str, Any],
 ) -> dg.SensorDefinition:
     """Make the sensor that launches the next runs, and the checks, when runs have ended; switched off at first.
 
@@ -90,11 +94,13 @@ def keeping_sensor(
         specs: The pipelines; their runs are continuous.
         runs: Name of a pipeline to the job of its runs.
         checks: The same of its checks.
+        follows: Name of a group that is followed by one job to that job.
     """
+    kept = _kept_jobs(specs, follows)
 
     @dg.sensor(
         name="ebbtide_keep_running",
-        jobs=[job for spec in specs for job in (runs[spec.name], checks[spec.name])],
+        jobs=[*(runs[spec.name] for spec in specs), *checks.values(), *follows.values()],
         minimum_interval_seconds=EVERY_S,
         description="Launches the next run of each continuous pipeline when none is under way, and its checks when one has ended well; not after one that was terminated.",
     )
@@ -104,19 +110,32 @@ def keeping_sensor(
     ) -> dg.SensorResult:
         requests: list[dg.RunRequest] = []
         waits = []
-        for spec in specs:
-            launched, reason = _next_runs(context.instance, spec, storage.root)
+        for job, members in kept.items():
+            launched, reason = _next_runs(context.instance, job, members, storage.root)
             requests += launched
             if reason:
-                waits.append(f"{spec.name}: {reason}")
+                waits.append(f"{job}: {reason}")
         return dg.SensorResult(requests, skip_reason=None if requests else "; ".join(waits))
 
     return look
 
 
-def _next_runs(instance: dg.DagsterInstance, spec: Pipeline, root: str) -> tuple[list[dg.RunRequest], str | None]:
-    """Return the runs to launch for a pipeline now, and the reason to launch no further one."""
-    job = run_name(spec)
+def _kept_jobs(specs: Sequence[Pipeline], follows: Mapping[str, Any]) -> dict[str, list[Pipeline]]:
+    """Return the jobs that are kept running, and the pipelines of each: that of a group, or of one pipeline."""
+    kept: dict[str, list[Pipeline]] = {}
+    for spec in specs:
+        job = follow_name(spec.group) if spec.group in follows else run_name(spec)
+        kept.setdefault(job, []).append(spec)
+    return kept
+
+
+def _next_runs(
+    instance: dg.DagsterInstance,
+    job: str,
+    specs: Sequence[Pipeline],
+    root: str,
+) -> tuple[list[dg.RunRequest], str | None]:
+    """Return the runs to launch for a job and the checks of its pipelines now, and the reason to launch no further run of it."""
     of_job = dg.RunsFilter(job_name=job)
     records = instance.get_run_records(of_job, limit=MOST_FAILED)
     statuses = {record.dagster_run.status for record in records}
@@ -127,12 +146,15 @@ def _next_runs(instance: dg.DagsterInstance, spec: Pipeline, root: str) -> tuple
     # Run keys name the pipeline and its last run: Dagster launches each key once, however often the sensor looks.
     requests = []
     if ended and not ended[0].has_failed:
-        key = f"checks of {spec.name} {last}"
-        checks = dg.RunRequest(run_key=key, job_name=checks_name(spec))
-        requests.append(checks)
-    waits = why_not(spec, root) or reason_to_wait(ended, time.time())
+        for spec in specs:
+            key = f"checks of {spec.name} {last}"
+            checks = dg.RunRequest(run_key=key, job_name=checks_name(spec))
+            requests.append(checks)
+    obstacles = [why_not(spec, root) for spec in specs]
+    # One pipeline that is paused, or does not fit its tables, keeps no other one of its group from its run.
+    waits = obstacles[0] if all(obstacles) else reason_to_wait(ended, time.time())
     if not waits:
-        key = f"{spec.name} after {last}"
+        key = f"{job} after {last}"
         next_run = dg.RunRequest(run_key=key, job_name=job)
         requests.append(next_run)
     return requests, waits

@@ -74,7 +74,7 @@ def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:
         observer.flush()
         if summary.nothing_matched:
             context.log.warning(summary.nothing_matched)
-        yield from _results(spec, summary, storage)
+        yield from results(spec, summary, storage)
 
     return reconcile
 
@@ -141,7 +141,8 @@ class Observer:
         self._last = time.monotonic()
 
 
-def _results(spec: Pipeline, summary: RunSummary, storage: StorageResource) -> Iterator[dg.MaterializeResult[Any]]:
+def results(spec: Pipeline, summary: RunSummary, storage: StorageResource) -> Iterator[dg.MaterializeResult[Any]]:
+    """Yield the materializations of a pipeline's state and sink by a run that has ended."""
     status, totals = ebbtide.status(spec, storage.root), summary.totals
     # Names of their own: Dagster plots a name over all events of an asset, and steps have numbers of the same kind.
     run = {f"run_{name}": totals[name] for name in RUN_TOTALS}

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ebbtide.delta import log
-from ebbtide.storage.disk import sync_below
-from ebbtide.storage.paths import delete, is_local, join, list_files, read_bytes, replace_bytes, storage_options
+from ebbtide.delta.checkpoint_files import newest_checkpoint
+from ebbtide.storage.disk import sync
+from ebbtide.storage.paths import (
+    UNFINISHED,
+    delete,
+    file_names,
+    is_local,
+    join,
+    list_files,
+    read_bytes,
+    replace_bytes,
+    storage_options,
+)
 
 INTERVAL = 100
 """Commits between two checkpoints."""
@@ -22,6 +36,8 @@ RARE = 100
 most of a table's disk space. A version between two is read from the checkpoint before it and the commits since."""
 LAST = "_last_checkpoint"
 """The file that names the newest checkpoint."""
+SIDECARS = "_sidecars"
+"""Folder in the log of the files that a checkpoint of version 2 names."""
 _log = logging.getLogger(__name__)
 
 
@@ -87,17 +103,72 @@ def _checkpoint(table: str, version: int) -> bool:
     from deltalake.exceptions import DeltaError
 
     try:
-        options = storage_options(table)
-        DeltaTable(table, version=version, storage_options=options).create_checkpoint()
         if is_local(table):
-            # Commits are deleted because of it: it must survive a power cut.
-            folder = join(table, log.LOG)
-            files = [join(folder, name) for name in (_name(version), LAST)]
-            sync_below(folder, files)
+            _put_checkpoint(table, version)
+        else:
+            options = storage_options(table)
+            DeltaTable(table, version=version, storage_options=options).create_checkpoint()
     except (DeltaError, OSError) as error:
         _log.warning("No checkpoint of version %d of '%s' was written: %s", version, table, error)
         return False
     return True
+
+
+def _put_checkpoint(table: str, version: int) -> None:
+    """Write a checkpoint that is on disk before it has its name, and note it as the last one.
+
+    Args:
+        table: Location of the table, a local one.
+        version: The version.
+    """
+    from deltalake.exceptions import DeltaError
+
+    names = file_names(join(table, log.LOG))
+    of_version = f"{version:020d}"
+    own = {name for name in names if name.startswith(f"{of_version}.checkpoint.")}
+    usable = {name for name in names if name[:20] <= of_version} - own
+    while True:
+        newest, parts = newest_checkpoint(sorted(usable))
+        since = [name for name in usable if name[20:] == log.COMMIT and int(name[:20]) > newest]
+        try:
+            _build_checkpoint(table, version, [*parts, *since])
+        except DeltaError:
+            # The checkpoint before may be torn: Spark, too, names it before it is on disk. An older one and more commits say the same.
+            # If they are gone, the version has a checkpoint already.
+            if not parts and not own:
+                raise
+            usable = usable - set(parts) if parts else usable | own
+            own = own if parts else set()
+        else:
+            return
+
+
+def _build_checkpoint(table: str, version: int, names: Iterable[str]) -> None:
+    """Build a checkpoint from some files of the log.
+
+    Raises:
+        DeltaError: they are not enough, or one is damaged.
+    """
+    from deltalake import DeltaTable
+
+    # delta-rs names a file before it is on disk. A power cut in between would leave a torn checkpoint, at which other clients fail.
+    # So it writes beside links to what it reads, and the file gets its place from there.
+    folder = Path(table, log.LOG)
+    with TemporaryDirectory(dir=table, prefix=".checkpoint.", suffix=UNFINISHED) as scratch:
+        beside = Path(scratch, log.LOG)
+        (beside / SIDECARS).mkdir(parents=True)
+        sidecars = [f"{SIDECARS}/{name}" for name in file_names(str(folder / SIDECARS))]
+        for name in (*names, *sidecars):
+            (beside / name).hardlink_to(folder / name)
+        own = beside / _name(version)
+        is_there = own.exists()
+        DeltaTable(scratch, version=version).create_checkpoint()
+        if is_there:
+            return
+        for file in (own, beside / LAST):
+            sync(file)
+            file.replace(folder / file.name)
+            sync(folder)  # each time: `_last_checkpoint` must not outlive what it names
 
 
 def write_checkpoint(table: str, version: int, *, removed: bool = True) -> tuple[str, str] | None:

@@ -68,8 +68,7 @@ class LocalPuts:
         try:
             with unnamed.open("xb") as file:
                 file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            sync(unnamed)
             # A link fails if the name exists, and the name appears with all bytes. A rename would replace an existing file.
             os.link(unnamed, path)
         except FileExistsError:

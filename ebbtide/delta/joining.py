@@ -16,6 +16,7 @@ from pyroaring import BitMap64
 
 from ebbtide.delta import vectors
 from ebbtide.delta.commit import Puts
+from ebbtide.delta.key_index import IndexCache
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
 from ebbtide.delta.table import add_file, commit_after, read_file, replacing
 
@@ -24,7 +25,7 @@ WIDTH = 8
 LEAST_BYTES = 64 * 2**10
 """Files of the first class are smaller than this."""
 SMALL_BYTES = 16 * 2**20
-"""A file of this size or more is not joined."""
+"""A file of this size or more is not joined; see `is_small`."""
 MOST_BYTES = 128 * 2**20
 """The most bytes of files that are joined at a time: their rows are held in memory."""
 ROWS_PER_FILE = 1_000_000
@@ -32,19 +33,29 @@ ROWS_PER_FILE = 1_000_000
 JOINED = {"operation": "OPTIMIZE"}
 """Fields of the `commitInfo` of a commit that joins files."""
 
-OnWritten = Callable[[DataFile, pa.Table], None]
-"""Called with each new data file and its rows."""
+
+def is_small(file: DataFile, rows_per_file: int = ROWS_PER_FILE) -> bool:
+    """Return whether a file is to be joined with further files.
+
+    Args:
+        file: The file.
+        rows_per_file: The most rows of the files that a join writes. A file of half as many or more is as large as a join makes it, whatever
+            its bytes: to join such files again would leave as many, and a fold would write the whole table after each step.
+    """
+    is_full = file.rows is not None and 2 * file.rows >= rows_per_file
+    return file.size < SMALL_BYTES and not is_full
 
 
-def small_files(files: Iterable[DataFile]) -> list[DataFile]:
+def small_files(files: Iterable[DataFile], rows_per_file: int = ROWS_PER_FILE) -> list[DataFile]:
     """Return the files to join now; none before a size class is full.
 
     Args:
         files: Data files of a table.
+        rows_per_file: See `is_small`.
     """
     classes: dict[int, list[DataFile]] = {}
     for file in files:
-        if file.size < SMALL_BYTES:
+        if is_small(file, rows_per_file):
             classes.setdefault(_class_of(file), []).append(file)
     joined: list[DataFile] = []
     lower: list[DataFile] = []
@@ -69,7 +80,7 @@ def _class_of(file: DataFile) -> int:
 
 def emptied_files(files: Iterable[DataFile]) -> list[DataFile]:
     """Return the large files of which at least half the rows are deleted; small ones are rewritten when they are joined."""
-    large = [file for file in files if file.size >= SMALL_BYTES]
+    large = [file for file in files if not is_small(file)]
     return [file for file in large if _is_half_empty(file)]
 
 
@@ -106,7 +117,7 @@ def write_files(
     *,
     rows_per_file: int | None = None,
     data_change: bool,
-    on_written: OnWritten = lambda file, rows: None,
+    copies: IndexCache | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> list[Action]:
     """Write rows as data files of a table, in their order; return the actions that add the files.
@@ -117,7 +128,7 @@ def write_files(
         bounded: Columns to keep statistics of.
         rows_per_file: The most of them in one file; None: all are in one.
         data_change: The rows are new to the table.
-        on_written: See `OnWritten`.
+        copies: The files are indexed, and copied for the lookups of this process. Default: they are not.
         tags: Tags of the files in the log.
     """
     actions = []
@@ -125,12 +136,14 @@ def write_files(
     for start in range(0, len(rows), n_rows):
         part = rows.slice(start, n_rows).combine_chunks()
         name = f"part-{uuid.uuid4()}.parquet"
-        action = add_file(table, name, part, bounded=bounded, data_change=data_change)
+        indexed = None if copies is None else copies.indexed(part)
+        attached = None if indexed is None else indexed.attached
+        action = add_file(table, name, part, bounded=bounded, data_change=data_change, attached=attached)
         add = action["add"]
         if tags:
             add["tags"] = {**tags, **add["tags"]}
-        file = DataFile(add)
-        on_written(file, part)
+        if copies is not None and indexed is not None:
+            copies.keep(DataFile(add), indexed)
         actions.append(action)
     return actions
 

@@ -1,60 +1,44 @@
-"""Key indices of data files: the position of each row by the hash of its key, in files that are mapped into memory.
+"""Key indices of data files: the position of each row by the hash of its key.
 
-A data file never changes, so neither does its index. It is cached as an Arrow file in a local folder: columns `#hash`, ascending,
-`#position`, the row's number in the data file, and columns of the rows, at least the key's; see `ebbtide.delta.copy_files`. A process that finds none, or a damaged one, makes it again.
+A data file never changes, so neither does its index. Who writes a large file attaches its index to it: no process sorts hashes again, on whatever host.
+Files of other writers have none, and one that is damaged is of no use: it is then computed from the file's keys. A process maps indices from local copies;
+see `ebbtide.delta.copy_files`. Rows come from a copy, or from the data file: `ebbtide.delta.file_rows`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import os
-import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
-from weakref import WeakSet
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ebbtide.amounts import amount
-from ebbtide.delta import copy_files, log
+from ebbtide.delta import copy_files, copy_space, log
+from ebbtide.delta.copy_files import HASH, POSITION, Copy, DamagedCopyError
+from ebbtide.delta.copy_space import Space, allowed_bytes, default_folder
+from ebbtide.delta.file_rows import FileRows, FileSource, Positions, with_values
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import read_file
 from ebbtide.model.hashing import Hashes, key_hashes
-from ebbtide.storage.columnar import footer_checksum
-from ebbtide.storage.paths import is_ours, make_private
+from ebbtide.storage.columnar import Attached, attached, footer_checksum
+from ebbtide.storage.paths import is_ours
 
-_log = logging.getLogger(__name__)
-Positions = NDArray[np.int64]
-
-CACHE_FOLDER = "EBBTIDE_CACHE"
-"""Environment variable: folder of the local copies. Default: a folder of this user in the system's temporary folder."""
-CACHE_BYTES = "EBBTIDE_CACHE_BYTES"
-"""Environment variable: the bytes that they may take, approximately. Default: 10 GB."""
-DEFAULT_BYTES = 10 * 2**30
-UNSEEN = 0.05
-"""Share of the allowed bytes that a process writes between two scans of all copies."""
-EVICTED_TO = 0.8
-"""Share of the allowed bytes down to which old copies are deleted, so that evictions are rare."""
-HASH = "#hash"
-POSITION = "#position"
-"""Columns of a copy beside those of the rows."""
-FORMAT = "4"
+FORMAT = "5"
 """Part of each copy's name; copies of another format are not read."""
-NO_COPY = ""
-"""Name of an index without a copy."""
+ATTACHED_FORMAT = 1
+"""Format of an attached index; one of another format is computed."""
+ATTACHED_FROM = 32_768
+"""Rows of a file from which on its index is attached to it: that of a smaller one is computed in less time than it is read from a store."""
 SPARSE = 16
 """Ratio of a file's rows to the wanted keys from which on the keys are looked up one by one."""
-_caches: WeakSet[IndexCache] = WeakSet()
-"""The caches of this process."""
-_unseen_bytes: dict[Path, int] = {}
-"""Bytes that this process has written into each folder since it scanned all copies there."""
 _FileKey = tuple[str, ...]
 """Path, size, time and footer of a data file, which identify its content."""
 
@@ -66,27 +50,12 @@ class KeyIndex:
     Args:
         hashes: (n,) ascending.
         positions: (n,) number of each row in the data file.
-        rows: (n,) columns of the rows, the key's among them.
+        rows: (n,) the rows.
     """
 
     hashes: Hashes
     positions: Positions
-    rows: pa.Table
-
-    @classmethod
-    def of(cls, rows: pa.Table, key: Sequence[str], positions: Positions | None = None) -> KeyIndex:
-        """Make an index.
-
-        Args:
-            rows: Rows of a data file, in its order.
-            key: Names of the key's columns.
-            positions: Number of each in the data file. Default: `rows` are all rows of the file.
-        """
-        if positions is None:
-            positions = np.arange(len(rows))
-        # Sorted once when it is made; each lookup is then a binary search in mapped memory.
-        in_order, hashes, order = in_hash_order(rows, key)
-        return cls(hashes, positions[order], in_order)
+    rows: FileRows
 
     def find(self, wanted: pa.Table, hashes: Hashes) -> tuple[Positions, Positions]:
         """Find the rows of some keys.
@@ -98,16 +67,39 @@ class KeyIndex:
         Returns:
             Indices into `rows`, and for each the index of its key in `wanted`; a key may have several rows.
         """
-        rows, key_numbers = _matches(self.hashes, hashes)
-        if not len(rows):
-            return rows, key_numbers
+        if not len(self.hashes):
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        # A file of a fold has one range of the hashes: only the keys in it are looked up.
+        first = int(np.searchsorted(hashes, self.hashes[0], side="left"))
+        end = int(np.searchsorted(hashes, self.hashes[-1], side="right"))
+        numbers, key_numbers = _matches(self.hashes, hashes[first:end])
+        key_numbers = key_numbers + first
+        if not len(numbers):
+            return numbers, key_numbers
         # Two keys may have one hash: their values decide.
-        is_same = np.ones(len(rows), dtype=bool)
+        is_same = np.ones(len(numbers), dtype=bool)
+        found = self.rows.take(numbers, wanted.column_names)
         for name in wanted.column_names:
-            own = self.rows[name]
+            own = found[name]
             asked = wanted[name].cast(own.type)
-            is_same &= _same_values(own.take(pa.array(rows)), asked.take(pa.array(key_numbers)))
-        return rows[is_same], key_numbers[is_same]
+            is_same &= _same_values(own, asked.take(pa.array(key_numbers)))
+        return numbers[is_same], key_numbers[is_same]
+
+
+class Indexed(NamedTuple):
+    """Rows of a data file that is being written, in the order of its index.
+
+    Args:
+        hashes: (n,) ascending.
+        positions: (n,) number of each row in the data file.
+        rows: (n,) the rows; columns that are null throughout are left out.
+        attached: The index, to be written into the file; None: it is too small.
+    """
+
+    hashes: Hashes
+    positions: Positions
+    rows: pa.Table
+    attached: Attached | None
 
 
 def in_hash_order(rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Hashes, Positions]:
@@ -193,56 +185,73 @@ class IndexCache:
         self.columns = columns
         self.where = where
         self.table_id = table_id
-        self.folder = default_folder() if folder is None else folder
-        self.max_bytes = allowed_bytes() if max_bytes is None else max_bytes
+        folder = default_folder() if folder is None else folder
+        self.space = Space(folder, allowed_bytes() if max_bytes is None else max_bytes)
         # A copy is not synced: after a crash of the machine it may have holes. So its name has the boot, and none outlives it.
         identity = (FORMAT, _boot(), table, table_id, *self.key, columns.to_string())
         self._content_key = _digest(*identity, *(where or ()))
-        self._open: dict[_FileKey, tuple[str, KeyIndex]] = {}
-        self._closed: dict[_FileKey, str] = {}  # to the copy, which is deleted when its file no longer counts
+        self._open: dict[_FileKey, _Opened] = {}
+        self._closed: dict[
+            _FileKey, str
+        ] = {}  # to the stem of the copies, which are deleted when their file no longer counts
         self._live: set[_FileKey] = set()
-        _caches.add(self)
+        copy_space.USERS.add(self)
 
     def index_of(self, file: DataFile) -> KeyIndex:
-        """Return the index of a data file, from its copy if that is whole.
+        """Return the index of a data file: from a copy, else as it is attached to the file, else from the file's keys.
 
         Args:
             file: One of the table's data files.
         """
         file_key = _file_key(file)
         if file_key in self._open:
-            copy, index = self._open[file_key]
-            with contextlib.suppress(OSError):
-                os.utime(self.folder / copy)  # evictions begin with the copies that were not used for longest
-            return index
-        name = self._name(file)
-        # Missing, damaged or of another boot: made again from the data file.
-        index = self._read(name) or self._keep(name, self._made(file))
-        return self._note(file, name, index)
+            opened = self._open[file_key]
+            path = opened.path
+            if path is not None:
+                with contextlib.suppress(OSError):
+                    os.utime(path)  # evictions begin with the copies that were not used for longest
+            return opened.index
+        stem = self._stem(file)
+        # Missing, damaged or of another boot: made again.
+        opened = self._from_copy(file, stem) or self._from_file(file, stem)
+        return self._note(file_key, opened)
 
     def opened(self, file: DataFile) -> KeyIndex | None:
-        """Return the index of a data file if this process has it open, as that of a file that it has just written."""
-        _, index = self._open.get(_file_key(file), (NO_COPY, None))
-        return index
+        """Return the index of a data file if this process has a copy of its rows open, as of a file that it has just written."""
+        opened = self._open.get(_file_key(file))
+        return opened.index if opened is not None and opened.index.rows.is_copied else None
 
-    def keep(self, file: DataFile, rows: pa.Table) -> None:
-        """Index a data file that was just written.
+    def indexed(self, rows: pa.Table) -> Indexed:
+        """Index the rows of a data file that is about to be written.
+
+        Args:
+            rows: All its rows, in its order.
+        """
+        kept, positions = self._kept(rows)
+        names = with_values(kept.select(self.columns.names), self.key)
+        fields = [self.columns.field(name) for name in names]
+        typed = kept.select(names).cast(pa.schema(fields))
+        # Sorted once when it is made; each lookup is then a binary search in mapped memory.
+        in_order, hashes, order = in_hash_order(typed, self.key)
+        if positions is not None:
+            order = positions[order]
+        attachment = None
+        if len(rows) >= ATTACHED_FROM:
+            attachment = self._attachment(hashes, order)
+        return Indexed(hashes, order, in_order, attachment)
+
+    def keep(self, file: DataFile, indexed: Indexed) -> None:
+        """Copy the rows of a data file that was just written.
 
         Args:
             file: The data file.
-            rows: All its rows.
+            indexed: All its rows, as `indexed` returned them.
         """
-        name = self._name(file)
-        index = self._keep(name, self._index(rows))
-        self._note(file, name, index)
-
-    def _note(self, file: DataFile, name: str, index: KeyIndex) -> KeyIndex:
-        path = self.folder / name
-        copy = name if path.exists() else NO_COPY  # without one it is in memory, as on a full disk
-        file_key = _file_key(file)
-        self._open[file_key] = (copy, index)
-        self._closed.pop(file_key, None)
-        return index
+        hashes, positions, rows, _ = indexed
+        source = self._source(file, self._stem(file), hashes, positions)
+        is_copied = self.space.takes_new(rows.nbytes)
+        copy = source.keep(rows) if is_copied else source.keep_keys()
+        self._note(_file_key(file), self._opened(source, copy))
 
     def only(self, files: Iterable[DataFile]) -> None:
         """Close the indices of files that no longer count, and delete their copies.
@@ -256,178 +265,151 @@ class IndexCache:
             return
         self._live = live
         for file_key in self._open.keys() - live:
-            copy, _ = self._open.pop(file_key)
-            if copy != NO_COPY:
-                self._delete(copy)
+            self.space.delete(self._open.pop(file_key).stem)
         for file_key in self._closed.keys() - live:
-            self._delete(self._closed.pop(file_key))
+            self.space.delete(self._closed.pop(file_key))
         self.close_deleted()
 
     def close(self) -> None:
         """Close all indices that have a copy; the next use opens them again."""
-        with_copy = {file_key: copy for file_key, (copy, _) in self._open.items() if copy != NO_COPY}
-        self._closed |= with_copy
-        for file_key in with_copy:
-            del self._open[file_key]
+        for file_key, opened in list(self._open.items()):
+            if opened.path is not None:
+                self._closed[file_key] = opened.stem
+                del self._open[file_key]
 
     def close_deleted(self) -> None:
         """Close the indices whose copies are deleted: a mapped file keeps its bytes on disk."""
-        opened = list(self._open.items())
-        for file_key, (copy, _) in opened:
-            if copy == NO_COPY:
-                continue
-            path = self.folder / copy
-            if not path.exists():
-                self._open.pop(file_key, None)
+        for file_key, opened in list(self._open.items()):
+            if opened.path is not None and not opened.path.exists():
+                del self._open[file_key]
 
     def copies_in_use(self) -> set[Path]:
         """Return the copies whose indices are open."""
-        return {self.folder / copy for copy, _ in self._open.values() if copy != NO_COPY}
+        return {opened.path for opened in self._open.values() if opened.path is not None}
 
-    def _delete(self, name: str) -> None:
-        path = self.folder / name
-        with contextlib.suppress(OSError):
-            copy_files.forget(path)
-            path.unlink()
+    def _note(self, file_key: _FileKey, opened: _Opened) -> KeyIndex:
+        self._open[file_key] = opened
+        self._closed.pop(file_key, None)
+        return opened.index
 
-    def _made(self, file: DataFile) -> KeyIndex:
-        columns = self.columns
-        if self.where is not None and self.where[0] not in columns.names:
-            column = pa.field(self.where[0], pa.string())
-            columns = columns.append(column)
-        rows = read_file(self.table, file, columns, live=False)
-        return self._index(rows)
-
-    def _index(self, rows: pa.Table) -> KeyIndex:
-        """Return the index of a data file's rows, of those that `where` keeps."""
-        positions = None
-        if self.where is not None:
-            name, value = self.where
-            has_value = pc.equal(rows[name], pa.scalar(value))
-            is_kept = has_value.fill_null(False)
-            if not pc.all(is_kept).as_py():  # else nothing has to be copied
-                positions = np.flatnonzero(is_kept.to_numpy())
-                rows = rows.filter(is_kept)
-        kept = rows.select(self.columns.names)
-        typed = kept.cast(self.columns)
-        return KeyIndex.of(typed, self.key, positions)
-
-    def _name(self, file: DataFile) -> str:
-        """Return the name of a file's copy."""
+    def _stem(self, file: DataFile) -> str:
+        """Return the beginning of the names of a file's copies."""
         # With the footer: a file that was replaced by one of the same path and size gets another copy.
         footer = log.footer_of(file.add)
         if footer is None:
-            location = file.location(self.table)
-            footer = footer_checksum(location)
+            footer = footer_checksum(file.location(self.table))
         file_digest = _digest(*_file_key(file), footer)
-        return f"{copy_files.prefix_of(self.table)}{self._content_key}-{file_digest}.arrow"
+        return f"{copy_files.prefix_of(self.table)}{self._content_key}-{file_digest}"
 
-    def _read(self, name: str) -> KeyIndex | None:
-        """Map a copy into memory; None if it does not exist or cannot be read."""
-        path = self.folder / name
-        try:
-            if not is_ours(self.folder):
-                return None  # another user may have written anything there
-            content = copy_files.whole_content(path)
-            if content is None:
-                return None
-            stored = pa.ipc.open_file(content).read_all()
-            os.utime(path)
-            return KeyIndex(
-                copy_files.in_place(stored[HASH]),
-                copy_files.in_place(stored[POSITION]),
-                stored.select(self.columns.names),
-            )
-        except (OSError, pa.ArrowException, KeyError):
+    def _from_copy(self, file: DataFile, stem: str) -> _Opened | None:
+        """Map a copy into memory; None if none can be read."""
+        for path in self.space.paths(stem):
+            with contextlib.suppress(OSError, pa.ArrowException, KeyError, DamagedCopyError):
+                if not is_ours(self.space.folder):
+                    return None  # another user may have written anything there
+                copy = Copy(path)
+                source = self._source(file, stem, copy.numbers(HASH), copy.numbers(POSITION))
+                os.utime(path)
+                return self._opened(source, copy)
+        return None
+
+    def _from_file(self, file: DataFile, stem: str) -> _Opened:
+        hashes, positions = self._attached(file) or self._computed(file)
+        source = self._source(file, stem, hashes, positions)
+        return self._opened(source, source.keep_keys())
+
+    def _source(self, file: DataFile, stem: str, hashes: Hashes, positions: Positions) -> FileSource:
+        # Nothing that leads back to this cache: a cycle would keep copies mapped until it is collected.
+        return FileSource(self.space, self.table, self.columns, tuple(self.key), file, stem, hashes, positions)
+
+    def _opened(self, source: FileSource, copy: Copy | None) -> _Opened:
+        """Return an index over a copy, if there is one."""
+        path, keys = self.space.paths(source.stem)
+        with_rows = None
+        if copy is not None:  # mapped, not in memory
+            source.hashes = copy.numbers(HASH)
+            source.positions = copy.numbers(POSITION)
+            with_rows = copy if copy.has_rows else None
+        rows = FileRows(self.columns, source, with_rows)
+        index = KeyIndex(source.hashes, source.positions, rows)
+        has_keys = copy is not None and with_rows is None
+        return _Opened(source.stem, index, path, keys if has_keys else None)
+
+    def _kept(self, rows: pa.Table) -> tuple[pa.Table, Positions | None]:
+        """Return the rows that `where` keeps, and their positions; None: all."""
+        if self.where is None:
+            return rows, None
+        name, value = self.where
+        is_kept = pc.equal(rows[name], pa.scalar(value)).fill_null(False)
+        if pc.all(is_kept).as_py():  # then nothing has to be copied
+            return rows, None
+        return rows.filter(is_kept), np.flatnonzero(is_kept.to_numpy())
+
+    def _computed(self, file: DataFile) -> tuple[Hashes, Positions]:
+        """Return hashes and positions from the keys in a file."""
+        fields = [self.columns.field(name) for name in self.key]
+        if self.where is not None and self.where[0] not in self.key:
+            kind = pa.field(self.where[0], pa.string())
+            fields.append(kind)
+        stored = read_file(self.table, file, pa.schema(fields), live=False)
+        rows, positions = self._kept(stored)
+        hashes = key_hashes(rows, self.key)
+        order = np.argsort(hashes, kind="stable")
+        if positions is not None:
+            return hashes[order], positions[order]
+        return hashes[order], order
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
+        """Keys and rows of an attached index, and its format."""
+        key = {name: str(self.columns.field(name).type) for name in self.key}
+        return {"key_index": ATTACHED_FORMAT, "key": key, "where": list(self.where or ())}
+
+    def _attachment(self, hashes: Hashes, positions: Positions) -> Attached:
+        # A file of a fold is in the order of hashes: its positions need not be stored.
+        is_in_order = bool(np.array_equal(positions, np.arange(len(positions))))
+        content = hashes.astype("<u8").tobytes()
+        if not is_in_order:
+            content += positions.astype("<u4").tobytes()
+        note = {**self._identity, "rows": len(hashes), "in_order": is_in_order}
+        return Attached(note, content)
+
+    def _attached(self, file: DataFile) -> tuple[Hashes, Positions] | None:
+        """Return hashes and positions as they are attached to a file; None: they are not, or not those that are needed."""
+        footer = log.footer_of(file.add)
+        if footer is None or (file.rows or 0) < ATTACHED_FROM:
             return None
-
-    def _keep(self, name: str, index: KeyIndex) -> KeyIndex:
-        """Write a copy and return it mapped; return the index itself if it cannot be written, as on a full disk."""
-        stored = index.rows
-        stored = stored.append_column(HASH, pa.array(index.hashes))
-        stored = stored.append_column(POSITION, pa.array(index.positions))
-        path = self.folder / name
-        suffix = uuid.uuid4().hex
-        unfinished = path.with_name(f"{name}.{suffix}.tmp")
-        try:
-            make_private(str(self.folder))
-            if not is_ours(self.folder):
-                return index  # another user could read the rows
-            copy_files.write(unfinished, stored)
-            # A rename within the folder is atomic: another process sees the whole copy or none.
-            unfinished.replace(path)
-            copy_files.note_whole(path)
-            n_bytes = path.stat().st_size
-            self._evict_in_time(n_bytes)
-        except OSError:
-            with contextlib.suppress(OSError):
-                unfinished.unlink()
-            return index
-        return self._read(name) or index
-
-    def _evict_in_time(self, n_bytes: int) -> None:
-        """Evict with a process's first copy, then after every `UNSEEN` share of the bytes: a scan of all copies costs more than one copy."""
-        unseen_bytes = _unseen_bytes.get(self.folder, self.max_bytes) + n_bytes
-        if unseen_bytes >= self.max_bytes * UNSEEN:
-            unseen_bytes = 0
-            self._evict()
-        _unseen_bytes[self.folder] = unseen_bytes
-
-    def _evict(self) -> None:
-        """Delete the copies that were not used for longest, if all take too much."""
-        copies = []
-        for path in self.folder.glob("*.arrow"):
-            with contextlib.suppress(OSError):
-                status = path.stat()
-                copy = (status.st_mtime_ns, status.st_size, path)
-                copies.append(copy)
-        total_bytes = sum(n_bytes for _, n_bytes, _ in copies)
-        if total_bytes <= self.max_bytes:
-            return
-        enough_bytes = self.max_bytes * EVICTED_TO
-        deleted: set[Path] = set()
-        for _, n_bytes, path in sorted(copies):
-            with contextlib.suppress(OSError):
-                path.unlink()
-            deleted.add(path)
-            total_bytes -= n_bytes
-            if total_bytes <= enough_bytes:
-                break
-        if any(deleted & each.copies_in_use() for each in list(_caches)):
-            _warn_of_cap(str(self.folder), self.max_bytes)
-        for each in list(_caches):
-            each.close_deleted()
+        found = attached(file.location(self.table), footer=footer)
+        if found is None or not self._identity.items() <= found[0].items():
+            return None
+        note, content = found
+        n_rows = note["rows"]
+        hashes = np.frombuffer(content, "<u8", n_rows)
+        if note["in_order"]:
+            return hashes, np.arange(n_rows)
+        return hashes, np.frombuffer(content, "<u4", n_rows, 8 * n_rows)
 
 
-@cache
-def _warn_of_cap(folder: str, max_bytes: int) -> None:
-    """Warn, once in a process, that its own copies do not fit: each run then pays for the whole table, not for what has changed."""
-    _log.warning(
-        "The local copies in '%s' need more than the %s that %s allows: copies in use were deleted, and are made again from the whole "
-        "data files. Give %s more bytes, or name a folder on a larger disk by %s.",
-        folder,
-        amount(max_bytes, "byte"),
-        CACHE_BYTES,
-        CACHE_BYTES,
-        CACHE_FOLDER,
-    )
+@dataclass(frozen=True)
+class _Opened:
+    """An index that is open.
 
+    Args:
+        stem: Beginning of the names of its copies.
+        index: The index.
+        copy: Path of a copy with rows.
+        keys: Path of the copy without rows that is mapped; None: there is none.
+    """
 
-def close_deleted_copies() -> None:
-    """Close the indices of this process whose copies are deleted."""
-    for each in list(_caches):
-        each.close_deleted()
+    stem: str
+    index: KeyIndex
+    copy: Path
+    keys: Path | None
 
-
-def default_folder() -> Path:
-    """Return the folder of local copies."""
-    given = os.environ.get(CACHE_FOLDER)
-    return Path(given) if given else copy_files.own_folder()
-
-
-def allowed_bytes() -> int:
-    """Return the bytes that the local copies may take."""
-    return int(os.environ.get(CACHE_BYTES, DEFAULT_BYTES))
+    @property
+    def path(self) -> Path | None:
+        """Path of the copy in use; None: the index is in memory, as on a full disk."""
+        return self.copy if self.index.rows.is_copied else self.keys
 
 
 @cache

@@ -6,7 +6,9 @@ import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ebbtide.delta import log, vectors
 from ebbtide.delta.checkpoints import checkpoint_if_due
@@ -16,7 +18,7 @@ from ebbtide.delta.snapshot import Action, DataFile, Snapshot, encoded
 from ebbtide.delta.statistics import statistics
 from ebbtide.delta.values import UnfitValuesError, fitted, repeated
 from ebbtide.errors import LeaseLostError, TableMismatchError, VersionTakenError
-from ebbtide.storage.columnar import footer_checksum, read_parquet, write_parquet
+from ebbtide.storage.columnar import Attached, footer_checksum, read_parquet, write_parquet
 from ebbtide.storage.paths import copy_file, join, size_of
 
 FEATURES = ("deletionVectors",)
@@ -295,6 +297,7 @@ def add_file(
     *,
     bounded: Iterable[str],
     data_change: bool = True,
+    attached: Attached | None = None,
 ) -> Action:
     """Write a data file; return the action that adds it.
 
@@ -304,10 +307,11 @@ def add_file(
         rows: Rows of the file.
         bounded: Columns to keep statistics of.
         data_change: The rows are new to the table.
+        attached: What else is in the file. Default: nothing.
     """
     location = join(table, name)
     # The log has the footer's checksum and the size: a file that is replaced is detected.
-    write_parquet(location, rows, row_group_size=ROW_GROUP)
+    write_parquet(location, rows, row_group_size=ROW_GROUP, attached=attached)
     add: Action = {
         "path": encoded(name),
         "partitionValues": {},
@@ -320,14 +324,22 @@ def add_file(
     return {"add": add}
 
 
-def read_file(table: str, file: DataFile, columns: pa.Schema, *, live: bool = True) -> pa.Table:
+def read_file(
+    table: str,
+    file: DataFile,
+    columns: pa.Schema,
+    *,
+    live: bool = True,
+    positions: NDArray[np.int64] | None = None,
+) -> pa.Table:
     """Read the rows of a data file, in their order.
 
     Args:
         table: The table's location.
         file: One of its data files.
         columns: Columns to read, in these types; a column that the file lacks is null.
-        live: Leave out deleted rows.
+        live: Leave out deleted rows; not with `positions`.
+        positions: Numbers of the rows to read, in their order. Default: all.
 
     Raises:
         DamagedFileError: the file is damaged or gone.
@@ -336,7 +348,13 @@ def read_file(table: str, file: DataFile, columns: pa.Schema, *, live: bool = Tr
     location = file.location(table)
     # Partition values are only in the log, as text. Names of columns are case-insensitive in Delta.
     partition = {name.lower(): text for name, text in file.partition.items()}
-    rows = read_parquet(location, columns.names, footer=log.footer_of(file.add))
+    rows = read_parquet(
+        location,
+        columns.names,
+        footer=log.footer_of(file.add),
+        positions=positions,
+        without_nulls=True,
+    )
     arrays = []
     for column in columns:
         name = column.name.lower()

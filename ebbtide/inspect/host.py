@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ebbtide.delta import copy_files
-from ebbtide.delta.key_index import allowed_bytes, default_folder
+from ebbtide.delta.copy_space import allowed_bytes, default_folder
 from ebbtide.inspect.metrics import Values, Viewer
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.storage.paths import is_local, resolve

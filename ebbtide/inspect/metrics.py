@@ -102,7 +102,9 @@ METRICS = (
     Metric(
         "ebbtide_run_progress_timestamp_seconds", "gauge", "Last step, phase or look at the source.", STEPS, viewers=RUN
     ),
-    Metric("ebbtide_run_healthy", "gauge", "1: `/healthz` answers 200.", STEPS, viewers=RUN),
+    Metric("ebbtide_run_healthy", "gauge", "0: the run is stuck, and `/healthz` answers 503.", STEPS, viewers=RUN),
+    Metric("ebbtide_run_failing", "gauge", "1: the run has failed, and is to be begun again.", STEPS, viewers=RUN),
+    Metric("ebbtide_run_failures", "counter", "How often it has failed.", STEPS, viewers=RUN),
     Metric("ebbtide_run_lease_lost", "gauge", "1: another process has taken the run's lease.", LEDGER, viewers=RUN),
     Metric("ebbtide_cache_bytes", "gauge", "Bytes of all local copies.", HOST, is_of_pipeline=False),
     Metric("ebbtide_cache_limit_bytes", "gauge", "`EBBTIDE_CACHE_BYTES`.", HOST, is_of_pipeline=False),

@@ -1,12 +1,11 @@
 """A followed run as seen from beside it: the values of its metrics, and whether it goes on.
 
-The run calls `phase`, `step` and `look`. A thread measures the source and the host now and then (`keep_measuring`). Reading the values
+The run calls `phase`, `step` and `look`. A thread measures the source now and then (`ebbtide.inspect.watched_fleet`). Reading the values
 takes what is in memory, and neither waits for a source nor reads a log.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import Counter
@@ -18,7 +17,7 @@ from typing import Any
 
 from ebbtide.errors import EbbtideError
 from ebbtide.inspect.backlog import Lag, lag_of
-from ebbtide.inspect.host import Copies, host_values, local_copies
+from ebbtide.inspect.host import Copies
 from ebbtide.inspect.measuring import set_checks, set_copies, set_lag, set_status
 from ebbtide.inspect.metrics import Distribution, Values
 from ebbtide.inspect.status import Status, of_step, of_table
@@ -26,6 +25,7 @@ from ebbtide.ledger.facts import NoStep
 from ebbtide.ledger.lease import holder_of
 from ebbtide.ledger.verdicts import LastVerdict, last_verdicts
 from ebbtide.model.durations import to_ms
+from ebbtide.redaction import redacted
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.looks import Look
@@ -34,17 +34,13 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import SHOWN_IF_ANY, Phase, StepProgress
 from ebbtide.spec.pipeline import Pipeline
 
-MEASURE_S = 15.0
-"""Seconds between two measurements of the source and the host."""
-CHECKS_EVERY = 4
-"""Measurements between two readings of the checks' verdicts: in an object store each is a request."""
 TRIGGERS = 10
 """Trigger intervals without progress after which a run counts as stuck, if that is longer than faults are waited out."""
 WAITING = "waiting"
-AT_REST = ("making way for maintenance", "paused")
+FAILED = "failed"
+AT_REST = ("making way for maintenance", "paused", FAILED)
 """Phases that last as long as someone wants them to."""
 COUNTS = ("records", "inserted", "updated", "deleted", *SHOWN_IF_ANY)
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -57,6 +53,7 @@ class Health:
         step: Number of its last step; None before the first look at the source.
         progress_s: Seconds since its last step, phase or look at the source.
         reason: Why it does not go on; empty if it does.
+        failure: Why it has failed, if it is begun again.
     """
 
     pipeline: str
@@ -64,10 +61,11 @@ class Health:
     step: int | None
     progress_s: float
     reason: str = ""
+    failure: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
-        return {**vars(self), "progress_s": round(self.progress_s, 3), "is_healthy": not self.reason}
+        return {**vars(self), "progress_s": round(self.progress_s, 3), "is_healthy": not (self.reason or self.failure)}
 
 
 def longest_silence_s(spec: Pipeline) -> float:
@@ -119,7 +117,8 @@ class WatchedRun(Observer):
         self._source_error: EbbtideError | None = None
         self._verdicts: tuple[LastVerdict, ...] = ()
         self._copies: Copies = []
-        self._host = Values("run")
+        self._failure = ""
+        self._n_failures = 0
 
     def phase(self, phase: Phase) -> None:
         """Take a phase as it begins."""
@@ -143,45 +142,47 @@ class WatchedRun(Observer):
         with self._lock:
             self._begin(WAITING)
             self._look = look
+            self._failure = ""
+
+    def failed(self, error: Exception) -> None:
+        """Take the error that has ended the run; it is begun again."""
+        self.phase(Phase(self.spec.name, FAILED))
+        with self._lock:
+            self._failure = redacted(f"{type(error).__name__}: {error}")
+            self._n_failures += 1
+
+    @property
+    def has_begun(self) -> bool:
+        """Return whether the run has looked at its source."""
+        return self._look is not None
 
     def health(self) -> Health:
         """Judge whether the run goes on."""
         with self._lock:
             return self._health()
 
-    def values(self) -> list[Values]:
-        """Return the values of the host and of the run."""
+    def values(self) -> Values:
+        """Return the values of the run."""
         look = self._look
         # Not under the lock, on which the run would wait: the rows of a large state are counted over its files.
         known = self._status if look is None else self._known(look)
         with self._lock:
-            return [self._host, self._values(look, known)]
+            return self._values(look, known)
 
-    def measure(self, *, reads_verdicts: bool = True) -> None:
-        """Measure what waits in the source, the local copies, and the checks' verdicts.
+    def measure(self, copies: Copies, *, reads_verdicts: bool = True) -> None:
+        """Measure what waits in the source, and the checks' verdicts.
 
         Args:
+            copies: The local copies of this host.
             reads_verdicts: Also of the checks.
         """
-        self._copies = local_copies()
-        self._host = host_values("run", self._root, self._copies)
+        self._copies = copies
         look = self._look
         if look is not None:
             self._measure_source(look)
         if reads_verdicts:
             with suppress(OSError, EbbtideError):  # the status names a file that cannot be read
                 self._verdicts = last_verdicts(self._plan.root)
-
-    def keep_measuring(self, stop: threading.Event) -> None:
-        """Measure now and then until it is stopped."""
-        number = 0
-        while not stop.is_set():
-            try:
-                self.measure(reads_verdicts=number % CHECKS_EVERY == 0)
-            except Exception as error:  # noqa: BLE001 - the run goes on, and its other values too
-                _log.warning("The source of '%s' could not be measured: %s", self.spec.name, error)
-            number += 1
-            stop.wait(MEASURE_S if self._look is not None else 1.0)
 
     @cached_property
     def _plan(self) -> Plan:
@@ -221,7 +222,7 @@ class WatchedRun(Observer):
                 f"no step, phase or look at the source for {progress_s:.0f} s; allowed: {self._healthy_within_s:g} s"
             )
         step = self._status.step or None if look is None else look.stepper.number
-        return Health(self.spec.name, self._phase, step, progress_s, reason)
+        return Health(self.spec.name, self._phase, step, progress_s, reason, self._failure)
 
     def _known(self, look: Look) -> Status:
         """Return what the run knows of its tables, as the status has it."""
@@ -266,6 +267,8 @@ class WatchedRun(Observer):
         for phase, seconds in self._phases_until(self._now_s()).items():
             values.set("ebbtide_run_phase_seconds", seconds, phase)
         values.set("ebbtide_run_progress_timestamp_seconds", self._progress_ms / 1000)
+        values.set("ebbtide_run_failures", self._n_failures)
+        values.set("ebbtide_run_failing", float(bool(self._failure)))
         values.set("ebbtide_run_healthy", float(not self._health().reason))
         is_lost = look is not None and look.stepper.lease.taken_by is not None
         values.set("ebbtide_run_lease_lost", float(is_lost))

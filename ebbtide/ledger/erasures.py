@@ -17,6 +17,7 @@ from ebbtide.errors import DamagedFileError
 from ebbtide.ledger.facts import NoStep, StepFacts
 from ebbtide.model import stored
 from ebbtide.model.erased import ErasedKeys
+from ebbtide.storage.disk import sync_all
 from ebbtide.storage.paths import delete, join, read_bytes, replace_bytes
 
 FOLDER = "erasures"
@@ -136,4 +137,6 @@ def mark_finished(home: str, mark: bytes | None) -> None:
         mark: The mark, read before the files were looked for.
     """
     if unfinished(home) == mark:
+        # Deletions reach the disk late: a power cut would bring erased rows back, without the mark to look for them.
+        sync_all()
         delete(join(home, FOLDER, UNFINISHED))

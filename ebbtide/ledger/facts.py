@@ -125,6 +125,11 @@ class TableFacts(BaseModel):
 
     id: str = Field(description="Its id in Delta's metadata: another table in its place has another one.")
     step: int = Field(description="The last step that wrote it.")
+    uid: str | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="`uid` of that step; absent where it is unknown.",
+    )
 
 
 class Cause(BaseModel):
@@ -210,6 +215,11 @@ class StepFacts(BaseModel):
     incarnation: str = Field(description="Identifies the tables: a rewind, a refresh or a swap makes a new one.")
     epoch: int = Field(description="Epoch of the lease under which it was written.")
     code: str = Field(description="Version of Ebbtide.")
+    uid: str | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="Unlike that of any other step, also of one with its number, made from a copy of the tables; absent of older releases.",
+    )
     cause: Cause = Field(description="The cause of the step.")
     frontier: Frontier = Field(description="Clock, watermark, floor and totals after the step.")
     read: StepRecords = Field(default=StepRecords(), description="Totals of the records that it read.")
@@ -285,10 +295,17 @@ class StepFacts(BaseModel):
 
 
 def step_number(facts: Mapping[str, Any], location: str) -> int:
-    """Return the number of the step that made a commit, in any older format; arguments and errors as `StepFacts.of_commit`."""
+    """Return the number of the step that made a commit; arguments and errors as `step_and_uid`."""
+    number, _ = step_and_uid(facts, location)
+    return number
+
+
+def step_and_uid(facts: Mapping[str, Any], location: str) -> tuple[int, str | None]:
+    """Return the number and the `uid` of the step that made a commit, in any older format; arguments and errors as `StepFacts.of_commit`."""
     if facts[stored.FORMAT_KEY] < STATE_FORMAT:
-        return int(facts["step"])
-    return StepFacts.of_commit(facts, location).step
+        return int(facts["step"]), None
+    read = StepFacts.of_commit(facts, location)
+    return read.step, read.uid
 
 
 @dataclass(frozen=True)

@@ -162,7 +162,10 @@ class Lease:
 
         Raises:
             LeaseAskedError: another process has asked.
+            LeaseLostError: a heartbeat has found that another run has taken the lease.
         """
+        if self.taken_by is not None:
+            self.check()
         if self._makes_way:
             self._requests.refuse_asked()
 

@@ -77,19 +77,23 @@ def is_gone(process: str) -> bool:
     return _started(pid) != started
 
 
+def boot() -> str:
+    """Return the id of the boot of this machine; empty on a system without `/proc`."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return ""
+
+
 @cache
 def _here() -> str:
     """Return the host, boot and namespace in which process numbers are valid; only the host on a system without `/proc`."""
-    boot = ""
+    booted, _, _ = boot().partition("-")
     namespace = ""
-    with suppress(OSError):
-        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
-        boot, _, _ = boot_id.partition("-")
     with suppress(OSError):
         link = Path("/proc/self/ns/pid").readlink()  # pid:[4026531836]
         digits = filter(str.isdigit, str(link))
         namespace = "".join(digits)
-    return f"{socket.gethostname()}@{boot}-{namespace}"
+    return f"{socket.gethostname()}@{booted}-{namespace}"
 
 
 def _started(pid: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot, has_version
 from ebbtide.errors import TableMismatchError
-from ebbtide.ledger.facts import StepFacts, TableFacts, step_number
+from ebbtide.ledger.facts import StepFacts, TableFacts, step_and_uid
 
 BESIDE_STATE = ("sink", "changelog", "quarantine")
 """Tables that a step writes after the state, each in a commit of its own."""
@@ -29,6 +29,7 @@ class OwnTable:
         self._version = -1
         self._id = ""
         self._step = 0
+        self._uid: str | None = None
         self._snapshot: Snapshot | None = None
 
     def facts(self) -> TableFacts | None:
@@ -39,7 +40,7 @@ class OwnTable:
             self._version += 1
             self._snapshot = None
             self._take(actions)
-        return TableFacts(id=self._id, step=self._step)
+        return TableFacts(id=self._id, step=self._step, uid=self._uid)
 
     def snapshot(self) -> Snapshot | None:
         """Return its newest version; None without a table. The first one read is kept until a commit follows it."""
@@ -70,8 +71,7 @@ class OwnTable:
         self._id = snapshot.id
         # Both are needed: the marks outlive the commits, and not each commit of Spark has one.
         newest = next(log.own_commits(self.location), None)
-        last = 0 if newest is None else step_number(newest[1], self.location)
-        self._step = max(self._marked(snapshot.transactions), last)
+        self._note(None if newest is None else newest[1], snapshot.transactions)
         return True
 
     def _take(self, actions: Iterable[log.Action]) -> None:
@@ -83,8 +83,16 @@ class OwnTable:
             elif "metaData" in action:
                 self._id = str(action["metaData"]["id"])
         own = log.facts_in(actions, self.location)
-        last = 0 if own is None else step_number(own, self.location)
-        self._step = max(self._step, self._marked(marks), last)
+        self._note(own, marks)
+
+    def _note(self, own: log.Facts | None, marks: Mapping[str, int]) -> None:
+        """Note the step of a commit's facts and marks, if no later one is known."""
+        step, uid = (0, None) if own is None else step_and_uid(own, self.location)
+        marked = self._marked(marks)
+        if marked > step:
+            step, uid = marked, None
+        if step >= self._step:
+            self._step, self._uid = step, uid
 
     def _marked(self, marks: Mapping[str, int]) -> int:
         """Return the greatest number among the transaction marks of the stage."""

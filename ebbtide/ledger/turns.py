@@ -14,7 +14,8 @@ from ebbtide.delta.table import commit_after, create_if_absent
 from ebbtide.errors import TableMismatchError, VersionTakenError
 from ebbtide.ledger.facts import FREE, LedgerFacts
 from ebbtide.ledger.puts import puts_of, refuse_unsafe
-from ebbtide.storage.paths import make_private
+from ebbtide.storage.disk import sync_names
+from ebbtide.storage.paths import is_local, join, make_private
 from ebbtide.storage.together import current
 from ebbtide.users import user_name
 
@@ -27,7 +28,7 @@ NEWEST = 10
 
 
 def create_ledger(ledger: str, pipeline: str) -> None:
-    """Create a ledger if it does not exist, in a folder that only this user can read.
+    """Create a ledger if it does not exist, in a folder that only this user can read; its turns so far are on disk then.
 
     Args:
         ledger: Its location.
@@ -40,6 +41,8 @@ def create_ledger(ledger: str, pipeline: str) -> None:
     make_private(home)
     refuse_unsafe(ledger)
     create_if_absent(puts_of(ledger), ledger, COLUMNS, {}, name=f"{pipeline} ledger")
+    if is_local(ledger):
+        sync_names([join(ledger, log.LOG)])
 
 
 def newest_turn(ledger: str) -> tuple[int, LedgerFacts | None]:

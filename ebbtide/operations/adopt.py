@@ -23,6 +23,7 @@ from ebbtide.formats.decoding import Decoding
 from ebbtide.formats.summary import summarize
 from ebbtide.ledger.facts import Cause, StepFacts
 from ebbtide.ledger.lease import Lease
+from ebbtide.ledger.settling import settle
 from ebbtide.model.changelog import RowKind
 from ebbtide.model.decision import Rewrite
 from ebbtide.model.durations import to_ms
@@ -103,6 +104,7 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Repo
     _adoptable(spark, tables)
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
     with Lease(tables.at("ledger"), spec.name, lease_ttl_s) as lease:
+        settle(tables.root)
         tables.state.create()
         stepper = Stepper(tables, lease, clock_ms)
         refuse_changed_spec(tables, stepper)

@@ -17,7 +17,7 @@ from ebbtide.delta import log
 from ebbtide.delta.restoring import restoring
 from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.errors import HistoryGoneError, SpecChangedError
-from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.facts import StepFacts, step_and_uid
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Restore
 from ebbtide.operations.operation import Report
@@ -26,6 +26,7 @@ from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.abilities import refuse_action
 from ebbtide.runtime.beginning import begun_elsewhere
 from ebbtide.runtime.belonging import refuse_other_tables
+from ebbtide.runtime.other_copies import refuse_other_uid, uid_of_step
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.purging import Place
 from ebbtide.runtime.step import Stepper
@@ -253,7 +254,9 @@ def _versions_at(tables: Plan, facts: StepFacts, undone: Sequence[StepFacts]) ->
             continue
         is_sink = name == "sink"
         last, known = _sink_steps(facts, undone) if is_sink else (facts.step, 0)
-        versions[name], found = _version_at(now.table, last)
+        versions[name], found, uid = _version_at(now.table, last)
+        allowed = next((later.uid for later in undone if later.step == found), None)
+        refuse_other_uid(tables, name, found, uid, allowed or uid_of_step(tables, facts, name, found))
         actions = restoring(now, versions[name])  # refuses what is gone
         places += _leaving(name, now, actions, facts.step)
         if found < known:
@@ -284,13 +287,12 @@ def _sink_steps(facts: StepFacts, undone: Sequence[StepFacts]) -> tuple[int, int
     return last.step, known
 
 
-def _version_at(table: str, step: int) -> tuple[int, int]:
-    """Return the version that a table had after a step, and the step of that version's commit; 0 before the first."""
+def _version_at(table: str, step: int) -> tuple[int, int, str | None]:
+    """Return the version that a table had after a step, and step and `uid` of that version's commit; 0 before the first."""
     for version, facts in log.own_commits(table):
-        own_step = facts["step"]
-        if own_step <= step:
-            return version, own_step
-    return 0, 0
+        if facts["step"] <= step:
+            return version, *step_and_uid(facts, table)
+    return 0, 0, None
 
 
 def _newer_sink(tables: Plan, step: int) -> HistoryGoneError:

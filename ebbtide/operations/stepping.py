@@ -10,6 +10,7 @@ from ebbtide.delta import log
 from ebbtide.errors import ConfigError
 from ebbtide.ledger.facts import Head
 from ebbtide.ledger.lease import Lease
+from ebbtide.ledger.settling import settle
 from ebbtide.model.durations import to_ms
 from ebbtide.runtime.belonging import OwnTables, refuse_lost_ledger, refuse_lost_state, refuse_misfits
 from ebbtide.runtime.plan import Plan
@@ -64,6 +65,7 @@ def stepping(
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
     # asks: a continuous run yields the lease between two steps.
     with Lease(ledger, spec.name, lease_ttl_s, asks=True) as lease:
+        settle(plan.root)
         stepper = Stepper(plan, lease, started_ms)
         if refuse is None:
             refuse_misfits(plan, stepper.tables, stepper.head, stepper.found())

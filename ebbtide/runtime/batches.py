@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ebbtide.delta.commit import Puts
@@ -19,6 +20,7 @@ from ebbtide.ledger.puts import puts_of
 from ebbtide.runtime.clock import Clock
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.slots import InTurn, at_once
 from ebbtide.sources.source import BatchPlanner
 
 POLL_S = 1.0
@@ -42,6 +44,8 @@ class Query:
         following: With it only `stop` ends the batches.
         between: Called now and then while no batch is under way.
         ahead: Called before a batch is noted as planned: begins what its step asks first.
+        hold: Called before each batch: waits until it may begin.
+        in_turn: Makes a batch, or a look between two, when it is the run's turn.
     """
 
     plan: Plan
@@ -52,6 +56,8 @@ class Query:
     following: Following | None = None
     between: Callable[[], None] = nothing_between
     ahead: Callable[[], None] = nothing_between
+    hold: Callable[[], None] = nothing_between
+    in_turn: InTurn = at_once
 
     def made(
         self,
@@ -69,16 +75,25 @@ class Query:
         checkpoint.begin(puts)
         batches = _Batches(checkpoint, puts, self.planner, batch_time or self._now, self.ahead)
         while not self.stop.is_set():
-            with within():
-                batch_id = self._next(batches)
+            self.hold()
+            batch_id = self.in_turn(partial(self._turn, batches, within))
             if batch_id is not None:
                 yield batch_id
             elif self.following is None:
                 return
             else:
-                self.between()
                 wait_s = min(POLL_S, self.following.interval_ms / 1000)
                 self.stop.wait(wait_s)
+
+    def _turn(self, batches: _Batches, within: Callable[[], AbstractContextManager[None]]) -> int | None:
+        """Make the next batch; where nothing is left to read look whether anything comes. Return the batch's number."""
+        if self.stop.is_set():  # while other runs had their turns
+            return None
+        with within():
+            batch_id = self._next(batches)
+        if batch_id is None and self.following is not None:
+            self.between()
+        return batch_id
 
     def _next(self, batches: _Batches) -> int | None:
         """Make the next batch; return its number, None if nothing is left to read."""

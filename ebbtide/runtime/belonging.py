@@ -14,6 +14,7 @@ from ebbtide.errors import CheckpointMismatchError, DamagedFileError, DeltaLogEr
 from ebbtide.ledger.facts import Head, LedgerFacts, NoStep, StepFacts, TableFacts
 from ebbtide.ledger.tables import BESIDE_STATE, REPAIR, OwnTable, gone
 from ebbtide.model.decision import Decision
+from ebbtide.runtime.other_copies import refuse_other_copies
 from ebbtide.runtime.plan import Plan
 from ebbtide.storage.paths import exists, is_in_object_store
 
@@ -46,14 +47,14 @@ class OwnTables:
             self._noted = self.facts()
         return self._noted
 
-    def performed(self, name: str, step: int) -> None:
+    def performed(self, name: str, facts: StepFacts) -> None:
         """Note that one of them has performed a step of this run; one that was not there before is looked for again."""
         known = None if self._noted is None else self._noted.get(name)
         if self._noted is None or known is None:
             self._noted = None
             self.facts()
         else:
-            self._noted = {**self._noted, name: known.model_copy(update={"step": step})}
+            self._noted = {**self._noted, name: known.model_copy(update={"step": facts.step, "uid": facts.uid})}
 
     def last_noted(self, name: str) -> int | None:
         """Return the last step that one of them has performed, by `noted`; None where its log has to be asked."""
@@ -164,6 +165,7 @@ def refuse_older_state(plan: Plan, tables: OwnTables, head: Head) -> None:
                 allowed="the state of the last step",
                 next_step=rewind if _can_go_back(plan, tables, head) else REFRESH,
             )
+    refuse_other_copies(plan, tables.facts(), head)
 
 
 def _can_go_back(plan: Plan, tables: OwnTables, head: Head) -> bool:
@@ -199,6 +201,7 @@ def refuse_other_tables(plan: Plan, tables: OwnTables, head: Head) -> None:
     found = tables.facts()
     for name, known in head.facts.state.tables.items():
         _refuse_other(plan.at(name), known, found.get(name))
+    refuse_other_copies(plan, tables.facts(), head)
     if "sink" not in found:
         raise gone(plan.at("sink"))
     quarantine = found.get("quarantine")

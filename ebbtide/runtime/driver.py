@@ -15,6 +15,7 @@ from ebbtide.ledger.erasures import unfinished
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.pauses import refuse_paused, wait_until_resumed
 from ebbtide.ledger.requests import Requests
+from ebbtide.ledger.settling import settle
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Clear
 from ebbtide.model.durations import to_ms
@@ -38,6 +39,7 @@ from ebbtide.runtime.refusals import (
     refuse_other_path,
     refuse_unfit,
 )
+from ebbtide.runtime.slots import InTurn, at_once
 from ebbtide.runtime.step import Stepper
 from ebbtide.runtime.stream import Stream
 from ebbtide.runtime.unused import drop_unused_of_another_spec
@@ -72,6 +74,7 @@ def run(
     accept_loss: bool = False,
     follow: Following | None = None,
     observers: Sequence[Observer] = (),
+    in_turn: InTurn = at_once,
 ) -> RunSummary:
     """Read all that is there, bring the sink up to date, expire what is due, and end, or go on with what comes.
 
@@ -87,6 +90,7 @@ def run(
         accept_loss: Records of the source are lost: go on with those that are left, and note it.
         follow: Go on until `stop` is set. Default: as the spec's `run` says.
         observers: Watch it, beside those that the environment switches on (docs/how-to/observability.md).
+        in_turn: Makes a piece of work when it is this run's turn, in a process with many (`ebbtide.runtime.fleet`).
 
     Raises:
         EbbtideError: see `ebbtide.errors`; the step under way has then left nothing, or is finished by the next run.
@@ -95,7 +99,7 @@ def run(
     follow = follow or following_of(spec)
     going_on = GoingOn.of(follow, stop) if follow else None
     events = Observers(on_progress, on_phase, [*observers, *observers_of_environment()])
-    asked = _Run(spark, spec, root, events, stop, clock, going_on)
+    asked = _Run(spark, spec, root, events, stop, clock, going_on, in_turn=in_turn)
     begun = RunBegun(spec, root, goes_on=going_on is not None)
     with events.watch(begun, asked.summary, stop):
         if going_on is None:
@@ -180,6 +184,7 @@ class _Run:
         events: Takes what happens.
         going_on: How it goes on; None: it ends.
         is_fresh: All is forgotten first, and read again.
+        in_turn: See `run`.
     """
 
     spark: SparkSession
@@ -190,6 +195,7 @@ class _Run:
     clock: Clock
     going_on: GoingOn | None = None
     is_fresh: bool = False
+    in_turn: InTurn = at_once
     summary: RunSummary = field(init=False)
 
     def __post_init__(self) -> None:
@@ -224,20 +230,15 @@ class _Run:
             makes_way=self.going_on is not None,
             asks=self.is_fresh,
         ) as lease:
-            if not self.is_fresh:
-                _clear_the_way(plan)
-            plan.state.create()
-            stepper = Stepper(plan, lease, self.clock(), fresh=self.is_fresh)
-            pace = Pace(self.spec.source.max_records_per_second, self.stop)
-            steps = SourceSteps(stepper, shown.begin, pace)
-            steps.on_look = lambda found: self.events.look(Look(steps, found, steps.parts_read))
-            shown.steps = steps
-            self._open(plan, stepper, accepts_path=accepts_path, accepts_loss=accepts_loss)
-            stream = Stream(engine, steps, self._report, shown.begin, self.stop, self.clock)
+            steps = self.in_turn(
+                lambda: self._opened(plan, lease, shown, accepts_path=accepts_path, accepts_loss=accepts_loss)
+            )
+            stepper = steps.stepper
+            stream = Stream(engine, steps, self._report, shown.begin, self.stop, self.clock, self.in_turn)
             shown.begin("listing the source")
             if accepts_loss and not self.is_fresh:
                 stream.accept_loss()
-            found = stream.discover()
+            found = self.in_turn(stream.discover)
             self._note(found)
             if self.going_on is None:
                 shown.found = found
@@ -253,6 +254,28 @@ class _Run:
             look = plan.look_for_foreign_writes(lease.facts)
             lease.note(look.looked)
         self.summary.foreign_writes = look.writes
+
+    def _opened(
+        self,
+        plan: Plan,
+        lease: Lease,
+        shown: _Phases,
+        *,
+        accepts_path: bool,
+        accepts_loss: bool,
+    ) -> SourceSteps:
+        """Open the tables, make those that are not there, and return what makes steps in them."""
+        if not self.is_fresh:
+            _clear_the_way(plan)
+        settle(plan.root, is_fresh=self.is_fresh)
+        plan.state.create()
+        stepper = Stepper(plan, lease, self.clock(), fresh=self.is_fresh)
+        pace = Pace(self.spec.source.max_records_per_second, self.stop)
+        steps = SourceSteps(stepper, shown.begin, pace)
+        steps.on_look = lambda found: self.events.look(Look(steps, found, steps.parts_read))
+        shown.steps = steps
+        self._open(plan, stepper, accepts_path=accepts_path, accepts_loss=accepts_loss)
+        return steps
 
     def go_on(self, going_on: GoingOn, *, accepts_path: bool, accepts_loss: bool) -> None:
         """Read what comes until it is stopped, in as many turns as maintenance makes of it.

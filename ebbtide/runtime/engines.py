@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -57,16 +58,39 @@ def auto_session(open_spark: Callable[[], SparkSession] | None = None) -> SparkS
 
 
 @dataclass(frozen=True)
+class _Step:
+    """The most that one step of a pipeline reads.
+
+    Args:
+        n_records: Records of a source that is read by position.
+        n_bytes: Bytes of files.
+    """
+
+    n_records: float = math.inf
+    n_bytes: float = math.inf
+
+    @classmethod
+    def of(cls, spec: Pipeline) -> Self:
+        """Return that of a spec."""
+        source = spec.source
+        n_records = getattr(source, "records_per_step", math.inf)
+        n_bytes = getattr(source, "max_bytes_per_step", None) or math.inf
+        return cls(n_records, n_bytes)
+
+
+@dataclass(frozen=True)
 class Engine:
     """Where the steps of a run are made.
 
     Args:
         session: The session: Spark's, or one that stands for it.
         reason: Why this one.
+        step: The most that one step reads; a larger file is a step of its own.
     """
 
     session: SparkSession | LocalSession
     reason: str
+    step: _Step = field(default_factory=_Step)
 
     @classmethod
     def for_spec(cls, session: SparkSession | LocalSession, spec: Pipeline, root: str) -> Self:
@@ -86,7 +110,7 @@ class Engine:
             return cls(LocalSession(), "engine: local")
         reason = _why_spark(spec, root)
         if reason is None:
-            return cls(session, "nothing to read")
+            return cls(session, "nothing to read", _Step.of(spec))
         java.refuse_missing()  # before a table is made
         return cls(lazy_session(session.open_spark, root), reason)
 
@@ -109,8 +133,8 @@ class Engine:
         session = self.session
         if not isinstance(session, AutoSession):
             return self
-        to_read, is_outgrown = _measured(found)
-        return Engine(session.open_spark() if is_outgrown else session, to_read)
+        to_read, is_outgrown = _measured(found, self.step)
+        return Engine(session.open_spark() if is_outgrown else session, to_read, self.step)
 
     def refuse_outgrown(self, found: Discovery | None) -> None:
         """Refuse to go on in this process with more than it reads at a time.
@@ -123,7 +147,7 @@ class Engine:
         """
         if found is None or not isinstance(self.session, AutoSession):
             return
-        to_read, is_outgrown = _measured(found)
+        to_read, is_outgrown = _measured(found, self.step)
         if is_outgrown:
             raise OutgrownError(to_read)
 
@@ -152,19 +176,22 @@ def spark_needed_for(spec: Pipeline) -> list[str]:
     return [part for part, is_there in parts.items() if is_there]
 
 
-def _measured(found: Discovery) -> tuple[str, bool]:
-    """Return how much there is to read, in words, and whether it is more than a local run reads."""
+def _measured(found: Discovery, step: _Step) -> tuple[str, bool]:
+    """Return how much there is to read, in words, and whether a step of it is more than a local run reads."""
     n = 0
+    n_of_step = 0.0
     most = MOST_RECORDS
     unit = "record"
     if found.parts:
         sizes = [size or 0 for _, size in found.parts]
         n = sum(sizes)
+        n_of_step = min(n, max(step.n_bytes, *sizes))
         most = MOST_BYTES
         unit = "byte"
     elif found.span:
         n = found.span.size
+        n_of_step = min(n, step.n_records)
     to_read = f"{amount(n, unit)} to read"
-    if n <= most:
+    if n_of_step <= most:
         return to_read, False
     return f"{to_read}, more than {amount(most, unit)}", True

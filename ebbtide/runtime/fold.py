@@ -22,7 +22,7 @@ from ebbtide.operators.operator import Operator
 from ebbtide.runtime.plan import Plan
 from ebbtide.tables.state.deciding import packed
 from ebbtide.tables.state.layout import columns_by_name
-from ebbtide.tables.state.rewriting import BASE, Rewrite, StoredEntries
+from ebbtide.tables.state.rewriting import BASE, ROWS_IN_PART, Rewrite, StoredEntries
 from ebbtide.tasks import run_tasks
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def fold_state(
         The newest version then.
     """
     files = list(snapshot.files.values())
-    group = files if _grew(files) else small_files(files)
+    group = files if _grew(files) else small_files(files, ROWS_IN_PART)
     if not group:
         return snapshot
     begin()

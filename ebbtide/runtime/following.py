@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 from ebbtide.errors import SourceUnavailableError, StoreUnavailableError, Transient
 from ebbtide.runtime.clock import Clock
 from ebbtide.sources.source import BatchPlanner, Discovery
+from ebbtide.tables.state.layout import FileSizes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +25,8 @@ FAULTS = (SourceUnavailableError, StoreUnavailableError)
 """Errors that are waited out: brokers or stores that are away for a while. A lost lease is none: another run has it."""
 FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 60.0
+MOST_FILES_HELD = 10_000
+"""Source files whose names are held between two looks."""
 _log = logging.getLogger(__name__)
 
 
@@ -173,6 +176,8 @@ class Watcher:
         self._report = report
         self._looks_s = faults.now_s() + following.interval_ms / 1000
         self._ticked_ms = clock()
+        # The source files that were read, by the version of the state that notes them.
+        self._known_files: tuple[int, FileSizes] = (-1, {})
         self.found: Discovery | None = None
         """The input as of the last look; None before it."""
         # Of a source without positions nothing else is known; where reading begins does not change while the stream goes on.
@@ -215,11 +220,23 @@ class Watcher:
         plan = stepper.plan
         read = stepper.last_read
         since = self._begin if read is None else plan.follows_on(read)
-        found = plan.source.discover(stepper.files_read(), self._clock(), since)
+        found = plan.source.discover(self._files_read(), self._clock(), since)
         if found != self.found:
             self._planner.note(found)
             self.found = found
         return found
+
+    def _files_read(self) -> FileSizes:
+        """Return the source files that were read. Most looks find nothing, one a second: they read no data file for that."""
+        stepper = self._steps.stepper
+        state = stepper.newest(looks=False)
+        version, files = self._known_files
+        if version == state.version:
+            return files
+        files = stepper.files_read()
+        if len(files) <= MOST_FILES_HELD:
+            self._known_files = state.version, files
+        return files
 
     def _tick(self) -> None:
         now_ms = self._clock()

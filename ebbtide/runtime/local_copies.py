@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ebbtide.delta import copy_files
+from ebbtide.delta.copy_space import close_deleted_copies, default_folder
 from ebbtide.delta.erasing import Doomed, Found, n_held
-from ebbtide.delta.key_index import close_deleted_copies, default_folder
+from ebbtide.delta.file_rows import filled
 from ebbtide.ledger.facts import NoStep, StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.erased import ErasedKeys
@@ -100,16 +101,17 @@ def _erased_rows(path: Path, ways: list[Doomed]) -> int | None:
     if path.suffix != ".arrow":
         return None  # unfinished: its writer makes it again, or is dead
     try:
-        content = copy_files.whole_content(path)
-        if content is None:
-            return None
-        file = pa.ipc.open_file(content)
-        rows = file.read_all()
-    except (OSError, pa.ArrowException):
+        copy = copy_files.Copy(path)
+        names = [name for name in copy.rows.column_names if name not in (copy_files.HASH, copy_files.POSITION)]
+        rows = copy.slice(0, len(copy.rows), names)
+    except (OSError, pa.ArrowException, copy_files.DamagedCopyError):
         return None
+    if not copy.has_rows:
+        return None  # hashes alone do not say whose they are
     n_rows = 0
     for way in ways:
-        names = way.columns.names
-        if all(name in rows.column_names and rows[name].type == way.columns.field(name).type for name in names):
-            n_rows = max(n_rows, n_held(rows.select(names), way))
+        stored = [column for column in way.columns if column.name in rows.column_names]
+        # A copy leaves out columns that are null throughout; one of another table has other columns.
+        if stored and all(rows[column.name].type == column.type for column in stored):
+            n_rows = max(n_rows, n_held(filled(rows, way.columns), way))
     return n_rows

@@ -64,7 +64,7 @@ def publish(
         if _lacks(last_step, facts):
             table.perform(action, PlannedWork(spark, plan, name, head.version, facts))
         if known is not None:
-            known.performed(name, facts.step)
+            known.performed(name, facts)
     if decision.begins:
         _discard_read(plan, facts)
     if decision.swapped is not None:

@@ -115,7 +115,6 @@ class SourceSteps:
     def batch(self, spark: SparkSession, batch_id: int) -> StepProgress:
         """Make the step of one batch, or finish it if its decision stands already."""
         self._refuse_to_begin()
-        self.pace.wait(self._refuse_to_begin)
         started = time.monotonic()
         stepper = self.stepper
         offsets = self.plan.checkpoint.offsets(batch_id)
@@ -130,6 +129,10 @@ class SourceSteps:
         progress = self._finish(spark, facts, kind, started, n_known_bad)
         self._count(batch)
         return progress
+
+    def hold(self) -> None:
+        """Wait until the next batch may begin, by the pace."""
+        self.pace.wait(self._refuse_to_begin)
 
     def _count(self, batch: SourceBatch) -> None:
         self.parts_read += len(batch.parts)

@@ -134,6 +134,16 @@ def end_session(session: SparkSession) -> None:
         archive.keep(exit_code)
 
 
+def has_died(session: SparkSession) -> bool:
+    """Return whether the JVM of a session has ended by itself.
+
+    Args:
+        session: That of `build_session`.
+    """
+    gateway: Any = type(session.sparkContext)._gateway
+    return gateway is None or gateway.proc.poll() is not None
+
+
 @contextmanager
 def sigint_kept() -> Iterator[None]:
     """Give SIGINT back to who had it: on the main thread PySpark takes it, and with it the caller's way to end a run."""

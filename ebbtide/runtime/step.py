@@ -5,6 +5,7 @@ A crash before the state's commit leaves nothing; after it the step is finished 
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -167,6 +168,7 @@ class Stepper:
             incarnation=self.lease.facts.incarnation,
             epoch=self.lease.facts.epoch,
             code=code_version(),
+            uid=uuid.uuid4().hex,
             cause=cause,
             frontier=frontier,
             read=StepRecords() if batch is None else records_of(last, batch),
@@ -233,8 +235,7 @@ class Stepper:
         """
         refuse_unable(self.plan, facts)
         self.lease.check()
-        made = self.plan.state.perform(Append(tuple(actions)), StateWork(facts, self.snapshot))
-        self.advance_to(facts, made)
+        self.advance_to(facts, self.plan.state.perform(Append(tuple(actions)), StateWork(facts, self.snapshot)))
 
     def advance_to(self, facts: StepFacts, made: Snapshot) -> None:
         """Go on from a step that was committed as a version of the state."""

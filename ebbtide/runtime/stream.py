@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ebbtide.errors import SourceLostError, Transient
 from ebbtide.runtime import local, spark_stream
@@ -16,6 +16,7 @@ from ebbtide.runtime.following import GoingOn, Watcher
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import StepProgress
 from ebbtide.runtime.reading import SourceSteps
+from ebbtide.runtime.slots import InTurn, at_once
 from ebbtide.runtime.step import Stepper
 from ebbtide.sources.source import BatchPlanner, Discovery
 
@@ -34,6 +35,7 @@ class Stream:
         begin: Called with the name of each phase as it begins.
         stop: Ends it after the step under way.
         clock: Returns the time, epoch ms.
+        in_turn: Makes a piece of its work when it is its turn.
     """
 
     engine: Engine
@@ -42,6 +44,7 @@ class Stream:
     begin: Callable[[str], None]
     stop: threading.Event
     clock: Clock
+    in_turn: InTurn = at_once
 
     @property
     def spark(self) -> SparkSession:
@@ -95,9 +98,7 @@ class Stream:
             return
         self.engine = self.engine.for_found(found)
         self.begin("starting the stream")
-        planner = self._planner(found)
-        ahead = self.stepper.lease.turns.look_ahead
-        self._drive(Query(self.plan, planner, self._step(self.report), self.stop, self.clock, ahead=ahead))
+        self._drive(self._query(self._planner(found), self._step(self.report)))
 
     def follow(self, found: Discovery, going_on: GoingOn) -> None:
         """Read what was found and what comes, until it is stopped. A fault that may pass ends the stream; it is started again where it was."""
@@ -123,19 +124,36 @@ class Stream:
         while not stop.is_set():
             try:
                 if is_again:
-                    self.stepper.publish(self.spark)
-                    found = self.discover()
+                    found = self.in_turn(self._found_again)
                 self.engine = self.engine.for_found(found)
                 planner = self._planner(found)
                 watcher = Watcher(self.spark, self.steps, planner, how, faults, self.clock, self.report)
                 step = self._step(report_success)
-                ahead = self.stepper.lease.turns.look_ahead
-                self._drive(Query(self.plan, planner, step, stop, self.clock, how, look_around, ahead))
+                self._drive(self._query(planner, step, following=how, between=look_around))
             except OutgrownError:
                 is_again = True
             except Transient as error:
                 stop.wait(faults.wait_after(error))
                 is_again = True
+
+    def _found_again(self) -> Discovery:
+        """Find what there is to read after a fault, which may have left a decided step unfinished."""
+        self.stepper.publish(self.spark)
+        return self.discover()
+
+    def _query(self, planner: BatchPlanner, step: Callable[[int], None], **how: Any) -> Query:
+        """Return the batches that a planner plans; `how` has those fields that differ where a run goes on."""
+        return Query(
+            self.plan,
+            planner,
+            step,
+            self.stop,
+            self.clock,
+            ahead=self.stepper.lease.turns.look_ahead,
+            hold=self.steps.hold,
+            in_turn=self.in_turn,
+            **how,
+        )
 
     def _planner(self, found: Discovery) -> BatchPlanner:
         """Return what plans the batches of what was found."""

@@ -20,7 +20,8 @@ from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Replace
 from ebbtide.runtime.completeness import DECIDED, SHOWN, Difference, row_texts, unlike
 from ebbtide.runtime.plan import Plan
-from ebbtide.storage.paths import delete, join, list_files
+from ebbtide.storage.disk import sync_names
+from ebbtide.storage.paths import delete, is_local, join, list_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,9 +86,23 @@ def drop_swapped(plan: Plan, incarnation: str) -> None:
     turn = plan.backfill.turn
     if turn is None or turn.incarnation != incarnation:
         return
-    # The ledger goes last: a backfill that is gone in part is known by it, and the next run deletes the rest.
+    delete_backfill(plan)
+
+
+def delete_backfill(plan: Plan) -> None:
+    """Delete a backfill; no power cut brings it back.
+
+    Args:
+        plan: The pipeline.
+    """
+    # The ledger goes last: a backfill that is gone in part is known by it, and the next run deletes the rest. Deletions reach the
+    # disk in any order: each must be there before the next one begins.
     for file in list_files(plan.backfills):
         delete(join(plan.backfills, file))
     for name in ("state", *BESIDE_STATE, "checkpoint", "staged", "plan.json"):
         delete(plan.backfill.at(name))
+    if is_local(plan.root):
+        sync_names([plan.backfills, plan.backfill.root])
     delete(plan.backfills)
+    if is_local(plan.root):
+        sync_names([plan.root])

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Any, NamedTuple, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from ebbtide.errors import DamagedFileError, TableMismatchError
 from ebbtide.storage.disk import failures_named
@@ -19,18 +22,31 @@ from ebbtide.storage.paths import file_system, is_local
 FOOTER_END = 8
 """Bytes after a Parquet file's footer: its length and the format's name."""
 
+NULLS = "ebbtide.nulls"
+"""The note, in the footer, of the columns that are null throughout: readers that know it decode none of them."""
+ATTACHED = "ebbtide.attached"
+"""The note of what is attached: its bytes, which end where the footer begins, their CRC-32, and what they are."""
 DICTIONARY_BYTES = 128 * 2**10
 """Bytes of a column's dictionary from which on its values are written plainly. Arrow's own MiB makes it look up nearly all values of a
 column whose values differ, and then write most of them plainly all the same."""
 
 
-def read_parquet(location: str, columns: list[str] | None = None, *, footer: str | None = None) -> pa.Table:
+def read_parquet(
+    location: str,
+    columns: list[str] | None = None,
+    *,
+    footer: str | None = None,
+    positions: NDArray[np.int64] | None = None,
+    without_nulls: bool = False,
+) -> pa.Table:
     """Read a Parquet file, and verify its pages.
 
     Args:
         location: Location of the file.
         columns: Names of the columns to read, in any case; columns that the file lacks are left out. Default: all.
         footer: Its `footer_checksum`; None if it was not noted.
+        positions: Numbers of the rows to read, of whose row groups alone pages are read. Default: all.
+        without_nulls: Leave out columns, too, that the file notes to be null throughout.
 
     Raises:
         DamagedFileError: it is damaged or gone.
@@ -49,12 +65,60 @@ def read_parquet(location: str, columns: list[str] | None = None, *, footer: str
         if columns is None:
             return stored.read()
         names = _stored_names(location, columns, stored.schema_arrow.names)
+        if without_nulls:
+            for name in _noted(stored, NULLS) or ():
+                names.pop(name, None)
         stored_names = list(names)
-        rows = stored.read(columns=stored_names)
+        rows = stored.read(columns=stored_names) if positions is None else _rows_at(stored, stored_names, positions)
         if not names:
             return rows
         in_order = rows.select(stored_names)
         return in_order.rename_columns(names)
+
+
+def _rows_at(stored: pq.ParquetFile, names: list[str], positions: NDArray[np.int64]) -> pa.Table:
+    """Read some rows, in the given order."""
+    metadata = stored.metadata
+    rows_of_group = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    ends = np.cumsum(rows_of_group)
+    group_of = np.searchsorted(ends, positions, side="right")
+    touched, place_of = np.unique(group_of, return_inverse=True)
+    rows = stored.read_row_groups(touched.tolist(), columns=names)
+    # The groups that were read follow each other: each row moves by the rows of the groups before it that were not.
+    n_rows = np.array(rows_of_group, np.int64)[touched]
+    first_in_file = ends[touched] - n_rows
+    first_read = np.cumsum(n_rows) - n_rows
+    moved = (first_read - first_in_file)[place_of]
+    return rows.take(pa.array(positions + moved))
+
+
+def attached(location: str, *, footer: str) -> tuple[dict[str, Any], bytes] | None:
+    """Read what `write_parquet` attached to a file: the note, and the content.
+
+    Args:
+        location: Location of the file.
+        footer: Its `footer_checksum`.
+
+    Returns:
+        None if there is nothing, or its content is damaged: it is then made from the rows.
+    """
+    fs, path = file_system(location)
+    with _damage_refused(location), fs.open_input_file(path) as file:
+        if _footer_checksum(file) != footer:
+            return None
+        noted = _noted(open_parquet(file), ATTACHED)
+        if noted is None:
+            return None
+        n_bytes = int(noted["bytes"])
+        content = file.read_at(n_bytes, _footer_place(file)[0] - n_bytes)
+    return (noted["note"], content) if zlib.crc32(content) == noted["crc"] else None
+
+
+def _noted(stored: pq.ParquetFile, name: str) -> Any:
+    """Return a note in a file's footer; None without it."""
+    notes = stored.metadata.metadata or {}
+    text = notes.get(name.encode())
+    return None if text is None else json.loads(text)
 
 
 def open_parquet(file: pa.NativeFile | Path, **options: bool) -> pq.ParquetFile:
@@ -100,14 +164,19 @@ def footer_checksum(location: str) -> str:
 
 
 def _footer_checksum(file: pa.NativeFile) -> str:
+    begin_at, n_bytes = _footer_place(file)
+    footer = file.read_at(n_bytes + FOOTER_END, begin_at)
+    return f"{zlib.crc32(footer):08x}"
+
+
+def _footer_place(file: pa.NativeFile) -> tuple[int, int]:
+    """Return where the footer of a Parquet file begins, and its bytes."""
     # The last 8 bytes of the file are the length of the footer, 4 bytes little-endian, and `PAR1`.
     size = file.size()
     end_at = max(size - FOOTER_END, 0)
     length = file.read_at(4, end_at)
     n_bytes = int.from_bytes(length, "little")
-    begin_at = max(end_at - n_bytes, 0)
-    footer = file.read_at(n_bytes + FOOTER_END, begin_at)
-    return f"{zlib.crc32(footer):08x}"
+    return max(end_at - n_bytes, 0), n_bytes
 
 
 @contextmanager
@@ -137,23 +206,60 @@ def _damaged(location: str, state: str, error: object) -> DamagedFileError:
     )
 
 
-def write_parquet(location: str, rows: pa.Table, *, row_group_size: int, compression: str = "snappy") -> None:
-    """Write a Parquet file whose times are microseconds, as Spark reads them; folders are made as needed."""
+class Attached(NamedTuple):
+    """Bytes that lie in a Parquet file between its last page and its footer, where no reader looks that the footer does not send there.
+
+    Args:
+        note: What they are, as JSON.
+        content: The bytes.
+    """
+
+    note: dict[str, Any]
+    content: bytes
+
+
+def write_parquet(
+    location: str,
+    rows: pa.Table,
+    *,
+    row_group_size: int,
+    compression: str = "snappy",
+    attached: Attached | None = None,
+) -> None:
+    """Write a Parquet file whose times are microseconds, as Spark reads them; folders are made as needed.
+
+    Args:
+        location: Location of the file.
+        rows: Its rows.
+        row_group_size: Rows of a row group.
+        compression: Compression of its pages.
+        attached: What else is in it; see `attached`. Default: nothing.
+    """
     fs, path = file_system(location)
     with failures_named(location):
         folder, _, _ = path.rpartition("/")
         fs.create_dir(folder)
-        pq.write_table(
-            rows,
-            path,
-            filesystem=fs,
-            row_group_size=row_group_size,
-            compression=compression,
-            dictionary_pagesize_limit=DICTIONARY_BYTES,
-            store_schema=False,
-            coerce_timestamps="us",
-            write_page_checksum=True,
-        )
+        with (
+            fs.open_output_stream(path, compression=None) as stream,
+            pq.ParquetWriter(
+                stream,
+                rows.schema,
+                compression=compression,
+                dictionary_pagesize_limit=DICTIONARY_BYTES,
+                store_schema=False,
+                coerce_timestamps="us",
+                write_page_checksum=True,
+            ) as writer,
+        ):
+            writer.write_table(rows, row_group_size)
+            nulls = [name for name in rows.column_names if rows[name].null_count == len(rows) > 0]
+            notes = {NULLS: json.dumps(nulls)} if nulls else {}
+            if attached is not None:
+                stream.write(attached.content)  # all pages are written: the footer follows when the writer is closed
+                crc = zlib.crc32(attached.content)
+                notes[ATTACHED] = json.dumps({"bytes": len(attached.content), "crc": crc, "note": attached.note})
+            if notes:
+                writer.add_key_value_metadata(notes)
 
 
 @contextmanager

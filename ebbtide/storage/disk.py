@@ -13,8 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from ebbtide.errors import DiskError, DiskFullError
+from ebbtide.errors import ConfigError, DiskError, DiskFullError
 
+FSYNC = "EBBTIDE_FSYNC"
+"""The environment variable that has nothing synced, for throw-away roots: `off`. See `ebbtide.ledger.settling`."""
 FEW = 4
 """The most files that are synced one after the other; more are synced in parallel, so that the disk writes them together."""
 AT_ONCE = 16
@@ -52,8 +54,27 @@ def _named(kind: type[DiskError], message: str, error: OSError, next_step: str) 
     return named
 
 
-def sync(path: str | Path) -> None:
-    """Write a file's bytes, or a folder's names, to disk (fsync)."""
+def is_syncing() -> bool:
+    """Return whether files are synced: `EBBTIDE_FSYNC` is not off.
+
+    Raises:
+        ConfigError: it is neither on nor off.
+    """
+    text = os.environ.get(FSYNC, "on")
+    if text not in ("on", "off"):
+        raise ConfigError.of(f"{FSYNC} is neither on nor off.", got=repr(text), allowed="on, off")
+    return text == "on"
+
+
+def sync(path: str | Path, *, always: bool = False) -> None:
+    """Write a file's bytes, or a folder's names, to disk (fsync).
+
+    Args:
+        path: The file or the folder.
+        always: Also where nothing is to be synced.
+    """
+    if not always and not is_syncing():
+        return
     handle = os.open(path, os.O_RDONLY)
     try:
         with failures_named(path):
@@ -87,6 +108,17 @@ def sync_below(top: str, files: Iterable[str]) -> None:
         sync(folder)
 
 
+def sync_names(folders: Iterable[str]) -> None:
+    """Write the names in folders to disk, before what follows relies on them: a process that was killed may not have done so.
+
+    Args:
+        folders: Local paths; those that are not there are left out.
+    """
+    for folder in folders:
+        if Path(folder).is_dir():
+            sync(folder)
+
+
 def sync_above(path: str | Path) -> None:
     """Sync the folders that lead to a file or a folder, as far as this user can read them."""
     for folder in Path(path).parents:
@@ -94,3 +126,8 @@ def sync_above(path: str | Path) -> None:
             sync(folder)
         except PermissionError:
             return  # an older folder: this user cannot have made anything in a folder that it cannot read
+
+
+def sync_all() -> None:
+    """Write all that was changed on this machine to disk; the only call that covers files deleted in any folder."""
+    os.sync()

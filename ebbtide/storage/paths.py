@@ -383,7 +383,7 @@ def replace_bytes(location: str, data: bytes) -> None:
 
 
 def delete_unfinished(folder: str, *, older_than_s: float = DAY_S) -> None:
-    """Delete the files of a local folder whose writer died before it renamed them.
+    """Delete the files and folders in a local folder whose writer died before it renamed them.
 
     Args:
         folder: Its location; nothing happens in a store, which has no such files.
@@ -391,14 +391,14 @@ def delete_unfinished(folder: str, *, older_than_s: float = DAY_S) -> None:
     """
     if not is_local(folder):
         return
-    before_s = time.time() - older_than_s
-    names = re.compile(rf"\..*{UNFINISHED}|.+#\d+")  # `NAME#1` is delta-rs', which writes the logs' checkpoints
+    of_delta_rs = re.compile(r".+#\d+")  # `NAME#1`, of the logs' checkpoints; a folder of this name is a partition's
     for path in Path(folder).glob("*"):
-        if not names.fullmatch(path.name):
+        is_own = path.name.startswith(".") and path.name.endswith(UNFINISHED)
+        if not is_own and not (of_delta_rs.fullmatch(path.name) and path.is_file()):
             continue
         with suppress(FileNotFoundError):  # its writer has just renamed it
-            if path.stat().st_mtime <= before_s:
-                path.unlink()
+            if path.stat().st_mtime <= time.time() - older_than_s:
+                delete(str(path))
 
 
 def aside_of(folder: str) -> str:

@@ -167,11 +167,7 @@ class QuarantineTable(AppendTable):
         Returns:
             The actions that add it: part of the decision, so that a retry does not read the source.
         """
-        actions = self.added(_rows(new, facts))
-        if is_local(self.path):
-            # The state's commit names the file: a power cut must not take the file and leave the commit.
-            on_disk(self.path, actions)
-        return actions
+        return self._synced(self.added(_rows(new, facts)))
 
     def added(self, rows: pa.Table) -> list[Action]:
         """Write rows of this table as a data file; return the actions that add it, none without rows."""
@@ -189,7 +185,13 @@ class QuarantineTable(AppendTable):
             return []
         leaving = removal(snapshot, gone.select(ORDERS.names))
         coming = self.added(rows)
-        return [*leaving, *coming]
+        return self._synced([*leaving, *coming])
+
+    def _synced(self, actions: list[Action]) -> list[Action]:
+        if is_local(self.path):
+            # The state's commit names the files: a power cut must not take them and leave the commit.
+            on_disk(self.path, actions)
+        return actions
 
     def n_files_of(self, records: pa.Table) -> int:
         """Count the data files that hold some records."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
@@ -21,6 +20,7 @@ from ebbtide.delta.key_index import IndexCache, in_hash_order
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import read_file
 from ebbtide.model.codes import Mask
+from ebbtide.model.entries import only
 
 IsBelow = Callable[[pa.Table], Mask]
 """Marks the rows that a TRUNCATE deletes."""
@@ -100,9 +100,10 @@ class ReplacedRows:
             )
         self._cache.only(newest.files.values())
 
-    def keep(self, file: DataFile, rows: pa.Table) -> None:
-        """Index a data file that was just written, from the rows in memory."""
-        self._cache.keep(file, rows)
+    @property
+    def copies(self) -> IndexCache:
+        """The local copies of the table."""
+        return self._cache
 
     def losses(self, snapshot: Snapshot, upsert: Upsert) -> Iterator[FileLoss]:
         """Yield the files of a version that lose rows to an upsert."""
@@ -111,9 +112,11 @@ class ReplacedRows:
         # Hashes are sorted once for all files: each index has its rows in that order too, and is searched by bisection.
         for file in snapshot.files.values():
             found = np.zeros(0, np.int64)
-            if _may_hold(file, keys_in_order, self._key[0]):
+            may_be_held = _may_hold(file, keys_in_order, self._key[0])
+            if may_be_held.any():
+                own_keys = only(keys_in_order, pa.array(may_be_held))
                 index = self._cache.index_of(file)
-                found, _ = index.find(keys_in_order, hashes_in_order)
+                found, _ = index.find(own_keys, hashes_in_order[may_be_held])
             if upsert.is_below is not None:
                 below = self._below(file, upsert.is_below, upsert.floor_columns)
                 found = np.union1d(found, below)
@@ -129,9 +132,9 @@ class ReplacedRows:
             known = vectors.read(self._table, file.vector)
         # The index has all rows of the file, those that a deletion vector hides included. A row is lost once: the change
         # feed would show a second delete.
-        is_new = ~np.isin(positions, vectors.numbers(known))
+        is_new = ~vectors.among(known, positions)
         if is_new.any():
-            new = positions[is_new].tolist()
+            new = positions[is_new].astype(np.uint64)
             yield FileLoss(file, found[is_new], known | BitMap64(new))
 
     def _below(
@@ -148,27 +151,21 @@ class ReplacedRows:
         return np.flatnonzero(below[index.positions])
 
     def rows_of(self, loss: FileLoss) -> pa.Table:
-        """Read the rows that a file loses, from its local copy."""
+        """Read the rows that a file loses."""
         index = self._cache.index_of(loss.file)
-        rows = index.rows.take(pa.array(loss.rows))
+        rows = index.rows.take(loss.rows)
         return rows.cast(self._columns)
 
 
-def _may_hold(file: DataFile, wanted: pa.Table, column: str) -> bool:
-    """Return whether a file may hold one of some keys, by its statistics of the first of the key's columns."""
-    if not len(wanted):
-        return False
+def _may_hold(file: DataFile, wanted: pa.Table, column: str) -> Mask:
+    """Mark the keys that a file may hold, by its statistics of the first of the key's columns."""
     least = file.least(column)
     greatest = file.greatest(column)
     values = wanted[column]
-    # Only integers: statistics of texts are cut, and of floats leave NaN out.
-    if not pa.types.is_integer(values.type):
-        return True
-    if type(least) is not int or type(greatest) is not int:
-        return True
-    if values.null_count:  # bounds say nothing of nulls
-        return True
-    ends = pc.min_max(values).as_py()
-    begins_before_end = ends["min"] <= greatest
-    ends_after_begin = least <= ends["max"]
-    return bool(begins_before_end and ends_after_begin)
+    # Only integers: statistics of texts are cut, and of floats leave NaN out. And bounds say nothing of nulls.
+    is_bounded = pa.types.is_integer(values.type) and type(least) is int and type(greatest) is int
+    if not is_bounded or values.null_count:
+        return np.ones(len(wanted), dtype=bool)
+    integers = values.to_numpy()
+    marks: Mask = (integers >= least) & (integers <= greatest)
+    return marks

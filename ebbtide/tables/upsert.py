@@ -18,10 +18,10 @@ from ebbtide.delta.features import refuse_unwritable, with_vectors
 from ebbtide.delta.fitting import refuse_nulls, refuse_other_columns
 from ebbtide.delta.joining import (
     ROWS_PER_FILE,
-    SMALL_BYTES,
     commit_joined,
     emptied_files,
     in_batches,
+    is_small,
     small_files,
     write_files,
 )
@@ -222,7 +222,7 @@ class Upserter:
             self._bounded,
             rows_per_file=ROWS_PER_FILE,
             data_change=data_change,
-            on_written=self._replaced.keep,
+            copies=self._replaced.copies,
         )
 
     def _removals(self, losses: Sequence[FileLoss]) -> list[Action]:
@@ -283,7 +283,7 @@ def _files_to_fold(snapshot: Snapshot, *, everything: bool) -> list[DataFile]:
     group = emptied_files(files)
     small = small_files(files)
     if everything:
-        small = [file for file in files if file.size < SMALL_BYTES]
+        small = [file for file in files if is_small(file)]
     # One small file without a vector has nothing to be joined with, and nothing to lose.
     is_one_whole = len(small) == 1 and small[0].vector is None
     return group if is_one_whole else [*group, *small]

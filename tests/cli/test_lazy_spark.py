@@ -1,10 +1,13 @@
 """Spark is started when work for it begins: a refusal and a plan start no JVM."""
 
 import ast
+import io
 import json
 import shutil
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from local_pipeline import up
 
 import ebbtide
 from ebbtide.cli import main
+from ebbtide.cli.live import Live
 from ebbtide.cli.quiet import QuietSpark
 from ebbtide.runtime import session
 
@@ -193,3 +197,23 @@ def test_column_made_before_the_session_is_used_is_found(tmp_path):
 class _Silent:
     def show(self, text):
         """Show nothing."""
+
+
+def test_session_is_started_once_however_many_ask_for_it_at_the_same_time(tmp_path, monkeypatch):
+    started = []
+    both_ask = threading.Barrier(2)
+
+    def start(*, log_file, **_):
+        started.append(log_file)
+        return object()
+
+    def ask(spark):
+        both_ask.wait(30)
+        return spark.session
+
+    monkeypatch.setattr(session, "build_session", start)
+    spark = QuietSpark(str(tmp_path), Live(io.StringIO()))
+    with ThreadPoolExecutor(2) as threads:
+        one, other = threads.map(ask, [spark, spark])
+    assert one is other
+    assert len(started) == 1

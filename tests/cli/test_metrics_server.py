@@ -12,6 +12,7 @@ from metrics_support import OPENMETRICS, WAIT_S, command, followed, get, samples
 
 from ebbtide.cli.metrics_server import served
 from ebbtide.errors import ConfigError
+from ebbtide.inspect.watched_fleet import WatchedFleet
 from ebbtide.inspect.watched_run import WatchedRun
 from ebbtide.runtime.progress import Phase
 
@@ -19,8 +20,9 @@ from ebbtide.runtime.progress import Phase
 def test_metrics_come_in_the_form_that_is_asked_for_and_health_by_its_code(make):
     pipeline = make()
     now_s = [0.0]
-    watched = WatchedRun(pipeline.spec, pipeline.root, 60, now_s=lambda: now_s[0])
-    watched.phase(Phase("t", "reading", 1))
+    run = WatchedRun(pipeline.spec, pipeline.root, 60, now_s=lambda: now_s[0])
+    watched = WatchedFleet([run], pipeline.root)
+    run.phase(Phase("t", "reading", 1))
     with served(watched, "127.0.0.1", 0) as port:
         status, kind, text = get(port, "/metrics", Accept=OPENMETRICS)
         assert (status, kind.partition(";")[0]) == (200, "application/openmetrics-text")
@@ -35,7 +37,7 @@ def test_metrics_come_in_the_form_that_is_asked_for_and_health_by_its_code(make)
         status, _, text = get(port, "/healthz?verbose")
         assert (status, json.loads(text)["reason"]) == (
             503,
-            "no step, phase or look at the source for 61 s; allowed: 60 s",
+            "t: no step, phase or look at the source for 61 s; allowed: 60 s",
         )
         assert get(port, "/secret")[0] == 404
     with pytest.raises(URLError):
@@ -44,7 +46,7 @@ def test_metrics_come_in_the_form_that_is_asked_for_and_health_by_its_code(make)
 
 def test_port_that_is_taken_and_host_that_is_not_there_are_refused(make):
     pipeline = make()
-    watched = WatchedRun(pipeline.spec, pipeline.root, 60)
+    watched = WatchedFleet([WatchedRun(pipeline.spec, pipeline.root, 60)], pipeline.root)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with (

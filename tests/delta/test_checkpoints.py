@@ -77,7 +77,7 @@ def test_checkpoint_that_is_not_on_disk_is_missed_and_no_commit_deleted(table, m
         raise DiskError("no sync")
 
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
-        patch.setattr(checkpoints, "sync_below", fail)
+        patch.setattr(checkpoints, "sync", fail)
         commit_until(table, 2)
         checkpoints.trim_log(table, commits_kept=0)
     assert "No checkpoint of version 2" in caplog.text
@@ -104,6 +104,25 @@ def test_log_is_not_trimmed_where_no_checkpoint_was_written(table, monkeypatch, 
     commit_until(table, 12)
     checkpoints.trim_log(table, kept)
     assert (log.versions(table), cleaned) == (list(range(13)), [])
+
+
+def test_checkpoint_behind_a_torn_one_is_written_from_the_commits_since_an_older_one(table, caplog):
+    commit_until(table, 4)
+    torn = Path(table, log.LOG, f"{4:020d}.checkpoint.parquet")
+    torn.write_bytes(torn.read_bytes()[:50])
+    commit_until(table, 6)
+    assert caplog.messages == []
+    assert checkpoints_of(table) == [2, 4, 6]
+    assert len(DeltaTable(table).file_uris()) == len(Snapshot.read(table).files) == 6
+
+
+def test_checkpoint_that_is_all_there_is_of_a_version_stays(table, caplog):
+    commit_until(table, 4)
+    checkpoints.trim_log(table, commits_kept=1)
+    checkpoints.trim_log(table)
+    assert caplog.messages == []
+    assert (checkpoints_of(table), log.versions(table)) == ([4], [4])
+    assert len(DeltaTable(table).file_uris()) == 4
 
 
 def test_table_of_one_version_gets_no_checkpoint(table):

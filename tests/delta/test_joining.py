@@ -13,6 +13,7 @@ from ebbtide.delta.commit import LocalPuts, commit
 from ebbtide.delta.joining import (
     LEAST_BYTES,
     MOST_BYTES,
+    ROWS_PER_FILE,
     SMALL_BYTES,
     WIDTH,
     commit_joined,
@@ -54,6 +55,24 @@ def sizes(files):
 )
 def test_files_are_joined_once_enough_of_a_class_have_come_together(stored, joined):
     assert sizes(small_files(map(file_of, stored))) == sorted(joined)
+
+
+@pytest.mark.parametrize("bytes_a_row", [None, 7, 31])
+def test_rows_of_few_bytes_are_not_joined_again_once_their_files_have_all_the_rows_that_a_join_writes(bytes_a_row):
+    files, new_rows, joined_rows = [], 0, 0
+    for _ in range(300):
+        new_rows += 100_000
+        files.append(file_of((bytes_a_row or 31) * 100_000, bytes_a_row and 100_000))
+        group = small_files(files)
+        files = [file for file in files if file not in group]
+        left = sum(file.rows or file.size // 31 for file in group)
+        joined_rows += left
+        while left > 0:
+            n_rows = min(left, ROWS_PER_FILE)
+            files.append(file_of((bytes_a_row or 31) * n_rows, bytes_a_row and n_rows))
+            left -= n_rows
+    assert joined_rows <= 2 * new_rows
+    assert len(files) <= new_rows // ROWS_PER_FILE * 2 + 2 * WIDTH
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbtide.delta import copy_files, key_index, log
-from ebbtide.delta.key_index import IndexCache, KeyIndex
+from ebbtide.delta.key_index import IndexCache, KeyIndex, in_hash_order
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import add_file
 from ebbtide.model.hashing import key_hashes
@@ -30,6 +30,16 @@ def coarse(rows, key):
 KEYS = st.tuples(st.none() | st.integers(0, 9), st.none() | st.sampled_from("xyz"))
 
 
+class InMemory:
+    """Rows that need no file."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def take(self, numbers, names):
+        return self.rows.select(names).take(pa.array(numbers))
+
+
 @pytest.mark.parametrize("sparse", [0, 10**9])
 @pytest.mark.parametrize("hashes", [key_hashes, coarse])
 def test_find_gives_the_rows_of_the_keys_and_no_other(monkeypatch, sparse, hashes):
@@ -38,7 +48,8 @@ def test_find_gives_the_rows_of_the_keys_and_no_other(monkeypatch, sparse, hashe
 
     @given(st.lists(KEYS, max_size=20), st.sets(KEYS, max_size=8))
     def holds(stored, asked):
-        index = KeyIndex.of(table(stored), ["a", "b"])
+        rows, own, positions = in_hash_order(table(stored), ["a", "b"])
+        index = KeyIndex(own, positions, InMemory(rows))
         wanted = table(sorted(asked, key=str)).select(["a", "b"])
         own = hashes(wanted, ["a", "b"])
         order = np.argsort(own, kind="stable")
@@ -62,7 +73,15 @@ def cache_of(path, folder, **more):
 
 
 def ids(index):
-    return sorted(zip(index.rows["a"].to_pylist(), index.positions.tolist(), strict=True))
+    return sorted(zip(all_rows(index)["a"].to_pylist(), index.positions.tolist(), strict=True))
+
+
+def all_rows(index):
+    return index.rows.slice(0, len(index.rows))
+
+
+def keep(cache, file, rows):
+    cache.keep(file, cache.indexed(rows))
 
 
 WHOLE = [(1, 0), (1, 2), (2, 1)]
@@ -119,16 +138,16 @@ def test_copy_with_a_flipped_bit_is_made_again(tmp_path, written):
 def test_index_of_other_rows_or_columns_has_a_copy_of_its_own(tmp_path, written, changed):
     where, file, _ = written
     own = {"table": where, "key": ["a"], "columns": SCHEMA, "where": ("b", "y")}
-    names = {IndexCache(**{**own, **more}, folder=tmp_path)._name(file) for more in ({}, changed)}
+    names = {IndexCache(**{**own, **more}, folder=tmp_path)._stem(file) for more in ({}, changed)}
     assert len(names) == 2
 
 
 def test_copies_of_an_earlier_boot_are_not_read(tmp_path, monkeypatch, written):
     """They were not waited for until they were on disk."""
     where, file, _ = written
-    before = cache_of(where, tmp_path)._name(file)
+    before = cache_of(where, tmp_path)._stem(file)
     monkeypatch.setattr(key_index, "_boot", lambda: "a later boot")
-    assert cache_of(where, tmp_path)._name(file) != before
+    assert cache_of(where, tmp_path)._stem(file) != before
 
 
 def test_folder_that_cannot_be_written_is_done_without(tmp_path, written):
@@ -136,7 +155,7 @@ def test_folder_that_cannot_be_written_is_done_without(tmp_path, written):
     (tmp_path / "c").write_text("a file")
     cache = cache_of(where, tmp_path / "c")
     assert ids(cache.index_of(file)) == WHOLE
-    cache.keep(file, rows)
+    keep(cache, file, rows)
     assert ids(cache.index_of(file)) == WHOLE
 
 
@@ -156,16 +175,16 @@ def test_copies_of_files_that_no_longer_count_are_deleted_and_those_not_yet_comm
     new = DataFile(add_file(path, "g.parquet", rows, bounded=())["add"])
     folder = tmp_path / "copies"
     cache = cache_of(path, folder)
-    cache.keep(old, rows)
+    keep(cache, old, rows)
     cache.only([old])
-    cache.keep(new, rows)
+    keep(cache, new, rows)
     cache.only([old])
     assert len(list(folder.iterdir())) == 2
-    known = len(copy_files._found_whole)
+    known = len(copy_files._verified)
     cache.only([new])
     assert len(list(folder.iterdir())) == 1
-    assert len(copy_files._found_whole) == known - 1
-    assert cache.index_of(old).rows.num_rows == 3
+    assert len(copy_files._verified) == known - 1
+    assert len(cache.index_of(old).rows) == 3
 
 
 def foreign(path, **more):
@@ -186,7 +205,7 @@ def test_file_made_again_with_the_same_name_size_and_time_has_a_copy_of_its_own(
         stored_at(path, keys)
         files.append(foreign(path))
         index = cache_of(str(path.parent), folder).index_of(files[-1])
-        assert sorted(index.rows["a"].to_pylist()) == [a for a, _ in keys]
+        assert sorted(all_rows(index)["a"].to_pylist()) == [a for a, _ in keys]
     assert files[0].add == files[1].add
 
 
@@ -196,8 +215,8 @@ def test_file_that_the_log_describes_in_another_way_has_a_copy_of_its_own(tmp_pa
     stored_at(path, [(1, "x")])
     cache = cache_of(str(path.parent), tmp_path / "c")
     cache.index_of(foreign(path))
-    assert cache._name(foreign(path)) != cache._name(foreign(path, **more))
-    assert cache_of(str(path.parent), tmp_path / "c")._name(foreign(path)) == cache._name(foreign(path))
+    assert cache._stem(foreign(path)) != cache._stem(foreign(path, **more))
+    assert cache_of(str(path.parent), tmp_path / "c")._stem(foreign(path)) == cache._stem(foreign(path))
 
 
 def test_table_made_again_in_its_place_has_copies_of_its_own(tmp_path, written):
@@ -248,7 +267,7 @@ def test_copy_in_use_outlives_one_that_is_not(tmp_path, written):
     cache = cache_of(where, tmp_path / "c", max_bytes=10**9)
     cache.index_of(files[0])
     [copy] = (tmp_path / "c").iterdir()
-    cache.max_bytes = 4 * copy.stat().st_size
+    cache.space.max_bytes = 4 * copy.stat().st_size
     for file in files[1:]:
         cache.index_of(file)
         cache.index_of(files[0])
@@ -262,7 +281,7 @@ def test_cap_that_the_copies_in_use_do_not_fit_is_warned_of_once(tmp_path, writt
     cache = cache_of(where, tmp_path / "c", max_bytes=10**9)
     cache.index_of(files[0])
     [copy] = (tmp_path / "c").iterdir()
-    cache.max_bytes = times * copy.stat().st_size
+    cache.space.max_bytes = times * copy.stat().st_size
     for file in files * 2:
         cache.index_of(file)
     warned = [record.getMessage() for record in caplog.records if "EBBTIDE_CACHE_BYTES" in record.getMessage()]
@@ -276,7 +295,7 @@ def test_copies_that_no_step_uses_go_without_a_warning(tmp_path, written, caplog
     cache = cache_of(where, tmp_path / "c", max_bytes=10**9)
     cache.index_of(files[0])
     [copy] = (tmp_path / "c").iterdir()
-    cache.max_bytes = 4 * copy.stat().st_size
+    cache.space.max_bytes = 4 * copy.stat().st_size
     for file in files:
         cache.index_of(file)
         del cache._open[next(iter(cache._open))]  # as a process that has ended leaves it

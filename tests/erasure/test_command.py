@@ -11,7 +11,7 @@ from local_pipeline import LATER
 from local_run import HOUR
 
 from ebbtide.cli.errors import FAILED, NOTHING_MATCHED, USAGE
-from ebbtide.delta import key_index, log
+from ebbtide.delta import copy_space, log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import LeaseHeldError
 from ebbtide.ledger.lease import Lease
@@ -20,7 +20,7 @@ from ebbtide.runtime.following import Following
 
 @pytest.fixture(autouse=True)
 def apart(tmp_path, monkeypatch):
-    monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "copies"))
+    monkeypatch.setenv(copy_space.CACHE_FOLDER, str(tmp_path / "copies"))
     monkeypatch.setenv("EBBTIDE_ENGINE", "local")
 
 

@@ -22,7 +22,7 @@ from ebbtide import MaterializedView
 from ebbtide.checks.version_range import Newest
 from ebbtide.dagster import checks as dagster_checks
 from ebbtide.dagster.resources import StorageResource
-from ebbtide.delta import copy_files, key_index, log
+from ebbtide.delta import copy_files, copy_space, log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
 from ebbtide.errors import ConfigError
@@ -37,7 +37,7 @@ PARTS = {"value", "nested", "list", "binary", "bad", "staged", "log"}
 
 @pytest.fixture
 def copies(tmp_path, monkeypatch):
-    monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "copies"))
+    monkeypatch.setenv(copy_space.CACHE_FOLDER, str(tmp_path / "copies"))
     return tmp_path / "copies"
 
 
@@ -126,7 +126,7 @@ def test_copies_in_another_folder_are_dropped_by_the_next_process_there(tmp_path
     found_before(plants, other, parts={"value", "nested", "list", "binary"})
     left = other / "1234567890abcdef-2.arrow"  # of an earlier release, which names no table
     shutil.copy(min(other.glob("*.arrow")), left)
-    monkeypatch.setenv(key_index.CACHE_FOLDER, str(other))
+    monkeypatch.setenv(copy_space.CACHE_FOLDER, str(other))
     plan = plants.pipeline.plan
     if does == "run":
         plants.pipeline.run()
@@ -145,6 +145,10 @@ def test_copies_of_the_folder_that_an_erasure_reached_are_kept(tmp_path, copies)
     plants = Plants(tmp_path, "sequence", 2, 8)
     plants.play()
     plants.act("apply")
+    state = plants.pipeline.plan.state
+    stored = state.stored(state.snapshot())
+    for file in stored.files:
+        stored.copies(["id"]).index_of(file)
     kept = {path.name for path in copies.glob("*.arrow")}
     assert kept
     Newest.between_steps(plants.pipeline.plan)

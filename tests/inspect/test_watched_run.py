@@ -13,6 +13,7 @@ from support import plain
 from ebbtide.errors import SourceUnavailableError
 from ebbtide.inspect.exposition import openmetrics
 from ebbtide.inspect.status import status
+from ebbtide.inspect.watched_fleet import WatchedFleet
 from ebbtide.inspect.watched_run import WatchedRun, longest_silence_s
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.verdicts import LastVerdict, note_verdict
@@ -40,6 +41,7 @@ class Watch:
         self.pipeline = pipeline
         self.now_s = 0.0
         self.run = WatchedRun(pipeline.spec, pipeline.root, 60, lambda: LATER, lambda: self.now_s)
+        self.fleet = WatchedFleet([self.run], pipeline.root)
         self.stop = threading.Event()
 
     def follow(self, *on_looks, on_step=lambda step: None, clock=lambda: START):
@@ -66,7 +68,7 @@ class Watch:
         return summary
 
     def samples(self):
-        return samples_of(openmetrics(self.run.values()))
+        return samples_of(openmetrics(self.fleet.values()))
 
 
 @pytest.fixture
@@ -149,7 +151,7 @@ def test_files_that_wait_are_those_of_the_last_look_without_what_was_read_since(
     waiting = []
 
     def measure(_):
-        watch.run.measure()
+        watch.fleet.measure()
         waiting.append(watch.samples()["ebbtide_lag_files",])
 
     def more(look):
@@ -180,7 +182,7 @@ def test_records_of_a_topic_that_wait_are_asked_for_again_behind_the_last_step(m
     found = []
 
     def measure(_):
-        watch.run.measure()
+        watch.fleet.measure()
         found.append(watch.samples())
 
     def write(look):
@@ -203,11 +205,11 @@ def test_source_that_does_not_answer_is_said_and_the_last_lag_with_it_no_more(wa
         def fail(*_):
             raise SourceUnavailableError("away")
 
-        watch.run.measure()
+        watch.fleet.measure()
         found.append(watch.samples())
         with monkeypatch.context() as patch:
             patch.setattr(FileSource, "backlog", fail)
-            watch.run.measure()
+            watch.fleet.measure()
         found.append(watch.samples())
 
     watch.follow(measure)
@@ -222,7 +224,7 @@ def test_verdicts_copies_and_disks_are_those_of_the_last_measurement(watch):
     pipeline.read(up(1, 1))
     note_verdict(pipeline.plan.root, LastVerdict(check="ordering", outcome="failed", broken=1, at_ms=1), KNOWN)
     assert ("ebbtide_check", "ordering", "failed") not in watch.samples()
-    watch.run.measure()
+    watch.fleet.measure()
     found = watch.samples()
     assert found["ebbtide_check", "ordering", "failed"] == 1
     assert found["ebbtide_disk_size_bytes", "root"] > found["ebbtide_disk_free_bytes", "root"] > 0
@@ -232,12 +234,12 @@ def test_verdicts_copies_and_disks_are_those_of_the_last_measurement(watch):
 def test_measurements_go_on_until_they_are_stopped_whatever_fails(watch, monkeypatch, caplog):
     stop = threading.Event()
 
-    def fail(**_):
+    def fail(*_, **__):
         stop.set()
         raise ValueError("strange")
 
     monkeypatch.setattr(watch.run, "measure", fail)
-    watch.run.keep_measuring(stop)
+    watch.fleet.keep_measuring(stop)
     assert caplog.messages == ["The source of 't' could not be measured: strange"]
 
 
@@ -253,6 +255,7 @@ def test_run_is_healthy_within_its_bound_and_not_beyond_it(watch):
         "step": None,
         "progress_s": 60.5,
         "reason": "no step, phase or look at the source for 60 s; allowed: 60 s",
+        "failure": "",
         "is_healthy": False,
     }
     assert watch.samples()["ebbtide_run_healthy",] == 0
@@ -266,6 +269,27 @@ def test_run_that_waits_for_someone_is_healthy_for_as_long_as_that_lasts(watch, 
     watch.now_s = 1e6
     assert watch.run.health().reason == ""
     assert watch.samples()["ebbtide_paused",] == (phase == "paused")
+
+
+def test_run_that_has_failed_is_named_until_it_looks_at_its_source_again(watch):
+    watch.pipeline.put(up(1, 1))
+    watch.follow(lambda look: None)
+    before = watch.samples()
+    watch.run.failed(SourceUnavailableError("away: postgresql://u:secret@host/db"))
+    watch.now_s = 1e6
+    health = watch.run.health()
+    assert (health.reason, watch.fleet.health().reason) == ("", ""), "the process need not end for it"
+    assert health.failure.startswith("SourceUnavailableError: away")
+    assert "secret" not in health.failure
+    assert not health.as_dict()["is_healthy"]
+    failing = watch.samples()
+    names = ("ebbtide_run_failing", "ebbtide_run_failures_total", "ebbtide_lease_held")
+    assert [failing[name,] for name in names] == [1, 1, 0]
+    assert failing["ebbtide_step",] == before["ebbtide_step",]
+    assert (fires("EbbtideRunFailing", before, before), fires("EbbtideRunFailing", before, failing)) == (False, True)
+    watch.stop.clear()
+    watch.follow(lambda look: None)
+    assert [watch.samples()[name,] for name in names[:2]] == [0, 1]
 
 
 def test_bound_is_ten_triggers_and_at_least_as_long_as_faults_are_waited_out(make):

@@ -6,8 +6,7 @@ It needs gcc, and fails without it: no other test has these faults.
 import random
 
 import pytest
-from calls import EIO, FAULTS, FULL, NONE, NoCompilerError, library, preloading
-from killing import Killer
+from calls import EIO, FAULTS, FULL, NONE
 from machines import CallTrials, Machine
 from power import NAMES, NOTHING
 from victims import KINDS, kinds_for
@@ -17,19 +16,10 @@ JOBS = ("run", "cleanup", "compaction", "migrate", "alter", "replay", "rewind", 
 
 
 @pytest.fixture(scope="module")
-def killer(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("calls")
-    try:
-        preload = preloading(library(folder))
-    except NoCompilerError as error:
-        pytest.fail(str(error))
-    with Killer(folder, preload) as killer:
-        yield killer
-
-
-@pytest.fixture(scope="module")
-def trials(killer, tmp_path_factory):
-    return CallTrials(Machine(killer, "arrival", "run", tmp_path_factory.mktemp("run") / "home", checkpoints=3))
+def trials(killer_at_calls, tmp_path_factory):
+    return CallTrials(
+        Machine(killer_at_calls, "arrival", "run", tmp_path_factory.mktemp("run") / "home", checkpoints=3)
+    )
 
 
 @pytest.mark.parametrize("number", range(10))
@@ -44,8 +34,8 @@ def test_run_with_a_fault_at_a_system_call_is_finished_by_the_next(trials, numbe
 @pytest.mark.grid
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize(("job", "kind"), [(job, kind) for job in JOBS for kind in KINDS if kind in kinds_for(job)])
-def test_job_with_a_fault_at_a_system_call_is_done_when_it_is_asked_again(killer, tmp_path, job, kind, fault):
-    trials = CallTrials(Machine(killer, kind, job, tmp_path / "home"))
+def test_job_with_a_fault_at_a_system_call_is_done_when_it_is_asked_again(killer_at_calls, tmp_path, job, kind, fault):
+    trials = CallTrials(Machine(killer_at_calls, kind, job, tmp_path / "home"))
     rng = random.Random(f"{job}{kind}{fault}")
     for number in range(8):
         how = rng.choice([NOTHING, NAMES, f"drawn by {number}"])

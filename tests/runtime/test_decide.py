@@ -209,7 +209,7 @@ def test_state_of_an_older_version_takes_in_rows_that_lose_ties(make, monkeypatc
     with monkeypatch.context() as older:
         schema = pipeline.plan.state.schema
         older.setattr(StateTable, "schema", schema.remove(schema.get_field_index("_tied")))
-        older.setattr(IndexCache, "keep", lambda *_: None)
+        older.setattr(IndexCache, "indexed", lambda *_: None)
         pipeline.read(up(1, 1, v=0), up(2, 1, v=1))
     assert "_tied" not in columns_of(pipeline.plan.state.snapshot().metadata)
     pipeline.read(up(2, 1, v=2))

@@ -12,7 +12,7 @@ from local_run import HOUR, START, perform
 from mounting import IN_NAMESPACE, can_mount
 from victims import refuse_fed_twice, spec_of, tables, write_source
 
-from ebbtide.delta import checkpoints, copy_files, key_index, log
+from ebbtide.delta import checkpoints, copy_files, copy_space, log
 from ebbtide.delta.commit import LocalPuts
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after
@@ -87,7 +87,7 @@ def again(made, tmp_path, monkeypatch):
         victim, want = made(kind)
         shutil.rmtree(victim.root, ignore_errors=True)
         shutil.copytree(victim.folder / "two", victim.root)
-        monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "cache"))
+        monkeypatch.setenv(copy_space.CACHE_FOLDER, str(tmp_path / "cache"))
         return victim, want
 
     return find
@@ -182,7 +182,8 @@ def test_torn_checkpoint_of_the_log_is_read_past_or_named_if_its_commits_are_gon
 
 def flip_hashes(data):
     """Flip a bit of each stored hash, so that no key is found by it."""
-    hashes = pa.ipc.open_file(pa.BufferReader(data[: -copy_files.CHECKSUM_BYTES])).read_all()[key_index.HASH]
+    n_bytes, _ = copy_files.END.unpack(data[-copy_files.END.size :])
+    hashes = pa.ipc.open_file(pa.BufferReader(data[:n_bytes])).read_all()[copy_files.HASH]
     for value in hashes.to_pylist():
         data = data.replace(struct.pack("<Q", value), struct.pack("<Q", value ^ 4))
     return data
@@ -202,7 +203,7 @@ def test_damaged_local_copy_is_made_again(again, tmp_path, monkeypatch, how):
         if left is not None:
             copy.write_bytes(left)
     victim.more()
-    monkeypatch.setattr(copy_files, "_found_whole", set())  # as of another process
+    monkeypatch.setattr(copy_files, "_verified", {})  # as of another process
     victim.run()
     assert victim.tables() == want
 

@@ -75,7 +75,7 @@ def test_fold_keeps_rows_files_read_and_keys_accepted_and_says_that_it_changes_n
     notes = dict(state.files(state.snapshot().files.values()))
     assert sorted(notes) == ["0000.jsonl", "0001.jsonl", "0002.jsonl"]
 
-    def but_the_first(files):
+    def but_the_first(files, _):
         first, *later = sorted(files, key=lambda file: file.add["modificationTime"])
         return [first, *later] if is_whole else later
 
@@ -101,7 +101,7 @@ def test_fold_of_all_leaves_no_dropped_entry(make, monkeypatch):
     pipeline = make(order="arrival")
     pipeline.read(up(1, 1, "+I"), up(2, 2, "+I"))
     pipeline.read(up(1, 1, "-D"))
-    monkeypatch.setattr(fold, "small_files", list)
+    monkeypatch.setattr(fold, "small_files", lambda files, _: files)
     folded(pipeline)
     state = pipeline.plan.state
     ids = rows_of(state.path, state.snapshot().files.values(), ROW, pa.schema({"id": pa.int64()}))["id"]
@@ -112,7 +112,7 @@ def test_state_with_nothing_to_gain_is_left(make, monkeypatch):
     pipeline = make()
     pipeline.read(up(1, 1))
     before = pipeline.plan.state.snapshot()
-    monkeypatch.setattr(fold, "small_files", lambda _: [])
+    monkeypatch.setattr(fold, "small_files", lambda *_: [])
     assert fold_state(None, pipeline.plan, pipeline.last.step, before) is before
     monkeypatch.setattr(fold, "WHOLE_BYTES", 1)
     assert fold_state(None, pipeline.plan, pipeline.last.step, before).version == before.version + 1

@@ -102,11 +102,17 @@ class Watched:
         self.fault = None
         self.source = self.lease = self.checkpoint = self.plan = self.stepper = self
         self.is_open = False
+        self.version, self.n_files_read = 1, 0
 
     def follows_on(self, read):
         return {"follows": read}
 
+    def newest(self, *, looks):
+        assert not looks, "a look that finds nothing asks the tables for nothing"
+        return self
+
     def files_read(self):
+        self.n_files_read += 1
         return {"a": 1}
 
     def make_way(self):
@@ -188,6 +194,18 @@ def test_fault_of_the_source_is_waited_out_and_then_looked_again(watched, watche
     assert watched.at_times(watcher, 4) == [["make way", "discover", "note"]]
     watched.fault = SourceUnavailableError("away")
     assert watched.at_times(watcher, 5, 5.9, 6) == [["make way"], [], ["make way"]], "from a second on again"
+
+
+def test_files_that_were_read_are_asked_for_once_for_each_version_of_the_state(watched, watcher, monkeypatch):
+    watched.at_times(watcher, 1, 2, 3)
+    assert watched.n_files_read == 1
+    watched.version = 2
+    watched.at_times(watcher, 4, 5)
+    assert watched.n_files_read == 2
+    monkeypatch.setattr(following_module, "MOST_FILES_HELD", 0)
+    watched.version = 3
+    watched.at_times(watcher, 6, 7)
+    assert watched.n_files_read == 4, "too many to be held"
 
 
 def test_each_look_that_found_out_something_is_reported_and_one_that_failed_is_not(watched, watcher):

@@ -23,6 +23,7 @@ from certificates import Authority
 from click.testing import CliRunner
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AclOperation, AclPermissionType, ResourceType
+from fleet_support import NAMES, WAIT_S, Project
 from kafka_broker import PASSWORD, USER, free_port
 from kafka_support import TopicPipeline, over_topic, plainly, records_of
 from killing import PLACES
@@ -49,6 +50,7 @@ from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.inspect.backlog import lag
 from ebbtide.inspect.exposition import openmetrics
 from ebbtide.inspect.measuring import measured
+from ebbtide.inspect.watched_fleet import WatchedFleet
 from ebbtide.inspect.watched_run import WatchedRun
 from ebbtide.runtime import decide, driver, reading
 from ebbtide.runtime.finding import RecordsOfBatch
@@ -872,21 +874,55 @@ def test_topic_that_has_no_record_yet_is_followed(over):
 
 def test_looks_are_made_by_one_client_until_it_fails_or_its_settings_are_others(broker, topic, monkeypatch):
     client = Client(broker.servers, {}, topic)
-    made = Mock(side_effect=client_module.Asking)
-    monkeypatch.setattr(client_module, "Asking", made)
+    client_module._kept.clear()  # one of another test has the same settings
+    made = Mock(side_effect=client_module.Connection)
+    monkeypatch.setattr(client_module, "Connection", made)
     for _ in range(5):
         ask(client, topic)
         identify(client, topic)
     assert made.call_count == 1
     for fails in (KafkaException(KafkaError(KafkaError._TRANSPORT)), SourceUnavailableError("gone")):
-        monkeypatch.setattr(client_module._kept[0], "answer", Mock(side_effect=fails))
-        assert identify(client, topic).identity["topic"] == topic
+        with monkeypatch.context() as patch:
+            patch.setattr(client_module.Asking, "answer", failing_if_kept(fails))
+            assert identify(client, topic).identity["topic"] == topic
     assert made.call_count == 3
+    identify(replace(client, name="another pipeline"), topic)
+    assert made.call_count == 3, "pipelines share it"
     with pytest.raises(SourceReadError, match="There is no topic"):
         identify(client, f"{topic}.none")
     assert made.call_count == 4, "the answer of an old one is not believed"
     ask(replace(client, properties={"client.id": "other"}), topic)
     assert made.call_count == 5
+
+
+def test_fleet_over_topics_that_was_killed_goes_on_with_all_of_them(broker, tmp_path):
+    project = Project(tmp_path, broker=broker)
+    for name in NAMES:
+        project.put(name, 3)
+    killed = project.follow("--engine", "local")
+    project.wait(killed, "a")
+    for name in NAMES:
+        project.put(name, 50)
+    killed.kill()
+    killed.communicate(timeout=WAIT_S)
+    again = project.follow("--engine", "local")
+    for name in NAMES:
+        project.put(name, 5)
+    project.wait(again, *NAMES)
+    again.terminate()
+    again.communicate(timeout=WAIT_S)
+    assert again.returncode == 0
+
+
+def failing_if_kept(error):
+    answer = client_module.Asking.answer
+
+    def answer_or_fail(asking, future):
+        if asking.is_kept:
+            raise error
+        return answer(asking, future)
+
+    return answer_or_fail
 
 
 def test_slow_brokers_have_the_whole_time_for_each_question(broker, topic, monkeypatch):
@@ -1101,8 +1137,8 @@ def test_what_an_open_transaction_holds_is_told_with_how_long_and_launches_nothi
     watched = WatchedRun(pipeline.spec, pipeline.root, 60, lambda: LATER)
     with pipeline.stepper() as stepper:
         watched.look(Look(SourceSteps(stepper), Discovery(), 0))
-        watched.measure()
-    of_run = samples_of(openmetrics(watched.values()))
+        WatchedFleet([watched], pipeline.root).measure()
+    of_run = samples_of(openmetrics([watched.values()]))
     names = ("ebbtide_lag_records", "ebbtide_lag_held_records", "ebbtide_lag_seconds", "ebbtide_state_rows")
     assert [of_run[name,] for name in names] == [scraped[name,] for name in names]
     [sensor] = pipeline_definitions(pipeline.spec).sensors

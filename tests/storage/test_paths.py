@@ -200,10 +200,14 @@ def test_unfinished_files_are_deleted_after_a_day(tmp_path):
     ours, of_delta_rs, young = (
         tmp_path / name for name in (".a.json.1.tmp", "a.checkpoint.parquet#1", ".b.json.2.tmp")
     )
-    others = [tmp_path / name for name in (".own", "c.tmp", "d#e")]
-    for path in (ours, of_delta_rs, young, *others):
+    partition, folder = (tmp_path / name for name in ("a=b#1", ".checkpoint.3.tmp"))
+    for path in (partition, folder):
+        path.mkdir()
+        (path / "file").touch()
+    others = [partition, *(tmp_path / name for name in (".own", "c.tmp", "d#e"))]
+    for path in (ours, of_delta_rs, young, *others[1:]):
         path.touch()
-    for path in (ours, of_delta_rs, *others):
+    for path in (ours, of_delta_rs, folder, *others):
         os.utime(path, (10**9, 10**9))
     paths.delete_unfinished(str(tmp_path))
     assert sorted(tmp_path.iterdir()) == sorted([young, *others])

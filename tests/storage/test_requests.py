@@ -8,7 +8,7 @@ from followed_run import follow
 from s3_server import Served, first, longest_chain
 
 from ebbtide import UpsertPipeline
-from ebbtide.delta import joining, key_index, log
+from ebbtide.delta import copy_space, joining, log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after, read_rows, replacing
 from ebbtide.errors import LeaseAskedError, LeaseLostError, StoreUnavailableError, TableMismatchError
@@ -35,7 +35,7 @@ KEYS, CHANGED = 8, 4
 @pytest.fixture(autouse=True)
 def undisturbed(tmp_path, monkeypatch):
     """Local copies of its own, no fold, and no look for requests that comes by time."""
-    monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setenv(copy_space.CACHE_FOLDER, str(tmp_path / "cache"))
     monkeypatch.setattr(joining, "WIDTH", 1000)
     monkeypatch.setattr(requests, "ASKED_EVERY_S", 3600)
 

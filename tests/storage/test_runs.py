@@ -7,7 +7,7 @@ import pytest
 from local_run import HOUR, START, perform
 from victims import KINDS, changes_of, expected, refuse_fed_twice, shown, spec_of, tables, write_source
 
-from ebbtide.delta import checkpoints, key_index, log
+from ebbtide.delta import checkpoints, copy_space, log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import StoreUnavailableError
 from ebbtide.ledger import lease
@@ -20,7 +20,7 @@ LATER = START + HOUR
 
 @pytest.fixture(autouse=True)
 def no_copies(tmp_path, monkeypatch):
-    monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setenv(copy_space.CACHE_FOLDER, str(tmp_path / "cache"))
 
 
 @pytest.fixture(scope="module")

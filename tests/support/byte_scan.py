@@ -214,8 +214,7 @@ def _parquet(data: bytes) -> Iterator[Content]:
 
 
 def _arrow_file(data: bytes) -> Iterator[Content]:
-    # A local copy has a checksum of four bytes behind the file.
-    end = len(data) if data.endswith(b"ARROW1") else len(data) - 4
+    end = data.rindex(b"ARROW1") + len(b"ARROW1")  # in a local copy checksums follow
     with pa.ipc.open_file(pa.BufferReader(data[:end])) as reader:
         yield from _values(reader.read_all())
 

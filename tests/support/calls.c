@@ -52,6 +52,7 @@ REAL(int, mkdirat, int, const char *, mode_t)
 REAL(int, ftruncate, int, off_t)
 REAL(int, fsync, int)
 REAL(int, fdatasync, int)
+REAL(void, sync, void)
 
 /* Begin to count the calls below a folder.
  *
@@ -278,6 +279,21 @@ int fdatasync(int file) {
     int done = call.fails ? failed(&call) : real_fdatasync(file);
     end_of_file(&call, file, !done);
     return done;
+}
+
+void sync(void) {
+    struct call call = {.name = "sync"};
+    find_sync();
+    if (journal < 0) {
+        real_sync();
+        return;
+    }
+    strcpy(call.path, top);
+    pthread_mutex_lock(&lock);
+    begin(&call, 0, 0);
+    if (!call.fails) real_sync();
+    end(&call, 0, 0, !call.fails);
+    pthread_mutex_unlock(&lock);
 }
 
 static ino_t inode_of(const char *path) {

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from power import Names, cut, names_in
+from power import Names, contents_below, left, names_in, replace
 
 SOURCE = Path(__file__).with_name("calls.c")
 NO_COMPILER = "gcc is not installed: it compiles tests/support/calls.c. On Debian and Ubuntu: apt install gcc libc6-dev"
@@ -58,21 +58,21 @@ def arm(top: Path, journal: Path, at: int, fault: str) -> None:
 
     Args:
         top: The folder.
-        journal: File that the calls are noted in; beside it is a folder for what loses its last name.
+        journal: File that the calls are noted in.
         at: Number of the call, from 0; -1: none.
         fault: One of `FAULTS`, or `NONE`.
     """
-    graves = graves_of(journal)
-    graves.mkdir()
+    graves = graves_of(top)
+    graves.mkdir(exist_ok=True)
     known = AFTER if fault == CUT else fault
     given = (os.fsencode(top), os.fsencode(graves), os.fsencode(journal), ctypes.c_long(at), known.encode())
     if ctypes.CDLL(None).calls_arm(*given) != 0:
         raise ValueError(fault)
 
 
-def graves_of(journal: Path) -> Path:
-    """Return where the files of a journal are that have lost their last name."""
-    return journal.with_name(f"{journal.name}.graves")
+def graves_of(top: Path) -> Path:
+    """Return where the files are that were below a folder, and have lost their last name."""
+    return top.with_name(f"{top.name}.graves")
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Call:
 
     Args:
         number: From 0; those that failed have one too, and are not in the journal.
-        name: `create`, `open`, `write`, `truncate`, `fsync`, `rename`, `link`, `unlink`, `mkdir` or `rmdir`.
+        name: `create`, `open`, `write`, `truncate`, `fsync`, `sync`, `rename`, `link`, `unlink`, `mkdir` or `rmdir`.
         inode: Of the file or the folder.
         begin: Where it began to write.
         size: The file's bytes after it.
@@ -116,21 +116,20 @@ class Disk:
     """
 
     top: Path
-    names: dict[int, Names] = field(default_factory=dict)
+    histories: dict[int, list[Names]] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)
-    durable_names: dict[int, Names] = field(default_factory=dict)
     durable_sizes: dict[int, int] = field(default_factory=lambda: defaultdict(int))
 
     def __post_init__(self) -> None:
-        """Look at what is there."""
+        """Look at what is there, and forget what was."""
+        shutil.rmtree(graves_of(self.top), ignore_errors=True)
         self._top = self.top.stat().st_ino
         for folder, _, files in os.walk(self.top):
             path = Path(folder)
-            self.names[path.stat().st_ino] = names_in(path)
+            self.histories[path.stat().st_ino] = [names_in(path)]
             for file in files:
                 status = (path / file).stat()
                 self.sizes[status.st_ino] = status.st_size
-        self.durable_names = {inode: dict(names) for inode, names in self.names.items()}
         self.durable_sizes.update(self.sizes)
 
     def play(self, calls: Iterable[Call]) -> None:
@@ -141,10 +140,14 @@ class Disk:
     def _play(self, call: Call) -> None:
         inode = call.inode
         if call.name == "fsync":
-            if inode in self.names:
-                self.durable_names[inode] = dict(self.names[inode])
+            if inode in self.histories:
+                del self.histories[inode][:-1]
             else:
                 self.durable_sizes[inode] = self.sizes[inode]
+        elif call.name == "sync":
+            for history in self.histories.values():
+                del history[:-1]
+            self.durable_sizes.update(self.sizes)
         elif call.name in ("write", "truncate"):
             if call.name == "write" and call.begin < self.durable_sizes[inode]:
                 raise ValueError(
@@ -153,51 +156,55 @@ class Disk:
             self.sizes[inode] = call.size
             self.durable_sizes[inode] = min(self.durable_sizes[inode], call.size)
         elif call.name in ("create", "mkdir"):
-            self._folder(call.path)[call.path.name] = (inode, call.name == "mkdir")
-            for names in (self.names, self.durable_names):
-                names.pop(inode, None)  # the number may have been that of a folder that is gone
+            self._change(call.path)[call.path.name] = (inode, call.name == "mkdir")
+            self.histories.pop(inode, None)  # the number may have been that of a folder that is gone
             if call.name == "mkdir":
-                self.names[inode] = {}
+                self.histories[inode] = [{}]
             else:
                 self.sizes[inode] = 0
                 self.durable_sizes[inode] = 0
         elif call.name in ("unlink", "rmdir"):
-            del self._folder(call.path)[call.path.name]
+            del self._change(call.path)[call.path.name]
         elif call.name == "rename":
-            self._folder(call.second)[call.second.name] = self._folder(call.path).pop(call.path.name)
+            changed = self._change(call.path)
+            entry = changed.pop(call.path.name)
+            is_moved = call.second.parent != call.path.parent
+            (self._change(call.second) if is_moved else changed)[call.second.name] = entry
         elif call.name == "link":
-            self._folder(call.second)[call.second.name] = self._folder(call.path)[call.path.name]
+            entry = self._names(call.path)[call.path.name]
+            self._change(call.second)[call.second.name] = entry
 
-    def _folder(self, path: Path) -> Names:
-        """Return the names in the folder that a path is in."""
+    def _change(self, path: Path) -> Names:
+        """Return the names in the folder that a path is in, as they are after a call that changes them."""
+        history = self.histories[self._folder(path)]
+        history.append(dict(history[-1]))
+        return history[-1]
+
+    def _names(self, path: Path) -> Names:
+        return self.histories[self._folder(path)][-1]
+
+    def _folder(self, path: Path) -> int:
+        """Return the inode of the folder that a path is in."""
         inode = self._top
         for part in path.parent.relative_to(self.top).parts:
-            inode, _ = self.names[inode][part]
-        return self.names[inode]
+            inode, _ = self.histories[inode][-1][part]
+        return inode
 
     def files(self) -> dict[Path, int | None]:
         """Return all files with their sizes, and folders with None, by their paths below the folder."""
         return dict(self._below(self._top, Path()))
 
     def _below(self, folder: int, path: Path) -> Iterator[tuple[Path, int | None]]:
-        for name, (inode, is_folder) in self.names[folder].items():
+        for name, (inode, is_folder) in self.histories[folder][-1].items():
             yield path / name, None if is_folder else self.sizes[inode]
             if is_folder:
                 yield from self._below(inode, path / name)
 
-    def cut(self, graves: Path, how: str) -> None:
-        """Leave of the folder what a power cut may leave.
-
-        Args:
-            graves: Folder of files that lost their last name.
-            how: See `power.cut`.
-        """
-        contents = {int(path.name): path.read_bytes() for path in graves.iterdir()}
-        for folder, _, files in os.walk(self.top):
-            for path in (Path(folder, file) for file in files):
-                contents[path.stat().st_ino] = path.read_bytes()
-        durable = {inode: content[: self.durable_sizes[inode]] for inode, content in contents.items()}
-        cut(self.top, self.durable_names, durable, how)
+    def cut(self, how: str) -> None:
+        """Leave of the folder what a power cut may leave; `how`: see `power.left`."""
+        now = contents_below(graves_of(self.top)) | contents_below(self.top)
+        durable = {inode: content[: self.durable_sizes[inode]] for inode, content in now.items()}
+        replace(self.top, left(self.top, self.histories, durable, now, how))
 
 
 def files_below(top: Path) -> dict[Path, int | None]:

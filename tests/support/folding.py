@@ -98,7 +98,7 @@ class FoldedAtRandom(DiskPipeline):
         if self.head.facts.step and self._rng.random() < 0.1:
             self._leave_out_expired()
 
-    def _drawn(self, files: list[Any]) -> list[Any]:
+    def _drawn(self, files: list[Any], _: int) -> list[Any]:
         return self._rng.sample(files, self._rng.randint(0, len(files)))
 
     def _leave_out_expired(self) -> None:

@@ -221,11 +221,6 @@ def do(order: dict[str, Any]) -> None:
         lease.this_process = lambda: "elsewhere@0-1:1:1"
     if order.get("place"):
         arm(tuple(order["place"]), getattr(signal, order.get("signal", "SIGKILL")))
-    if "cut" in order:
-        from power import arm_cut
-
-        cache = Path(os.environ["EBBTIDE_CACHE"])
-        arm_cut(Path(order["root"]), cache, order["cut"], order.get("how", ""), Path(order["counted"]))
     if "call" in order:
         from calls import arm as arm_call
 

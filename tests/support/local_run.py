@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from ebbtide.delta import checkpoints, joining
+from ebbtide.delta import checkpoints, joining, log
+from ebbtide.delta.commit import named_files
+from ebbtide.delta.erasing import unnamed_files
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, commit_after, create, read_rows, redefined, replacing
 from ebbtide.ledger.facts import Head
@@ -43,6 +46,7 @@ from ebbtide.spec.pipeline import Pipeline
 from ebbtide.tables.delta_sink import SinkTable
 from ebbtide.tables.quarantine import Selection
 from ebbtide.tables.state import rewriting
+from ebbtide.tasks import LocalSession
 
 HOUR = 3_600_000
 START = 1_000 * HOUR
@@ -50,6 +54,26 @@ BATCH_MS = 1_000
 """From one batch to the next: the clock is the same however often a run begins."""
 SPARK = local.local_session(lambda batch_id: START + batch_id * BATCH_MS)
 """Stands for a session: these runs have none."""
+
+
+class VacuumingSession(LocalSession):
+    """Stands for a session of which only VACUUM is asked: without a retention, it deletes what neither the newest version nor its commit names."""
+
+    def sql(self, statement: str) -> None:
+        snapshot = Snapshot.read(statement.split("`")[1])
+        assert snapshot is not None
+        newest = named_files(snapshot.table, log.actions(snapshot.table, snapshot.version))
+        for name in unnamed_files(snapshot):
+            path = Path(snapshot.table, name)
+            if str(path) not in newest:
+                path.unlink()
+
+
+def vacuum(spec: Pipeline, root: str) -> Any:
+    """Vacuum tables of which all files, and all commits that a checkpoint covers, are old enough to go."""
+    for commit in Path(root).glob("*/*/_delta_log/*.json"):
+        os.utime(commit, (0, 0))
+    return maintain(cast("Any", VacuumingSession()), spec, root, "vacuum")
 
 
 class StreamError(Exception):
@@ -228,7 +252,7 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
     """Do what a user asks for, by name.
 
     Args:
-        work: `run`, `refresh`, `cleanup`, `compaction`, `merge` (a bounded one), `migrate`, `alter` (a migration of columns), `replay`, `drop`, `rewind` (to
+        work: `run`, `refresh`, `cleanup`, `compaction`, `merge` (a bounded one), `vacuum`, `migrate`, `alter` (a migration of columns), `replay`, `drop`, `rewind` (to
             step 1), `table` (one of others in the sink's place), `adopt`, `change` (what others do to the state), `undo` (a rewind to
             the last step, which brings it back), `restore` (what a repair does about it), `repair`, `clock` (set back by half an hour), `spoil`
             (others delete rows of the sink), `backfill`, `swap`, `erase` (the `keys` given).
@@ -284,6 +308,8 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
     if work == "merge":
         rewriting.ROWS_IN_PART = 4  # several ranges, of which some are left
         return Compact().apply(Context(spec, root, lambda: SPARK), Compact.Params(max_files=2))
+    if work == "vacuum":
+        return vacuum(spec, root)
     if work == "drop":
         return quarantine_drop.apply(SPARK, spec, root, Selection(steps=(1,)), "given up")
     if work == "replay":

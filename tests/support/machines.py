@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from calls import CUT, DEADLY, NONE, WRITES, Call, Disk, files_below, graves_of, read_calls
+from calls import CUT, DEADLY, NONE, WRITES, Call, Disk, files_below, read_calls
 from killing import AFTER, Killer
 from local_run import HOUR, START, StreamError
 from victims import changes_of, expected, mended_line, refuse_fed_twice, shown, spec_for, tables, write_source
@@ -182,7 +182,7 @@ class CallTrials:
         Args:
             at: Number of the call.
             fault: One of `calls.FAULTS`.
-            how: What a power cut leaves; see `power.cut`.
+            how: What a power cut leaves; see `power.left`.
 
         Raises:
             NotHeldError: something is wrong in the end.
@@ -197,7 +197,7 @@ class CallTrials:
             refuse_unclear(said)
         if fault == CUT and code != 0:
             disk.play(calls)
-            disk.cut(self._graves, how)
+            disk.cut(how)
             shutil.rmtree(self.machine.killer.folder / "cache", ignore_errors=True)
         self.machine.go_on("struck")
         self._refuse_wrong_rows("struck")
@@ -212,14 +212,9 @@ class CallTrials:
     def _journal(self) -> Path:
         return self.machine.home / "journal"
 
-    @property
-    def _graves(self) -> Path:
-        return graves_of(self._journal)
-
     def _armed(self, root: str, at: int, fault: str) -> tuple[Disk, list[Call], dict[str, Any]]:
         top = self.machine.copy(root)
         self._journal.unlink(missing_ok=True)
-        shutil.rmtree(self._graves, ignore_errors=True)
         disk = Disk(top)
         done = self.machine.order(root, self.machine.job, call=[at, fault], journal=str(self._journal))
         return disk, read_calls(self._journal), done

@@ -1,6 +1,7 @@
-"""A power cut, as POSIX allows it: of what was not synced, a folder has lost names or kept them, and a file is whole, torn, empty or zeros.
+"""A power cut, as POSIX allows it: what a disk may hold of a folder whose files and names were not all synced.
 
-A process notes what it syncs, and at one of its syncs leaves below a folder what such a cut may leave, then kills itself.
+- Of a folder: its names after any of its calls since its last sync, in order; or each new name or lost name by itself, there or not.
+- Of a file: what was synced of it. Of the rest nothing, all, a beginning, zeros, or single blocks, with zeros between them.
 """
 
 from __future__ import annotations
@@ -8,9 +9,8 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,10 +18,14 @@ import pytest
 
 NOTHING = "nothing unsynced is left"
 NAMES = "names are left, of empty files"
+BLOCK = 512
+"""Bytes that a disk writes at once."""
 Entry = tuple[int, bool]
 """Inode, and whether it is a folder's."""
 Names = dict[str, Entry]
 """What is in a folder."""
+History = Sequence[Names]
+"""What was in a folder at its last sync, and after each call since."""
 Tree = dict[Path, bytes | None]
 """Files and folders below another by their paths; of a file its bytes, of a folder None."""
 
@@ -55,90 +59,82 @@ class Disk:
         else:
             self.contents[inode] = path.read_bytes()
 
-    def cut(self, how: str) -> None:
-        """Leave what a cut may leave; see `cut`."""
-        cut(self.top, self.names, self.contents, how)
-
     def copy(self, how: str, into: Path) -> None:
         """Write what a cut may leave into another folder, and leave all as it is.
 
         Args:
-            how: See `cut`.
+            how: See `left`.
             into: The folder; it is not there.
         """
-        _write(_left(self.top, self.names, self.contents, how), into)
+        histories: dict[int, History] = {inode: [names] for inode, names in self.names.items()}
+        for folder, _, _ in os.walk(self.top):
+            inode = Path(folder).stat().st_ino
+            histories[inode] = [self.names.get(inode, {}), names_in(Path(folder))]
+        write(left(self.top, histories, self.contents, contents_below(self.top), how), into)
 
 
-def cut(top: Path, names: dict[int, Names], contents: dict[int, bytes], how: str) -> None:
-    """Leave of a folder what a power cut may leave.
+def left(
+    top: Path, histories: Mapping[int, History], durable: Mapping[int, bytes], now: Mapping[int, bytes], how: str
+) -> Tree:
+    """Return what a power cut may leave of a folder.
 
     Args:
         top: The folder.
-        names: What is durable of the names in folders, by the folder's inode.
-        contents: What is durable of files, by inode.
+        histories: Of folders, by inode.
+        durable: What was synced of files, by inode.
+        now: What files hold.
         how: `NOTHING`, `NAMES`, or what is drawn by.
     """
-    tree = _left(top, names, contents, how)
-    shutil.rmtree(top)
-    _write(tree, top)
-
-
-def _left(top: Path, names: dict[int, Names], contents: dict[int, bytes], how: str) -> Tree:
-    now: dict[int, Names] = {}
-    bytes_now: dict[int, bytes] = {}
-    for folder, _, files in os.walk(top):
-        now[Path(folder).stat().st_ino] = names_in(Path(folder))
-        for file in files:
-            path = Path(folder, file)
-            bytes_now[path.stat().st_ino] = path.read_bytes()
-    left = _Left(names, contents, now, bytes_now, how)
-    return dict(left.tree(top.stat().st_ino, Path()))
+    return dict(_Left(histories, durable, now, how).tree(top.stat().st_ino, Path()))
 
 
 class _Left:
     """Draws what is left."""
 
     def __init__(
-        self,
-        names: dict[int, Names],
-        contents: dict[int, bytes],
-        now: dict[int, Names],
-        bytes_now: dict[int, bytes],
-        how: str,
+        self, histories: Mapping[int, History], durable: Mapping[int, bytes], now: Mapping[int, bytes], how: str
     ) -> None:
-        self.names, self.contents, self.now, self.bytes_now, self.how = names, contents, now, bytes_now, how
+        self.histories, self.durable, self.now, self.how = histories, durable, now, how
         self.rng = random.Random(how)
+        self.is_ordered = self.rng.random() < 0.5
 
     def tree(self, folder: int, path: Path) -> Iterable[tuple[Path, bytes | None]]:
         """Yield what is left in a folder: of a file its bytes, of a folder None."""
-        durable = self.names.get(folder, {})
-        now = self.now.get(folder, {})
-        for name in sorted({*durable, *now}):
-            entry = self._one(durable.get(name), now.get(name))
-            if entry is None:
-                continue
-            inode, is_folder = entry
+        for name, (inode, is_folder) in sorted(self._names(self.histories.get(folder, [{}])).items()):
             if is_folder:
                 yield path / name, None
                 yield from self.tree(inode, path / name)
             else:
                 yield path / name, self._content(inode)
 
-    def _one(self, durable: Entry | None, now: Entry | None) -> Entry | None:
+    def _names(self, history: History) -> Names:
+        first, last = history[0], history[-1]
         if self.how == NOTHING:
-            return durable
-        return now if self.how == NAMES else self.rng.choice([durable, now])
+            return first
+        if self.how == NAMES:
+            return last
+        if self.is_ordered:
+            return self.rng.choice(history)
+        drawn = {name: self.rng.choice([first.get(name), last.get(name)]) for name in sorted({*first, *last})}
+        return {name: entry for name, entry in drawn.items() if entry is not None}
 
     def _content(self, inode: int) -> bytes:
-        durable = self.contents.get(inode, b"")
-        now = self.bytes_now.get(inode, durable)
+        durable = self.durable.get(inode, b"")
+        now = self.now.get(inode, durable)
         if durable == now or self.how in (NOTHING, NAMES):
             return durable
-        torn = now[: self.rng.randrange(len(now) + 1)]
-        return self.rng.choice([durable, now, torn, bytes(len(now))])
+        is_appended = now.startswith(durable)
+        begin = len(durable) if is_appended else 0
+        rest = now[begin:]
+        blocks = [rest[at : at + BLOCK] for at in range(0, len(rest), BLOCK)]
+        some = b"".join(self.rng.choice([block, bytes(len(block))]) for block in blocks)
+        torn = rest[: self.rng.randrange(len(rest) + 1)]
+        drawn = self.rng.choice([None, rest, torn, bytes(len(rest)), some])
+        return durable if drawn is None else now[:begin] + drawn
 
 
-def _write(tree: Tree, top: Path) -> None:
+def write(tree: Tree, top: Path) -> None:
+    """Write files and folders into a new folder."""
     top.mkdir()
     for path, content in tree.items():
         if content is None:
@@ -147,38 +143,22 @@ def _write(tree: Tree, top: Path) -> None:
             Path(top, path).write_bytes(content)
 
 
+def replace(top: Path, tree: Tree) -> None:
+    """Have a folder hold nothing but files and folders."""
+    shutil.rmtree(top)
+    write(tree, top)
+
+
 def names_in(folder: Path) -> Names:
     """Return what is in a folder."""
     with os.scandir(folder) as entries:
         return {entry.name: (entry.inode(), entry.is_dir()) for entry in entries}
 
 
-def arm_cut(top: Path, cache: Path, which: int | None, how: str, counted: Path) -> None:
-    """Cut the power of this process before one of its syncs; None: count them only.
-
-    Args:
-        top: Of this folder, which is there, what is not durable may be lost.
-        cache: A folder that no boot takes over.
-        which: Number of the sync, from 0.
-        how: See `Disk.cut`.
-        counted: File for how many there were.
-    """
-    disk = Disk(top)
-    sync = os.fsync
-    n_syncs = 0
-
-    def noted(handle: int) -> None:
-        nonlocal n_syncs
-        if n_syncs == which:
-            disk.cut(how)
-            shutil.rmtree(cache, ignore_errors=True)
-            os.kill(os.getpid(), signal.SIGKILL)
-        n_syncs += 1
-        counted.write_bytes(str(n_syncs).encode())
-        sync(handle)
-        disk.synced(handle)
-
-    os.fsync = noted
+def contents_below(top: Path) -> dict[int, bytes]:
+    """Return what files below a folder hold, by inode."""
+    paths = [Path(folder, file) for folder, _, files in os.walk(top) for file in files]
+    return {path.stat().st_ino: path.read_bytes() for path in paths}
 
 
 @contextmanager

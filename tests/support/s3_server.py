@@ -12,12 +12,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, Protocol, Self
+from urllib.parse import unquote
 
 BUCKET = "tables"
 SECRET = "wJalrXUtnFEMI7MDENG"  # noqa: S105 - of nobody
@@ -26,10 +28,48 @@ ANSWERS = {
     "409": b"<Error><Code>ConditionalRequestConflict</Code></Error>",
     "403": f"<Error><Code>SignatureDoesNotMatch</Code><StringToSign>{SECRET}</StringToSign></Error>".encode(),
 }
+CONDITIONS = ("If-None-Match", "x-goog-if-generation-match")
+"""Headers with the condition of a put."""
 POLL_S = 0.01
 """How soon the proxy sees that it is to end: each test has one."""
 Fault = Callable[[str, str], str | None]
 """Given a request's method and path, returns how it is to fail, see `Proxy`; None: not at all."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Answered:
+    """An answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def send(port: int, asked: Asked) -> Answered:
+    """Send a request to a server on loopback."""
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection.request(asked.method, asked.path, asked.body, dict(asked.headers))
+    answer = connection.getresponse()
+    answered = Answered(answer.status, dict(answer.headers), answer.read())
+    connection.close()
+    return answered
+
+
+class Store(Protocol):
+    """A server."""
+
+    def handle(self, asked: Asked) -> Answered:
+        """Answer a request."""
 
 
 def serve() -> None:
@@ -58,6 +98,8 @@ def serve() -> None:
 class S3Server:
     """The server, as a process of its own, with one empty bucket; a context manager."""
 
+    root = f"s3://{BUCKET}"
+
     def __enter__(self) -> Self:
         self._process = subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE, text=True)
         self.port = int(self._process.stdout.readline())
@@ -71,6 +113,14 @@ class S3Server:
         self._process.kill()
         self._process.wait()
         self._process.stdout.close()
+
+    def handle(self, asked: Asked) -> Answered:
+        """Answer a request."""
+        return send(self.port, asked)
+
+    def environment(self, port: int, _: Path | None = None) -> dict[str, str]:
+        """Return the variables that lead to the proxy at a port."""
+        return environment(port)
 
 
 def environment(port: int) -> dict[str, str]:
@@ -128,16 +178,16 @@ class Proxy:
     | `heedless` | handed on without its condition |
 
     Args:
-        port: The server's.
+        server: The server.
         delay_s: Time that each request takes at least, seconds.
     """
 
-    def __init__(self, port: int, delay_s: float = 0.0) -> None:
+    def __init__(self, server: Store, delay_s: float = 0.0) -> None:
         self.fault: Fault = lambda method, path: None
         self.delay_s = delay_s
         self.asked: list[tuple[str, str]] = []
         self.served: list[Served] = []
-        self._server = _Server(("127.0.0.1", 0), _handler(self, port))
+        self._server = _Server(("127.0.0.1", 0), _handler(self, server))
         self.port = self._server.server_port
         self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), daemon=True)
 
@@ -173,14 +223,14 @@ def first(how: str, method: str, part: str, times: int = 1) -> Fault:
     return fault
 
 
-def _handler(proxy: Proxy, port: int) -> type[BaseHTTPRequestHandler]:
+def _handler(proxy: Proxy, server: Store) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
         wbufsize = -1
 
         def _pass_on(self) -> None:
-            is_listing = "list-type=" in self.path
+            is_listing = "list-type=" in self.path or "comp=list" in self.path
             path = self.path.removeprefix(f"/{BUCKET}")
             served = Served("LIST" if is_listing else self.command, path, time.monotonic())
             proxy.served.append(served)
@@ -191,23 +241,20 @@ def _handler(proxy: Proxy, port: int) -> type[BaseHTTPRequestHandler]:
             time.sleep(proxy.delay_s)
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             proxy.asked.append((self.command, self.path))
-            how = proxy.fault(self.command, self.path)
+            how = proxy.fault(self.command, unquote(self.path))
             if how in ANSWERS:
                 self._answer(int(how), {}, ANSWERS[how])
                 return
             if how == "heedless":
-                del self.headers["If-None-Match"]
-            connection = http.client.HTTPConnection("127.0.0.1", port)
-            connection.request(self.command, self.path, body, dict(self.headers))
-            answer = connection.getresponse()
-            data = answer.read()
-            connection.close()
+                for condition in CONDITIONS:
+                    del self.headers[condition]
+            answer = server.handle(Asked(self.command, self.path, dict(self.headers), body))
             if how == "lost":
                 self.close_connection = True
             elif how == "503 after":
                 self._answer(503, {}, ANSWERS["503"])
             else:
-                self._answer(answer.status, dict(answer.headers), data)
+                self._answer(answer.status, dict(answer.headers), answer.body)
 
         def _answer(self, status: int, headers: dict[str, str], data: bytes) -> None:
             self.send_response_only(status)

@@ -33,7 +33,7 @@ def spec(schema: str = "id BIGINT NOT NULL, n INT", key: Sequence[str] = ("id",)
 def plain(schema: str = "id BIGINT NOT NULL, n INT", key: Sequence[str] = ("id",), **more: Any) -> UpsertPipeline:
     """Make a pipeline over a plain changelog in arrival mode, unless `more` says otherwise."""
     given = {"format": {"type": "plain"}, "order": "arrival", "source": {"path": "in", "records": "value"}} | more
-    return UpsertPipeline(name="t", schema=schema, key=list(key), **given)
+    return UpsertPipeline(**{"name": "t", "schema": schema, "key": list(key), **given})
 
 
 def shop(table: str, topic: str | None = None) -> UpsertPipeline:

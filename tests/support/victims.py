@@ -159,10 +159,10 @@ def shown(spec: Pipeline, root: Path | str) -> list[Row]:
     return sorted(rows, key=lambda row: row["id"])
 
 
-def tables(spec: Pipeline, root: Path | str) -> dict[str, list[str]]:
+def tables(spec: Pipeline, root: Path | str, *, with_feed: bool = True) -> dict[str, list[str]]:
     """Return all that a pipeline's tables mean: rows, live entries, emitted changes, bad records, files read, changes fed, the clock."""
     plan = Plan.under(str(root), spec)
-    fed = [(kind, row) for _, kind, row in feed(plan)]
+    fed = [(kind, row) for _, kind, row in feed(plan)] if with_feed else []
     _, last = plan.state.last()
     return {
         "sink": texts(_rows(plan.at("sink"), plan.sink.schema)),

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-from ebbtide.delta import key_index, log
+from ebbtide.delta import copy_space, log
 from ebbtide.delta.commit import LocalPuts, Transaction, commit
 from ebbtide.delta.features import with_feature
 from ebbtide.delta.snapshot import DataFile, Snapshot
@@ -49,7 +49,7 @@ VALUES = {
 
 @pytest.fixture(autouse=True)
 def own_copies(monkeypatch, tmp_path):
-    monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setenv(copy_space.CACHE_FOLDER, str(tmp_path / "cache"))
 
 
 def as_text(value, chance):

@@ -39,10 +39,11 @@ from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress
 from ebbtide.runtime.purging import NOW, Place
+from ebbtide.runtime.swap import delete_backfill
 from ebbtide.sources.span import begun_at
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.positioned import SourceStart
-from ebbtide.storage.paths import delete, join
+from ebbtide.storage.paths import join
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -169,7 +170,7 @@ def drop(spec: Pipeline, root: str) -> Report:
         with Lease(tables.backfill.at("ledger"), spec.name, to_ms(spec.lease_ttl) / 1000):
             pass  # holding the lease shows that no run builds it
     places = places_of(tables)
-    delete(tables.backfills)
+    delete_backfill(tables)
     line = "there was no backfill." if asked is None else "backfill dropped."
     return with_places(Report(spec.name, [line], details={"dropped": asked is not None}), places)
 

@@ -102,6 +102,6 @@ def delete_all_unfinished(plan: Plan, *, older_than_s: float = DAY_S) -> None:
     folders = [plan.root, checkpoint, *(join(checkpoint, kind) for kind in KINDS)]
     for name in ("state", *BESIDE_STATE, "ledger"):
         table = plan.at(name)
-        folders.append(join(table, log.LOG))
+        folders += [table, join(table, log.LOG)]
     for folder in folders:
         delete_unfinished(folder, older_than_s=older_than_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass
@@ -17,6 +18,12 @@ ANSWER_S = 8.0
 """Seconds that the brokers have to answer a question, so that an error is named within 10 s."""
 TELLING = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED")
 """Errors that say why a client gets no connection, and that do not pass by waiting."""
+SHARED_NAME = "ebbtide"
+"""The brokers' logs call the client so that looks for all pipelines."""
+LAST_REPORTED = 20
+"""Reports of a client that are kept."""
+MOST_KEPT = 8
+"""Connections that are kept: of as many clusters."""
 Answer = TypeVar("Answer")
 Report = Callable[[Any], None]
 """Takes an error of the client that belongs to no call."""
@@ -52,6 +59,11 @@ class Client:
             "log_level": "0",
         }
 
+    def shared_settings(self) -> dict[str, str]:
+        """Return the settings of a client that all pipelines with the same brokers and properties share; see `settings`."""
+        given_name = self.properties.get("client.id")
+        return self.settings() if given_name else {**self.settings(), "client.id": SHARED_NAME}
+
 
 def library() -> ModuleType:
     """Load the Kafka client.
@@ -67,39 +79,68 @@ def library() -> ModuleType:
     return confluent_kafka
 
 
-class Asking:
-    """Asks the brokers; notes what the client reports beside its answers.
+class Connection:
+    """A client of the brokers, which many questions may use at the same time.
 
     Args:
-        client: How they are reached.
+        settings: The client's.
 
     Raises:
         ConfigError: the client refuses a property.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        kafka = library()
+        self._last: deque[tuple[int, Any]] = deque(maxlen=LAST_REPORTED)
+        self._n_reported = 0
+        try:
+            self.admin = kafka.admin.AdminClient({**settings, "error_cb": self._note})
+        except kafka.KafkaException as error:
+            raise refused_properties(error) from error
+
+    def _note(self, error: Any) -> None:
+        """Take what the client reports beside its answers."""
+        self._last.append((self._n_reported, error))
+        self._n_reported += 1
+
+    def now(self) -> int:
+        """Return the number of the next report: what is reported from then on is of a question that begins now."""
+        self.admin.poll(0)
+        return self._n_reported
+
+    def reported_since(self, number: int) -> list[Any]:
+        """Return the last reports from a number on."""
+        return [error for at, error in list(self._last) if at >= number]
+
+
+class Asking:
+    """Asks the brokers; notes what the client reports beside its answers.
+
+    Args:
+        client: How they are reached.
+        connection: The connection that was kept; None: there is none, and one is made.
+
+    Raises:
+        ConfigError: the client refuses a property.
+    """
+
+    def __init__(self, client: Client, connection: Connection | None = None) -> None:
         self._client = client
         self._kafka = library()
-        self._reported: list[Any] = []
-        self.settings = client.settings()
-        self.is_kept = False
-        """Return whether it has asked before: what it knows of the brokers may be old."""
-        try:
-            self.admin = self._kafka.admin.AdminClient({**self.settings, "error_cb": self._reported.append})
-        except self._kafka.KafkaException as error:
-            raise refused_properties(error) from error
+        self.is_kept = connection is not None
+        """Return whether it has been used before: what it knows of the brokers may be old."""
+        self.connection = connection or Connection(client.shared_settings())
+        self.admin = self.connection.admin
+        self._since = self.connection.now()
         self.begin()
 
     def begin(self) -> None:
         """Begin another question, which has the whole time again: brokers may be slow, and answer."""
         self._end = time.monotonic() + ANSWER_S
 
-    def begin_anew(self) -> None:
-        """Begin the next questions, some time after the last ones."""
-        self.admin.poll(0)  # what was reported meanwhile is no news of these
-        self._reported.clear()
-        self.is_kept = True
-        self.begin()
+    @property
+    def _reported(self) -> list[Any]:
+        return self.connection.reported_since(self._since)
 
     def permanent(self) -> list[Any]:
         """Return the reported errors that waiting does not cure."""
@@ -133,13 +174,14 @@ class Asking:
             raise
 
 
-_kept: list[Asking] = []
-"""The client whose questions were answered last. Without it each look of a continuous run would connect to brokers, and log in, twice."""
+_kept: dict[frozenset[tuple[str, str]], Connection] = {}
+"""The connections whose questions were answered last, by their settings. Without them each look of a continuous run would connect to brokers, and
+log in, twice; all pipelines of a process share them."""
 atexit.register(_kept.clear)
 
 
 def answered(client: Client, question: Callable[[Asking], Answer]) -> Answer:
-    """Return what the brokers answer. The client that asked last asks again, if it has the same settings; if it fails, a new one asks.
+    """Return what the brokers answer. The connection that is kept for the same settings asks; if it fails, a new one does, and is kept.
 
     Args:
         client: How they are reached.
@@ -148,30 +190,33 @@ def answered(client: Client, question: Callable[[Asking], Answer]) -> Answer:
     Raises:
         EbbtideError: as of `Asking`.
     """
-    kept = _taken(client)
+    settings = frozenset(client.shared_settings().items())
+    kept = _kept.get(settings)
     if kept is not None:
+        asking = Asking(client, kept)
         try:
-            answer = question(kept)
+            return question(asking)
         except (EbbtideError, library().KafkaException):
-            if kept.is_late:
+            if asking.is_late:
+                _forget(settings, kept)
                 raise
-        else:
-            _kept[:] = [kept]
-            return answer
     asking = Asking(client)
-    answer = question(asking)
-    _kept[:] = [asking]
+    try:
+        answer = question(asking)
+    except EbbtideError:
+        _forget(settings, kept)
+        raise
+    _forget(settings, kept)
+    _kept[settings] = asking.connection
+    for oldest in list(_kept)[:-MOST_KEPT]:
+        _kept.pop(oldest, None)
     return answer
 
 
-def _taken(client: Client) -> Asking | None:
-    """Take the client that is kept; None if there is none with these settings."""
-    settings = client.settings()
-    taken, _kept[:] = _kept[:], []
-    same = [asking for asking in taken if asking.settings == settings]
-    for asking in same:
-        asking.begin_anew()
-    return same[0] if same else None
+def _forget(settings: frozenset[tuple[str, str]], connection: Connection | None) -> None:
+    """Keep a connection no longer, unless another thread has put one in its place."""
+    if connection is not None and _kept.get(settings) is connection:
+        _kept.pop(settings, None)
 
 
 def topic_names(client: Client) -> list[str]:

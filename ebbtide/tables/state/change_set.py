@@ -79,7 +79,7 @@ class StepChanges:
         entries = Stored(self.table, (), self.operator.schema, where=("_entry", ROW))
         copies = entries.copies(self.operator.key)
         index = copies.opened(DataFile(add))
-        return None if index is None else index.rows.select(names)
+        return None if index is None else index.rows.slice(0, len(index.rows), names)
 
     def _read(self, add: log.Action, names: list[str] | None = None) -> pa.Table:
         location = log.file_location(self.table, add["path"])

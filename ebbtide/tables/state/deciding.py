@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ebbtide.delta.joining import write_files
+from ebbtide.delta.key_index import in_hash_order
 from ebbtide.delta.snapshot import Action
 from ebbtide.formats.settings import IN_DOUBT
 from ebbtide.model.entries import SINK_STEP, Reconciled, Step, entry_table, equals, only
@@ -171,8 +172,9 @@ class Decider:
             metrics["emitted"] = len(result.emitted)
             emitted = self._emitted_rows(result.emitted)
             tables.append(emitted)
-        entries = with_kind(result.entries, self.schema)
-        tables.append(entries)
+        # In the order of hashes: a range of these is then a range of the file, also where there is no copy of it.
+        in_order, _, _ = in_hash_order(result.entries, operator.key)
+        tables.append(with_kind(in_order, self.schema))
         adds = self.add(pa.concat_tables(tables), operator)
         n_entries = len(result.entries)
         return Decided(adds, metrics, n_entries)
@@ -186,7 +188,7 @@ class Decider:
             rows,
             self.bounded,
             data_change=True,
-            on_written=copies.keep,
+            copies=copies,
         )
 
     def _emitted_rows(self, emitted: pa.Table) -> pa.Table:

@@ -14,7 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ebbtide.delta import copy_files, vectors
-from ebbtide.delta.key_index import IndexCache, KeyIndex, close_deleted_copies, default_folder, in_hash_order
+from ebbtide.delta.copy_space import close_deleted_copies, default_folder
+from ebbtide.delta.key_index import IndexCache, KeyIndex, in_hash_order
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import read_file
 from ebbtide.model.codes import row_codes
@@ -99,15 +100,11 @@ class FoundRows:
     @property
     def n_bytes(self) -> int:
         """Their approximate bytes, by the average of the index."""
-        rows = self.index.rows
-        n_own = len(self.numbers)
-        n_bytes = rows.nbytes * n_own // len(rows)
-        return int(n_bytes)
+        return self.index.rows.bytes_a_row * len(self.numbers)
 
     def read(self) -> pa.Table:
         """Copy the rows."""
-        numbers = pa.array(self.numbers)
-        return self.index.rows.take(numbers)
+        return self.index.rows.take(self.numbers)
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ class StoredEntries:
         n_pieces = _quotient(self._n_rows // part.of, ROWS_IN_PIECE)
         try:
             for file in self.state.files:  # a copy that is missing is made now, of the whole file: before rows are held
-                copies.index_of(file)
+                copies.index_of(file).rows.prepare()
             pa.default_memory_pool().release_unused()
             for piece in part.pieces(n_pieces):
                 versions = pa.concat_tables([operator.schema.empty_table(), *self._versions(piece, operator, copies)])
@@ -129,7 +129,7 @@ class StoredEntries:
         for file in self.state.files:
             index = copies.index_of(file)
             own = part.rows_of(index)
-            rows = index.rows.slice(own.start, own.stop - own.start)
+            rows = index.rows.slice(own.start, own.stop)
             # The index has all rows of the file: leave out those that a deletion vector hides.
             if file.vector is not None:
                 positions = index.positions[own]
@@ -185,7 +185,7 @@ class Rewrite:
             self.bounded,
             rows_per_file=ROWS_PER_FILE,
             data_change=self.data_change,
-            on_written=copies.keep,
+            copies=copies,
             tags=BASE if self.is_whole else None,
         )
 

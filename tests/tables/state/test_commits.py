@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from disk import DiskPipeline
 from support import change, plain
 
-from ebbtide.delta import joining, key_index, log
+from ebbtide.delta import copy_space, joining, log
 from ebbtide.delta.commit import LocalPuts, commit
 from ebbtide.delta.restoring import restoring
 from ebbtide.delta.snapshot import DataFile, Snapshot
@@ -40,7 +40,7 @@ OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
 
 @pytest.fixture
 def disk(tmp_path, monkeypatch):
-    monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setenv(copy_space.CACHE_FOLDER, str(tmp_path / "cache"))
     monkeypatch.setattr(joining, "WIDTH", 100)
     made = DiskPipeline(OF, tmp_path)
     for number in (1, 2):

@@ -1,0 +1,170 @@
+"""The continuous pipelines of a group as one asset job: one process follows them all, with one session of Spark where one is needed."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+
+import ebbtide
+from ebbtide import Pipeline, RunSummary, StepProgress
+from ebbtide.dagster.metadata import TURN_TAG, asset_specs, state_key
+from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
+from ebbtide.dagster.stream import Observer, StreamConfig, results
+from ebbtide.dagster.supervise import IS_TRANSIENT, supervised, waiting_for_lease
+from ebbtide.errors import Transient
+from ebbtide.redaction import redacted
+from ebbtide.runtime.fleet import Ended, Event, Failed, Fleet, GoesOn, in_fair_steps, once
+
+GROUP_TAG = "ebbtide/group"
+"""Tag of runs that follow the pipelines of a group: its name."""
+Report = StepProgress | Event
+
+
+def followed_groups(specs: Sequence[Pipeline]) -> dict[str, list[Pipeline]]:
+    """Return the groups that are followed by one job each: those with several continuous pipelines.
+
+    Args:
+        specs: All pipelines of a project.
+    """
+    groups: dict[str, list[Pipeline]] = {}
+    for spec in specs:
+        if spec.run == "continuous":
+            groups.setdefault(spec.group, []).append(spec)
+    return {group: members for group, members in groups.items() if len(members) > 1}
+
+
+def follow_name(group: str) -> str:
+    """Return the name of the job that follows a group, and of its op."""
+    return f"ebbtide_follow_{group}"
+
+
+def follow_job(group: str, specs: Sequence[Pipeline]) -> Any:
+    """Make the job that follows the continuous pipelines of a group.
+
+    Args:
+        group: Its name.
+        specs: These pipelines.
+    """
+    keys = [key for spec in specs for key in _keys(spec)]
+    names = ", ".join(spec.name for spec in specs)
+    return dg.define_asset_job(
+        follow_name(group),
+        dg.AssetSelection.assets(*keys).without_checks(),
+        description=f"Read what is there and what comes into {names}, in turns of one process, until it is stopped or as old as the first max_run_age.",
+        tags={GROUP_TAG: group, TURN_TAG: follow_name(group)},
+    )
+
+
+def follow_assets(group: str, specs: Sequence[Pipeline]) -> dg.AssetsDefinition:
+    """Make the assets of the continuous pipelines of a group; a run follows those that are selected.
+
+    Args:
+        group: Its name.
+        specs: These pipelines.
+    """
+    described = [each.replace_attributes(skippable=True) for spec in specs for each in asset_specs(spec)]
+
+    @dg.multi_asset(name=follow_name(group), specs=described, can_subset=True)
+    def follow(
+        context: dg.AssetExecutionContext,
+        config: StreamConfig,
+        spark: SparkResource,
+        storage: StorageResource,
+        clock: ClockResource,
+    ) -> Iterator[dg.MaterializeResult[Any]]:
+        wanted = context.selected_asset_keys
+        chosen = [spec.on_engine(spark.engine) for spec in specs if not wanted.isdisjoint(_keys(spec))]
+        work = _refreshed if config.refresh else _followed
+        reports = _Reports(context, {spec.name: Observer(context, spec, storage.root) for spec in chosen})
+
+        def operate(report: Callable[[Report], None], stop: Any) -> None:
+            work(chosen, config, report, session=spark.for_runs, root=storage.root, stop=stop, clock=clock.now_ms)
+
+        with waiting_for_lease():
+            supervised(operate, reports.take)
+        for spec in chosen:
+            summary = reports.summaries.get(spec.name)
+            if summary is not None:
+                yield from (each for each in results(spec, summary, storage) if each.asset_key in wanted)
+        reports.refuse_failing()
+
+    return follow
+
+
+def _keys(spec: Pipeline) -> list[dg.AssetKey]:
+    return [state_key(spec), dg.AssetKey(spec.name)]
+
+
+def _followed(specs: Sequence[Pipeline], config: StreamConfig, report: Callable[[Report], None], **how: Any) -> None:
+    """Follow pipelines until they are stopped."""
+    operate = once(ebbtide.run, accept_source_path=config.accept_source_path, accept_loss=config.accept_loss)
+
+    def follow(spec: Pipeline, **given: Any) -> RunSummary:
+        session, root, stop, clock = (how[name] for name in ("session", "root", "stop", "clock"))
+        summary: RunSummary = operate(session, spec, root, on_progress=report, stop=stop, clock=clock, **given)
+        return summary
+
+    chosen = list(specs) if len(specs) == 1 else [in_fair_steps(spec) for spec in specs]
+    for event in Fleet(chosen, follow, how["stop"]).events():
+        report(event)
+
+
+def _refreshed(specs: Sequence[Pipeline], config: StreamConfig, report: Callable[[Report], None], **how: Any) -> None:
+    """Rebuild pipelines one after the other."""
+    session, root, stop, clock = (how[name] for name in ("session", "root", "stop", "clock"))
+    for spec in specs:
+        summary = ebbtide.refresh(
+            session, spec, root, on_progress=report, stop=stop, clock=clock, accept_loss=config.accept_loss
+        )
+        report(Ended(spec, summary))
+
+
+@dataclass
+class _Reports:
+    """Takes what the runs report, on Dagster's thread.
+
+    Args:
+        context: Of the group's run.
+        observers: Name of a pipeline to what reports its steps.
+    """
+
+    context: dg.AssetExecutionContext
+    observers: Mapping[str, Observer]
+    summaries: dict[str, RunSummary] = field(default_factory=dict)
+    failing: dict[str, tuple[str, bool]] = field(default_factory=dict)
+    """Name of a pipeline to the text of its error, and whether that may pass."""
+
+    def take(self, report: Report) -> None:
+        """Take a step, or what has happened to a run."""
+        if isinstance(report, StepProgress):
+            self.observers[report.pipeline].step(report)
+            return
+        name = report.spec.name
+        self.failing.pop(name, None)
+        if isinstance(report, Ended):
+            self.observers[name].flush()
+            self.summaries[name] = report.summary
+        elif isinstance(report, Failed):
+            # Not the error, which holds the tables of its run.
+            self.failing[name] = _text(report.error), isinstance(report.error, Transient)
+            again = "" if report.again_s is None else f" Begun again in {report.again_s:g} s."
+            self.context.log.error("%s: %s%s", name, _text(report.error), again)
+        elif isinstance(report, GoesOn):
+            self.context.log.info("%s: goes on.", name)
+
+    def refuse_failing(self) -> None:
+        """Fail the run if pipelines were failing at its end.
+
+        Raises:
+            dagster.Failure: some were; the next run may go on where some go on, or where the errors may pass.
+        """
+        if not self.failing:
+            return
+        may_pass = bool(self.summaries) or any(passes for _, passes in self.failing.values())
+        texts = [f"{name}: {text}" for name, (text, _) in sorted(self.failing.items())]
+        raise dg.Failure("\n".join(texts), metadata={IS_TRANSIENT: may_pass}, allow_retries=may_pass)
+
+
+def _text(error: Exception) -> str:
+    return redacted(f"{type(error).__name__}: {error}")

@@ -1,0 +1,170 @@
+"""The space that local copies may take, and who goes when there is too little.
+
+Copies of new files are always made. Those of older ones are made only while there is room to spare, and in use they are not made again once they had
+to go: else a process whose tables need more than the space would make all of them again in each step, each in place of one that it needs next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import uuid
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+from weakref import WeakSet
+
+import pyarrow as pa
+
+from ebbtide.amounts import amount
+from ebbtide.delta import copy_files
+from ebbtide.delta.copy_files import Copy
+from ebbtide.storage.paths import is_ours, make_private
+
+_log = logging.getLogger(__name__)
+
+CACHE_FOLDER = "EBBTIDE_CACHE"
+"""Environment variable: folder of the local copies. Default: a folder of this user in the system's temporary folder."""
+CACHE_BYTES = "EBBTIDE_CACHE_BYTES"
+"""Environment variable: the bytes that they may take, approximately. Default: 10 GB."""
+DEFAULT_BYTES = 10 * 2**30
+UNSEEN = 0.05
+"""Share of the allowed bytes that a process writes between two scans of all copies."""
+EVICTED_TO = 0.8
+"""Share of the allowed bytes down to which old copies are deleted, and up to which copies of older files are made."""
+KEYS = ".keys.arrow"
+"""End of the names of copies without rows: small, and the last to go."""
+
+
+def default_folder() -> Path:
+    """Return the folder of local copies."""
+    given = os.environ.get(CACHE_FOLDER)
+    return Path(given) if given else copy_files.own_folder()
+
+
+def allowed_bytes() -> int:
+    """Return the bytes that the local copies may take."""
+    return int(os.environ.get(CACHE_BYTES, DEFAULT_BYTES))
+
+
+class User(Protocol):
+    """Who has copies open."""
+
+    def copies_in_use(self) -> set[Path]:
+        """Return the copies that are open."""
+
+    def close_deleted(self) -> None:
+        """Close those that are deleted: a mapped file keeps its bytes on disk."""
+
+
+_unseen_bytes: dict[Path, int] = {}
+"""Bytes that this process has written into each folder since it scanned all copies there."""
+USERS: WeakSet[User] = WeakSet()
+"""The users in this process."""
+
+
+def close_deleted_copies() -> None:
+    """Close the copies of this process that are deleted."""
+    for each in list(USERS):
+        each.close_deleted()
+
+
+class Space:
+    """The space of a folder of copies.
+
+    Args:
+        folder: The folder.
+        max_bytes: Bytes that all copies in it may take, approximately.
+    """
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        self.folder = folder
+        self.max_bytes = max_bytes
+
+    def admits(self, n_bytes: int) -> bool:
+        """Return whether there is room to spare for so many more bytes."""
+        return self._total_bytes() + n_bytes <= self.max_bytes * EVICTED_TO
+
+    def takes_new(self, n_bytes: int) -> bool:
+        """Return whether a copy of a new file is made; only of one that is large beside the space there is a doubt."""
+        return n_bytes <= self.max_bytes * UNSEEN or self.admits(n_bytes)
+
+    def paths(self, stem: str) -> tuple[Path, Path]:
+        """Return the paths of a file's copy with rows, and of the one without."""
+        return self.folder / f"{stem}.arrow", self.folder / f"{stem}{KEYS}"
+
+    def write(self, path: Path, stored: pa.Table) -> Copy | None:
+        """Write a copy and return it; None if it cannot be written, as on a full disk."""
+        unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            make_private(str(self.folder))
+            if not is_ours(self.folder):
+                return None  # another user could read the rows
+            copy_files.write(unfinished, stored)
+            # A rename within the folder is atomic: another process sees the whole copy or none.
+            unfinished.replace(path)
+            copy = Copy(path, is_own=True)
+        except OSError:
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
+            return None
+        self._written(copy.n_bytes)
+        return copy
+
+    def delete(self, stem: str) -> None:
+        """Delete the copies of a data file."""
+        for path in self.paths(stem):
+            copy_files.forget(path)
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    def _written(self, n_bytes: int) -> None:
+        # With a process's first copy, then after every `UNSEEN` share of the bytes: a scan of all copies costs more than one copy.
+        unseen_bytes = _unseen_bytes.get(self.folder, self.max_bytes) + n_bytes
+        is_due = unseen_bytes >= self.max_bytes * UNSEEN
+        _unseen_bytes[self.folder] = 0 if is_due else unseen_bytes
+        if not is_due:
+            return
+        deleted = self._evicted()
+        if any(deleted & each.copies_in_use() for each in list(USERS)):
+            _warn_of_cap(str(self.folder), self.max_bytes)
+        close_deleted_copies()
+
+    def _evicted(self) -> set[Path]:
+        """Delete the copies that were not used for longest, if all take too much."""
+        total_bytes = self._total_bytes()
+        deleted: set[Path] = set()
+        if total_bytes <= self.max_bytes:
+            return deleted
+        for _, _, n_bytes, path in sorted(self._copies()):
+            with contextlib.suppress(OSError):
+                path.unlink()
+            deleted.add(path)
+            total_bytes -= n_bytes
+            if total_bytes <= self.max_bytes * EVICTED_TO:
+                break
+        return deleted
+
+    def _total_bytes(self) -> int:
+        return sum(n_bytes for _, _, n_bytes, _ in self._copies())
+
+    def _copies(self) -> Iterator[tuple[bool, int, int, Path]]:
+        for path in self.folder.glob("*.arrow"):
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                yield path.name.endswith(KEYS), status.st_mtime_ns, status.st_size, path
+
+
+@cache
+def _warn_of_cap(folder: str, max_bytes: int) -> None:
+    _log.warning(
+        "The local copies in '%s' need more than the %s that %s allows: rows of files without a copy are read from the table, by row "
+        "group. Give %s more bytes, or name a folder on a larger disk by %s.",
+        folder,
+        amount(max_bytes, "byte"),
+        CACHE_BYTES,
+        CACHE_BYTES,
+        CACHE_FOLDER,
+    )

@@ -1,0 +1,189 @@
+"""The rows of one data file, by their numbers in its key index: from a local copy where there is one, else from the file.
+
+A file without a copy is read by row group: a step reads what it touches. A copy is made, where it may be, once as many rows were read as the file
+has: so rows cost at most twice what they would with the better of both ways, whatever the steps ask for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ebbtide.delta import copy_files
+from ebbtide.delta.copy_files import HASH, POSITION, Copy, DamagedCopyError
+from ebbtide.delta.copy_space import Space
+from ebbtide.delta.snapshot import DataFile
+from ebbtide.delta.table import ROW_GROUP, read_file
+from ebbtide.model.hashing import Hashes
+
+Positions = NDArray[np.int64]
+
+
+COPY_RATIO = 5
+"""Bytes of a copy by those of its data file, approximately."""
+
+
+@dataclass
+class FileSource:
+    """A data file, and the places of its copies.
+
+    Args:
+        space: The space for copies.
+        table: Location of the table.
+        columns: Columns of the rows to keep.
+        key: Names of the key's columns.
+        file: The data file.
+        stem: Beginning of the names of its copies.
+        hashes: The index: hashes, ascending.
+        positions: The index: position in the data file of each.
+    """
+
+    space: Space
+    table: str
+    columns: pa.Schema
+    key: tuple[str, ...]
+    file: DataFile
+    stem: str
+    hashes: Hashes
+    positions: Positions
+
+    def read(self, positions: Positions, names: Sequence[str]) -> pa.Table:
+        """Read some rows of the data file, at these positions, in this order."""
+        columns = pa.schema([self.columns.field(name) for name in names])
+        return read_file(self.table, self.file, columns, live=False, positions=positions)
+
+    def admits(self) -> bool:
+        """Return whether a copy may be made: there is room for it."""
+        return self.space.admits(COPY_RATIO * self.file.size)
+
+    def keep(self, rows: pa.Table) -> Copy | None:
+        """Make a copy of all rows, in the order of the index; None if it cannot be written."""
+        path, keys = self.space.paths(self.stem)
+        stored = rows.select(with_values(rows, self.key))
+        copy = self.space.write(path, self._with_index(stored))
+        if copy is not None:
+            with contextlib.suppress(OSError):
+                keys.unlink()  # the copy has all of it
+        return copy
+
+    def keep_keys(self) -> Copy | None:
+        """Make a copy of the index alone; None if it cannot be written."""
+        _, keys = self.space.paths(self.stem)
+        return self.space.write(keys, self._with_index(pa.table({})))
+
+    def give_up(self, copy: Copy) -> None:
+        """Delete a copy that is damaged."""
+        copy_files.forget(copy.path)
+        with contextlib.suppress(OSError):
+            copy.path.unlink()
+
+    def _with_index(self, rows: pa.Table) -> pa.Table:
+        columns = {name: rows[name] for name in rows.column_names}
+        columns[HASH] = pa.array(self.hashes)
+        positions = self.positions.astype(np.uint32)
+        columns[POSITION] = pa.array(positions)
+        return pa.table(columns)
+
+
+class FileRows:
+    """Rows of one data file.
+
+    Args:
+        columns: Columns of the rows.
+        source: The data file, and its index.
+        copy: Its copy; None: there is none.
+    """
+
+    def __init__(self, columns: pa.Schema, source: FileSource, copy: Copy | None = None) -> None:
+        self.columns = columns
+        self._positions = source.positions
+        self._source = source
+        self._copy = copy
+        self._n_read = 0
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self._positions)
+
+    @property
+    def bytes_a_row(self) -> int:
+        """Approximate bytes of a row."""
+        return COPY_RATIO * self._source.file.size // max(len(self), 1)
+
+    @property
+    def is_copied(self) -> bool:
+        """True if there is a copy."""
+        return self._copy is not None
+
+    def take(self, numbers: Positions, names: Sequence[str] | None = None) -> pa.Table:
+        """Read some rows.
+
+        Args:
+            numbers: Their numbers in the index.
+            names: The columns to read. Default: all.
+        """
+        columns = self._some(names)
+        if self._copy is not None:
+            try:
+                return filled(self._copy.take(numbers, columns.names), columns)
+            except DamagedCopyError:
+                self._give_up()
+        return self._read(numbers, columns)
+
+    def slice(self, start: int, stop: int, names: Sequence[str] | None = None) -> pa.Table:
+        """Read rows that follow each other; arguments as `take`."""
+        columns = self._some(names)
+        if self._copy is not None:
+            try:
+                return filled(self._copy.slice(start, stop, columns.names), columns)
+            except DamagedCopyError:
+                self._give_up()
+        return self._read(np.arange(start, stop), columns)
+
+    def prepare(self) -> None:
+        """Make a copy now, where it may be: all rows will be read."""
+        if self._copy is None and self._source.admits():
+            self._copy_all()
+
+    def _some(self, names: Sequence[str] | None) -> pa.Schema:
+        return self.columns if names is None else pa.schema([self.columns.field(name) for name in names])
+
+    def _read(self, numbers: Positions, columns: pa.Schema) -> pa.Table:
+        positions = self._positions[numbers]
+        is_of_all = len(columns) == len(self.columns)
+        if not is_of_all:  # as the keys of rows with the wanted hashes: a small part of their bytes
+            return self._source.read(positions, columns.names)
+        n_groups = len(np.unique(positions // ROW_GROUP))
+        self._n_read += n_groups * ROW_GROUP
+        if self._n_read >= len(self) and self._source.admits():
+            return self._copy_all().take(pa.array(numbers))
+        return self._source.read(positions, columns.names)
+
+    def _copy_all(self) -> pa.Table:
+        rows = self._source.read(self._positions, self.columns.names)
+        self._copy = self._source.keep(rows)
+        return rows
+
+    def _give_up(self) -> None:
+        if self._copy is not None:
+            self._source.give_up(self._copy)
+            self._copy = None
+
+
+def with_values(rows: pa.Table, key: Sequence[str]) -> list[str]:
+    """Return the columns that have values, and those of the key."""
+    n_rows = len(rows)
+    return [name for name in rows.column_names if name in key or rows[name].null_count < n_rows]
+
+
+def filled(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+    """Return rows with all columns; those that they lack are null."""
+    stored = set(rows.column_names)
+    n_rows = len(rows)
+    arrays = [rows[column.name] if column.name in stored else pa.nulls(n_rows, column.type) for column in columns]
+    return pa.Table.from_arrays(arrays, schema=columns)

@@ -1,0 +1,266 @@
+"""Follows many pipelines in one process: each by a run of its own, which `ebbtide.runtime.slots` gives its turns.
+
+A pipeline that fails stops no other one: its run ends, gives its lease back, and is begun again after a while that doubles with each
+failure. Once no pipeline goes on any more the fleet ends; so a fleet of one ends by its first failure.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ebbtide.runtime.engines import spark_needed_for
+from ebbtide.runtime.observers import Observer
+from ebbtide.runtime.progress import RunSummary
+from ebbtide.runtime.slots import InTurn, Slots, pipeline_at_work
+from ebbtide.spec.pipeline import Pipeline
+
+if TYPE_CHECKING:  # a code location in Dagster loads this module, and no step
+    from ebbtide.runtime.looks import Look
+
+FIRST_RETRY_S = 5.0
+LONGEST_RETRY_S = 300.0
+STEP_RECORDS = 20_000
+"""Records that one step reads while other pipelines wait for their turns: some tenths of a second."""
+STEP_BYTES = 16 * 2**20
+"""Bytes of files, likewise; a larger file is a step of its own."""
+
+
+class Follow(Protocol):
+    """Follows one pipeline until it is stopped."""
+
+    def __call__(self, spec: Pipeline, *, in_turn: InTurn, observers: Sequence[Observer]) -> RunSummary:
+        """Return the summary of the run.
+
+        Args:
+            spec: The pipeline.
+            in_turn: See `ebbtide.runtime.driver.run`.
+            observers: Likewise.
+        """
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A run has failed.
+
+    Args:
+        spec: The pipeline.
+        error: Why.
+        again_s: Seconds until it is begun again; None: the fleet ends.
+    """
+
+    spec: Pipeline
+    error: Exception
+    again_s: float | None
+
+
+@dataclass(frozen=True)
+class GoesOn:
+    """A run that was begun again after a failure has looked at its source.
+
+    Args:
+        spec: The pipeline.
+    """
+
+    spec: Pipeline
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run has ended since it was stopped, or is as old as it may get.
+
+    Args:
+        spec: The pipeline.
+        summary: Its summary.
+    """
+
+    spec: Pipeline
+    summary: RunSummary
+
+
+Event = Failed | GoesOn | Ended
+
+
+@dataclass
+class Retries:
+    """The time until a run that has failed is begun again: longer each time, up to a bound, and short again after it has gone on for that long.
+
+    Args:
+        now_s: A clock that only goes on.
+        first_s: The first time, seconds.
+        longest_s: The bound.
+    """
+
+    now_s: Callable[[], float] = time.monotonic
+    first_s: float = FIRST_RETRY_S
+    longest_s: float = LONGEST_RETRY_S
+    _wait_s: float = field(init=False)
+    _begun_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with the first time."""
+        self._wait_s = self.first_s
+        self.begin()
+
+    def begin(self) -> None:
+        """Note that the run is begun."""
+        self._begun_s = self.now_s()
+
+    def wait_after_failure(self) -> float:
+        """Return how long to wait now that it has failed, seconds."""
+        has_gone_on = self.now_s() - self._begun_s >= self.longest_s
+        if has_gone_on:
+            self._wait_s = self.first_s
+        wait_s = self._wait_s
+        self._wait_s = min(2 * wait_s, self.longest_s)
+        return wait_s
+
+
+class Fleet:
+    """Follows pipelines.
+
+    Args:
+        specs: The pipelines.
+        follow: Follows one.
+        stop: Ends all after the steps under way.
+        slots: Where their work is made.
+        retries: Makes what says when a run is begun again.
+
+    Attributes:
+        failing: Names of the pipelines whose last run has failed.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[Pipeline],
+        follow: Follow,
+        stop: threading.Event,
+        slots: Slots | None = None,
+        retries: Callable[[], Retries] = Retries,
+    ) -> None:
+        self._specs = specs
+        self._follow = follow
+        self._stop = stop
+        self._slots = slots or Slots()
+        self._retries = retries
+        self._events: SimpleQueue[Event | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self.failing: set[str] = set()
+
+    def events(self) -> Iterator[Event]:
+        """Follow all pipelines until all have ended; yield what happens, on the caller's thread."""
+        threads = [
+            threading.Thread(target=self._keep, args=(spec,), daemon=True, name=f"run-{spec.name}")
+            for spec in self._specs
+        ]
+        for thread in threads:
+            thread.start()
+        n_left = len(threads)
+        while n_left:
+            event = self._events.get()
+            if event is None:
+                n_left -= 1
+            else:
+                yield event
+
+    def _keep(self, spec: Pipeline) -> None:
+        """Follow a pipeline until it is stopped, however often it fails."""
+        pipeline_at_work.set(spec.name)
+        retries = self._retries()
+        try:
+            while not self._stop.is_set():
+                wait_s = self._followed(spec, retries)
+                if wait_s is None:
+                    break
+                # Not while the error is handled, which would hold the tables of its run.
+                self._stop.wait(wait_s)
+        finally:
+            self._events.put(None)
+
+    def _followed(self, spec: Pipeline, retries: Retries) -> float | None:
+        """Follow a pipeline until it is stopped or fails; return how long to wait then, None if it has not failed."""
+        retries.begin()
+        try:
+            watching = [_FirstLook(partial(self._looked, spec))]
+            summary = self._follow(spec, in_turn=self._slots.in_turn, observers=watching)
+        except Exception as error:  # noqa: BLE001 - reported; the other pipelines go on
+            wait_s = retries.wait_after_failure()
+            self._events.put(Failed(spec, error, self._noted(spec, wait_s)))
+            return wait_s
+        self._events.put(Ended(spec, summary))
+        return None
+
+    def _noted(self, spec: Pipeline, wait_s: float) -> float | None:
+        """Note that a pipeline has failed; if none goes on, end all. Return how long to wait."""
+        with self._lock:
+            self.failing.add(spec.name)
+            if len(self.failing) == len(self._specs):
+                self._stop.set()
+        return None if self._stop.is_set() else wait_s
+
+    def _looked(self, spec: Pipeline) -> None:
+        """Note that a pipeline goes on."""
+        with self._lock:
+            if spec.name not in self.failing:
+                return
+            self.failing.remove(spec.name)
+        self._events.put(GoesOn(spec))
+
+
+def in_fair_steps(spec: Pipeline) -> Pipeline:
+    """Return a pipeline with steps that are no longer than other pipelines should wait for.
+
+    Steps on Spark stay as they are: they take long enough for a slot beside them.
+
+    Args:
+        spec: The pipeline.
+    """
+    if spec.engine == "spark" or spark_needed_for(spec):
+        return spec
+    source = spec.source
+    limits = {"max_records_per_step": STEP_RECORDS, "max_bytes_per_step": STEP_BYTES}
+    smaller = {}
+    for name, most in limits.items():
+        asked = getattr(source, name, None)
+        if asked is not None and asked > most:
+            smaller[name] = most
+    return spec.with_source(**smaller) if smaller else spec
+
+
+def once(operate: Callable[..., RunSummary], **accepted: bool) -> Callable[..., RunSummary]:
+    """Return what runs a pipeline, and accepts something of it until it has looked at its source.
+
+    Args:
+        operate: Runs it.
+        accepted: What is accepted.
+    """
+    done: set[str] = set()
+
+    def run(session: Any, spec: Pipeline, root: str, *, observers: Sequence[Observer], **how: Any) -> RunSummary:
+        watching = [*observers, _FirstLook(partial(done.add, spec.name))]
+        options = {} if spec.name in done else accepted
+        return operate(session, spec, root, observers=watching, **how, **options)
+
+    return run
+
+
+class _FirstLook(Observer):
+    """Calls a function at a run's first look at its source: then it goes on.
+
+    Args:
+        looked: The function.
+    """
+
+    def __init__(self, looked: Callable[[], None]) -> None:
+        self._looked: Callable[[], None] | None = looked
+
+    def look(self, look: Look) -> None:
+        """Take a look."""
+        if self._looked is not None:
+            self._looked()
+            self._looked = None

@@ -1,0 +1,254 @@
+"""Rows of a file come from its copy or from the file itself: the same ones, whatever is missing, damaged, or too large for the space."""
+
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pyroaring import BitMap64
+
+from ebbtide.delta import copy_files, copy_space, file_rows, joining, key_index, log
+from ebbtide.delta.commit import LocalPuts
+from ebbtide.delta.copy_files import HASH, Copy, DamagedCopyError
+from ebbtide.delta.joining import write_files
+from ebbtide.delta.key_index import IndexCache, in_hash_order
+from ebbtide.delta.snapshot import DataFile, Snapshot
+from ebbtide.delta.table import commit_after, create
+from ebbtide.model.hashing import key_hashes
+from ebbtide.storage import columnar
+
+SCHEMA = pa.schema(
+    [
+        ("key", pa.string()),
+        ("n", pa.int64()),
+        ("flag", pa.bool_()),
+        ("text", pa.string()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("of", pa.struct([("a", pa.int32()), ("b", pa.string())])),
+        ("list", pa.list_(pa.int64())),
+        ("none", pa.struct([("a", pa.int64())])),
+    ]
+)
+
+
+def rows_of(keys, chance):
+    """Rows whose values repeat little; some are null, one is longer than a block."""
+
+    def some(value):
+        return None if chance.random() < 0.1 else value
+
+    return pa.table(
+        {
+            "key": list(keys),
+            "n": [some(chance.randrange(2**40)) for _ in keys],
+            "flag": [some(chance.random() < 0.5) for _ in keys],
+            "text": [some("x" * chance.choice([0, 3, 40, 40, 40_000])) for _ in keys],
+            "at": [some(chance.randrange(10**15)) for _ in keys],
+            "of": [some({"a": some(7), "b": some(f"b{key}")}) for key in keys],
+            "list": [some([1] * chance.randrange(4)) for _ in keys],
+            "none": [None for _ in keys],
+        },
+        SCHEMA,
+    )
+
+
+class Lookups:
+    """A table of several files, and what it should show: key to rows, of all files."""
+
+    def __init__(self, folder, chance, max_bytes=10**9):
+        self.path, self.copies, self.chance, self.max_bytes = str(folder / "t"), folder / "copies", chance, max_bytes
+        self.files, self.expected = [], {}
+        self.restart()
+
+    def restart(self):
+        """Begin again as another process would."""
+        copy_files._verified.clear()
+        self.cache = IndexCache(self.path, ["key"], SCHEMA, folder=self.copies, max_bytes=self.max_bytes)
+
+    def add(self, keys, *, by_us=True):
+        rows = rows_of(keys, self.chance)
+        [action] = write_files(self.path, rows, [], data_change=True, copies=self.cache if by_us else None)
+        self.files.append(DataFile(action["add"]))
+        for row in rows.to_pylist():
+            self.expected.setdefault(row["key"], []).append(row)
+
+    def refuse_wrong(self, keys):
+        wanted, hashes, _ = in_hash_order(pa.table({"key": pa.array(keys, pa.string())}), ["key"])
+        found = {}
+        for file in self.files:
+            index = self.cache.index_of(file)
+            numbers, key_numbers = index.find(wanted, hashes)
+            rows = index.rows.take(numbers).to_pylist()
+            assert [row["key"] for row in rows] == wanted["key"].take(pa.array(key_numbers)).to_pylist()
+            own = pq.read_table(file.location(self.path)).take(pa.array(index.positions[numbers]))
+            assert own["key"].to_pylist() == [row["key"] for row in rows]
+            for row in rows:
+                found.setdefault(row["key"], []).append(row)
+        assert found == {key: self.expected[key] for key in keys if key in self.expected}
+
+
+@pytest.fixture
+def lookups(tmp_path):
+    return Lookups(tmp_path, random.Random(3))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_lookups_equal_a_plain_map_whatever_becomes_of_the_copies(tmp_path, monkeypatch, seed):
+    chance = random.Random(seed)
+    monkeypatch.setattr(key_index, "ATTACHED_FROM", chance.choice([1, 10**9]))
+    monkeypatch.setattr(file_rows, "ROW_GROUP", 50)
+    monkeypatch.setattr("ebbtide.delta.table.ROW_GROUP", 50)
+    table = Lookups(tmp_path, chance, max_bytes=chance.choice([300_000, 10**9]))
+    for _ in range(25):
+        deed = chance.choice(["add", "foreign", "restart", "lose", "damage", "look up", "look up", "look up all"])
+        copies = sorted(tmp_path.glob("copies/*.arrow"))
+        if deed in ("add", "foreign"):
+            table.add([f"k{chance.randrange(2000)}" for _ in range(chance.choice([1, 200]))], by_us=deed == "add")
+        elif deed == "lose" and copies:
+            chance.choice(copies).unlink()
+        elif deed == "damage" and copies:
+            copy = chance.choice(copies)
+            damaged = bytearray(copy.read_bytes())
+            damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
+            copy.unlink()  # it is mapped: what is mapped must not change
+            copy.write_bytes(bytes(damaged))
+            table.restart()
+        elif deed == "restart":
+            table.restart()
+        known = sorted(table.expected)
+        n_keys = len(known) if deed == "look up all" else min(chance.choice([1, 20]), len(known))
+        table.refuse_wrong([*chance.sample(known, n_keys), "absent"])
+
+
+def test_few_rows_have_few_blocks_of_a_copy_verified_and_need_no_other_one(lookups):
+    lookups.add([f"k{number}" for number in range(3000)])
+    [path] = lookups.copies.iterdir()
+    copy_files._verified.clear()
+    copy = Copy(path)
+    copy.take(np.array([0, 1, 2]), SCHEMA.names)
+    assert 0 < copy.blocks.verified.sum() < len(copy.blocks.verified) / 10
+    untouched = int(np.flatnonzero(~copy.blocks.verified)[0]) * copy_files.BLOCK_BYTES
+    damaged = bytearray(path.read_bytes())
+    damaged[untouched] ^= 1
+    path.unlink()
+    path.write_bytes(bytes(damaged))
+    again = Copy(path)
+    again.take(np.array([0, 1, 2]), SCHEMA.names)
+    with pytest.raises(DamagedCopyError):
+        again.take(np.arange(3000), SCHEMA.names)
+    lookups.restart()
+    lookups.refuse_wrong([f"k{number}" for number in range(3000)])
+    assert path.read_bytes() != bytes(damaged), "it is made again"
+
+
+@pytest.mark.parametrize("is_attached", [True, False])
+def test_host_without_copies_takes_the_attached_index_and_computes_none(lookups, monkeypatch, is_attached):
+    monkeypatch.setattr(key_index, "ATTACHED_FROM", 1)
+    lookups.add([f"k{number}" for number in range(300)], by_us=is_attached)
+    shutil.rmtree(lookups.copies, ignore_errors=True)
+    lookups.restart()
+    computed = []
+    compute = IndexCache._computed
+    monkeypatch.setattr(IndexCache, "_computed", lambda *asked: computed.append(asked) or compute(*asked))
+    lookups.refuse_wrong([f"k{number}" for number in range(300)])
+    assert bool(computed) != is_attached
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"key": ["n"]},
+        {"where": ("text", "x")},
+        {"columns": pa.schema([("key", pa.large_string()), *list(SCHEMA)[1:]])},
+    ],
+    ids=["key", "where", "type"],
+)
+def test_attached_index_of_other_keys_or_rows_is_not_taken(lookups, monkeypatch, changed):
+    monkeypatch.setattr(key_index, "ATTACHED_FROM", 1)
+    lookups.add(["a", "b", "c"])
+    [file] = lookups.files
+    own = {"table": lookups.path, "key": ["key"], "columns": SCHEMA, "folder": lookups.copies}
+    assert IndexCache(**own)._attached(file) is not None
+    assert IndexCache(**{**own, **changed})._attached(file) is None
+
+
+def test_damaged_attached_index_is_computed(lookups, monkeypatch):
+    monkeypatch.setattr(key_index, "ATTACHED_FROM", 1)
+    lookups.add([f"k{number}" for number in range(300)])
+    [file] = lookups.files
+    hashes, _ = lookups.cache._attached(file)
+    content = Path(file.location(lookups.path)).read_bytes()
+    at = content.index(hashes.tobytes())
+    Path(file.location(lookups.path)).write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+    shutil.rmtree(lookups.copies)
+    lookups.restart()
+    assert lookups.cache._attached(file) is None
+    lookups.refuse_wrong([f"k{number}" for number in range(300)])
+
+
+def test_files_in_the_order_of_hashes_have_no_positions_attached(lookups):
+    rows = rows_of([f"k{number}" for number in range(100)], random.Random(1))
+    in_order, hashes, order = in_hash_order(rows, ["key"])
+    assert len(lookups.cache._attachment(hashes, order).content) == 12 * 100
+    assert len(lookups.cache._attachment(hashes, np.arange(100)).content) == 8 * 100
+    assert in_order.num_rows == 100
+
+
+def test_other_readers_read_the_rows_of_a_file_with_an_index(tmp_path, monkeypatch):
+    monkeypatch.setattr(key_index, "ATTACHED_FROM", 1)
+    puts, path = LocalPuts(), str(tmp_path / "t")
+    create(puts, path, SCHEMA, {"delta.enableDeletionVectors": "false"}, name="t", info={})
+    cache = IndexCache(path, ["key"], SCHEMA, folder=tmp_path / "copies")
+    rows = rows_of(["a", "b", "c"], random.Random(1))
+    adds = write_files(path, rows, [], data_change=True, copies=cache)
+    commit_after(puts, Snapshot.read(path), adds, {})
+    assert cache._attached(DataFile(adds[0]["add"])) is not None
+    assert DeltaTable(path).to_pyarrow_table().cast(SCHEMA).equals(rows)
+
+
+def test_rows_of_a_file_are_read_by_position_and_null_columns_are_not_decoded(lookups, monkeypatch):
+    monkeypatch.setattr("ebbtide.delta.table.ROW_GROUP", 10)
+    lookups.add([f"k{number}" for number in range(95)])
+    [file] = lookups.files
+    location = file.location(lookups.path)
+    whole = columnar.read_parquet(location)
+    positions = np.array([94, 3, 3, 50])
+    found = columnar.read_parquet(location, SCHEMA.names, positions=positions)
+    assert found.equals(whole.take(pa.array(positions)))
+    assert "none" not in columnar.read_parquet(location, SCHEMA.names, without_nulls=True).column_names
+
+
+def test_tables_that_need_more_than_the_space_have_no_copies_made_in_turns(tmp_path, monkeypatch):
+    table = Lookups(tmp_path, random.Random(1))
+    for number in range(12):
+        table.add([f"{number}/{key}" for key in range(300)])
+    need = sum(path.stat().st_size for path in tmp_path.glob("copies/*.arrow"))
+    shutil.rmtree(tmp_path / "copies")
+    table.max_bytes = need // 3
+    written = []
+    write = copy_files.write
+    monkeypatch.setattr(copy_files, "write", lambda path, rows: written.append(path) or write(path, rows))
+    for _ in range(4):
+        table.restart()
+        before = len(written)
+        table.refuse_wrong([f"{number}/{key}" for number in range(12) for key in range(0, 300, 7)])
+    assert len(written) == before, "the last process made none"
+    kept = list(tmp_path.glob("copies/*.arrow"))
+    assert any(not path.name.endswith(copy_space.KEYS) for path in kept)
+    assert sum(path.stat().st_size for path in kept) <= table.max_bytes
+
+
+def test_hashes_of_erased_keys_go_with_the_file_that_had_them(lookups, monkeypatch):
+    monkeypatch.setattr(key_index, "ATTACHED_FROM", 1)
+    lookups.add([f"k{number}" for number in range(300)])
+    [file] = lookups.files
+    erased = key_hashes(pa.table({"key": ["k7"]}), ["key"]).tobytes()
+    assert erased in Path(file.location(lookups.path)).read_bytes()
+    [add] = joining.without(lookups.path, file, BitMap64([7]), SCHEMA, [])
+    left = log.file_location(lookups.path, add["add"]["path"])
+    assert erased not in Path(left).read_bytes()
+    assert HASH not in columnar.read_parquet(left).column_names
