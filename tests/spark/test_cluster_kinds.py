@@ -303,6 +303,6 @@ def test_operations_and_checks_lose_hosts_and_leave_the_truth(hosts):
 
     run(LOCAL, spec, str(hosts.root), clock=lambda: system_clock() + 60 * DAY_MS)
     report, deaths = hosts.do("maintain", spec, "cleanup")
-    assert (report["entries"], deaths) == (0, 1)
+    assert (report["entries_deleted"] > 0, deaths) == (True, 1), report
     hosts.do("maintain", spec, "vacuum")
-    assert same_as_truth(spec, hosts.root), "the sink keeps what the state has forgotten"
+    assert same_as_truth(spec, hosts.root)
