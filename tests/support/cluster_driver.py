@@ -119,7 +119,7 @@ def check(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths) -> dic
 
 
 def keep(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths, job: str) -> dict[str, Any]:
-    rewriting.ROWS_IN_PART = 2_000  # several tasks, however small the state is
+    rewriting.ROWS_IN_PART, doomed.ROWS_IN_PART = 1_000, 50  # several tasks, however small the state is
     with dying(deaths):
         return maintain(spark, spec, root, job).as_dict()
 
