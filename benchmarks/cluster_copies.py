@@ -2,7 +2,7 @@
 
 Rows are stored first by the local engine, and folded. Then steps of changes to random keys, a tenth of them new, are decided by tasks: the first
 finds no copies (cold), later ones those of earlier steps (warm); in the end one host is replaced by one with empty disks. CPU is that of
-all processes of the hosts, without the driver's; the start of the executors is measured apart, by a step before the first.
+all processes of the hosts, without the driver's; their processes are started before.
 
     python benchmarks/cluster_copies.py [--rows 1000000] [--changes 60000]
 """
@@ -40,7 +40,6 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--rows", type=int, default=1_000_000)
     options.add_argument("--changes", type=int, default=60_000)
-    options.add_argument("--apart", action="store_true", help="on three hosts only")
     asked = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         stored = Path(folder) / "stored"
@@ -48,7 +47,7 @@ def main() -> int:
         print(
             f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {bytes_of(stored / 'scale' / 'state')} bytes of state"
         )
-        for hosts, cores in ((1, 3), (3, 1)) if not asked.apart else ((3, 1),):
+        for hosts, cores in ((1, 3), (3, 1)):
             work = Path(folder) / f"{hosts} hosts"
             shutil.copytree(stored, work)
             measured(work, asked.rows, asked.changes, hosts, cores)
@@ -77,7 +76,7 @@ def measured(work: Path, stored: int, n_changes: int, n_hosts: int, cores: int) 
     with cluster(work, n_hosts, cores) as running:
         driver = Driver(work, running.address, "nobody")
         folder = written_spec(work / "spec", spec)
-        driver.do("check_python", folder, work)
+        start_all(running, driver, folder)
         for number in range(2 + WARM):
             name = "cold" if number == 0 else "warm"
             if number == 1 + WARM:
@@ -86,14 +85,13 @@ def measured(work: Path, stored: int, n_changes: int, n_hosts: int, cores: int) 
                 name = "one host new"
                 running.workers[0].kill()
                 running.replace_dead()
-                time.sleep(10)  # its executor starts
-                driver.do("check_python", folder, work)
+                start_all(running, driver, folder)
             keys = list(dict.fromkeys(chance.randrange(stored * 11 // 10) for _ in range(n_changes)))
             changes = [row(key, at=number + 1) for key in keys]
             for part in range(4):
                 write_changes(source / f"{n_hosts}{number:03d}-{part}.jsonl", changes[part::4])
             before, begin = used(running), time.monotonic()
-            totals = driver.do("run", folder, work)["done"]
+            driver.do("run", folder, work)
             wall_s = time.monotonic() - begin
             after = used(running)
             found = {
@@ -101,13 +99,19 @@ def measured(work: Path, stored: int, n_changes: int, n_hosts: int, cores: int) 
                 "step": name,
                 "cpu_s": round(sum(after[host][0] - before[host][0] for host in after), 2),
                 "wall_s": round(wall_s, 1),
-                "totals": totals,
                 "copies_mb_of_hosts": [round(n_bytes / 1e6, 1) for _, n_bytes in after.values()],
             }
             print(json.dumps(found), flush=True)
         driver.close()
     for change in source.glob(f"{n_hosts}*.jsonl"):  # the other root is not to read them
         change.unlink()
+
+
+def start_all(running: Cluster, driver: Driver, spec: Path) -> None:
+    """Wait until each host has its processes: their start is no part of a step."""
+    hosts = sorted(worker.host for worker in running.workers)
+    while driver.do("load_workers", spec, spec)["done"] != hosts:
+        pass
 
 
 def used(running: Cluster) -> dict[str, tuple[float, int]]:

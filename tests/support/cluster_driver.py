@@ -119,7 +119,7 @@ def check(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths) -> dic
 
 
 def keep(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths, job: str) -> dict[str, Any]:
-    rewriting.ROWS_IN_PART = 2_000  # several tasks, however small the state is
+    rewriting.ROWS_IN_PART, doomed.ROWS_IN_PART = 1_000, 50  # several tasks, however small the state is
     with dying(deaths):
         return maintain(spark, spec, root, job).as_dict()
 
@@ -142,20 +142,21 @@ def dying(deaths: Deaths) -> Iterator[None]:
     say(deaths=deaths.done())
 
 
-def check_python(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths) -> None:
-    """Start the Python processes of all executors, and load what tasks load."""
+def load_workers(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths) -> list[str]:
+    """Start the Python processes of executors, and load what tasks load; return the hosts that have done so."""
 
-    def loaded(_: object) -> None:
+    def loaded(_: object) -> str:
         import time
 
         import ebbtide.tables.state.deciding  # noqa: F401
 
         time.sleep(1)  # or one executor does the tasks of all
+        return os.environ["SPARK_LOCAL_IP"]
 
-    spark.sparkContext.parallelize(range(6), 6).foreach(loaded)
+    return sorted(set(spark.sparkContext.parallelize(range(6), 6).map(loaded).collect()))
 
 
-DOES = {"check_python": check_python, "run": run_all, "check": check, "maintain": keep, "repair": repair, "sql": sql}
+DOES = {"load_workers": load_workers, "run": run_all, "check": check, "maintain": keep, "repair": repair, "sql": sql}
 
 
 def main() -> None:
