@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 import sys
 import warnings
 from collections.abc import Iterator
@@ -65,10 +66,16 @@ def _local_run_put_back() -> AbstractContextManager[None]:
     return local_run.as_found() if local_run else nullcontext()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _own_copies(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep local copies apart from those of the user's own runs: a process looks at all that are there."""
-    os.environ["EBBTIDE_CACHE"] = str(tmp_path_factory.mktemp("copies"))
+@pytest.fixture(scope="module", autouse=True)
+def _own_copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep local copies apart from those of the user's own runs, and of other files: a process looks at all that are there."""
+    folder = tmp_path_factory.mktemp("copies")
+    os.environ["EBBTIDE_CACHE"] = str(folder)
+    yield
+    shutil.rmtree(folder, ignore_errors=True)
+    copy_space = sys.modules.get("ebbtide.delta.copy_space")
+    if copy_space:
+        copy_space.close_deleted_copies()
 
 
 @pytest.fixture(scope="session")
