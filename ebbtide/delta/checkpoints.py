@@ -188,14 +188,19 @@ def write_checkpoint(table: str, version: int, *, removed: bool = True) -> tuple
 
 def _forget_removed(folder: str, name: str) -> None:
     """Write a checkpoint again without the names of removed files."""
-    whole = pq.read_table(pa.BufferReader(read_bytes(join(folder, name))))
-    left = whole.filter(pc.is_null(whole["remove"]))
+    location = join(folder, name)
+    stored = read_bytes(location)
+    whole = pq.read_table(pa.BufferReader(stored))
+    is_present = pc.is_null(whole["remove"])
+    left = whole.filter(is_present)
     file = pa.BufferOutputStream()
     pq.write_table(left, file)
-    replace_bytes(join(folder, name), file.getvalue().to_pybytes())
-    pointer = json.loads(read_bytes(join(folder, LAST)) or b"{}")
+    replace_bytes(location, file.getvalue().to_pybytes())
     # Readers need the version alone; what else is there describes the file of before.
-    replace_bytes(join(folder, LAST), json.dumps({"version": pointer["version"], "size": len(left)}).encode())
+    last = join(folder, LAST)
+    noted = json.loads(read_bytes(last) or b"{}")
+    pointer = {"version": noted["version"], "size": len(left)}
+    replace_bytes(last, json.dumps(pointer).encode())
 
 
 def _name(version: int) -> str:

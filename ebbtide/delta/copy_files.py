@@ -16,6 +16,7 @@ import struct
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -108,11 +109,11 @@ def write(path: Path, rows: pa.Table) -> None:
     checksums: list[int] = []
     # Read, not mapped: of a mapped file all pages would count as memory of this process.
     with path.open("r+b", buffering=0) as file:
-        while block := file.read(min(BLOCK_BYTES, n_bytes - len(checksums) * BLOCK_BYTES)):
+        while block := file.read(BLOCK_BYTES):
             checksums.append(zlib.crc32(block))
-        end = np.array(checksums, "<u4").tobytes()
-        file.seek(n_bytes)
-        file.write(end + END.pack(n_bytes, zlib.crc32(end)))
+        stored = np.array(checksums, "<u4").tobytes()
+        end = END.pack(n_bytes, zlib.crc32(stored))
+        file.write(stored + end)
 
 
 def forget(path: Path) -> None:
@@ -145,11 +146,11 @@ class Copy:
         start, end = _span(self.blocks.content)
         self.blocks.verify([(start, start + 1), (end - 1, end)])
         self.rows: pa.Table = pa.ipc.open_file(self.blocks.content).read_all()
-        # All that is no value: the schema, and the places of the columns.
-        spans = [span for column in self.rows.columns for span in _spans(column)]
-        first = min((begin for begin, _ in spans), default=start)
-        last = max((stop for _, stop in spans), default=start)
-        self.blocks.verify([(start, first), (last, end)])
+        # All that is no value: the schema before the columns, and their places behind them.
+        values = list(chain.from_iterable(map(_spans, self.rows.columns)))
+        values_begin = min((begin for begin, _ in values), default=start)
+        values_end = max((stop for _, stop in values), default=start)
+        self.blocks.verify([(start, values_begin), (values_end, end)])
 
     @property
     def n_bytes(self) -> int:
@@ -212,7 +213,7 @@ class _Blocks:
         if end_at < 0:
             raise DamagedCopyError(str(path))
         n_bytes, checksum = END.unpack(data.slice(end_at).to_pybytes())
-        n_blocks = -(-n_bytes // BLOCK_BYTES)
+        n_blocks = -(-n_bytes // BLOCK_BYTES)  # rounded up
         if n_bytes + 4 * n_blocks != end_at:
             raise DamagedCopyError(str(path))
         checksums = data.slice(n_bytes, 4 * n_blocks).to_pybytes()
@@ -241,7 +242,8 @@ class _Blocks:
         needed = np.zeros(len(self.verified), dtype=bool)
         for start, end in spans:
             first = (start - self.address) // BLOCK_BYTES
-            needed[first : -(-(end - self.address) // BLOCK_BYTES)] = True
+            behind_last = -(-(end - self.address) // BLOCK_BYTES)  # rounded up
+            needed[first:behind_last] = True
         self._verify(needed)
 
     def verify_rows(self, array: pa.Array, numbers: Numbers) -> None:
@@ -290,7 +292,8 @@ class _Blocks:
         view = memoryview(self.content)
         for number in np.flatnonzero(needed & ~self.verified).tolist():
             start = number * BLOCK_BYTES
-            if zlib.crc32(view[start : start + BLOCK_BYTES]) != self._checksums[number]:
+            block = view[start : start + BLOCK_BYTES]
+            if zlib.crc32(block) != self._checksums[number]:
                 raise DamagedCopyError(str(self._path))
             self.verified[number] = True
 

@@ -118,11 +118,20 @@ class FileWithout:
         """Return the file and the actions that add its other rows; None if it holds no doomed row, and none that names one."""
         # Read with the rows that the vector hides: they are in the file, and their values in its statistics.
         rows = read_file(self.table, file, self.doomed.columns, live=False)
-        held = self.doomed.marks(rows)
-        if not (held | self.doomed.names(rows)).any():
+        is_doomed = self.doomed.marks(rows)
+        is_touched = is_doomed | self.doomed.names(rows)
+        if not is_touched.any():
             return None
-        goes = BitMap64(np.flatnonzero(held).tolist())
-        return file, without(self.table, file, goes, self.schema, self.bounded, cleaned=self.doomed.cleaned)
+        positions = np.flatnonzero(is_doomed)
+        adds = without(
+            self.table,
+            file,
+            BitMap64(positions.tolist()),
+            self.schema,
+            self.bounded,
+            cleaned=self.doomed.cleaned,
+        )
+        return file, adds
 
 
 Rewritten = Sequence[tuple[DataFile, list[Action]] | None]
@@ -224,7 +233,8 @@ def _partition_of(name: str) -> dict[str, str | None]:
 def unnamed_files(snapshot: Snapshot) -> list[str]:
     """Return the names of the files below a table's folder that its newest version does not name."""
     table = snapshot.table
-    named = set(named_files(table, [{"add": file.add} for file in snapshot.files.values()]))
+    adds = [{"add": file.add} for file in snapshot.files.values()]
+    named = set(named_files(table, adds))
     return [name for name in _files_in(table) if join(table, name) not in named]
 
 

@@ -35,8 +35,9 @@ def feed_files(table: str, actions: list[log.Action]) -> list[str]:
     """Return the locations of the files from which the change feed of a commit is read."""
     # A commit with change files is read from these only; without them its adds and removes are the changes.
     changes = [action["cdc"] for action in actions if "cdc" in action]
-    files = changes or log.changed_files(actions)
-    return [DataFile(file).location(table) for file in files]
+    read = changes or log.changed_files(actions)
+    files = map(DataFile, read)
+    return [file.location(table) for file in files]
 
 
 def gap(table: str, since: int, until: int) -> str:

@@ -22,8 +22,6 @@ from ebbtide.delta.table import ROW_GROUP, read_file
 from ebbtide.model.hashing import Hashes
 
 Positions = NDArray[np.int64]
-
-
 COPY_RATIO = 5
 """Bytes of a copy by those of its data file, approximately."""
 
@@ -158,10 +156,12 @@ class FileRows:
         is_of_all = len(columns) == len(self.columns)
         if not is_of_all:  # as the keys of rows with the wanted hashes: a small part of their bytes
             return self._source.read(positions, columns.names)
-        n_groups = len(np.unique(positions // ROW_GROUP))
-        self._n_read += n_groups * ROW_GROUP
-        if self._n_read >= len(self) and self._source.admits():
-            return self._copy_all().take(pa.array(numbers))
+        groups = np.unique(positions // ROW_GROUP)
+        self._n_read += len(groups) * ROW_GROUP
+        has_paid = self._n_read >= len(self)
+        if has_paid and self._source.admits():
+            rows = self._copy_all()
+            return rows.take(pa.array(numbers))
         return self._source.read(positions, columns.names)
 
     def _copy_all(self) -> pa.Table:
@@ -178,12 +178,22 @@ class FileRows:
 def with_values(rows: pa.Table, key: Sequence[str]) -> list[str]:
     """Return the columns that have values, and those of the key."""
     n_rows = len(rows)
-    return [name for name in rows.column_names if name in key or rows[name].null_count < n_rows]
+    kept = []
+    for name in rows.column_names:
+        has_value = rows[name].null_count < n_rows
+        if has_value or name in key:
+            kept.append(name)
+    return kept
 
 
 def filled(rows: pa.Table, columns: pa.Schema) -> pa.Table:
     """Return rows with all columns; those that they lack are null."""
     stored = set(rows.column_names)
     n_rows = len(rows)
-    arrays = [rows[column.name] if column.name in stored else pa.nulls(n_rows, column.type) for column in columns]
+    arrays = []
+    for column in columns:
+        if column.name in stored:
+            arrays.append(rows[column.name])
+        else:
+            arrays.append(pa.nulls(n_rows, column.type))
     return pa.Table.from_arrays(arrays, schema=columns)

@@ -79,10 +79,10 @@ class KeyIndex:
         # Two keys may have one hash: their values decide.
         is_same = np.ones(len(numbers), dtype=bool)
         found = self.rows.take(numbers, wanted.column_names)
+        asked = wanted.take(pa.array(key_numbers))
         for name in wanted.column_names:
             own = found[name]
-            asked = wanted[name].cast(own.type)
-            is_same &= _same_values(own, asked.take(pa.array(key_numbers)))
+            is_same &= _same_values(own, asked[name].cast(own.type))
         return numbers[is_same], key_numbers[is_same]
 
 
@@ -193,7 +193,7 @@ class IndexCache:
         self._open: dict[_FileKey, _Opened] = {}
         self._closed: dict[
             _FileKey, str
-        ] = {}  # to the stem of the copies, which are deleted when their file no longer counts
+        ] = {}  # the stems of copies, which are deleted when their file no longer counts
         self._live: set[_FileKey] = set()
         copy_space.USERS.add(self)
 
@@ -340,7 +340,8 @@ class IndexCache:
         if self.where is None:
             return rows, None
         name, value = self.where
-        is_kept = pc.equal(rows[name], pa.scalar(value)).fill_null(False)
+        has_value = pc.equal(rows[name], pa.scalar(value))
+        is_kept = has_value.fill_null(False)
         if pc.all(is_kept).as_py():  # then nothing has to be copied
             return rows, None
         return rows.filter(is_kept), np.flatnonzero(is_kept.to_numpy())
@@ -380,9 +381,12 @@ class IndexCache:
         if footer is None or (file.rows or 0) < ATTACHED_FROM:
             return None
         found = attached(file.location(self.table), footer=footer)
-        if found is None or not self._identity.items() <= found[0].items():
+        if found is None:
             return None
         note, content = found
+        is_needed = self._identity.items() <= note.items()
+        if not is_needed:
+            return None
         n_rows = note["rows"]
         hashes = np.frombuffer(content, "<u8", n_rows)
         if note["in_order"]:
