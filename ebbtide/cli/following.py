@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
@@ -109,7 +110,7 @@ class Followers:
                 return self._operate(session, spec, self._reporter.root, stop=stop, in_turn=in_turn, **how)
 
             for event in Fleet(specs, follow, stop).events():
-                self._take(event, spark)
+                copy_context().run(self._take, event, spark)
                 if spark.has_died and not stop.is_set():
                     spark.live.say(
                         "Spark's JVM has ended. This process ends, too: its service manager starts both again."
@@ -143,7 +144,7 @@ class Followers:
         from ebbtide.runtime.fleet import Ended, Failed
 
         name = event.spec.name
-        pipeline_at_work.set(name)  # for the log
+        pipeline_at_work.set(name)  # for the log, in this context alone
         if isinstance(event, Ended):
             self._ended.append((event.spec, event.summary))
         elif isinstance(event, Failed):
