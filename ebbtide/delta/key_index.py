@@ -12,7 +12,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import read_file
 from ebbtide.model.hashing import Hashes, key_hashes
 from ebbtide.storage.columnar import Attached, attached, footer_checksum
+from ebbtide.storage.disk import boot
 from ebbtide.storage.paths import is_ours
 
 FORMAT = "5"
@@ -188,7 +189,7 @@ class IndexCache:
         folder = default_folder() if folder is None else folder
         self.space = Space(folder, allowed_bytes() if max_bytes is None else max_bytes)
         # A copy is not synced: after a crash of the machine it may have holes. So its name has the boot, and none outlives it.
-        identity = (FORMAT, _boot(), table, table_id, *self.key, columns.to_string())
+        identity = (FORMAT, boot(), table, table_id, *self.key, columns.to_string())
         self._content_key = _digest(*identity, *(where or ()))
         self._open: dict[_FileKey, _Opened] = {}
         self._closed: dict[
@@ -414,15 +415,6 @@ class _Opened:
     def path(self) -> Path | None:
         """Path of the copy in use; None: the index is in memory, as on a full disk."""
         return self.copy if self.index.rows.is_copied else self.keys
-
-
-@cache
-def _boot() -> str:
-    """Return the id of this boot of the machine; empty if the system has none."""
-    with contextlib.suppress(OSError):
-        boot_id = Path("/proc/sys/kernel/random/boot_id")
-        return boot_id.read_text(encoding="ascii").strip()
-    return ""
 
 
 def _file_key(file: DataFile) -> _FileKey:

@@ -14,6 +14,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from ebbtide.storage.disk import boot
+
 
 class Stop(threading.Event):
     """Set to end what this process does after the step under way: by a signal, or by the work itself."""
@@ -75,13 +77,6 @@ def is_gone(process: str) -> bool:
         pass
     # Process numbers are used again: the start distinguishes an older process from a later one with its number.
     return _started(pid) != started
-
-
-def boot() -> str:
-    """Return the id of the boot of this machine; empty on a system without `/proc`."""
-    with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return ""
 
 
 @cache

@@ -13,9 +13,8 @@ from pathlib import Path
 from ebbtide.delta.log import LOG
 from ebbtide.errors import ConfigError, DamagedFileError
 from ebbtide.ledger.checkpoint import KINDS
-from ebbtide.ledger.process import boot
 from ebbtide.ledger.tables import BESIDE_STATE
-from ebbtide.storage.disk import FSYNC, is_syncing, sync, sync_all, sync_names
+from ebbtide.storage.disk import FSYNC, boot, is_syncing, sync, sync_all, sync_names
 from ebbtide.storage.paths import delete, is_local, join, read_bytes
 
 MARK = "unsynced"

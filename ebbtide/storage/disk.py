@@ -10,7 +10,8 @@ import errno
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from ebbtide.errors import ConfigError, DiskError, DiskFullError
@@ -23,6 +24,15 @@ AT_ONCE = 16
 """The most files that are synced in parallel."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FAILED = (errno.EIO, errno.EROFS, errno.EFBIG)
+
+
+@cache
+def boot() -> str:
+    """Return the id of this boot of the machine; empty on a system without `/proc`."""
+    with suppress(OSError):
+        boot_id = Path("/proc/sys/kernel/random/boot_id")
+        return boot_id.read_text(encoding="ascii").strip()
+    return ""
 
 
 @contextmanager

@@ -146,7 +146,7 @@ def test_copies_of_an_earlier_boot_are_not_read(tmp_path, monkeypatch, written):
     """They were not waited for until they were on disk."""
     where, file, _ = written
     before = cache_of(where, tmp_path)._stem(file)
-    monkeypatch.setattr(key_index, "_boot", lambda: "a later boot")
+    monkeypatch.setattr(key_index, "boot", lambda: "a later boot")
     assert cache_of(where, tmp_path)._stem(file) != before
 
 
