@@ -96,11 +96,10 @@ class Followers:
     def run(self) -> None:
         """Follow them until all have ended."""
         from ebbtide.runtime.engines import auto_session
-        from ebbtide.runtime.fleet import Fleet, in_fair_steps
+        from ebbtide.runtime.fleet import Fleet
 
-        specs = self._specs if len(self._specs) == 1 else [in_fair_steps(spec) for spec in self._specs]
         with quiet_spark(self._reporter.root) as spark, stop_on_signal(spark.live) as stop:
-            views = {spec.name: RunView(spark.live, as_json=self._reporter.as_json) for spec in specs}
+            views = {spec.name: RunView(spark.live, as_json=self._reporter.as_json) for spec in self._specs}
 
             def follow(spec: Pipeline, *, in_turn: InTurn, observers: Sequence[Observer]) -> RunSummary:
                 view = views[spec.name]
@@ -109,7 +108,7 @@ class Followers:
                 session = auto_session(lambda: spark.session)
                 return self._operate(session, spec, self._reporter.root, stop=stop, in_turn=in_turn, **how)
 
-            for event in Fleet(specs, follow, stop).events():
+            for event in Fleet(self._specs, follow, stop).events():
                 copy_context().run(self._take, event, spark)
                 if spark.has_died and not stop.is_set():
                     spark.live.say(

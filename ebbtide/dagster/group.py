@@ -1,5 +1,6 @@
 """The continuous pipelines of a group as one asset job: one process follows them all, with one session of Spark where one is needed."""
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,8 @@ from ebbtide.dagster.stream import Observer, StreamConfig, results
 from ebbtide.dagster.supervise import IS_TRANSIENT, supervised, waiting_for_lease
 from ebbtide.errors import Transient
 from ebbtide.redaction import redacted
-from ebbtide.runtime.fleet import Ended, Event, Failed, Fleet, GoesOn, in_fair_steps, once
+from ebbtide.runtime.clock import Clock
+from ebbtide.runtime.fleet import Ended, Event, Failed, Fleet, GoesOn, once
 
 GROUP_TAG = "ebbtide/group"
 """Tag of runs that follow the pipelines of a group: its name."""
@@ -78,8 +80,8 @@ def follow_assets(group: str, specs: Sequence[Pipeline]) -> dg.AssetsDefinition:
         work = _refreshed if config.refresh else _followed
         reports = _Reports(context, {spec.name: Observer(context, spec, storage.root) for spec in chosen})
 
-        def operate(report: Callable[[Report], None], stop: Any) -> None:
-            work(chosen, config, report, session=spark.for_runs, root=storage.root, stop=stop, clock=clock.now_ms)
+        def operate(report: Callable[[Report], None], stop: threading.Event) -> None:
+            work(chosen, config, report, spark.for_runs, storage.root, stop=stop, clock=clock.now_ms)
 
         with waiting_for_lease():
             supervised(operate, reports.take)
@@ -96,23 +98,37 @@ def _keys(spec: Pipeline) -> list[dg.AssetKey]:
     return [state_key(spec), dg.AssetKey(spec.name)]
 
 
-def _followed(specs: Sequence[Pipeline], config: StreamConfig, report: Callable[[Report], None], **how: Any) -> None:
+def _followed(
+    specs: Sequence[Pipeline],
+    config: StreamConfig,
+    report: Callable[[Report], None],
+    session: Any,
+    root: str,
+    *,
+    stop: threading.Event,
+    clock: Clock,
+) -> None:
     """Follow pipelines until they are stopped."""
     operate = once(ebbtide.run, accept_source_path=config.accept_source_path, accept_loss=config.accept_loss)
 
     def follow(spec: Pipeline, **given: Any) -> RunSummary:
-        session, root, stop, clock = (how[name] for name in ("session", "root", "stop", "clock"))
-        summary: RunSummary = operate(session, spec, root, on_progress=report, stop=stop, clock=clock, **given)
-        return summary
+        return operate(session, spec, root, on_progress=report, stop=stop, clock=clock, **given)
 
-    chosen = list(specs) if len(specs) == 1 else [in_fair_steps(spec) for spec in specs]
-    for event in Fleet(chosen, follow, how["stop"]).events():
+    for event in Fleet(specs, follow, stop).events():
         report(event)
 
 
-def _refreshed(specs: Sequence[Pipeline], config: StreamConfig, report: Callable[[Report], None], **how: Any) -> None:
+def _refreshed(
+    specs: Sequence[Pipeline],
+    config: StreamConfig,
+    report: Callable[[Report], None],
+    session: Any,
+    root: str,
+    *,
+    stop: threading.Event,
+    clock: Clock,
+) -> None:
     """Rebuild pipelines one after the other."""
-    session, root, stop, clock = (how[name] for name in ("session", "root", "stop", "clock"))
     for spec in specs:
         summary = ebbtide.refresh(
             session, spec, root, on_progress=report, stop=stop, clock=clock, accept_loss=config.accept_loss

@@ -125,7 +125,7 @@ class Fleet:
     """Follows pipelines.
 
     Args:
-        specs: The pipelines.
+        specs: The pipelines; the steps of several are bounded by `in_fair_steps`.
         follow: Follows one.
         stop: Ends all after the steps under way.
         slots: Where their work is made.
@@ -143,7 +143,7 @@ class Fleet:
         slots: Slots | None = None,
         retries: Callable[[], Retries] = Retries,
     ) -> None:
-        self._specs = specs
+        self._specs = specs if len(specs) == 1 else [in_fair_steps(spec) for spec in specs]
         self._follow = follow
         self._stop = stop
         self._slots = slots or Slots()
