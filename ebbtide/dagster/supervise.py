@@ -12,6 +12,7 @@ import dagster as dg
 
 from ebbtide.errors import EbbtideError, LeaseHeldError, Transient
 from ebbtide.redaction import redacted
+from ebbtide.runtime.progress import ignore
 
 Result = TypeVar("Result")
 Report = TypeVar("Report")
@@ -38,10 +39,6 @@ def waiting_for_lease() -> Iterator[None]:
         if isinstance(failure.__cause__, LeaseHeldError):
             raise dg.RetryRequested(MOST_WAITS, WAIT_S) from failure
         raise
-
-
-def ignore(report: object) -> None:
-    """Discard a report."""
 
 
 def supervised(

@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ebbtide.errors import ConfigError
 from ebbtide.runtime.clock import Clock, system_clock
-from ebbtide.runtime.progress import OnPhase, OnProgress
+from ebbtide.runtime.progress import OnPhase, OnProgress, ignore
 from ebbtide.tasks import lazy_session
 
 if TYPE_CHECKING:
@@ -88,10 +88,6 @@ def option_of(name: str) -> str:
     """Return the option of a command for an action of its operation, or for a field of the parameters."""
     words = name.replace("_", "-")
     return f"--{words}"
-
-
-def ignore(_: object) -> None:
-    """Discard progress: the operation is not watched."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from ebbtide.runtime.missing_files import refuse_missing_files
 from ebbtide.runtime.observers import Observer, Observers, RunBegun, observers_of_environment
 from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.plan import Plan
-from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress
+from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress, ignore
 from ebbtide.runtime.purging import finish_purge, purge_view
 from ebbtide.runtime.reading import SourceSteps
 from ebbtide.runtime.refusals import (
@@ -55,10 +55,6 @@ MOST_HELD = 10
 HELD_POLL_S = 1.0
 """Seconds between two looks for it."""
 _log = logging.getLogger(__name__)
-
-
-def ignore(report: object) -> None:
-    """Discard a report."""
 
 
 def run(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ebbtide.environment import is_any_set
 from ebbtide.errors import MissingExtraError
-from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress
+from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress, ignore
 from ebbtide.spec.pipeline import Pipeline
 
 if TYPE_CHECKING:  # it would load Spark's Python package
@@ -145,13 +145,9 @@ class Observers:
 
 def report_idle(run: RunBegun, summary: RunSummary) -> None:
     """Report a run that had nothing to do to the observers that the environment switches on: its beginning and its end."""
-    events = Observers(_ignore, _ignore, observers_of_environment())
+    events = Observers(ignore, ignore, observers_of_environment())
     with events.watch(run, summary, threading.Event()):
         pass
-
-
-def _ignore(report: object) -> None:
-    """Discard a report."""
 
 
 def observers_of_environment() -> list[Observer]:

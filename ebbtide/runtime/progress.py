@@ -141,6 +141,10 @@ OnProgress = Callable[[StepProgress], None]
 OnPhase = Callable[[Phase], None]
 
 
+def ignore(*_: object) -> None:
+    """Discard a report."""
+
+
 @dataclass
 class RunSummary:
     """Summary of a run.

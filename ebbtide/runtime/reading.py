@@ -42,7 +42,7 @@ from ebbtide.runtime.finding import RecordsOfBatch
 from ebbtide.runtime.guests import ViewStaging
 from ebbtide.runtime.pace import Pace, no_pace
 from ebbtide.runtime.plan import Plan
-from ebbtide.runtime.progress import StepProgress
+from ebbtide.runtime.progress import StepProgress, ignore
 from ebbtide.runtime.stage import Staged, delete_staged, deleted_on_failure, stage, stage_view
 from ebbtide.runtime.step import Stepper
 from ebbtide.sources.source import Discovery, Part, SourceBatch
@@ -78,10 +78,6 @@ class _Reading:
     batch: SourceBatch
     advances: bool
     noted: Mapping[str, Any]
-
-
-def ignore(*_: object) -> None:
-    """Take a report, and pass it to no one."""
 
 
 @dataclass

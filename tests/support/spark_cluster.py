@@ -162,7 +162,7 @@ def cluster(folder: Path, n_workers: int, cores: int = 1) -> Iterator[Cluster]:
 
 
 class Driver:
-    """A process that has a Spark session, and does what it is told; see `cluster_driver.py`.
+    """A process that has a Spark session, and does as its lines ask; see `cluster_driver.py`.
 
     Args:
         folder: Has its log and its own local copies.

@@ -37,7 +37,7 @@ from ebbtide.runtime import driver
 from ebbtide.runtime.abilities import refuse_action
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.plan import Plan
-from ebbtide.runtime.progress import OnPhase, OnProgress
+from ebbtide.runtime.progress import OnPhase, OnProgress, ignore
 from ebbtide.runtime.purging import NOW, Place
 from ebbtide.runtime.swap import delete_backfill
 from ebbtide.sources.span import begun_at
@@ -57,8 +57,8 @@ def start(
     *,
     snapshot: str | None = None,
     max_records_per_second: int | None = None,
-    on_progress: OnProgress = driver.ignore,
-    on_phase: OnPhase = driver.ignore,
+    on_progress: OnProgress = ignore,
+    on_phase: OnPhase = ignore,
     stop: threading.Event | None = None,
     clock: Clock = system_clock,
 ) -> Report:

@@ -19,11 +19,10 @@ from ebbtide.operations.backfill.asked import Asked
 from ebbtide.operations.operation import Report
 from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.clock import Clock, system_clock
-from ebbtide.runtime.driver import ignore
 from ebbtide.runtime.kinds import positioned_source
 from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.plan import Plan
-from ebbtide.runtime.progress import OnPhase, OnProgress, Phase
+from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, ignore
 from ebbtide.runtime.reading import SourceSteps
 from ebbtide.runtime.refusals import refuse_changed_spec
 from ebbtide.runtime.step import Stepper
