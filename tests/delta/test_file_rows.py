@@ -242,6 +242,70 @@ def test_tables_that_need_more_than_the_space_have_no_copies_made_in_turns(tmp_p
     assert sum(path.stat().st_size for path in kept) <= table.max_bytes
 
 
+def copies_with_rows(lookups):
+    return [path for path in lookups.copies.glob("*.arrow") if not path.name.endswith(copy_space.KEYS)]
+
+
+def test_rows_are_copied_once_as_many_were_read_as_the_file_has(lookups, monkeypatch):
+    monkeypatch.setattr(file_rows, "ROW_GROUP", 50)
+    lookups.add([f"k{number}" for number in range(300)], by_us=False)
+    for number in range(5):
+        lookups.refuse_wrong([f"k{number}"])
+        assert copies_with_rows(lookups) == []
+    lookups.refuse_wrong(["k7"])
+    assert len(copies_with_rows(lookups)) == 1
+
+
+@pytest.mark.parametrize(("max_bytes", "n_copies"), [(10**9, 1), (10, 0)])
+def test_rows_that_will_all_be_read_are_copied_where_there_is_room(tmp_path, max_bytes, n_copies):
+    lookups = Lookups(tmp_path, random.Random(1), max_bytes=max_bytes)
+    lookups.add([f"k{number}" for number in range(300)], by_us=False)
+    [file] = lookups.files
+    lookups.cache.index_of(file).rows.prepare()
+    assert len(copies_with_rows(lookups)) == n_copies
+
+
+def test_damaged_copy_is_deleted_where_there_is_no_room_for_another_one(lookups):
+    keys = [f"k{number}" for number in range(3000)]
+    lookups.add(keys)
+    [path] = copies_with_rows(lookups)
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    path.unlink()
+    path.write_bytes(bytes(damaged))
+    lookups.max_bytes = 10
+    lookups.restart()
+    lookups.refuse_wrong(keys)
+    assert copies_with_rows(lookups) == []
+
+
+def test_only_a_copy_with_rows_is_given_to_those_who_would_read_all(lookups):
+    lookups.add(["a", "b"])
+    lookups.add(["c", "d"], by_us=False)
+    with_rows, with_keys = lookups.files
+    lookups.cache.index_of(with_keys)
+    assert lookups.cache.opened(with_rows) is not None
+    assert lookups.cache.opened(with_keys) is None
+
+
+def test_copies_of_indices_that_were_closed_go_with_their_files(lookups):
+    lookups.add(["a", "b"])
+    lookups.cache.only(lookups.files)
+    lookups.cache.close()
+    lookups.cache.only([])
+    assert list(lookups.copies.iterdir()) == []
+
+
+def test_copies_in_a_folder_that_is_now_of_another_user_are_not_read(lookups, monkeypatch):
+    lookups.add(["a", "b"])
+    lookups.restart()
+    monkeypatch.setattr(key_index, "is_ours", lambda folder: False)
+    mapped = []
+    monkeypatch.setattr(key_index, "Copy", lambda path: mapped.append(path) or Copy(path))
+    lookups.refuse_wrong(["a", "b"])
+    assert mapped == []
+
+
 def test_hashes_of_erased_keys_go_with_the_file_that_had_them(lookups, monkeypatch):
     monkeypatch.setattr(key_index, "ATTACHED_FROM", 1)
     lookups.add([f"k{number}" for number in range(300)])
