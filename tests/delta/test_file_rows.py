@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 
 from ebbtide.delta import copy_files, copy_space, file_rows, joining, key_index, log
 from ebbtide.delta.commit import LocalPuts
-from ebbtide.delta.copy_files import HASH, Copy, DamagedCopyError
+from ebbtide.delta.copy_files import HASH, POSITION, Copy, DamagedCopyError
 from ebbtide.delta.joining import write_files
 from ebbtide.delta.key_index import IndexCache, in_hash_order
 from ebbtide.delta.snapshot import DataFile, Snapshot
@@ -143,6 +143,27 @@ def test_few_rows_have_few_blocks_of_a_copy_verified_and_need_no_other_one(looku
     lookups.restart()
     lookups.refuse_wrong([f"k{number}" for number in range(3000)])
     assert path.read_bytes() != bytes(damaged), "it is made again"
+
+
+def read_all(path):
+    copy = Copy(path)
+    copy.numbers(HASH)
+    copy.numbers(POSITION)
+    copy.take(np.arange(len(copy.rows)), SCHEMA.names)
+
+
+def test_no_bit_of_a_copy_that_is_read_may_differ(lookups, tmp_path):
+    lookups.add([f"k{number}" for number in range(300)])
+    [path] = lookups.copies.iterdir()
+    whole = path.read_bytes()
+    read_all(path)
+    damaged = tmp_path / "damaged.arrow"
+    for at in (*range(0, len(whole), len(whole) // 30), *range(len(whole) - copy_files.END.size, len(whole))):
+        copy_files._verified.clear()
+        damaged.unlink(missing_ok=True)
+        damaged.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        with pytest.raises(DamagedCopyError):
+            read_all(damaged)
 
 
 @pytest.mark.parametrize("is_attached", [True, False])
