@@ -153,11 +153,6 @@ class Copy:
         self.blocks.verify([(start, values_begin), (values_end, end)])
 
     @property
-    def n_bytes(self) -> int:
-        """Bytes of the copy."""
-        return int(self.blocks.content.size)
-
-    @property
     def has_rows(self) -> bool:
         """False if there are hashes and positions alone."""
         return bool(self.rows.num_columns > 2)
