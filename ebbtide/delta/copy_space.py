@@ -112,7 +112,7 @@ class Space:
             copy_files.write(unfinished, stored)
             # A rename within the folder is atomic: another process sees the whole copy or none.
             unfinished.replace(path)
-            copy = Copy(path, is_own=True)
+            copy = Copy(path)
             n_bytes = path.stat().st_size
         except OSError:
             with contextlib.suppress(OSError):
@@ -124,7 +124,6 @@ class Space:
     def delete(self, stem: str) -> None:
         """Delete the copies of a data file."""
         for path in self.paths(stem):
-            copy_files.forget(path)
             with contextlib.suppress(OSError):
                 n_bytes = path.stat().st_size
                 path.unlink()
@@ -173,7 +172,7 @@ class Space:
         for path in self.folder.glob("*.arrow"):
             with contextlib.suppress(OSError):
                 status = path.stat()
-                yield path.name.endswith(KEYS), status.st_mtime_ns, status.st_size, path
+                yield path.name.endswith(KEYS), status.st_atime_ns, status.st_size, path
 
 
 @cache
