@@ -8,12 +8,15 @@ median of three. Then come single steps in processes of their own: `process` has
 that they need (the second step of such a process). Memory is the process's own (`RssAnon`) and all that is resident, mapped copies among it: the
 peak of loading, the peak of the steps, and what is left after them.
 
-    python benchmarks/local_scale.py [--rows 1000000,3000000] [--changes 100000] [--peers] [--folder /a/large/disk]
+With `--keep` the tables stay in the folder: `--load` reads rows in and ends, a later run goes on where an earlier one stopped.
+
+    python benchmarks/local_scale.py [--rows 1000000,3000000] [--changes 100000] [--peers] [--folder /a/large/disk [--keep [--load]]]
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import json
 import os
@@ -24,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,7 @@ import deltalake
 import duckdb
 import pyarrow as pa
 from harness import write_changes
+from multiplied import multiply
 from scale import ROWS_PER_FILE, row, rows_of
 
 from ebbtide import UpsertPipeline
@@ -46,8 +50,19 @@ SCHEMA = pa.schema(
     [("id", pa.int64()), ("at", pa.int64()), ("name", pa.string()), ("amount", pa.int32()), ("text", pa.string())]
 )
 MEASURED = 3
+NEW_KEYS = 10**9
+"""The first of the new keys that steps change: above all stored ones."""
+PRINTED_EACH = 1_000_000
+"""Loaded rows of a line of progress."""
 WARM_UP = 2
 """Steps that do not count: in the second one the compiled loops are loaded."""
+
+
+LINES = """
+    SELECT to_json({kind: '+U', 'row': {
+        id: key, 'at': 0, name: 'name-' || key * 7919 % 1000003, amount: key % 9973, text: repeat(format('{:x}/0', key), 4)
+    }})::VARCHAR AS line FROM range(?, ?) AS keys(key)
+"""
 
 
 def main() -> None:
@@ -57,6 +72,15 @@ def main() -> None:
     options.add_argument("--changes", type=int, default=100_000)
     options.add_argument("--peers", action="store_true")
     options.add_argument("--folder", help="folder for the tables; default: the system's temporary one")
+    options.add_argument(
+        "--keep",
+        action="store_true",
+        help="the folder is that of the tables, which stay: more rows go to those that are there",
+    )
+    options.add_argument("--load", action="store_true", help="read the rows in, and no more")
+    options.add_argument(
+        "--read", type=int, help="with --load: rows to read in; the rest is stored without; default: all"
+    )
     options.add_argument("--side", choices=SIDES)
     options.add_argument("--at", help="folder of the tables of a further process")
     options.add_argument("--numbers", default="")
@@ -66,25 +90,44 @@ def main() -> None:
         print(json.dumps([step(Path(asked.at), int(asked.rows), asked.changes, number) for number in numbers]))
         return
     if asked.side:
-        with tempfile.TemporaryDirectory(dir=asked.folder) as work:
+        with folder_of(asked) as work:
             os.environ["EBBTIDE_CACHE"] = f"{work}/cache"
-            print(json.dumps(SIDES[asked.side](Path(work), int(asked.rows), asked.changes)))
+            if asked.load:
+                rows = int(asked.rows)
+                load(work, min(asked.read or rows, rows))
+                multiply_to(work, rows)
+                print(json.dumps(memory_mib()))
+                return
+            print(json.dumps(SIDES[asked.side](work, int(asked.rows), asked.changes)))
         return
     for rows in asked.rows.split(","):
         for side in SIDES if asked.peers else ["ebbtide"]:
             command = [sys.executable, __file__, "--side", side, "--rows", rows, "--changes", str(asked.changes)]
             command += ["--folder", asked.folder] if asked.folder else []
+            command += ["--keep"] if asked.keep else []
+            command += ["--load"] if asked.load else []
+            command += ["--read", str(asked.read)] if asked.read else []
             printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
             print(
                 f"{int(rows):>12,} rows, {side}: {printed.splitlines()[-1]}, load {os.getloadavg()[0]:.1f}", flush=True
             )
 
 
+@contextlib.contextmanager
+def folder_of(asked: argparse.Namespace) -> Iterator[Path]:
+    """Yield the folder of the tables, deleted afterwards unless it is to be kept."""
+    if asked.keep:
+        yield Path(asked.folder)
+        return
+    with tempfile.TemporaryDirectory(dir=asked.folder) as work:
+        yield Path(work)
+
+
 def changes_of(stored: int, n_changes: int, number: int) -> list[dict[str, Any]]:
     """Return the rows of a step, different keys in random order."""
     chance = random.Random(number)
     n_new = n_changes // 10
-    first_new = stored + number * n_new
+    first_new = NEW_KEYS + number * n_new
     keys = [chance.randrange(stored) for _ in range(n_changes - n_new)] + list(range(first_new, first_new + n_new))
     chance.shuffle(keys)
     return [row(key, at=number + 1) for key in dict.fromkeys(keys)]
@@ -122,15 +165,10 @@ def elsewhere(work: Path, stored: int, n_changes: int, *numbers: int, cache_byte
 
 def ours(work: Path, stored: int, n_changes: int) -> dict[str, Any]:
     """Measure Ebbtide's local engine."""
-    spec = pipeline(work)
+    load(work, stored)
+    found: dict[str, Any] = {"loading": memory_mib()}
     decoding = timed(reading, "stage")
     merging, feeding = timed(Upserter, "apply"), timed(Upserter, "_images")
-    for number, first in enumerate(range(0, stored, ROWS_PER_FILE)):
-        read = work / "in" / f"{number:06d}.jsonl"
-        write_changes(read, rows_of(first, min(ROWS_PER_FILE, stored - first)))
-        run(local_session(), spec, str(work))
-        read.unlink()
-    found: dict[str, Any] = {"loading": memory_mib()}
     forget_peak()
     costs, decided, merged = [], [], []
     expected = {}
@@ -158,7 +196,51 @@ def ours(work: Path, stored: int, n_changes: int) -> dict[str, Any]:
     shown = dict(zip(sink["id"].to_pylist(), sink["at"].to_pylist(), strict=True))
     n_wrong = sum(shown.get(key) != at for key, at in expected.items())
     cpu_s = {"cpu_s": median(costs), "decided_cpu_s": median(decided), "merged_cpu_s": median(merged)}
-    return {**cpu_s, "wrong": n_wrong, **found}
+    return {**cpu_s, "steps_cpu_s": costs, "wrong": n_wrong, **found}
+
+
+def load(work: Path, stored: int) -> None:
+    """Read rows in through the pipeline, from where an earlier process stopped; print what each million of them costs."""
+    spec = pipeline(work)
+    loaded = work / "loaded"
+    begin = int(loaded.read_text()) if loaded.exists() else 0
+    spent = 0.0
+    for first in range(begin, stored, ROWS_PER_FILE):
+        number = first // ROWS_PER_FILE
+        read = work / "in" / f"{number:06d}.jsonl"
+        n_rows = min(ROWS_PER_FILE, stored - first)
+        write_rows(read, first, n_rows)
+        start = time.process_time()
+        run(local_session(), spec, str(work))
+        spent += time.process_time() - start
+        read.unlink()
+        end = first + n_rows
+        loaded.write_text(str(end))
+        if end % PRINTED_EACH == 0:
+            print(f"{end:>12,} rows loaded, CPU s {spent:.1f}, MiB {memory_mib()}", file=sys.stderr, flush=True)
+            spent = 0.0
+
+
+def multiply_to(work: Path, stored: int) -> None:
+    """Store the rows that are left, if any, without reading them in."""
+    loaded = work / "loaded"
+    begin = int(loaded.read_text())
+    if begin >= stored:
+        return
+    start = time.process_time()
+    multiply(work, pipeline(work), begin, stored)
+    loaded.write_text(str(stored))
+    spent = round(time.process_time() - start, 1)
+    print(f"{stored:>12,} rows stored, CPU s {spent}, MiB {memory_mib()}", file=sys.stderr, flush=True)
+
+
+def write_rows(path: Path, first: int, n_rows: int) -> None:
+    """Write the rows that `rows_of` has as JSON lines, faster."""
+    path.parent.mkdir(exist_ok=True)
+    lines = duckdb.sql(LINES, params=[first, first + n_rows]).to_arrow_table()["line"].to_pylist()
+    unfinished = path.parent.parent / f"{path.name}.tmp"
+    unfinished.write_text("\n".join(lines) + "\n")
+    unfinished.rename(path)
 
 
 def by_delta_rs(work: Path, stored: int, n_changes: int) -> dict[str, Any]:

@@ -59,6 +59,8 @@ class User(Protocol):
         """Close those that are deleted: a mapped file keeps its bytes on disk."""
 
 
+_seen_bytes: dict[Path, int] = {}
+"""Bytes of the copies that this process found in each folder when it last scanned it, without those that it has deleted since."""
 _unseen_bytes: dict[Path, int] = {}
 """Bytes that this process has written into each folder since it scanned all copies there."""
 USERS: WeakSet[User] = WeakSet()
@@ -84,8 +86,13 @@ class Space:
         self.max_bytes = max_bytes
 
     def admits(self, n_bytes: int) -> bool:
-        """Return whether there is room to spare for so many more bytes."""
-        return self._total_bytes() + n_bytes <= self.max_bytes * EVICTED_TO
+        """Return whether there is room to spare for so many more bytes, as far as is known since the last scan."""
+        # Asked for each file of a step: a scan of all copies for each answer would take longer than the look-up.
+        known_bytes = _seen_bytes.get(self.folder)
+        if known_bytes is None:
+            known_bytes = self._scanned()
+        used_bytes = known_bytes + _unseen_bytes.get(self.folder, 0)
+        return used_bytes + n_bytes <= self.max_bytes * EVICTED_TO
 
     def takes_new(self, n_bytes: int) -> bool:
         """Return whether a copy of a new file is made; only of one that is large beside the space there is a doubt."""
@@ -105,27 +112,33 @@ class Space:
             copy_files.write(unfinished, stored)
             # A rename within the folder is atomic: another process sees the whole copy or none.
             unfinished.replace(path)
-            copy = Copy(path, is_own=True)
+            copy = Copy(path)
+            n_bytes = path.stat().st_size
         except OSError:
             with contextlib.suppress(OSError):
                 unfinished.unlink()
             return None
-        self._written(copy.n_bytes)
+        self._written(n_bytes)
         return copy
 
     def delete(self, stem: str) -> None:
         """Delete the copies of a data file."""
         for path in self.paths(stem):
-            copy_files.forget(path)
             with contextlib.suppress(OSError):
+                n_bytes = path.stat().st_size
                 path.unlink()
+                if self.folder in _seen_bytes:
+                    _seen_bytes[self.folder] -= n_bytes
 
     def _written(self, n_bytes: int) -> None:
         # With a process's first copy, then after every `UNSEEN` share of the bytes: a scan of all copies costs more than one copy.
-        unseen_bytes = _unseen_bytes.get(self.folder, self.max_bytes) + n_bytes
+        known_bytes = _seen_bytes.get(self.folder)
+        unseen_bytes = _unseen_bytes.get(self.folder, 0) + n_bytes
+        _unseen_bytes[self.folder] = unseen_bytes
+        is_unknown = known_bytes is None
         is_due = unseen_bytes >= self.max_bytes * UNSEEN
-        _unseen_bytes[self.folder] = 0 if is_due else unseen_bytes
-        if not is_due:
+        is_over = known_bytes is not None and known_bytes + unseen_bytes > self.max_bytes
+        if not (is_unknown or is_due or is_over):
             return
         deleted = self._evicted()
         if any(deleted & each.copies_in_use() for each in list(USERS)):
@@ -134,7 +147,7 @@ class Space:
 
     def _evicted(self) -> set[Path]:
         """Delete the copies that were not used for longest, if all take too much."""
-        total_bytes = self._total_bytes()
+        total_bytes = self._scanned()
         deleted: set[Path] = set()
         if total_bytes <= self.max_bytes:
             return deleted
@@ -145,16 +158,21 @@ class Space:
             total_bytes -= n_bytes
             if total_bytes <= self.max_bytes * EVICTED_TO:
                 break
+        _seen_bytes[self.folder] = total_bytes
         return deleted
 
-    def _total_bytes(self) -> int:
-        return sum(n_bytes for _, _, n_bytes, _ in self._copies())
+    def _scanned(self) -> int:
+        """Return the bytes of all copies."""
+        total_bytes = sum(n_bytes for _, _, n_bytes, _ in self._copies())
+        _seen_bytes[self.folder] = total_bytes
+        _unseen_bytes[self.folder] = 0
+        return total_bytes
 
     def _copies(self) -> Iterator[tuple[bool, int, int, Path]]:
         for path in self.folder.glob("*.arrow"):
             with contextlib.suppress(OSError):
                 status = path.stat()
-                yield path.name.endswith(KEYS), status.st_mtime_ns, status.st_size, path
+                yield path.name.endswith(KEYS), status.st_atime_ns, status.st_size, path
 
 
 @cache

@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ebbtide.delta import copy_files
-from ebbtide.delta.copy_files import HASH, POSITION, Copy, DamagedCopyError
+from ebbtide.delta.copy_files import HASH, POSITION, Copy
 from ebbtide.delta.copy_space import Space
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import ROW_GROUP, read_file
@@ -74,12 +73,6 @@ class FileSource:
         _, keys = self.space.paths(self.stem)
         return self.space.write(keys, self._with_index(pa.table({})))
 
-    def give_up(self, copy: Copy) -> None:
-        """Delete a copy that is damaged."""
-        copy_files.forget(copy.path)
-        with contextlib.suppress(OSError):
-            copy.path.unlink()
-
     def _with_index(self, rows: pa.Table) -> pa.Table:
         columns = {name: rows[name] for name in rows.column_names}
         columns[HASH] = pa.array(self.hashes)
@@ -127,20 +120,14 @@ class FileRows:
         """
         columns = self._some(names)
         if self._copy is not None:
-            try:
-                return filled(self._copy.take(numbers, columns.names), columns)
-            except DamagedCopyError:
-                self._give_up()
+            return filled(self._copy.take(numbers, columns.names), columns)
         return self._read(numbers, columns)
 
     def slice(self, start: int, stop: int, names: Sequence[str] | None = None) -> pa.Table:
         """Read rows that follow each other; arguments as `take`."""
         columns = self._some(names)
         if self._copy is not None:
-            try:
-                return filled(self._copy.slice(start, stop, columns.names), columns)
-            except DamagedCopyError:
-                self._give_up()
+            return filled(self._copy.slice(start, stop, columns.names), columns)
         return self._read(np.arange(start, stop), columns)
 
     def prepare(self) -> None:
@@ -168,11 +155,6 @@ class FileRows:
         rows = self._source.read(self._positions, self.columns.names)
         self._copy = self._source.keep(rows)
         return rows
-
-    def _give_up(self) -> None:
-        if self._copy is not None:
-            self._source.give_up(self._copy)
-            self._copy = None
 
 
 def with_values(rows: pa.Table, key: Sequence[str]) -> list[str]:

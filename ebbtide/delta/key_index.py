@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ebbtide.delta import copy_files, copy_space, log
-from ebbtide.delta.copy_files import HASH, POSITION, Copy, DamagedCopyError
+from ebbtide.delta.copy_files import HASH, POSITION, Copy
 from ebbtide.delta.copy_space import Space, allowed_bytes, default_folder
 from ebbtide.delta.file_rows import FileRows, FileSource, Positions, with_values
 from ebbtide.delta.snapshot import DataFile
@@ -32,7 +31,7 @@ from ebbtide.storage.columnar import Attached, attached, footer_checksum
 from ebbtide.storage.disk import boot
 from ebbtide.storage.paths import is_ours
 
-FORMAT = "5"
+FORMAT = "6"
 """Part of each copy's name; copies of another format are not read."""
 ATTACHED_FORMAT = 1
 """Format of an attached index; one of another format is computed."""
@@ -210,7 +209,7 @@ class IndexCache:
             path = opened.path
             if path is not None:
                 with contextlib.suppress(OSError):
-                    os.utime(path)  # evictions begin with the copies that were not used for longest
+                    copy_files.note_use(path)
             return opened.index
         stem = self._stem(file)
         # Missing, damaged or of another boot: made again.
@@ -305,12 +304,12 @@ class IndexCache:
     def _from_copy(self, file: DataFile, stem: str) -> _Opened | None:
         """Map a copy into memory; None if none can be read."""
         for path in self.space.paths(stem):
-            with contextlib.suppress(OSError, pa.ArrowException, KeyError, DamagedCopyError):
+            with contextlib.suppress(OSError, pa.ArrowException, KeyError):
                 if not is_ours(self.space.folder):
                     return None  # another user may have written anything there
                 copy = Copy(path)
                 source = self._source(file, stem, copy.numbers(HASH), copy.numbers(POSITION))
-                os.utime(path)
+                copy_files.note_use(path)
                 return self._opened(source, copy)
         return None
 

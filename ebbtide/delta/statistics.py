@@ -1,14 +1,16 @@
 """Statistics of a data file, for the log. Invariant: bounds may be too wide, never too narrow, since readers skip files by them.
 
-Bounds are kept of integers, dates, timestamps and texts. Of floats, decimals and other types only nulls are counted: JSON has no exact
-form on which all readers agree. Other writers keep to the columns of `statistics_property`. Source: Delta transaction log protocol, "Per-file Statistics".
+Bounds are kept of integers, dates, timestamps, texts and decimals; those of decimals are whole numbers, on whose form in JSON all readers agree. Of floats
+and other types only nulls are counted. Other writers keep to the columns of `statistics_property`. Source: Delta transaction log protocol, "Per-file Statistics".
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +23,11 @@ COLUMNS = "delta.dataSkippingStatsColumns"
 FIRST_COLUMNS = 32
 """Statistics are kept of the first columns, as many as Spark keeps by default."""
 TEXT_LENGTH = 32
-"""Characters of a text that are kept; an upper bound that is longer is left out."""
+"""Characters of a text that are kept."""
+LAST_CHARACTER = chr(0x10FFFF)
+"""Follows the beginning of a text that is cut, as an upper bound: Spark writes it, too."""
+EXACT_IN_DOUBLE = 2**53
+"""Whole numbers up to this one are exact for readers that make each number a double."""
 
 
 def statistics(rows: pa.Table, columns: Iterable[str]) -> str:
@@ -46,8 +52,10 @@ def statistics(rows: pa.Table, columns: Iterable[str]) -> str:
             ends = pc.min_max(column).as_py()
         except (OverflowError, ValueError):
             continue  # a year that Python lacks, such as 10000: without bounds the file is never skipped
-        least[name] = _lower(ends["min"])
-        upper = _upper(ends["max"])
+        lower = _lower(ends["min"], column.type)
+        upper = _upper(ends["max"], column.type)
+        if lower is not None:
+            least[name] = lower
         if upper is not None:
             greatest[name] = upper
     return json.dumps(
@@ -104,13 +112,17 @@ def _has_bounds(type_: pa.DataType) -> bool:
         or pa.types.is_string(type_)
         or pa.types.is_date32(type_)
         or pa.types.is_timestamp(type_)
+        or pa.types.is_decimal(type_)
     )
     return bool(has_bounds)
 
 
-def _lower(value: Any) -> Any:
+def _lower(value: Any, type_: pa.DataType) -> Any:
+    """Return a lower bound for the least value; None if there is none that all readers take."""
     if isinstance(value, str):
         return value[:TEXT_LENGTH]
+    if isinstance(value, Decimal):
+        return _whole(math.floor(value), type_)
     if isinstance(value, datetime):
         return _milliseconds(value)
     if isinstance(value, date):
@@ -118,14 +130,30 @@ def _lower(value: Any) -> Any:
     return value
 
 
-def _upper(value: Any) -> Any:
-    """Return an upper bound for the greatest value; None if it would be too long."""
+def _upper(value: Any, type_: pa.DataType) -> Any:
+    """Return an upper bound for the greatest value; None if there is none that all readers take."""
     if isinstance(value, str):
-        is_short = len(value) <= TEXT_LENGTH
-        return value if is_short else None
+        return _upper_text(value)
+    if isinstance(value, Decimal):
+        return _whole(math.ceil(value), type_)
     if isinstance(value, datetime):
         return _milliseconds_up(value)
-    return _lower(value)  # exact, so it is both bounds
+    return _lower(value, type_)  # exact, so it is both bounds
+
+
+def _upper_text(value: str) -> str | None:
+    if len(value) <= TEXT_LENGTH:
+        return value
+    if value[TEXT_LENGTH] == LAST_CHARACTER:
+        return None
+    return value[:TEXT_LENGTH] + LAST_CHARACTER
+
+
+def _whole(bound: int, type_: pa.DataType) -> int | None:
+    """Return the whole number that bounds decimals of a type; None if readers would not take it for one of them."""
+    n_digits = type_.precision - type_.scale
+    fits = abs(bound) < 10**n_digits and abs(bound) <= EXACT_IN_DOUBLE
+    return bound if fits else None
 
 
 def _milliseconds_up(value: datetime) -> str | None:

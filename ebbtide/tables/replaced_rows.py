@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from ebbtide.delta import vectors
+from ebbtide.delta.key_bounds import KeyBounds
 from ebbtide.delta.key_index import IndexCache, in_hash_order
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import read_file
@@ -109,10 +110,11 @@ class ReplacedRows:
         """Yield the files of a version that lose rows to an upsert."""
         keys = upsert.keys.select(self._key)
         keys_in_order, hashes_in_order, _ = in_hash_order(keys, self._key)
+        bounds = KeyBounds(keys_in_order)
         # Hashes are sorted once for all files: each index has its rows in that order too, and is searched by bisection.
         for file in snapshot.files.values():
             found = np.zeros(0, np.int64)
-            may_be_held = _may_hold(file, keys_in_order, self._key[0])
+            may_be_held = bounds.may_hold(file)
             if may_be_held.any():
                 own_keys = only(keys_in_order, pa.array(may_be_held))
                 index = self._cache.index_of(file)
@@ -155,17 +157,3 @@ class ReplacedRows:
         index = self._cache.index_of(loss.file)
         rows = index.rows.take(loss.rows)
         return rows.cast(self._columns)
-
-
-def _may_hold(file: DataFile, wanted: pa.Table, column: str) -> Mask:
-    """Mark the keys that a file may hold, by its statistics of the first of the key's columns."""
-    least = file.least(column)
-    greatest = file.greatest(column)
-    values = wanted[column]
-    # Only integers: statistics of texts are cut, and of floats leave NaN out. And bounds say nothing of nulls.
-    is_bounded = pa.types.is_integer(values.type) and type(least) is int and type(greatest) is int
-    if not is_bounded or values.null_count:
-        return np.ones(len(wanted), dtype=bool)
-    integers = values.to_numpy()
-    marks: Mask = (integers >= least) & (integers <= greatest)
-    return marks

@@ -15,9 +15,15 @@ MAX_BYTES = 1_000_000
 TENTH = MAX_BYTES // 10
 
 
+def forget_copies():
+    """Know as little as another process."""
+    copy_space._seen_bytes.clear()
+    copy_space._unseen_bytes.clear()
+
+
 @pytest.fixture
 def space(tmp_path):
-    copy_space._unseen_bytes.clear()
+    forget_copies()
     return Space(tmp_path / "copies", MAX_BYTES)
 
 
@@ -28,7 +34,7 @@ def write(space, name, n_bytes, age_s=0):
     path = space.folder / name
     copy = space.write(path, pa.table(columns))
     if copy is not None and path.exists():
-        os.utime(path, (10**9 - age_s, 10**9 - age_s))
+        os.utime(path, ns=((10**9 - age_s) * 10**9, path.stat().st_mtime_ns))
     return copy
 
 
@@ -54,7 +60,7 @@ def test_copies_that_were_not_used_for_longest_go_and_those_without_rows_last(sp
 def test_copies_of_an_earlier_process_are_counted_with_the_first_one_written(space):
     for number in range(12):
         write(Space(space.folder, 10 * MAX_BYTES), f"{number}.arrow", TENTH, age_s=50)
-    copy_space._unseen_bytes.clear()
+    forget_copies()
     write(space, "new.arrow", 1000)
     assert len(names(space)) < 10
 

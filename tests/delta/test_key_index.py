@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.delta import copy_files, key_index, log
+from ebbtide.delta import key_index, log
+from ebbtide.delta.copy_files import HASH, POSITION
+from ebbtide.delta.copy_space import Space
 from ebbtide.delta.key_index import IndexCache, KeyIndex, in_hash_order
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import add_file
@@ -180,10 +182,8 @@ def test_copies_of_files_that_no_longer_count_are_deleted_and_those_not_yet_comm
     keep(cache, new, rows)
     cache.only([old])
     assert len(list(folder.iterdir())) == 2
-    known = len(copy_files._verified)
     cache.only([new])
     assert len(list(folder.iterdir())) == 1
-    assert len(copy_files._verified) == known - 1
     assert len(cache.index_of(old).rows) == 3
 
 
@@ -340,3 +340,19 @@ def test_copies_are_kept_in_a_folder_of_ones_own_only(tmp_path):
         assert len(cache.index_of(data_file).hashes) == 1
         assert bool(list(folder.iterdir())) == kept, name
     assert (tmp_path / "made").stat().st_mode & 0o777 == 0o700
+
+
+def test_room_for_copies_is_known_without_a_scan_for_each_answer(tmp_path, monkeypatch):
+    scans = []
+    copies = Space._copies
+    monkeypatch.setattr(Space, "_copies", lambda space: scans.append(space) or copies(space))
+    space = Space(tmp_path / "c", 10**6)
+    assert (space.admits(800_000), space.admits(800_001)) == (True, False)
+    path, _ = space.paths("stem")
+    columns = {HASH: pa.array([1, 2], pa.uint64()), POSITION: pa.array([1, 0], pa.uint32())}
+    assert space.write(path, pa.table(columns))
+    left = 800_000 - path.stat().st_size
+    assert (space.admits(left), space.admits(left + 1)) == (True, False)
+    space.delete("stem")
+    assert (space.admits(800_000), space.admits(800_001)) == (True, False)
+    assert len(scans) == 1

@@ -17,7 +17,7 @@ from ebbtide.delta.commit import LocalPuts, Transaction, commit, transaction_mar
 from ebbtide.delta.features import with_feature
 from ebbtide.delta.log import FACTS, commit_file, facts_in, file_location
 from ebbtide.delta.snapshot import DataFile, Snapshot
-from ebbtide.delta.statistics import statistics
+from ebbtide.delta.statistics import LAST_CHARACTER, statistics
 from ebbtide.delta.table import add_file, commit_on, create, read_rows
 from ebbtide.errors import (
     DamagedFileError,
@@ -223,23 +223,33 @@ def test_statistics_bound_what_is_in_the_file(tmp_path):
     table = pa.table({"id": [3, 1], "v": ["a", long], "at": [1_500, 2_999]}, COLUMNS)
     stats = json.loads(add_file(str(tmp_path), "f.parquet", table, bounded=COLUMNS.names)["add"]["stats"])
     assert stats["minValues"] == {"id": 1, "v": "a", "at": "1970-01-01T00:00:00.001"}
-    assert stats["maxValues"] == {"id": 3, "at": "1970-01-01T00:00:00.003"}
+    assert stats["maxValues"] == {"id": 3, "v": long[:32] + LAST_CHARACTER, "at": "1970-01-01T00:00:00.003"}
     assert (stats["numRecords"], stats["nullCount"]) == (2, {"id": 0, "v": 0, "at": 0})
 
 
-@pytest.mark.parametrize(("length", "is_kept"), [(31, True), (32, True), (33, False)])
-def test_greatest_text_is_kept_whole_or_not_at_all(length, is_kept):
+@pytest.mark.parametrize(("length", "end"), [(31, ""), (32, ""), (33, LAST_CHARACTER)])
+def test_greatest_text_is_kept_whole_or_cut_behind_its_beginning(length, end):
     text = "\U0001f6a2" * length
     stats = json.loads(statistics(pa.table({"v": ["a", text]}), ["v"]))
-    assert stats["maxValues"] == ({"v": text} if is_kept else {})
+    assert stats["maxValues"] == {"v": text[:32] + end}
     stats = json.loads(statistics(pa.table({"v": [text]}), ["v"]))
     assert stats["minValues"] == {"v": text[:32]}
 
 
-@pytest.mark.parametrize("values", [[1.5, float("nan")], [Decimal("1.5")], [True], [b"a"]], ids=str)
+@pytest.mark.parametrize("values", [[1.5, float("nan")], [Decimal(2**53 + 2)], [True], [b"a"]], ids=str)
 def test_values_that_readers_compare_in_different_ways_get_no_bounds(values):
     stats = json.loads(statistics(pa.table({"v": [*values, None]}), ["v"]))
     assert (stats["minValues"], stats["maxValues"], stats["nullCount"]) == ({}, {}, {"v": 1})
+
+
+@pytest.mark.parametrize(
+    ("value", "least", "greatest"),
+    [("12.50", 12, 13), ("-12.50", -13, -12), ("7.00", 7, 7), ("99.50", 99, None), ("-99.50", None, -99)],
+)
+def test_decimals_are_bounded_by_whole_numbers_of_their_type(value, least, greatest):
+    rows = pa.table({"v": pa.array([Decimal(value)], pa.decimal128(4, 2))})
+    stats = json.loads(statistics(rows, ["v"]))
+    assert (stats["minValues"].get("v"), stats["maxValues"].get("v")) == (least, greatest)
 
 
 def test_file_with_a_vector_says_that_its_bounds_are_wide_and_counts_its_rows(tmp_path):

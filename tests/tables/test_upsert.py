@@ -1,6 +1,5 @@
 """Upserts by vectors and by rewriting files: one row per key, also beside other writers, and a change feed."""
 
-import json
 import random
 import shutil
 
@@ -12,10 +11,9 @@ from deltalake import DeltaTable, QueryBuilder
 from ebbtide.delta import copy_space, joining, log
 from ebbtide.delta import table as tables
 from ebbtide.delta.commit import LocalPuts, Transaction, commit
-from ebbtide.delta.snapshot import DataFile, Snapshot
+from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, create, read_rows
 from ebbtide.errors import DeltaFeatureError, TableMismatchError
-from ebbtide.tables import replaced_rows
 from ebbtide.tables import upsert as upserts
 from ebbtide.tables.replaced_rows import Upsert
 from ebbtide.tables.upsert import Upserter
@@ -267,30 +265,6 @@ def test_text_keys_are_found_without_statistics(tmp_path):
     upserter.apply(change({(1, "x"): 1, (2, "y"): 2}), merge(1))
     upserter.apply(change({(2, "y"): 3}, deleted=[(1, "x")]), merge(2))
     assert ours(path) == {(2, "y"): 3}
-
-
-@pytest.mark.parametrize(
-    ("least", "greatest", "may_hold"),
-    [
-        (1, 4, False),
-        (1, 5, True),
-        (6, 8, False),
-        (6, 9, True),
-        (1, 20, True),
-        (9, 12, True),
-        (10, 12, False),
-        (None, 4, True),
-        (10, None, True),
-        (None, None, True),
-    ],
-)
-def test_only_files_whose_bounds_include_a_key_may_hold_it(least, greatest, may_hold):
-    bounds = {"minValues": {"a": least} if least else {}, "maxValues": {"a": greatest} if greatest else {}}
-    file = DataFile({"path": "f", "size": 1, "stats": json.dumps(bounds)})
-    wanted = keys_of((5, "x"), (9, "x"))
-    assert replaced_rows._may_hold(file, wanted, "a").any() == may_hold
-    assert replaced_rows._may_hold(file, wanted, "b").all(), "texts are cut in statistics"
-    assert not replaced_rows._may_hold(file, wanted.slice(2), "a").any()
 
 
 def test_large_file_of_deleted_rows_is_rewritten_with_the_small_files(tmp_path, monkeypatch):

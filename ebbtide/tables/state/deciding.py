@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ebbtide.delta.joining import write_files
+from ebbtide.delta.key_bounds import KeyBounds
 from ebbtide.delta.key_index import in_hash_order
 from ebbtide.delta.snapshot import Action
 from ebbtide.formats.settings import IN_DOUBT
@@ -147,7 +148,7 @@ class Decider:
         in_state = self.state.find(keys, hashes)
         if self.sink is None:
             return Found(in_state, [])
-        in_sink = self.sink.find(keys, hashes)
+        in_sink = self.sink.find(keys, hashes, KeyBounds(keys))
         return Found(in_state, in_sink)
 
     def _entries(self, found: Found, operator: Operator) -> pa.Table:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ebbtide.delta import copy_files, vectors
 from ebbtide.delta.copy_space import close_deleted_copies, default_folder
+from ebbtide.delta.key_bounds import KeyBounds
 from ebbtide.delta.key_index import IndexCache, KeyIndex, in_hash_order
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import read_file
@@ -58,12 +59,13 @@ class Stored:
             self.table_id,
         )
 
-    def find(self, keys: pa.Table, hashes: Hashes) -> list[FoundRows]:
+    def find(self, keys: pa.Table, hashes: Hashes, bounds: KeyBounds | None = None) -> list[FoundRows]:
         """Find the rows of some keys.
 
         Args:
             keys: Different keys, in the order of their hashes.
             hashes: Their hashes.
+            bounds: Skips files by their statistics. Default: none is skipped.
 
         Returns:
             The rows in each file; files without any are left out.
@@ -72,6 +74,8 @@ class Stored:
         copies.only(self.files)
         found = []
         for file in self.files:
+            if bounds is not None and not bounds.may_hold(file).any():
+                continue
             index = copies.index_of(file)
             rows, _ = index.find(keys, hashes)
             if not len(rows):
