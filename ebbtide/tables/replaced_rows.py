@@ -134,8 +134,9 @@ class ReplacedRows:
         # feed would show a second delete.
         is_new = ~vectors.among(known, positions)
         if is_new.any():
-            new = positions[is_new].astype(np.uint64)
-            yield FileLoss(file, found[is_new], known | BitMap64(new))
+            new = BitMap64(positions[is_new].astype(np.uint64))
+            dead = known | new
+            yield FileLoss(file, found[is_new], dead)
 
     def _below(
         self,
@@ -163,9 +164,12 @@ def _may_hold(file: DataFile, wanted: pa.Table, column: str) -> Mask:
     greatest = file.greatest(column)
     values = wanted[column]
     # Only integers: statistics of texts are cut, and of floats leave NaN out. And bounds say nothing of nulls.
-    is_bounded = pa.types.is_integer(values.type) and type(least) is int and type(greatest) is int
+    has_bounds = type(least) is int and type(greatest) is int
+    is_bounded = has_bounds and pa.types.is_integer(values.type)
     if not is_bounded or values.null_count:
         return np.ones(len(wanted), dtype=bool)
     integers = values.to_numpy()
-    marks: Mask = (integers >= least) & (integers <= greatest)
+    is_above = integers >= least
+    is_below = integers <= greatest
+    marks: Mask = is_above & is_below
     return marks
