@@ -34,8 +34,6 @@ PRIVATE = 0o700
 """Mode of folders that only their owner can read."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=[/\\])")
 """The scheme of a URI, or the drive of a Windows path."""
-_OF_DELTA_RS = re.compile(r".+#\d+")
-"""`NAME#1`; a folder of this name is a partition's."""
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -191,14 +189,14 @@ def refuse_links(root: str, name: str) -> None:
     home = Path(root, name)
     if not is_local(root) or not home.is_dir():
         return
-    for entry in (home, *home.iterdir()):
-        if entry.is_symlink():
-            raise ConfigError.of(
-                f"'{entry}' is a symbolic link, which may lead out of the root '{root}'.",
-                got=os.path.realpath(entry),
-                allowed="folders of their own",
-                next_step="Move the target of the link there, or mount it there.",
-            )
+    linked = [entry for entry in (home, *home.iterdir()) if entry.is_symlink()]
+    if linked:
+        raise ConfigError.of(
+            f"'{linked[0]}' is a symbolic link, which may lead out of the root '{root}'.",
+            got=os.path.realpath(linked[0]),
+            allowed="folders of their own",
+            next_step="Move the target of the link there, or mount it there.",
+        )
 
 
 def make_private(folder: str) -> None:
@@ -207,8 +205,7 @@ def make_private(folder: str) -> None:
         return
     path = Path(folder)
     # One by one: `mkdir(parents=True)` gives the folders in between the umask's mode, and only the last one its own.
-    folders = (path, *path.parents)
-    missing = [each for each in folders if not each.exists()]
+    missing = [each for each in (path, *path.parents) if not each.exists()]
     for each in reversed(missing):
         with failures_named(each):
             each.mkdir(mode=PRIVATE, exist_ok=True)
@@ -432,6 +429,10 @@ def delete_unfinished(folder: str, *, older_than_s: float = DAY_S) -> None:
             status = path.stat()
             if status.st_mtime <= written_before_s:
                 delete(str(path))
+
+
+_OF_DELTA_RS = re.compile(r".+#\d+")
+"""`NAME#1`; a folder of this name is a partition's."""
 
 
 def _is_unfinished(path: Path) -> bool:

@@ -164,12 +164,9 @@ def _may_hold(file: DataFile, wanted: pa.Table, column: str) -> Mask:
     greatest = file.greatest(column)
     values = wanted[column]
     # Only integers: statistics of texts are cut, and of floats leave NaN out. And bounds say nothing of nulls.
-    has_bounds = type(least) is int and type(greatest) is int
-    is_bounded = has_bounds and pa.types.is_integer(values.type)
+    is_bounded = pa.types.is_integer(values.type) and type(least) is int and type(greatest) is int
     if not is_bounded or values.null_count:
         return np.ones(len(wanted), dtype=bool)
     integers = values.to_numpy()
-    is_above = integers >= least
-    is_below = integers <= greatest
-    marks: Mask = is_above & is_below
+    marks: Mask = (integers >= least) & (integers <= greatest)
     return marks
