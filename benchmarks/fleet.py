@@ -23,7 +23,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -32,12 +31,18 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
-from harness import figure, save, tree
-from live_soak import facts_of, percentile, used_by
-
-from ebbtide import UpsertPipeline
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
+from harness import (
+    add_folder_options,
+    facts_of,
+    figure,
+    n_wrong,
+    percentile,
+    run_or_report,
+    save,
+    tree,
+    used_by,
+    write_spec,
+)
 
 PROJECT = Path(__file__).resolve().parents[1]
 KEYS = 1_000
@@ -63,15 +68,10 @@ def main() -> int:
     options.add_argument("--idle", type=float, default=60, help="seconds; 0: idle cost is not measured")
     options.add_argument("--minutes", type=float, default=3, help="of load; 0: none")
     options.add_argument("--kill-every", type=float, default=60, help="seconds; 0: never")
-    options.add_argument("--plot", type=Path)
-    options.add_argument("--folder", type=Path, help="of all that is made; else one that is deleted")
-    options.add_argument("--report", action="store_true")
+    add_folder_options(options)
     asked = options.parse_args()
-    if asked.report:
-        return report(asked.folder, asked.plot)
-    with tempfile.TemporaryDirectory() as made:
-        folder = asked.folder or Path(made)
-        folder.mkdir(parents=True, exist_ok=True)
+
+    def run(folder: Path) -> None:
         bench = Bench(folder, asked.pipelines, asked.rate)
         try:
             if asked.idle:
@@ -80,7 +80,8 @@ def main() -> int:
                 bench.load(asked.minutes * 60, asked.kill_every)
         finally:
             bench.end()
-        return report(folder, asked.plot)
+
+    return run_or_report(asked, run, report)
 
 
 @dataclass
@@ -169,7 +170,7 @@ class Bench:
         self.broker = Broker(folder / "broker")
         for topic in self.topics:
             self.broker.create(topic)
-            write_spec(self.specs / topic, topic, self.broker.servers)
+            write_spec(self.specs / topic, topic, topic, self.broker.servers)
         self._process: subprocess.Popen[bytes] | None = None
 
     def end(self) -> None:
@@ -236,7 +237,7 @@ class Bench:
         wait_until(lambda: all(self._is_read(topic, load) for topic in self.topics), process)
         process.send_signal(signal.SIGTERM)
         exits.append(process.wait(WAIT_S))
-        wrong = {topic: self._wrong(topic, load.truth[topic]) for topic in self.topics}
+        wrong = {topic: self._n_wrong(topic, load) for topic in self.topics}
         verdict = {
             "exits": exits,
             "kills": kills,
@@ -252,28 +253,8 @@ class Bench:
         _, last = next(commits_of(self.root, topic, newest_first=True), (0.0, 0))
         return last >= load.ends[topic]
 
-    def _wrong(self, topic: str, truth: dict[int, int]) -> int:
-        """Count the rows that differ from the truth."""
-        snapshot = Snapshot.read(str(self.root / topic / "sink"))
-        if snapshot is None:
-            raise LookupError("no sink")
-        columns = UpsertPipeline.load(self.specs / topic).sink_table.columns
-        rows = {row["id"]: row["at"] for row in read_rows(snapshot, columns).to_pylist()}
-        return sum(rows.get(key) != truth.get(key) for key in rows.keys() | truth.keys())
-
-
-def write_spec(folder: Path, topic: str, servers: str) -> None:
-    """Write a pipeline's spec."""
-    spec = {
-        "name": topic,
-        "schema": "id BIGINT NOT NULL, at BIGINT, text STRING",
-        "key": ["id"],
-        "source": {"type": "kafka", "bootstrap_servers": servers, "topic": topic},
-        "format": {"type": "plain"},
-        "order": {"sequence": ["at"]},
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "defs.yaml").write_text(json.dumps({"type": "ebbtide.UpsertPipeline", "attributes": spec}))
+    def _n_wrong(self, topic: str, load: Load) -> int:
+        return n_wrong(self.specs / topic, self.root / topic / "sink", load.truth[topic])
 
 
 def has_begun(root: Path, topic: str) -> bool:

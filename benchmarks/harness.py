@@ -1,12 +1,17 @@
-"""What the benchmarks share: process trees and what they use, a table's files, a plain changelog to read, plots."""
+"""What the benchmarks share: folders and reports, process trees and what they use, tables and their files, changelogs to read, plots."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+import re
+import tempfile
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+
+SIZE = re.compile(r"^(Pss|Pss_Anon):\s+(\d+)", re.MULTILINE)
 
 
 def tree(root: int) -> dict[int, float]:
@@ -87,6 +92,96 @@ def shorten_retention(table: Path, interval: str) -> None:
     info = {"operation": "SET TBLPROPERTIES"}
     if commit_after(puts_of(str(table)), snapshot, [{"metaData": metadata}], info) is None:
         raise RuntimeError(f"another client writes {table}")
+
+
+def add_folder_options(options: ArgumentParser) -> None:
+    """Add the options of a benchmark that keeps what it measures in a folder."""
+    options.add_argument("--plot", type=Path)
+    options.add_argument("--folder", type=Path, help="of all that is made; else one that is deleted")
+    options.add_argument("--report", action="store_true")
+
+
+def run_or_report(
+    asked: Namespace,
+    run: Callable[[Path], None],
+    report: Callable[[Path, Path | None], int],
+) -> int:
+    """Run in a folder, and report on it; with `--report` only report on what it holds.
+
+    Args:
+        asked: With the options of `add_folder_options`.
+        run: Measures; all that it makes is in the folder.
+        report: Prints and plots what a folder holds; returns the exit code.
+    """
+    with tempfile.TemporaryDirectory() as made:
+        folder = (asked.folder or Path(made)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        if not asked.report:
+            run(folder)
+        return report(folder, asked.plot)
+
+
+def facts_of(commit: Path) -> dict[str, Any] | None:
+    """Return what Ebbtide wrote into a commit."""
+    for line in commit.read_text().splitlines():
+        action = json.loads(line)
+        if "commitInfo" in action:
+            told = action["commitInfo"].get("userMetadata")
+            facts: dict[str, Any] | None = json.loads(told) if told else None
+            return facts
+    return None
+
+
+def write_spec(folder: Path, name: str, topic: str, servers: str) -> None:
+    """Write the spec of a pipeline over a topic."""
+    spec = {
+        "name": name,
+        "schema": "id BIGINT NOT NULL, at BIGINT, text STRING",
+        "key": ["id"],
+        "source": {"type": "kafka", "bootstrap_servers": servers, "topic": topic},
+        "format": {"type": "plain"},
+        "order": {"sequence": ["at"]},
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    given = {"type": "ebbtide.dagster.UpsertPipeline", "attributes": spec}
+    (folder / "defs.yaml").write_text(json.dumps(given))
+
+
+def n_wrong(spec: Path, sink: Path, truth: dict[int, int]) -> int:
+    """Count the rows of a sink that differ from the truth: `id` to `at`."""
+    from ebbtide import UpsertPipeline
+    from ebbtide.delta.snapshot import Snapshot
+    from ebbtide.delta.table import read_rows
+
+    snapshot = Snapshot.read(str(sink))
+    if snapshot is None:
+        raise LookupError("no sink")
+    columns = UpsertPipeline.load(spec).sink_table.columns
+    rows = {row["id"]: row["at"] for row in read_rows(snapshot, columns).to_pylist()}
+    return sum(rows.get(key) != truth.get(key) for key in rows.keys() | truth.keys())
+
+
+def used_by(pid: int, *, is_driver: bool) -> dict[str, int]:
+    """Return what a process holds, by its role."""
+    process = Path(f"/proc/{pid}")
+    shared_out = (process / "smaps_rollup").read_text()
+    kilobytes = {name: int(size) for name, size in SIZE.findall(shared_out)}
+    is_java = (process / "comm").read_text().strip() == "java"
+    role = "driver" if is_driver else "jvm" if is_java else "workers"
+    own = {"driver_own_bytes": kilobytes["Pss_Anon"] << 10} if is_driver else {}
+    return own | {
+        f"{role}_bytes": kilobytes["Pss"] << 10,
+        f"{role}_handles": len([*(process / "fd").iterdir()]),
+        f"{role}_threads": len([*(process / "task").iterdir()]),
+        "processes": 1,
+    }
+
+
+def percentile(values: list[float], share: float) -> float | None:
+    """Return a percentile, ms of seconds kept; None of nothing."""
+    if not values:
+        return None
+    return round(sorted(values)[min(len(values) - 1, int(share * len(values)))], 3)
 
 
 def figure(rows: int, height: float) -> tuple[Any, Any]:

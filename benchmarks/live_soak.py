@@ -27,7 +27,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -36,11 +35,19 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
-from harness import figure, save, shorten_retention, tree
-
-from ebbtide import UpsertPipeline
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
+from harness import (
+    add_folder_options,
+    facts_of,
+    figure,
+    n_wrong,
+    percentile,
+    run_or_report,
+    save,
+    shorten_retention,
+    tree,
+    used_by,
+    write_spec,
+)
 
 PROJECT = Path(__file__).resolve().parents[1]
 TOPIC = "soak"
@@ -60,7 +67,6 @@ FLAT = 1.1
 STARTS_S = 120.0
 DELETED = 0.05
 HEAP = re.compile(r"->(\d+)M\(")
-SIZE = re.compile(r"^(Pss|Pss_Anon):\s+(\d+)", re.MULTILINE)
 KINDS = ("idle", "load", "upkeep")
 
 
@@ -70,17 +76,13 @@ def main() -> int:
     options.add_argument("--minutes", type=float, default=120)
     options.add_argument("--turn", type=float, default=5, help="minutes")
     options.add_argument("--upkeep", type=float, default=20, help="minutes from one maintenance to the next")
-    options.add_argument("--plot", type=Path)
-    options.add_argument("--folder", type=Path, help="of all that is made; else one that is deleted")
-    options.add_argument("--report", action="store_true")
+    add_folder_options(options)
     asked = options.parse_args()
-    if asked.report:
-        return report(asked.folder, asked.plot)
-    with tempfile.TemporaryDirectory() as made:
-        folder = asked.folder or Path(made)
-        folder.mkdir(parents=True, exist_ok=True)
+
+    def run(folder: Path) -> None:
         Soak(folder, asked.minutes * 60, asked.turn * 60, asked.upkeep * 60).run()
-        return report(folder, asked.plot)
+
+    return run_or_report(asked, run, report)
 
 
 class Soak:
@@ -109,7 +111,7 @@ class Soak:
         self.commits = Commits(self.home / "sink", folder / "commits.jsonl")
         self.exits: list[int] = []
         self.spec = folder / "spec"
-        write_spec(self.spec, self.broker.servers)
+        write_spec(self.spec, "soak", TOPIC, self.broker.servers)
 
     def run(self) -> None:
         """Run to the end; what was found is in the folder."""
@@ -128,7 +130,7 @@ class Soak:
         verdict = {
             "exits": self.exits,
             "rows": len(self.load.truth),
-            "wrong": self._wrong(),
+            "wrong": n_wrong(self.spec, self.home / "sink", self.load.truth),
             "steps": self.commits.last_step,
         }
         (self.folder / "verdict.json").write_text(json.dumps(verdict))
@@ -232,15 +234,6 @@ class Soak:
             sample["heap_bytes"] = min(map(int, heaps[-3:])) << 20
         at = {"at_s": round(time.time() - begun_s, 1), "begun_s": begun_s, "machine_load": os.getloadavg()[0]}
         return at | {"kind": self.load.kind, "step": self.commits.last_step, **sample}
-
-    def _wrong(self) -> int:
-        spec = UpsertPipeline.load(self.spec)
-        snapshot = Snapshot.read(str(self.home / "sink"))
-        if snapshot is None:
-            raise LookupError("no sink")
-        rows = {row["id"]: row["at"] for row in read_rows(snapshot, spec.sink_table.columns).to_pylist()}
-        keys = rows.keys() | self.load.truth.keys()
-        return sum(rows.get(key) != self.load.truth.get(key) for key in keys)
 
 
 class Load:
@@ -362,48 +355,6 @@ class Commits:
         return all(self._ends.get(partition, 0) >= end for partition, end in ends.items())
 
 
-def facts_of(commit: Path) -> dict[str, Any] | None:
-    """Return what Ebbtide wrote into a commit."""
-    for line in commit.read_text().splitlines():
-        action = json.loads(line)
-        if "commitInfo" in action:
-            told = action["commitInfo"].get("userMetadata")
-            facts: dict[str, Any] | None = json.loads(told) if told else None
-            return facts
-    return None
-
-
-def write_spec(folder: Path, servers: str) -> None:
-    """Write the pipeline's spec."""
-    spec = {
-        "name": "soak",
-        "schema": "id BIGINT NOT NULL, at BIGINT, text STRING",
-        "key": ["id"],
-        "source": {"type": "kafka", "bootstrap_servers": servers, "topic": TOPIC},
-        "format": {"type": "plain"},
-        "order": {"sequence": ["at"]},
-    }
-    folder.mkdir(exist_ok=True)
-    given = {"type": "ebbtide.dagster.UpsertPipeline", "attributes": spec}
-    (folder / "defs.yaml").write_text(json.dumps(given))
-
-
-def used_by(pid: int, *, is_driver: bool) -> dict[str, int]:
-    """Return what a process holds, by its role."""
-    process = Path(f"/proc/{pid}")
-    shared_out = (process / "smaps_rollup").read_text()
-    kilobytes = {name: int(size) for name, size in SIZE.findall(shared_out)}
-    is_java = (process / "comm").read_text().strip() == "java"
-    role = "driver" if is_driver else "jvm" if is_java else "workers"
-    own = {"driver_own_bytes": kilobytes["Pss_Anon"] << 10} if is_driver else {}
-    return own | {
-        f"{role}_bytes": kilobytes["Pss"] << 10,
-        f"{role}_handles": len([*(process / "fd").iterdir()]),
-        f"{role}_threads": len([*(process / "task").iterdir()]),
-        "processes": 1,
-    }
-
-
 def sizes_under(folder: Path) -> Iterator[int]:
     """Yield the bytes of each file."""
     for path in folder.rglob("*"):
@@ -455,13 +406,6 @@ def read_latencies(folder: Path) -> list[Latency]:
             first = bisect.bisect_right(ends[partition], offset)
             latencies.append((sent_s - begun_s, commits[first]["at_s"] - sent_s, kind))
     return sorted(latencies)
-
-
-def percentile(values: list[float], share: float) -> float | None:
-    """Return a percentile, ms of seconds kept; None of nothing."""
-    if not values:
-        return None
-    return round(sorted(values)[min(len(values) - 1, int(share * len(values)))], 3)
 
 
 def windows(samples: list[dict[str, Any]], latencies: list[Latency]) -> Iterator[dict[str, Any]]:

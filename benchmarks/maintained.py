@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from harness import figure, save, shorten_retention, write_kinds
+from harness import add_folder_options, figure, run_or_report, save, shorten_retention, write_kinds
 
 from ebbtide.errors import EbbtideError
 
@@ -67,18 +67,15 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--steps", type=int, default=300)
     options.add_argument("--every", type=float, default=2.2, help="s from one file to the next")
-    options.add_argument("--plot", type=Path)
-    options.add_argument("--folder", type=Path, help="of all that is made; else one that is deleted")
-    options.add_argument("--report", action="store_true")
+    add_folder_options(options)
     asked = options.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that Dagster's processes end, too
-    with tempfile.TemporaryDirectory() as made:
-        folder = (asked.folder or Path(made)).resolve()
-        folder.mkdir(parents=True, exist_ok=True)
+
+    def run(folder: Path) -> None:
         os.environ["EBBTIDE_SOAK_DIR"] = str(folder)
-        if not asked.report:
-            Soak(folder, asked.steps, asked.every).run()
-        return report(folder, asked.plot)
+        Soak(folder, asked.steps, asked.every).run()
+
+    return run_or_report(asked, run, report)
 
 
 class Soak:

@@ -154,7 +154,7 @@ def table(
     lines = [f"{'sink':<16}" + "".join(f"{name:>12}" for name in columns)]
     for spec, differs in reports:
         status = statuses[spec.name]
-        counts = [status.step, status.records, status.quarantined, unmatched[spec.name]]
+        counts = [status.last.step, status.read.records, status.read.quarantined, unmatched[spec.name]]
         cells = [len(truth(spec)), *counts, *(differs[n] for n in ("missing", "extra", "wrong"))]
         lines.append(
             f"{spec.name:<16}"

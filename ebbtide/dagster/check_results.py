@@ -35,9 +35,9 @@ def to_check_result(
         repair: What makes the check pass again.
     """
     broken = [finding for finding in verdict.findings if finding.broken]
-    said = [*(sentence(finding) for finding in broken), repair] if broken else []
-    nothing = "" if verdict.findings else "There is nothing that could break it."
-    is_warning = bool(broken) and not verdict.is_error
+    severity = dg.AssetCheckSeverity.ERROR
+    if broken and not verdict.is_error:
+        severity = dg.AssetCheckSeverity.WARN
     metadata: dict[str, Any] = {
         "broken_rows": sum(finding.broken for finding in broken),
         "judged": dg.MetadataValue.json(window.until),
@@ -47,7 +47,8 @@ def to_check_result(
     }
     if broken:
         metadata["found"] = dg.MetadataValue.md(page(broken))
-        metadata["repair"] = dg.MetadataValue.md(_mending(repair, key.asset_key.path[-1]))
+        pipeline = key.asset_key.path[-1]
+        metadata["repair"] = dg.MetadataValue.md(_mending(repair, pipeline))
     if window.unreadable:
         metadata["not_judged"] = window.unreadable
     if verdict.docs:
@@ -56,10 +57,20 @@ def to_check_result(
         asset_key=key.asset_key,
         check_name=key.name,
         passed=verdict.passed,
-        severity=dg.AssetCheckSeverity.WARN if is_warning else dg.AssetCheckSeverity.ERROR,
-        description=" ".join(said) or nothing,
+        severity=severity,
+        description=_description(verdict, broken, repair),
         metadata=metadata,
     )
+
+
+def _description(verdict: Verdict, broken: Sequence[Finding], repair: str) -> str:
+    """Return a check's verdict in words; empty if all that was found holds."""
+    if broken:
+        sentences = [sentence(finding) for finding in broken]
+        return " ".join([*sentences, repair])
+    if verdict.findings:
+        return ""
+    return "There is nothing that could break it."
 
 
 def _mending(repair: str, pipeline: str) -> str:
@@ -90,7 +101,9 @@ def _versions(since: int, until: int) -> str:
         >>> _versions(0, 2), _versions(2, 2)
         ('1 to 2', 'none after 2')
     """
-    return f"{since + 1} to {until}" if since < until else f"none after {until}"
+    if since >= until:
+        return f"none after {until}"
+    return f"{since + 1} to {until}"
 
 
 def _tables(broken: Sequence[Finding]) -> dict[str, dg.TableMetadataValue]:
@@ -116,7 +129,8 @@ def _table(finding: Finding) -> dg.TableMetadataValue:
 
 
 def _record(row: Mapping[str, Any], names: Iterable[str]) -> dg.TableRecord:
-    return dg.TableRecord({name: _cell(row.get(name)) for name in names})
+    cells = {name: _cell(row.get(name)) for name in names}
+    return dg.TableRecord(cells)
 
 
 def _cell(value: Any) -> str:

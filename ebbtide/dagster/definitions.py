@@ -25,7 +25,8 @@ def pipeline_definitions(*specs: Pipeline) -> dg.Definitions:
         specs: All pipelines of the project: they share the jobs of operations and the sensors.
     """
     tables = [table_definitions(spec, specs) for spec in specs]
-    return dg.Definitions.merge(*tables, automation_definitions(specs))
+    automation = automation_definitions(specs)
+    return dg.Definitions.merge(*tables, automation)
 
 
 def table_definitions(spec: Pipeline, specs: Sequence[Pipeline]) -> dg.Definitions:
@@ -74,5 +75,9 @@ def automation_definitions(specs: Sequence[Pipeline]) -> dg.Definitions:
         job = operation_job(operation, fitting)
         jobs.append(job)
         schedules += operation_schedule(operation, fitting, job)
-    assets = [follow_assets(group, members) for group, members in groups.items()]
-    return dg.Definitions(assets=assets, jobs=jobs, schedules=schedules, sensors=sensors)
+    return dg.Definitions(
+        assets=[follow_assets(group, members) for group, members in groups.items()],
+        jobs=jobs,
+        schedules=schedules,
+        sensors=sensors,
+    )

@@ -48,13 +48,17 @@ def follow_job(group: str, specs: Sequence[Pipeline]) -> Any:
         group: Its name.
         specs: These pipelines.
     """
-    keys = [key for spec in specs for key in _keys(spec)]
+    keys: list[dg.AssetKey] = []
+    for spec in specs:
+        keys += _keys(spec)
+    assets = dg.AssetSelection.assets(*keys)
+    name = follow_name(group)
     names = ", ".join(spec.name for spec in specs)
     return dg.define_asset_job(
-        follow_name(group),
-        dg.AssetSelection.assets(*keys).without_checks(),
+        name,
+        assets.without_checks(),
         description=f"Read what is there and what comes into {names}, in turns of one process, until it is stopped or as old as the first max_run_age.",
-        tags={GROUP_TAG: group, TURN_TAG: follow_name(group)},
+        tags={GROUP_TAG: group, TURN_TAG: name},
     )
 
 
@@ -65,7 +69,11 @@ def follow_assets(group: str, specs: Sequence[Pipeline]) -> dg.AssetsDefinition:
         group: Its name.
         specs: These pipelines.
     """
-    described = [each.replace_attributes(skippable=True) for spec in specs for each in asset_specs(spec)]
+    described = []
+    for spec in specs:
+        for asset in asset_specs(spec):
+            skippable = asset.replace_attributes(skippable=True)
+            described.append(skippable)
 
     @dg.multi_asset(name=follow_name(group), specs=described, can_subset=True)
     def follow(
@@ -76,19 +84,32 @@ def follow_assets(group: str, specs: Sequence[Pipeline]) -> dg.AssetsDefinition:
         clock: ClockResource,
     ) -> Iterator[dg.MaterializeResult[Any]]:
         wanted = context.selected_asset_keys
-        chosen = [spec.on_engine(spark.engine) for spec in specs if not wanted.isdisjoint(_keys(spec))]
+        of_selection = [spec for spec in specs if not wanted.isdisjoint(_keys(spec))]
+        chosen = [spec.on_engine(spark.engine) for spec in of_selection]
         work = _refreshed if config.refresh else _followed
-        reports = _Reports(context, {spec.name: Observer(context, spec, storage.root) for spec in chosen})
+        observers = {spec.name: Observer(context, spec, storage.root) for spec in chosen}
+        reports = _Reports(context, observers)
 
         def operate(report: Callable[[Report], None], stop: threading.Event) -> None:
-            work(chosen, config, report, spark.for_runs, storage.root, stop=stop, clock=clock.now_ms)
+            work(
+                chosen,
+                config,
+                report,
+                spark.for_runs,
+                storage.root,
+                stop=stop,
+                clock=clock.now_ms,
+            )
 
         with waiting_for_lease():
             supervised(operate, reports.take)
         for spec in chosen:
             summary = reports.summaries.get(spec.name)
-            if summary is not None:
-                yield from (each for each in results(spec, summary, storage) if each.asset_key in wanted)
+            if summary is None:
+                continue
+            for result in results(spec, summary, storage):
+                if result.asset_key in wanted:
+                    yield result
         reports.refuse_failing()
 
     return follow
@@ -109,12 +130,25 @@ def _followed(
     clock: Clock,
 ) -> None:
     """Follow pipelines until they are stopped."""
-    operate = once(ebbtide.run, accept_source_path=config.accept_source_path, accept_loss=config.accept_loss)
+    operate = once(
+        ebbtide.run,
+        accept_source_path=config.accept_source_path,
+        accept_loss=config.accept_loss,
+    )
 
     def follow(spec: Pipeline, **given: Any) -> RunSummary:
-        return operate(session, spec, root, on_progress=report, stop=stop, clock=clock, **given)
+        return operate(
+            session,
+            spec,
+            root,
+            on_progress=report,
+            stop=stop,
+            clock=clock,
+            **given,
+        )
 
-    for event in Fleet(specs, follow, stop).events():
+    fleet = Fleet(specs, follow, stop)
+    for event in fleet.events():
         report(event)
 
 
@@ -131,7 +165,13 @@ def _refreshed(
     """Rebuild pipelines one after the other."""
     for spec in specs:
         summary = ebbtide.refresh(
-            session, spec, root, on_progress=report, stop=stop, clock=clock, accept_loss=config.accept_loss
+            session,
+            spec,
+            root,
+            on_progress=report,
+            stop=stop,
+            clock=clock,
+            accept_loss=config.accept_loss,
         )
         report(Ended(spec, summary))
 
@@ -163,9 +203,12 @@ class _Reports:
             self.summaries[name] = report.summary
         elif isinstance(report, Failed):
             # Not the error, which holds the tables of its run.
-            self.failing[name] = _text(report.error), isinstance(report.error, Transient)
+            error = report.error
+            text = _text(error)
+            may_pass = isinstance(error, Transient)
+            self.failing[name] = (text, may_pass)
             again = "" if report.again_s is None else f" Begun again in {report.again_s:g} s."
-            self.context.log.error("%s: %s%s", name, _text(report.error), again)
+            self.context.log.error("%s: %s%s", name, text, again)
         elif isinstance(report, GoesOn):
             self.context.log.info("%s: goes on.", name)
 
@@ -177,10 +220,18 @@ class _Reports:
         """
         if not self.failing:
             return
-        may_pass = bool(self.summaries) or any(passes for _, passes in self.failing.values())
-        texts = [f"{name}: {text}" for name, (text, _) in sorted(self.failing.items())]
-        raise dg.Failure("\n".join(texts), metadata={IS_TRANSIENT: may_pass}, allow_retries=may_pass)
+        may_pass = bool(self.summaries)
+        texts = []
+        for name, (text, passes) in sorted(self.failing.items()):
+            may_pass = may_pass or passes
+            texts.append(f"{name}: {text}")
+        raise dg.Failure(
+            "\n".join(texts),
+            metadata={IS_TRANSIENT: may_pass},
+            allow_retries=may_pass,
+        )
 
 
 def _text(error: Exception) -> str:
-    return redacted(f"{type(error).__name__}: {error}")
+    kind = type(error).__name__
+    return redacted(f"{kind}: {error}")

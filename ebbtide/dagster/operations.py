@@ -59,12 +59,21 @@ def operation_job(operation: Operation, specs: Sequence[Pipeline]) -> dg.JobDefi
         given = dict(context.op_config or {})
         action = given.pop("action", operation.actions[0])
         docs = Path(storage.data_docs).resolve()
-        ctx = Context(spec, storage.root, lambda: spark.session, BY, clock.now_ms, beside=lambda: specs, data_docs=docs)
+        ctx = Context(
+            spec,
+            storage.root,
+            lambda: spark.session,
+            BY,
+            clock.now_ms,
+            beside=lambda: specs,
+            data_docs=docs,
+        )
         observer = _Observer(context, operation, action, ctx)
 
         def work(say: Callable[[StepProgress | Phase], None], stop: threading.Event) -> Report:
             params = operation.asked(given)
-            return operation.act(action, replace(ctx, on_progress=say, on_phase=say, stop=stop), params)
+            watched = replace(ctx, on_progress=say, on_phase=say, stop=stop)
+            return operation.act(action, watched, params)
 
         with waiting_for_lease():
             report = supervised(work, observer.progress)
@@ -82,7 +91,9 @@ def operation_job(operation: Operation, specs: Sequence[Pipeline]) -> dg.JobDefi
         tags_for_partition_key_fn=tags,
     )
 
-    @dg.job(name=name, description=f"{operation.description} The partition is the pipeline.", config=pipelines)
+    description = f"{operation.description} The partition is the pipeline."
+
+    @dg.job(name=name, description=description, config=pipelines)
     def job() -> None:
         act()
 
@@ -122,16 +133,21 @@ def _config_schema(operation: Operation) -> Any:
             "apply": "do it",
             **operation.further,
         }
-        described = "; ".join(f"{name}: {meanings[name]}" for name in operation.actions)
+        described = [f"{name}: {meanings[name]}" for name in operation.actions]
+        listed = "; ".join(described)
         first, *_ = operation.actions
-        action = Field(default=first, description=f"{described}. Default: {first}.")
+        action = Field(default=first, description=f"{listed}. Default: {first}.")
         fields["action"] = (Literal[operation.actions], action)
     for name, info in operation.Params.model_fields.items():
-        default = ... if info.is_required() else info.get_default(call_default_factory=True)
-        fields[name] = (info.annotation, Field(default, description=info.description))
+        default = ...
+        if not info.is_required():
+            default = info.get_default(call_default_factory=True)
+        field = Field(default, description=info.description)
+        fields[name] = (info.annotation, field)
     if not fields:
         return {}
-    model = create_model(f"{type(operation).__name__}Config", __base__=dg.Config, **fields)
+    name = type(operation).__name__
+    model = create_model(f"{name}Config", __base__=dg.Config, **fields)
     return model.to_config_schema()
 
 
@@ -146,7 +162,10 @@ class _Observer:
     """
 
     def __init__(self, context: dg.OpExecutionContext, operation: Operation, action: str, ctx: Context) -> None:
-        self._context, self._operation, self._action, self._ctx = context, operation, action, ctx
+        self._context = context
+        self._operation = operation
+        self._action = action
+        self._ctx = ctx
         self._last_s = float("-inf")
 
     def progress(self, progress: StepProgress | Phase) -> None:
@@ -159,9 +178,10 @@ class _Observer:
     def step(self, step: StepProgress) -> None:
         """Log a step; observe the progress of the operation, at most every `OBSERVE_EVERY_S`."""
         self._context.log.info(step.line())
-        if time.monotonic() - self._last_s < OBSERVE_EVERY_S:
+        now_s = time.monotonic()
+        if now_s - self._last_s < OBSERVE_EVERY_S:
             return
-        self._last_s = time.monotonic()
+        self._last_s = now_s
         report = self._operation.watch(self._ctx)
         if report is not None:
             self.observe(report)
@@ -186,7 +206,8 @@ def report_metadata(report: Report, operation: Operation, action: str) -> dict[s
     """
     first, *further = report.text().splitlines()
     listed = [f"- {line.strip()}" for line in further]  # the UI joins lines of plain text
-    page = "\n".join([first, "", *listed])
+    lines = [first, "", *listed]
+    page = "\n".join(lines)
     job = operation.job_name
     if len(operation.actions) > 1:
         job = f"{job}: {action}"
@@ -208,7 +229,8 @@ def _values(report: Report) -> Iterator[tuple[str, Any]]:
         if value is None:
             continue
         if name.endswith("_ms"):
-            yield name.removesuffix("_ms"), dg.MetadataValue.timestamp(value / 1000)
+            time_of = name.removesuffix("_ms")
+            yield time_of, dg.MetadataValue.timestamp(value / 1000)
         else:
             yield name, value
     for name, value in report.details.items():
@@ -225,13 +247,17 @@ def _values(report: Report) -> Iterator[tuple[str, Any]]:
 def _shown(value: Any) -> Any:
     """Return a value as Dagster shows it: texts as a list, other lists by their length; None if it has no form for it."""
     if isinstance(value, datetime):
-        return dg.MetadataValue.timestamp(value.timestamp())
+        seconds = value.timestamp()
+        return dg.MetadataValue.timestamp(seconds)
+    if isinstance(value, str | int | float):
+        return value
     if not isinstance(value, list | tuple):
-        return value if isinstance(value, str | int | float) else None
-    is_texts = bool(value) and all(isinstance(each, str) for each in value)
-    if not is_texts:
+        return None
+    are_texts = all(isinstance(each, str) for each in value)
+    if not value or not are_texts:
         return len(value)
-    listed = "\n".join(f"- {each}" for each in value)
+    items = [f"- {each}" for each in value]
+    listed = "\n".join(items)
     return dg.MetadataValue.md(listed)
 
 
@@ -270,12 +296,14 @@ def _next_job(next_step: str, operation: Operation) -> str:
     words = named[1].split()
     options = {word for word in words if word.startswith("--")}
     # The words before the first option name the command; options alone are meant for the same command.
-    command = " ".join(takewhile(lambda word: not word.startswith("--"), words))
+    command_words = takewhile(lambda word: not word.startswith("--"), words)
+    command = " ".join(command_words)
     of_command = {each.command: each for each in operations()}
     following = of_command.get(command) if command else operation
     if following is None:
         return ""
+    launch = f"launch {job_name(following)}"
     for action in following.actions[1:]:
         if f"--{action}" in options:
-            return f"launch {job_name(following)} with action: {action}"
-    return f"launch {job_name(following)}"
+            return f"{launch} with action: {action}"
+    return launch

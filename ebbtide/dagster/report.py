@@ -22,8 +22,10 @@ _ALWAYS = ("inserted", "updated", "deleted")
 
 def report_of(summary: RunSummary) -> str:
     """Return the report of a run: its totals, its steps, and what needs attention."""
-    lines = [*_sums(summary), "", *_steps(summary), "", *(f"- {remark}" for remark in remarks(summary))]
-    return "\n".join(lines).strip()
+    listed = [f"- {remark}" for remark in remarks(summary)]
+    lines = [*_sums(summary), "", *_steps(summary), "", *listed]
+    page = "\n".join(lines)
+    return page.strip()
 
 
 def _sums(summary: RunSummary) -> Iterator[str]:
@@ -32,10 +34,11 @@ def _sums(summary: RunSummary) -> Iterator[str]:
         yield "Nothing was to do: no new records, nothing due."
         return
     counts = [amount(totals["records"], "record")]
-    shown = [*_ALWAYS, *(name for name in SHOWN_IF_ANY if totals[name])]
-    for name in shown:
-        words = name.replace("_", " ")
-        counts.append(f"{totals[name]:,} {words}")
+    for name in (*_ALWAYS, *SHOWN_IF_ANY):
+        total = totals[name]
+        if total or name in _ALWAYS:
+            words = name.replace("_", " ")
+            counts.append(f"{total:,} {words}")
     listed = ", ".join(counts)
     steps = amount(totals["steps"], "step")
     yield f"{steps} in {summary.seconds:,.1f} s: {listed}."
@@ -55,14 +58,21 @@ def _steps(summary: RunSummary) -> Iterator[str]:
     yield f"|---:|---|---|{alignment}---:|---|"
     longest_s = max(step.seconds for step in shown)
     for step in shown:
-        clock = _clock_text(step.now_ms)
         counts = step.counts
-        numbers = " | ".join(f"{counts[name]:,}" for name in names)
-        bar = _bar(step.seconds, longest_s)
-        yield f"| {step.step} | {step.kind} | {clock} | {numbers} | {step.seconds:.2f} | {bar} |"
+        cells = [
+            str(step.step),
+            step.kind,
+            _clock_text(step.now_ms),
+            *(f"{counts[name]:,}" for name in names),
+            f"{step.seconds:.2f}",
+            _bar(step.seconds, longest_s),
+        ]
+        row = " | ".join(cells)
+        yield f"| {row} |"
     n_left_out = summary.totals["steps"] - len(shown)
     if n_left_out:
-        yield f"\nLeft out: the first {amount(n_left_out, 'step')}."
+        left_out = amount(n_left_out, "step")
+        yield f"\nLeft out: the first {left_out}."
 
 
 def _bar(value: float, largest: float) -> str:
@@ -72,8 +82,10 @@ def _bar(value: float, largest: float) -> str:
         >>> _bar(0.5, 2.0), _bar(0.0, 2.0), _bar(0.0, 0.0)
         ('██', '', '')
     """
-    share = value / largest if largest else 0.0
-    return BLOCK * round(share * LONGEST_BAR)
+    if not largest:
+        return ""
+    n_blocks = round(value / largest * LONGEST_BAR)
+    return BLOCK * n_blocks
 
 
 def _clock_text(now_ms: int) -> str:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -91,7 +91,9 @@ class Observer:
     """
 
     def __init__(self, context: dg.AssetExecutionContext, spec: Pipeline, root: str) -> None:
-        self._context, self._spec, self._root = context, spec, root
+        self._context = context
+        self._spec = spec
+        self._root = root
         self._goes_on = spec.run == "continuous"
         self._waiting: list[StepProgress] = []
         self._last = float("-inf")
@@ -119,9 +121,9 @@ class Observer:
         if self._goes_on:  # a bounded run reports by its materialization
             self._context.log.info(last.line())
             status = ebbtide.status(self._spec, self._root)
-            tables = {"state_rows": status.state_rows or 0}
-            if status.sink_type == "delta":
-                tables["sink_rows"] = status.sink_rows or 0
+            tables = {"state_rows": status.state.rows or 0}
+            if status.sink.type == "delta":
+                tables["sink_rows"] = status.sink.rows or 0
         numbers: dict[str, int | float] = {
             "step": last.step,
             "seconds": round(seconds, 3),
@@ -136,42 +138,53 @@ class Observer:
         times = {"now": dg.MetadataValue.timestamp(last.now_ms / 1000)}
         if last.watermark_ms is not None:
             times["watermark"] = dg.MetadataValue.timestamp(last.watermark_ms / 1000)
-        self._context.log_event(dg.AssetObservation(self._spec.name, metadata={**numbers, **times}))
+        metadata = {**numbers, **times}
+        observation = dg.AssetObservation(self._spec.name, metadata=metadata)
+        self._context.log_event(observation)
         self._waiting = []
         self._last = time.monotonic()
 
 
 def results(spec: Pipeline, summary: RunSummary, storage: StorageResource) -> Iterator[dg.MaterializeResult[Any]]:
     """Yield the materializations of a pipeline's state and sink by a run that has ended."""
-    status, totals = ebbtide.status(spec, storage.root), summary.totals
-    # Names of their own: Dagster plots a name over all events of an asset, and steps have numbers of the same kind.
-    run = {f"run_{name}": totals[name] for name in RUN_TOTALS}
-    yield dg.MaterializeResult(
-        asset_key=state_key(spec),
-        metadata={
-            "dagster/uri": f"{summary.root}/state",
-            "table_version": status.state_version or 0,
-            "step": status.step,
-            "expired": totals["expired"],
-            **({} if status.state_rows is None else {"dagster/row_count": status.state_rows}),
-            **_size_of_state(spec, storage.root),
-        },
-    )
-    yield dg.MaterializeResult(
-        asset_key=spec.name,
-        metadata={
-            "dagster/uri": f"{summary.root}/sink",
-            **({} if status.sink_version is None else {"table_version": status.sink_version}),
-            "step": status.step,
-            "engine": summary.engine,
-            "report": dg.MetadataValue.md(report_of(summary)),
-            **({} if status.sink_rows is None else {"dagster/row_count": status.sink_rows}),
-            **run,
-            **({"run_unmatched": totals["unmatched"]} if not spec.sequence else {}),
-            **({"nothing_matched": summary.nothing_matched} if summary.nothing_matched else {}),
-            **({"foreign_writes": len(summary.foreign_writes)} if summary.foreign_writes else {}),
-        },
-    )
+    status = ebbtide.status(spec, storage.root)
+    of_state = {
+        "dagster/uri": f"{summary.root}/state",
+        "table_version": status.state.version or 0,
+        "step": status.last.step,
+        "expired": summary.totals["expired"],
+        "dagster/row_count": status.state.rows,
+        **_size_of_state(spec, storage.root),
+    }
+    yield dg.MaterializeResult(asset_key=state_key(spec), metadata=_known(of_state))
+    of_sink = {
+        "dagster/uri": f"{summary.root}/sink",
+        "table_version": status.sink.version,
+        "step": status.last.step,
+        "engine": summary.engine,
+        "report": dg.MetadataValue.md(report_of(summary)),
+        "dagster/row_count": status.sink.rows,
+        **_run_totals(spec, summary),
+        "nothing_matched": summary.nothing_matched or None,
+        "foreign_writes": len(summary.foreign_writes) or None,
+    }
+    yield dg.MaterializeResult(asset_key=spec.name, metadata=_known(of_sink))
+
+
+def _run_totals(spec: Pipeline, summary: RunSummary) -> dict[str, int]:
+    """Return the totals of a run under names of their own.
+
+    Dagster plots a name over all events of an asset, and steps have numbers of the same kind.
+    """
+    totals = {f"run_{name}": summary.totals[name] for name in RUN_TOTALS}
+    if not spec.sequence:
+        totals["run_unmatched"] = summary.totals["unmatched"]
+    return totals
+
+
+def _known(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what is None: unknown, or not there."""
+    return {name: value for name, value in metadata.items() if value is not None}
 
 
 def _size_of_state(spec: Pipeline, root: str) -> dict[str, int]:
@@ -179,7 +192,8 @@ def _size_of_state(spec: Pipeline, root: str) -> dict[str, int]:
     from ebbtide.delta.snapshot import Snapshot
     from ebbtide.runtime.plan import Plan
 
-    state = Snapshot.read(Plan.under(root, spec).at("state"), any_features=True)
+    location = Plan.under(root, spec).at("state")
+    state = Snapshot.read(location, any_features=True)
     if state is None:
         return {}
     n_bytes = sum(file.size for file in state.files.values())

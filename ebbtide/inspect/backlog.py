@@ -154,12 +154,14 @@ def lag_of(plan: Plan, found: Discovery, last_read: Span | None, clock_ms: int) 
 def _lag(plan: Plan, found: Discovery, clock_ms: int) -> Lag:
     backlog = plan.source.backlog(found)
     ages_ms = _ages_ms(backlog, clock_ms)
-    return Lag(plan.spec.name, backlog, ages_ms, _fingerprint(found))
+    fingerprint = _fingerprint(found)
+    return Lag(plan.spec.name, backlog, ages_ms, fingerprint)
 
 
 def _fingerprint(found: Discovery) -> str:
     """Return a digest of what was found, which is another one once there is something else to read."""
-    text = repr((found.parts, stored_form_of(found.span)))
+    position = stored_form_of(found.span)
+    text = repr((found.parts, position))
     digest = sha256(text.encode())
     return digest.hexdigest()[:16]
 
@@ -208,7 +210,8 @@ class UnreadTopics:
         if not self.topics:
             return f"all {self.listed} like '{self.pattern}' are read"
         names = ", ".join(self.topics)
-        return f"{self.listed} like '{self.pattern}' that no pipeline reads: {names}; ebbtide new {self.several} prints the lines to add"
+        unread = f"{self.listed} like '{self.pattern}' that no pipeline reads: {names}"
+        return f"{unread}; ebbtide new {self.several} prints the lines to add"
 
     def line(self) -> str:
         """Return the topics as a line for a terminal."""
@@ -237,7 +240,8 @@ def unread_topics(several: UpsertPipelines) -> UnreadTopics | None:
     unread = wanted - several.places_read
     for ignored in several.ignored:
         unread = {place for place in unread if not _is_named(place, ignored)}
-    return UnreadTopics(several.name, pattern, tuple(sorted(unread)), several.listed)
+    by_name = tuple(sorted(unread))
+    return UnreadTopics(several.name, pattern, by_name, several.listed)
 
 
 def _is_named(place: str, pattern: str) -> bool:

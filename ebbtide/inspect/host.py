@@ -34,9 +34,15 @@ def copies_of(home: str, copies: Copies) -> Usage:
         home: Folder of its tables.
         copies: All of this host.
     """
-    tables = ("state", *BESIDE_STATE)
-    own = tuple(copy_files.prefix_of(f"{home}/{name}") for name in tables)
-    sizes = [n_bytes for name, n_bytes in copies if name.startswith(own)]
+    prefixes = []
+    for table in ("state", *BESIDE_STATE):
+        prefix = copy_files.prefix_of(f"{home}/{table}")
+        prefixes.append(prefix)
+    own = tuple(prefixes)
+    sizes = []
+    for name, n_bytes in copies:
+        if name.startswith(own):
+            sizes.append(n_bytes)
     return Usage(len(sizes), sum(sizes))
 
 
@@ -49,7 +55,8 @@ def host_values(viewer: Viewer, root: str, copies: Copies) -> Values:
         copies: The local copies of this host.
     """
     values = Values(viewer)
-    values.set("ebbtide_cache_bytes", sum(n_bytes for _, n_bytes in copies))
+    used_bytes = sum(n_bytes for _, n_bytes in copies)
+    values.set("ebbtide_cache_bytes", used_bytes)
     values.set("ebbtide_cache_limit_bytes", allowed_bytes())
     for name, folder in _local_folders(root):
         with contextlib.suppress(OSError):  # a folder that no run has made yet

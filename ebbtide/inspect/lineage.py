@@ -71,7 +71,10 @@ class Lineage(Observer):
     def step(self, progress: StepProgress) -> None:
         """Add up a step; of a run that goes on send RUNNING now and then."""
         self._counts.update(progress.counts)
-        if self._begun.goes_on and self._now_s() - self._last_s >= RUNNING_EVERY_S:
+        if not self._begun.goes_on:
+            return
+        silent_s = self._now_s() - self._last_s
+        if silent_s >= RUNNING_EVERY_S:
             self._send(RunState.RUNNING)
 
     def ended(self, end: RunEnded) -> None:
@@ -90,15 +93,20 @@ class Lineage(Observer):
         """Send an event, with what has been read and written so far."""
         self._last_s = self._now_s()
         # Planned again each time: columns may have been taken in.
-        datasets = Datasets(Plan.under(self._begun.root, self._begun.spec), self._begun.is_fresh)
-        engine = processing_engine_run.ProcessingEngineRunFacet(version("ebbtide"), "ebbtide", producer=PRODUCER)
+        plan = Plan.under(self._begun.root, self._begun.spec)
+        datasets = Datasets(plan, self._begun.is_fresh)
+        release = version("ebbtide")
+        engine = processing_engine_run.ProcessingEngineRunFacet(release, "ebbtide", producer=PRODUCER)
+        run_facets = {"processing_engine": engine, **(facets or {})}
+        has_ended = state is not RunState.START
+        now = datetime.now(UTC)
         event = RunEvent(
-            eventTime=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            eventTime=now.isoformat(timespec="milliseconds"),
             eventType=state,
-            run=Run(self._run_id, {"processing_engine": engine, **(facets or {})}),
+            run=Run(self._run_id, run_facets),
             job=self._job(),
             inputs=datasets.inputs(self._counts),
-            outputs=datasets.outputs(self._counts, has_ended=state is not RunState.START),
+            outputs=datasets.outputs(self._counts, has_ended=has_ended),
             producer=PRODUCER,
         )
         self._sender.send(event)
@@ -107,14 +115,14 @@ class Lineage(Observer):
         """Return the pipeline, as a job of the namespace that `OPENLINEAGE_NAMESPACE` names."""
         spec = self._begun.spec
         kind = "STREAMING" if self._begun.goes_on else "BATCH"
-        facets: dict[str, Any] = {
-            "jobType": job_type_job.JobTypeJobFacet(kind, "EBBTIDE", "PIPELINE", producer=PRODUCER)
-        }
+        job_type = job_type_job.JobTypeJobFacet(kind, "EBBTIDE", "PIPELINE", producer=PRODUCER)
+        facets: dict[str, Any] = {"jobType": job_type}
         if spec.description:
             facets["documentation"] = documentation_job.DocumentationJobFacet(spec.description, producer=PRODUCER)
         if spec.sql:
             facets["sql"] = sql_job.SQLJobFacet(spec.sql, "spark", producer=PRODUCER)
-        return Job(variable("OPENLINEAGE_NAMESPACE", "ebbtide"), spec.name, facets)
+        namespace = variable("OPENLINEAGE_NAMESPACE", "ebbtide")
+        return Job(namespace, spec.name, facets)
 
 
 class _Sender:

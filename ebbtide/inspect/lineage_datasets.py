@@ -60,7 +60,10 @@ def name_of_location(location: str) -> Name:
         return "file", location.removeprefix("file://")
     scheme, _, place = location.partition("://")
     bucket, _, key = place.partition("/")
-    return f"{SCHEMES.get(scheme, scheme)}://{bucket}", key.strip("/") or "/"
+    of_store = SCHEMES.get(scheme, scheme)
+    namespace = f"{of_store}://{bucket}"
+    name = key.strip("/")
+    return namespace, name or "/"
 
 
 @dataclass(frozen=True)
@@ -85,8 +88,11 @@ class Datasets:
         """Name of the changelog that it reads."""
         source = self.spec.source
         if source.server:
-            return f"{source.type}://{source.server}", source.place
-        return (source.type, source.place) if source.by_position else name_of_location(source.place)
+            namespace = f"{source.type}://{source.server}"
+            return namespace, source.place
+        if source.by_position:
+            return source.type, source.place
+        return name_of_location(source.place)
 
     def inputs(self, counts: Counter[str]) -> list[InputDataset]:
         """Return what is read: a changelog, or the sinks of other pipelines.
@@ -95,13 +101,17 @@ class Datasets:
             counts: Of the run.
         """
         if self.spec.tables_read:
-            tables = [join(self.plan.all_pipelines, name, "sink") for name in self.spec.tables_read]
-            return [InputDataset(*name_of_location(table)) for table in tables]
-        statistics = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(
-            rowCount=counts["records"], producer=PRODUCER
-        )
+            return [self._sink_read(name) for name in self.spec.tables_read]
+        n_records = counts["records"]
+        statistics = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(n_records, producer=PRODUCER)
         facets: Facets = {"schema": _schema_facet(self.spec.table)}
-        return [InputDataset(*self.source, facets=facets, inputFacets={"inputStatistics": statistics})]
+        counted: Facets = {"inputStatistics": statistics}
+        return [InputDataset(*self.source, facets=facets, inputFacets=counted)]
+
+    def _sink_read(self, pipeline: str) -> InputDataset:
+        """Return the sink of another pipeline."""
+        table = join(self.plan.all_pipelines, pipeline, "sink")
+        return InputDataset(*name_of_location(table))
 
     def outputs(self, counts: Counter[str], *, has_ended: bool) -> list[OutputDataset]:
         """Return what is written: the sink, and the changelog if there is one.
@@ -110,21 +120,25 @@ class Datasets:
             counts: Of the run.
             has_ended: The version of the table is that of the run.
         """
-        statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
-            rowCount=counts["inserted"] + counts["updated"], producer=PRODUCER
-        )
+        n_rows = counts["inserted"] + counts["updated"]
+        statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(n_rows, producer=PRODUCER)
+        counted: Facets = {"outputStatistics": statistics}
         shared = {"schema": _schema_facet(self.spec.sink_table), **self._column_lineage()}
         facets = {**shared, **self._sink_facets(has_ended=has_ended)}
-        sink = OutputDataset(*self._sink, facets=facets, outputFacets={"outputStatistics": statistics})
+        sink = OutputDataset(*self._sink, facets=facets, outputFacets=counted)
         if not self.spec.emits_every:
             return [sink]
-        changelog = name_of_location(self.plan.at("changelog"))
-        return [sink, OutputDataset(*changelog, facets={**shared, "storage": _storage_facet()})]
+        name = name_of_location(self.plan.at("changelog"))
+        stored = {**shared, "storage": _storage_facet()}
+        changelog = OutputDataset(*name, facets=stored)
+        return [sink, changelog]
 
     @property
     def _sink(self) -> Name:
         type_ = self.spec.sink.type
-        return name_of_location(self.plan.at("sink")) if type_ == "delta" else (type_, self.plan.sink.path)
+        if type_ == "delta":
+            return name_of_location(self.plan.at("sink"))
+        return type_, self.plan.sink.path
 
     def _sink_facets(self, *, has_ended: bool) -> Facets:
         """Return how the sink is stored, and its version."""
@@ -155,9 +169,8 @@ class Datasets:
         if not sources:
             return {}
         fields = {column: self._fields(column, read) for column, read in sources.items()}
-        facet = column_lineage_dataset.ColumnLineageDatasetFacet(
-            fields=fields, dataset=self._deciding(), producer=PRODUCER
-        )
+        deciding = self._deciding()
+        facet = column_lineage_dataset.ColumnLineageDatasetFacet(fields, deciding, producer=PRODUCER)
         return {"columnLineage": facet}
 
     def _fields(self, column: str, read: list[str]) -> column_lineage_dataset.Fields:
@@ -168,8 +181,14 @@ class Datasets:
         """Return the columns that decide which rows there are: the last of each key, in order, that fit a filter."""
         spec = self.spec
         last_of_each_key = dict.fromkeys([*spec.key, *spec.sequence])
-        deciding = [self._field(name, INDIRECT, "WINDOW") for name in last_of_each_key]
-        return [*deciding, *(self._field(name, INDIRECT, "FILTER") for name in spec.filter_columns)]
+        deciding = []
+        for name in last_of_each_key:
+            field = self._field(name, INDIRECT, "WINDOW")
+            deciding.append(field)
+        for name in spec.filter_columns:
+            field = self._field(name, INDIRECT, "FILTER")
+            deciding.append(field)
+        return deciding
 
     def _field(self, name: str, type_: str, subtype: str) -> column_lineage_dataset.InputField:
         transformation = column_lineage_dataset.Transformation(type_, subtype)
@@ -183,8 +202,10 @@ def _storage_facet() -> storage_dataset.StorageDatasetFacet:
 def _schema_facet(table: TableSchema) -> schema_dataset.SchemaDatasetFacet:
     """Return a table's columns."""
     comments: Mapping[str, str] = table.comments
-    fields = [
-        schema_dataset.SchemaDatasetFacetFields(column.name, type_ddl(column.type), comments.get(column.name))
-        for column in table.columns
-    ]
+    fields = []
+    for column in table.columns:
+        type_ = type_ddl(column.type)
+        comment = comments.get(column.name)
+        field = schema_dataset.SchemaDatasetFacetFields(column.name, type_, comment)
+        fields.append(field)
     return schema_dataset.SchemaDatasetFacet(fields, producer=PRODUCER)

@@ -73,32 +73,41 @@ def set_status(values: Values, found: Status) -> None:
         values: Those of its pipeline.
         found: The status.
     """
-    values.set("ebbtide_step", found.step)
-    values.set("ebbtide_step_timestamp_seconds", _seconds(found.now))
-    values.set("ebbtide_newest_event_timestamp_seconds", _seconds(found.newest_event))
-    values.set("ebbtide_watermark_timestamp_seconds", _seconds(found.watermark))
-    values.set("ebbtide_records", found.records)
-    values.set("ebbtide_quarantined", found.quarantined)
-    values.set("ebbtide_quarantine_records", found.in_quarantine)
-    values.set("ebbtide_state_rows", found.state_rows)
-    values.set("ebbtide_state_bytes", found.state_bytes)
-    values.set("ebbtide_sink_rows", found.sink_rows)
-    values.set("ebbtide_sink_bytes", found.sink_bytes)
-    values.set("ebbtide_foreign_writes", len(found.foreign_writes))
-    values.set("ebbtide_misfit", float(found.misfit is not None))
-    values.set("ebbtide_lease_held", float(found.held_by is not None))
-    values.set("ebbtide_lease_taken", found.lease_epoch)
-    values.set("ebbtide_paused", float(found.paused_by is not None))
+    last = found.last
+    state = found.state
+    sink = found.sink
+    values.update(
+        {
+            "ebbtide_step": last.step,
+            "ebbtide_step_timestamp_seconds": _seconds(last.now),
+            "ebbtide_newest_event_timestamp_seconds": _seconds(last.newest_event),
+            "ebbtide_watermark_timestamp_seconds": _seconds(last.watermark),
+            "ebbtide_records": found.read.records,
+            "ebbtide_quarantined": found.read.quarantined,
+            "ebbtide_quarantine_records": found.read.in_quarantine,
+            "ebbtide_state_rows": state.rows,
+            "ebbtide_state_bytes": state.bytes,
+            "ebbtide_sink_rows": sink.rows,
+            "ebbtide_sink_bytes": sink.bytes,
+            "ebbtide_foreign_writes": len(found.foreign_writes),
+            "ebbtide_misfit": float(found.misfit is not None),
+            "ebbtide_lease_held": float(found.lease.holder is not None),
+            "ebbtide_lease_taken": found.lease.epoch,
+            "ebbtide_paused": float(found.pause.by is not None),
+        }
+    )
     set_checks(values, found.checks)
 
 
 def set_checks(values: Values, verdicts: Iterable[LastVerdict]) -> None:
     """Set the last verdicts of a pipeline's checks."""
     for verdict in verdicts:
+        check = verdict.check
         for outcome in get_args(Outcome):
-            values.set("ebbtide_check", float(verdict.outcome == outcome), verdict.check, outcome)
-        values.set("ebbtide_check_broken_rows", verdict.broken, verdict.check)
-        values.set("ebbtide_check_timestamp_seconds", verdict.at_ms / 1000, verdict.check)
+            is_this_one = verdict.outcome == outcome
+            values.set("ebbtide_check", float(is_this_one), check, outcome)
+        values.set("ebbtide_check_broken_rows", verdict.broken, check)
+        values.set("ebbtide_check_timestamp_seconds", verdict.at_ms / 1000, check)
 
 
 def set_lag(values: Values, found: Lag) -> None:
@@ -108,11 +117,12 @@ def set_lag(values: Values, found: Lag) -> None:
     values.set("ebbtide_lag_bytes", backlog.bytes)
     if not backlog.records:
         return  # a source without partitions, whose records have no time
-    values.set("ebbtide_lag_records", backlog.total_records)
-    values.set("ebbtide_lag_held_records", sum(backlog.held.values()))
     is_behind = any(map(backlog.is_behind, backlog.records))
     behind_ms = found.behind_ms if is_behind else 0
-    values.set("ebbtide_lag_seconds", None if behind_ms is None else behind_ms / 1000)
+    behind_s = None if behind_ms is None else behind_ms / 1000
+    values.set("ebbtide_lag_records", backlog.total_records)
+    values.set("ebbtide_lag_held_records", sum(backlog.held.values()))
+    values.set("ebbtide_lag_seconds", behind_s)
 
 
 def set_copies(values: Values, home: str, copies: Copies) -> None:

@@ -131,14 +131,16 @@ class Distribution:
 
     def add(self, seconds: float) -> None:
         """Count a value."""
-        self.counts[bisect_left(BOUNDS_S, seconds)] += 1
+        bucket = bisect_left(BOUNDS_S, seconds)
+        self.counts[bucket] += 1
         self.total += seconds
 
     def buckets(self) -> list[tuple[str, float]]:
         """Return each upper bound, as text, with the number of values up to it."""
         found: list[tuple[str, float]] = []
         n_values = 0
-        bounds = [*(str(bound) for bound in BOUNDS_S), "+Inf"]
+        bounds = [str(bound) for bound in BOUNDS_S]
+        bounds.append("+Inf")
         for bound, count in zip(bounds, self.counts, strict=True):
             n_values += count
             found.append((bound, n_values))
@@ -172,8 +174,14 @@ class Values:
         metric = BY_NAME[name]
         if value is None or self._viewer not in metric.viewers:
             return
-        shared = () if self._pipeline is None else (self._pipeline,)
-        self._values.setdefault(name, {})[*shared, *labels] = value
+        samples = self._values.setdefault(name, {})
+        all_labels = labels if self._pipeline is None else (self._pipeline, *labels)
+        samples[all_labels] = value
+
+    def update(self, values: Mapping[str, Value | None]) -> None:
+        """Set the values of metrics without labels of their own; None: unknown, and left out."""
+        for name, value in values.items():
+            self.set(name, value)
 
     def of(self, name: str) -> Iterator[tuple[Labels, Value]]:
         """Yield the labels and the value of each sample of a metric."""

@@ -28,9 +28,12 @@ def without_personal(rows: pa.Table, spec: Pipeline) -> pa.Table:
 
 
 def _masked(rows: pa.Table, hidden: Collection[str]) -> pa.Table:
+    null = pa.scalar(None, pa.string())
+    mask = pa.scalar(MASK)
     for number, name in enumerate(rows.column_names):
-        if name in hidden:
-            is_null = pc.is_null(rows[name])
-            masked = pc.if_else(is_null, pa.scalar(None, pa.string()), pa.scalar(MASK))
-            rows = rows.set_column(number, name, masked)
+        if name not in hidden:
+            continue
+        is_null = pc.is_null(rows[name])
+        masked = pc.if_else(is_null, null, mask)
+        rows = rows.set_column(number, name, masked)
     return rows

@@ -56,8 +56,11 @@ class Pipes(Observer):
             message = shown(f"{type(end.error).__name__}: {end.error}")
             self._context.log.error(message)
             return
-        totals = {f"run_{name}": n for name, n in end.summary.totals.items() if n or name == "steps"}
-        metadata: dict[str, int | str] = {**totals, "dagster/uri": f"{end.summary.root}/sink"}
+        metadata: dict[str, int | str] = {}
+        for name, total in end.summary.totals.items():
+            if total or name == "steps":
+                metadata[f"run_{name}"] = total
+        metadata["dagster/uri"] = f"{end.summary.root}/sink"
         for asset in self._assets():
             self._context.report_asset_materialization(metadata, asset_key=asset)
 
@@ -66,8 +69,13 @@ class Pipes(Observer):
         if not self._context.is_asset_step:
             return []
         assets = list(self._context.asset_keys)
-        named = [asset for asset in assets if asset.rpartition("/")[2] == self._begun.spec.name]
-        return named or (assets if len(assets) == 1 else [])
+        named = []
+        for asset in assets:
+            _, _, name = asset.rpartition("/")
+            if name == self._begun.spec.name:
+                named.append(asset)
+        is_only_one = len(assets) == 1
+        return assets if is_only_one and not named else named
 
 
 @cache

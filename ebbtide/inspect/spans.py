@@ -43,6 +43,8 @@ EXPORTERS = "opentelemetry_traces_exporter"
 PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 """Values of `OTEL_EXPORTER_OTLP_PROTOCOL` to these names."""
 DEFAULT_PROTOCOL = "http/protobuf"
+CALLER = ("traceparent", "tracestate")
+"""Headers of the span above, by which the variables of the same names give it."""
 UNFINISHED = "the step was not finished"
 Attributes = Mapping[str, Any]
 
@@ -68,10 +70,13 @@ class Spans(Observer):
         """Begin the run's span: below the one that the variable `TRACEPARENT` names, if it does."""
         if self._provider is None:
             self._provider = _provider_of_process()
-        self._tracer = self._provider.get_tracer("ebbtide", version("ebbtide"))
+        release = version("ebbtide")
+        self._tracer = self._provider.get_tracer("ebbtide", release)
         self._goes_on = run.goes_on
-        self._shared = {"ebbtide.pipeline": run.spec.name, **_source_attributes(run.spec)}
-        above = extract({name: variable(name.upper()) for name in ("traceparent", "tracestate")})
+        source = _source_attributes(run.spec)
+        self._shared = {"ebbtide.pipeline": run.spec.name, **source}
+        caller = {name: variable(name.upper()) for name in CALLER}
+        above = extract(caller)
         kind = "refresh" if run.is_fresh else "run"
         attributes = {**self._shared, "ebbtide.goes_on": run.goes_on}
         self._run = self._tracer.start_span(kind, context=above, attributes=attributes)
@@ -84,10 +89,8 @@ class Spans(Observer):
         elif phase.step != self._number:
             self._end_step(UNFINISHED)
             self._begin_step(phase.step)
-        above = self._step or self._run
-        self._phase = self._tracer.start_span(
-            phase.name, context=trace.set_span_in_context(above), attributes=self._shared
-        )
+        above = trace.set_span_in_context(self._step or self._run)
+        self._phase = self._tracer.start_span(phase.name, context=above, attributes=self._shared)
 
     def step(self, progress: StepProgress) -> None:
         """End the step's span with what it did."""
@@ -100,9 +103,11 @@ class Spans(Observer):
         """End all spans, with the error if the run failed, and export them."""
         self._end_phase()
         self._end_step(UNFINISHED)
-        totals = {name: n for name, n in end.summary.totals.items() if n}
-        self._run.set_attributes({f"ebbtide.{name}": n for name, n in totals.items()})
-        self._run.set_attribute("ebbtide.engine", end.summary.engine)
+        summary = end.summary
+        for name, total in summary.totals.items():
+            if total:
+                self._run.set_attribute(f"ebbtide.{name}", total)
+        self._run.set_attribute("ebbtide.engine", summary.engine)
         if end.error is not None:
             _set_error(self._run, end.error)
         self._run.end()
@@ -111,12 +116,16 @@ class Spans(Observer):
 
     def _begin_step(self, number: int) -> Span:
         """Begin a step's span: a root where the run goes on, whose own span is exported at its end."""
-        above, links = trace.set_span_in_context(self._run), []
+        above = trace.set_span_in_context(self._run)
+        links = []
         if self._goes_on:
-            above, links = Context(), [Link(self._run.get_span_context())]
+            above = Context()
+            to_run = Link(self._run.get_span_context())
+            links.append(to_run)
         attributes = {**self._shared, "ebbtide.step": number}
         begun = self._tracer.start_span("step", context=above, links=links, attributes=attributes)
-        self._number, self._step = number, begun
+        self._number = number
+        self._step = begun
         return begun
 
     def _end_phase(self) -> None:
@@ -133,36 +142,51 @@ class Spans(Observer):
         if self._step is None:
             return
         if unfinished:
-            self._step.set_status(Status(StatusCode.ERROR, unfinished))
+            failed = Status(StatusCode.ERROR, unfinished)
+            self._step.set_status(failed)
         self._step.end()
-        self._step = self._number = None
+        self._step = None
+        self._number = None
 
 
 def _source_attributes(spec: Pipeline) -> dict[str, str]:
     """Return the attributes of a topic, by the semantic conventions of messaging."""
-    if spec.source.type != "kafka":
+    source = spec.source
+    if source.type != "kafka":
         return {}
-    return {"messaging.system": "kafka", "messaging.destination.name": spec.source.topic or ""}
+    topic = source.topic or ""
+    return {
+        "messaging.system": "kafka",
+        "messaging.destination.name": topic,
+    }
 
 
 def _step_attributes(progress: StepProgress) -> dict[str, Any]:
     """Return what a step did; counts of 0 are left out."""
-    values: dict[str, Any] = {name: n for name, n in progress.counts.items() if n}
-    values["kind"] = progress.kind
-    for name in ("batch_id", "now_ms", "watermark_ms"):
-        values[name] = getattr(progress, name)
+    attributes: dict[str, Any] = {}
+    for name, count in progress.counts.items():
+        if count:
+            attributes[f"ebbtide.{name}"] = count
+    attributes["ebbtide.kind"] = progress.kind
+    attributes["ebbtide.now_ms"] = progress.now_ms
+    if progress.batch_id is not None:
+        attributes["ebbtide.batch_id"] = progress.batch_id
+    if progress.watermark_ms is not None:
+        attributes["ebbtide.watermark_ms"] = progress.watermark_ms
     if progress.recomputed:
-        values["recomputed"] = progress.recomputed
-    return {f"ebbtide.{name}": value for name, value in values.items() if value is not None}
+        attributes["ebbtide.recomputed"] = progress.recomputed
+    return attributes
 
 
 def _set_error(span: Span, error: BaseException) -> None:
     """Mark a span as failed. No stack: its values are not masked."""
     kind = type(error).__qualname__
     message = shown(str(error))
-    span.set_status(Status(StatusCode.ERROR, message))
+    failed = Status(StatusCode.ERROR, message)
+    span.set_status(failed)
     span.set_attribute("error.type", kind)
-    span.add_event("exception", {"exception.type": kind, "exception.message": message})
+    exception = {"exception.type": kind, "exception.message": message}
+    span.add_event("exception", exception)
 
 
 @cache
@@ -176,12 +200,16 @@ def _provider_of_process() -> trace.TracerProvider:
     if not isinstance(found, trace.ProxyTracerProvider):
         return found
     resource = Resource.create()
-    if str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):
-        resource = resource.merge(Resource({SERVICE_NAME: "ebbtide"}))
+    service = str(resource.attributes[SERVICE_NAME])
+    if service.startswith("unknown_service"):
+        own_name = Resource({SERVICE_NAME: "ebbtide"})
+        resource = resource.merge(own_name)
     provider = TracerProvider(resource=resource)
-    for name in variable("OTEL_TRACES_EXPORTER", "otlp").split(","):
-        if name.strip() != "none":
-            provider.add_span_processor(BatchSpanProcessor(_exporter(name.strip())))
+    listed = variable("OTEL_TRACES_EXPORTER", "otlp")
+    for name in map(str.strip, listed.split(",")):
+        if name != "none":
+            processor = BatchSpanProcessor(_exporter(name))
+            provider.add_span_processor(processor)
     return provider
 
 
@@ -194,11 +222,13 @@ def _exporter(name: str) -> SpanExporter:
         wanted = PROTOCOLS.get(protocol, protocol)
     points: dict[str, EntryPoint] = {point.name: point for point in entry_points(group=EXPORTERS)}
     if wanted not in points:
+        installed = ", ".join(sorted(points))
         raise ConfigError.of(
             "Spans cannot be exported.",
             got=f"OTEL_TRACES_EXPORTER={name} ({wanted})",
-            allowed=f"none, otlp, {', '.join(sorted(points))}",
+            allowed=f"none, otlp, {installed}",
             next_step="Install the exporter's package, or name another.",
         )
-    exporter: SpanExporter = points[wanted].load()()
+    make = points[wanted].load()
+    exporter: SpanExporter = make()
     return exporter

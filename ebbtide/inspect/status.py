@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 from ebbtide.amounts import amount
 from ebbtide.delta.snapshot import Snapshot
@@ -25,36 +25,154 @@ LOOK_BACK = 100
 
 
 @dataclass(frozen=True)
-class Status:
-    """A pipeline's last step and what it has read.
+class LastStep:
+    """The last step of a pipeline.
 
     Args:
-        pipeline: Its name.
-        root: Folder of its tables.
-        step: Number of the last step; 0 before the first.
-        kind: Cause of the last step, in a word; None before the first.
-        sink_step: The last step that changed the sink.
-        now: Clock of the last step.
+        step: Its number; 0 before the first.
+        kind: Its cause, in a word; None before the first.
+        now: Its clock.
         watermark: Its watermark.
         newest_event: The greatest event time that was read.
+    """
+
+    step: int = 0
+    kind: str | None = None
+    now: datetime | None = None
+    watermark: datetime | None = None
+    newest_event: datetime | None = None
+
+    @classmethod
+    def of(cls, last: StepFacts) -> Self:
+        """Take what the facts of the last step have."""
+        frontier = last.frontier
+        return cls(
+            step=last.step,
+            kind=last.cause.what,
+            now=_time(last.now_ms),
+            watermark=_time(frontier.watermark_ms),
+            newest_event=_time(frontier.max_event_ms),
+        )
+
+
+@dataclass(frozen=True)
+class RecordsRead:
+    """The records that a pipeline has read.
+
+    Args:
         records: Records read since the last refresh, as far as the state's log reaches back.
         quarantined: Bad records among them.
         in_quarantine: Records that the quarantine holds now.
         other_tables: Records of other tables than the source's in the last hundred steps.
         ignored_columns: Columns that records of the last hundred steps had and the schema has not.
         evolved: Columns that were taken in and that the spec's file lacks, to their types as DDL.
-        sink_type: Kind of the sink.
-        sink_version: Version of the sink table; None if it is gone, or no Delta table.
-        state_version: Version of the state table.
-        sink_rows: Rows of the sink; None if it is gone, or if files of another client do not say.
-        sink_bytes: Bytes of its data files; None if it is gone.
-        state_rows: Stored rows of the state: entries, and older versions of them that no fold has taken away yet.
-        state_bytes: Bytes of its data files.
-        paused_by: Who has paused it; None: it is not paused.
-        paused_since: Since when.
-        pause_reason: Why.
-        held_by: The process that holds its lease; None: none does, or it is known to have ended.
-        lease_epoch: How often the lease was taken.
+    """
+
+    records: int = 0
+    quarantined: int = 0
+    in_quarantine: int = 0
+    other_tables: int = 0
+    ignored_columns: tuple[str, ...] = ()
+    evolved: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TableStatus:
+    """A table of a pipeline.
+
+    Args:
+        step: The last step that changed it.
+        type: Kind of the table.
+        version: Its version; None if it is gone, or no Delta table.
+        rows: Its rows: of the state entries, and older versions of them that no fold has taken away yet. None if it is gone, or if files of another client do not say.
+        bytes: Bytes of its data files; None if it is gone.
+    """
+
+    step: int = 0
+    type: str = "delta"
+    version: int | None = None
+    rows: int | None = None
+    bytes: int | None = None
+
+    @classmethod
+    def of(cls, snapshot: Snapshot | None, step: int, type_: str = "delta") -> Self:
+        """Measure a table.
+
+        Args:
+            snapshot: Its newest version; None of one that is gone.
+            step: The last step that changed it.
+            type_: Its kind.
+        """
+        if snapshot is None:
+            return cls(step, type_)
+        n_bytes = sum(file.size for file in snapshot.files.values())
+        return cls(
+            step,
+            type_,
+            version=snapshot.version,
+            rows=snapshot.live_rows,
+            bytes=n_bytes,
+        )
+
+
+@dataclass(frozen=True)
+class PauseStatus:
+    """The pause of a pipeline; all None: it is not paused.
+
+    Args:
+        by: Who has paused it.
+        since: Since when.
+        reason: Why.
+    """
+
+    by: str | None = None
+    since: datetime | None = None
+    reason: str | None = None
+
+    @classmethod
+    def of(cls, turn: LedgerFacts | None) -> Self:
+        """Take the pause of the newest turn of the ledger; None: there is no ledger."""
+        if turn is None or turn.paused is None:
+            return cls()
+        pause = turn.paused
+        since = _time(pause.since_ms)
+        return cls(pause.by, since, pause.reason)
+
+
+@dataclass(frozen=True)
+class LeaseStatus:
+    """The lease of a pipeline.
+
+    Args:
+        holder: The process that holds it; None: none does, or it is known to have ended.
+        epoch: How often it was taken.
+    """
+
+    holder: Holder | None = None
+    epoch: int = 0
+
+    @classmethod
+    def of(cls, turn: LedgerFacts | None) -> Self:
+        """Take the lease as the newest turn of the ledger has it; None: there is no ledger."""
+        if turn is None:
+            return cls()
+        holder = holder_of(turn)
+        return cls(holder, turn.epoch)
+
+
+@dataclass(frozen=True)
+class Status:
+    """A pipeline's last step and what it has read.
+
+    Args:
+        pipeline: Its name.
+        root: Folder of its tables.
+        last: Its last step.
+        read: The records that it has read.
+        sink: Its sink.
+        state: Its state.
+        pause: Its pause.
+        lease: Its lease.
         checks: The last verdict of each check that was judged.
         foreign_writes: Commits of other clients to sink and state that are neither repaired nor acknowledged.
         misfit: Why the next run is refused: a table or the checkpoint was deleted, replaced or restored, or data files are missing. None: no such reason.
@@ -62,100 +180,119 @@ class Status:
 
     pipeline: str
     root: str
-    step: int = 0
-    kind: str | None = None
-    sink_step: int = 0
-    now: datetime | None = None
-    watermark: datetime | None = None
-    newest_event: datetime | None = None
-    records: int = 0
-    quarantined: int = 0
-    in_quarantine: int = 0
-    other_tables: int = 0
-    ignored_columns: tuple[str, ...] = ()
-    evolved: Mapping[str, str] = field(default_factory=dict)
-    sink_type: str = "delta"
-    sink_version: int | None = None
-    state_version: int | None = None
-    sink_rows: int | None = None
-    sink_bytes: int | None = None
-    state_rows: int | None = None
-    state_bytes: int | None = None
-    paused_by: str | None = None
-    paused_since: datetime | None = None
-    pause_reason: str | None = None
-    held_by: Holder | None = None
-    lease_epoch: int = 0
+    last: LastStep = LastStep()
+    read: RecordsRead = RecordsRead()
+    sink: TableStatus = TableStatus()
+    state: TableStatus = TableStatus()
+    pause: PauseStatus = PauseStatus()
+    lease: LeaseStatus = LeaseStatus()
     checks: tuple[LastVerdict, ...] = ()
     foreign_writes: tuple[DataCommit, ...] = ()
     misfit: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the status as plain values."""
-        return {**asdict(self), "checks": [verdict.as_dict() for verdict in self.checks]}
+        """Return the status as plain values, without levels: the form that `ebbtide status --json` prints."""
+        last = self.last
+        read = self.read
+        holder = self.lease.holder
+        return {
+            "pipeline": self.pipeline,
+            "root": self.root,
+            "step": last.step,
+            "kind": last.kind,
+            "sink_step": self.sink.step,
+            "now": last.now,
+            "watermark": last.watermark,
+            "newest_event": last.newest_event,
+            "records": read.records,
+            "quarantined": read.quarantined,
+            "in_quarantine": read.in_quarantine,
+            "other_tables": read.other_tables,
+            "ignored_columns": read.ignored_columns,
+            "evolved": dict(read.evolved),
+            "sink_type": self.sink.type,
+            "sink_version": self.sink.version,
+            "state_version": self.state.version,
+            "sink_rows": self.sink.rows,
+            "sink_bytes": self.sink.bytes,
+            "state_rows": self.state.rows,
+            "state_bytes": self.state.bytes,
+            "paused_by": self.pause.by,
+            "paused_since": self.pause.since,
+            "pause_reason": self.pause.reason,
+            "held_by": None if holder is None else asdict(holder),
+            "lease_epoch": self.lease.epoch,
+            "checks": [verdict.as_dict() for verdict in self.checks],
+            "foreign_writes": tuple(asdict(write) for write in self.foreign_writes),
+            "misfit": self.misfit,
+        }
 
     def text(self) -> str:
         """Return the status as text for a terminal."""
         lines = [self._first_line(), *self._warnings()]
-        if self.step:
+        if self.last.step:
             lines += self._details()
         return "\n  ".join(lines)
 
     def _first_line(self) -> str:
-        if self.step == 0:
+        last = self.last
+        if last.step == 0:
             return f"{self.pipeline}: {self._before_first_step()}"
-        now = _time_text(self.now)
-        records = amount(self.records, "record")
-        step = f"step {self.step} ({self.kind}) at {now}"
-        quarantined = f"{self.quarantined:,} quarantined"
+        now = _time_text(last.now)
+        step = f"step {last.step} ({last.kind}) at {now}"
+        records = amount(self.read.records, "record")
+        quarantined = f"{self.read.quarantined:,} quarantined"
         return f"{self.pipeline}: {step}, {records}, {quarantined}"
 
     def _details(self) -> Iterator[str]:
         """Yield what the last step has left, a line each."""
-        if self.watermark:
-            watermark = _time_text(self.watermark)
+        read = self.read
+        if self.last.watermark:
+            watermark = _time_text(self.last.watermark)
             yield f"watermark {watermark}"
-        yield f"{self._sink_text()}; state version {self.state_version}"
-        if self.in_quarantine:
-            yield f"in quarantine: {self.in_quarantine}"
-        if self.other_tables:
-            yield f"records of other tables: {self.other_tables:,}"
-        if self.ignored_columns:
-            names = ", ".join(self.ignored_columns)
+        yield f"{self._sink_text()}; state version {self.state.version}"
+        if read.in_quarantine:
+            yield f"in quarantine: {read.in_quarantine}"
+        if read.other_tables:
+            yield f"records of other tables: {read.other_tables:,}"
+        if read.ignored_columns:
+            names = ", ".join(read.ignored_columns)
             yield f"columns not in the schema: {names}"
-        if self.evolved:
-            columns = ", ".join(added_ddl(self.evolved))
+        if read.evolved:
+            columns = ", ".join(added_ddl(read.evolved))
             yield f"columns taken in, to be added to the schema: {columns}"
 
     def _sink_text(self) -> str:
-        changed = f"changed last by step {self.sink_step}"
-        if self.sink_type != "delta":
-            return f"sink of type {self.sink_type}, {changed}"
-        sink = f"sink {self.root}/sink"
-        if self.sink_version is None:
-            return f"{sink} is gone"
+        sink = self.sink
+        changed = f"changed last by step {sink.step}"
+        if sink.type != "delta":
+            return f"sink of type {sink.type}, {changed}"
+        place = f"sink {self.root}/sink"
+        if sink.version is None:
+            return f"{place} is gone"
         rows = ""
-        if self.sink_rows is not None:
-            n_rows = amount(self.sink_rows, "row")
+        if sink.rows is not None:
+            n_rows = amount(sink.rows, "row")
             rows = f", {n_rows}"
-        return f"{sink}, version {self.sink_version}{rows}, {changed}"
+        return f"{place}, version {sink.version}{rows}, {changed}"
 
     def _before_first_step(self) -> str:
         if self.misfit:
             return "no step can be made."
-        is_free = self.paused_by is None and self.held_by is None
+        is_free = self.pause.by is None and self.lease.holder is None
         return "no step yet. Run 'ebbtide run'." if is_free else "no step yet."
 
     def _warnings(self) -> Iterator[str]:
         """Yield what keeps the next run from beginning: a misfit of the tables, a pause, a lease; foreign writes; failed checks."""
         if self.misfit:
             yield self.misfit
-        if self.paused_by is not None:
-            since = _time_text(self.paused_since)
-            pause = f"paused by {self.paused_by} since {since}: {self.pause_reason}"
-            yield f"{pause}; 'ebbtide resume' lets it read again"
-        if self.held_by is not None:
-            holder = _holder_text(self.held_by)
+        pause = self.pause
+        if pause.by is not None:
+            since = _time_text(pause.since)
+            paused = f"paused by {pause.by} since {since}: {pause.reason}"
+            yield f"{paused}; 'ebbtide resume' lets it read again"
+        if self.lease.holder is not None:
+            holder = _holder_text(self.lease.holder)
             yield f"held by {holder}"
         if self.foreign_writes:
             yield foreign_writes_text(self.foreign_writes)
@@ -172,44 +309,49 @@ def status(spec: Pipeline, root: str) -> Status:
         spec: The pipeline.
         root: Folder of all pipelines' tables.
     """
-    tables = Plan.under(root, spec)
-    commit = tables.state.last()
-    state = Snapshot.read(tables.at("state"), any_features=True)
-    own_tables = OwnTables(tables)
-    turn = tables.turn
+    plan = Plan.under(root, spec)
+    commit = plan.state.last()
+    state = Snapshot.read(plan.at("state"), any_features=True)
+    own_tables = OwnTables(plan)
+    turn = plan.turn
     head = Head.at_rest(commit)
-    look = tables.look_for_foreign_writes(turn)
-    beside_steps = {
-        **_pause(turn),
-        "held_by": holder_of(turn),
-        "lease_epoch": turn.epoch if turn else 0,
-        "checks": last_verdicts(tables.root),
-        "misfit": _misfit(tables, own_tables, head, state),
-        "foreign_writes": look.writes,
-    }
+    look = plan.look_for_foreign_writes(turn)
+    found = Status(
+        spec.name,
+        plan.root,
+        pause=PauseStatus.of(turn),
+        lease=LeaseStatus.of(turn),
+        checks=last_verdicts(plan.root),
+        foreign_writes=look.writes,
+        misfit=_misfit(plan, own_tables, head, state),
+    )
     if commit is None:
-        return Status(spec.name, tables.root, **beside_steps)
+        return found
     _, last = commit
-    recent = _recent(tables, last)
+    sink_step = own_tables.last_step("sink")
+    return replace(
+        found,
+        last=LastStep.of(last),
+        read=_records_read(plan, last),
+        sink=TableStatus.of(own_tables.sink(), sink_step, spec.sink.type),
+        state=TableStatus.of(state, last.step),
+    )
+
+
+def _records_read(plan: Plan, last: StepFacts) -> RecordsRead:
+    """Return what was read up to the last step."""
+    recent = _recent(plan, last)
     frontier = last.frontier
-    schema = tables.spec.table.columns
-    known = {*schema.names, *tables.spec.ignored_columns}
+    schema = plan.spec.table.columns
+    known = {*schema.names, *plan.spec.ignored_columns}
     ignored = sorted(recent.ignored_columns - known)
-    return Status(
-        pipeline=spec.name,
-        root=tables.root,
-        sink_step=own_tables.last_step("sink"),
-        **of_step(last),
+    return RecordsRead(
         records=_first_known(frontier.total_records, recent.records),
         quarantined=_first_known(frontier.total_quarantined, recent.quarantined),
-        in_quarantine=tables.quarantine.size(),
+        in_quarantine=plan.quarantine.size(),
         other_tables=recent.other_tables,
         ignored_columns=tuple(ignored),
-        evolved=dict(tables.evolved),
-        sink_type=spec.sink.type,
-        **of_table("sink", own_tables.sink()),
-        **of_table("state", state),
-        **beside_steps,
+        evolved=dict(plan.evolved),
     )
 
 
@@ -230,7 +372,7 @@ class _Recent:
     ignored_columns: set[str] = field(default_factory=set)
 
 
-def _recent(tables: Plan, last: StepFacts) -> _Recent:
+def _recent(plan: Plan, last: StepFacts) -> _Recent:
     """Sum up the steps since the last refresh, the newest first.
 
     Newer releases keep the totals of records in the facts of each step: then `LOOK_BACK` steps are enough for the rest.
@@ -238,7 +380,7 @@ def _recent(tables: Plan, last: StepFacts) -> _Recent:
     """
     found = _Recent()
     has_totals = last.frontier.total_records is not None
-    for number, (_, facts) in enumerate(tables.state.steps()):
+    for number, (_, facts) in enumerate(plan.state.steps()):
         is_far_back = has_totals and number >= LOOK_BACK
         if facts.decision.is_reset or is_far_back:
             break
@@ -250,49 +392,8 @@ def _recent(tables: Plan, last: StepFacts) -> _Recent:
     return found
 
 
-def of_step(last: StepFacts) -> dict[str, Any]:
-    """Return the fields of a status that the facts of the last step have."""
-    frontier = last.frontier
-    return {
-        "step": last.step,
-        "kind": last.cause.what,
-        "now": _time(last.now_ms),
-        "watermark": _time(frontier.watermark_ms),
-        "newest_event": _time(frontier.max_event_ms),
-    }
-
-
-def of_table(name: str, snapshot: Snapshot | None) -> dict[str, Any]:
-    """Return the fields of a status that describe a table; none of one that is gone.
-
-    Args:
-        name: `sink` or `state`.
-        snapshot: Its newest version.
-    """
-    if snapshot is None:
-        return {}
-    sizes = [file.size for file in snapshot.files.values()]
-    return {
-        f"{name}_version": snapshot.version,
-        f"{name}_rows": snapshot.live_rows,
-        f"{name}_bytes": sum(sizes),
-    }
-
-
 def _first_known(total: int | None, counted: int) -> int:
     return counted if total is None else total
-
-
-def _pause(turn: LedgerFacts | None) -> dict[str, Any]:
-    """Return the fields of a pipeline's pause; none of one that is not paused."""
-    if turn is None or turn.paused is None:
-        return {}
-    found = turn.paused
-    return {
-        "paused_by": found.by,
-        "paused_since": _time(found.since_ms),
-        "pause_reason": found.reason,
-    }
 
 
 def _misfit(tables: Plan, own_tables: OwnTables, head: Head, state: Snapshot | None) -> str | None:

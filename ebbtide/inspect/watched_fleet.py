@@ -35,13 +35,18 @@ class FleetHealth:
     @property
     def reason(self) -> str:
         """Why some do not go on; empty if all do, or are begun again."""
-        reasons = [f"{health.pipeline}: {health.reason}" for health in self.runs if health.reason]
+        stuck = [health for health in self.runs if health.reason]
+        reasons = [f"{health.pipeline}: {health.reason}" for health in stuck]
         return "; ".join(reasons)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
-        runs = [health.as_dict() for health in self.runs]
-        return {"is_healthy": not self.reason, "reason": self.reason, "pipelines": runs}
+        reason = self.reason
+        return {
+            "is_healthy": not reason,
+            "reason": reason,
+            "pipelines": [health.as_dict() for health in self.runs],
+        }
 
 
 class WatchedFleet:
@@ -63,11 +68,13 @@ class WatchedFleet:
 
     def health(self) -> FleetHealth:
         """Judge whether the runs go on."""
-        return FleetHealth(tuple(run.health() for run in self._runs.values()))
+        runs = [run.health() for run in self._runs.values()]
+        return FleetHealth(tuple(runs))
 
     def values(self) -> list[Values]:
         """Return the values of the host and of all runs."""
-        return [self._host, *(run.values() for run in self._runs.values())]
+        of_runs = [run.values() for run in self._runs.values()]
+        return [self._host, *of_runs]
 
     def measure(self, *, reads_verdicts: bool = True) -> None:
         """Measure the host, and for each run what waits in its source, its local copies, and the checks' verdicts.
@@ -87,7 +94,9 @@ class WatchedFleet:
         """Measure now and then until it is stopped."""
         number = 0
         while not stop.is_set():
-            self.measure(reads_verdicts=number % CHECKS_EVERY == 0)
+            is_turn_of_checks = number % CHECKS_EVERY == 0
+            self.measure(reads_verdicts=is_turn_of_checks)
             number += 1
             have_begun = all(run.has_begun for run in self._runs.values())
-            stop.wait(MEASURE_S if have_begun else 1.0)
+            pause_s = MEASURE_S if have_begun else 1.0
+            stop.wait(pause_s)

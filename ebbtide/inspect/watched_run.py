@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +20,7 @@ from ebbtide.inspect.backlog import Lag, lag_of
 from ebbtide.inspect.host import Copies
 from ebbtide.inspect.measuring import set_checks, set_copies, set_lag, set_status
 from ebbtide.inspect.metrics import Distribution, Values
-from ebbtide.inspect.status import Status, of_step, of_table
+from ebbtide.inspect.status import LastStep, LeaseStatus, RecordsRead, Status, TableStatus
 from ebbtide.ledger.facts import NoStep
 from ebbtide.ledger.lease import holder_of
 from ebbtide.ledger.verdicts import LastVerdict, last_verdicts
@@ -65,7 +65,12 @@ class Health:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
-        return {**vars(self), "progress_s": round(self.progress_s, 3), "is_healthy": not (self.reason or self.failure)}
+        is_healthy = not (self.reason or self.failure)
+        return {
+            **vars(self),
+            "progress_s": round(self.progress_s, 3),
+            "is_healthy": is_healthy,
+        }
 
 
 def longest_silence_s(spec: Pipeline) -> float:
@@ -105,7 +110,8 @@ class WatchedRun(Observer):
         self._now_s = now_s
         self._lock = threading.Lock()
         self._phase = WAITING
-        self._since_s = self._progress_s = now_s()
+        self._since_s = now_s()
+        self._progress_s = self._since_s
         self._progress_ms = clock()
         self._phase_s: dict[str, float] = {}
         self._kinds: Counter[str] = Counter()
@@ -147,8 +153,9 @@ class WatchedRun(Observer):
     def failed(self, error: Exception) -> None:
         """Take the error that has ended the run; it is begun again."""
         self.phase(Phase(self.spec.name, FAILED))
+        kind = type(error).__name__
         with self._lock:
-            self._failure = redacted(f"{type(error).__name__}: {error}")
+            self._failure = redacted(f"{kind}: {error}")
             self._n_failures += 1
 
     @property
@@ -194,53 +201,58 @@ class WatchedRun(Observer):
         try:
             found = lag_of(self._plan, look.waiting, look.stepper.last_read, self._clock())
         except EbbtideError as error:
-            self._lag, self._source_error = None, error
+            self._lag = None
+            self._source_error = error
         else:
-            self._lag, self._source_error = found, None
+            self._lag = found
+            self._source_error = None
 
     def _begin(self, phase: str) -> None:
         """Note that a phase ends and another begins, which is progress."""
         now_s = self._now_s()
         self._phase_s = self._phases_until(now_s)
         self._phase = phase
-        self._since_s = self._progress_s = now_s
+        self._since_s = now_s
+        self._progress_s = now_s
         self._progress_ms = self._clock()
 
     def _phases_until(self, now_s: float) -> dict[str, float]:
         """Return the seconds of each phase, with those of the one under way."""
         before_s = self._phase_s.get(self._phase, 0.0)
-        return {**self._phase_s, self._phase: before_s + now_s - self._since_s}
+        under_way_s = now_s - self._since_s
+        return {**self._phase_s, self._phase: before_s + under_way_s}
 
     def _health(self) -> Health:
         look = self._look
         progress_s = self._now_s() - self._progress_s
+        is_stuck = self._phase not in AT_REST and progress_s > self._healthy_within_s
         reason = ""
-        if look is not None and look.stepper.lease.taken_by is not None:
+        if _has_lost_its_lease(look):
             reason = "lease lost: another process has taken the pipeline over"
-        elif self._phase not in AT_REST and progress_s > self._healthy_within_s:
-            reason = (
-                f"no step, phase or look at the source for {progress_s:.0f} s; allowed: {self._healthy_within_s:g} s"
-            )
-        step = self._status.step or None if look is None else look.stepper.number
+        elif is_stuck:
+            allowed = f"{self._healthy_within_s:g} s"
+            reason = f"no step, phase or look at the source for {progress_s:.0f} s; allowed: {allowed}"
+        step = look.stepper.number if look is not None else self._status.last.step or None
         return Health(self.spec.name, self._phase, step, progress_s, reason, self._failure)
 
     def _known(self, look: Look) -> Status:
         """Return what the run knows of its tables, as the status has it."""
         stepper = look.stepper
+        turn = stepper.lease.facts
         last = stepper.last
-        holder = None if stepper.lease.taken_by else holder_of(stepper.lease.facts)
-        fields: dict[str, Any] = {**of_table("state", stepper.snapshot)}
-        if not isinstance(last, NoStep):
-            frontier = last.frontier
-            fields |= of_step(last)
-            fields |= {"records": frontier.total_records or 0, "quarantined": frontier.total_quarantined or 0}
-        return Status(
+        holder = None if stepper.lease.taken_by else holder_of(turn)
+        known = Status(
             self.spec.name,
             stepper.plan.root,
-            held_by=holder,
-            lease_epoch=stepper.lease.facts.epoch,
-            **fields,
+            state=TableStatus.of(stepper.snapshot, last.step),
+            lease=LeaseStatus(holder, turn.epoch),
         )
+        if isinstance(last, NoStep):
+            return known
+        frontier = last.frontier
+        n_records = frontier.total_records or 0
+        n_quarantined = frontier.total_quarantined or 0
+        return replace(known, last=LastStep.of(last), read=RecordsRead(n_records, n_quarantined))
 
     def _values(self, look: Look | None, known: Status) -> Values:
         values = Values("run", self.spec.name)
@@ -250,8 +262,10 @@ class WatchedRun(Observer):
             values.set("ebbtide_lease_held", 0)
         if self._lag is not None:
             set_lag(values, self._lag)
-        is_measured = self._lag is not None or self._source_error is not None
-        values.set("ebbtide_readable", float(self._source_error is None) if is_measured else None, "source")
+        if self._source_error is not None:
+            values.set("ebbtide_readable", 0, "source")
+        elif self._lag is not None:
+            values.set("ebbtide_readable", 1, "source")
         set_checks(values, self._verdicts)
         set_copies(values, known.root, self._copies)
         self._set_run(values, look)
@@ -263,12 +277,21 @@ class WatchedRun(Observer):
             values.set("ebbtide_run_steps", n_steps, kind)
         for name, count in self._counts.items():
             values.set("ebbtide_run_counts", count, name)
-        values.set("ebbtide_run_step_seconds", self._seconds)
-        for phase, seconds in self._phases_until(self._now_s()).items():
+        phases = self._phases_until(self._now_s())
+        for phase, seconds in phases.items():
             values.set("ebbtide_run_phase_seconds", seconds, phase)
-        values.set("ebbtide_run_progress_timestamp_seconds", self._progress_ms / 1000)
-        values.set("ebbtide_run_failures", self._n_failures)
-        values.set("ebbtide_run_failing", float(bool(self._failure)))
-        values.set("ebbtide_run_healthy", float(not self._health().reason))
-        is_lost = look is not None and look.stepper.lease.taken_by is not None
-        values.set("ebbtide_run_lease_lost", float(is_lost))
+        health = self._health()
+        values.update(
+            {
+                "ebbtide_run_step_seconds": self._seconds,
+                "ebbtide_run_progress_timestamp_seconds": self._progress_ms / 1000,
+                "ebbtide_run_failures": self._n_failures,
+                "ebbtide_run_failing": float(bool(self._failure)),
+                "ebbtide_run_healthy": float(not health.reason),
+                "ebbtide_run_lease_lost": float(_has_lost_its_lease(look)),
+            }
+        )
+
+
+def _has_lost_its_lease(look: Look | None) -> bool:
+    return look is not None and look.stepper.lease.taken_by is not None

@@ -84,7 +84,8 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> Report:
     tables = Plan.under(root, spec)
     refuse_action(tables, Rewrite(), "adoption")
     rows = _adoptable(spark, tables)
-    return _report(spec.name, rows.count())
+    n_rows = rows.count()
+    return _report(spec.name, n_rows)
 
 
 def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Report:
@@ -117,10 +118,12 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Repo
         while n_left:
             some = _unadopted(spark, tables).limit(ROWS_PER_STEP)
             n_left = max(0, n_left - ROWS_PER_STEP)
-            steps.append(_adopt(spark, stepper, some, n_left, clock_ms))
+            step = _adopt(spark, stepper, some, n_left, clock_ms)
+            steps.append(step)
         if stepper.last.state.unadopted:
             # Another client has deleted the rows that were left: a step says that none is.
-            stepper.commit(_leaving(stepper.facts(CAUSE), 0), [])
+            facts = _leaving(stepper.facts(CAUSE), 0)
+            stepper.commit(facts, [])
             steps.append(stepper.number)
         return _report(spec.name, n_rows, steps)
 
@@ -204,14 +207,14 @@ class AdoptedRows:
         return entry_table(schema, values, n_rows)
 
     def _sequences(self, rows: pa.Table, type_: pa.StructType) -> pa.StructArray:
+        # A row has no position in the database's log: 0 is before all positions.
+        no_position = pa.repeat(0, len(rows))
         components = []
         for field in type_:
-            # The row has no position in the database's log: 0 is before all positions.
-            if field.name in LOG_POSITIONS:
-                component = pa.repeat(0, len(rows)).cast(field.type)
-            else:
-                component = rows[field.name].combine_chunks().cast(field.type)
-            components.append(component)
+            component = no_position
+            if field.name not in LOG_POSITIONS:
+                component = rows[field.name].combine_chunks()
+            components.append(component.cast(field.type))
         return pa.StructArray.from_arrays(components, fields=list(type_))
 
 
@@ -252,7 +255,10 @@ def _adoptable(spark: SparkSession, tables: Plan) -> DataFrame:
 
 def _refuse_steps(tables: Plan) -> None:
     commit = tables.state.last()
-    is_adoption = commit is not None and commit[1].state.unadopted is not None
+    is_adoption = False
+    if commit is not None:
+        _, last = commit
+        is_adoption = last.state.unadopted is not None
     last_step = OwnTables(tables).last_step()
     if last_step and not is_adoption:
         raise AdoptionError.of(
@@ -267,15 +273,18 @@ def _refuse_other_columns(tables: Plan, stored: DataFrame) -> None:
     reserved = _types(spark_schema(tables.sink.schema))
     found = _types(stored.schema)
     misfits = []
+    columns_wanted = []
     for name, type_ in wanted.items():
-        if name not in found:
+        columns_wanted.append(f"{name} {type_.simpleString()}")
+        stored_type = found.get(name)
+        if stored_type is None:
             misfits.append(f"{name} is missing")
-        elif found[name] != type_:
-            misfits.append(f"{name} {found[name].simpleString()}")
-    unknown = found.keys() - wanted.keys() - reserved.keys()
+        elif stored_type != type_:
+            misfits.append(f"{name} {stored_type.simpleString()}")
+    known = {*wanted, *reserved}
+    unknown = found.keys() - known
     misfits += [f"{name} is not in the spec" for name in unknown]
     if misfits:
-        columns_wanted = [f"{name} {type_.simpleString()}" for name, type_ in wanted.items()]
         raise AdoptionError.of(
             f"The table at '{tables.sink.path}' has not the columns of '{tables.spec.name}'.",
             got="; ".join(sorted(misfits)),
@@ -295,14 +304,18 @@ def _refuse_keys(tables: Plan, rows: DataFrame) -> None:
     own_sequence = [name for name in spec.sequence if name not in LOG_POSITIONS]
     needed = columns([*spec.sink_key, *own_sequence])
     # The greatest of several booleans is their OR.
-    has_null = F.greatest(*[column.isNull() for column in needed], F.lit(False))
+    are_null = [column.isNull() for column in needed]
+    has_null = F.greatest(*are_null, F.lit(False))
     n_null = rows.where(has_null).count()
-    by_key = rows.groupBy(*columns(spec.sink_key)).agg(F.count("*").alias("_n"))
+    key = columns(spec.sink_key)
+    n_rows = F.count("*")
+    by_key = rows.groupBy(*key).agg(n_rows.alias("_n"))
     n_repeated = by_key.where("_n > 1").count()
     if n_null or n_repeated:
+        repeated = amount(n_repeated, "key")
         raise AdoptionError.of(
             f"The table at '{tables.sink.path}' has rows without a key of their own.",
-            got=f"{n_null} with a null in key or sequence, {amount(n_repeated, 'key')} with several rows",
+            got=f"{n_null} with a null in key or sequence, {repeated} with several rows",
             allowed="one row per key, no nulls in key and sequence",
             next_step="Repair them first.",
         )

@@ -101,8 +101,14 @@ def apply(
             frontier = frontier.model_copy(update={"watermark_ms": to_watermark_ms, "max_event_ms": greatest_ms})
         facts = stepper.facts(Cause(what="clock", why=reason), frontier=frontier)
         stepper.commit(facts, [])
-        lines = [*report.lines, f"Done in step {facts.step}: {reason}"]
-        return replace(report, lines=lines, details={"reason": reason}, step=facts.step, next_step="")
+        done = f"Done in step {facts.step}: {reason}"
+        return replace(
+            report,
+            lines=[*report.lines, done],
+            details={"reason": reason},
+            step=facts.step,
+            next_step="",
+        )
 
 
 def time_ms(text: str | None, now_ms: int) -> int | None:
@@ -184,7 +190,10 @@ def _report(
 
 def _set_text(what: str, now_ms: int | None, to_ms: int | None) -> str:
     text = f"{what} at {_text(now_ms)}"
-    return text if to_ms is None else f"{text}, set to {_text(to_ms)}"
+    if to_ms is None:
+        return text
+    new = _text(to_ms)
+    return f"{text}, set to {new}"
 
 
 def _text(time_ms: int | None) -> str:

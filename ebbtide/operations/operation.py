@@ -77,7 +77,8 @@ class Report:
         first, *further = self.lines
         if self.next_step:
             further.append(self.next_step)
-        return "\n  ".join([f"{self.pipeline}: {first}", *further])
+        lines = [f"{self.pipeline}: {first}", *further]
+        return "\n  ".join(lines)
 
 
 DRY_RUN = "Show files, rows and bytes that would go."

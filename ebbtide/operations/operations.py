@@ -23,7 +23,8 @@ class Acknowledge(Operation):
         """Accept the sink, in one step."""
         from ebbtide.operations.repair import repair
 
-        return repair.acknowledge(ctx.spark, ctx.spec, ctx.root, params.reason).as_report()
+        done = repair.acknowledge(ctx.spark, ctx.spec, ctx.root, params.reason)
+        return done.as_report()
 
 
 class Adopt(Operation):
@@ -82,7 +83,15 @@ class Clock(Operation):
         now_ms = ctx.now_ms
         to_ms = clock.time_ms(params.to, now_ms)
         watermark_ms = clock.time_ms(params.watermark, now_ms)
-        return clock.apply(ctx.spark, ctx.spec, ctx.root, now_ms, params.reason, to_ms, watermark_ms)
+        return clock.apply(
+            ctx.spark,
+            ctx.spec,
+            ctx.root,
+            now_ms,
+            params.reason,
+            to_ms,
+            watermark_ms,
+        )
 
 
 class Migrate(Operation):
@@ -128,7 +137,8 @@ class Pause(Operation):
         """Pause it."""
         from ebbtide.operations import pausing
 
-        return pausing.pause(ctx.spec, ctx.root, params.by or ctx.by, params.reason, ctx.now_ms)
+        by = params.by or ctx.by
+        return pausing.pause(ctx.spec, ctx.root, by, params.reason, ctx.now_ms)
 
 
 class Resume(Operation):
@@ -153,13 +163,15 @@ class Repair(Operation):
         """List the findings and the ways to repair them."""
         from ebbtide.operations.repair import repair
 
-        return repair.plan(ctx.spark, ctx.spec, ctx.root).as_report()
+        planned = repair.plan(ctx.spark, ctx.spec, ctx.root)
+        return planned.as_report()
 
     def apply(self, ctx: Context, params: Operation.Params) -> Report:
         """Repair it, in one step."""
         from ebbtide.operations.repair import repair
 
-        return repair.repair(ctx.spark, ctx.spec, ctx.root).as_report()
+        done = repair.repair(ctx.spark, ctx.spec, ctx.root)
+        return done.as_report()
 
 
 class Rewind(Operation):

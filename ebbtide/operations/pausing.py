@@ -30,9 +30,14 @@ def pause(spec: Pipeline, root: str, by: str, reason: str, clock_ms: int) -> Rep
     asked = Pause(by=by, since_ms=clock_ms, reason=reason)
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
     newest = tables.state.last(older=True)
-    last = newest[1] if newest else None
-    is_at_rest = pauses.pause(tables.at("ledger"), spec.name, asked, lease_ttl_s, last=last)
-    under_way = "Nothing is read any more." if is_at_rest else "A run is under way: it ends after its step."
+    last = None
+    if newest is not None:
+        _, last = newest
+    ledger = tables.at("ledger")
+    is_at_rest = pauses.pause(ledger, spec.name, asked, lease_ttl_s, last=last)
+    under_way = "A run is under way: it ends after its step."
+    if is_at_rest:
+        under_way = "Nothing is read any more."
     return Report(
         spec.name,
         [f"paused: {_reason(asked)}. {under_way}"],
@@ -53,7 +58,13 @@ def resume(spec: Pipeline, root: str, clock_ms: int) -> Report:
     tables = Plan.under(root, spec)
     ended = pauses.resume(tables.at("ledger"), spec.name, clock_ms)
     if ended is None:
-        nothing = {"paused": False, "by": "", "since": None, "reason": "", "is_at_rest": True}
+        nothing = {
+            "paused": False,
+            "by": "",
+            "since": None,
+            "reason": "",
+            "is_at_rest": True,
+        }
         return Report(spec.name, ["it was not paused."], {"seconds": 0.0}, nothing)
     took_ms = max(clock_ms - ended.since_ms, 0)
     seconds = took_ms / 1000
@@ -68,7 +79,11 @@ def resume(spec: Pipeline, root: str, clock_ms: int) -> Report:
 
 def _details(pause: Pause) -> dict[str, Any]:
     since = datetime.fromtimestamp(pause.since_ms / 1000, UTC)
-    return {"by": pause.by, "since": since, "reason": pause.reason}
+    return {
+        "by": pause.by,
+        "since": since,
+        "reason": pause.reason,
+    }
 
 
 def _reason(pause: Pause) -> str:

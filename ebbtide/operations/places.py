@@ -28,22 +28,26 @@ def of_files(name: str, files: Iterable[DataFile], fate: str) -> Place:
         files: The files; rows of one whose log does not count them are left out.
         fate: Why they go, and when.
     """
-    found = Found()
+    total = Found()
     for file in files:
-        found += Found(file.live_rows or 0, 1, file.size)
-    return Place(name, found, fate)
+        n_rows = file.live_rows or 0
+        total += Found(n_rows, 1, file.size)
+    return Place(name, total, fate)
 
 
 def of_table(plan: Plan, name: str, fate: str) -> list[Place]:
     """Return the place of all data files of a table's newest version; none of a table that is not there, or is no Delta table."""
     location = plan.at(name)
-    snapshot = Snapshot.read(location, any_features=True) if log.versions(location) else None
+    if not log.versions(location):
+        return []
+    snapshot = Snapshot.read(location, any_features=True)
     if snapshot is None or not snapshot.files:
         return []
-    return [of_files(name, snapshot.files.values(), fate)]
+    place = of_files(name, snapshot.files.values(), fate)
+    return [place]
 
 
-def of_actions(name: str, now: Snapshot, actions: Iterable[Action], fate: str) -> list[Place]:
+def of_actions(name: str, now: Snapshot, actions: Sequence[Action], fate: str) -> list[Place]:
     """Return the place of the data files that a commit takes out of a table; none without any.
 
     Args:
@@ -52,22 +56,23 @@ def of_actions(name: str, now: Snapshot, actions: Iterable[Action], fate: str) -
         actions: The actions of the commit.
         fate: Why they go, and when.
     """
-    removed = set()
-    added = set()
-    for action in actions:
-        if "remove" in action:
-            removed.add(action["remove"]["path"])
-        if "add" in action:
-            added.add(action["add"]["path"])  # a file that only gets another vector does not go
-    gone = removed - added
+    removed = {action["remove"]["path"] for action in actions if "remove" in action}
+    added = {action["add"]["path"] for action in actions if "add" in action}
+    gone = removed - added  # a file that only gets another vector does not go
     files = [file for file in now.files.values() if file.add["path"] in gone]
-    return [of_files(name, files, fate)] if files else []
+    if not files:
+        return []
+    place = of_files(name, files, fate)
+    return [place]
 
 
 def of_folder(name: str, location: str, fate: str) -> list[Place]:
     """Return the place of all files below a folder; none without any."""
     used = usage(location)
-    return [Place(name, Found(files=used.files, bytes=used.bytes), fate)] if used.files else []
+    if not used.files:
+        return []
+    found = Found(files=used.files, bytes=used.bytes)
+    return [Place(name, found, fate)]
 
 
 def dropped(spec: Pipeline, root: str) -> Iterator[str]:
@@ -78,9 +83,10 @@ def dropped(spec: Pipeline, root: str) -> Iterator[str]:
         root: Folder of all pipelines' tables.
     """
     plan = Plan.under(root, spec)
+    fate = f"dropped, {BY_VACUUM}"
     for name in ("state", *BESIDE_STATE):
         try:
-            places = of_table(plan, name, f"dropped, {BY_VACUUM}")
+            places = of_table(plan, name, fate)
         except EbbtideError as error:  # a refresh is the remedy for a table that cannot be read
             yield f"{spec.name}: {name}: {error}"
             continue
@@ -93,6 +99,10 @@ def with_places(report: Report, places: Sequence[Place]) -> Report:
     if not places:
         return report
     is_planned = report.step is None
-    lines = [place.text(is_planned=is_planned) for place in places]
-    details = {**report.details, "places": [place.as_dict() for place in places]}
-    return replace(report, lines=[*report.lines, *lines], details=details)
+    lines = list(report.lines)
+    values = []
+    for place in places:
+        lines.append(place.text(is_planned=is_planned))
+        values.append(place.as_dict())
+    details = {**report.details, "places": values}
+    return replace(report, lines=lines, details=details)

@@ -38,8 +38,12 @@ def built_in(first: str | None = None) -> list[Operation]:
     Args:
         first: Only those whose command begins with this word. Default: all.
     """
-    places = [listed.place for name, listed in BUILT_IN.items() if first in (None, first_word(name))]
-    return [resolve_name(f"ebbtide.operations.{place}")() for place in places]
+    found = []
+    for name, listed in BUILT_IN.items():
+        if first in (None, first_word(name)):
+            kind = resolve_name(f"ebbtide.operations.{listed.place}")
+            found.append(kind())
+    return found
 
 
 def operations(first: str | None = None) -> tuple[Operation, ...]:
@@ -56,7 +60,8 @@ def operations(first: str | None = None) -> tuple[Operation, ...]:
         if first not in (None, first_word(point.name)):
             continue
         group = first_word(point.name)
-        is_hidden = group in found or point.name in map(first_word, found)  # a command is not a group of commands
+        groups = map(first_word, found)
+        is_hidden = group in found or point.name in groups  # a command is not a group of commands
         if is_hidden or point.name in found or group in TAKEN_NAMES:
             raise ConfigError.of(
                 f"Two operations or commands have the name '{point.name}'.",
@@ -88,11 +93,17 @@ def maintain(
     """
     from ebbtide.operations.maintenance import jobs
 
-    by_job = {each.job_name: each for each in operations() if isinstance(each, jobs.Maintenance)}
+    maintenance = [each for each in operations() if isinstance(each, jobs.Maintenance)]
+    by_job = {each.job_name: each for each in maintenance}
     if job not in by_job:
-        raise ConfigError.of("There is no maintenance job of this name.", got=job, allowed=", ".join(by_job))
+        raise ConfigError.of(
+            "There is no maintenance job of this name.",
+            got=job,
+            allowed=", ".join(by_job),
+        )
     work = by_job[job]
-    return work.apply(Context(spec, root, lambda: spark), work.Params())
+    ctx = Context(spec, root, lambda: spark)
+    return work.apply(ctx, work.Params())
 
 
 def _loaded(point: EntryPoint) -> Operation:

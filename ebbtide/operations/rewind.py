@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from ebbtide.amounts import amount
@@ -77,7 +76,9 @@ def _facts(stepper: Stepper, target: _Target) -> StepFacts:
     restores = {}
     for name, version in target.versions.items():
         restores[name] = Restore(version, changes_rows=True)
-    source = stepper.source_begun(span_of(earlier.source.position), span_of(earlier.source.start))
+    position = span_of(earlier.source.position)
+    start = span_of(earlier.source.start)
+    source = stepper.source_begun(position, start)
     is_pending = {"pending_key_changes": earlier.state.pending_key_changes}
     return begun_elsewhere(stepper, "rewind", restores, source, earlier.frontier, is_pending)
 
@@ -117,9 +118,10 @@ def _finish_open(spark: SparkSession, stepper: Stepper, to_step: int) -> None:
         allowed = "an earlier step"
         rewind = f"Run 'ebbtide rewind --to-step {before} --apply', which reads the records of step {to_step} again"
         next_step = f"{rewind}; or 'ebbtide refresh' to rebuild all tables from the source."
+    tables = ", ".join(lacking)
     raise HistoryGoneError.of(
         f"'{stepper.spec.name}' cannot go back to step {to_step}: some tables lack its rows, and some are of a later step.",
-        got=f"no step {to_step} in {', '.join(lacking)}",
+        got=f"no step {to_step} in {tables}",
         allowed=allowed,
         next_step=next_step,
     )
@@ -153,20 +155,7 @@ class _Target:
         undone: list[StepFacts] = []
         for version, facts in tables.state.steps():
             if facts.step == to_step:
-                _refuse_other_spec(tables, facts, undone)
-                now = stepper.found()
-                actions = restoring(now, version)
-                versions, places = _versions_at(tables, facts, undone)
-                places = [*_leaving("state", now, actions, to_step), *places]
-                return cls(
-                    tables.spec.name,
-                    version,
-                    facts,
-                    actions,
-                    versions,
-                    tuple(places),
-                    tuple(undone),
-                )
+                return cls.of(tables, stepper, version, facts, undone)
             undone.append(facts)
             if facts.decision.is_reset:
                 break  # what was before it was another history
@@ -176,6 +165,31 @@ class _Target:
             got=f"step {to_step}",
             allowed=f"{first} to {stepper.number}: the steps since the last refresh whose commits are kept",
             next_step="Name one of these, or run 'ebbtide refresh' to rebuild all tables from the source.",
+        )
+
+    @classmethod
+    def of(
+        cls,
+        tables: Plan,
+        stepper: Stepper,
+        version: int,
+        facts: StepFacts,
+        undone: Sequence[StepFacts],
+    ) -> _Target:
+        """Make the target of a step; refuse one that a rewind cannot restore."""
+        _refuse_other_spec(tables, facts, undone)
+        now = stepper.found()
+        actions = restoring(now, version)
+        versions, places = _versions_at(tables, facts, undone)
+        of_state = _leaving("state", now, actions, facts.step)
+        return cls(
+            tables.spec.name,
+            version,
+            facts,
+            actions,
+            versions,
+            places=(*of_state, *places),
+            undone=tuple(undone),
         )
 
     def report(self, now: int, step: int | None = None) -> Report:
@@ -192,16 +206,22 @@ class _Target:
         versions = {"state": self.version, **self.versions}
         steps = amount(n_steps, "step")
         records = amount(n_records, "record")
+        restored = [f"{name} to version {version}" for name, version in versions.items()]
         lines = [
             f"back to step {to_step} ({kind}): {steps} undone, {records} to be read again.",
-            ", ".join(f"{name} to version {version}" for name, version in versions.items()),
+            ", ".join(restored),
         ]
-        counts = {"to_step": to_step, "steps": n_steps, "records": n_records}
+        counts = {
+            "to_step": to_step,
+            "steps": n_steps,
+            "records": n_records,
+        }
         details = {"kind": kind, "versions": versions}
         next_step = f"To do it: 'ebbtide rewind --to-step {to_step} --apply'."
         if step is not None:
             next_step = f"Done in step {step}. The next run reads on from there."
-        return with_places(Report(self.pipeline, lines, counts, details, step, next_step), self.places)
+        report = Report(self.pipeline, lines, counts, details, step, next_step)
+        return with_places(report, self.places)
 
 
 def _leaving(name: str, now: Snapshot, actions: Sequence[Action], to_step: int) -> list[Place]:
@@ -244,20 +264,26 @@ def _versions_at(tables: Plan, facts: StepFacts, undone: Sequence[StepFacts]) ->
     """
     versions = {}
     places = []
+    uids = {later.step: later.uid for later in undone}
     for name in BESIDE_STATE:
-        if name == "sink" and tables.sink_log is None:
+        is_sink = name == "sink"
+        if is_sink and tables.sink_log is None:
             versions[name] = facts.step  # it counts by steps
-            refuse_action(tables, Restore(facts.step, changes_rows=True), "rewind")
+            restore = Restore(facts.step, changes_rows=True)
+            refuse_action(tables, restore, "rewind")
             continue
         now = Snapshot.read(tables.at(name), any_features=True)
         if now is None:
             continue
-        is_sink = name == "sink"
-        last, known = _sink_steps(facts, undone) if is_sink else (facts.step, 0)
-        versions[name], found, uid = _version_at(now.table, last)
-        allowed = next((later.uid for later in undone if later.step == found), None)
-        refuse_other_uid(tables, name, found, uid, allowed or uid_of_step(tables, facts, name, found))
-        actions = restoring(now, versions[name])  # refuses what is gone
+        last = facts.step
+        known = 0
+        if is_sink:
+            last, known = _sink_steps(facts, undone)
+        version, found, uid = _version_at(now.table, last)
+        allowed = uids.get(found) or uid_of_step(tables, facts, name, found)
+        refuse_other_uid(tables, name, found, uid, allowed)
+        actions = restoring(now, version)  # refuses what is gone
+        versions[name] = version
         places += _leaving(name, now, actions, facts.step)
         if found < known:
             raise _newer_sink(tables, facts.step)
@@ -273,15 +299,18 @@ def _sink_steps(facts: StepFacts, undone: Sequence[StepFacts]) -> tuple[int, int
         facts: Facts of the step.
         undone: Facts of the steps since, the newest first.
     """
-    since = list(reversed(undone))
-    repairs = list(takewhile(lambda later: later.decision.is_repair, since))
-    n_repairs = len(repairs)
-    last = repairs[-1] if repairs else facts
-    # A step records the steps that the tables had before it: so does the first step behind the repairs.
-    first_behind = since[n_repairs : n_repairs + 1]
+    last = facts
+    recording = [facts]
+    for later in reversed(undone):
+        if later.decision.is_repair:
+            last = later
+            continue
+        # A step records the steps that the tables had before it: so does the first step behind the repairs.
+        recording.append(later)
+        break
     known = 0
-    for recording in (facts, *first_behind):
-        sink = recording.state.tables.get("sink")
+    for step in recording:
+        sink = step.state.tables.get("sink")
         if sink is not None:
             known = max(known, sink.step)
     return last.step, known
@@ -291,7 +320,8 @@ def _version_at(table: str, step: int) -> tuple[int, int, str | None]:
     """Return the version that a table had after a step, and step and `uid` of that version's commit; 0 before the first."""
     for version, facts in log.own_commits(table):
         if facts["step"] <= step:
-            return version, *step_and_uid(facts, table)
+            found, uid = step_and_uid(facts, table)
+            return version, found, uid
     return 0, 0, None
 
 
@@ -313,11 +343,19 @@ def _refuse_other_spec(tables: Plan, facts: StepFacts, undone: Sequence[StepFact
     changed = tables.spec.misfits(facts.state.spec)
     if not changed:
         return
-    fitting = list(takewhile(lambda later: not tables.spec.misfits(later.state.spec), undone))
-    allowed = f"step {fitting[-1].step} or a later one; or " if fitting else ""
+    first_fitting = None
+    for later in undone:
+        if tables.spec.misfits(later.state.spec):
+            break
+        first_fitting = later.step
+    allowed = "the spec of the step"
+    next_step = "Change the spec back first."
+    if first_fitting is not None:
+        allowed = f"step {first_fitting} or a later one; or {allowed}"
+        next_step = "Name one of these, or change the spec back first."
     raise SpecChangedError.of(
         f"Step {facts.step} of '{tables.spec.name}' was made with another spec.",
         got=", ".join(changed),
-        allowed=f"{allowed}the spec of the step",
-        next_step="Name one of these, or change the spec back first." if fitting else "Change the spec back first.",
+        allowed=allowed,
+        next_step=next_step,
     )

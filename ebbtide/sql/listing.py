@@ -102,15 +102,16 @@ def _table_row(table: Summary) -> Row:
 def _pipeline_row(entry: Filled, root: str) -> Row:
     from ebbtide import status
 
-    last = status(entry.spec, root)
+    found = status(entry.spec, root)
+    last = found.last
     return [
         entry.name,
         last.step,
         None if last.kind is None else str(last.kind),
         None if last.now is None else _text(last.now),
-        last.records,
-        last.quarantined,
-        last.in_quarantine,
+        found.read.records,
+        found.read.quarantined,
+        found.read.in_quarantine,
     ]
 
 

@@ -41,7 +41,9 @@ class BucketHandler(pafs.FileSystemHandler):
         self.bucket = bucket
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, BucketHandler) and other.bucket is self.bucket
+        if not isinstance(other, BucketHandler):
+            return False
+        return other.bucket is self.bucket
 
     def __hash__(self) -> int:
         return hash(self.bucket)
@@ -62,21 +64,24 @@ class BucketHandler(pafs.FileSystemHandler):
         """Return the content of a folder."""
         folder = selector.base_dir
         if selector.recursive:
-            infos = [_file_info(found) for found in self.bucket.listed_deep(folder)]
+            files: Sequence[Found] = self.bucket.listed_deep(folder)
+            folders: Sequence[str] = ()
         else:
             listed = self.bucket.listed(folder)
             files = listed["objects"]
             folders = listed["common_prefixes"]
-            infos = [_file_info(found) for found in files]
-            infos += [_folder_info(prefix) for prefix in folders]
+        infos = [_file_info(found) for found in files]
+        infos += [_folder_info(prefix) for prefix in folders]
         if infos or selector.allow_not_found or not folder:
             return infos
-        raise FileNotFoundError(f"There is nothing in '{self.bucket.uri(folder)}'")
+        location = self.bucket.uri(folder)
+        raise FileNotFoundError(f"There is nothing in '{location}'")
 
     def _info(self, path: str) -> pafs.FileInfo:
         known = self.bucket.memory.known(path)
         if known is not None:
-            return pafs.FileInfo(path, pafs.FileType.File, size=len(known))
+            size = len(known)
+            return pafs.FileInfo(path, pafs.FileType.File, size=size)
         found = self.bucket.found(path) if path else None
         if found is not None:
             return _file_info(found)
@@ -200,23 +205,27 @@ class ObjectFile(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         """Read some bytes, by one request where they were not read at first."""
-        left = max(self._size - self._at, 0)
-        length = left if size < 0 else min(size, left)
-        if length == 0:
-            return b""
-        end = self._at + length
-        if end <= len(self._first):
-            data = self._first[self._at : end]
-        else:
-            data = self._bucket.read_range(self._key, self._at, length)
+        length = max(self._size - self._at, 0)
+        if size >= 0:
+            length = min(size, length)
+        data = self._range(self._at, length)
         self._at += len(data)
         return data
+
+    def _range(self, start: int, length: int) -> bytes:
+        end = start + length
+        if length == 0:
+            return b""
+        if end <= len(self._first):
+            return self._first[start:end]
+        return self._bucket.read_range(self._key, start, length)
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         """Read into a buffer; return the number of bytes."""
         data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+        n_read = len(data)
+        buffer[:n_read] = data
+        return n_read
 
 
 class NewObject(io.RawIOBase):
@@ -250,12 +259,14 @@ class NewObject(io.RawIOBase):
             return
         # Closed first: a second `close`, after a put that failed, must not put again.
         super().close()
-        with self._kept:
-            if self._kept.seek(0, io.SEEK_END) > READ_WHOLE:
-                self._bucket.put(self._key, self._kept)
+        with self._kept as kept:
+            size = kept.seek(0, io.SEEK_END)
+            if size > READ_WHOLE:
+                self._bucket.put(self._key, kept)
                 return
-            self._kept.seek(0)
-            self._bucket.put_small(self._key, self._kept.read())
+            kept.seek(0)
+            data = kept.read()
+            self._bucket.put_small(self._key, data)
 
     def __del__(self) -> None:
         """Discard a file that was not closed: its writer has failed."""

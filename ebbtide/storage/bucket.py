@@ -228,8 +228,8 @@ class Bucket:
         """Return whether a file is in a folder, at any depth."""
 
         def call() -> bool:
-            parts = self._store.list(prefix or None, chunk_size=1)
-            first = next(iter(parts), None)
+            parts = iter(self._store.list(prefix or None, chunk_size=1))
+            first = next(parts, None)
             return bool(first)
 
         return retried(self.uri(prefix), call)
@@ -256,7 +256,8 @@ class Bucket:
 
         step = current()
         location = self.uri(key)
-        if step is None or not step.put(location, data, put):
+        is_taken = step is not None and step.put(location, data, put)
+        if not is_taken:
             put()
         if never_changes(key):
             self.memory.keep(key, data)

@@ -54,7 +54,8 @@ def read_parquet(
     """
     fs, path = file_system(location)
     with _damage_refused(location), fs.open_input_file(path) as file:
-        if footer is not None and _footer_checksum(file) != footer:
+        is_other = footer is not None and _footer_checksum(file) != footer
+        if is_other:
             raise _damaged(location, "damaged", "another footer")
         # From a store, read a few long ranges and not one for each column and row group.
         stored = open_parquet(
@@ -69,17 +70,20 @@ def read_parquet(
             for name in _noted(stored, NULLS) or ():
                 names.pop(name, None)
         stored_names = list(names)
-        rows = stored.read(columns=stored_names) if positions is None else _rows_at(stored, stored_names, positions)
+        rows = _rows_at(stored, stored_names, positions)
         if not names:
             return rows
         in_order = rows.select(stored_names)
         return in_order.rename_columns(names)
 
 
-def _rows_at(stored: pq.ParquetFile, names: list[str], positions: NDArray[np.int64]) -> pa.Table:
-    """Read some rows, in the given order."""
+def _rows_at(stored: pq.ParquetFile, names: list[str], positions: NDArray[np.int64] | None) -> pa.Table:
+    """Read some rows, in the given order; all without positions."""
+    if positions is None:
+        return stored.read(columns=names)
     metadata = stored.metadata
-    rows_of_group = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    groups = range(metadata.num_row_groups)
+    rows_of_group = [metadata.row_group(number).num_rows for number in groups]
     ends = np.cumsum(rows_of_group)
     group_of = np.searchsorted(ends, positions, side="right")
     touched, place_of = np.unique(group_of, return_inverse=True)
@@ -90,9 +94,12 @@ def _rows_at(stored: pq.ParquetFile, names: list[str], positions: NDArray[np.int
     first_read = np.cumsum(n_rows) - n_rows
     moved = (first_read - first_in_file)[place_of]
     numbers = positions + moved
-    follow_each_other = len(numbers) > 0 and bool((np.diff(numbers) == 1).all())
+    steps = np.diff(numbers)
+    n_wanted = len(numbers)
+    follow_each_other = n_wanted > 0 and bool((steps == 1).all())
     if follow_each_other:  # as of a file in the order of its index: nothing has to be copied
-        return rows.slice(int(numbers[0]), len(numbers))
+        first = int(numbers[0])
+        return rows.slice(first, n_wanted)
     return rows.take(pa.array(numbers))
 
 
@@ -114,8 +121,12 @@ def attached(location: str, *, footer: str) -> tuple[dict[str, Any], bytes] | No
         if noted is None:
             return None
         n_bytes = int(noted["bytes"])
-        content = file.read_at(n_bytes, _footer_place(file)[0] - n_bytes)
-    return (noted["note"], content) if zlib.crc32(content) == noted["crc"] else None
+        end_at, _ = _footer_place(file)
+        content = file.read_at(n_bytes, end_at - n_bytes)
+    crc = zlib.crc32(content)
+    if crc != noted["crc"]:
+        return None
+    return noted["note"], content
 
 
 def _noted(stored: pq.ParquetFile, name: str) -> Any:
@@ -221,6 +232,16 @@ class Attached(NamedTuple):
     note: dict[str, Any]
     content: bytes
 
+    def noted(self) -> str:
+        """Return the note of the footer, see `ATTACHED`."""
+        content = self.content
+        noted = {
+            "bytes": len(content),
+            "crc": zlib.crc32(content),
+            "note": self.note,
+        }
+        return json.dumps(noted)
+
 
 def write_parquet(
     location: str,
@@ -256,14 +277,23 @@ def write_parquet(
             ) as writer,
         ):
             writer.write_table(rows, row_group_size)
-            nulls = [name for name in rows.column_names if rows[name].null_count == len(rows) > 0]
-            notes = {NULLS: json.dumps(nulls)} if nulls else {}
+            notes = {}
+            nulls = _null_columns(rows)
+            if nulls:
+                notes[NULLS] = json.dumps(nulls)
             if attached is not None:
                 stream.write(attached.content)  # all pages are written: the footer follows when the writer is closed
-                crc = zlib.crc32(attached.content)
-                notes[ATTACHED] = json.dumps({"bytes": len(attached.content), "crc": crc, "note": attached.note})
+                notes[ATTACHED] = attached.noted()
             if notes:
                 writer.add_key_value_metadata(notes)
+
+
+def _null_columns(rows: pa.Table) -> list[str]:
+    """Return the columns that are null throughout; none of a table without rows."""
+    n_rows = len(rows)
+    if n_rows == 0:
+        return []
+    return [name for name in rows.column_names if rows[name].null_count == n_rows]
 
 
 @contextmanager

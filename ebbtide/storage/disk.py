@@ -112,7 +112,8 @@ def sync_below(top: str, files: Iterable[str]) -> None:
     folders: set[Path] = set()
     for file in different:
         parents = Path(file).parents
-        folders.update(folder for folder in parents if folder.is_relative_to(above))
+        below = [folder for folder in parents if folder.is_relative_to(above)]
+        folders.update(below)
     # Deepest first: a name is on disk only after the content that it leads to.
     for folder in sorted(folders, reverse=True):
         sync(folder)

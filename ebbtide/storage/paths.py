@@ -43,9 +43,10 @@ def file_system(location: str) -> tuple[pafs.FileSystem, str]:
         from ebbtide.storage import arrow
 
         return arrow.file_system(location)
-    if is_local(location):
-        return pafs.LocalFileSystem(), str(Path(location).absolute())
-    return pafs.FileSystem.from_uri(location)  # type: ignore[no-any-return]
+    if not is_local(location):
+        return pafs.FileSystem.from_uri(location)  # type: ignore[no-any-return]
+    path = Path(location).absolute()
+    return pafs.LocalFileSystem(), str(path)
 
 
 def is_in_object_store(location: str) -> bool:
@@ -79,27 +80,30 @@ def refuse_unusable(field: str, location: str) -> None:
         ConfigError: it is empty, has another scheme, or is a URI with credentials, a query or a fragment.
     """
     problem = f"{field} is not a location."
-    if not location.strip() or has_unseen(location):
-        raise ConfigError.of(problem, got=repr(location), allowed="a path or a URI, without control characters")
-    parts = location.split("/")
-    longest = max(len(part.encode()) for part in parts)
+    is_blank = not location.strip()
+    if is_blank or has_unseen(location):
+        raise ConfigError.of(
+            problem,
+            got=repr(location),
+            allowed="a path or a URI, without control characters",
+        )
+    names = location.split("/")
+    longest = max(len(name.encode()) for name in names)
     if longest > MOST_BYTES_OF_NAME:
-        raise ConfigError.of(problem, got=f"a name of {longest} bytes", allowed=f"names of {MOST_BYTES_OF_NAME} bytes")
-    scheme = _SCHEME.match(location)
-    if scheme is None:
+        raise ConfigError.of(
+            problem,
+            got=f"a name of {longest} bytes",
+            allowed=f"names of {MOST_BYTES_OF_NAME} bytes",
+        )
+    match = _SCHEME.match(location)
+    if match is None:
         return
-    name = scheme[1]
-    rest = location[scheme.end() :]
-    if name not in SCHEMES or not rest.startswith("//"):
-        allowed = ", ".join(f"{known}://" for known in SCHEMES)
-        raise ConfigError.of(problem, got=location, allowed=f"a local path, or a URI of {allowed}")
-    if name == LOCAL_SCHEME and not rest.startswith("///"):
-        raise ConfigError.of(problem, got=location, allowed="file:/// and an absolute path")
-    authority = rest.removeprefix("//").partition("/")[0]
-    # A secret may have a slash in it, so the whole rest is searched. Only HDFS has a port in its authority, which a slash ends.
-    looked_at = f"//{authority}" if name == "hdfs" else rest
-    searched = f":{looked_at}"
-    if redacted(searched) != searched:
+    scheme = match[1]
+    rest = location[match.end() :]
+    allowed = _misfit_of_uri(scheme, rest)
+    if allowed is not None:
+        raise ConfigError.of(problem, got=location, allowed=allowed)
+    if _has_credentials(scheme, rest):
         raise ConfigError.of(
             f"{field} has credentials in it.",
             got=location,
@@ -109,7 +113,31 @@ def refuse_unusable(field: str, location: str) -> None:
     decoded = unquote(rest)
     has_parent = ".." in decoded.split("/")
     if "?" in rest or "#" in rest or has_parent:
-        raise ConfigError.of(problem, got=location, allowed="a URI without '?', '#' and '..'")
+        raise ConfigError.of(
+            problem,
+            got=location,
+            allowed="a URI without '?', '#' and '..'",
+        )
+
+
+def _misfit_of_uri(scheme: str, rest: str) -> str | None:
+    """Return what is allowed in place of a URI; None if it is one of a local path or of a store."""
+    if scheme not in SCHEMES or not rest.startswith("//"):
+        known = ", ".join(f"{name}://" for name in SCHEMES)
+        return f"a local path, or a URI of {known}"
+    if scheme == LOCAL_SCHEME and not rest.startswith("///"):
+        return "file:/// and an absolute path"
+    return None
+
+
+def _has_credentials(scheme: str, rest: str) -> bool:
+    """Return whether the rest of a URI, behind its scheme, has credentials in it."""
+    # A secret may have a slash in it, so the whole rest is searched. Only HDFS has a port in its authority, which a slash ends.
+    searched = f":{rest}"
+    if scheme == "hdfs":
+        authority, _, _ = rest.removeprefix("//").partition("/")
+        searched = f"://{authority}"
+    return redacted(searched) != searched
 
 
 def resolve(location: str, base: Path | None = None) -> str:
@@ -199,7 +227,8 @@ def join(location: str, *names: str) -> str:
 def list_files(location: str) -> list[str]:
     """Return the names of the files directly in a folder, sorted, without hidden ones (`.`, `_`); none if it is absent."""
     names = file_names(location)
-    return sorted(name for name in names if not _is_hidden(name))
+    shown = [name for name in names if not _is_hidden(name)]
+    return sorted(shown)
 
 
 def file_names(location: str) -> set[str]:
@@ -369,7 +398,8 @@ def replace_bytes(location: str, data: bytes) -> None:
         return
     # Synced before it is renamed, and its folder after: without the first a cut may leave an empty file under the name.
     path = Path(location)
-    unnamed = path.with_name(f".{path.name}.{uuid.uuid4().hex}{UNFINISHED}")
+    unique = uuid.uuid4().hex
+    unnamed = path.with_name(f".{path.name}.{unique}{UNFINISHED}")
     try:
         write_bytes(str(unnamed), data)
         sync(unnamed)
@@ -391,14 +421,27 @@ def delete_unfinished(folder: str, *, older_than_s: float = DAY_S) -> None:
     """
     if not is_local(folder):
         return
-    of_delta_rs = re.compile(r".+#\d+")  # `NAME#1`, of the logs' checkpoints; a folder of this name is a partition's
+    written_before_s = time.time() - older_than_s
     for path in Path(folder).glob("*"):
-        is_own = path.name.startswith(".") and path.name.endswith(UNFINISHED)
-        if not is_own and not (of_delta_rs.fullmatch(path.name) and path.is_file()):
+        if not _is_unfinished(path):
             continue
         with suppress(FileNotFoundError):  # its writer has just renamed it
-            if path.stat().st_mtime <= time.time() - older_than_s:
+            status = path.stat()
+            if status.st_mtime <= written_before_s:
                 delete(str(path))
+
+
+_OF_DELTA_RS = re.compile(r".+#\d+")
+"""`NAME#1`; a folder of this name is a partition's."""
+
+
+def _is_unfinished(path: Path) -> bool:
+    """Return whether a file or folder has the name of one that was not renamed yet: ours, or delta-rs' of a log's checkpoint."""
+    name = path.name
+    if name.startswith(".") and name.endswith(UNFINISHED):
+        return True
+    of_delta_rs = _OF_DELTA_RS.fullmatch(name)
+    return of_delta_rs is not None and path.is_file()
 
 
 def aside_of(folder: str) -> str:
@@ -415,9 +458,11 @@ def aside_of(folder: str) -> str:
             next_step="Move it with the store's own tools, then run this again.",
         )
     number = 1
-    while exists(f"{folder}.aside-{number}"):
+    free = f"{folder}.aside-1"
+    while exists(free):
         number += 1
-    return f"{folder}.aside-{number}"
+        free = f"{folder}.aside-{number}"
+    return free
 
 
 def move_aside(folder: str) -> str:

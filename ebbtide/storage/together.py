@@ -30,12 +30,14 @@ Answer = TypeVar("Answer")
 
 def never_changes(key: str) -> bool:
     """Return whether a file is one of a table that is written once, under a name of its own."""
-    return _NEVER_CHANGES.search(key) is not None
+    found = _NEVER_CHANGES.search(key)
+    return found is not None
 
 
 def is_scratch(key: str) -> bool:
     """Return whether a file passes rows from one part of a step to the next: only the process that makes the step reads it."""
-    return _SCRATCH.search(key) is not None
+    found = _SCRATCH.search(key)
+    return found is not None
 
 
 class Memory:
@@ -56,10 +58,10 @@ class Memory:
     def get(self, key: str) -> bytes | None:
         """Return a file's bytes; None if they are not kept."""
         with self._lock:
-            data = self._files.get(key)
-            if data is not None:
-                self._files.move_to_end(key)
-            return data
+            if key not in self._files:
+                return None
+            self._files.move_to_end(key)
+            return self._files[key]
 
     def known(self, key: str) -> bytes | None:
         """Return a file's bytes, also of one that only the step under way holds; None if the store has to be asked."""
@@ -119,16 +121,17 @@ class Together:
     def hold(self, location: str, data: bytes) -> bool:
         """Hold a file's bytes; return whether there is room."""
         self.forget(location)
-        if self._n_bytes + len(data) > HELD_BYTES:
+        n_bytes = self._n_bytes + len(data)
+        if n_bytes > HELD_BYTES:
             return False
         self._held[location] = data
-        self._n_bytes += len(data)
+        self._n_bytes = n_bytes
         return True
 
     def forget(self, location: str) -> None:
         """Hold a file no more that is deleted, or written again."""
-        data = self._held.pop(location, b"")
-        self._n_bytes -= len(data)
+        forgotten = self._held.pop(location, b"")
+        self._n_bytes -= len(forgotten)
 
     def put(self, location: str, data: bytes, put: Callable[[], None]) -> bool:
         """Put a file while the step goes on.
@@ -176,8 +179,9 @@ class Together:
     def settle(self) -> None:
         """Wait for all calls under way, and raise the first error among them."""
         self.wait()
-        under_way, self._under_way = self._under_way, []
-        for future in under_way:
+        ended = self._under_way
+        self._under_way = []
+        for future in ended:
             future.result()
 
     def end(self) -> None:

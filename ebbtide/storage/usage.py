@@ -35,5 +35,7 @@ def usage(location: str) -> Usage:
 def subfolders(location: str) -> list[str]:
     """Return the names of the folders directly in a folder, sorted; none if it is absent."""
     fs, path = file_system(location)
-    infos = fs.get_file_info(pafs.FileSelector(path, allow_not_found=True))
-    return sorted(info.base_name for info in infos if info.type == pafs.FileType.Directory)
+    selector = pafs.FileSelector(path, allow_not_found=True)
+    infos = fs.get_file_info(selector)
+    folders = [info for info in infos if info.type == pafs.FileType.Directory]
+    return sorted(folder.base_name for folder in folders)

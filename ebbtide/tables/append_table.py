@@ -124,7 +124,8 @@ class AppendTable(ABC):
     @property
     def properties(self) -> dict[str, str]:
         """Its properties: other writers too keep the values of its rows out of the log."""
-        return statistics_property([self.schema.field(name) for name in self.BOUNDED])
+        bounded = [self.schema.field(name) for name in self.BOUNDED]
+        return statistics_property(bounded)
 
     def take_rows(self, action: Replace, work: Work) -> None:
         """Replace all rows by those of the same table under another root."""

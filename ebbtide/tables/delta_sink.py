@@ -196,7 +196,8 @@ class SinkTable(SinkDefinition):
         adds = self._added(in_order)
         key_fields = [self.columns.field(name) for name in self.key]
         typed_keys = keys.toArrow().cast(pa.schema(key_fields))
-        self._upserter.replace(typed_keys, adds, facts.committed("sink", "MERGE"))
+        transaction = facts.committed("sink", "MERGE")
+        self._upserter.replace(typed_keys, adds, transaction)
 
     def _added(self, rows: DataFrame) -> list[Action]:
         """Write rows as data files, in the tasks that hold them; return the actions that add the files."""

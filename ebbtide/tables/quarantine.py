@@ -72,10 +72,12 @@ class Selection:
         Args:
             rows: With `step` and `reason`.
         """
-        for name, allowed in (("reason", self.reasons), ("step", self.steps)):
+        conditions = {"reason": self.reasons, "step": self.steps}
+        for name, allowed in conditions.items():
             if allowed:
-                wanted = pa.array(allowed, COLUMNS.field(name).type)
-                rows = rows.filter(pc.is_in(rows[name], wanted))
+                type_ = COLUMNS.field(name).type
+                is_wanted = pc.is_in(rows[name], pa.array(allowed, type_))
+                rows = rows.filter(is_wanted)
         return rows
 
 
@@ -107,8 +109,10 @@ class QuarantineTable(AppendTable):
         if not self.knows_offsets or not len(bad):
             return bad
         if read_before is not None:
-            was_read = [read_before.knows_origin(origin) for origin in bad["_origin"].to_pylist()]
-            bad = bad.filter(pc.invert(pa.array(was_read, pa.bool_())))
+            origins = bad["_origin"].to_pylist()
+            was_read = [read_before.knows_origin(origin) for origin in origins]
+            is_unread = pc.invert(pa.array(was_read, pa.bool_()))
+            bad = bad.filter(is_unread)
         # A redelivered record has the same origin and the same bytes. Origins alone do not suffice: a topic that was made
         # again has other records at the same offsets.
         record_key = ["_origin", "_raw"]
@@ -129,7 +133,8 @@ class QuarantineTable(AppendTable):
 
     def values(self, *names: str) -> pa.Table:
         """Read some columns of all records, in no particular order."""
-        columns = pa.schema([COLUMNS.field(name) for name in names])
+        fields = [COLUMNS.field(name) for name in names]
+        columns = pa.schema(fields)
         snapshot = Snapshot.read(self.path)
         if snapshot is None:
             return columns.empty_table()
@@ -142,12 +147,14 @@ class QuarantineTable(AppendTable):
             selection: Conditions on the records.
         """
         snapshot = Snapshot.read(self.path)
-        files = snapshot.files.values() if snapshot is not None else []
+        if snapshot is None:
+            return COLUMNS.empty_table()
         parts = [COLUMNS.empty_table()]
-        for file in files:
+        for file in snapshot.files.values():
             rows = read_file(self.path, file, COLUMNS)
             parts.append(selection.fitting(rows))
-        rows = oldest_first(pa.concat_tables(parts))
+        all_fitting = pa.concat_tables(parts)
+        rows = oldest_first(all_fitting)
         return rows.slice(0, selection.limit)
 
     def size(self) -> int:
@@ -167,7 +174,8 @@ class QuarantineTable(AppendTable):
         Returns:
             The actions that add it: part of the decision, so that a retry does not read the source.
         """
-        return self._synced(self.added(_rows(new, facts)))
+        actions = self.added(_rows(new, facts))
+        return self._synced(actions)
 
     def added(self, rows: pa.Table) -> list[Action]:
         """Write rows of this table as a data file; return the actions that add it, none without rows."""
@@ -196,7 +204,10 @@ class QuarantineTable(AppendTable):
     def n_files_of(self, records: pa.Table) -> int:
         """Count the data files that hold some records."""
         snapshot = Snapshot.read(self.path)
-        return 0 if snapshot is None else len(losses(snapshot, records.select(ORDERS.names)))
+        if snapshot is None:
+            return 0
+        orders = records.select(ORDERS.names)
+        return len(losses(snapshot, orders))
 
     def append(self, actions: Sequence[Action], facts: StepFacts) -> None:
         """Commit the actions of a step; a step that was committed is skipped.
@@ -211,7 +222,11 @@ class QuarantineTable(AppendTable):
         if not actions:
             return
         self._refuse_lost_files(actions)
-        self.commit_append(lambda found: _on(found, actions), facts)
+
+        def actions_on(found: Snapshot) -> list[Action]:
+            return _on(found, actions)
+
+        self.commit_append(actions_on, facts)
 
     def _refuse_lost_files(self, actions: Sequence[Action]) -> None:
         """Refuse to make a table again whose first files were deleted with it."""
@@ -219,7 +234,8 @@ class QuarantineTable(AppendTable):
         if log.versions(self.path):
             return
         files = [DataFile(action["add"]) for action in actions if "add" in action]
-        if not all(exists(file.location(self.path)) for file in files):
+        locations = [file.location(self.path) for file in files]
+        if not all(map(exists, locations)):
             raise TableMismatchError.of(
                 f"The table at '{self.path}' is gone, with the bad records of the last step.",
                 allowed="the files that the step has written",
@@ -236,7 +252,8 @@ class QuarantineTable(AppendTable):
 
     def files_of(self, taken: Snapshot) -> list[Action]:
         """Write the records of another quarantine into one file."""
-        return self.added(read_rows(taken, COLUMNS))
+        rows = read_rows(taken, COLUMNS)
+        return self.added(rows)
 
 
 def oldest_first(rows: pa.Table) -> pa.Table:

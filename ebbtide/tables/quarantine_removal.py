@@ -30,7 +30,8 @@ def removal(snapshot: Snapshot, gone: pa.Table) -> list[Action]:
         snapshot: A version of the quarantine.
         gone: Their `ORDERS`.
     """
-    return deleting(snapshot.table, losses(snapshot, gone))
+    lost = losses(snapshot, gone)
+    return deleting(snapshot.table, lost)
 
 
 def losses(snapshot: Snapshot, gone: pa.Table) -> list[LostRows]:
@@ -38,21 +39,19 @@ def losses(snapshot: Snapshot, gone: pa.Table) -> list[LostRows]:
     table = snapshot.table
     found = []
     for file in snapshot.files.values():
-        stored = read_file(
-            table,
-            file,
-            ORDERS,
-            live=False,
-        )
-        positions = np.flatnonzero(_is_in(stored, gone))
+        stored = read_file(table, file, ORDERS, live=False)
+        is_gone = _is_in(stored, gone)
+        positions = np.flatnonzero(is_gone)
         known = BitMap64()
         if file.vector is not None:
             known = vectors.read(table, file.vector)
         # A new vector has the old positions too. Equal: the file loses nothing, and its removal could only conflict.
         dead = known | BitMap64(positions.tolist())
-        if dead != known:
-            is_whole = len(dead) == len(stored)
-            found.append(LostRows(file, dead, is_whole))
+        if dead == known:
+            continue
+        is_whole = len(dead) == len(stored)
+        lost = LostRows(file, dead, is_whole)
+        found.append(lost)
     return found
 
 
@@ -65,7 +64,8 @@ def rebased(actions: Sequence[Action], found: Snapshot) -> list[Action]:
     """
     # Files that are all there have not changed: an update of a vector gives a file another id.
     removed = _files(actions, "remove")
-    if all(file.id in found.files for file in removed):
+    ids = {file.id for file in removed}
+    if ids <= found.files.keys():
         return list(actions)
     # New records keep their file. A file under a removed one's path only has a new vector, for a file that is gone: it is made again.
     old_paths = {file.path for file in removed}
@@ -102,4 +102,5 @@ def _is_in(rows: pa.Table, wanted: pa.Table) -> Mask:
     n_rows = len(rows)
     both = pa.concat_tables([rows, wanted])
     codes = row_codes(both, ["order"])
-    return np.isin(codes[:n_rows], codes[n_rows:])
+    own, of_wanted = codes[:n_rows], codes[n_rows:]
+    return np.isin(own, of_wanted)

@@ -136,8 +136,9 @@ class ReplacedRows:
         # feed would show a second delete.
         is_new = ~vectors.among(known, positions)
         if is_new.any():
-            new = positions[is_new].astype(np.uint64)
-            yield FileLoss(file, found[is_new], known | BitMap64(new))
+            new = BitMap64(positions[is_new].astype(np.uint64))
+            dead = known | new
+            yield FileLoss(file, found[is_new], dead)
 
     def _below(
         self,

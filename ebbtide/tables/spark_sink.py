@@ -83,19 +83,21 @@ class MergeSink(SparkMadeSink):
         """Apply a step's change set; only inserts are appended."""
         names = self.schema.names
         decided = changes.frame(spark)
+        own = columns(names)
         if only_inserts:
             # An append does not read the sink: a MERGE would scan it for matches that do not exist.
-            write(decided.select(*columns(names)), self.path, facts, "sink")
+            write(decided.select(*own), self.path, facts, "sink")
             return
         table = DeltaTable.forPath(spark, self.path).alias("t")
-        source = decided.select("_change", *columns(names)).alias("s")
+        source = decided.select("_change", *own).alias("s")
         values: dict[str, str | Column] = {quoted(name): column(name, "s") for name in names}
         is_deleted = F.col("s._change") == DELETE
         is_newer = F.lit(True)
         # Only a row that is not newer is replaced; at an equal sequence a later fill of its columns still arrives.
         if self.sequence:
-            is_unknown = F.col("t._sequence").isNull()  # a row that is being adopted has none yet
-            is_newer = is_unknown | (F.col("s._sequence") >= F.col("t._sequence"))
+            stored = F.col("t._sequence")
+            is_unknown = stored.isNull()  # a row that is being adopted has none yet
+            is_newer = is_unknown | (F.col("s._sequence") >= stored)
         merge = (
             table.merge(source, self._is_same_row)
             .whenMatchedDelete(is_deleted & is_newer)
@@ -111,7 +113,11 @@ class MergeSink(SparkMadeSink):
     @property
     def _is_same_row(self) -> Column:
         """The condition that `t` and `s` have the same key; null equals null."""
-        are_same = [column(name, "t").eqNullSafe(column(name, "s")) for name in self.key]
+        are_same = []
+        for name in self.key:
+            value = column(name, "s")
+            is_same = column(name, "t").eqNullSafe(value)
+            are_same.append(is_same)
         return reduce(Column.__and__, are_same)
 
     def replace(
@@ -124,14 +130,22 @@ class MergeSink(SparkMadeSink):
         """Replace the rows of some keys, in two commits."""
         # Only the second has the step's mark: a run that ended between them finds the step lacking, and does both again.
         table = DeltaTable.forPath(spark, self.path).alias("t")
+        source = keys.alias("s")
         with settled(self.path):
-            table.merge(keys.alias("s"), self._is_same_row).whenMatchedDelete().execute()
-        write(rows.select(*columns(self.schema.names)), self.path, facts, "sink")
+            merge = table.merge(source, self._is_same_row)
+            merge.whenMatchedDelete().execute()
+        write(self._in_order(rows), self.path, facts, "sink")
+
+    def _in_order(self, rows: DataFrame) -> DataFrame:
+        """Return rows under the sink's columns."""
+        own = columns(self.schema.names)
+        return rows.select(*own)
 
     def take_rows(self, action: Replace, work: Work) -> None:
         """Take all rows of the table under another root, in one commit."""
         if action.version is not None:
-            self.overwrite(work.spark, work.difference(action).rows, work.facts)
+            rows = work.difference(action).rows
+            self.overwrite(work.spark, rows, work.facts)
 
     def overwrite(
         self,
@@ -140,7 +154,7 @@ class MergeSink(SparkMadeSink):
         facts: StepFacts,
     ) -> None:
         """Replace all rows, and the columns by the spec's."""
-        write(rows.select(*columns(self.schema.names)), self.path, facts, "sink", "overwrite")
+        write(self._in_order(rows), self.path, facts, "sink", "overwrite")
 
     def restore(
         self,
@@ -168,7 +182,9 @@ class MergeSink(SparkMadeSink):
         for name in self.schema.names:
             old_name = change.renamed.get(name, name)
             fill = fills[name].as_py() if name in fills else None
-            value = column(old_name) if old_name in stored_names else F.lit(fill)
+            value = F.lit(fill)
+            if old_name in stored_names:
+                value = column(old_name)
             typed = value.cast(types[name].dataType)
             selected.append(typed.alias(name))
         write(rows.select(*selected), self.path, facts, "sink", "overwrite")

@@ -12,7 +12,7 @@ from ebbtide.delta.erasing import Doomed, FileWithout, without_rows
 from ebbtide.delta.fitting import refuse_nulls, refuse_other_columns
 from ebbtide.delta.joining import commit_joined, small_files, write_files
 from ebbtide.delta.restoring import restoring
-from ebbtide.delta.snapshot import Action, Snapshot
+from ebbtide.delta.snapshot import Action, DataFile, Snapshot
 from ebbtide.delta.table import commit_on, read_files, replacing
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
@@ -161,10 +161,11 @@ def alter_stage(
             return definition
         # Rewritten for each version that is tried: another client may have written meanwhile.
         files = list(found.files.values())
-        n_bytes = sum(file.size for file in files)
-        parts = run_tasks(spark, rewrite, files, in_driver=n_bytes <= BYTES_IN_DRIVER)
-        adds = [add for part in parts for add in part]
-        return replacing(files, [*definition, *adds], data_change=False)
+        parts = run_tasks(spark, rewrite, files, in_driver=_are_small(files))
+        added = list(definition)
+        for adds in parts:
+            added += adds
+        return replacing(files, added, data_change=False)
 
     commit_stage(table.path, actions_of, facts, table.STAGE, "CHANGE COLUMNS")
 
@@ -179,7 +180,18 @@ def erase_stage(spark: SparkSession, table: AlterableTable, doomed: Doomed, fact
         facts: Facts of the step.
     """
     rewrite = FileWithout(table.path, table.stored_schema, table.bounded, doomed)
-    commit_stage(table.path, lambda found: erasing(spark, rewrite, found), facts, table.STAGE, "ERASE", adds_rows=False)
+
+    def actions_of(found: Snapshot) -> list[Action]:
+        return erasing(spark, rewrite, found)
+
+    commit_stage(
+        table.path,
+        actions_of,
+        facts,
+        table.STAGE,
+        "ERASE",
+        adds_rows=False,
+    )
 
 
 def erasing(spark: SparkSession, rewrite: FileWithout, found: Snapshot) -> list[Action]:
@@ -191,6 +203,11 @@ def erasing(spark: SparkSession, rewrite: FileWithout, found: Snapshot) -> list[
         found: The version.
     """
     files = list(found.files.values())
-    n_bytes = sum(file.size for file in files)
-    rewritten = run_tasks(spark, rewrite, files, in_driver=n_bytes <= BYTES_IN_DRIVER)
+    rewritten = run_tasks(spark, rewrite, files, in_driver=_are_small(files))
     return without_rows(rewritten)
+
+
+def _are_small(files: Sequence[DataFile]) -> bool:
+    """Return whether the driver rewrites some files itself."""
+    n_bytes = sum(file.size for file in files)
+    return n_bytes <= BYTES_IN_DRIVER

@@ -249,7 +249,8 @@ class Upserter:
 
     def _images(self, losses: Sequence[FileLoss], rows: pa.Table) -> Action:
         """Write the commit's change feed: each row before and after its change."""
-        old = pa.concat_tables([self._replaced.rows_of(loss) for loss in losses])
+        parts = [self._replaced.rows_of(loss) for loss in losses]
+        old = pa.concat_tables(parts)
         n_old = len(old)
         # Dense codes of the keys match old rows with new ones by integers, whatever the key's types. O(changes).
         keys = pa.concat_tables([old.select(self._key), rows.select(self._key)])

@@ -27,10 +27,10 @@ class Handover(Operation):
     def plan(self, ctx: Context, params: Params) -> Report:
         """Count the rows."""
         found = ebbtide.status(ctx.spec, ctx.root)
-        counts = {"rows": found.sink_rows or 0, "at_step": found.step}
+        counts = {"rows": found.sink.rows or 0, "at_step": found.last.step}
         return Report(
             ctx.spec.name,
-            [f"{counts['rows']:,} rows at step {found.step}."],
+            [f"{counts['rows']:,} rows at step {found.last.step}."],
             counts,
             {"notes": params.note},
             next_step="To do it: the same with '--apply'.",

@@ -35,12 +35,12 @@ def test_metrics_have_the_values_of_the_status(make, tmp_path):
     shown = command(pipeline, tmp_path, "status", "--metrics")
     assert (shown.exit_code, shown.stderr) == (0, "")
     found, by_status = samples_of(shown.stdout), status(pipeline.spec, pipeline.root)
-    assert found["ebbtide_records_total",] == by_status.records == 3
+    assert found["ebbtide_records_total",] == by_status.read.records == 3
     assert found["ebbtide_quarantined_total",] == found["ebbtide_quarantine_records",] == 1
-    assert found["ebbtide_step",] == by_status.step == 1
-    assert found["ebbtide_step_timestamp_seconds",] == by_status.now.timestamp()
-    assert found["ebbtide_state_rows",] == by_status.state_rows
-    assert found["ebbtide_sink_rows",] == by_status.sink_rows == 2
+    assert found["ebbtide_step",] == by_status.last.step == 1
+    assert found["ebbtide_step_timestamp_seconds",] == by_status.last.now.timestamp()
+    assert found["ebbtide_state_rows",] == by_status.state.rows
+    assert found["ebbtide_sink_rows",] == by_status.sink.rows == 2
     for table in ("state", "sink"):
         files = pipeline.home.joinpath(table).rglob("*.parquet")
         n_bytes = sum(path.stat().st_size for path in files if "_delta_log" not in path.parts)

@@ -4,15 +4,19 @@ import json
 import os
 import shutil
 import socket
+from dataclasses import asdict
 
 import pytest
 from local_pipeline import up
 
+from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import CheckpointMismatchError, TableMismatchError
 from ebbtide.inspect.status import status
-from ebbtide.ledger.facts import FREE, LedgerFacts
+from ebbtide.ledger.facts import FREE, LedgerFacts, Pause
 from ebbtide.ledger.lease import Lease, holder_of
+from ebbtide.ledger.pauses import pause
 from ebbtide.ledger.turns import commit_turn, newest_turn
+from ebbtide.ledger.verdicts import LastVerdict, note_verdict
 from ebbtide.users import user_name
 
 
@@ -21,9 +25,9 @@ def test_sink_is_told_with_its_version_and_its_rows(make):
     pipeline.read(up(1, 1), up(2, 2))
     pipeline.read(up(1, 3, "-D"))
     found = status(pipeline.spec, pipeline.root)
-    assert (found.step, found.records, found.sink_rows) == (2, 3, 1)
-    assert (found.sink_version, found.state_version) == (pipeline.versions()["sink"], pipeline.versions()["state"])
-    assert f"version {found.sink_version}, 1 row, changed last by step 2" in found.text()
+    assert (found.last.step, found.read.records, found.sink.rows) == (2, 3, 1)
+    assert (found.sink.version, found.state.version) == (pipeline.versions()["sink"], pipeline.versions()["state"])
+    assert f"version {found.sink.version}, 1 row, changed last by step 2" in found.text()
 
 
 def test_sink_that_is_gone_has_neither(make):
@@ -31,7 +35,7 @@ def test_sink_that_is_gone_has_neither(make):
     pipeline.read(up(1, 1))
     shutil.rmtree(pipeline.home / "sink")
     found = status(pipeline.spec, pipeline.root)
-    assert (found.sink_version, found.sink_rows) == (None, None)
+    assert (found.sink.version, found.sink.rows) == (None, None)
     assert f"  The table at '{pipeline.home}/sink' is gone." in found.text()
     assert "Run 'ebbtide repair'" in found.misfit
 
@@ -54,7 +58,7 @@ def test_tables_that_fit_have_no_misfit(make):
     assert status(pipeline.spec, pipeline.root).text() == "t: no step yet. Run 'ebbtide run'."
     pipeline.read(up(1, 1))
     found = status(pipeline.spec, pipeline.root)
-    assert (found.misfit, found.held_by, found.foreign_writes) == (None, None, ())
+    assert (found.misfit, found.lease.holder, found.foreign_writes) == (None, None, ())
     assert len(found.text().splitlines()) == 2
 
 
@@ -63,11 +67,11 @@ def test_holder_of_the_lease_is_named_while_it_lives(make):
     pipeline.read(up(1, 1))
     with Lease(pipeline.plan.at("ledger"), "t", 60) as lease:
         found = status(pipeline.spec, pipeline.root)
-        assert (found.held_by.host, found.held_by.process) == (socket.gethostname(), str(os.getpid()))
-        assert (found.held_by.user, found.held_by.since_ms) == (user_name(), lease.facts.taken_ms)
+        assert (found.lease.holder.host, found.lease.holder.process) == (socket.gethostname(), str(os.getpid()))
+        assert (found.lease.holder.user, found.lease.holder.since_ms) == (user_name(), lease.facts.taken_ms)
         line = f"  held by process {os.getpid()} of {user_name()} on '{socket.gethostname()}' since "
         assert line in found.text()
-    assert status(pipeline.spec, pipeline.root).held_by is None
+    assert status(pipeline.spec, pipeline.root).lease.holder is None
 
 
 def test_holder_that_took_the_lease_by_an_earlier_release_has_neither_user_nor_time(make):
@@ -93,3 +97,54 @@ def test_foreign_write_is_said_with_what_to_do(make):
     assert "'ebbtide acknowledge'" in found.text()
     printed = json.loads(json.dumps(found.as_dict(), default=str))
     assert printed["foreign_writes"] == [write.as_dict()]
+
+
+def test_json_has_all_in_one_level(make):
+    pipeline = make()
+    pipeline.read(up(1, 1), up(2, 2), "bad")
+    pipeline.do("spoil")
+    ledger = pipeline.plan.at("ledger")
+    pause(ledger, "t", Pause(by="ann", since_ms=2000, reason="longer"), 60)
+    note_verdict(str(pipeline.home), LastVerdict(check="expiry", outcome="failed", broken=2, at_ms=1000), {"expiry"})
+    with Lease(ledger, "t", 60) as lease:
+        found = status(pipeline.spec, pipeline.root)
+        holder = asdict(holder_of(lease.facts))
+    state, sink = (pipeline.plan.at(name) for name in ("state", "sink"))
+    versions = pipeline.versions()
+    printed = json.loads(json.dumps(found.as_dict(), default=str))
+    [write] = printed.pop("foreign_writes")
+    assert write["version"] == versions["sink"]
+    assert list(printed.items()) == [
+        ("pipeline", "t"),
+        ("root", str(pipeline.home)),
+        ("step", 1),
+        ("kind", "batch"),
+        ("sink_step", 1),
+        ("now", "1970-02-11 16:00:00+00:00"),
+        ("watermark", None),
+        ("newest_event", None),
+        ("records", 3),
+        ("quarantined", 1),
+        ("in_quarantine", 1),
+        ("other_tables", 0),
+        ("ignored_columns", []),
+        ("evolved", {}),
+        ("sink_type", "delta"),
+        ("sink_version", versions["sink"]),
+        ("state_version", versions["state"]),
+        ("sink_rows", Snapshot.read(sink).live_rows),
+        ("sink_bytes", data_bytes(sink)),
+        ("state_rows", Snapshot.read(state).live_rows),
+        ("state_bytes", data_bytes(state)),
+        ("paused_by", "ann"),
+        ("paused_since", "1970-01-01 00:00:02+00:00"),
+        ("pause_reason", "longer"),
+        ("held_by", holder),
+        ("lease_epoch", 2),
+        ("checks", [{"check": "expiry", "outcome": "failed", "broken": 2, "at_ms": 1000}]),
+        ("misfit", None),
+    ]
+
+
+def data_bytes(table):
+    return sum(file.size for file in Snapshot.read(table).files.values())

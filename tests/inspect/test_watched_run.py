@@ -85,11 +85,11 @@ def test_run_knows_its_values_as_the_status_reads_them(watch):
         found.update(watch.samples())
         by_status = status(pipeline.spec, pipeline.root)
         names = ("step", "state_rows", "state_bytes")
-        assert [found[f"ebbtide_{name}",] for name in names] == [getattr(by_status, name) for name in names]
-        assert found["ebbtide_step_timestamp_seconds",] == by_status.now.timestamp()
+        assert [found[f"ebbtide_{name}",] for name in names] == [by_status.as_dict()[name] for name in names]
+        assert found["ebbtide_step_timestamp_seconds",] == by_status.last.now.timestamp()
         assert (found["ebbtide_records_total",], found["ebbtide_quarantined_total",]) == (3, 1)
         assert found["ebbtide_lease_held",] == 1
-        assert found["ebbtide_lease_taken_total",] == by_status.lease_epoch == 1
+        assert found["ebbtide_lease_taken_total",] == by_status.lease.epoch == 1
 
     watch.follow(compare)
     assert ("ebbtide_sink_rows",) not in found, "the run does not know them"

@@ -108,9 +108,9 @@ def test_record_that_breaks_both_limits_counts_once(disk):
 
 def test_status_says_how_many_records_there_are_now(disk):
     shown = status(disk.spec, root_of(disk))
-    assert (shown.quarantined, shown.in_quarantine) == (6, 6)
+    assert (shown.read.quarantined, shown.read.in_quarantine) == (6, 6)
     assert "in quarantine: 6" in shown.text()
     trimmed(disk, max_bytes=1)
     shown = status(disk.spec, root_of(disk))
-    assert (shown.quarantined, shown.in_quarantine) == (6, 0)
+    assert (shown.read.quarantined, shown.read.in_quarantine) == (6, 0)
     assert "in quarantine" not in shown.text()

@@ -97,7 +97,8 @@ def test_pause_takes_a_reason_and_a_second_one_keeps_the_time(make):
     pause(pipeline)
     pause(pipeline, START + HOUR, "longer")
     found = status(pipeline.spec, pipeline.root)
-    assert (found.paused_by, found.paused_since.timestamp() * 1000, found.pause_reason) == ("ann", START, "longer")
+    paused = found.pause
+    assert (paused.by, paused.since.timestamp() * 1000, paused.reason) == ("ann", START, "longer")
 
 
 def test_silent_holder_keeps_the_lease_from_a_pause_as_long_as_the_spec_says(make, monkeypatch):

@@ -84,7 +84,7 @@ def test_first_run_of_an_empty_source_makes_empty_tables(session, tmp_path):
     assert run(session, spec, str(tmp_path)).totals["records"] == 0
     assert run(session, spec, str(tmp_path)).steps == []
     assert sink(session, tmp_path, spec) == []
-    assert status(spec, str(tmp_path)).records == 0
+    assert status(spec, str(tmp_path)).read.records == 0
 
 
 def test_source_folder_that_is_missing_is_refused_before_tables_are_made(session, tmp_path):
@@ -268,7 +268,7 @@ def test_too_many_bad_records_stop_the_run_before_anything_is_committed(session,
     with pytest.raises(QuarantineThresholdError, match="Got: 2 of 3"):
         run(session, spec, str(tmp_path))
     assert sink(session, tmp_path, spec) == []
-    assert status(spec, str(tmp_path)).step == 0
+    assert status(spec, str(tmp_path)).last.step == 0
     assert log.versions(Plan.under(str(tmp_path), spec).at("quarantine")) == []
     write(tmp_path / "in", [change("+I", 1, "a", 1)])
     run(session, spec, str(tmp_path))
@@ -391,7 +391,7 @@ def test_status_tells_where_a_pipeline_stands_without_spark(session, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), extra]))
     run(session, spec, str(tmp_path))
     found = status(spec, str(tmp_path))
-    assert (found.step, found.records, found.ignored_columns) == (1, 2, ("colour",))
+    assert (found.last.step, found.read.records, found.read.ignored_columns) == (1, 2, ("colour",))
     assert "columns not in the schema: colour" in found.text()
 
 

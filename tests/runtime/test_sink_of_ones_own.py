@@ -178,7 +178,7 @@ def test_status_names_it_and_its_last_step(documents):
     pipeline = documents()
     pipeline.read(up(1, 1))
     found = status(pipeline.spec, pipeline.root)
-    assert (found.misfit, found.sink_type, found.sink_step, found.sink_version) == (None, "documents", 1, None)
+    assert (found.misfit, found.sink.type, found.sink.step, found.sink.version) == (None, "documents", 1, None)
     assert "sink of type documents, changed last by step 1; state version" in found.text()
     assert found.foreign_writes == ()
 

@@ -581,4 +581,4 @@ def test_records_of_other_tables_are_counted_and_it_is_said_where_there_are_no_o
     assert f"{n_other} of other tables" in step.line()
     assert summary.is_of_other_tables == is_of_others
     assert said in _summary_text(summary)
-    assert status(pipeline.spec, pipeline.root).other_tables == n_other
+    assert status(pipeline.spec, pipeline.root).read.other_tables == n_other

@@ -24,7 +24,7 @@ def test_other_source_under_the_same_name_is_refused_and_a_moved_one_confirmed(s
         SpecChangedError, match=rf"Got: {elsewhere}. Allowed: {spec.source.path}. .*--accept-source-path"
     ):
         run(spark, moved, root)
-    assert status(spec, root).step == 1, "nothing was made of it"
+    assert status(spec, root).last.step == 1, "nothing was made of it"
     [said] = run(spark, moved, root, accept_source_path=True).steps
     assert (said.kind, said.metrics) == ("tick", {}), "nothing new is there; where it is was written down"
     write(elsewhere, [change("+I", 2, "b", 2)], first=1)

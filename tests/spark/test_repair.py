@@ -86,7 +86,7 @@ def test_foreign_change_is_found_and_repaired(spark, here, sql):
     assert finding.found.startswith("other clients changed rows: version ")
     assert planned.step is None
     done = repairing.repair(spark, spec, str(root))
-    assert done.step == status(spec, str(root)).step
+    assert done.step == status(spec, str(root)).last.step
     assert rows(spark, root, spec) == ROWS
     assert red(spark, root, spec, ALL_JUDGED) == set()
     assert not repairing.plan(spark, spec, str(root)).differs
@@ -142,7 +142,7 @@ def test_dropped_sink_is_made_again_by_a_repair_only(spark, here):
     with pytest.raises(TableMismatchError, match="'ebbtide repair'"):
         run(LOCAL, spec, str(root))
     found = status(spec, str(root))
-    assert (found.sink_version, found.sink_step) == (None, 0)
+    assert (found.sink.version, found.sink.step) == (None, 0)
     assert "sink is gone" in found.text()
     assert "Run 'ebbtide repair'" in found.misfit
     assert [finding.found for finding in repairing.plan(spark, spec, str(root)).findings] == ["gone"]

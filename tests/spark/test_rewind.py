@@ -48,7 +48,7 @@ def bad(spark, root, spec):
 def test_all_tables_go_back_together_and_forward_again(spark, tmp_path, mode):
     spec = made(spark, tmp_path, mode)
     root = tmp_path / "root"
-    last = status(spec, str(root)).step
+    last = status(spec, str(root)).last.step
     assert rows(spark, root, spec) == LAST[mode]
     emitted = table(spark, root, spec, "changelog") if mode == "every" else []
     planned = rewinding.plan(spark, spec, str(root), 1)
@@ -61,7 +61,7 @@ def test_all_tables_go_back_together_and_forward_again(spark, tmp_path, mode):
     if mode == "every":
         assert len(table(spark, root, spec, "changelog")) == 2
     found = status(spec, str(root))
-    assert (found.step, found.records, found.quarantined) == (last + 1, 2, 0)
+    assert (found.last.step, found.read.records, found.read.quarantined) == (last + 1, 2, 0)
     steps = run(LOCAL, spec, str(root)).steps
     assert [step.step for step in steps if step.kind == "batch"] == [last + 2, last + 3]
     assert rows(spark, root, spec) == LAST[mode]

@@ -98,6 +98,6 @@ def test_status_sums_up_without_reading_all_steps(spark, tmp_path, monkeypatch):
     run(LOCAL, spec, str(tmp_path))
     monkeypatch.setattr(inspecting, "LOOK_BACK", 1)
     found = inspecting.status(spec, str(tmp_path))
-    assert (found.records, found.quarantined) == (8, 4)
+    assert (found.read.records, found.read.quarantined) == (8, 4)
     _, last = Plan.under(str(tmp_path), spec).state.last()
     assert (last.frontier.total_records, last.frontier.total_quarantined) == (8, 4)

@@ -35,7 +35,9 @@ class Asked(BaseModel):
     @property
     def text(self) -> str:
         """The request in words."""
-        return f"topic {self.snapshot}, then {self._place}" if self.snapshot else self._place
+        if self.snapshot:
+            return f"topic {self.snapshot}, then {self._place}"
+        return self._place
 
     @property
     def _place(self) -> str:
@@ -44,7 +46,8 @@ class Asked(BaseModel):
         if self.start.timestamp is not None:
             return self.start.timestamp.isoformat()
         offsets = self.start.offsets or {}
-        return ",".join(f"{partition}={offset}" for partition, offset in sorted(offsets.items()))
+        pairs = [f"{partition}={offset}" for partition, offset in sorted(offsets.items())]
+        return ",".join(pairs)
 
 
 def start_of(text: str) -> str | SourceStart:
@@ -65,8 +68,10 @@ def start_of(text: str) -> str | SourceStart:
     try:
         if "=" in text:
             pairs = [pair.split("=") for pair in text.split(",")]
-            return SourceStart(offsets={int(partition): int(offset) for partition, offset in pairs})
-        return SourceStart(timestamp=datetime.fromisoformat(text))
+            offsets = {int(partition): int(offset) for partition, offset in pairs}
+            return SourceStart(offsets=offsets)
+        time = datetime.fromisoformat(text)
+        return SourceStart(timestamp=time)
     except ValueError as error:
         raise ConfigError.of(
             "Where the backfill is to begin cannot be read.",
@@ -86,7 +91,8 @@ def asked_of(tables: Plan) -> Asked | None:
     if raw is None:
         return None
     what = "The request for the backfill"
-    return stored.read(Asked, stored.parsed(raw, what=what, where=location), what=what, where=location)
+    document = stored.parsed(raw, what=what, where=location)
+    return stored.read(Asked, document, what=what, where=location)
 
 
 def beside_of(spec: Pipeline, asked: Asked, max_records_per_second: int | None = None) -> Pipeline:
@@ -105,7 +111,11 @@ def of_topic(beside: Pipeline, topic: str) -> Pipeline:
 def has_read_snapshot(tables: Plan, beside: Pipeline) -> bool:
     """Return whether a backfill has gone on to the pipeline's own source."""
     commit = Plan.under(tables.backfills, beside).state.last()
-    return commit is not None and commit[1].state.spec["source"] == beside.source.identity
+    if commit is None:
+        return False
+    _, last = commit
+    source = last.state.spec["source"]
+    return bool(source == beside.source.identity)
 
 
 def is_swapped(tables: Plan, last: StepFacts, asked: Asked | None) -> bool:

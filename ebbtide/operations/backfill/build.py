@@ -167,12 +167,14 @@ def drop(spec: Pipeline, root: str) -> Report:
             next_step="Run 'ebbtide run' or 'ebbtide backfill swap --apply': either ends that, and drops it.",
         )
     if tables.backfill.turn is not None:
-        with Lease(tables.backfill.at("ledger"), spec.name, to_ms(spec.lease_ttl) / 1000):
+        lease_ttl_s = to_ms(spec.lease_ttl) / 1000
+        with Lease(tables.backfill.at("ledger"), spec.name, lease_ttl_s):
             pass  # holding the lease shows that no run builds it
     places = places_of(tables)
     delete_backfill(tables)
     line = "there was no backfill." if asked is None else "backfill dropped."
-    return with_places(Report(spec.name, [line], details={"dropped": asked is not None}), places)
+    report = Report(spec.name, [line], details={"dropped": asked is not None})
+    return with_places(report, places)
 
 
 def plan_drop(spec: Pipeline, root: str) -> Report:
@@ -193,7 +195,9 @@ def _refuse_nothing(tables: Plan, wanted: Asked, now_ms: int) -> None:
     """Refuse a start without a record behind it, before the request is stored: another one can then be named."""
     if wanted.start == "earliest":
         return
-    there = Plan.under(tables.backfills, beside_of(tables.spec, wanted)).source.discover({}, now_ms)
+    beside = beside_of(tables.spec, wanted)
+    built = Plan.under(tables.backfills, beside)
+    there = built.source.discover({}, now_ms)
     if not there.streams and wanted.snapshot is None:
         raise ConfigError.of(
             f"There is no record to build the backfill of '{tables.spec.name}' from.",
@@ -223,7 +227,9 @@ def _begun(tables: Plan, begin: str | SourceStart | None, snapshot: str | None, 
     if known is None:
         _refuse_nothing(tables, wanted, now_ms)
         # Put if absent: of two processes that begin a backfill, one stores its request and the other reads it.
-        puts_of(tables.backfills).put_if_absent(join(tables.backfills, ASKED), wanted.model_dump_json().encode())
+        location = join(tables.backfills, ASKED)
+        content = wanted.model_dump_json().encode()
+        puts_of(tables.backfills).put_if_absent(location, content)
         return asked_of(tables) or wanted
     is_named = begin is not None or snapshot is not None
     if is_named and known != wanted:

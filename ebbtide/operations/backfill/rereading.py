@@ -116,7 +116,9 @@ def reread(
         steps = []
         counts: Counter[str] = Counter()
         while left.size and not stop.is_set():
-            on_phase(Phase(spec.name, "reading", stepper.number + 1, places_read=reading.places_read, places=n_places))
+            next_step = stepper.number + 1
+            phase = Phase(spec.name, "reading", next_step, places_read=reading.places_read, places=n_places)
+            on_phase(phase)
             # Each step records its range in its facts, from which `_behind` resumes after a kill.
             some = left.first(source.records_per_step)
             done = reading.reread(spark, some, reason, clock())
@@ -124,7 +126,8 @@ def reread(
             on_progress(done)
             steps.append(done.step)
             counts.update(done.metrics, records=done.records)
-        return _report(spec.name, counts.pop("records", 0), left.size, steps, counts)
+        n_records = counts.pop("records", 0)
+        return _report(spec.name, n_records, left.size, steps, counts)
 
 
 def _source(tables: Plan, reason: str) -> PositionedPart:

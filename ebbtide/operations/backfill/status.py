@@ -57,13 +57,14 @@ def _report(pipeline: str, start: str = "", step: int = 0, **counted: float | No
         parts.append(f"{pace:,.0f} records/s")
     if waiting and seconds_left is not None:
         parts.append(f"about {seconds_left:,.0f} s left")
-    progress = f"backfill from {start}: {', '.join(parts)}"
+    listed = ", ".join(parts)
+    line = f"backfill from {start}: {listed}"
+    next_step = "To compare it: 'ebbtide backfill swap'."
     if waiting:
         left = amount(waiting, "record")
-        lines = [f"{progress}; waiting: {left}."]
-        return Report(pipeline, lines, counts, details, step, "To go on: 'ebbtide backfill start'.")
-    lines = [f"{progress}."]
-    return Report(pipeline, lines, counts, details, step, "To compare it: 'ebbtide backfill swap'.")
+        line = f"{line}; waiting: {left}"
+        next_step = "To go on: 'ebbtide backfill start'."
+    return Report(pipeline, [f"{line}."], counts, details, step, next_step)
 
 
 def status(spec: Pipeline, root: str, clock_ms: int) -> Report:
@@ -83,9 +84,11 @@ def status(spec: Pipeline, root: str, clock_ms: int) -> Report:
         beside = of_topic(beside, asked.snapshot)
     plan = Plan.under(tables.backfills, beside)
     commit = plan.state.last()
-    backlog = lag(beside, tables.backfills, clock_ms).backlog
+    found = lag(beside, tables.backfills, clock_ms)
+    backlog = found.backlog
     if commit is None:
-        return _report(spec.name, asked.text, waiting=backlog.total_records or backlog.files or 0)
+        n_waiting = backlog.total_records or backlog.files or 0
+        return _report(spec.name, asked.text, waiting=n_waiting)
     _, last = commit
     records = last.frontier.total_records or 0
     done, left = _done_and_left(plan, last, backlog)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.amounts import amount
@@ -55,12 +54,14 @@ def _report(
         step: The step that did it; None of a plan.
     """
     counts = {"records": records, "added": 0, "changed": 0, "deleted": 0, **changes}
-    added = amount(counts["added"], "row")
-    changed, deleted = counts["changed"], counts["deleted"]
     read = amount(records, "record")
-    lines = [f"backfill of {read}: {added} added, {changed:,} changed, {deleted:,} deleted."]
+    added = amount(counts["added"], "row")
+    changed = f"{counts['changed']:,} changed"
+    deleted = f"{counts['deleted']:,} deleted"
+    lines = [f"backfill of {read}: {added} added, {changed}, {deleted}."]
     for key in keys:
-        named = ", ".join(f"{name}: {value}" for name, value in key.items())
+        values = [f"{name}: {value}" for name, value in key.items()]
+        named = ", ".join(values)
         lines.append(f"  {named}")
     next_step = "To do it: 'ebbtide backfill swap --apply'."
     if step is not None:
@@ -98,34 +99,39 @@ def swap_in(
         asked = asked_of(tables)
         if not isinstance(last, NoStep) and is_swapped(tables, last, asked):
             stepper.publish(spark)
-            return _report(spec.name, last.frontier.total_records or 0, {}, step=last.step)
+            n_records = last.frontier.total_records or 0
+            return _report(spec.name, n_records, {}, step=last.step)
         if asked is None:
             raise _none(tables)
         refuse_unfit(tables)
         beside = beside_of(spec, asked)
         # The pipeline stands still, as its lease is held: the backfill reaches its position.
         driver.run(spark, beside, tables.backfills, clock=clock)
-        with stepping(spark, Plan.under(tables.backfills, beside)) as taken:
+        built = Plan.under(tables.backfills, beside)
+        with stepping(spark, built) as taken:
             _refuse_behind(stepper, taken)
             _refuse_erased(stepper, taken)
             refuse_other_columns(tables, taken.plan)
             taken.publish(spark)
-            compared = partial(_report, spec.name, *_compared(spark, tables, taken))
+            n_records, changes, keys = _compared(spark, tables, taken)
             places = list(_places(tables))
             if not applies:
-                return with_places(compared(), places)
+                planned = _report(spec.name, n_records, changes, keys)
+                return with_places(planned, places)
             actions = swap.state_actions(tables, stepper.newest(), taken.newest())
             facts = _facts(stepper, taken, clock())
             stepper.commit(facts, actions)
         # The backfill's lease is released by now, since publishing deletes its folder.
         stepper.publish(spark)
-        return with_places(compared(step=facts.step), places)
+        done = _report(spec.name, n_records, changes, keys, facts.step)
+        return with_places(done, places)
 
 
 def _places(tables: Plan) -> Iterator[Place]:
     """Yield the files of the tables that the backfill's take the place of. Rows of the sink are replaced one by one."""
+    fate = f"replaced by the backfill's, {BY_VACUUM}"
     for name in ("state", "changelog", "quarantine"):
-        yield from of_table(tables, name, f"replaced by the backfill's, {BY_VACUUM}")
+        yield from of_table(tables, name, fate)
     yield from of_folder("backfill", tables.backfills, "gone once its tables are in the place of the pipeline's")
 
 
@@ -133,9 +139,10 @@ def _refuse_behind(own: Stepper, taken: Stepper) -> None:
     """Refuse a backfill that has not read all that the pipeline has."""
     missing = list(_missing(own, taken))
     if missing:
+        first = "; ".join(missing[:SAMPLE])
         raise BackfillError.of(
             f"The backfill of '{own.spec.name}' has not read all that the pipeline has.",
-            got=f"missing {'; '.join(missing[:SAMPLE])}",
+            got=f"missing {first}",
             next_step="Run 'ebbtide backfill start' to go on with it; or 'ebbtide backfill drop' if the source is another one by now.",
         )
 
@@ -151,8 +158,12 @@ def _refuse_erased(own: Stepper, taken: Stepper) -> None:
 
 
 def _erased(stepper: Stepper) -> frozenset[str]:
-    name = ledger_of(stepper.plan.root, stepper.last)
-    return frozenset() if name is None else erased_keys(stepper.plan.root, name).hashes
+    home = stepper.plan.root
+    name = ledger_of(home, stepper.last)
+    if name is None:
+        return frozenset()
+    erased = erased_keys(home, name)
+    return erased.hashes
 
 
 def _missing(own: Stepper, taken: Stepper) -> Iterator[str]:
@@ -162,7 +173,8 @@ def _missing(own: Stepper, taken: Stepper) -> Iterator[str]:
     stands = own.last_read
     # A source of files is read in parts: the files themselves are compared.
     if stands is None:
-        yield from sorted(own.files_read().keys() - taken.files_read().keys())
+        missing = own.files_read().keys() - taken.files_read().keys()
+        yield from sorted(missing)
         return
     reached = taken.last_read
     # A topic that was recreated has other records at the same offsets.
@@ -209,14 +221,21 @@ def _facts(stepper: Stepper, taken: Stepper, wall_ms: int) -> StepFacts:
     frontier = last.frontier.model_copy(update={"clock": clock})
     begun = stepper.source_begun(taken.last_read, taken.source_start)
     source = begun.model_copy(update={"path": taken.source_path})
-    as_taken = {"pending_key_changes": last.state.pending_key_changes, "evolved": dict(taken.plan.evolved)}
+    as_taken = {
+        "pending_key_changes": last.state.pending_key_changes,
+        "evolved": dict(taken.plan.evolved),
+    }
     return begun_elsewhere(stepper, "swap", replaces, source, frontier, as_taken, after=taken.last_number)
 
 
 def _versions(plan: Plan) -> dict[str, int]:
     """Return the newest versions of the tables beside a state."""
-    found = {name: log.versions(plan.at(name)) for name in BESIDE_STATE}
-    return {name: versions[-1] for name, versions in found.items() if versions}
+    newest = {}
+    for name in BESIDE_STATE:
+        versions = log.versions(plan.at(name))
+        if versions:
+            newest[name] = versions[-1]
+    return newest
 
 
 def _none(tables: Plan) -> BackfillError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ebbtide.delta import log
 from ebbtide.delta.erasing import Found
@@ -65,11 +65,17 @@ def _clones(plan: Plan) -> Iterator[str]:
     """Yield the tables beside the pipeline whose files lie in the pipeline's folder. A clone leaves no trace in its source."""
     home = f"{plan.root}/"
     for table in _other_tables(plan):
-        newest = log.versions(table)
-        names = log.adds(table, newest[-1]) + log.adds(table, newest[0])
-        paths = [str(add["path"]).removeprefix("file://").removeprefix("file:") for add in names]
+        versions = log.versions(table)
+        newest = log.adds(table, versions[-1])
+        oldest = log.adds(table, versions[0])
+        paths = [_without_scheme(str(add["path"])) for add in newest + oldest]
         if any(path.startswith(home) for path in paths):
             yield table
+
+
+def _without_scheme(location: str) -> str:
+    path = location.removeprefix("file://")
+    return path.removeprefix("file:")
 
 
 def _other_tables(plan: Plan) -> Iterator[str]:
@@ -78,7 +84,8 @@ def _other_tables(plan: Plan) -> Iterator[str]:
         folder = join(plan.all_pipelines, name)
         if folder == plan.root:
             continue
-        for table in (folder, *(join(folder, inner) for inner in subfolders(folder))):
+        inner = [join(folder, name) for name in subfolders(folder)]
+        for table in (folder, *inner):
             if log.versions(table):
                 yield table
 
@@ -93,31 +100,24 @@ def places_beside(plan: Plan, last: StepFacts | NoStep) -> list[Place]:
     places = [*_source(plan, last), *_undecoded(plan)]
     if plan.sink_log is None:
         fate = f"{NOW}: erased by its own client; logs and backups of its store are {NOT_OURS}"
-        places.append(Place(f"sink of type {plan.spec.sink.type}", Found(), fate))
+        name = f"sink of type {plan.spec.sink.type}"
+        places.append(Place(name, Found(), fate))
     if is_in_object_store(plan.root):
-        bucket, _, prefix = plan.root.partition("://")[2].partition("/")
+        _, _, location = plan.root.partition("://")
+        bucket, _, prefix = location.partition("/")
         listing = f"aws s3api list-object-versions --bucket {bucket} --prefix {prefix}/"
         fate = f"{NOT_OURS}: a bucket with versioning keeps older versions of objects; '{listing}' lists them"
         places.append(Place("object store", Found(), fate))
     name = plan.spec.name
-    commands = (
-        f"'dagster asset wipe {name}', 'dagster run delete' of its runs, and their folders in DAGSTER_HOME/storage"
-    )
-    places.append(Place("Dagster", Found(), f"{NOT_OURS}: samples of checks and logs of runs quote rows: {commands}"))
-    places.append(
-        Place(
-            "local copies on other hosts, or in other folders of EBBTIDE_CACHE",
-            Found(),
-            "gone by the next run or check of the pipeline there",
-        )
-    )
-    places.append(
-        Place(
-            "positions in the source",
-            Found(),
-            "stay: names of source files and offsets are the pipeline's position in its source",
-        )
-    )
+    wipe = f"'dagster asset wipe {name}', 'dagster run delete' of its runs, and their folders in DAGSTER_HOME/storage"
+    dagster = f"{NOT_OURS}: samples of checks and logs of runs quote rows: {wipe}"
+    fates = {
+        "Dagster": dagster,
+        "local copies on other hosts, or in other folders of EBBTIDE_CACHE": "gone by the next run or check of the pipeline there",
+        "positions in the source": "stay: names of source files and offsets are the pipeline's position in its source",
+    }
+    for place, fate in fates.items():
+        places.append(Place(place, Found(), fate))
     return places
 
 
@@ -134,22 +134,23 @@ def data_docs(ctx: Context, names: Sequence[str], *, deletes: bool) -> Place:
         return Place("Data Docs", Found(), elsewhere)
     total = Found()
     for name in names:
-        total += found_in_sites(ctx.data_docs / name)
+        sites = ctx.data_docs / name
+        total += found_in_sites(sites)
         if deletes:
-            delete_sites(ctx.data_docs / name)
+            delete_sites(sites)
     return Place("Data Docs", total, f"{NOW}; {elsewhere}")
 
 
 def _source(plan: Plan, last: StepFacts | NoStep) -> Iterator[Place]:
     read = last.source.position
+    path = plan.spec.source_path
     if read is not None:
-        yield Place("source", Found(), f"{NOT_OURS}: records read up to {json.dumps(_end(read))}")
-    elif plan.spec.source_path is not None:
-        yield Place("source", Found(), f"{NOT_OURS}: the files at '{plan.spec.source_path}'")
-
-
-def _end(position: dict[str, Any]) -> Any:
-    return position.get("end", position)
+        end = json.dumps(read.get("end", read))
+        fate = f"{NOT_OURS}: records read up to {end}"
+        yield Place("source", Found(), fate)
+    elif path is not None:
+        fate = f"{NOT_OURS}: the files at '{path}'"
+        yield Place("source", Found(), fate)
 
 
 def _undecoded(plan: Plan) -> Iterator[Place]:
@@ -162,11 +163,17 @@ def _undecoded(plan: Plan) -> Iterator[Place]:
     places = []
     n_bytes = 0
     for row in rows.to_pylist():
-        if parsed(row["raw"] or b"") is None:
-            origin = row["origin"]
-            n_bytes += len(row["raw"] or b"")
-            places.append(f"step {row['step']} {origin['source']} {origin['partition']}:{origin['position']}")
-    if places:
-        shown = ", ".join(sorted(places)[:SHOWN])
-        fate = f"stay: they cannot be parsed; see 'ebbtide quarantine show', then 'ebbtide quarantine drop': {shown}"
-        yield Place("quarantine: records without a key", Found(len(places), 0, n_bytes), fate)
+        raw = row["raw"] or b""
+        if parsed(raw) is not None:
+            continue
+        origin = row["origin"]
+        position = f"{origin['partition']}:{origin['position']}"
+        n_bytes += len(raw)
+        places.append(f"step {row['step']} {origin['source']} {position}")
+    if not places:
+        return
+    first = sorted(places)[:SHOWN]
+    shown = ", ".join(first)
+    fate = f"stay: they cannot be parsed; see 'ebbtide quarantine show', then 'ebbtide quarantine drop': {shown}"
+    found = Found(len(places), 0, n_bytes)
+    yield Place("quarantine: records without a key", found, fate)

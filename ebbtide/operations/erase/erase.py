@@ -29,6 +29,7 @@ from ebbtide.runtime.step import Stepper
 from ebbtide.tables.step_commits import erasing
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 SALT_BYTES = 32
@@ -47,12 +48,17 @@ def plan(ctx: Context, file: str | None, where: str | None) -> Report:
     refuse_others(tables)
     keys = asked_keys(ctx.spark, tables, file, where)
     salt = secrets.token_bytes(SALT_BYTES)
-    erased = ErasedKeys(salt, hashes_of(keys, keys.column_names, salt))
-    last = Head.at_rest(tables.state.last()).facts
-    docs = data_docs(ctx, [tables.spec.name, *views_above(tables)], deletes=False)
-    rest = [*planned_views(tables), docs, *places_beside(tables, last)]
-    report = _report(ctx, len(erased.hashes), _found(tables, erased), rest)
-    return replace(report, has_matched=bool(report["rows"]))
+    hashes = hashes_of(keys, keys.column_names, salt)
+    head = Head.at_rest(tables.state.last())
+    names = [tables.spec.name, *views_above(tables)]
+    docs = data_docs(ctx, names, deletes=False)
+    views = planned_views(tables)
+    beside = places_beside(tables, head.facts)
+    erased = ErasedKeys(salt, hashes)
+    found = _found(tables, erased)
+    rest = [*views, docs, *beside]
+    report = _report(ctx, len(hashes), found, rest)
+    return replace(report, has_matched=report["rows"] > 0)
 
 
 def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Report:
@@ -76,26 +82,29 @@ def apply(ctx: Context, file: str | None, where: str | None, reason: str) -> Rep
         refuse_changed_spec(tables, stepper)
         stepper.publish(spark)
         ledger = _ledger(stepper)
-        hashes = hashes_of(keys, keys.column_names, bytes.fromhex(ledger.salt))
+        hashes = _hashes(keys, ledger)
         is_continued = unfinished(tables.root) is not None
-        new = sorted(hashes - ledger.keys.hashes)
-        erasure = Erasure(at_ms=ctx.now_ms, by=ctx.by, reason=reason, keys=tuple(new))
-        ledger = ledger.model_copy(update={"erasures": (*ledger.erasures, erasure)})
+        new = tuple(sorted(hashes - ledger.keys.hashes))
+        erasure = Erasure(at_ms=ctx.now_ms, by=ctx.by, reason=reason, keys=new)
+        erasures = (*ledger.erasures, erasure)
+        ledger = ledger.model_copy(update={"erasures": erasures})
         name = ledger.write(tables.root)
         # Before the step: a run that dies after it leaves files with erased rows, which the next one deletes.
         mark_unfinished(tables.root)
         facts = _step(spark, stepper, name, reason)
         stepper.publish(spark)
         purged = purge(stepper, name)
-        found = [place for place in purged if place.name in TABLES]
-        purged = [place for place in purged if place.name not in TABLES]
         beside = places_beside(stepper.plan, stepper.last)
+    found = [place for place in purged if place.name in TABLES]
+    deleted = [place for place in purged if place.name not in TABLES]
     views = computed_again(ctx, tables)
-    docs = data_docs(ctx, [tables.spec.name, *views_above(tables)], deletes=True)
-    rest = [*purged, *views, docs, *beside]
+    names = [tables.spec.name, *views_above(tables)]
+    docs = data_docs(ctx, names, deletes=True)
+    rest = [*deleted, *views, docs, *beside]
     report = _report(ctx, len(hashes), found, rest, facts.step)
+    had_rows = report["rows"] > 0
     were_erased = bool(hashes) and not new
-    return replace(report, has_matched=bool(report["rows"]) or is_continued or were_erased)
+    return replace(report, has_matched=had_rows or is_continued or were_erased)
 
 
 def release(ctx: Context, file: str | None, where: str | None) -> Report:
@@ -106,36 +115,54 @@ def release(ctx: Context, file: str | None, where: str | None) -> Report:
         refuse_changed_spec(tables, stepper)
         stepper.publish(ctx.spark)
         ledger = _ledger(stepper)
-        hashes = hashes_of(keys, keys.column_names, bytes.fromhex(ledger.salt))
+        hashes = _hashes(keys, ledger)
         n_known = len(hashes & ledger.keys.hashes)
+        counts = {"released": n_known}
         if not n_known:
-            return Report(ctx.spec.name, ["none of these keys was erased."], {"released": 0})
+            return Report(ctx.spec.name, ["none of these keys was erased."], counts)
         left = [erasure.without(hashes) for erasure in ledger.erasures]
         ledger = ledger.model_copy(update={"erasures": tuple(left)})
-        facts = stepper.facts(Cause(what="release")).with_state({"erased": ledger.write(tables.root)})
+        name = ledger.write(tables.root)
+        cause = Cause(what="release")
+        facts = stepper.facts(cause).with_state({"erased": name})
         stepper.commit(facts, [])
         stepper.publish(ctx.spark)
-    done = f"{amount(n_known, 'key')} released in step {facts.step}: their records are accepted again."
-    return Report(ctx.spec.name, [done], {"released": n_known}, step=facts.step)
+    released = amount(n_known, "key")
+    done = f"{released} released in step {facts.step}: their records are accepted again."
+    return Report(ctx.spec.name, [done], counts, step=facts.step)
 
 
 def _ledger(stepper: Stepper) -> Erasures:
     """Return the ledger of erasures as of the last step; a new one with a salt of its own before the first erasure."""
     home = stepper.plan.root
     name = ledger_of(home, stepper.last)
-    return Erasures(salt=secrets.token_hex(SALT_BYTES)) if name is None else Erasures.read(home, name)
+    if name is not None:
+        return Erasures.read(home, name)
+    salt = secrets.token_hex(SALT_BYTES)
+    return Erasures(salt=salt)
+
+
+def _hashes(keys: pa.Table, ledger: Erasures) -> frozenset[str]:
+    """Return the hashes of keys, with the salt of a ledger."""
+    salt = bytes.fromhex(ledger.salt)
+    return hashes_of(keys, keys.column_names, salt)
 
 
 def _step(spark: SparkSession, stepper: Stepper, name: str, reason: str) -> StepFacts:
     """Commit the step that erases: the state's files are rewritten by it, those of the other tables follow from it."""
     plan = stepper.plan
     action = EraseRows(name)
+    state = plan.state
     present = stepper.tables.facts()
-    decision = Decision(tables={table: action for table in BESIDE_STATE if table in present})
-    facts = stepper.facts(Cause(what="erase", why=reason), decision=decision).with_state({"erased": name})
-    doomed = doomed_in(plan, "state", erased_keys(plan.root, name))
-    rewrite = FileWithout(plan.state.path, plan.state.schema, plan.state.bounded, doomed)
-    stepper.commit(facts, erasing(spark, rewrite, stepper.newest()))
+    there = [table for table in BESIDE_STATE if table in present]
+    decision = Decision(tables=dict.fromkeys(there, action))
+    cause = Cause(what="erase", why=reason)
+    facts = stepper.facts(cause, decision=decision).with_state({"erased": name})
+    erased = erased_keys(plan.root, name)
+    doomed = doomed_in(plan, "state", erased)
+    rewrite = FileWithout(state.path, state.schema, state.bounded, doomed)
+    actions = erasing(spark, rewrite, stepper.newest())
+    stepper.commit(facts, actions)
     return facts
 
 
@@ -144,10 +171,13 @@ def _found(plan: Plan, erased: ErasedKeys) -> list[Place]:
     places = []
     for name in TABLES:
         snapshot = Snapshot.read(plan.at(name))
-        if snapshot is not None:
-            doomed = doomed_in(plan, name, erased)
-            places.append(Place(name, found_in(snapshot, doomed)))
-            places.append(Place(f"{name}: files of earlier versions", unnamed(snapshot, doomed).found))
+        if snapshot is None:
+            continue
+        doomed = doomed_in(plan, name, erased)
+        newest = Place(name, found_in(snapshot, doomed))
+        in_earlier = unnamed(snapshot, doomed)
+        earlier = Place(f"{name}: files of earlier versions", in_earlier.found)
+        places += [newest, earlier]
     return places
 
 
@@ -165,16 +195,34 @@ def _report(
     """
     total = sum((place.found for place in found), Found())
     places = [*found, *rest]
-    counts = {"keys": n_keys, "rows": total.rows, "files": total.files, "bytes": total.bytes}
+    counts = {
+        "keys": n_keys,
+        "rows": total.rows,
+        "files": total.files,
+        "bytes": total.bytes,
+    }
     details = {"places": [place.as_dict() for place in places]}
+    is_planned = step is None
     keys = amount(n_keys, "key")
-    held = f"{amount(total.rows, 'row')} in {amount(total.files, 'file')}, {amount(total.bytes, 'byte')}"
-    if not total.rows:
-        held = "none found: no row of theirs is in the tables, or in files of earlier versions"
-    done = f"{keys} to erase" if step is None else f"{keys} erased in step {step}"
-    lines = [f"{done}: {held}."]
-    lines += [place.text(is_planned=step is None) for place in places if place.found != Found() or place.fate != NOW]
-    if step is not None:
+    done = f"{keys} erased in step {step}"
+    if is_planned:
+        done = f"{keys} to erase"
+    lines = [f"{done}: {_held_text(total)}."]
+    for place in places:
+        is_any = place.found != Found()
+        if is_any or place.fate != NOW:
+            lines.append(place.text(is_planned=is_planned))
+    if not is_planned:
         return Report(ctx.spec.name, lines, counts, details, step)
     next_step = "To do it: the same with '--apply'. Time travel, 'rewind' and change feeds then begin at that step."
     return Report(ctx.spec.name, lines, counts, details, next_step=next_step)
+
+
+def _held_text(found: Found) -> str:
+    """Return what tables hold of keys, in words."""
+    if not found.rows:
+        return "none found: no row of theirs is in the tables, or in files of earlier versions"
+    rows = amount(found.rows, "row")
+    files = amount(found.files, "file")
+    n_bytes = amount(found.bytes, "byte")
+    return f"{rows} in {files}, {n_bytes}"

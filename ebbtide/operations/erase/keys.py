@@ -54,26 +54,35 @@ def asked_keys(spark: SparkSession, plan: Plan, file: str | None, where: str | N
 
 
 def _of_file(file: str, key: pa.Schema) -> pa.Table:
-    raw = read_bytes(file)
-    if raw is None:
-        raise ConfigError.of(f"There is no file of keys at '{file}'.", allowed=ALLOWED)
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError.of(
-            f"The file of keys '{file}' is not UTF-8.", got=str(error.reason), allowed=ALLOWED
-        ) from error
+    text = _text_of(file)
     is_json = text.lstrip().startswith("{")
-    lines = list(_json_lines(file, text) if is_json else _csv_lines(file, text, key.names))
+    found = _json_lines(file, text) if is_json else _csv_lines(file, text, key.names)
+    lines = list(found)
+    needed = ", ".join(key.names)
     columns = []
     for field in key:
         values = []
         for number, line in lines:
             if field.name not in line:
-                raise _bad_line(file, number, f"no column '{field.name}'", ", ".join(key.names))
+                raise _bad_line(file, number, f"no column '{field.name}'", needed)
             values.append(line[field.name])
-        columns.append(_typed(file, lines, values, field, is_text=not is_json))
+        column = _typed(file, lines, values, field, is_text=not is_json)
+        columns.append(column)
     return pa.Table.from_arrays(columns, schema=key)
+
+
+def _text_of(file: str) -> str:
+    raw = read_bytes(file)
+    if raw is None:
+        raise ConfigError.of(f"There is no file of keys at '{file}'.", allowed=ALLOWED)
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError.of(
+            f"The file of keys '{file}' is not UTF-8.",
+            got=str(error.reason),
+            allowed=ALLOWED,
+        ) from error
 
 
 def _json_lines(file: str, text: str) -> Iterator[_Line]:
@@ -88,16 +97,21 @@ def _json_lines(file: str, text: str) -> Iterator[_Line]:
 
 def _csv_lines(file: str, text: str, names: Sequence[str]) -> Iterator[_Line]:
     reader = csv.reader(io.StringIO(text), strict=True)
-    header = [name.strip() for name in next(reader, [])]
+    first = next(reader, [])
+    header = [name.strip() for name in first]
     if not set(names) <= set(header):
-        raise _bad_line(file, 1, f"a header that lacks columns of the key ({', '.join(names)})", ALLOWED)
+        key = ", ".join(names)
+        raise _bad_line(file, 1, f"a header that lacks columns of the key ({key})", ALLOWED)
+    n_columns = len(header)
     try:
         for row in reader:
             if not row:
                 continue
-            if len(row) != len(header):
-                raise _bad_line(file, reader.line_num, f"{len(row)} values", f"{len(header)}, as in the header")
-            yield reader.line_num, dict(zip(header, row, strict=True))
+            if len(row) != n_columns:
+                got = f"{len(row)} values"
+                raise _bad_line(file, reader.line_num, got, f"{n_columns}, as in the header")
+            values = dict(zip(header, row, strict=True))
+            yield reader.line_num, values
     except csv.Error as error:
         raise _bad_line(file, reader.line_num, str(error), ALLOWED) from error
 
@@ -108,7 +122,9 @@ def _typed(file: str, lines: Sequence[_Line], values: list[Any], field: pa.Field
     Raises:
         ConfigError: a value does not fit; its line is named, the value is not, as it may be personal.
     """
-    given = [_of_text(value, field.type) for value in values] if is_text else values
+    given = values
+    if is_text:
+        given = [_of_text(value, field.type) for value in values]
     misfits = [index for index, value in enumerate(given) if value is None]
     column = None
     if not misfits:
@@ -117,19 +133,25 @@ def _typed(file: str, lines: Sequence[_Line], values: list[Any], field: pa.Field
         except InexactNumberError:
             misfits = [index for index, value in enumerate(given) if isinstance(value, float)]
     if misfits or column is None:
-        number, _ = lines[misfits[0]]
-        raise _bad_line(file, number, f"a value of column '{field.name}' that does not fit", str(field.type))
+        first = misfits[0]
+        number, _ = lines[first]
+        got = f"a value of column '{field.name}' that does not fit"
+        raise _bad_line(file, number, got, str(field.type))
     return column
 
 
 def _of_text(text: str, type_: pa.DataType) -> Any:
     """Return a value of a CSV file as JSON would have it; None if it is none of the type."""
-    if pa.types.is_string(type_) or pa.types.is_temporal(type_) or pa.types.is_binary(type_):
+    types = pa.types
+    is_quoted = types.is_string(type_) or types.is_temporal(type_) or types.is_binary(type_)
+    if is_quoted:
         return text
+    value = text.strip() or "null"
     try:
-        return parse_exactly(f'{{"value": {text.strip() or "null"}}}')["value"]
+        parsed = parse_exactly(f'{{"value": {value}}}')
     except BadRecordError:
         return None
+    return parsed["value"]
 
 
 def _bad_line(file: str, number: int, got: str, allowed: str) -> ConfigError:

@@ -38,7 +38,9 @@ def keys_where(spark: SparkSession, plan: Plan, names: KeyNames, key: pa.Schema,
     entries = plan.state.frames.live_entries(spark, version)
     frames = [(entries, names.state)]
     if plan.sink_log is not None:
-        frames.insert(0, (plan.delta_sink.read(spark, plan.delta_sink.version()), names.sink))
+        sink = plan.delta_sink
+        rows = sink.read(spark, sink.version())
+        frames.insert(0, (rows, names.sink))
     found = [key.empty_table()]
     allowed = []
     n_usable = 0
@@ -50,19 +52,26 @@ def keys_where(spark: SparkSession, plan: Plan, names: KeyNames, key: pa.Schema,
             n_usable += 1
             found.append(keys)
     if not n_usable:
+        tables = "; or on ".join(allowed)
         raise ConfigError.of(
             "What --where gives is not a condition on the sink's columns, nor on the state's.",
             got=where,
-            allowed=f"SQL on {'; or on '.join(allowed)}",
+            allowed=f"SQL on {tables}",
         )
-    return pa.concat_tables(found).group_by(key.names).aggregate([]).select(key.names).cast(key)
+    groups = pa.concat_tables(found).group_by(key.names)
+    keys = groups.aggregate([])
+    return keys.select(key.names).cast(key)
 
 
 def _selected(rows: DataFrame, names: Sequence[str], key: pa.Schema, where: str) -> pa.Table | None:
     """Return the keys of the rows that fulfil a condition; None if it is no condition on their columns."""
-    renamed = [column(own).alias(name) for own, name in zip(names, key.names, strict=True)]
+    renamed = []
+    for own, name in zip(names, key.names, strict=True):
+        key_column = column(own)
+        renamed.append(key_column.alias(name))
     try:
-        selected = rows.where(where).select(*renamed).distinct()
+        selected = rows.where(where).select(*renamed)
+        keys = selected.distinct()
     except AnalysisException:  # a ParseException is one
         return None
-    return selected.toArrow().cast(key)
+    return keys.toArrow().cast(key)

@@ -19,30 +19,47 @@ if TYPE_CHECKING:
 
 def views_above(plan: Plan) -> list[str]:
     """Return the views that read the sink, and those that read these, each after those that it reads."""
-    inputs = {name: read for name, read in views_under(plan.all_pipelines).items() if read is not None}
-    above = {plan.spec.name}
-    while more := {name for name, read in inputs.items() if name not in above and read & above}:
-        above |= more
-    left = above - {plan.spec.name}
+    views = views_under(plan.all_pipelines)
+    inputs = {name: read for name, read in views.items() if read is not None}
+    left = _above(plan.spec.name, inputs)
     ordered: list[str] = []
     while left:
         # No view reads itself, directly or through further ones: one of those left reads none of them.
-        ready = sorted(name for name in left if not inputs[name] & left)
-        ordered += ready
+        ready = [name for name in left if not inputs[name] & left]
+        ordered += sorted(ready)
         left -= set(ready)
     return ordered
+
+
+def _above(pipeline: str, inputs: Mapping[str, frozenset[str]]) -> set[str]:
+    """Return the views that read a pipeline's sink, directly or through further views.
+
+    Args:
+        pipeline: Its name.
+        inputs: View to the names that it reads.
+    """
+    above: set[str] = set()
+    read_now = {pipeline}
+    while read_now:
+        readers = {name for name, read in inputs.items() if read & read_now}
+        read_now = readers - above
+        above |= readers
+    return above
 
 
 def planned_views(plan: Plan) -> list[Place]:
     """Return the views as a plan has them."""
     fate = f"{NOW}: it is computed again, from scratch"
-    return [*(Place(f"view {name}", Found(), fate) for name in views_above(plan)), *_unreadable(plan)]
+    views = [Place(f"view {name}", Found(), fate) for name in views_above(plan)]
+    return [*views, *_unreadable(plan)]
 
 
 def _unreadable(plan: Plan) -> list[Place]:
     """Return the pipelines under the root that may be views over the sink."""
     fate = "unknown: its state cannot be read; if it is a view over this sink, refresh it, and run this again"
-    return [Place(name, Found(), fate) for name, read in views_under(plan.all_pipelines).items() if read is None]
+    views = views_under(plan.all_pipelines)
+    unreadable = [name for name, read in views.items() if read is None]
+    return [Place(name, Found(), fate) for name in unreadable]
 
 
 def computed_again(ctx: Context, plan: Plan) -> list[Place]:
@@ -63,16 +80,18 @@ def computed_again(ctx: Context, plan: Plan) -> list[Place]:
         fate = f"{NOW}: it was computed again"
         if problem:
             fate = f"gone by the next run of the view: {problem}"
-        places.append(Place(f"view {name}", Found(), fate))
+        view = Place(f"view {name}", Found(), fate)
+        places.append(view)
     return [*places, *_unreadable(plan)]
 
 
 def _specs(ctx: Context) -> tuple[Mapping[str, Pipeline], str]:
     """Return the specs of the project by name, or the reason that they are unknown."""
     try:
-        return {spec.name: spec for spec in ctx.beside()}, ""
+        specs = {spec.name: spec for spec in ctx.beside()}
     except EbbtideError as error:
         return {}, f"its spec was not read: {error}"
+    return specs, ""
 
 
 def _run(ctx: Context, spec: Pipeline) -> str:
@@ -83,7 +102,16 @@ def _run(ctx: Context, spec: Pipeline) -> str:
     if unfinished(home) is None:
         return ""
     try:
-        driver.run(ctx.spark, spec, ctx.root, on_progress=ctx.on_progress, on_phase=ctx.on_phase, clock=ctx.clock)
+        driver.run(
+            ctx.spark,
+            spec,
+            ctx.root,
+            on_progress=ctx.on_progress,
+            on_phase=ctx.on_phase,
+            clock=ctx.clock,
+        )
     except EbbtideError as error:
         return f"it was not computed now: {error}"
-    return "" if unfinished(home) is None else "an input is still to be computed"
+    if unfinished(home) is not None:
+        return "an input is still to be computed"
+    return ""

@@ -56,7 +56,8 @@ class Gone:
     def doom(self, operator: Operator) -> Doom:
         """Return it with what it reads of an entry, and of a file's statistics."""
         rules = operator.expiry
-        columns = {"_removed", *rules.columns, *(name for name, _ in rules.needs_tick)}
+        ticks = [name for name, _ in rules.needs_tick]
+        columns = {"_removed", *rules.columns, *ticks}
 
         def may_have(file: DataFile) -> bool:
             # A fold of the whole state leaves dropped entries out: in its files only time can have doomed one.
@@ -140,6 +141,8 @@ def found_in(
     """Return what is found, and how many files with such entries are left to later runs; arguments as `find`."""
     judged = judge_rows(spark, state, operator, doom)
     found = find(spark, state, operator, doom, max_files=max_files, judged=judged)
+    if max_files is None:
+        return found, 0
     n_files = sum(bool(each.doomed) for each in judged.values())
-    left = 0 if max_files is None else max(n_files - max_files, 0)
+    left = max(n_files - max_files, 0)
     return found, left

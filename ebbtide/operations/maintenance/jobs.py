@@ -101,7 +101,8 @@ class Cleanup(Maintenance):
         reason = self.why_not(ctx, params)
         if not reason:
             return None
-        return Report(ctx.spec.name, [f"cleanup: skipped: {reason}."], {}, {"job": self.job_name})
+        skipped = f"cleanup: skipped: {reason}."
+        return Report(ctx.spec.name, [skipped], {}, {"job": self.job_name})
 
 
 class Compact(Maintenance):

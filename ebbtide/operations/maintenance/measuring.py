@@ -96,7 +96,10 @@ def maintained(
         done = step(spark, stepper)
         phase("counting the entries")
         after = stepper.newest()
-        counted = done.counted or find(spark, plan.state.stored(after), packed(plan.operator), None)
+        counted = done.counted
+        if counted is None:
+            state = plan.state.stored(after)
+            counted = find(spark, state, packed(plan.operator), None)
         stored_after = usage(plan.root)
         dropped = stepper.last.decision.removed if done.is_step else {}
         report = _report(
@@ -132,7 +135,9 @@ def with_rest(report: Report, left: int) -> Report:
     if not left:
         return report
     line = f"{amount(left, 'file')} left, at least: the next run goes on."
-    return replace(report, lines=[*report.lines, line], counts={**report.counts, "files_left": left})
+    lines = [*report.lines, line]
+    counts = {**report.counts, "files_left": left}
+    return replace(report, lines=lines, counts=counts)
 
 
 def _report(pipeline: str, job: str, step: int | None = None, **measured: int | None) -> Report:

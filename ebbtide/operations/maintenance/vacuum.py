@@ -86,7 +86,8 @@ def location_of(listed: str, table: str) -> str:
         >>> location_of("s3a://shop/t/sink/_change_data/0.parquet", "s3://shop/t/sink")
         's3://shop/t/sink/_change_data/0.parquet'
     """
-    _, _, name = _without_scheme(listed).partition(f"{_without_scheme(table)}/")
+    folder = _without_scheme(table)
+    _, _, name = _without_scheme(listed).partition(f"{folder}/")
     return join(table, name)
 
 
@@ -99,7 +100,8 @@ def _without_scheme(location: str) -> str:
 def delete_all_unfinished(plan: Plan, *, older_than_s: float = DAY_S) -> None:
     """Delete the files beside a pipeline's tables whose writers died before they named them; see `delete_unfinished`."""
     checkpoint = plan.checkpoint.path
-    folders = [plan.root, checkpoint, *(join(checkpoint, kind) for kind in KINDS)]
+    kinds = [join(checkpoint, kind) for kind in KINDS]
+    folders = [plan.root, checkpoint, *kinds]
     for name in ("state", *BESIDE_STATE, "ledger"):
         table = plan.at(name)
         folders += [table, join(table, log.LOG)]

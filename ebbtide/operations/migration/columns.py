@@ -86,7 +86,8 @@ def column_migration(spec: Pipeline, last: StepFacts, stored: pa.Schema) -> Colu
         if old_name not in old.names:
             value = _value_of_added(spec, column)
             added[column.name] = value
-            changes.append(f"column {column.name}: added, {_value_text(value)}")
+            given = _value_text(value)
+            changes.append(f"column {column.name}: added, {given}")
             continue
         old_type = old.field(old_name).type
         if old_type != column.type:

@@ -163,7 +163,8 @@ def _worked_out(spark: SparkSession, tables: Plan, last: StepFacts) -> _Migratio
     before = Plan(tables.root, with_stored_transform(columns.before, last))
     reselects = bool(transforms) or (columns.change is not None and spec.has_transform)
     states = state_migration(spark, before, last, stored)
-    changes = [*states.changes, *columns.changes, *transforms, *function_changes(spec, last)]
+    functions = function_changes(spec, last)
+    changes = [*states.changes, *columns.changes, *transforms, *functions]
     counts = {
         "stamped": states.stamped,
         "unstamped": states.unstamped,
@@ -240,7 +241,9 @@ def _facts(stepper: Stepper, migration: _Migration, clock_ms: int) -> StepFacts:
         actions = {"sink": alter, "changelog": alter}
     if migration.reselects:
         actions["sink"] = Rewrite(alters=True)
-    return stepper.facts(Cause(what="migration"), clock, decision=Decision(tables=actions))
+    cause = Cause(what="migration")
+    decision = Decision(tables=actions)
+    return stepper.facts(cause, clock, decision=decision)
 
 
 def _state_actions(

@@ -12,7 +12,12 @@ COUNTS = ("stamped", "unstamped", "revived", "dropped", "rewritten")
 and rows of sink and changelog that are rewritten under other columns."""
 
 
-def migration_report(pipeline: str, changes: Sequence[str] = (), step: int | None = None, **counted: int) -> Report:
+def migration_report(
+    pipeline: str,
+    changes: Sequence[str] = (),
+    step: int | None = None,
+    **counted: int,
+) -> Report:
     """Make the report of a migration, planned or done.
 
     Args:
@@ -25,15 +30,18 @@ def migration_report(pipeline: str, changes: Sequence[str] = (), step: int | Non
     details = {"changes": list(changes)}
     if not changes:
         return Report(pipeline, ["what is stored fits the spec; nothing to migrate."], counts, details, step)
+    stamped = amount(counts["stamped"], "entry", "entries")
     parts = [
-        f"{amount(counts['stamped'], 'entry', 'entries')} stamped",
+        f"{stamped} stamped",
         f"{counts['unstamped']} unstamped",
         f"{counts['revived']} expired ones brought back",
         f"{counts['dropped']} dropped",
     ]
     if counts["rewritten"]:
-        parts.append(f"{amount(counts['rewritten'], 'row')} of sink and changelog written again")
+        rewritten = amount(counts["rewritten"], "row")
+        parts.append(f"{rewritten} of sink and changelog written again")
+    done = ", ".join(parts)
     next_step = "To do it: 'ebbtide migrate --apply'."
     if step is not None:
         next_step = f"Done in step {step}. To undo it before the next run: 'ebbtide migrate --undo'."
-    return Report(pipeline, [f"{', '.join(parts)}.", *changes], counts, details, step, next_step)
+    return Report(pipeline, [f"{done}.", *changes], counts, details, step, next_step)

@@ -116,7 +116,8 @@ def _ttl_changes(before: Ttls, after: Ttls) -> list[str]:
         if old == new:
             continue
         where = f"state {name}: " if name else ""
-        words.append(f"{where}ttl {_shown(old)} -> {_shown(new)}")
+        change = f"{_shown(old)} -> {_shown(new)}"
+        words.append(f"{where}ttl {change}")
     return words
 
 
@@ -162,7 +163,8 @@ class Affected:
     def _is_of(self, entries: pa.Table, states: Sequence[str]) -> Mask:
         if "_state" in entries.column_names:
             return _is_in(entries, states)
-        return np.full(len(entries), "" in states)
+        is_only_one = "" in states
+        return np.full(len(entries), is_only_one)
 
 
 def _counts(
@@ -180,10 +182,12 @@ def _counts(
     entries = StoredEntries(stored, packed(operator))
     stamped = _names_only_in(after, before)
     unstamped = _names_only_in(before, after)
+    rules_before = _rules(operator, before)
+    rules_after = _rules(operator, after)
     affected = Affected(
         entries,
         states=(stamped, unstamped, removed),
-        rules=(_rules(operator, before), _rules(operator, after)),
+        rules=(rules_before, rules_after),
         at=Step(last.step, last.now_ms, last.frontier.watermark_ms),
     )
     parts = run_tasks(
@@ -211,11 +215,9 @@ def _state_changes(
     after = spec.identity.get("states", {})
     added = _names_only_in(after, before)
     removed = _names_only_in(before, after)
-    words = [
-        *(f"state {name}: added" for name in added),
-        *(f"state {name}: removed" for name in removed),
-        *_retyped(spec, before, stored),
-    ]
+    words = [f"state {name}: added" for name in added]
+    words += [f"state {name}: removed" for name in removed]
+    words += _retyped(spec, before, stored)
     return words, removed
 
 

@@ -65,7 +65,9 @@ def transform_migration(spec: Pipeline, last: StepFacts) -> list[str]:
 
 
 def _changed(field: str, before: Any, after: Any) -> list[str]:
-    return [] if before == after else [f"transform.{field}: {before} -> {after}"]
+    if before == after:
+        return []
+    return [f"transform.{field}: {before} -> {after}"]
 
 
 def with_stored_transform(spec: Pipeline, last: StepFacts) -> Pipeline:
@@ -180,7 +182,8 @@ def reselected(
         facts = facts.model_copy(update=gone)
     staged = Staged((), BatchSummary(), find=KnownRecords(known))
     failed = [failed for _, failed in done]
-    return [*beside, *written], with_failed(plan, expressions, failed, staged, facts)
+    counted = with_failed(plan, expressions, failed, staged, facts)
+    return [*beside, *written], counted
 
 
 @dataclass(frozen=True)

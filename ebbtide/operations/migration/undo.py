@@ -52,7 +52,8 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> Report:
         restores: dict[str, does.Action] = {}
         for name, version in _versions_before(tables, last).items():
             restores[name] = Restore(version, changes_rows=False)
-        facts = stepper.facts(Cause(what="migration"), decision=Decision(tables=restores))
+        cause = Cause(what="migration")
+        facts = stepper.facts(cause, decision=Decision(tables=restores))
         as_before = {"spec": before.state.spec, "evolved": before.state.evolved}
         facts = facts.with_state(as_before)
         actions = _earlier(tables.state.path, last.state.version, data_change=True)

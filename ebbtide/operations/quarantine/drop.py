@@ -44,16 +44,20 @@ def plan(spec: Pipeline, root: str, selection: Selection) -> Report:
     """
     tables = Plan.under(root, spec)
     records = tables.quarantine.records(selection)
-    report = _report(spec.name, _reasons(records))
-    return with_places(report, place_of(tables, records))
+    reasons = _reasons(records)
+    report = _report(spec.name, reasons)
+    places = place_of(tables, records)
+    return with_places(report, places)
 
 
 def place_of(tables: Plan, records: pa.Table) -> list[Place]:
     """Return the place of records that are to be dropped; none without any."""
     if not len(records):
         return []
-    n_bytes = pc.sum(pc.binary_length(records["raw"])).as_py()
-    found = Found(len(records), tables.quarantine.n_files_of(records), n_bytes or 0)
+    lengths = pc.binary_length(records["raw"])
+    n_bytes = pc.sum(lengths).as_py()
+    n_files = tables.quarantine.n_files_of(records)
+    found = Found(len(records), n_files, n_bytes or 0)
     fate = f"dropped; files that hold no other record are {BY_VACUUM}"
     return [Place("quarantine", found, fate)]
 
@@ -87,7 +91,8 @@ def apply(
             return _report(spec.name)
         counts = {"dropped": len(records)}
         facts = drop(spark, stepper, records, counts, note)
-        return _report(spec.name, _reasons(records), facts.step)
+        reasons = _reasons(records)
+        return _report(spec.name, reasons, facts.step)
 
 
 def trim(spark: SparkSession, stepper: Stepper) -> bool:
@@ -133,7 +138,8 @@ def excess(tables: Plan, now_ms: int) -> tuple[pa.Table, dict[str, int]]:
         MAX_AGE: int(is_too_old.sum()),
         MAX_BYTES: int(is_beyond.sum()),
     }
-    return records.filter(pa.array(is_too_old | is_beyond)), counts
+    goes = pa.array(is_too_old | is_beyond)
+    return records.filter(goes), counts
 
 
 def _not_after(records: pa.Table, time_ms: int) -> Mask:
@@ -179,8 +185,10 @@ def drop(
     """
     actions = stepper.plan.quarantine.replace(records, COLUMNS.empty_table())
     removed = {why: count for why, count in counts.items() if count}
-    decision = Decision(tables={"quarantine": Append(tuple(actions), removed)})
-    facts = stepper.facts(Cause(what="quarantine_drop", why=note), decision=decision)
+    append = Append(tuple(actions), removed)
+    decision = Decision(tables={"quarantine": append})
+    cause = Cause(what="quarantine_drop", why=note)
+    facts = stepper.facts(cause, decision=decision)
     stepper.commit(facts, [])
     stepper.publish(spark)
     return facts
@@ -192,7 +200,11 @@ def _reasons(records: pa.Table) -> dict[str, int]:
     return {reason: reasons[reason] for reason in sorted(reasons)}
 
 
-def _report(pipeline: str, reasons: Mapping[str, int] = MappingProxyType({}), step: int | None = None) -> Report:
+def _report(
+    pipeline: str,
+    reasons: Mapping[str, int] = MappingProxyType({}),
+    step: int | None = None,
+) -> Report:
     """Make the report of a drop, planned or done.
 
     Args:
@@ -206,7 +218,8 @@ def _report(pipeline: str, reasons: Mapping[str, int] = MappingProxyType({}), st
     if not n_dropped:
         return Report(pipeline, ["no quarantined record fits."], counts, details, step)
     records = amount(n_dropped, "record")
-    by_reason = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+    parts = [f"{count} {reason}" for reason, count in reasons.items()]
+    by_reason = ", ".join(parts)
     if step is not None:
         done = f"{records} dropped ({by_reason}) in step {step}."
         return Report(pipeline, [done], counts, details, step)

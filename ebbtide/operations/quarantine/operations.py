@@ -101,4 +101,5 @@ class Drop(Operation):
         """Drop them, in one step."""
         from ebbtide.operations.quarantine import drop
 
-        return drop.apply(ctx.spark, ctx.spec, ctx.root, params.selection(), params.note)
+        selection = params.selection()
+        return drop.apply(ctx.spark, ctx.spec, ctx.root, selection, params.note)

@@ -167,7 +167,8 @@ def redecoded(
     before = records["raw"]
     now = _corrected(records, corrected)
     is_corrected = pc.not_equal(before, now)
-    is_head = pc.is_in(records["reason"], pa.array([TOO_LARGE, TRANSFORM_FAILED]))
+    kept_in_part = pa.array([TOO_LARGE, TRANSFORM_FAILED])
+    is_head = pc.is_in(records["reason"], kept_in_part)
     is_cut_off = pc.and_(is_head, pc.invert(is_corrected))
     is_tried = pc.invert(is_cut_off)
     tried = with_column(records, "raw", now).filter(is_tried)
@@ -179,8 +180,9 @@ def redecoded(
     # As the stager will: the report, and what leaves the quarantine, are known before anything is staged.
     rows = without_refused(decoded, refused_rows(plan, erased))
     # A record may have several rows: it is refused if no row of it is left.
-    of_any = np.isin(np.arange(len(tried)), ints(decoded, "_order.part"))
-    of_kept = np.isin(np.arange(len(tried)), ints(rows, "_order.part"))
+    parts = np.arange(len(tried))
+    of_any = np.isin(parts, ints(decoded, "_order.part"))
+    of_kept = np.isin(parts, ints(rows, "_order.part"))
     is_bad = pc.is_valid(rows["_reason"])
     bad = rows.filter(is_bad).select(BAD_ROWS.names)
     return Redecoded(

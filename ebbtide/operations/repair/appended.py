@@ -36,8 +36,11 @@ def appended_findings(stepper: Stepper, unreadable: Collection[str]) -> Iterator
     found = stepper.tables.facts()
     for name in ("changelog", "quarantine"):
         is_unreadable = name in unreadable
-        became = "its log cannot be read" if is_unreadable else what_became(known.get(name), found.get(name))
-        finding = _appended_finding(stepper, name, became, found.get(name), is_unreadable=is_unreadable)
+        there = found.get(name)
+        became = what_became(known.get(name), there)
+        if is_unreadable:
+            became = "its log cannot be read"
+        finding = _appended_finding(stepper, name, became, there, is_unreadable=is_unreadable)
         if finding is not None:
             yield finding
 
@@ -66,7 +69,9 @@ def _appended_finding(
     if not became:
         what = "gone" if found is None else "put back to before the last step"
         is_unmade = name == "changelog" and stepper.spec.emits_every and found is None
-        return Finding(name, what, rows=missing.text()) if missing.lost or is_unmade else None
+        if not missing.lost and not is_unmade:
+            return None
+        return Finding(name, what, rows=missing.text())
     if is_own and not missing.unknown_until_step:
         return Finding(name, became, rows=missing.text())
     # Gone, another's, or without the steps before the first that can be appended: it begins again.
@@ -93,6 +98,8 @@ def _set_log_aside(folder: str) -> None:
     """
     aside = aside_of(folder)
     for file in walk(folder):
-        copy_file(join(folder, file.name), join(aside, file.name))
+        location = join(folder, file.name)
+        copy_file(location, join(aside, file.name))
     Path(aside).mkdir(exist_ok=True)
-    Path(folder, LOG).rename(Path(aside, LOG))
+    last = Path(folder, LOG)
+    last.rename(Path(aside, LOG))

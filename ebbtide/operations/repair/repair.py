@@ -28,7 +28,7 @@ from ebbtide.delta.restoring import WholeFiles
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.errors import ConfigError, RepairError
 from ebbtide.ledger.facts import Cause, Head
-from ebbtide.ledger.foreign_writes import MOST_NAMED
+from ebbtide.ledger.foreign_writes import MOST_NAMED, DataCommit
 from ebbtide.model.decision import Action, Decision, RestoreAndApply, Rewrite
 from ebbtide.operations.repair.appended import appended_findings, set_aside, what_became
 from ebbtide.operations.repair.report import Finding, RepairReport
@@ -72,7 +72,8 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         appended = tuple(appended_findings(stepper, unreadable))
         sink = _Sink.of(stepper, unreadable)
         _, report = _sink(spark, stepper, sink)
-        changed_by, versions = foreign_change(stepper.version, stepper.found())
+        found = stepper.found()
+        changed_by, versions = foreign_change(stepper.version, found)
         state_version = versions[-1] if changed_by else None
         findings = (*report.findings, *appended)
         return replace(report, findings=findings, state_version=state_version)
@@ -104,13 +105,15 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         findings = (*report.findings, *appended)
         report = replace(report, findings=findings)
         _refuse(report)
-        set_aside(stepper, [finding.table for finding in report.findings if finding.is_aside])
+        aside = [finding.table for finding in findings if finding.is_aside]
+        set_aside(stepper, aside)
         # The state first: what the other tables are given again is read from its newest version.
         state_version = restore_state(stepper)
         tables.sink.create(spark)
         if spec.emits_every:
             tables.changelog.create()
-        if "quarantine" in stepper.last.state.tables or "quarantine" in leave:
+        had_quarantine = "quarantine" in stepper.last.state.tables
+        if had_quarantine or "quarantine" in leave:
             tables.quarantine.create()
         cause = Cause(what="repair", notes=report.losses)
         facts = stepper.facts(cause, decision=_decision(spec, way, looked_at))
@@ -146,17 +149,22 @@ def acknowledge(
             return RepairReport(spec.name)
         refuse_changed_spec(tables, stepper)
         stepper.publish(spark)
-        decision = Decision(accepts_sink=tables.delta_sink.version())
-        facts = stepper.facts(Cause(what="acknowledge", why=reason), decision=decision)
+        version = tables.delta_sink.version()
+        decision = Decision(accepts_sink=version)
+        cause = Cause(what="acknowledge", why=reason)
+        facts = stepper.facts(cause, decision=decision)
         report = RepairReport(spec.name)
         actions = []
         if is_kept(tables):
             differing = _differing(spark, stepper).cache()
             report = _counted(spec.name, differing)
-            keys = differing.select(*columns(tables.sink.key)).toArrow()
+            key = columns(tables.sink.key)
+            keys = differing.select(*key).toArrow()
             differing.unpersist()
             if len(keys):
-                actions.append(tables.state.add_acknowledged(_typed(keys, tables), facts.step))
+                stored_keys = _typed(keys, tables)
+                added = tables.state.add_acknowledged(stored_keys, facts.step)
+                actions.append(added)
         stepper.commit(facts, actions)
         return replace(report, action=f"acknowledged: {reason}", step=facts.step)
 
@@ -230,8 +238,9 @@ def _sink(spark: SparkSession, stepper: Stepper, sink: _Sink) -> tuple[RestoreAn
     last = stepper.made
     own = None
     if sink.is_there:
+        state_version = decided_version(stepper)
         version = tables.delta_sink.version()
-        own = OwnVersions.of(tables, decided_version(stepper), version)
+        own = OwnVersions.of(tables, state_version, version)
     found = _found(tables, sink, own)
     if not found:
         # Neither log nor files show a damage: only the rows themselves can.
@@ -282,13 +291,15 @@ def _found(tables: Plan, sink: _Sink, own: OwnVersions | None) -> str:
         damaged = named(locations, MOST_NAMED)
         parts.append(f"data files are gone or damaged: {damaged}")
     if own is not None and own.foreign:
-        writes = []
-        for write in own.foreign:
-            operation = write.operation or "unknown operation"
-            writes.append(f"version {write.version} ({operation})")
+        writes = [_write_text(write) for write in own.foreign]
         changed = named(writes, MOST_NAMED)
         parts.append(f"other clients changed rows: {changed}")
     return "; ".join(parts)
+
+
+def _write_text(write: DataCommit) -> str:
+    operation = write.operation or "unknown operation"
+    return f"version {write.version} ({operation})"
 
 
 def _text(way: RestoreAndApply) -> str:
@@ -315,17 +326,21 @@ def _decision(spec: Pipeline, way: RestoreAndApply | Rewrite | None, looked_at: 
 
 def _refuse(report: RepairReport) -> None:
     for finding in report.refused:
+        first, rest = finding.way[:1], finding.way[1:]
         raise RepairError.of(
             f"The {finding.table} of '{report.pipeline}' cannot be repaired.",
             got=finding.found,
-            next_step=finding.way[:1].upper() + finding.way[1:] + ".",
+            next_step=f"{first.upper()}{rest}.",
         )
 
 
 def _lacks_columns(stepper: Stepper) -> bool:
     """Return whether the sink has not taken the columns yet that the last step gives it."""
     last = stepper.made
-    return last.decision.changes_columns and stepper.plan.sink.last_step() < last.step
+    if not last.decision.changes_columns:
+        return False
+    sink_step = stepper.plan.sink.last_step()
+    return sink_step < last.step
 
 
 def _differing(spark: SparkSession, stepper: Stepper) -> DataFrame:

@@ -40,7 +40,9 @@ def restore_state(stepper: Stepper) -> int | None:
         return None
     version = versions[-1]
     stepper.lease.check()
-    made = commit_after(puts_of(state.table), state, restoring(state, version), {"operation": "RESTORE"})
+    actions = restoring(state, version)
+    puts = puts_of(state.table)
+    made = commit_after(puts, state, actions, {"operation": "RESTORE"})
     if made is None:
         raise LeaseLostError.of(
             f"Another process has committed to '{state.table}' at the same time.",
@@ -58,7 +60,9 @@ def refuse_damaged_state(stepper: Stepper) -> None:
     """
     whole = WholeFiles(stepper.plan.state.path)
     state = Snapshot.read(stepper.plan.state.path, decided_version(stepper))
-    damaged = [] if state is None else list(whole.damaged(state))
+    damaged = []
+    if state is not None:
+        damaged = list(whole.damaged(state))
     if not damaged:
         return
     step = _last_whole_step(stepper, whole)

@@ -39,7 +39,8 @@ class StepChanges:
         """Read it in Spark, with `_step`."""
         from ebbtide.tables.state.frames import StateFrames
 
-        return StateFrames(self.table, self.operator).change_set(spark, self.version)
+        frames = StateFrames(self.table, self.operator)
+        return frames.change_set(spark, self.version)
 
     def rows(self, columns: pa.Schema) -> pa.Table:
         """Read it in this process: `_change` and some columns of the sink, in these types."""
@@ -56,8 +57,8 @@ class StepChanges:
         has_out = "_out" in self.operator.schema.names
         names = schema.names
         if has_out:
-            out_type = self.operator.schema.field("_out").type
-            reserved = [name for name in names if name not in out_type.names]
+            out = self.operator.schema.field("_out")
+            reserved = [name for name in names if name not in out.type.names]
             names = [*reserved, "_out"]
         stored = self._just_decided(add, names)
         if stored is None:
@@ -66,9 +67,9 @@ class StepChanges:
         changes = stored.filter(is_change)
         values = columns_by_name(changes)
         if has_out:
-            out = changes["_out"].combine_chunks()
-            for name in out.type.names:
-                values[name] = pc.struct_field(out, name)
+            structs = changes["_out"].combine_chunks()
+            for name in structs.type.names:
+                values[name] = pc.struct_field(structs, name)
         return _typed(values, schema)
 
     def _just_decided(self, add: log.Action, names: list[str]) -> pa.Table | None:
@@ -79,7 +80,10 @@ class StepChanges:
         entries = Stored(self.table, (), self.operator.schema, where=("_entry", ROW))
         copies = entries.copies(self.operator.key)
         index = copies.opened(DataFile(add))
-        return None if index is None else index.rows.slice(0, len(index.rows), names)
+        if index is None:
+            return None
+        n_rows = len(index.rows)
+        return index.rows.slice(0, n_rows, names)
 
     def _read(self, add: log.Action, names: list[str] | None = None) -> pa.Table:
         location = log.file_location(self.table, add["path"])

@@ -89,9 +89,16 @@ class Decider:
         for group, entries in groups:
             own_changes, tombstones = doubts_apart(group)
             result = operator.apply(own_changes, entries, self.step)
-            lone = count_lone(tombstones, entries, result.entries, key=operator.key, entry_key=operator.entry_key)
+            lone = count_lone(
+                tombstones,
+                entries,
+                result.entries,
+                key=operator.key,
+                entry_key=operator.entry_key,
+            )
             written = self._write(result, operator)
-            decided = decided.plus(written).plus(Decided(metrics=lone))
+            counted = Decided(metrics=lone)
+            decided = decided.plus(written).plus(counted)
         return decided
 
     def expire(self, keys: pa.Table) -> Decided:
@@ -167,7 +174,8 @@ class Decider:
         """Write a result as a file of the state table, or as a draft of one."""
         metrics = dict(result.metrics)
         if self.drafts is not None:
-            return Decided(metrics=metrics, drafts=draft(self.drafts, result.entries))
+            drafts = draft(self.drafts, result.entries)
+            return Decided(metrics=metrics, drafts=drafts)
         tables = []
         if result.emitted is not None:
             metrics["emitted"] = len(result.emitted)
@@ -278,7 +286,8 @@ def draft(folder: str, entries: pa.Table) -> list[str]:
     """Write entries as a draft; return its location, nothing without entries."""
     if not len(entries):
         return []
-    location = join(folder, f"{uuid.uuid4().hex}.draft.arrow")
+    unique = uuid.uuid4().hex
+    location = join(folder, f"{unique}.draft.arrow")
     with write_arrow(location, entries.schema) as file:
         file.write_table(entries)
     return [location]

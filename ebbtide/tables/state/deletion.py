@@ -20,7 +20,7 @@ from ebbtide.model.codes import Mask
 from ebbtide.model.entries import Step, equals
 from ebbtide.operators.operator import Operator
 from ebbtide.tables.state.doomed import Doom, Found
-from ebbtide.tables.state.layout import ROW
+from ebbtide.tables.state.layout import ROW, columns_of_entries
 from ebbtide.tables.state.lookup import Stored
 from ebbtide.tables.state.rewriting import WithoutRows
 from ebbtide.tasks import BYTES_IN_DRIVER, LocalSession, run_tasks
@@ -51,8 +51,11 @@ class Expired:
 
 def earlier(at: Step, by_ms: int) -> Step:
     """Return a step with earlier clocks."""
-    watermark_ms = None if at.watermark_ms is None else at.watermark_ms - by_ms
-    return replace(at, now_ms=at.now_ms - by_ms, watermark_ms=watermark_ms)
+    now_ms = at.now_ms - by_ms
+    watermark_ms = at.watermark_ms
+    if watermark_ms is not None:
+        watermark_ms -= by_ms
+    return replace(at, now_ms=now_ms, watermark_ms=watermark_ms)
 
 
 @dataclass(frozen=True)
@@ -126,12 +129,15 @@ def planned(state: Stored, operator: Operator, found: Found, doom: Doom) -> Dele
         if len(lost) == file.live_rows:
             removed.append(file)
             continue
-        dead = lost if file.vector is None else lost | vectors.read(state.table, file.vector)
+        dead = lost
+        if file.vector is not None:
+            dead = lost | vectors.read(state.table, file.vector)
         is_rewritten = bool(lost) and _loses_much(file, len(lost))
         if is_rewritten or _has_purged(state.table, file, dead, operator, doom):
             rewritten.append((file, lost.serialize()))
         elif lost:
-            left = narrowed(state.table, file, dead, found.left_ms.get(number, UNKNOWN))
+            least_ms = found.left_ms.get(number, UNKNOWN)
+            left = narrowed(state.table, file, dead, least_ms)
             hidden.append(LostRows(left, dead, is_whole=False))
     return Deletion(removed, hidden, rewritten)
 
@@ -173,12 +179,9 @@ def hidden_rows(
         operator: The operator of the entries.
         names: Columns of an entry to read; None: all.
     """
-    columns = [pa.field("_entry", pa.string())]
-    for column in operator.schema:
-        is_read = names is None or column.name in names
-        if is_read:
-            columns.append(column)
-    rows = read_file(table, file, pa.schema(columns), live=False)
+    kind = pa.field("_entry", pa.string())
+    columns = pa.schema([kind, *columns_of_entries(operator, names)])
+    rows = read_file(table, file, columns, live=False)
     positions = vectors.numbers(dead)
     hidden = rows.take(pa.array(positions))
     is_entry = equals(hidden, "_entry", ROW)
@@ -191,8 +194,8 @@ def narrowed(table: str, file: DataFile, dead: BitMap64, least_ms: int | None) -
     Bounds may be too wide, but a tick reads each file whose least stamp has expired: with that of a deleted row it would each time.
     """
     if least_ms == UNKNOWN:
-        stamp = pa.field("_stamp_ms", pa.int64())
-        stamps = read_file(table, file, pa.schema([stamp]), live=False)
+        column = pa.schema([pa.field("_stamp_ms", pa.int64())])
+        stamps = read_file(table, file, column, live=False)
         left = vectors.without(stamps, dead)
         least_ms = pc.min(left["_stamp_ms"]).as_py()
     least = dict(file.stats.get("minValues", {}))

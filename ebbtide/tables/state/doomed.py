@@ -28,7 +28,7 @@ from ebbtide.model.entries import equals, flags, ints, newest
 from ebbtide.model.hashing import Hashes, key_hashes
 from ebbtide.model.ttl import LONG_MAX
 from ebbtide.operators.operator import Operator
-from ebbtide.tables.state.layout import ROW, may_have
+from ebbtide.tables.state.layout import ROW, columns_of_entries, may_have
 from ebbtide.tables.state.lookup import Stored
 from ebbtide.tables.state.rewriting import BASE, Pick, rows_of
 from ebbtide.tasks import LocalSession, run_tasks
@@ -116,13 +116,10 @@ class JudgeRows:
     def __call__(self, number: int) -> tuple[bytes, int | None]:
         """Return the positions of the doomed rows of a file, as a bitmap, and the least stamp of its other entries."""
         operator = self.operator()
-        columns = []
-        for column in operator.schema:
-            is_read = self.names is None or column.name in self.names
-            if is_read or column.name == "_stamp_ms":
-                columns.append(column)
+        names = None if self.names is None else self.names | {"_stamp_ms"}
+        columns = columns_of_entries(operator, names)
         file = self.state.files[number]
-        rows, counts = _live_entries(self.state.table, file, pa.schema(columns))
+        rows, counts = _live_entries(self.state.table, file, columns)
         is_picked = self.pick(rows, operator)
         is_doomed = counts & is_picked
         is_left = counts & ~is_picked
@@ -192,7 +189,9 @@ class FindVersions:
                 versions, own = self._read(number, columns, operator, part)
                 added.append(versions)
                 hashes.append(own)
-        wanted = np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]))
+        no_hash = np.empty(0, np.uint64)
+        all_hashes = np.concatenate([no_hash, *hashes])
+        wanted = np.unique(all_hashes)
         met: list[_Versions] = []
         losses: dict[int, BitMap64] = {}
         stamps_ms: list[int | None] = []
@@ -212,14 +211,14 @@ class FindVersions:
             stamps_ms.append(oldest_ms)
             met.append(_some(versions, is_met))
         n_alone = sum(map(len, losses.values()))
-        n_met = n_alone + sum(len(each.positions) for each in met)
+        n_compared = sum(len(each.positions) for each in met)
         together = _together([*added, *met], operator)
         for number, rows in together.losses.items():
-            losses[number] = losses.get(number, BitMap64()) | rows
+            _add_rows(losses, number, rows)
         stamps_ms.append(together.oldest_ms)
         return _OfPart(
             losses=[(number, rows.serialize()) for number, rows in losses.items()],
-            n_met=n_met,
+            n_met=n_alone + n_compared,
             n_kept=together.n_kept,
             oldest_ms=_least(stamps_ms),
             n_doomed=n_alone + together.n_doomed,
@@ -238,10 +237,17 @@ class FindVersions:
             n_hashes = 2**64
             width = -(-n_hashes // self.n_parts)  # rounded up
             parts = hashes // np.uint64(width)
-            is_own = counts & (parts == np.uint64(part))
+            is_in_part = parts == np.uint64(part)
+            is_own = counts & is_in_part
         positions = np.arange(len(rows))
-        versions = _some(_Versions(number, positions, rows, is_doomed), is_own)
-        return versions, hashes[is_own]
+        versions = _Versions(number, positions, rows, is_doomed)
+        return _some(versions, is_own), hashes[is_own]
+
+
+def _add_rows(losses: dict[int, BitMap64], number: int, rows: BitMap64) -> None:
+    """Add rows to those that a file loses."""
+    known = losses.get(number, BitMap64())
+    losses[number] = known | rows
 
 
 def find(
@@ -279,18 +285,22 @@ def find(
         return _of_base(state, judged, n_base)
     n_parts = -(-n_added // ROWS_IN_PART)  # rounded up
     none = Judged(BitMap64(), None)
-    doomed = [judged.get(number, none).doomed.serialize() for number in range(len(state.files))]
+    doomed = []
+    for number in range(len(state.files)):
+        rows = judged.get(number, none).doomed
+        doomed.append(rows.serialize())
     work = FindVersions(state, operator, doomed, n_parts)
     parts = run_tasks(spark, work, range(n_parts), in_driver=in_driver)
     losses: dict[int, BitMap64] = {}
     for part in parts:
-        for number, rows in part.losses:
-            losses[number] = losses.get(number, BitMap64()) | BitMap64.deserialize(rows)
-    n_met = sum(part.n_met for part in parts)
+        for number, serialized in part.losses:
+            _add_rows(losses, number, BitMap64.deserialize(serialized))
+    n_in_base_alone = n_base - sum(part.n_met for part in parts)
+    n_kept = sum(part.n_kept for part in parts)
     return Found(
         losses,
-        n_kept=n_base - n_met + sum(part.n_kept for part in parts),
-        oldest_ms=_least([part.oldest_ms for part in parts]),
+        n_kept=n_in_base_alone + n_kept,
+        oldest_ms=_least(part.oldest_ms for part in parts),
         n_doomed=sum(part.n_doomed for part in parts),
     )
 
@@ -301,7 +311,8 @@ def is_base(file: DataFile) -> bool:
 
 
 def _is_for_driver(state: Stored) -> bool:
-    return sum(map(rows_of, state.files)) <= ROWS_IN_DRIVER
+    n_rows = sum(map(rows_of, state.files))
+    return n_rows <= ROWS_IN_DRIVER
 
 
 def judge_rows(
@@ -328,8 +339,13 @@ def judge_rows(
 
 def _most_doomed(judged: Mapping[int, Judged], n_files: int) -> dict[int, Judged]:
     """Leave out all but the files with the most doomed rows."""
-    most_first = sorted(judged, key=lambda number: len(judged[number].doomed), reverse=True)
-    return {number: judged[number] for number in most_first[:n_files]}
+
+    def n_doomed(number: int) -> int:
+        return len(judged[number].doomed)
+
+    most_first = sorted(judged, key=n_doomed, reverse=True)
+    kept = most_first[:n_files]
+    return {number: judged[number] for number in kept}
 
 
 def _of_base(state: Stored, judged: Mapping[int, Judged], n_rows: int) -> Found:
@@ -347,8 +363,13 @@ def _of_base(state: Stored, judged: Mapping[int, Judged], n_rows: int) -> Found:
         if doomed:
             losses[number] = doomed
     n_doomed = sum(map(len, losses.values()))
-    left_ms = {number: judged[number].oldest_ms for number in losses}
-    return Found(losses, n_rows - n_doomed, _least(stamps_ms), n_doomed, left_ms)
+    return Found(
+        losses,
+        n_kept=n_rows - n_doomed,
+        oldest_ms=_least(stamps_ms),
+        n_doomed=n_doomed,
+        left_ms={number: judged[number].oldest_ms for number in losses},
+    )
 
 
 class _Together(NamedTuple):
@@ -362,11 +383,16 @@ class _Together(NamedTuple):
 
 def _together(versions: Sequence[_Versions], operator: Operator) -> _Together:
     """Find the newest version of each entry, and all versions of those whose newest one is doomed."""
-    tables = [each.rows for each in versions]
-    rows = pa.concat_tables([_columns_of_versions(operator).empty_table(), *tables])
+    tables = [_columns_of_versions(operator).empty_table()]
+    masks = [np.empty(0, dtype=bool)]
+    for each in versions:
+        tables.append(each.rows)
+        masks.append(each.is_doomed)
+    rows = pa.concat_tables(tables)
+    is_doomed = np.concatenate(masks)
     codes = row_codes(rows, operator.entry_key)
-    latest = newest(codes, ints(rows, "_step"))
-    is_doomed = np.concatenate([np.empty(0, dtype=bool), *(each.is_doomed for each in versions)])
+    steps = ints(rows, "_step")
+    latest = newest(codes, steps)
     doomed = latest[is_doomed[latest]]
     # Older versions go too: without the newest one, the next older would count again.
     goes = np.isin(codes, codes[doomed])
@@ -380,13 +406,16 @@ def _together(versions: Sequence[_Versions], operator: Operator) -> _Together:
             losses[each.number] = _bitmap(own)
     stays = np.zeros(len(rows), dtype=bool)
     stays[latest] = True
-    stays &= ~goes & ~flags(rows, "_removed")
-    return _Together(losses, int(stays.sum()), _least_stamp(rows, stays), len(doomed))
+    stays &= ~goes
+    stays &= ~flags(rows, "_removed")
+    n_kept = int(stays.sum())
+    oldest_ms = _least_stamp(rows, stays)
+    return _Together(losses, n_kept, oldest_ms, len(doomed))
 
 
 def _columns_of_versions(operator: Operator) -> pa.Schema:
     names = {*operator.entry_key, "_step", "_removed", "_stamp_ms"}
-    return pa.schema([column for column in operator.schema if column.name in names])
+    return columns_of_entries(operator, names)
 
 
 def _live_entries(table: str, file: DataFile, columns: pa.Schema) -> tuple[pa.Table, Mask]:
@@ -396,7 +425,8 @@ def _live_entries(table: str, file: DataFile, columns: pa.Schema) -> tuple[pa.Ta
         is_entry = np.ones(len(rows), dtype=bool)
     else:
         kind = pa.field("_entry", pa.string())
-        rows = read_file(table, file, pa.schema([kind, *columns]), live=False)
+        with_kind = pa.schema([kind, *columns])
+        rows = read_file(table, file, with_kind, live=False)
         is_entry = equals(rows, "_entry", ROW)
         rows = rows.drop_columns(["_entry"])
     if file.vector is not None:
@@ -408,23 +438,27 @@ def _live_entries(table: str, file: DataFile, columns: pa.Schema) -> tuple[pa.Ta
 def is_of_entries(file: DataFile) -> bool:
     """Return whether all rows of a file are entries, by its statistics."""
     nulls = file.stats.get("nullCount", {})
-    return bool(nulls.get("_entry") == 0 and file.least("_entry") == file.greatest("_entry") == ROW)
+    is_never_null: bool = nulls.get("_entry") == 0
+    bounds = (file.least("_entry"), file.greatest("_entry"))
+    return is_never_null and bounds == (ROW, ROW)
 
 
 def _some(versions: _Versions, is_own: Mask) -> _Versions:
     number, positions, rows, is_doomed = versions
-    return _Versions(number, positions[is_own], rows.filter(pa.array(is_own)), is_doomed[is_own])
+    own = rows.filter(pa.array(is_own))
+    return _Versions(number, positions[is_own], own, is_doomed[is_own])
 
 
 def _least_stamp(rows: pa.Table, marked: Mask) -> int | None:
     """Return the least stamp of the marked rows."""
-    stamps_ms = ints(rows, "_stamp_ms", null=LONG_MAX)[marked]
-    least_ms = int(stamps_ms.min(initial=LONG_MAX))
+    stamps_ms = ints(rows, "_stamp_ms", null=LONG_MAX)
+    least_ms = int(stamps_ms[marked].min(initial=LONG_MAX))
     return None if least_ms == LONG_MAX else least_ms
 
 
 def _least(stamps_ms: Iterable[int | None]) -> int | None:
-    return min((each for each in stamps_ms if each is not None), default=None)
+    known_ms = [each for each in stamps_ms if each is not None]
+    return min(known_ms, default=None)
 
 
 def _bitmap(positions: NDArray[np.int64]) -> BitMap64:

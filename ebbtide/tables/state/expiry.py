@@ -39,7 +39,8 @@ def overdue_ms(
         overdue = F.when(is_own, own_overdue).otherwise(overdue)
     if not rules.any_set:
         return overdue
-    are_set = [_is_set(operator.schema, name) for name in rules.any_set]
+    schema = operator.schema
+    are_set = [_is_set(schema, name) for name in rules.any_set]
     may_expire = reduce(Column.__or__, are_set)
     return F.when(may_expire, overdue)
 

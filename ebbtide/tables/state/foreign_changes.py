@@ -17,11 +17,13 @@ def foreign_change(version: int, state: Snapshot) -> tuple[str, list[int]]:
         Version and operation of the change, empty without one; the versions that have the rows of the step, in order.
     """
     # Cheap first: without a commit that changes rows no snapshot is built.
-    since = range(version + 1, state.version + 1)
+    table = state.table
     own = [version]
-    if not any(log.changed_files(log.actions(state.table, later)) for later in since):
+    since = range(version + 1, state.version + 1)
+    commits = (log.actions(table, later) for later in since)
+    if not any(map(log.changed_files, commits)):
         return "", [*own, *since]
-    at = Snapshot.read(state.table, version)
+    at = Snapshot.read(table, version)
     if at is None:
         return "", own
     # Rows are compared by the data files that hold them. A commit that changes no rows gives one more set of files with the
@@ -29,15 +31,17 @@ def foreign_change(version: int, state: Snapshot) -> tuple[str, list[int]]:
     same_rows = [at.files.keys()]
     changed_by = ""
     while at.version < state.version:
-        actions = log.actions(state.table, at.version + 1)
+        actions = log.actions(table, at.version + 1)
         at = at.after(actions)
-        if at.files.keys() in same_rows:
+        files = at.files.keys()
+        if files in same_rows:
             changed_by = ""
             own.append(at.version)
         elif log.changed_files(actions):
-            operation = log.commit_info(actions).get("operation", "unknown")
+            info = log.commit_info(actions)
+            operation = info.get("operation", "unknown")
             changed_by = f"version {at.version}, {operation}"
         elif not changed_by:
-            same_rows.append(at.files.keys())
+            same_rows.append(files)
             own.append(at.version)
     return changed_by, own

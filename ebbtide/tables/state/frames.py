@@ -15,6 +15,9 @@ from ebbtide.tables.spark_columns import column, columns, spark_schema
 from ebbtide.tables.state.layout import ACKNOWLEDGED, ROW, columns_of_state
 from ebbtide.tables.table import read_delta
 
+BESIDE_OUT = ("_step", "_change", "_changed_by", "_sequence")
+"""Columns of an entry that stand beside the fields of its `_out`, as far as it has them."""
+
 
 @dataclass(frozen=True)
 class StateFrames:
@@ -63,8 +66,9 @@ class StateFrames:
         """Read the acknowledged keys, whose sink row may differ until they change again: key columns and `_step`."""
         rows = self.read(spark, version, ACKNOWLEDGED)
         key = columns(self.operator.key)
-        last_step = F.max("_step").alias("_step")
-        return rows.groupBy(*key).agg(last_step)
+        by_key = rows.groupBy(*key)
+        last_step = F.max("_step")
+        return by_key.agg(last_step.alias("_step"))
 
     def live_entries(self, spark: SparkSession, version: int) -> DataFrame:
         """Read the newest version of each entry that is not dropped."""
@@ -96,11 +100,11 @@ class StateFrames:
         key = dict(self._output_key)
         out = []
         for name in self.operator.schema.field("_out").type.names:
-            value = column(key[name]) if name in key else column(name, "_out")
+            value = column(name, "_out")
+            if name in key:
+                value = column(key[name])
             out.append(value.alias(name))
-        beside = [
-            name for name in ("_step", "_change", "_changed_by", "_sequence") if name in self.operator.schema.names
-        ]
+        beside = [name for name in BESIDE_OUT if name in self.operator.schema.names]
         return rows.select(*beside, *out)
 
     @property
@@ -116,6 +120,7 @@ def _latest(entries: DataFrame, names: Sequence[str]) -> DataFrame:
     of_names = columns(names)
     alike = Window.partitionBy(*of_names)
     newest_first = alike.orderBy(F.desc("_step"))
-    ranked = entries.withColumn("_rank", F.rank().over(newest_first))
+    rank = F.rank().over(newest_first)
+    ranked = entries.withColumn("_rank", rank)
     latest = ranked.where("_rank = 1")
     return latest.drop("_rank")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -54,6 +54,14 @@ def columns_of_state(operator: Operator) -> pa.Schema:
         *operator.schema,
     ]
     return pa.schema(fields)
+
+
+def columns_of_entries(operator: Operator, names: Collection[str] | None) -> pa.Schema:
+    """Return some columns of an operator's entries, as stored; None: all."""
+    if names is None:
+        return operator.schema
+    columns = [column for column in operator.schema if column.name in names]
+    return pa.schema(columns)
 
 
 def newest_step(table: str, *, older: bool = False) -> tuple[int, StepFacts] | None:

@@ -24,7 +24,7 @@ from ebbtide.model.entries import Step, equals, flags
 from ebbtide.model.hashing import Hashes
 from ebbtide.operators.expiry import due_timers
 from ebbtide.operators.operator import Operator
-from ebbtide.tables.state.layout import ROW, may_hold_expired
+from ebbtide.tables.state.layout import ROW, columns_of_entries, may_hold_expired
 
 
 @dataclass(frozen=True)
@@ -182,9 +182,8 @@ def _due(state: Stored, operator: Operator, step: Step) -> Iterator[pa.Table]:
         "_sub",
         "_position",
     }
-    columns = [column for column in operator.schema if column.name in names]
     kind = pa.field("_entry", pa.string())
-    schema = pa.schema([kind, *columns])
+    schema = pa.schema([kind, *columns_of_entries(operator, names)])
     for file in state.files:
         # Timers have no statistics: with named states every file may hold a due one.
         may_be_due = operator.has_named_states or may_hold_expired(file, operator.expiry, step)

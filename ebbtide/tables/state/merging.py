@@ -62,7 +62,8 @@ class MergePart:
             index = copies.index_of(file)
             own = index.positions[part.rows_of(index)]
             if len(own):
-                positions[number] = BitMap64(own.astype(np.uint64)).serialize()
+                bitmap = BitMap64(own.astype(np.uint64))
+                positions[number] = bitmap.serialize()
         copies.close()
         return adds, positions
 
@@ -80,10 +81,11 @@ def to_merge(entries: StoredEntries) -> list[Part]:
         # A vector hides the rows of ranges that were merged before.
         counts = vectors.counts(state.table, file.vector, index.positions)
         for number, part in enumerate(parts):
-            n_added[number] += int(np.count_nonzero(counts[part.rows_of(index)]))
+            own = counts[part.rows_of(index)]
+            n_added[number] += int(np.count_nonzero(own))
     copies.close()
     with_added = [number for number, n_rows in enumerate(n_added) if n_rows]
-    most_first = sorted(with_added, key=lambda number: n_added[number], reverse=True)
+    most_first = sorted(with_added, key=n_added.__getitem__, reverse=True)
     return [parts[number] for number in most_first]
 
 
@@ -107,9 +109,14 @@ def merged(
     results = run_tasks(spark, MergePart(rewrite), now, in_driver=entries.is_small)
     if not results:
         return Merged([], 0)
-    adds = [add for own, _ in results for add in own]
-    losses = _losses(entries, [positions for _, positions in results])
-    actions = [*adds, *deleting(entries.state.table, losses)]
+    adds: list[Action] = []
+    merged_rows = []
+    for own, positions in results:
+        adds += own
+        merged_rows.append(positions)
+    losses = _losses(entries, merged_rows)
+    deletes = deleting(entries.state.table, losses)
+    actions = [*adds, *deletes]
     if not all(loss.is_whole for loss in losses):
         actions += with_vectors(snapshot.protocol, snapshot.metadata)
     return Merged(actions, len(parts) - len(now))
@@ -120,7 +127,9 @@ def _losses(entries: StoredEntries, merged_rows: Sequence[dict[int, bytes]]) -> 
     table = entries.state.table
     losses = []
     for number, file in enumerate(entries.state.files):
-        known = BitMap64() if file.vector is None else vectors.read(table, file.vector)
+        known = BitMap64()
+        if file.vector is not None:
+            known = vectors.read(table, file.vector)
         dead = known.copy()
         for positions in merged_rows:
             if number in positions:

@@ -62,7 +62,8 @@ class Part(NamedTuple):
         """
         first = self.number * n_pieces
         numbers = range(first, first + n_pieces)
-        return [Part(number, self.of * n_pieces) for number in numbers]
+        n_all = self.of * n_pieces
+        return [Part(number, n_all) for number in numbers]
 
     def _first_of(self, number: int, index: KeyIndex) -> int:
         """Return the first row of an index that is in a range, or in a later one."""
@@ -114,7 +115,9 @@ class StoredEntries:
                 copies.index_of(file).rows.prepare()
             pa.default_memory_pool().release_unused()
             for piece in part.pieces(n_pieces):
-                versions = pa.concat_tables([operator.schema.empty_table(), *self._versions(piece, operator, copies)])
+                none = operator.schema.empty_table()
+                tables = [none, *self._versions(piece, operator, copies)]
+                versions = pa.concat_tables(tables)
                 yield newest_versions(versions, operator.entry_key)
         finally:
             copies.close()

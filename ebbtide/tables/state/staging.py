@@ -148,7 +148,11 @@ class Stager:
         bad_location = f"{stem}.bad.parquet"
         n_bad = 0
         waiting: list[pa.Table] = []
-        with write_arrow(location, self.columns) as changes, ParquetFile(bad_location, BAD_ROWS) as bad:
+        waiting_bytes = 0
+        with (
+            write_arrow(location, self.columns) as changes,
+            ParquetFile(bad_location, BAD_ROWS) as bad,
+        ):
             slices: list[int] = []
             rows: list[int] = []
             for as_decoded in decoded:
@@ -158,11 +162,13 @@ class Stager:
                 n_bad += len(bad_rows)
                 for batch in bad_rows.to_batches():
                     bad.write(batch)
-                waiting.append(self._changes(table))
-                waiting_bytes = sum(each.nbytes for each in waiting)
+                own_changes = self._changes(table)
+                waiting.append(own_changes)
+                waiting_bytes += own_changes.nbytes
                 if waiting_bytes >= FLUSH_BYTES:
                     self._deal(waiting, changes, slices, rows)
                     waiting = []
+                    waiting_bytes = 0
             self._deal(waiting, changes, slices, rows)
         return StagedFile(
             changes=location if slices else None,
@@ -199,13 +205,14 @@ class Stager:
         slice_of = slices_of(hashes)
         order = np.argsort(slice_of, kind="stable")
         in_order = table.take(pa.array(order)).combine_chunks()
-        ends = np.searchsorted(slice_of[order], np.arange(SLICES), side="right")
+        numbers = np.arange(SLICES)
+        ends = np.searchsorted(slice_of[order], numbers, side="right")
         start = 0
         for number, end in enumerate(ends.tolist()):
             n_rows = end - start
             if n_rows:
-                own = in_order.slice(start, n_rows).combine_chunks()
-                [batch] = own.to_batches()
+                own = in_order.slice(start, n_rows)
+                [batch] = own.combine_chunks().to_batches()
                 writer.write_batch(batch)
                 slices.append(number)
                 rows.append(n_rows)
@@ -248,15 +255,18 @@ class Staging:
         def seen(decoded: pa.Table, kept: pa.Table) -> None:
             parts.append(self._summary(decoded, kept))
 
-        file = self.stager.stage(self._decoded(_measured(records, sizes)), seen)
+        measured = _measured(records, sizes)
+        file = self.stager.stage(self._decoded(measured), seen)
         if not parts:
             return None
-        parts.append(BatchSummary(BatchCounts(bytes=sum(sizes))))
+        counts = BatchCounts(bytes=sum(sizes))
+        parts.append(BatchSummary(counts))
         return to_json(file, parts)
 
     def _decoded(self, records: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         """Yield staged rows."""
-        for batch in self.decoding.decode(records, step=self.step, wall_ms=self.wall_ms):
+        decoded = self.decoding.decode(records, step=self.step, wall_ms=self.wall_ms)
+        for batch in decoded:
             yield pa.Table.from_batches([batch])
 
     def _summary(self, decoded: pa.Table, kept: pa.Table) -> BatchSummary:

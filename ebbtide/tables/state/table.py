@@ -88,7 +88,8 @@ class StateTable(StateNotes):
     @property
     def _properties(self) -> dict[str, str]:
         # Delta refuses a list column here. Ebbtide counts its nulls all the same: a lookup of links needs them.
-        return statistics_property([self.schema.field(name) for name in self.bounded if name != LINKS])
+        bounded = [self.schema.field(name) for name in self.bounded if name != LINKS]
+        return statistics_property(bounded)
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         """Return a version of it, the newest by default.
@@ -122,7 +123,10 @@ class StateTable(StateNotes):
         if found is None:
             return None
         newest = self.last(older=True)
-        return TableFacts(id=found.id, step=0 if newest is None else newest[1].step)
+        if newest is None:
+            return TableFacts(id=found.id, step=0)
+        _, facts = newest
+        return TableFacts(id=found.id, step=facts.step)
 
     def can(self, action: Performed) -> bool:
         """Return whether it performs an action: a step adds files, and may remove older ones in the same commit."""
@@ -162,7 +166,8 @@ class StateTable(StateNotes):
 
         # The transaction mark (stage, step) is the fence: of two runs with the same step one gets the version, and the other one
         # finds the mark.
-        made = commit_on(puts_of(self.path), snapshot, actions_on, facts.committed("state"))
+        transaction = facts.committed("state")
+        made = commit_on(puts_of(self.path), snapshot, actions_on, transaction)
         if made is None:
             raise self._lost(facts)
         return made
@@ -274,9 +279,9 @@ def _with_kept_facts(found: Snapshot, actions: Sequence[Action], facts: StepFact
 
 def _refuse_moved(found: Snapshot, actions: Sequence[Action]) -> None:
     """Refuse to replace files that another client has removed: their rows would exist twice."""
-    for action in actions:
-        removed = action.get("remove")
-        if removed is not None and file_id(removed) not in found.files:
+    removes = [action["remove"] for action in actions if "remove" in action]
+    for removed in removes:
+        if file_id(removed) not in found.files:
             raise FilesMovedError.of(
                 f"A data file of '{found.table}' was removed by another client while it was being replaced.",
                 got=str(removed["path"]),

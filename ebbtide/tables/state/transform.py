@@ -114,7 +114,8 @@ class DraftFinish:
         adds = self.work.add(rows, operator)
         evaluated = entries.filter(pa.array(is_evaluated))
         failed = self.results.failed(evaluated, selected, "_changed_by")
-        return Decided(adds, counts, len(entries)), failed
+        decided = Decided(adds, counts, len(entries))
+        return decided, failed
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,8 @@ class StagedFinish:
         for number, name in enumerate(rows.type.names):
             values[name] = rows.field(number)
         columns = self.stager.columns
-        of_bad_rows = [field for field in BAD_ROWS if field.name not in columns.names]
+        own_names = set(columns.names)
+        of_bad_rows = [field for field in BAD_ROWS if field.name not in own_names]
         schema = pa.schema([*columns, *of_bad_rows])
         return entry_table(schema, values, len(fitting))
 
@@ -185,7 +187,8 @@ def could_be_shown(rows: pa.Table) -> Mask:
     is_entry = equals(rows, "_entry", ROW)
     is_tombstone = flags(rows, "_tombstone")
     is_removed = flags(rows, "_removed")
-    return is_entry & ~is_tombstone & ~is_removed
+    is_gone = is_tombstone | is_removed
+    return is_entry & ~is_gone
 
 
 @dataclass(frozen=True)
@@ -237,12 +240,13 @@ class StoredFinish:
         is_evaluated = could_be_shown(rows)
         selected = self.results.selected(results)
         written, _ = with_selected(rows, is_evaluated, selected, self.key)
+        file = DataFile(add["add"])
         adds = write_files(
             self.inputs.table,
             written,
             self.bounded,
             data_change=True,
-            tags=DataFile(add["add"]).tags,
+            tags=file.tags,
         )
         evaluated = rows.filter(pa.array(is_evaluated))
         failed = self.results.failed(evaluated, selected, "_changed_by")
