@@ -1,7 +1,7 @@
 # Needs make, Python 3.11 or newer, and Java 17 or newer; the rest is fetched on first use. The tests need gcc too.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs test warm suite lint audit ui grid model mutants torture live bench soak java gcc
+.PHONY: help demo docs test classes modules suite lint audit ui grid model mutants torture live bench soak java gcc
 
 # uv from PATH if it runs, else one of our own in .tools, installed when first needed.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .tools/bin/uv)
@@ -25,14 +25,15 @@ IN_MEMORY := $(if $(MEMORY),mkdir -p $(MEMORY) && env PYTEST_DEBUG_TEMPROOT=$(ME
 
 # Three at a time, on two cores too: runs that Dagster launches mostly wait.
 test: java .venv ## Run linters, type checks and all tests
-	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint warm
+	@$(MAKE) --no-print-directory -j 3 --output-sync=target lint classes modules
 	$(IN_MEMORY) $(RUN) pytest -q -n 3 --dist loadgroup --no-loadscope-reorder --max-worker-restart 1 --durations 20
 	@$(if $(MEMORY),rm -rf $(MEMORY))
 
-# Beside the linters, which use one core. Tests are compiled here once, else each process compiles them all; what cannot be
-# collected is said by the run that follows.
-warm: java .venv
+# Made once before the tests, beside the linters: the archive from which each JVM starts, and the compiled modules of the tests.
+# What cannot be collected is said by the run that follows.
+classes: java .venv
 	$(RUN) python tests/support/warm_up.py
+modules: .venv
 	@$(RUN) pytest -qq --collect-only >/dev/null 2>&1 || true
 
 # What CI runs side by side; `make test` runs all of it.
