@@ -57,11 +57,8 @@ def failures_named(path: str | Path) -> Iterator[None]:
         if error.errno in FAILED:
             raise _named(DiskError, f"The disk failed at '{path}'.", error, "Repair it, then run again") from error
         if error.errno in REFUSED:
-            who, how = (
-                f"User {os.getuid()} has no right to '{path}'.",
-                "Give it (docs/explanation/security.md), then run again",
-            )
-            raise _named(DiskError, who, error, how) from error
+            refusal = f"User {os.getuid()} has no right to '{path}'."
+            raise _named(DiskError, refusal, error, "Give it (docs/explanation/security.md), then run again") from error
         raise
 
 

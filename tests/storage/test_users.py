@@ -3,13 +3,11 @@
 import os
 import subprocess
 import sys
-import tempfile
 from itertools import cycle
-from pathlib import Path
 
 import pytest
 from local_pipeline import LocalPipeline, up
-from users import make_shared_root, make_users, names_of_owners, refuse_without_root
+from users import make_shared_root, make_users, names_of_owners, open_folder
 
 pytestmark = pytest.mark.grid  # needs root
 NAMES = ("ann", "bob")
@@ -34,10 +32,8 @@ main(sys.argv[1:])
 
 @pytest.fixture
 def folder():
-    """Returns a folder that all users may read, which those of pytest are not."""
-    refuse_without_root()
-    with tempfile.TemporaryDirectory(dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")) as made:
-        yield Path(made)
+    with open_folder() as made:
+        yield made
 
 
 @pytest.fixture

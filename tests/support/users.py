@@ -9,7 +9,9 @@ import os
 import pwd
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,6 +72,12 @@ class User:
         variables = [f"{name}={value}" for name, value in given.items()]
         return ["env", *variables, "unshare", "--mount", "sh", "-c", _NAMESPACE, "sh", *command]
 
+    def give(self, folder: Path) -> None:
+        """Make a folder, with all that is in it, this user's alone."""
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, self.id, self.id)
+        folder.chmod(0o700)
+
     @property
     def environment(self) -> Mapping[str, str]:
         """Where the user keeps what is the user's own."""
@@ -77,9 +85,18 @@ class User:
         return {name: str(self.home / folder) for name, folder in own.items()}
 
 
+@contextmanager
+def open_folder() -> Iterator[Path]:
+    """A folder that all users may read, which those of pytest are not."""
+    refuse_without_root()
+    with tempfile.TemporaryDirectory(dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")) as made:
+        folder = Path(made)
+        folder.chmod(0o755)
+        yield folder
+
+
 def make_users(folder: Path, names: Sequence[str]) -> dict[str, User]:
     """Make users, with homes in a folder that all may read."""
-    folder.chmod(0o755)
     lines = Path("/etc/passwd").read_text().splitlines()
     users = {}
     for number, name in enumerate(names):
@@ -113,9 +130,7 @@ def _make_home(user: User) -> None:
     noted.mkdir(parents=True)
     for note in (_cache() / "ebbtide").glob("jars-*.json"):
         shutil.copy(note, noted)
-    for path in (user.home, *user.home.rglob("*")):
-        os.chown(path, user.id, user.id)
-    user.home.chmod(0o700)
+    user.give(user.home)
 
 
 def _cache() -> Path:
