@@ -102,6 +102,7 @@ GUEST_OF = {
         "errors",
         "redaction",
         "storage.paths",
+        "storage.rights",
         "spec",
         "ledger.process",
         "runtime.guests",

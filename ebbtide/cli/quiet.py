@@ -151,7 +151,7 @@ def _log_under(root: str, name: str) -> Path | None:
 
 
 def _temporary_log(name: str) -> Path:
-    from ebbtide.storage.paths import is_ours
+    from ebbtide.storage.rights import is_ours
 
     folder = Path(tempfile.gettempdir()) / f"ebbtide-logs-{user_name()}"
     if folder.exists() and not is_ours(folder):  # another user would read what is logged
@@ -160,7 +160,7 @@ def _temporary_log(name: str) -> Path:
 
 
 def _touched(log: Path) -> Path:
-    from ebbtide.storage.paths import make_private
+    from ebbtide.storage.rights import make_private
 
     make_private(str(log.parent))
     log.touch(mode=0o600)

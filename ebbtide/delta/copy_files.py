@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ebbtide.storage.paths import is_ours, make_private
+from ebbtide.storage.rights import is_ours, make_private
 
 HASH = "#hash"
 POSITION = "#position"

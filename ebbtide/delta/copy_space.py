@@ -21,7 +21,7 @@ import pyarrow as pa
 from ebbtide.amounts import amount
 from ebbtide.delta import copy_files
 from ebbtide.delta.copy_files import Copy
-from ebbtide.storage.paths import is_ours, make_private
+from ebbtide.storage.rights import is_ours, make_private
 
 _log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from ebbtide.delta.table import read_file
 from ebbtide.model.hashing import Hashes, key_hashes
 from ebbtide.storage.columnar import Attached, attached, footer_checksum
 from ebbtide.storage.disk import boot
-from ebbtide.storage.paths import is_ours
+from ebbtide.storage.rights import is_ours
 
 FORMAT = "6"
 """Part of each copy's name; copies of another format are not read."""

@@ -15,7 +15,8 @@ from ebbtide.errors import TableMismatchError, VersionTakenError
 from ebbtide.ledger.facts import FREE, LedgerFacts
 from ebbtide.ledger.puts import puts_of, refuse_unsafe
 from ebbtide.storage.disk import sync_names
-from ebbtide.storage.paths import is_local, join, make_private
+from ebbtide.storage.paths import is_local, join
+from ebbtide.storage.rights import make_home
 from ebbtide.storage.together import current
 from ebbtide.users import user_name
 
@@ -28,7 +29,7 @@ NEWEST = 10
 
 
 def create_ledger(ledger: str, pipeline: str) -> None:
-    """Create a ledger if it does not exist, in a folder that only this user can read; its turns so far are on disk then.
+    """Create a ledger if it does not exist, in a folder of this user, or of the root's group; its turns so far are on disk then.
 
     Args:
         ledger: Its location.
@@ -38,7 +39,8 @@ def create_ledger(ledger: str, pipeline: str) -> None:
         StoreUnsafeError: the object store overwrites a file that is put if absent.
     """
     home, _, _ = ledger.rpartition("/")
-    make_private(home)
+    if is_local(home):
+        make_home(home)
     refuse_unsafe(ledger)
     create_if_absent(puts_of(ledger), ledger, COLUMNS, {}, name=f"{pipeline} ledger")
     if is_local(ledger):

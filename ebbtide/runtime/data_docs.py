@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 
 from ebbtide.delta.erasing import Found
-from ebbtide.storage.paths import make_private
+from ebbtide.storage.rights import make_private
 
 SITE = re.compile(r"\d{6,}")
 """Name of a site."""

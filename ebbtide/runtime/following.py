@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 from ebbtide.errors import SourceUnavailableError, StoreUnavailableError, Transient
 from ebbtide.runtime.clock import Clock
 from ebbtide.sources.source import BatchPlanner, Discovery
+from ebbtide.sources.span import Span
 from ebbtide.tables.state.layout import FileSizes
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ FAULTS = (SourceUnavailableError, StoreUnavailableError)
 """Errors that are waited out: brokers or stores that are away for a while. A lost lease is none: another run has it."""
 FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 60.0
+WHOLE_LOOK_S = 30.0
+"""From one look at a source that shows another topic, new partitions and lost records to the next, while it is idle."""
 MOST_FILES_HELD = 10_000
 """Source files whose names are held between two looks."""
 _log = logging.getLogger(__name__)
@@ -175,6 +178,7 @@ class Watcher:
         self._clock = clock
         self._report = report
         self._looks_s = faults.now_s() + following.interval_ms / 1000
+        self._whole_look_s = 0.0
         self._ticked_ms = clock()
         # The source files that were read, by the version of the state that notes them.
         self._known_files: tuple[int, FileSizes] = (-1, {})
@@ -220,11 +224,19 @@ class Watcher:
         plan = stepper.plan
         read = stepper.last_read
         since = self._begin if read is None else plan.follows_on(read)
+        now_s = self._faults.now_s()
+        if self.found is not None and now_s < self._whole_look_s and self._is_still_idle(self.found, since):
+            return self.found
+        self._whole_look_s = now_s + WHOLE_LOOK_S
         found = plan.source.discover(self._files_read(), self._clock(), since)
         if found != self.found:
             self._planner.note(found)
             self.found = found
         return found
+
+    def _is_still_idle(self, found: Discovery, since: Span | None) -> bool:
+        """Return whether a source without news still ends where it was read up to."""
+        return not found.streams and since is not None and self._steps.stepper.plan.source.ends_at(since)
 
     def _files_read(self) -> FileSizes:
         """Return the source files that were read. Most looks find nothing, one a second: they read no data file for that."""

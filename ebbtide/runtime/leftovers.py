@@ -14,7 +14,8 @@ from pathlib import Path
 
 from ebbtide.delta.erasing import Found
 from ebbtide.ledger.process import is_gone
-from ebbtide.storage.paths import is_local, is_ours
+from ebbtide.storage.paths import is_local
+from ebbtide.storage.rights import is_ours
 from ebbtide.users import user_name
 
 LOGS = ".logs"

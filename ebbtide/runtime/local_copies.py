@@ -23,7 +23,7 @@ from ebbtide.ledger.facts import NoStep, StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.erased import ErasedKeys
 from ebbtide.runtime.erasing import doomed_in
-from ebbtide.storage.paths import is_ours
+from ebbtide.storage.rights import is_ours
 
 if TYPE_CHECKING:
     from ebbtide.runtime.plan import Plan

@@ -10,7 +10,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from typing import Any, Protocol, TypeVar
 
@@ -65,7 +66,8 @@ class Slots:
             self._changed.notify()
             self._admit()
         while not piece.done():
-            wait([piece], self._long_s)
+            with suppress(TimeoutError):
+                piece.exception(self._long_s)
             with self._changed:
                 self._admit()
         try:

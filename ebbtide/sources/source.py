@@ -147,6 +147,14 @@ class Source(Protocol):
             SourceLostError: what follows on `since` is not there any more, or the source is another one.
         """
 
+    def ends_at(self, since: Span) -> bool:
+        """Return whether a source that is read by position ends where it was read up to, if one cheap question says so; else False.
+
+        Args:
+            since: As for `discover`, which alone notices another source, or another part of it.
+        """
+        return False
+
     def discover_left(self, since: Span) -> Discovery:
         """Find what there is to read where `discover` refuses to go on, as records are lost and that is accepted.
 

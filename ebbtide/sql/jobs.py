@@ -183,7 +183,7 @@ class Jobs:
         Raises:
             SqlError: the process did not begin.
         """
-        from ebbtide.storage.paths import make_private
+        from ebbtide.storage.rights import make_private
 
         now = datetime.now(UTC)
         folder = self._folder / f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"

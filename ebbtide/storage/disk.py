@@ -24,6 +24,7 @@ AT_ONCE = 16
 """The most files that are synced in parallel."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FAILED = (errno.EIO, errno.EROFS, errno.EFBIG)
+REFUSED = (errno.EACCES, errno.EPERM)
 
 
 @cache
@@ -44,7 +45,7 @@ def failures_named(path: str | Path) -> Iterator[None]:
 
     Raises:
         DiskFullError: the disk is full.
-        DiskError: it fails otherwise, is read-only, or refuses a file as large.
+        DiskError: it fails otherwise, is read-only, refuses a file as large, or this user has no right to it.
     """
     try:
         yield
@@ -55,6 +56,9 @@ def failures_named(path: str | Path) -> Iterator[None]:
             raise _named(DiskFullError, f"The disk of '{path}' is full.", error, "Make room, then run again") from error
         if error.errno in FAILED:
             raise _named(DiskError, f"The disk failed at '{path}'.", error, "Repair it, then run again") from error
+        if error.errno in REFUSED:
+            refusal = f"User {os.getuid()} has no right to '{path}'."
+            raise _named(DiskError, refusal, error, "Give it (docs/explanation/security.md), then run again") from error
         raise
 
 

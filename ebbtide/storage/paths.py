@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import time
 import uuid
 from collections.abc import Iterator
@@ -30,11 +29,8 @@ MOST_BYTES_OF_NAME = 255
 UNFINISHED = ".tmp"
 """End of the names of files that are being written; they begin with a dot, and are renamed when complete."""
 DAY_S = 86_400
-PRIVATE = 0o700
-"""Mode of folders that only their owner can read."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=[/\\])")
 """The scheme of a URI, or the drive of a Windows path."""
-_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def file_system(location: str) -> tuple[pafs.FileSystem, str]:
@@ -189,7 +185,9 @@ def refuse_links(root: str, name: str) -> None:
     home = Path(root, name)
     if not is_local(root) or not home.is_dir():
         return
-    linked = [entry for entry in (home, *home.iterdir()) if entry.is_symlink()]
+    with failures_named(home):
+        inside = list(home.iterdir())
+    linked = [entry for entry in (home, *inside) if entry.is_symlink()]
     if linked:
         raise ConfigError.of(
             f"'{linked[0]}' is a symbolic link, which may lead out of the root '{root}'.",
@@ -197,26 +195,6 @@ def refuse_links(root: str, name: str) -> None:
             allowed="folders of their own",
             next_step="Move the target of the link there, or mount it there.",
         )
-
-
-def make_private(folder: str) -> None:
-    """Make a local folder that only its owner can read, for any umask; an existing one is not changed."""
-    if not is_local(folder):
-        return
-    path = Path(folder)
-    # One by one: `mkdir(parents=True)` gives the folders in between the umask's mode, and only the last one its own.
-    missing = [each for each in (path, *path.parents) if not each.exists()]
-    for each in reversed(missing):
-        with failures_named(each):
-            each.mkdir(mode=PRIVATE, exist_ok=True)
-
-
-def is_ours(folder: Path) -> bool:
-    """Return whether a folder belongs to this user, and only this user can write to it."""
-    status = folder.stat()
-    is_owner = status.st_uid == os.getuid()
-    is_shared = status.st_mode & _WRITABLE_BY_OTHERS
-    return is_owner and not is_shared
 
 
 def join(location: str, *names: str) -> str:

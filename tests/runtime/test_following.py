@@ -101,7 +101,7 @@ class Watched:
         self.found = Discovery(streams=True)
         self.fault = None
         self.source = self.lease = self.checkpoint = self.plan = self.stepper = self
-        self.is_open = False
+        self.is_open = self.is_at_end = False
         self.version, self.n_files_read = 1, 0
 
     def follows_on(self, read):
@@ -123,6 +123,11 @@ class Watched:
             raise self.fault
         self.asked.append(("discover", *given))
         return self.found
+
+    def ends_at(self, since):
+        if self.is_at_end:
+            self.asked.append(("ends at", since))
+        return self.is_at_end
 
     def note(self, found):
         self.asked.append(("note", found))
@@ -168,6 +173,19 @@ def test_source_is_looked_at_once_in_an_interval_and_noted_where_it_is_another(w
         ("discover", {"a": 1}, START + 3_000, since),
         ("note", watched.found),
     ]
+
+
+def test_source_without_news_is_asked_for_its_end_alone_for_half_a_minute(watched, watcher):
+    whole, less = ["make way", "discover", "note"], ["make way", "ends at"]
+    watched.found, watched.is_at_end = Discovery(), True
+    assert watched.at_times(watcher, 1, 2, 4) == [whole, less, less]
+    assert watched.asked[-1] == ("ends at", {"follows": "where the last step ended"})
+    assert watched.at_times(watcher, 31)[0][:2] == whole[:2]
+    assert watched.at_times(watcher, 32) == [less]
+    watched.is_at_end, watched.found = False, Discovery(streams=True)
+    assert watched.at_times(watcher, 33) == [whole]
+    watched.is_at_end = True
+    assert watched.at_times(watcher, 34) == [whole[:2]], "there is something to read"
 
 
 def test_source_without_news_gives_a_tick_in_its_time(watched, watcher):

@@ -52,7 +52,7 @@ from ebbtide.inspect.exposition import openmetrics
 from ebbtide.inspect.measuring import measured
 from ebbtide.inspect.watched_fleet import WatchedFleet
 from ebbtide.inspect.watched_run import WatchedRun
-from ebbtide.runtime import decide, driver, reading
+from ebbtide.runtime import decide, driver, following, reading
 from ebbtide.runtime.finding import RecordsOfBatch
 from ebbtide.runtime.following import Faults, Following
 from ebbtide.runtime.looks import Look
@@ -582,7 +582,8 @@ def test_record_of_20_mb_is_read_where_it_may_be_and_else_is_bad(over, broker):
     assert lenient.rows() == {1: 1}
 
 
-def test_partition_that_is_added_while_a_run_goes_on_is_read_from_its_first_record(over, broker):
+def test_partition_that_is_added_while_a_run_goes_on_is_read_from_its_first_record(over, broker, monkeypatch):
+    monkeypatch.setattr(following, "WHOLE_LOOK_S", 0.1)
     pipeline = over()
     pipeline.send(up(1, 1))
     stop = threading.Event()

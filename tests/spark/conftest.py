@@ -4,8 +4,12 @@ They are two groups, so that two processes have a session: to start and warm up 
 """
 
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
+from cluster_hosts import N_WORKERS, Hosts
+from spark_cluster import Driver, cluster
 
 from ebbtide.runtime import decide
 
@@ -27,3 +31,18 @@ def large() -> Iterator[None]:
     patch.setattr(decide, "ROWS_IN_DRIVER", 2)
     yield
     patch.undo()
+
+
+@pytest.fixture(scope="module")
+def all_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    """A cluster for the tests of a module."""
+    folder = tmp_path_factory.mktemp("cluster")
+    with cluster(folder, N_WORKERS) as running, closing(Driver(folder, running.address, "host")) as driver:
+        yield Hosts(folder, running, driver)
+
+
+@pytest.fixture
+def hosts(all_hosts: Hosts, tmp_path: Path) -> Hosts:
+    """The cluster, with tables of the test's own."""
+    all_hosts.home = tmp_path
+    return all_hosts

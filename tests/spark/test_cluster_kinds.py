@@ -1,98 +1,21 @@
-"""Each kind of pipeline and of operation on a cluster, with a host killed under the tasks of each step; equal to the truth."""
+"""Each kind of pipeline on a cluster, with a host killed under the tasks of each step; equal to the truth."""
 
 import json
 from collections import defaultdict
-from contextlib import closing
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
+from cluster_hosts import STEPS, read_table, source_of, true_rows
 from kafka_support import over_topic, records_of
 from shop_truth import same_as_truth
-from spark_cluster import Driver, cluster, written_spec
+from spark_cluster import written_spec
 from spark_support import LOCAL, PROJECT, cut, shop_lines, shop_spec, write
-from support import SHOP, lines_of
 
 from ebbtide import MaterializedView, StatefulPipeline, UpsertPipeline
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
-from ebbtide.runtime.clock import system_clock
 from ebbtide.runtime.driver import run
-from ebbtide.runtime.plan import Plan
 from ebbtide.spec.upsert import MaterializerConfig
 
 pytestmark = pytest.mark.grid
-
-STEPS = 4
-N_WORKERS = 3
-DAY_MS = 86_400_000
-
-
-class Hosts:
-    """A cluster and a driver. Under the tasks of each step a host dies, and a new one with empty disks takes its place.
-
-    Args:
-        home: Folder of the test: has the tables.
-        running: The cluster.
-        driver: The driver.
-    """
-
-    def __init__(self, home, running, driver):
-        self.home, self.running, self.driver = home, running, driver
-        self._events = []
-        self._takes_one_out = False
-
-    @property
-    def root(self):
-        return self.home / "root"
-
-    def do(self, what, spec, *more):
-        """Do something with a pipeline; return what came of it, and how many hosts died."""
-        self._events = []
-        folder = spec if isinstance(spec, Path) else written_spec(self.home / "specs" / spec.name, spec)
-        done = self.driver.do(what, folder, self.root, *more, seen=self._seen)
-        return done["done"], sum(event["deaths"] for event in self._events)
-
-    def run(self, spec):
-        """Run a pipeline; each of its batches costs a host."""
-        self.do("run", spec)
-        deaths = [event["deaths"] for event in self._events if event["kind"] == "batch"]
-        assert set(deaths) == {1}, deaths
-        return len(deaths)
-
-    def decommission_one(self):
-        """Take a host out of service once the next step is done, and add one."""
-        self._takes_one_out = True
-
-    def _seen(self, event):
-        self._events.append(event)
-        if "begins" in event:
-            self.running.workers[0].kill()
-        self.running.replace_dead()
-        if self._takes_one_out:
-            self._takes_one_out = False
-            self.running.workers[0].decommission()
-            self.running.add()
-
-
-@pytest.fixture(scope="module")
-def all_hosts(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("cluster")
-    with cluster(folder, N_WORKERS) as running, closing(Driver(folder, running.address, "host")) as driver:
-        yield Hosts(folder, running, driver)
-
-
-@pytest.fixture
-def hosts(all_hosts, tmp_path):
-    all_hosts.home = tmp_path
-    return all_hosts
-
-
-def read_table(root, spec, name):
-    """A table's rows, as dicts."""
-    tables = Plan.under(str(root), spec)
-    table = tables.sink if name == "sink" else tables.beside(name)
-    return read_rows(Snapshot.read(table.path), table.schema).to_pylist()
 
 
 def emitted(root, spec):
@@ -101,14 +24,6 @@ def emitted(root, spec):
     for row in sorted(read_table(root, spec, "changelog"), key=lambda row: (*row["_order"].values(), row["_number"])):
         of_key[tuple(row[name] for name in spec.key)].append({**row, "_number": None})
     return of_key
-
-
-def source_of(hosts, name, *, bad=0):
-    """A shop pipeline's records as files, two for each of four steps."""
-    parts = cut(shop_lines(name), 2 * STEPS)
-    for part in parts[:bad]:
-        part.insert(len(part) // 2, "{ no record")
-    return write(hosts.home / "in" / name, *parts)
 
 
 @pytest.mark.parametrize("name", ["orders", "customers", "order_items", "price_list"])
@@ -217,10 +132,6 @@ def test_function_of_a_project_equals_a_local_run(hosts, project):
     assert same_as_local_run(hosts, StatefulPipeline.load(folder))
 
 
-def true_rows(name):
-    return [json.loads(line) for line in lines_of(SHOP / "truth" / f"{name}.jsonl.gz")]
-
-
 def test_transform_with_a_function_of_a_project_equals_what_it_makes_of_the_truth(hosts, project):
     spec = moved(shop_spec("orders", source_of(hosts, "orders")), hosts.home / "in" / "orders")
     folder = in_project(project, spec, transform=GRADES)
@@ -284,25 +195,4 @@ def test_topic_equals_its_source_database(hosts, broker):
         shop_spec("orders", hosts.home), broker, "orders_on_a_cluster", max_records_per_step=-(-len(lines) // STEPS)
     )
     hosts.run(spec)
-    assert same_as_truth(spec, hosts.root)
-
-
-def test_operations_and_checks_lose_hosts_and_leave_the_truth(hosts):
-    spec = shop_spec("orders", source_of(hosts, "orders"))
-    run(LOCAL, spec, str(hosts.root))
-    report, deaths = hosts.do("maintain", spec, "compaction")
-    assert (report["step"] is not None, deaths) == (True, 1)
-    assert same_as_truth(spec, hosts.root)
-    name = f"delta.`{hosts.root / 'orders' / 'sink'}`"
-    hosts.do("sql", spec, f"DELETE FROM {name} WHERE order_id % 7 = 3")
-    assert not same_as_truth(spec, hosts.root)
-    hosts.do("repair", spec)
-    assert same_as_truth(spec, hosts.root)
-    verdicts, _ = hosts.do("check", spec)
-    assert set(verdicts.values()) == {True}, verdicts
-
-    run(LOCAL, spec, str(hosts.root), clock=lambda: system_clock() + 60 * DAY_MS)
-    report, deaths = hosts.do("maintain", spec, "cleanup")
-    assert (report["entries_deleted"] > 0, deaths) == (True, 1), report
-    hosts.do("maintain", spec, "vacuum")
     assert same_as_truth(spec, hosts.root)

@@ -43,6 +43,6 @@ def test_shop_in_a_bucket_with_a_host_killed_in_each_step_equals_its_source_data
             driver.do("run", folder, root, seen=seen)
             assert deaths[:2] == [1, 1]
             assert same_as_truth(spec, root)
-            for job in ("compaction", "vacuum"):
-                driver.do("maintain", folder, root, job, seen=seen)
+            for operation in ("compact", "vacuum"):
+                driver.do("operate", folder, root, operation, "{}", seen=seen)
                 assert same_as_truth(spec, root)

@@ -1,6 +1,5 @@
 import errno
 import os
-import stat
 from pathlib import Path
 
 import pyarrow as pa
@@ -130,20 +129,6 @@ def test_invalid_location_is_refused_with_the_allowed_ones(location, allowed):
     assert allowed in str(caught.value)
 
 
-def test_new_folder_is_private_for_any_umask_and_an_existing_one_unchanged(tmp_path):
-    (tmp_path / "there").mkdir(mode=0o755)
-    before = os.umask(0)
-    try:
-        paths.make_private(str(tmp_path / "there" / "a" / "b"))
-    finally:
-        os.umask(before)
-    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("there", "there/a", "there/a/b")]
-    assert modes[0] & 0o055
-    assert modes[1:] == [0o700, 0o700]
-    (tmp_path / "there" / "a").chmod(0o770)
-    assert [paths.is_ours(tmp_path / name) for name in ("there/a", "there/a/b")] == [False, True]
-
-
 def test_link_in_a_pipelines_folder_is_refused_and_the_root_may_be_one(tmp_path):
     elsewhere, root = tmp_path / "elsewhere", tmp_path / "root"
     (elsewhere / "t").mkdir(parents=True)
@@ -175,7 +160,7 @@ def test_failure_of_the_disk_is_named_with_the_innermost_file(number, error, say
     assert type(raised.value) is error
 
 
-@pytest.mark.parametrize("error", [FileNotFoundError(errno.ENOENT, "gone"), PermissionError(errno.EACCES, "no")])
+@pytest.mark.parametrize("error", [FileNotFoundError(errno.ENOENT, "gone"), IsADirectoryError(errno.EISDIR, "no")])
 def test_other_error_of_the_system_is_raised_unchanged(error):
     with pytest.raises(OSError, match=r"gone|no") as raised, failures_named("/data"):
         raise error

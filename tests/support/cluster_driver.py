@@ -23,8 +23,9 @@ from ebbtide.checks.great_expectations.checks import checks_of
 from ebbtide.checks.great_expectations.validate import validate
 from ebbtide.checks.judged import Judged
 from ebbtide.checks.version_range import VersionRange
-from ebbtide.operations.registry import maintain
-from ebbtide.operations.repair import repair as repairing
+from ebbtide.operations import adopt
+from ebbtide.operations.operation import Context
+from ebbtide.operations.registry import operations
 from ebbtide.runtime import decide
 from ebbtide.runtime.clock import system_clock
 from ebbtide.runtime.driver import run
@@ -118,15 +119,17 @@ def check(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths) -> dic
     return {each.name: validate(each.name, each.load()(judged), None, 2).passed for each in checks_of(spec)}
 
 
-def keep(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths, job: str) -> dict[str, Any]:
-    rewriting.ROWS_IN_PART, doomed.ROWS_IN_PART = 1_000, 50  # several tasks, however small the state is
+def operate(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths, name: str, given: str) -> dict[str, Any]:
+    """Apply an operation; a host dies as it begins, and one under its tasks, if it has some."""
+    rewriting.ROWS_IN_PART, doomed.ROWS_IN_PART, adopt.ROWS_PER_STEP = (
+        1_000,
+        50,
+        300,
+    )  # several tasks, however small the state is
+    [operation] = [each for each in operations(name.partition(".")[0]) if each.name == name]
+    say(begins=name, deaths=0)
     with dying(deaths):
-        return maintain(spark, spec, root, job).as_dict()
-
-
-def repair(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths) -> None:
-    with dying(deaths):
-        repairing.repair(spark, spec, root)
+        return operation.apply(Context(spec, root, lambda: spark), operation.asked(json.loads(given))).as_dict()
 
 
 def sql(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths, statement: str) -> None:
@@ -156,7 +159,7 @@ def load_workers(spark: SparkSession, spec: Pipeline, root: str, deaths: Deaths)
     return sorted(set(spark.sparkContext.parallelize(range(6), 6).map(loaded).collect()))
 
 
-DOES = {"load_workers": load_workers, "run": run_all, "check": check, "maintain": keep, "repair": repair, "sql": sql}
+DOES = {"load_workers": load_workers, "run": run_all, "check": check, "operate": operate, "sql": sql}
 
 
 def main() -> None:

@@ -13,13 +13,14 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyspark
+from users import User
 
 from ebbtide.spec.pipeline import Pipeline
 
@@ -84,10 +85,12 @@ class Cluster:
     Args:
         folder: Has the log, and the disks of each worker.
         cores: Cores of each.
+        users: Whose the workers are, in turns; none: all are of the tests' user.
     """
 
     folder: Path
     cores: int = 1
+    users: Sequence[User] = ()
     workers: list[Worker] = field(default_factory=list)
     _n_hosts: int = 1
 
@@ -101,8 +104,11 @@ class Cluster:
         """Start a worker."""
         self._n_hosts += 1
         host = f"127.0.0.{self._n_hosts}"
-        own = self.folder / host
+        user = self.users[self._n_hosts % len(self.users)] if self.users else None
+        own = (user.home if user else self.folder) / host
         (own / "tmp").mkdir(parents=True)
+        if user:
+            user.give(own)
         options = ["--host", host, "--cores", str(self.cores), "--memory", "1g", "--work-dir", str(own / "work")]
         options += ["--webui-port", "0", self.address]
         disks = {
@@ -110,7 +116,7 @@ class Cluster:
             "EBBTIDE_CACHE": str(own / "cache"),
             "TMPDIR": str(own / "tmp"),
         }
-        process = self._start("org.apache.spark.deploy.worker.Worker", options, {"SPARK_LOCAL_IP": host, **disks})
+        process = self._start("org.apache.spark.deploy.worker.Worker", options, {"SPARK_LOCAL_IP": host, **disks}, user)
         worker = Worker(host, own, process)
         self.workers.append(worker)
         return worker
@@ -133,11 +139,15 @@ class Cluster:
         self._master.kill()
         self._master.wait()
 
-    def _start(self, name: str, options: list[str], more: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    def _start(
+        self, name: str, options: list[str], more: Mapping[str, str], user: User | None = None
+    ) -> subprocess.Popen[bytes]:
         options_of_jvm = " ".join([*LEAST, "-Dspark.decommission.enabled=true"])
         env = os.environ | {"SPARK_HOME": str(SPARK), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(SUPPORT)}
         env |= {"SPARK_DAEMON_JAVA_OPTS": options_of_jvm, "SPARK_DAEMON_MEMORY": "192m"}
         command = [str(SPARK / "bin" / "spark-class"), name, *options]
+        if user:
+            command = user.command(*command)
         with (self.folder / "cluster.log").open("ab") as log:
             return subprocess.Popen(
                 command,
@@ -150,9 +160,9 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path, n_workers: int, cores: int = 1) -> Iterator[Cluster]:
+def cluster(folder: Path, n_workers: int, cores: int = 1, users: Sequence[User] = ()) -> Iterator[Cluster]:
     """A running cluster."""
-    running = Cluster(folder, cores)
+    running = Cluster(folder, cores, users)
     try:
         for _ in range(n_workers):
             running.add()
@@ -170,6 +180,7 @@ class Driver:
         whom: What dies under the tasks of each step: `host` or `executor`.
         conf: Further settings.
         env: Further variables.
+        user: Whose it is; None: the tests' user's.
     """
 
     def __init__(
@@ -179,14 +190,20 @@ class Driver:
         whom: str,
         conf: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
+        user: User | None = None,
     ) -> None:
         self._log = folder / "driver.log"
         paths = {"PYTHONPATH": str(SUPPORT), "EBBTIDE_CACHE": str(folder / "cache of the driver")}
         loopback = {"SPARK_LOCAL_IP": "127.0.0.1"}
-        orders = folder / "deaths"
+        orders = user.home.with_name(f"deaths-{user.name}") if user else folder / "deaths"
         orders.mkdir()
+        orders.chmod(0o777)
+        if user:
+            paths |= user.environment
         given = json.dumps(dict(conf or {}))
         command = [sys.executable, str(SUPPORT / "cluster_driver.py"), master, str(orders), whom, given]
+        if user:
+            command = user.command(*command)
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,

@@ -12,7 +12,7 @@ from typing import Any
 from great_expectations.render.view.view import DefaultJinjaIndexPageView, DefaultJinjaPageView
 from jinja2.bccache import Bucket, BytecodeCache
 
-from ebbtide.storage.paths import make_private
+from ebbtide.storage.rights import make_private
 
 
 class _Compiled(BytecodeCache):

@@ -6,7 +6,7 @@ import atexit
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import wait
+from contextlib import suppress
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeVar
@@ -159,7 +159,8 @@ class Asking:
             SourceUnavailableError: there is no answer.
         """
         while not future.done():
-            wait([future], 0.05)
+            with suppress(TimeoutError):
+                future.exception(0.05)
             self.admin.poll(0)  # takes in what the client reports
             permanent = self.permanent()
             is_over = self.is_late and not future.done()

@@ -9,7 +9,7 @@ from ebbtide.sources.available import Available
 from ebbtide.sources.kafka.client import Client, topic_names
 from ebbtide.sources.kafka.reading import Reading, first_times
 from ebbtide.sources.kafka.registry import Registry
-from ebbtide.sources.kafka.topic import Topic, ask, held, identify, offsets_at
+from ebbtide.sources.kafka.topic import Topic, ask, ends_at, held, identify, offsets_at
 from ebbtide.sources.positioned import PositionedSource, SourceSettings
 from ebbtide.sources.source import Backlog
 from ebbtide.sources.span import Offsets, Span
@@ -40,6 +40,10 @@ class KafkaSource(PositionedSource):
     def available(self) -> Topic:
         """See `PositionedSource`."""
         return ask(self.client, self.topic)
+
+    def ends_at(self, since: Span) -> bool:
+        """See `Source`."""
+        return ends_at(self.client, self.topic, since.end)
 
     def offsets_at(self, time: datetime, there: Available) -> Offsets:
         """See `PositionedSource`."""

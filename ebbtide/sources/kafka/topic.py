@@ -101,6 +101,29 @@ def ask(client: Client, topic: str) -> Topic:
     return _answered(client, topic, asked)
 
 
+def ends_at(client: Client, topic: str, read: Offsets) -> bool:
+    """Ask the brokers whether the partitions of a topic end where they were read up to; False if they refuse to answer.
+
+    Args:
+        client: How they are reached.
+        topic: Its name.
+        read: The offset after the last record that was read, of each partition.
+
+    Raises:
+        SourceUnavailableError: they do not answer in time.
+    """
+    kafka = library()
+    latest = kafka.admin.OffsetSpec.latest()
+
+    def asked(asking: Asking) -> Offsets:
+        return _offsets_now(asking, topic, list(read), latest, kafka.IsolationLevel.READ_COMMITTED)
+
+    try:
+        return answered(client, asked) == dict(read)
+    except kafka.KafkaException:
+        return False
+
+
 def offsets_at(client: Client, topic: str, time: datetime, latest: Offsets) -> Offsets:
     """Ask the brokers at which offset of each partition a time begins.
 
