@@ -28,7 +28,7 @@ HASH = "#hash"
 POSITION = "#position"
 """Columns of a copy beside those of the rows."""
 WRITTEN_NS = 10**18
-"""Time of modification of a copy that nobody has written to since it was made, ns: a whole second, which every file system keeps."""
+"""Time of modification of a copy that was not written to since it was made, ns: a whole second, which every file system keeps."""
 GENERATION = "generation"
 """End of the name of the file that names the generation of a table's copies."""
 DASHES_BEFORE = 1

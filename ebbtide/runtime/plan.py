@@ -28,7 +28,8 @@ from ebbtide.sources.span import Span
 from ebbtide.spec import parts
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.view import MaterializedView
-from ebbtide.storage.paths import join, refuse_links, refuse_unusable, resolve
+from ebbtide.storage.paths import join, refuse_unusable, resolve
+from ebbtide.storage.rights import refuse_links
 from ebbtide.tables.state.layout import newest_step
 from ebbtide.tables.state.staging import Refused, Stager
 

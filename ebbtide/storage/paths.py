@@ -172,31 +172,6 @@ def is_linked(folder: str, name: str) -> bool:
     return os.path.realpath(own) != own
 
 
-def refuse_links(root: str, name: str) -> None:
-    """Refuse a folder of a root that is a symbolic link, or has one directly in it: files would be written elsewhere.
-
-    Args:
-        root: Location of the root.
-        name: Name of the folder.
-
-    Raises:
-        ConfigError: there is a link.
-    """
-    home = Path(root, name)
-    if not is_local(root) or not home.is_dir():
-        return
-    with failures_named(home):
-        inside = list(home.iterdir())
-    linked = [entry for entry in (home, *inside) if entry.is_symlink()]
-    if linked:
-        raise ConfigError.of(
-            f"'{linked[0]}' is a symbolic link, which may lead out of the root '{root}'.",
-            got=os.path.realpath(linked[0]),
-            allowed="folders of their own",
-            next_step="Move the target of the link there, or mount it there.",
-        )
-
-
 def join(location: str, *names: str) -> str:
     """Append names to a location."""
     return "/".join([location.rstrip("/"), *names])

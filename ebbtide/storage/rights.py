@@ -1,4 +1,4 @@
-"""Who may use local folders: their owner alone, or the group of a root that several users share."""
+"""Rights and links of local folders: they are their owner's alone, or of the group of a root that several users share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import os
 import stat
 from pathlib import Path
 
+from ebbtide.errors import ConfigError
 from ebbtide.storage.disk import failures_named
+from ebbtide.storage.paths import is_local
 
 PRIVATE = 0o700
 """Mode of folders that only their owner can read."""
@@ -42,3 +44,28 @@ def is_ours(folder: Path) -> bool:
     is_owner = status.st_uid == os.getuid()
     is_shared = status.st_mode & _WRITABLE_BY_OTHERS
     return is_owner and not is_shared
+
+
+def refuse_links(root: str, name: str) -> None:
+    """Refuse a folder of a root that is a symbolic link, or has one directly in it: files would be written elsewhere.
+
+    Args:
+        root: Location of the root.
+        name: Name of the folder.
+
+    Raises:
+        ConfigError: there is a link.
+    """
+    home = Path(root, name)
+    if not is_local(root) or not home.is_dir():
+        return
+    with failures_named(home):
+        inside = list(home.iterdir())
+    linked = [entry for entry in (home, *inside) if entry.is_symlink()]
+    if linked:
+        raise ConfigError.of(
+            f"'{linked[0]}' is a symbolic link, which may lead out of the root '{root}'.",
+            got=os.path.realpath(linked[0]),
+            allowed="folders of their own",
+            next_step="Move the target of the link there, or mount it there.",
+        )

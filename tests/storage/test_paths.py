@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ebbtide.errors import ConfigError, DiskError, DiskFullError
-from ebbtide.storage import columnar, paths
+from ebbtide.storage import columnar, paths, rights
 from ebbtide.storage.disk import failures_named
 
 
@@ -133,14 +133,14 @@ def test_link_in_a_pipelines_folder_is_refused_and_the_root_may_be_one(tmp_path)
     elsewhere, root = tmp_path / "elsewhere", tmp_path / "root"
     (elsewhere / "t").mkdir(parents=True)
     root.symlink_to(elsewhere)
-    paths.refuse_links(str(root), "t")
-    paths.refuse_links(str(root), "absent")
+    rights.refuse_links(str(root), "t")
+    rights.refuse_links(str(root), "absent")
     (elsewhere / "t" / "staged").symlink_to(tmp_path)
     with pytest.raises(ConfigError, match=r"staged' is a symbolic link, which may lead out of the root"):
-        paths.refuse_links(str(root), "t")
+        rights.refuse_links(str(root), "t")
     (elsewhere / "u").symlink_to(tmp_path)
     with pytest.raises(ConfigError, match=r"/u' is a symbolic link"):
-        paths.refuse_links(str(root), "u")
+        rights.refuse_links(str(root), "u")
 
 
 @pytest.mark.parametrize(

@@ -189,9 +189,7 @@ class FindVersions:
                 versions, own = self._read(number, columns, operator, part)
                 added.append(versions)
                 hashes.append(own)
-        no_hash = np.empty(0, np.uint64)
-        all_hashes = np.concatenate([no_hash, *hashes])
-        wanted = np.unique(all_hashes)
+        wanted = np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]))
         met: list[_Versions] = []
         losses: dict[int, BitMap64] = {}
         stamps_ms: list[int | None] = []
@@ -285,10 +283,7 @@ def find(
         return _of_base(state, judged, n_base)
     n_parts = -(-n_added // ROWS_IN_PART)  # rounded up
     none = Judged(BitMap64(), None)
-    doomed = []
-    for number in range(len(state.files)):
-        rows = judged.get(number, none).doomed
-        doomed.append(rows.serialize())
+    doomed = [judged.get(number, none).doomed.serialize() for number in range(len(state.files))]
     work = FindVersions(state, operator, doomed, n_parts)
     parts = run_tasks(spark, work, range(n_parts), in_driver=in_driver)
     losses: dict[int, BitMap64] = {}
@@ -311,8 +306,7 @@ def is_base(file: DataFile) -> bool:
 
 
 def _is_for_driver(state: Stored) -> bool:
-    n_rows = sum(map(rows_of, state.files))
-    return n_rows <= ROWS_IN_DRIVER
+    return sum(map(rows_of, state.files)) <= ROWS_IN_DRIVER
 
 
 def judge_rows(
@@ -339,13 +333,8 @@ def judge_rows(
 
 def _most_doomed(judged: Mapping[int, Judged], n_files: int) -> dict[int, Judged]:
     """Leave out all but the files with the most doomed rows."""
-
-    def n_doomed(number: int) -> int:
-        return len(judged[number].doomed)
-
-    most_first = sorted(judged, key=n_doomed, reverse=True)
-    kept = most_first[:n_files]
-    return {number: judged[number] for number in kept}
+    most_first = sorted(judged, key=lambda number: len(judged[number].doomed), reverse=True)
+    return {number: judged[number] for number in most_first[:n_files]}
 
 
 def _of_base(state: Stored, judged: Mapping[int, Judged], n_rows: int) -> Found:
@@ -363,13 +352,8 @@ def _of_base(state: Stored, judged: Mapping[int, Judged], n_rows: int) -> Found:
         if doomed:
             losses[number] = doomed
     n_doomed = sum(map(len, losses.values()))
-    return Found(
-        losses,
-        n_kept=n_rows - n_doomed,
-        oldest_ms=_least(stamps_ms),
-        n_doomed=n_doomed,
-        left_ms={number: judged[number].oldest_ms for number in losses},
-    )
+    left_ms = {number: judged[number].oldest_ms for number in losses}
+    return Found(losses, n_rows - n_doomed, _least(stamps_ms), n_doomed, left_ms)
 
 
 class _Together(NamedTuple):
