@@ -23,10 +23,10 @@ demo: java $(UV_HERE) .venv ## Run the shop pipelines over the shipped capture a
 MEMORY := $(shell test "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 8000000 2>/dev/null && echo /dev/shm/ebbtide-tests)
 IN_MEMORY := $(if $(MEMORY),mkdir -p $(MEMORY) && env PYTEST_DEBUG_TEMPROOT=$(MEMORY))
 
-# Three at a time, on two cores too: runs that Dagster launches mostly wait.
+# Four at a time, on two cores too: runs that Dagster launches and those on Spark mostly wait.
 test: java .venv ## Run linters, type checks and all tests
 	@$(MAKE) --no-print-directory -j 3 --output-sync=target lint classes modules
-	$(IN_MEMORY) $(RUN) pytest -q -n 3 --dist loadgroup --no-loadscope-reorder --max-worker-restart 1 --durations 20
+	$(IN_MEMORY) $(RUN) pytest -q -n 4 --dist loadgroup --no-loadscope-reorder --max-worker-restart 1 --durations 20
 	@$(if $(MEMORY),rm -rf $(MEMORY))
 
 # Made once before the tests, beside the linters: the archive from which each JVM starts, and the compiled modules of the tests.
@@ -38,7 +38,7 @@ modules: .venv
 
 # What CI runs side by side; `make test` runs all of it.
 suite: java .venv
-	$(IN_MEMORY) $(RUN) pytest -q -n 3 --dist loadgroup --no-loadscope-reorder --max-worker-restart 1 -m "$(MARKS) and not grid and not model" $(TESTS)
+	$(IN_MEMORY) $(RUN) pytest -q -n 4 --dist loadgroup --no-loadscope-reorder --max-worker-restart 1 -m "$(MARKS) and not grid and not model" $(TESTS)
 	@$(if $(MEMORY),rm -rf $(MEMORY))
 
 lint: $(UV_HERE) .venv ## Run linters and type checks only

@@ -20,16 +20,18 @@ settings.register_profile("mutants", derandomize=True, max_examples=15, phases=Q
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
+GROUPS = {"spark": "spark 2", "broker": "spark 1", "scanned_or_not": "compiled"}
+"""Processes that share what is dear to start, by fixture: a session, see `tests/spark`, the broker, what numba has compiled."""
+
+
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put what takes long first: a long group that begins last would be waited for. Each group keeps its order."""
     for item in items:
         names = getattr(item, "fixturenames", ())
-        group = "spark 2" if "spark" in names else "spark 1" if "broker" in names else None
+        group = next((group for fixture, group in GROUPS.items() if fixture in names), None)
         if group is not None and item.get_closest_marker("xdist_group") is None:
-            item.add_marker(
-                pytest.mark.xdist_group(group)
-            )  # a process that has a session, see `tests/spark`, or the broker
+            item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=_turn)
 
 

@@ -22,6 +22,7 @@ from ebbtide.formats.scan_decoder import ScanDecoder
 from ebbtide.formats.scan_loops import ABSENT, ESCAPED, FALSE, INTEGER, NULL, NUMBER, OBJECT, TEXT, TRUE
 from ebbtide.runtime.plan import decoding_of
 
+pytestmark = pytest.mark.xdist_group("compiled")
 SCHEMA = """id BIGINT NOT NULL, n INT, d DOUBLE, f FLOAT, price DECIMAL(6,2), name STRING NOT NULL, flag BOOLEAN, born DATE,
 at TIMESTAMP, local TIMESTAMP_NTZ, small TINYINT, more STRING DEFAULT 'none', less INT DEFAULT NULL"""
 ROW = {

@@ -1,10 +1,12 @@
 """Runs in processes that Dagster really launched."""
 
 import pytest
-from spark_support import change, write
+from spark_support import LOCAL, change, write
 
 from ebbtide.checks.great_expectations.checks import CHECKS
 from ebbtide.delta import log
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import read_rows
 from ebbtide.errors import LeaseHeldError
 from ebbtide.runtime.driver import run as run_pipeline
 
@@ -12,9 +14,9 @@ FILES = 30
 """A file a step: so many that a run is still under way when it is to be ended."""
 
 
-def rows(spark, home, name):
-    sink = spark.read.format("delta").load(str(home / "root" / name / "sink"))
-    return sorted((row["id"], row["v"]) for row in sink.collect())
+def rows(home, spec):
+    sink = Snapshot.read(str(home / "root" / spec.name / "sink"))
+    return sorted((row["id"], row["v"]) for row in read_rows(sink, spec.sink_table.columns).to_pylist())
 
 
 def terminate(dagster_dev, run):
@@ -28,7 +30,7 @@ def test_run_succeeds_with_all_checks_passed(dagster_dev, sales_run):
     assert {"step": 1, "records": 2, "inserted": 2}.items() <= numbers.items()
 
 
-def test_terminated_run_leaves_nothing_and_the_next_runs_carry_on_in_turn(spark, dagster_dev, home, spec):
+def test_terminated_run_leaves_nothing_and_the_next_runs_carry_on_in_turn(dagster_dev, home, spec):
     write(
         home / "in" / "long", *[[change("+I", n * 10 + k, f"v{n}", n * 10 + k) for k in range(5)] for n in range(FILES)]
     )
@@ -50,14 +52,14 @@ def test_terminated_run_leaves_nothing_and_the_next_runs_carry_on_in_turn(spark,
     dagster_dev.until(lambda: log.versions(ledger)[-1] > given_back, "the second run holds the lease")
     assert dagster_dev.status(third) == "QUEUED"
     with pytest.raises(LeaseHeldError, match=r"Pipeline 'long' is being run by process \d+ on"):
-        run_pipeline(spark, spec("long"), str(home / "root"))
+        run_pipeline(LOCAL, spec("long"), str(home / "root"))
     assert dagster_dev.status(second) == "STARTED"
     terminate(dagster_dev, third)
     assert dagster_dev.end_of(third) == "CANCELED"
     dagster_dev.succeeded(second)
     _, resumed = dagster_dev.observed(second)[0]
     assert 1 < resumed["step"] <= FILES, "it goes on where the first was ended"
-    assert rows(spark, home, "long") == [(n * 10 + k, f"v{n}") for n in range(FILES) for k in range(5)]
+    assert rows(home, spec("long")) == [(n * 10 + k, f"v{n}") for n in range(FILES) for k in range(5)]
 
 
 def test_schedule_ticks_and_launches_cleanup(dagster_dev):

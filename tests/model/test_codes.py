@@ -64,6 +64,7 @@ def as_they_come(codes):
     return [seen.setdefault(code, len(seen)) for code in codes.tolist()]
 
 
+@pytest.mark.xdist_group("compiled")
 @pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize(
     "texts",

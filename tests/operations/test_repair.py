@@ -1,5 +1,6 @@
 """Messages and refusals of repairs, without Spark; comparison and repair of rows are in `tests/spark/test_repair.py`."""
 
+import itertools
 import shutil
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pyarrow as pa
 import pytest
 from local_pipeline import killed, up
 from local_run import SPARK
+from thinned import thinned
 
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import create, read_rows
@@ -140,9 +142,11 @@ def undo_columns(pipeline):
     pipeline.spec = spec
 
 
-@pytest.mark.parametrize("is_killed", [False, True])
-@pytest.mark.parametrize("name", ["sink", "changelog", "quarantine"])
-@pytest.mark.parametrize("work", [lambda pipeline: pipeline.do("rewind"), swap, undo_columns])
+WORKS = (lambda pipeline: pipeline.do("rewind"), swap, undo_columns)
+LOST_BEHIND = itertools.product(WORKS, ("sink", "changelog", "quarantine"), (False, True))
+
+
+@pytest.mark.parametrize(("work", "name", "is_killed"), thinned(LOST_BEHIND, 5))
 def test_table_is_repaired_that_was_lost_behind_a_step_which_brought_it_to_another_version(
     make, monkeypatch, work, name, is_killed
 ):

@@ -99,10 +99,8 @@ def killed(*_, **__):
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
-        ("SELECT 1L AS id, 'a' AS v", "seq is missing"),
-        ("SELECT 1 AS id, 'a' AS v, 1L AS seq, 2 AS more", "id int; more is not in the spec"),
-        ("SELECT 1L AS id, 'a' AS v, CAST(NULL AS BIGINT) AS seq", "1 with a null in key or sequence"),
-        (f"{ROWS} UNION ALL SELECT 1L, 'x', 3L", "1 key with several rows"),
+        ("SELECT 1 AS id, 'a' AS v, 2 AS more", "id int; more is not in the spec; seq is missing"),
+        (f"{ROWS} UNION ALL SELECT 1L, 'x', NULL", "1 with a null in key or sequence, 1 key with several rows"),
     ],
 )
 def test_a_table_that_does_not_fit_is_refused(spark, tmp_path, sql, message):

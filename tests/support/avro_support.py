@@ -97,10 +97,20 @@ def envelope_of(columns: Json) -> Json:
 
 def avro(id_: int, schema: Json, value: Any) -> bytes:
     """A value in Confluent's wire format; bytes of decimals are given as such."""
+    return coded(id_, parsed(schema), value)
+
+
+def parsed(schema: Json) -> Any:
+    """A schema to code many values by."""
+    plain = json.loads(json.dumps(schema).replace('"logicalType"', '"logical"'))
+    return parse_schema(plain)
+
+
+def coded(id_: int, schema: Any, value: Any) -> bytes:
+    """A value by a schema that is parsed; see `avro`."""
     stream = io.BytesIO(b"\0" + id_.to_bytes(4, "big"))
     stream.seek(5)
-    plain = json.loads(json.dumps(schema).replace('"logicalType"', '"logical"'))
-    schemaless_writer(stream, parse_schema(plain), value)
+    schemaless_writer(stream, schema, value)
     return stream.getvalue()
 
 
@@ -118,17 +128,19 @@ class Orders:
     """
 
     def __init__(self, registry: Registers) -> None:
-        self._key = record("Key", {"order_id": "long"}, namespace="shop.public.orders")
-        self._key_id = registry.put("orders-key", self._key)
-        self._schemas = [envelope_of(ORDERS), envelope_of({**ORDERS, **DISCOUNT})]
-        self._ids = [registry.put("orders-value", schema) for schema in self._schemas]
+        key = record("Key", {"order_id": "long"}, namespace="shop.public.orders")
+        values = [envelope_of(ORDERS), envelope_of({**ORDERS, **DISCOUNT})]
+        self._key_id = registry.put("orders-key", key)
+        self._ids = [registry.put("orders-value", schema) for schema in values]
+        self._key = parsed(key)
+        self._schemas = [parsed(schema) for schema in values]
 
     def records(self, lines: Iterable[bytes], partitions: int = 3) -> list[Json]:
         """Lines that hold Kafka records as what a producer takes."""
         found = []
         for line in lines:
             given = json.loads(line)
-            key = avro(self._key_id, self._key, json.loads(given["key"])) if given["key"] else None
+            key = coded(self._key_id, self._key, json.loads(given["key"])) if given["key"] else None
             value = None if given["value"] is None else self._value(json.loads(given["value"]))
             found.append({"partition": zlib.crc32(key or b"") % partitions, "key": key, "value": value})
         return found
@@ -140,7 +152,7 @@ class Orders:
             for column in ("total", "discount"):
                 if row.get(column) is not None:
                     row[column] = unscaled(row[column])
-        return avro(self._ids[version], self._schemas[version], event)
+        return coded(self._ids[version], self._schemas[version], event)
 
 
 def batch(values: list[bytes], schemas: dict[int, Json], keys: list[bytes | None] | None = None) -> pa.RecordBatch:

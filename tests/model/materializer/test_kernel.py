@@ -15,6 +15,7 @@ from ebbtide.model.materializer.multiset import OrderedMultiset, Strategy
 from ebbtide.model.materializer.operator import SinkUpsertMaterializer
 from ebbtide.stores.heap import HeapStore
 
+pytestmark = pytest.mark.xdist_group("compiled")
 EVENTS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), st.booleans()), max_size=30)
 KINDS = {kernel.INSERT: "+I", kernel.UPDATE: "+U", kernel.DELETE: "-D"}
 
