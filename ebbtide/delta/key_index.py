@@ -37,8 +37,6 @@ ATTACHED_FORMAT = 1
 """Format of an attached index; one of another format is computed."""
 ATTACHED_FROM = 32_768
 """Rows of a file from which on its index is attached to it: that of a smaller one is computed in less time than it is read from a store."""
-SPARSE = 16
-"""Ratio of a file's rows to the wanted keys from which on the keys are looked up one by one."""
 _FileKey = tuple[str, ...]
 """Path, size, time and footer of a data file, which identify its content."""
 
@@ -126,12 +124,8 @@ def _same_values(left: pa.ChunkedArray, right: pa.ChunkedArray) -> NDArray[np.bo
 
 
 def _matches(stored: Hashes, wanted: Hashes) -> tuple[Positions, Positions]:
-    """Return the pairs of equal hashes of two ascending arrays, as indices into each.
-
-    Few keys are looked up one by one; with many it is faster to look the rows up among the keys.
-    """
-    is_sparse = len(wanted) * SPARSE < len(stored)
-    if is_sparse:
+    """Return the pairs of equal hashes of two ascending arrays, as indices into each: those of the shorter one are looked up in the longer one."""
+    if len(wanted) < len(stored):
         key_numbers, rows = _pairs(wanted, stored)
     else:
         rows, key_numbers = _pairs(stored, wanted)

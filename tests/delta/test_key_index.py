@@ -42,10 +42,8 @@ class InMemory:
         return self.rows.select(names).take(pa.array(numbers))
 
 
-@pytest.mark.parametrize("sparse", [0, 10**9])
 @pytest.mark.parametrize("hashes", [key_hashes, coarse])
-def test_find_gives_the_rows_of_the_keys_and_no_other(monkeypatch, sparse, hashes):
-    monkeypatch.setattr(key_index, "SPARSE", sparse)
+def test_find_gives_the_rows_of_the_keys_and_no_other(monkeypatch, hashes):
     monkeypatch.setattr(key_index, "key_hashes", hashes)
 
     @given(st.lists(KEYS, max_size=20), st.sets(KEYS, max_size=8))
