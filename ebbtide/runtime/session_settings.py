@@ -16,6 +16,8 @@ from ebbtide.environment import from_environment
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import hide, is_credential
 
+UMASK, UMASK_OF_HADOOP = "spark.hadoop.fs.permissions.umask-mode", 0o022
+"""The mode bits that Hadoop's clients take from new files, and those that they take by themselves, whatever the umask of the process."""
 PACKAGES, EXCLUDES, EXTENSIONS = "spark.jars.packages", "spark.jars.excludes", "spark.sql.extensions"
 MASTER, PYTHON = "spark.master", "spark.pyspark.python"
 DELTA_JAR = "io.delta:delta-spark_4.2_2.13:4.4.0"
@@ -67,6 +69,9 @@ def effective_settings(app_name: str, given: Mapping[str, str], of_file: Mapping
         "spark.driver.memory": "4g",
         **SETTINGS,
     }
+    umask = _umask()
+    if umask != UMASK_OF_HADOOP:  # else what the site's own configuration says holds
+        ours[UMASK] = f"{umask:03o}"
     of_environment = {name: os.environ[variable] for name, variable in OF_VARIABLES.items() if os.environ.get(variable)}
     asked = of_environment | resolved(given)
     named = {**of_file, **asked}
@@ -78,6 +83,12 @@ def effective_settings(app_name: str, given: Mapping[str, str], of_file: Mapping
     if EXCLUDES in named:  # the jars of packages are known by it too, also where only the file has it
         effective[EXCLUDES] = named[EXCLUDES]
     return effective
+
+
+def _umask() -> int:
+    umask = os.umask(0o077)  # it cannot be read without being set
+    os.umask(umask)
+    return umask
 
 
 def is_local(master: str) -> bool:

@@ -1,5 +1,6 @@
 """The settings that Spark starts with: whose win, what is joined, what a cluster changes. No JVM."""
 
+import os
 import sys
 
 import pytest
@@ -41,6 +42,18 @@ def test_later_setting_wins(conf, monkeypatch):
     monkeypatch.setenv("EBBTIDE_DRIVER_MEMORY", "6g")
     assert effective({})[name] == "6g"
     assert effective({name: "7g"})[name] == "7g"
+
+
+def test_files_of_spark_s_clients_follow_the_umask_where_it_is_not_theirs():
+    name = "spark.hadoop.fs.permissions.umask-mode"
+    before = os.umask(0o002)
+    try:
+        assert effective({})[name] == "002"
+        assert effective({name: "077"})[name] == "077"
+        os.umask(0o022)
+        assert name not in effective({})
+    finally:
+        os.umask(before)
 
 
 @pytest.mark.parametrize("is_in_file", [True, False])
