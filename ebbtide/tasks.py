@@ -86,7 +86,7 @@ class LocalSession:
         )
 
 
-def is_local(spark: SparkSession | LocalSession) -> bool:
+def is_without_spark(spark: SparkSession | LocalSession) -> bool:
     """Return whether this process makes the steps, without Spark."""
     return isinstance(spark, LocalSession)
 

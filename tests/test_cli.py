@@ -21,7 +21,7 @@ from ebbtide.cli import main
 from ebbtide.cli.live import Live, RunView
 from ebbtide.cli.quiet import KEPT, new_log
 from ebbtide.cli.typed import as_typed, program
-from ebbtide.runtime.progress import Phase, StepProgress
+from ebbtide.runtime.progress import Phase, StepClock, StepProgress
 
 ROOT = Path(__file__).resolve().parent.parent
 SPEC = """
@@ -240,7 +240,7 @@ class Terminal(io.StringIO):
 
 
 def step(number, records=10):
-    return StepProgress("t", number, "batch", number, records, 0, {}, 1000, None, 0, 0.5)
+    return StepProgress("t", number, "batch", number, records, 0, {}, StepClock(1000), 0.5)
 
 
 def view_a_run(stream):

@@ -62,7 +62,7 @@ def _steps(summary: RunSummary) -> Iterator[str]:
         cells = [
             str(step.step),
             step.kind,
-            _clock_text(step.now_ms),
+            _clock_text(step.clock.now_ms),
             *(f"{counts[name]:,}" for name in names),
             f"{step.seconds:.2f}",
             _bar(step.seconds, longest_s),

@@ -129,15 +129,15 @@ class Observer:
             "seconds": round(seconds, 3),
             "seconds_per_step": round(seconds / n_steps, 3),
             "records_per_second": round(counts["records"] / seconds, 1) if seconds else 0.0,
-            "clock_held_back_ms": last.held_ms,
+            "clock_held_back_ms": last.clock.held_ms,
             "steps": n_steps,
             **{name: counts[name] for name in ("records", "inserted", "updated", "deleted", "quarantined")},
             **{name: n for name, n in counts.items() if n},
             **tables,
         }
-        times = {"now": dg.MetadataValue.timestamp(last.now_ms / 1000)}
-        if last.watermark_ms is not None:
-            times["watermark"] = dg.MetadataValue.timestamp(last.watermark_ms / 1000)
+        times = {"now": dg.MetadataValue.timestamp(last.clock.now_ms / 1000)}
+        if last.clock.watermark_ms is not None:
+            times["watermark"] = dg.MetadataValue.timestamp(last.clock.watermark_ms / 1000)
         metadata = {**numbers, **times}
         observation = dg.AssetObservation(self._spec.name, metadata=metadata)
         self._context.log_event(observation)

@@ -161,33 +161,40 @@ def scan(
                     kind = INTEGER
                     if begin == _MINUS:
                         at += 1
-                    digits = at
-                    while at < end and is_digit[data[at]]:
-                        at += 1
-                    n_digits = at - digits
-                    has_zeros = data[digits] == _ZERO and n_digits > 1
-                    if n_digits == 0 or n_digits > MOST_READ or has_zeros:
+                    first_digit = at
+                    # Up to three runs of digits, none of them empty: before the point, behind it, and the exponent.
+                    n_runs = 0
+                    n_digits = 0
+                    is_whole = True
+                    while True:
+                        digits = at
+                        while at < end and is_digit[data[at]]:
+                            at += 1
+                        if at == digits:
+                            is_whole = False
+                            break
+                        if n_runs == 0:
+                            n_digits = at - digits
+                        if at >= end:
+                            break
+                        if data[at] == _DOT and n_runs == 0:
+                            n_runs = 1
+                            at += 1
+                        elif data[at] in (_SMALL_E, _LARGE_E) and n_runs < 2:
+                            n_runs = 2
+                            at += 1
+                            if at < end and data[at] in (_MINUS, _PLUS):
+                                at += 1
+                        else:
+                            break
+                    if not is_whole or n_digits > MOST_READ:
                         break
-                    is_minus_zero = begin == _MINUS and data[digits] == _ZERO
-                    if at < end and data[at] == _DOT:
+                    begins_with_zero = data[first_digit] == _ZERO
+                    if begins_with_zero and n_digits > 1:
+                        break
+                    if n_runs > 0:
                         kind = NUMBER
-                        at += 1
-                        digits = at
-                        while at < end and is_digit[data[at]]:
-                            at += 1
-                        if at == digits:
-                            break
-                    if at < end and data[at] in (_SMALL_E, _LARGE_E):
-                        kind = NUMBER
-                        at += 1
-                        if at < end and data[at] in (_MINUS, _PLUS):
-                            at += 1
-                        digits = at
-                        while at < end and is_digit[data[at]]:
-                            at += 1
-                        if at == digits:
-                            break
-                    if kind == INTEGER and is_minus_zero:
+                    elif begins_with_zero and begin == _MINUS:
                         break
                     if n_digits > MOST_DIGITS:
                         kind = NUMBER

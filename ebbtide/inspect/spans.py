@@ -168,11 +168,11 @@ def _step_attributes(progress: StepProgress) -> dict[str, Any]:
         if count:
             attributes[f"ebbtide.{name}"] = count
     attributes["ebbtide.kind"] = progress.kind
-    attributes["ebbtide.now_ms"] = progress.now_ms
+    attributes["ebbtide.now_ms"] = progress.clock.now_ms
     if progress.batch_id is not None:
         attributes["ebbtide.batch_id"] = progress.batch_id
-    if progress.watermark_ms is not None:
-        attributes["ebbtide.watermark_ms"] = progress.watermark_ms
+    if progress.clock.watermark_ms is not None:
+        attributes["ebbtide.watermark_ms"] = progress.clock.watermark_ms
     if progress.recomputed:
         attributes["ebbtide.recomputed"] = progress.recomputed
     return attributes

@@ -73,13 +73,19 @@ class Erasures(BaseModel):
                 allowed="the file that the last step names",
                 next_step="Restore it from a copy, or put back the pipeline's whole folder.",
             )
-        return stored.read(cls, stored.parsed(raw, what=_WHAT, where=location), what=_WHAT, where=location)
+        document = stored.parsed(raw, what=_WHAT, where=location)
+        return stored.read(cls, document, what=_WHAT, where=location)
 
     def write(self, home: str) -> str:
         """Write a new file of the ledger; return its name."""
         name = f"{uuid.uuid4()}.json"
-        replace_bytes(join(home, FOLDER, name), self.model_dump_json(by_alias=True).encode())
+        self.write_as(home, name)
         return name
+
+    def write_as(self, home: str, name: str) -> None:
+        """Write a file of the ledger under a name; on disk before this returns."""
+        text = self.model_dump_json(by_alias=True)
+        replace_bytes(join(home, FOLDER, name), text.encode())
 
     @property
     def keys(self) -> ErasedKeys:
@@ -91,7 +97,8 @@ class Erasures(BaseModel):
 @lru_cache(maxsize=16)
 def erased_keys(home: str, name: str) -> ErasedKeys:
     """Return the erased keys of a file of the ledger; read once in a process, as it never changes."""
-    return Erasures.read(home, name).keys
+    ledger = Erasures.read(home, name)
+    return ledger.keys
 
 
 def begin_with(home: str, name: str, ledger: Erasures) -> None:
@@ -102,7 +109,7 @@ def begin_with(home: str, name: str, ledger: Erasures) -> None:
         name: Name of the file of the ledger, which the copy keeps.
         ledger: Its content.
     """
-    replace_bytes(join(home, FOLDER, name), ledger.model_dump_json(by_alias=True).encode())
+    ledger.write_as(home, name)
     replace_bytes(join(home, FOLDER, BEGUN_WITH), name.encode())
 
 
@@ -116,7 +123,9 @@ def ledger_of(home: str, last: StepFacts | NoStep) -> str | None:
     if last.step:
         return last.state.erased
     raw = read_bytes(join(home, FOLDER, BEGUN_WITH))
-    return None if raw is None else raw.decode()
+    if raw is None:
+        return None
+    return raw.decode()
 
 
 def unfinished(home: str) -> bytes | None:
@@ -126,7 +135,8 @@ def unfinished(home: str) -> bytes | None:
 
 def mark_unfinished(home: str) -> None:
     """Note that files with erased rows may exist; on disk before this returns."""
-    replace_bytes(join(home, FOLDER, UNFINISHED), uuid.uuid4().hex.encode())
+    mark = uuid.uuid4().hex
+    replace_bytes(join(home, FOLDER, UNFINISHED), mark.encode())
 
 
 def mark_finished(home: str, mark: bytes | None) -> None:

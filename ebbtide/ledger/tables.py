@@ -59,7 +59,8 @@ class OwnTable:
         Raises:
             TableMismatchError: it was deleted.
         """
-        if self._version >= 0 and not has_version(self.location, self._version):
+        was_read = self._version >= 0
+        if was_read and not has_version(self.location, self._version):
             raise gone(self.location)
 
     def _read(self) -> bool:
@@ -70,8 +71,11 @@ class OwnTable:
         self._version = snapshot.version
         self._id = snapshot.id
         # Both are needed: the marks outlive the commits, and not each commit of Spark has one.
-        newest = next(log.own_commits(self.location), None)
-        self._note(None if newest is None else newest[1], snapshot.transactions)
+        own = None
+        for _, facts in log.own_commits(self.location):
+            own = facts
+            break
+        self._note(own, snapshot.transactions)
         return True
 
     def _take(self, actions: Iterable[log.Action]) -> None:
@@ -87,12 +91,17 @@ class OwnTable:
 
     def _note(self, own: log.Facts | None, marks: Mapping[str, int]) -> None:
         """Note the step of a commit's facts and marks, if no later one is known."""
-        step, uid = (0, None) if own is None else step_and_uid(own, self.location)
+        step = 0
+        uid = None
+        if own is not None:
+            step, uid = step_and_uid(own, self.location)
         marked = self._marked(marks)
         if marked > step:
-            step, uid = marked, None
+            step = marked
+            uid = None
         if step >= self._step:
-            self._step, self._uid = step, uid
+            self._step = step
+            self._uid = uid
 
     def _marked(self, marks: Mapping[str, int]) -> int:
         """Return the greatest number among the transaction marks of the stage."""

@@ -42,12 +42,14 @@ def note_verdict(home: str, verdict: LastVerdict, known: Collection[str]) -> Non
         verdict: The verdict.
         known: Names of the pipeline's checks.
     """
-    for name in list_files(_folder(home)):
+    folder = _folder(home)
+    for name in list_files(folder):
         if name.removesuffix(SUFFIX) not in known:
-            delete(join(_folder(home), name))
+            delete(join(folder, name))
     text = verdict.model_dump_json(by_alias=True)
     # A file for each check: two processes that judge at once overwrite no verdict of another check.
-    replace_bytes(join(_folder(home), verdict.check + SUFFIX), text.encode())
+    place = join(folder, f"{verdict.check}{SUFFIX}")
+    replace_bytes(place, text.encode())
 
 
 def last_verdicts(home: str) -> tuple[LastVerdict, ...]:
@@ -67,7 +69,8 @@ def last_verdicts(home: str) -> tuple[LastVerdict, ...]:
         if raw is None:
             continue  # deleted since it was listed
         document = stored.parsed(raw, what=WHAT, where=where)
-        found.append(stored.read(LastVerdict, document, what=WHAT, where=where))
+        verdict = stored.read(LastVerdict, document, what=WHAT, where=where)
+        found.append(verdict)
     return tuple(found)
 
 

@@ -52,7 +52,9 @@ def row_codes(table: pa.Table, columns: Sequence[str]) -> Codes:
 def in_one_array(column: pa.ChunkedArray) -> pa.Array:
     """Return a column as one array: its only chunk, which may be part of a longer array, or a copy of all."""
     # `combine_chunks` copies a single chunk too.
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return column.combine_chunks()
 
 
 def count_codes(codes: Codes) -> int:
@@ -124,7 +126,8 @@ def _words_from_each_byte(raw: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], .
     """
     words = []
     for start in range(8):
-        n_words = (len(raw) - start) // 8
+        n_left = len(raw) - start
+        n_words = n_left // 8
         end = start + n_words * 8
         words_from_start = np.frombuffer(raw[start:end], np.uint64)
         words.append(words_from_start)

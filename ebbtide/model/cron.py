@@ -46,8 +46,8 @@ def check_cron(text: str) -> str:
         _values(weekday, 0, 7, WEEKDAYS)
     except ValueError as error:
         raise ValueError(f"got {text!r}, where {error}; allowed: {ALLOWED}") from error
-    longest_month = max(MONTH_DAYS[number - 1] for number in months)
-    if min(days) > longest_month:
+    lengths = [MONTH_DAYS[number - 1] for number in months]
+    if min(days) > max(lengths):
         raise ValueError(f"got {text!r}; allowed: a day that one of the months has")
     return text
 
@@ -71,10 +71,10 @@ def spread_minute(text: str, name: str) -> str:
     place = zlib.crc32(name.encode())
     if not slash:
         return f"{place % 60} {rest}"
-    is_number = step.isascii() and step.isdigit()
-    period = int(step) if is_number else 0
     # A step that is no number, or 0, is refused later with the whole expression.
-    first = place % period if period else 0
+    first = 0
+    if _is_number(step) and int(step):
+        first = place % int(step)
     return f"{first}-59/{step} {rest}"
 
 
@@ -95,13 +95,17 @@ def is_due(text: str, time: datetime) -> bool:
         and time.hour in _values(hour, 0, 23)
         and time.month in _values(month, 1, 12, MONTHS)
     )
+    if not is_minute:
+        return False
     is_day = time.day in _values(day, 1, 31)
     # 0 and 7 are Sunday.
     weekdays = {number % 7 for number in _values(weekday, 0, 7, WEEKDAYS)}
     is_weekday = time.isoweekday() % 7 in weekdays
     # Of two restricted fields, either may match: so cron has it. Only an asterisk alone restricts nothing, as Dagster reads it.
     either = day != "*" and weekday != "*"
-    return is_minute and (is_day or is_weekday if either else is_day and is_weekday)
+    if either:
+        return is_day or is_weekday
+    return is_day and is_weekday
 
 
 def _values(
@@ -127,8 +131,9 @@ def _values(
             start = _value(low, first, names)
             end = last if slash else start
         is_range = first <= start <= end <= last
-        is_step = 1 <= step <= last - first
-        if not (is_range and is_step):
+        longest_step = last - first
+        is_step = 1 <= step <= longest_step
+        if not is_range or not is_step:
             raise ValueError(f"{part!r} is not a value of its field")
         values.update(range(start, end + 1, step))
     return values
@@ -136,11 +141,15 @@ def _values(
 
 def _value(text: str, first: int, names: Sequence[str]) -> int:
     if text in names:
-        return first + names.index(text)
-    is_number = text.isascii() and text.isdigit()
-    if not is_number:
+        place = names.index(text)
+        return first + place
+    if not _is_number(text):
         raise ValueError(f"{text!r} is not a number")
     return int(text)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 CronExpression = Annotated[str, AfterValidator(check_cron)]

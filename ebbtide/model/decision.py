@@ -201,12 +201,16 @@ class Decision(BaseModel):
     @property
     def is_reset(self) -> bool:
         """Return whether all tables are emptied, and the source is read again."""
-        return self.begins and any(isinstance(action, Clear) for action in self.tables.values())
+        return self.begins and self._has(Clear)
 
     @property
     def is_rewind(self) -> bool:
         """Return whether all tables go back to an earlier step, from which the source is read again."""
-        return self.begins and any(isinstance(action, Restore) for action in self.tables.values())
+        return self.begins and self._has(Restore)
+
+    def _has(self, kind: type[Action]) -> bool:
+        """Return whether some table has an action of a kind."""
+        return any(isinstance(action, kind) for action in self.tables.values())
 
     @property
     def is_repair(self) -> bool:

@@ -120,7 +120,8 @@ def newest_versions(versions: pa.Table, entry_key: Sequence[str]) -> pa.Table:
     # Steps only append: an entry has one version for each step that changed it, and the greatest step counts.
     codes = row_codes(versions, entry_key)
     steps = ints(versions, "_step")
-    return versions.take(newest(codes, steps))
+    latest = newest(codes, steps)
+    return versions.take(latest)
 
 
 def last_of_group(sorted_codes: Codes) -> Mask:
@@ -157,8 +158,10 @@ def is_set(table: pa.Table, column: str) -> Mask:
 
 def only(table: pa.Table, is_kept: pa.Array | pa.ChunkedArray) -> pa.Table:
     """Return the rows that a mask keeps; if these are all, the table itself: a filter would copy it."""
-    keeps_all = pc.all(is_kept, skip_nulls=False, min_count=0).as_py()
-    return table if keeps_all else table.filter(is_kept)
+    keeps_all = pc.all(is_kept, skip_nulls=False, min_count=0)
+    if keeps_all.as_py():
+        return table
+    return table.filter(is_kept)
 
 
 def equals(table: pa.Table, column: str, value: str) -> Mask:
@@ -170,23 +173,23 @@ def equals(table: pa.Table, column: str, value: str) -> Mask:
 
 def order_struct(table: pa.Table, column: str = "_order") -> Ints:
     """Return an order column as (n, 3) integers: step, part, position."""
-    components = [
-        ints(table, f"{column}.step"),
-        ints(table, f"{column}.part"),
-        ints(table, f"{column}.position"),
-    ]
-    return np.stack(components, axis=1)
+    step = ints(table, f"{column}.step")
+    part = ints(table, f"{column}.part")
+    position = ints(table, f"{column}.position")
+    return np.stack([step, part, position], axis=1)
 
 
 def in_arrival_order(changes: pa.Table) -> pa.Table:
     """Sort changes by their order; those that are in it already, as those of one task mostly are, are not copied."""
     orders = order_struct(changes)
-    later, earlier = orders[1:], orders[:-1]
-    is_sorted = np.ones(len(later), bool)
+    is_sorted = np.ones(max(len(orders) - 1, 0), bool)
     # Compared as tuples are: from the last part on, each decides where all before it are equal.
-    for part in reversed(range(orders.shape[1])):
-        is_equal = later[:, part] == earlier[:, part]
-        is_sorted = (later[:, part] > earlier[:, part]) | (is_equal & is_sorted)
+    for part in reversed(orders.T):
+        later = part[1:]
+        earlier = part[:-1]
+        is_equal = later == earlier
+        is_greater = later > earlier
+        is_sorted = is_greater | (is_equal & is_sorted)
     if is_sorted.all():
         return changes
     by_arrival = np.lexsort(orders.T[::-1])
@@ -195,8 +198,9 @@ def in_arrival_order(changes: pa.Table) -> pa.Table:
 
 def with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
     """Return a table with other values in a column, which keeps its place and type."""
-    index = table.schema.get_field_index(name)
-    column = table.schema.field(index)
+    schema = table.schema
+    index = schema.get_field_index(name)
+    column = schema.field(index)
     typed_values = values.cast(column.type)
     return table.set_column(index, column, typed_values)
 

@@ -41,7 +41,8 @@ class ErasedKeys:
     def _has_prefix(self) -> Mask:
         """Mark the prefixes that an erased key has."""
         has_prefix = np.zeros(PREFIXES, dtype=bool)
-        has_prefix[[int(text[:4], 16) for text in self.hashes]] = True
+        prefixes = [int(text[:4], 16) for text in self.hashes]
+        has_prefix[prefixes] = True
         return has_prefix
 
     def marks(self, rows: pa.Table, key: Sequence[str]) -> Mask:
@@ -79,20 +80,26 @@ def hashes_of(keys: pa.Table, key: Sequence[str], salt: bytes) -> frozenset[str]
         salt: The pipeline's.
     """
     values = keys.select(list(key))
-    return frozenset(_hash_texts(values, _prefixes(values), salt))
+    prefixes = _prefixes(values)
+    texts = _hash_texts(values, prefixes, salt)
+    return frozenset(texts)
 
 
 def _prefixes(keys: pa.Table) -> NDArray[np.int64]:
     hashes = key_hashes(keys, keys.column_names)
-    return (hashes >> np.uint64(48)).astype(np.int64)
+    first_bits = hashes >> np.uint64(48)
+    return first_bits.astype(np.int64)
 
 
 def _hash_texts(keys: pa.Table, prefixes: Iterable[int], salt: bytes) -> list[str]:
-    columns = [keys[name].to_pylist(maps_as_pydicts="strict") for name in keys.column_names]
+    columns = [column.to_pylist(maps_as_pydicts="strict") for column in keys.columns]
+    rows = zip(*columns, strict=True)
     texts = []
-    for prefix, values in zip(prefixes, zip(*columns, strict=True), strict=True):
-        digest = hashlib.blake2b(_canonical(values), key=salt, digest_size=DIGEST_BYTES)
-        texts.append(f"{int(prefix):04x}{digest.hexdigest()}")
+    for prefix, values in zip(prefixes, rows, strict=True):
+        canonical = _canonical(values)
+        digest = hashlib.blake2b(canonical, key=salt, digest_size=DIGEST_BYTES)
+        first = f"{int(prefix):04x}"
+        texts.append(f"{first}{digest.hexdigest()}")
     return texts
 
 
@@ -103,4 +110,6 @@ def _canonical(values: Collection[Any]) -> bytes:
 
 
 def _text(value: Any) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value)

@@ -68,7 +68,8 @@ def _column_hashes(column: pa.Array) -> Hashes:
         values = column.to_pylist(maps_as_pydicts="strict")
         texts = [None if value is None else repr(equality_key([value])) for value in values]
         column = pa.array(texts, pa.string())
-    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+    is_text = pa.types.is_string(column.type) or pa.types.is_binary(column.type)
+    if is_text:
         hashes = _text_hashes(column)
     elif pa.types.is_decimal(type_):
         hashes = _decimal_hashes(column)
@@ -105,10 +106,10 @@ def _decimal_hashes(column: pa.Array) -> Hashes:
     values = column.cast(widest)
     _, words_buffer = values.buffers()
     words = np.frombuffer(words_buffer, np.uint64).reshape(-1, 2)
-    start = values.offset
     # A decimal of 128 bits is two words, the low one first; a slice of a column begins at its offset.
-    own = words[start : start + len(values)]
-    low, high = own.T
+    start = values.offset
+    end = start + len(values)
+    low, high = words[start:end].T
     mixed_low = _mixed(low + _STEP)
     return _mixed(mixed_low ^ high)
 
@@ -130,7 +131,8 @@ def _text_hashes(column: pa.Array) -> Hashes:
         n_bytes = np.minimum(n_left, _WORD)
         other_bits = (_WORD - n_bytes) * 8
         own_bits = _ALL_BITS >> other_bits.view(np.uint64)
-        mixed = _mixed(hashes[has_word] ^ (word & own_bits))
+        own_word = word & own_bits
+        mixed = _mixed(hashes[has_word] ^ own_word)
         hashes[has_word] = mixed + _STEP
     return _mixed(hashes)
 
@@ -139,8 +141,9 @@ def _texts(column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64], Hash
     """Return where each text starts, its bytes, and the words that start at each byte of all texts."""
     _, offsets_buffer, data_buffer = column.buffers()
     all_offsets = np.frombuffer(offsets_buffer, np.int32)
-    own_offsets = all_offsets[column.offset : column.offset + len(column) + 1]
-    offsets = own_offsets.astype(np.int64)
+    start = column.offset
+    end = start + len(column)
+    offsets = all_offsets[start : end + 1].astype(np.int64)
     first = offsets[0]
     n_bytes = offsets[-1] - first
     data = np.zeros(n_bytes + _WORD, np.uint8)  # so that a word can be read at the last byte
@@ -154,4 +157,6 @@ def _texts(column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64], Hash
         buffer=data,
         strides=(1,),
     )
-    return offsets[:-1] - first, np.diff(offsets), words
+    starts = offsets[:-1] - first
+    lengths = np.diff(offsets)
+    return starts, lengths, words

@@ -91,7 +91,9 @@ def _is_of(
     """Mark the versions of entries that have one of the keys."""
     codes = _codes(asked, versions, key)
     n_asked = len(asked)
-    is_asked = np.isin(codes[n_asked:], codes[:n_asked])
+    of_asked = codes[:n_asked]
+    of_versions = codes[n_asked:]
+    is_asked = np.isin(of_versions, of_asked)
     return pa.array(is_asked)
 
 

@@ -71,7 +71,8 @@ class OffsetRanges:
         """Return whether the record with an `_origin` was read."""
         source = origin["source"]
         partition = origin["partition"]
-        return self.knows(f"{source}/{partition}", origin["position"])
+        name = f"{source}/{partition}"
+        return self.knows(name, origin["position"])
 
     def repeats(self, changes: pa.Table) -> Mask:
         """Mark the rows of records read before, in an earlier step or earlier in this very table.
@@ -115,7 +116,8 @@ def _ranges_of(offsets: Offsets) -> Intervals:
     starts = np.flatnonzero(steps > 1)
     # Each range ends just before the next one starts, the last range with the last offset.
     last = len(ascending) - 1
-    ends = np.append(starts[1:] - 1, last)
+    before_next = starts[1:] - 1
+    ends = np.append(before_next, last)
     lows = ascending[starts].tolist()
     highs = ascending[ends].tolist()
     return list(zip(lows, highs, strict=True))
@@ -145,7 +147,8 @@ def _after_first(offsets: Offsets, orders: Ints) -> Mask:
     by_offset = np.lexsort((position, part, step, offsets))
     sorted_offsets = offsets[by_offset]
     begins_run = np.ones(len(offsets), dtype=bool)
-    begins_run[1:] = sorted_offsets[1:] != sorted_offsets[:-1]
+    before = sorted_offsets[:-1]
+    begins_run[1:] = sorted_offsets[1:] != before
     # In sorted order each run of one offset begins with its earliest order: the rest of the run repeats it.
     run_of = np.cumsum(begins_run) - 1
     run_starts = np.flatnonzero(begins_run)
@@ -190,7 +193,8 @@ def _without(ranges: Intervals, taken: Intervals) -> Intervals:
 def _merge(ranges: Intervals) -> Intervals:
     """Join ranges that overlap or touch; O(n log n)."""
     # In ascending order a range can only touch the last merged one.
-    ascending = sorted((int(low), int(high)) for low, high in ranges)
+    as_ints = [(int(low), int(high)) for low, high in ranges]
+    ascending = sorted(as_ints)
     merged: Intervals = []
     for low, high in ascending:
         if not merged:

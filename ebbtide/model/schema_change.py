@@ -55,15 +55,16 @@ class SchemaChange(BaseModel):
         """
         # Three origins of a column: the old one under its old name, the value that the migration gives, or null.
         arrays = []
+        n_rows = len(rows)
         for column in columns:
             old_name = self.renamed.get(column.name, column.name)
             if old_name in rows.column_names:
                 array = rows[old_name].cast(column.type)
             elif column.name in fills:
                 fill = fills[column.name].cast(column.type)
-                array = pa.repeat(fill, len(rows))
+                array = pa.repeat(fill, n_rows)
             else:
-                array = pa.nulls(len(rows), column.type)
+                array = pa.nulls(n_rows, column.type)
             arrays.append(array)
         return pa.Table.from_arrays(arrays, schema=columns)
 
@@ -103,7 +104,8 @@ def widens(old: pa.DataType, new: pa.DataType) -> bool:
         has_scale = old.scale <= new.scale
         has_digits = _whole_digits(old) <= _whole_digits(new)
         return has_scale and has_digits
-    return bool(pa.types.is_date(old) and pa.types.is_timestamp(new) and new.tz is None)
+    has_no_zone = pa.types.is_timestamp(new) and new.tz is None
+    return has_no_zone and bool(pa.types.is_date(old))
 
 
 def _widens_nested(old: pa.DataType, new: pa.DataType) -> bool:

@@ -62,7 +62,9 @@ def sequence_type(columns: pa.Schema, sequence: Sequence[str]) -> pa.StructType:
     """
     fields = []
     for name in sequence:
-        type_ = pa.int64() if name in LOG_POSITIONS else columns.field(name).type
+        type_ = pa.int64()
+        if name not in LOG_POSITIONS:
+            type_ = columns.field(name).type
         fields.append(pa.field(name, type_))
     return pa.struct(fields)
 
@@ -78,13 +80,11 @@ def stored_sequence_type(columns: pa.Schema, sequence: Sequence[str]) -> pa.Stru
 def key_changes_type(columns: pa.Schema, key: Sequence[str], sequence: Sequence[str]) -> pa.ListType:
     """Return the list that holds the updates which gave a row its key, the newest first: their sequence and the old key."""
     key_columns = [columns.field(name).with_nullable(True) for name in key]
-    key_change = pa.struct(
-        [
-            ("sequence", sequence_type(columns, sequence)),
-            ("key", pa.struct(key_columns)),
-        ]
-    )
-    return pa.list_(key_change)
+    fields = [
+        ("sequence", sequence_type(columns, sequence)),
+        ("key", pa.struct(key_columns)),
+    ]
+    return pa.list_(pa.struct(fields))
 
 
 def without_op(stored: pa.StructArray, type_: pa.StructType) -> pa.StructArray:

@@ -69,7 +69,9 @@ class OwnTables:
     def sink(self) -> Snapshot | None:
         """Return the newest version of the sink; None if it is not there, or no Delta table."""
         table = self._tables.get("sink")
-        return None if table is None else table.snapshot()
+        if table is None:
+            return None
+        return table.snapshot()
 
     def leave_out_unreadable(self) -> dict[str, str]:
         """Take those whose log cannot be read for tables that are not there; return why, by name."""
@@ -91,12 +93,15 @@ class OwnTables:
             step: Its number.
         """
         present = self.facts()
-        return sorted(name for name in decision.tables if name in present and present[name].step < step)
+        there = [name for name in decision.tables if name in present]
+        lacking = [name for name in there if present[name].step < step]
+        return sorted(lacking)
 
     def last_step(self, *names: str) -> int:
         """Return the last step that wrote any of them, or of those named; 0 before the first."""
         asked = names or self._tables
-        return max((self._tables[name].last_step() for name in asked if name in self._tables), default=0)
+        there = [self._tables[name] for name in asked if name in self._tables]
+        return max((table.last_step() for table in there), default=0)
 
 
 def refuse_misfits(plan: Plan, tables: OwnTables, head: Head, state: Snapshot) -> None:
@@ -157,14 +162,17 @@ def refuse_older_state(plan: Plan, tables: OwnTables, head: Head) -> None:
         refuse_lost_state(plan, tables)
         return
     for name, table in tables.facts().items():
-        if table.step > step:
-            rewind = f"Restore the state table; or run 'ebbtide rewind --to-step {step} --apply' to bring the other tables back to it, and read again what was read since; or 'ebbtide refresh' to rebuild all tables from the source."
-            raise TableMismatchError.of(
-                f"The state at '{plan.state.path}' is older than '{plan.at(name)}'.",
-                got=f"step {step} in the state, {table.step} in the other",
-                allowed="the state of the last step",
-                next_step=rewind if _can_go_back(plan, tables, head) else REFRESH,
-            )
+        if table.step <= step:
+            continue
+        way_out = REFRESH
+        if _can_go_back(plan, tables, head):
+            way_out = f"Restore the state table; or run 'ebbtide rewind --to-step {step} --apply' to bring the other tables back to it, and read again what was read since; or 'ebbtide refresh' to rebuild all tables from the source."
+        raise TableMismatchError.of(
+            f"The state at '{plan.state.path}' is older than '{plan.at(name)}'.",
+            got=f"step {step} in the state, {table.step} in the other",
+            allowed="the state of the last step",
+            next_step=way_out,
+        )
     refuse_other_copies(plan, tables.facts(), head)
 
 
@@ -211,12 +219,13 @@ def refuse_other_tables(plan: Plan, tables: OwnTables, head: Head) -> None:
 
 def _refuse_lost_bad_records(quarantine: str, facts: StepFacts) -> None:
     """Refuse a quarantine that has still to take a step, and has not the step's files any more: its log would name what is not there."""
-    for action in facts.decision.bad_rows:
-        add = action.get("add")
-        if add is not None and not exists(file_location(quarantine, add["path"])):
+    adds = [action["add"] for action in facts.decision.bad_rows if "add" in action]
+    for add in adds:
+        path = add["path"]
+        if not exists(file_location(quarantine, path)):
             raise TableMismatchError.of(
                 f"The quarantine at '{quarantine}' was deleted or put back: it lacks the bad records of step {facts.step}.",
-                got=f"no file '{add['path']}'",
+                got=f"no file '{path}'",
                 allowed="the files that the step has written there",
                 next_step=REPAIR,
             )
@@ -234,14 +243,18 @@ def refuse_lost_ledger(plan: Plan, turn: LedgerFacts | None) -> None:
     Raises:
         TableMismatchError: the ledger was deleted, or put back to an older version.
     """
-    last = plan.state.last(older=True)
-    epoch = turn.epoch if turn else 0
-    if last is None or last[1].epoch <= epoch:
+    newest = plan.state.last(older=True)
+    if newest is None:
         return
+    _, last = newest
+    epoch = turn.epoch if turn else 0
+    if last.epoch <= epoch:
+        return
+    ledger = plan.at("ledger")
     raise TableMismatchError.of(
-        f"The ledger at '{plan.at('ledger')}' was deleted or put back: it does not say whether '{plan.spec.name}' is paused.",
+        f"The ledger at '{ledger}' was deleted or put back: it does not say whether '{plan.spec.name}' is paused.",
         got=f"epoch {epoch}",
-        allowed=f"epoch {last[1].epoch}, which made step {last[1].step}, or a later one",
+        allowed=f"epoch {last.epoch}, which made step {last.step}, or a later one",
         next_step="Restore it; or run 'ebbtide pause', which makes a new one, and 'ebbtide resume' once records may be read. Time before that pause counts for what expires, unless 'ebbtide clock' sets it back.",
     )
 
@@ -256,9 +269,11 @@ def refuse_foreign_sink(plan: Plan, tables: OwnTables) -> None:
     if snapshot is None or not snapshot.files:
         return
     if tables.last_step("sink") == 0:
+        sink = plan.at("sink")
+        files = amount(len(snapshot.files), "data file")
         raise TableMismatchError.of(
-            f"There is a table at '{plan.at('sink')}' that '{plan.spec.name}' has not written.",
-            got=f"{amount(len(snapshot.files), 'data file')}, and no step",
+            f"There is a table at '{sink}' that '{plan.spec.name}' has not written.",
+            got=f"{files}, and no step",
             allowed="no table, or an empty one",
             next_step="Run 'ebbtide adopt' to make it the sink with its rows; or give the pipeline another name or root, or move the table away.",
         )
@@ -356,7 +371,8 @@ def refuse_other_checkpoint(plan: Plan, head: Head) -> None:
         allowed = "no batch committed"
         if decided is not None:
             allowed = f"batch {decided} or the one before it"
-        other_way = f"{way_out[0].lower()}{way_out[1:]}"
+        first, rest = way_out[0], way_out[1:]
+        other_way = f"{first.lower()}{rest}"
         raise CheckpointMismatchError.of(
             f"{stands_at}, but its checkpoint is newer: it has read what the state does not hold.",
             got=f"batch {committed} committed in '{checkpoint.path}'",
@@ -385,7 +401,9 @@ def refuse_other_checkpoint(plan: Plan, head: Head) -> None:
 
 def _is_to_discard(plan: Plan, last: StepFacts) -> bool:
     """Return whether the checkpoint is the one that the last step gives up."""
-    return last.decision.begins and plan.checkpoint.id_to_discard == last.source.query_id
+    if not last.decision.begins:
+        return False
+    return plan.checkpoint.id_to_discard == last.source.query_id
 
 
 def without_its_checkpoint(plan: Plan, last_step: int) -> str:

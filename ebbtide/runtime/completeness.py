@@ -40,13 +40,15 @@ class Difference:
     @property
     def present(self) -> DataFrame:
         """The keys among them that the sink has."""
-        found = self.differing.where(F.col(SHOWN).isNotNull())
+        is_there = F.col(SHOWN).isNotNull()
+        found = self.differing.where(is_there)
         return found.select(*columns(self.key))
 
     @property
     def coming(self) -> DataFrame:
         """The rows that it must have of them."""
-        decided = self.differing.where(F.col(DECIDED).isNotNull())
+        is_coming = F.col(DECIDED).isNotNull()
+        decided = self.differing.where(is_coming)
         lacking = decided.select(*columns(self.key))
         return self.rows.join(lacking, list(self.key), "left_semi")
 
@@ -75,10 +77,11 @@ def difference_of(spark: SparkSession, plan: Plan, facts: StepFacts) -> Differen
     """Compare the newest version of a sink with the rows that the state keeps; arguments as `differences`."""
     kept = _KeptRows.newest(spark, plan, facts)
     sink_version = plan.delta_sink.version()
-    differing = kept.differing(sink_version)
-    rows = kept.shown().select(*columns(plan.sink.schema.names))
     # Kept in memory: the rows to be written and the keys to be deleted are both taken from it.
-    return Difference(differing.cache(), rows, plan.sink.key)
+    differing = kept.differing(sink_version).cache()
+    sink_columns = columns(plan.sink.schema.names)
+    rows = kept.shown().select(*sink_columns)
+    return Difference(differing, rows, plan.sink.key)
 
 
 def rows_to_show(spark: SparkSession, plan: Plan, facts: StepFacts, *, leaves_accepted: bool) -> DataFrame:
@@ -92,7 +95,9 @@ def rows_to_show(spark: SparkSession, plan: Plan, facts: StepFacts, *, leaves_ac
     """
     kept = _KeptRows.newest(spark, plan, facts)
     rows = kept.shown()
-    return kept.without_accepted(rows) if leaves_accepted else rows
+    if leaves_accepted:
+        return kept.without_accepted(rows)
+    return rows
 
 
 def differences(
@@ -127,10 +132,13 @@ def differences(
         return found
     key = list(plan.sink.key)
     names = plan.sink.columns.names
+    sink_rows = plan.sink.read(spark, sink_version)
     decided = row_texts(expected, key, names, DECIDED)
-    sink = row_texts(plan.sink.read(spark, sink_version), key, names, SHOWN)
-    forgotten = unlike(decided, sink, key).join(kept.shown(), key, "left_anti")
-    return found.unionByName(forgotten.select(*columns(key), DECIDED, SHOWN, ROWS))
+    sink = row_texts(sink_rows, key, names, SHOWN)
+    differing = unlike(decided, sink, key)
+    forgotten = differing.join(kept.shown(), key, "left_anti")
+    more = forgotten.select(*columns(key), DECIDED, SHOWN, ROWS)
+    return found.unionByName(more)
 
 
 @dataclass(frozen=True)
@@ -174,8 +182,10 @@ class _KeptRows:
         sink = row_texts(sink_rows, key, names, SHOWN)
         rows = unlike(decided, sink, key)
         if may_forget(plan, self.facts):
-            rows = rows.where(F.col(DECIDED).isNotNull())
-        return self.without_accepted(rows).select(*columns(key), DECIDED, SHOWN, ROWS)
+            is_decided = F.col(DECIDED).isNotNull()
+            rows = rows.where(is_decided)
+        left = self.without_accepted(rows)
+        return left.select(*columns(key), DECIDED, SHOWN, ROWS)
 
     def without_accepted(self, rows: DataFrame) -> DataFrame:
         """Leave out the rows whose key was acknowledged, and has not changed since.
@@ -183,8 +193,10 @@ class _KeptRows:
         Args:
             rows: The key's columns, `_step`, and further ones.
         """
-        acknowledged = self.plan.state.frames.acknowledged(self.spark, self.state_version)
-        selected = [F.col("_step").alias("_accepted")]
+        frames = self.plan.state.frames
+        acknowledged = frames.acknowledged(self.spark, self.state_version)
+        step = F.col("_step")
+        selected = [step.alias("_accepted")]
         for shown_as, name in self.plan.spec.state_key_of.items():
             of_entry = column(name)
             selected.append(of_entry.alias(shown_as))
@@ -198,7 +210,9 @@ class _KeptRows:
 
 def _rows_by_way_back(spark: SparkSession, plan: Plan, facts: StepFacts, own: OwnVersions) -> DataFrame | None:
     """Read the rows that the sink would have after its way back; None where no other client has changed it, or there is none."""
-    way = way_back(plan, facts, own) if own.foreign else None
+    if not own.foreign:
+        return None
+    way = way_back(plan, facts, own)
     if way is None:
         return None
     net = net_changes(plan, way)
@@ -208,14 +222,16 @@ def _rows_by_way_back(spark: SparkSession, plan: Plan, facts: StepFacts, own: Ow
     is_there = F.col("_change") != DELETE
     rows = changes.where(is_there).select(*sink_columns)
     if way.version is not None:
+        key = list(plan.sink.key)
         before = plan.sink.read(spark, way.version).select(*sink_columns)
-        changed_keys = changes.select(*columns(plan.sink.key))
-        unchanged = before.join(changed_keys, list(plan.sink.key), "left_anti")
+        changed_keys = changes.select(*columns(key))
+        unchanged = before.join(changed_keys, key, "left_anti")
         rows = unchanged.unionByName(rows)
     floor = facts.frontier.floor
     if not floor:
         return rows
-    is_below = F.coalesce(plan.delta_sink.below(floor), F.lit(False))
+    below = plan.delta_sink.below(floor)
+    is_below = F.coalesce(below, F.lit(False))
     return rows.where(~is_below)
 
 
@@ -236,8 +252,8 @@ def row_texts(
         further: Further columns to select.
     """
     row = F.struct(*columns(names))
-    text = json_text(row).alias(shown_as)
-    return rows.select(*columns(key), text, *further)
+    text = json_text(row)
+    return rows.select(*columns(key), text.alias(shown_as), *further)
 
 
 def unlike(decided: DataFrame, sink: DataFrame, key: Sequence[str]) -> DataFrame:
@@ -256,7 +272,9 @@ def unlike(decided: DataFrame, sink: DataFrame, key: Sequence[str]) -> DataFrame
     n_rows = F.count("*")
     found = by_key.agg(some_row.alias(SHOWN), n_rows.alias(ROWS))
     both = decided.join(found, list(key), "full")
-    is_same = F.col(DECIDED).eqNullSafe(F.col(SHOWN))
+    shown = F.col(SHOWN)
+    is_same = F.col(DECIDED).eqNullSafe(shown)
     n_shown = F.coalesce(ROWS, F.lit(0))
     is_single = n_shown <= 1
-    return both.where(~(is_same & is_single))
+    is_alike = is_same & is_single
+    return both.where(~is_alike)

@@ -32,7 +32,7 @@ from ebbtide.tables.state.lookup import Stored, distinct_keys, due_keys
 from ebbtide.tables.state.notes import LINKS
 from ebbtide.tables.state.staging import SLICES, Share, balanced
 from ebbtide.tables.state.table import StateWork
-from ebbtide.tasks import is_local, run_tasks
+from ebbtide.tasks import is_without_spark, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +79,7 @@ def decide(
         LeaseLostError: another run committed this step first.
     """
     work = _work(plan, head, facts, snapshot)
-    if is_local(spark):
+    if is_without_spark(spark):
         work = replace(work, group_bytes=min(GROUP_BYTES, plan.spec.max_group_bytes))
     if plan.spec.selects_rows:
         work = replace(work, drafts=join(plan.at("staged"), str(facts.step)))

@@ -45,7 +45,8 @@ from ebbtide.runtime.stream import Stream
 from ebbtide.runtime.unused import drop_unused_of_another_spec
 from ebbtide.sources.source import Discovery
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.storage.paths import delete, move_aside
+from ebbtide.storage.folders import move_aside
+from ebbtide.storage.paths import delete
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

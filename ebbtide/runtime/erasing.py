@@ -64,15 +64,21 @@ class KeyNames:
         if spec.selects_changes:
             transform = cast("UpsertPipeline", spec).transform
             source_name = {} if transform is None else transform.source_keys(spec.table)
-        computed = [name for name in state if name not in sink_name or name not in source_name]
+        selected = sink_name.keys() & source_name.keys()
+        computed = [name for name in state if name not in selected]
         if computed:
+            listed = ", ".join(computed)
             raise ConfigError.of(
                 f"Keys of '{spec.name}' cannot be erased: a record does not name its key.",
-                got=f"computed columns of the key: {', '.join(computed)}",
+                got=f"computed columns of the key: {listed}",
                 allowed="a key of columns that the transform selects as they are",
                 next_step="Select them as they are, or delete the records at the source and run 'ebbtide refresh'.",
             )
-        return cls(state, tuple(sink_name[name] for name in state), tuple(source_name[name] for name in state))
+        return cls(
+            state,
+            sink=tuple(sink_name[name] for name in state),
+            source=tuple(source_name[name] for name in state),
+        )
 
 
 @dataclass(frozen=True)
@@ -145,11 +151,15 @@ class RecordsOfKeys(RowsAlone):
 
     def marks(self, rows: pa.Table) -> Mask:
         """See `Doomed`."""
-        return np.array([self._names_one(raw) for raw in rows[self.name].to_pylist()], dtype=bool)
+        records = rows[self.name].to_pylist()
+        marks = [self._names_one(raw) for raw in records]
+        return np.array(marks, dtype=bool)
 
     def _names_one(self, raw: bytes | None) -> bool:
-        keys = keys_named(parsed(raw or b""), self.key)
-        return bool(self.erased.marks(keys, self.key.names).any())
+        record = parsed(raw or b"")
+        keys = keys_named(record, self.key)
+        is_erased = self.erased.marks(keys, self.key.names)
+        return bool(is_erased.any())
 
 
 def doomed_in(plan: Plan, name: str, erased: ErasedKeys) -> Doomed:
@@ -161,19 +171,25 @@ def doomed_in(plan: Plan, name: str, erased: ErasedKeys) -> Doomed:
         erased: The keys.
     """
     names = KeyNames.of(plan)
+    spec = plan.spec
     if name == "quarantine":
-        return RecordsOfKeys(erased, fields(plan.spec.table.columns, names.source))
-    if name == "state" and LINKS in plan.operator.schema.names:
-        links = plan.operator.schema.field(LINKS).with_nullable(True)
-        return EntriesOfKeys(erased, fields(plan.operator.schema, names.state), links)
-    if name == "state":
-        return RowsOfKeys(erased, fields(plan.operator.schema, names.state))
-    return RowsOfKeys(erased, fields(plan.spec.sink_table.columns, names.sink))
+        key = fields(spec.table.columns, names.source)
+        return RecordsOfKeys(erased, key)
+    if name != "state":
+        key = fields(spec.sink_table.columns, names.sink)
+        return RowsOfKeys(erased, key)
+    schema = plan.operator.schema
+    key = fields(schema, names.state)
+    if LINKS not in schema.names:
+        return RowsOfKeys(erased, key)
+    links = schema.field(LINKS).with_nullable(True)
+    return EntriesOfKeys(erased, key, links)
 
 
 def fields(columns: pa.Schema, names: Sequence[str]) -> pa.Schema:
     """Return some columns, in the order of their names; they may be null."""
-    return pa.schema([columns.field(name).with_nullable(True) for name in names])
+    chosen = [columns.field(name) for name in names]
+    return pa.schema([column.with_nullable(True) for column in chosen])
 
 
 @dataclass(frozen=True)

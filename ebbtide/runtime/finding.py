@@ -37,7 +37,9 @@ class Picking:
             wanted = [number for number, place in numbered if place in self.places]
             if wanted:
                 picked.append(batch.take(wanted))
-        return _as_text(picked) if picked else None
+        if not picked:
+            return None
+        return _as_text(picked)
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,12 @@ class RecordsOfBatch:
 
     def __call__(self, orders: Sequence[Order]) -> Found:
         """Return the records that are found."""
-        places = frozenset((part, position) for step, part, position in orders if step == self.step)
+        places = {(part, position) for step, part, position in orders if step == self.step}
+        picking = Picking(frozenset(places))
         found: Found = {}
-        for text in self.records.run(Picking(places)):
-            found |= found_records(_from_text(text), self.decoding, self.step)
+        for text in self.records.run(picking):
+            records = _from_text(text)
+            found |= found_records(records, self.decoding, self.step)
         return found
 
 
@@ -73,11 +77,13 @@ def found_records(records: Sequence[pa.RecordBatch], decoding: Decoding, step: i
     found: Found = {}
     # Decoded once more: only the decoder knows the origin of a record, and whether it makes several changes.
     for batch in decoding.decode(records, step=step, wall_ms=None):
-        decoded = pa.Table.from_batches([batch]).select(["_order", "_origin"])
-        for row in decoded.to_pylist():
+        decoded = pa.Table.from_batches([batch])
+        places = decoded.select(["_order", "_origin"])
+        for row in places.to_pylist():
             order = tuple(row["_order"].values())
             _, part, line = order
-            found[order] = row["_origin"], raw_of[part, line]
+            raw_record = raw_of[part, line]
+            found[order] = row["_origin"], raw_record
     return found
 
 
@@ -94,11 +100,13 @@ def _as_text(batches: Sequence[pa.RecordBatch]) -> str:
     with pa.ipc.new_stream(stream, all_known) as writer:
         for batch in batches:
             writer.write_batch(batch)
-    return base64.b64encode(stream.getvalue()).decode()
+    content = stream.getvalue()
+    return base64.b64encode(content).decode()
 
 
 def _from_text(text: str) -> list[pa.RecordBatch]:
-    with pa.ipc.open_stream(base64.b64decode(text)) as reader:
+    content = base64.b64decode(text)
+    with pa.ipc.open_stream(content) as reader:
         return list(reader)
 
 

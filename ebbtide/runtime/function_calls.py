@@ -18,7 +18,8 @@ from ebbtide.runtime.row_functions import ERROR, VALUE, checked_function, checke
 from ebbtide.spec.expressions import FunctionCall, innermost_call
 from ebbtide.spec.row_functions import RowFunction
 
-_ARGUMENTS, _GIVEN = "_ebbtide_arguments", "_ebbtide_given"
+_ARGUMENTS = "_ebbtide_arguments"
+_GIVEN = "_ebbtide_given"
 
 
 @dataclass
@@ -54,7 +55,8 @@ class FunctionCalls:
             column = self.columns.setdefault(call, next_name)
             before = text[:start]
             after = text[end:]
-            text = f"{before}{_reading(column)}{after}"
+            read = _reading(column)
+            text = f"{before}{read}{after}"
 
     def evaluated(self, frame: DataFrame, tried: Callable[[Column], Column]) -> DataFrame:
         """Return a frame with the columns of the calls.
@@ -94,13 +96,16 @@ class FunctionCalls:
         fields = []
         for call, column in self.columns.items():
             function = self.functions[call.function]
-            fields.append(StructField(column, checked_type(function)))
+            type_ = checked_type(function)
+            fields.append(StructField(column, type_))
         return fields
 
 
 def _reading(column: str) -> str:
     """Return what stands in the place of a call: its value, or what it raised."""
-    return f"if({column}.{ERROR} IS NULL, {column}.{VALUE}, raise_error({column}.{ERROR}))"
+    value = f"{column}.{VALUE}"
+    error = f"{column}.{ERROR}"
+    return f"if({error} IS NULL, {value}, raise_error({error}))"
 
 
 def _value_or_error(call: FunctionCall) -> Column:

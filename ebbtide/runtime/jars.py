@@ -65,7 +65,9 @@ def _noted(settings: Mapping[str, str]) -> list[str]:
         return []
     jars: list[str] = json.loads(text)
     are_there = all(Path(jar).is_file() for jar in jars)
-    return jars if are_there else []
+    if not are_there:
+        return []
+    return jars
 
 
 def _note_of(settings: Mapping[str, str]) -> Path:
@@ -93,7 +95,8 @@ def cache_folder() -> Path:
 def _shipped_artifacts() -> set[str]:
     """Return the artifacts that Spark brings itself: its own are loaded first, so that another version of them does nothing."""
     folder = Path(pyspark.__file__).parent / "jars"
-    return {_artifact(jar.name) for jar in folder.glob("*.jar")}
+    jars = folder.glob("*.jar")
+    return {_artifact(jar.name) for jar in jars}
 
 
 def _artifact(jar: str) -> str:

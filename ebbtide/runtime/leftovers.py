@@ -58,11 +58,12 @@ def _logs(root: str) -> Iterator[Path]:
     """Yield the logs of commands whose process has ended."""
     temporary = Path(tempfile.gettempdir(), f"ebbtide-logs-{user_name()}")
     folders = [Path(root, LOGS)] if is_local(root) else []
-    for folder in (*folders, temporary):
-        if not folder.is_dir() or (folder == temporary and not is_ours(folder)):
-            continue
+    if temporary.is_dir() and is_ours(temporary):
+        folders.append(temporary)
+    for folder in folders:
         for log in sorted(folder.glob("*-*.log")):
-            if _has_ended(log.stem.rpartition("-")[2]):
+            _, _, pid = log.stem.rpartition("-")
+            if _has_ended(pid):
                 yield log
 
 
@@ -73,10 +74,11 @@ def _logs_of_jobs(root: str) -> Iterator[Path]:
         folder = asked.parent
         process = folder / "process"
         with contextlib.suppress(OSError, ValueError, KeyError):
-            is_of_root = json.loads(asked.read_text(encoding="utf-8"))["root"].rstrip("/") == root.rstrip(
-                "/"
-            ) or is_local(root)
-            is_ended = (folder / "exit").exists() or is_gone(process.read_text(encoding="utf-8").strip())
+            text = asked.read_text(encoding="utf-8")
+            own_root: str = json.loads(text)["root"]
+            is_of_root = own_root.rstrip("/") == root.rstrip("/") or is_local(root)
+            has_exit = (folder / "exit").exists()
+            is_ended = has_exit or is_gone(process.read_text(encoding="utf-8").strip())
             if is_of_root and is_ended:
                 yield folder / "log"
 
@@ -95,7 +97,9 @@ def _ended_sessions() -> list[Path]:
 def _results() -> Iterator[Path]:
     """Yield the files of these."""
     for folder in _ended_sessions():
-        yield from (path for path in sorted(folder.rglob("*")) if path.is_file())
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                yield path
 
 
 def _has_ended(pid: str) -> bool:

@@ -41,9 +41,11 @@ class MissingRows:
         """Write it for a terminal; empty if nothing is missing."""
         parts = []
         if self.recoverable:
-            parts.append(f"{_counted(self.recoverable)} can be appended again")
+            recoverable = _counted(self.recoverable)
+            parts.append(f"{recoverable} can be appended again")
         if self.lost:
-            parts.append(f"{_counted(self.lost)} lost: the files that held them are gone")
+            lost = _counted(self.lost)
+            parts.append(f"{lost} lost: the files that held them are gone")
         if self.may_reappear:
             left = _counted(self.may_reappear)
             parts.append(f"{left}, which left then, may be there again: the files that named them are gone")
@@ -87,7 +89,8 @@ def steps_to_repeat(plan: Plan, name: str, since: int) -> tuple[Steps, int]:
             case Restore() | Replace() | Alter() | Rewrite(alters=True):
                 return found[::-1], facts.step
     # The log of the state may begin with a later step.
-    unknown_until = oldest - 1 if oldest > since + 1 else 0
+    is_whole = oldest <= since + 1
+    unknown_until = 0 if is_whole else oldest - 1
     return found[::-1], unknown_until
 
 
@@ -110,9 +113,8 @@ def missing_rows(plan: Plan, name: str, since: int) -> MissingRows:
             if bad.is_removal_lost and removed:
                 missing.may_reappear[facts.step] = sum(removed.values())
         else:
-            is_kept = _is_readable(plan, version)
             n_rows = _n_emitted(facts)
-            n_kept = n_rows if is_kept else 0
+            n_kept = n_rows if _is_readable(plan, version) else 0
             n_lost = n_rows - n_kept
         if n_kept:
             missing.recoverable[facts.step] = n_kept
@@ -149,8 +151,9 @@ def _n_emitted(facts: StepFacts) -> int:
 
 def _is_readable(plan: Plan, version: int) -> bool:
     """Return whether the files of a step's commit are whole: they hold what it emitted."""
-    whole = WholeFiles(plan.state.path)
-    files = map(DataFile, log.adds(plan.state.path, version))
+    state = plan.state.path
+    whole = WholeFiles(state)
+    files = map(DataFile, log.adds(state, version))
     return all(map(whole.has, files))
 
 
@@ -180,13 +183,18 @@ class _BadRecords:
                 by_path.setdefault(named["path"], []).append(action)
         kept: list[Action] = []
         whole = WholeFiles(plan.quarantine.path)
-        n_kept = n_lost = 0
+        n_kept = 0
+        n_lost = 0
         is_removal_lost = False
         for actions in by_path.values():
             is_shortened = any("remove" in action for action in actions)
-            files = [DataFile(named) for action in actions for named in action.values()]
+            files: list[DataFile] = []
+            for action in actions:
+                files += map(DataFile, action.values())
             # Of a file that is shortened no record comes.
-            n_rows = 0 if is_shortened else sum(file.rows or 0 for file in files)
+            n_rows = 0
+            if not is_shortened:
+                n_rows = sum(file.rows or 0 for file in files)
             if all(map(whole.has, files)):
                 kept += actions
                 n_kept += n_rows

@@ -21,7 +21,8 @@ def refuse_other_copies(plan: Plan, tables: Mapping[str, TableFacts], head: Head
         TableMismatchError: the step that wrote a table last is not the state's step of this number.
     """
     for name, table in tables.items():
-        refuse_other_uid(plan, name, table.step, table.uid, uid_of_step(plan, head.facts, name, table.step))
+        allowed = uid_of_step(plan, head.facts, name, table.step)
+        refuse_other_uid(plan, name, table.step, table.uid, allowed)
 
 
 def refuse_other_uid(plan: Plan, name: str, step: int, found: str | None, allowed: str | None) -> None:
@@ -64,6 +65,9 @@ def uid_of_step(plan: Plan, last: StepFacts | NoStep, name: str, step: int) -> s
     if known is not None and known.step == step:
         return known.uid
     # A table that was put back: the state's log may still have the step.
-    steps = (facts for _, facts in plan.state.steps() if facts.step <= step)
-    found = next(steps, None)
-    return found.uid if found is not None and found.step == step else None
+    for _, facts in plan.state.steps():
+        if facts.step == step:
+            return facts.uid
+        if facts.step < step:
+            return None
+    return None

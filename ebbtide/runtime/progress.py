@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.amounts import amount
@@ -38,6 +38,34 @@ MOST_STEPS = 10_000
 
 
 @dataclass(frozen=True)
+class StepClock:
+    """The times of a step.
+
+    Args:
+        now_ms: Its clock, epoch ms.
+        watermark_ms: Its watermark, epoch ms; None before the first event.
+        held_ms: How far the clock ran ahead of what is allowed.
+    """
+
+    now_ms: int
+    watermark_ms: int | None = None
+    held_ms: int = 0
+
+
+@dataclass(frozen=True)
+class StepColumns:
+    """The columns that the records of a step had beyond the spec's schema.
+
+    Args:
+        ignored: Those that were left out, as the schema has not got them.
+        evolved: Those taken in so far that the spec's file lacks, to their types as DDL.
+    """
+
+    ignored: list[str] = field(default_factory=list)
+    evolved: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class StepProgress:
     """One finished step.
 
@@ -49,12 +77,9 @@ class StepProgress:
         records: Records read, bad ones included.
         quarantined: Bad ones among them.
         metrics: Counts of the reconciler by name.
-        now_ms: The step's clock, epoch ms.
-        watermark_ms: The step's watermark, epoch ms; None before the first event.
-        held_ms: How far the clock ran ahead of what is allowed.
+        clock: Its times.
         seconds: Wall time.
-        ignored_columns: Columns of the records that were left out, as the schema has not got them.
-        evolved: Columns taken in so far that the spec's file lacks, to their types as DDL.
+        columns: Columns of its records that the spec's schema lacks.
         recomputed: Of a materialized view: why all its rows were computed; empty if only those that a change may touch were.
         other_tables: Records of other tables than the source's, which are none of `records`.
     """
@@ -66,18 +91,32 @@ class StepProgress:
     records: int
     quarantined: int
     metrics: dict[str, int]
-    now_ms: int
-    watermark_ms: int | None
-    held_ms: int
+    clock: StepClock
     seconds: float
-    ignored_columns: list[str] = field(default_factory=list)
-    evolved: dict[str, str] = field(default_factory=dict)
+    columns: StepColumns = field(default_factory=StepColumns)
     recomputed: str = ""
     other_tables: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
-        return asdict(self)
+        """Return it as plain JSON values, without levels."""
+        clock = self.clock
+        return {
+            "pipeline": self.pipeline,
+            "step": self.step,
+            "kind": self.kind,
+            "batch_id": self.batch_id,
+            "records": self.records,
+            "quarantined": self.quarantined,
+            "metrics": dict(self.metrics),
+            "now_ms": clock.now_ms,
+            "watermark_ms": clock.watermark_ms,
+            "held_ms": clock.held_ms,
+            "seconds": self.seconds,
+            "ignored_columns": list(self.columns.ignored),
+            "evolved": dict(self.columns.evolved),
+            "recomputed": self.recomputed,
+            "other_tables": self.other_tables,
+        }
 
     @property
     def counts(self) -> Counter[str]:
@@ -108,8 +147,8 @@ class StepProgress:
             parts.append(f"{self.other_tables:,} of other tables")
         if self.recomputed:
             parts.append(f"computed whole: {self.recomputed}")
-        if self.held_ms:
-            parts.append(f"clock held back {self.held_ms} ms")
+        if self.clock.held_ms:
+            parts.append(f"clock held back {self.clock.held_ms} ms")
         what = ", ".join(parts)
         return f"{self.pipeline:<16} {self.kind:<6} step {self.step:<4} {what}  ({self.seconds:.1f} s)"
 
@@ -193,8 +232,8 @@ class RunSummary:
         self.totals.update(step.counts)
         self.totals.update(steps=1, replayed=int(is_replay))
         self.seconds += step.seconds
-        self.held_ms = max(self.held_ms, step.held_ms)
-        self._ignored.update(step.ignored_columns)
+        self.held_ms = max(self.held_ms, step.clock.held_ms)
+        self._ignored.update(step.columns.ignored)
 
     @property
     def ignored_columns(self) -> list[str]:
@@ -211,7 +250,7 @@ class RunSummary:
     @property
     def evolved(self) -> dict[str, str]:
         """Columns that were taken in and that the spec's file lacks, to their types."""
-        return self.steps[-1].evolved if self.steps else {}
+        return self.steps[-1].columns.evolved if self.steps else {}
 
     @property
     def recomputed(self) -> list[str]:

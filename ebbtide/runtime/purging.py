@@ -26,7 +26,8 @@ from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.runtime.erasing import doomed_in
 from ebbtide.runtime.leftovers import delete_leftovers
 from ebbtide.runtime.local_copies import drop_copies, drop_older_copies
-from ebbtide.storage.paths import delete, delete_unfinished, join
+from ebbtide.storage.folders import delete_unfinished
+from ebbtide.storage.paths import delete, join
 from ebbtide.storage.usage import subfolders
 from ebbtide.tables.state.layout import newest_step
 

@@ -42,7 +42,7 @@ from ebbtide.runtime.finding import RecordsOfBatch
 from ebbtide.runtime.guests import ViewStaging
 from ebbtide.runtime.pace import Pace, no_pace
 from ebbtide.runtime.plan import Plan
-from ebbtide.runtime.progress import StepProgress, ignore
+from ebbtide.runtime.progress import StepClock, StepColumns, StepProgress, ignore
 from ebbtide.runtime.stage import Staged, delete_staged, deleted_on_failure, stage, stage_view
 from ebbtide.runtime.step import Stepper
 from ebbtide.sources.source import Discovery, Part, SourceBatch
@@ -51,7 +51,7 @@ from ebbtide.spec.ddl import ddl_of
 from ebbtide.storage.paths import join
 from ebbtide.storage.together import before_commit
 from ebbtide.tables.state.staging import Staging
-from ebbtide.tasks import is_local
+from ebbtide.tasks import is_without_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -310,6 +310,8 @@ class SourceSteps:
             self._has_deleted = True
         stepper.fold(spark)
         known = self.plan.spec.table.columns.names
+        ignored = [name for name in facts.read.ignored_columns if name not in known]
+        frontier = facts.frontier
         return StepProgress(
             pipeline=facts.pipeline,
             step=facts.step,
@@ -318,13 +320,10 @@ class SourceSteps:
             records=facts.read.records,
             quarantined=facts.read.quarantined,
             other_tables=facts.read.other_tables,
-            ignored_columns=[name for name in facts.read.ignored_columns if name not in known],
-            evolved=dict(self.plan.evolved),
             metrics=metrics,
-            now_ms=facts.now_ms,
-            watermark_ms=facts.frontier.watermark_ms,
-            held_ms=facts.frontier.clock.held_ms,
+            clock=StepClock(facts.now_ms, frontier.watermark_ms, frontier.clock.held_ms),
             seconds=time.monotonic() - started,
+            columns=StepColumns(ignored, dict(self.plan.evolved)),
             recomputed=facts.read.recomputed,
         )
 
@@ -397,7 +396,7 @@ def _stage(stepper: Stepper, reading: _Reading) -> Staged:
     refused = refused_rows(plan, ledger_of(plan.root, stepper.last))
     staging = Staging(
         decoding,
-        replace(plan.stager(folder, refused), in_one=is_local(spark)),
+        replace(plan.stager(folder, refused), in_one=is_without_spark(spark)),
         number,
         wall_ms,
         tracks_offsets=plan.tracks_offsets,

@@ -35,7 +35,7 @@ from ebbtide.runtime.session_settings import (
     MASTER,
     PACKAGES,
     effective_settings,
-    is_local,
+    is_in_one_jvm,
     python_of_workers,
     settings_of_file,
 )
@@ -79,7 +79,7 @@ def build_session(
     if not has_jvm and PACKAGES in effective:
         note_jars(effective, session.conf.get(JARS) or "")
     master = str(session.conf.get(MASTER))
-    if not has_jvm and not is_local(master):
+    if not has_jvm and not is_in_one_jvm(master):
         refuse_unfit_executors(session)
     return session
 

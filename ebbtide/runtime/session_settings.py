@@ -75,7 +75,7 @@ def effective_settings(app_name: str, given: Mapping[str, str], of_file: Mapping
     of_environment = {name: os.environ[variable] for name, variable in OF_VARIABLES.items() if os.environ.get(variable)}
     asked = of_environment | resolved(given)
     named = {**of_file, **asked}
-    if is_local(named.get(MASTER, ours[MASTER])):
+    if is_in_one_jvm(named.get(MASTER, ours[MASTER])):
         ours |= ON_ONE_MACHINE
     effective = {name: value for name, value in ours.items() if name not in of_file} | asked
     for name in JOINED:
@@ -91,11 +91,11 @@ def _umask() -> int:
     return umask
 
 
-def is_local(master: str) -> bool:
+def is_in_one_jvm(master: str) -> bool:
     """Return whether a master's executors are in this process's JVM.
 
     Example:
-        >>> is_local("local[2]"), is_local("spark://host:7077"), is_local("local-cluster[2,1,1024]")
+        >>> is_in_one_jvm("local[2]"), is_in_one_jvm("spark://host:7077"), is_in_one_jvm("local-cluster[2,1,1024]")
         (True, False, False)
     """
     return re.fullmatch(r"local(\[.*\])?", master) is not None
@@ -155,7 +155,7 @@ def python_of_workers(settings: Mapping[str, str]) -> str:
     Args:
         settings: All that are in effect, those of `spark-defaults.conf` among them.
     """
-    if is_local(settings.get(MASTER, "local")):
+    if is_in_one_jvm(settings.get(MASTER, "local")):
         return sys.executable
     return settings.get(PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
 

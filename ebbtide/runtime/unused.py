@@ -69,7 +69,9 @@ def _unused(table: str) -> Snapshot | None:
     if log.versions(table) != [0]:
         return None
     made = Snapshot.read(table, any_features=True)
-    return made if made is not None and not made.files else None
+    if made is None or made.files:
+        return None
+    return made
 
 
 def _is_of_another_spec(unused: Snapshot | None, name: str, wanted: pa.Schema | None) -> bool:
@@ -87,4 +89,6 @@ def _is_of_another_spec(unused: Snapshot | None, name: str, wanted: pa.Schema | 
 
 
 def _fits(unused: Snapshot | None, wanted: pa.Schema | None) -> bool:
-    return unused is not None and wanted is not None and has_columns(unused.metadata, wanted)
+    if unused is None or wanted is None:
+        return False
+    return has_columns(unused.metadata, wanted)

@@ -142,7 +142,9 @@ def way_of_forgotten(plan: Plan, last: StepFacts) -> RestoreAndApply | None:
     state = plan.state.snapshot()
     sink_version = plan.delta_sink.version()
     own = OwnVersions.of(plan, state.version, sink_version)
-    return way_back(plan, last, own) if own.foreign else None
+    if not own.foreign:
+        return None
+    return way_back(plan, last, own)
 
 
 def _applying(
@@ -169,15 +171,17 @@ def _applying(
     if keeps_all and _changed_rows(steps) > MOST_ROWS:
         return None
     way = RestoreAndApply(base, first_step, last.step)
-    return way if plan.sink.can(way) else None
+    if not plan.sink.can(way):
+        return None
+    return way
 
 
 def _are_readable(plan: Plan, steps: Steps) -> bool:
     """Return whether all files of some steps' commits are whole: they hold the change sets."""
     whole = WholeFiles(plan.state.path)
     for version, _ in steps:
-        adds = log.adds(plan.state.path, version)
-        if not all(whole.has(DataFile(add)) for add in adds):
+        files = map(DataFile, log.adds(plan.state.path, version))
+        if not all(map(whole.has, files)):
             return False
     return True
 

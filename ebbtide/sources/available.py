@@ -64,7 +64,9 @@ class Available:
 
     def left_of(self, since: Span) -> Span:
         """Return what there is to read behind a position, lost records or not; of another source all of it."""
-        read_before = since.end if self.identity == since.identity else {}
+        read_before: Offsets = {}
+        if self.identity == since.identity:
+            read_before = since.end
         start = {}
         for partition, earliest in self.earliest.items():
             place = read_before.get(partition, earliest)
@@ -88,7 +90,7 @@ class Available:
             return self._up_to_end(self.latest)
         if isinstance(start, datetime):
             return self._up_to_end(at_time(start))
-        offsets = dict(self.earliest) | dict(_mapping(start))
+        offsets = {**self.earliest, **_mapping(start)}
         self._refuse_unfit_start(offsets)
         return self._up_to_end(offsets)
 
@@ -103,10 +105,11 @@ class Available:
     def _refuse_fewer(self, since: Span) -> None:
         gone = sorted(since.end.keys() - self.latest.keys())
         if gone:
+            needed = amount(len(since.end), "partition")
             raise SourceLostError.of(
                 f"{self._name} has fewer partitions than were read.",
                 got=f"without {_named(gone)}",
-                allowed=f"{amount(len(since.end), 'partition')} or more",
+                allowed=f"{needed} or more",
                 next_step=ACCEPT_LOSS,
             )
 

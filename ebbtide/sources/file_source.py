@@ -82,7 +82,8 @@ class FileSource(Source):
 
         files = files_of(offset)
         sizes = [size for _, size in files]
-        in_driver = None not in sizes and sum(filter(None, sizes)) <= BYTES_IN_DRIVER
+        n_bytes = sum(filter(None, sizes))
+        in_driver = None not in sizes and n_bytes <= BYTES_IN_DRIVER
         n_tasks = 1 if in_driver else spark.sparkContext.defaultParallelism
         records = ReadRecords(
             spark,

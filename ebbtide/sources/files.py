@@ -39,7 +39,12 @@ def files_of(offset: Offset) -> list[SizedFile]:
         >>> files_of({"files": [["a", 3]]}), files_of({"last": "a", "files": ["a"]})
         ([('a', 3)], [('a', None)])
     """
-    stored.refuse_unknown(offset, ("files", "last"), what="The files of a batch", where="the checkpoint's offsets")
+    stored.refuse_unknown(
+        offset,
+        ("files", "last"),
+        what="The files of a batch",
+        where="the checkpoint's offsets",
+    )
     files: list[SizedFile] = []
     for file in offset["files"]:
         if isinstance(file, str):
@@ -61,12 +66,8 @@ def dealt_out(files: Sequence[SizedFile], n_tasks: int) -> list[list[NumberedFil
     for part, (name, size) in enumerate(files):
         file = name, size, part
         numbered.append(file)
-    dealt = []
     n_used = min(n_tasks, len(files))
-    for task in range(n_used):
-        own = numbered[task::n_tasks]
-        dealt.append(own)
-    return dealt
+    return [numbered[task::n_tasks] for task in range(n_used)]
 
 
 class FilePlanner:
@@ -91,8 +92,11 @@ class FilePlanner:
         """See `BatchPlanner`; the last batch of an earlier run has none of these files."""
         start = last or {"files": []}
         first = _index_after(self._files, start["files"])
-        files = self._within_bytes(self._files[first : first + self.max_files])
-        return {"files": files} if files else start
+        end = first + self.max_files
+        files = self._within_bytes(self._files[first:end])
+        if not files:
+            return start
+        return {"files": files}
 
     def _within_bytes(self, files: list[list[Any]]) -> list[list[Any]]:
         """Return the first of some files, at least one, that have no more than the bytes of a step together."""

@@ -100,13 +100,15 @@ def _closed_lines(text: bytes, limit: int) -> pa.BinaryArray:
     """Return the lines of a text that ends with a line's end; of a longer one than `limit` bytes, its beginning."""
     if b"\r" not in text:
         # The usual case, without an object for each line: the bytes without the ends, and where each line then begins.
-        ends = np.flatnonzero(np.frombuffer(text, np.uint8) == _LF)
-        offsets = np.zeros(len(ends) + 1, np.int32)
-        offsets[1:] = ends - np.arange(len(ends))
+        raw = np.frombuffer(text, np.uint8)
+        ends = np.flatnonzero(raw == _LF)
+        n_lines = len(ends)
+        offsets = np.zeros(n_lines + 1, np.int32)
+        offsets[1:] = ends - np.arange(n_lines)
         if np.diff(offsets).max() <= limit:
             data = text.replace(b"\n", b"")
             buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-            return pa.Array.from_buffers(pa.binary(), len(ends), buffers)
+            return pa.Array.from_buffers(pa.binary(), n_lines, buffers)
     lines = [line[: limit + 1] for line in text.splitlines()]
     return pa.array(lines, pa.binary())
 

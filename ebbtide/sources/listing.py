@@ -96,12 +96,13 @@ def discover(
             matching.append(file)
         else:
             unmatched.append(file.name)
-    _refuse_undecodable(path, [file.name for file in matching])
+    names = [file.name for file in matching]
+    _refuse_undecodable(path, names)
     _refuse_changed(path, matching, read)
     new = [file for file in matching if file.name not in read]
     _refuse_linked(path, [file.name for file in new])
     if counts_repeats:
-        listed = {*unmatched, *(file.name for file in matching)}
+        listed = {*unmatched, *names}
         _refuse_moved(path, new, read, listed)
     if in_order:
         _refuse_late(path, new, read)
@@ -248,7 +249,8 @@ def _refuse_moved(
             gone.setdefault(file_read, []).append(name)
     moved = []
     for file in new:
-        for name in gone.get((_own_name(file.name), file.size), ()):
+        found = _own_name(file.name), file.size
+        for name in gone.get(found, ()):
             folder = name.removesuffix(_own_name(name))
             if file.name.startswith(folder):
                 moved.append(f"{file.name}, read as {name}")

@@ -66,11 +66,14 @@ class Backlog:
     @property
     def total_records(self) -> int | None:
         """Records of all partitions; None of a source without any."""
-        return sum(self.records.values()) if self.records else None
+        if not self.records:
+            return None
+        return sum(self.records.values())
 
     def is_behind(self, partition: int) -> bool:
         """Return whether records of a partition wait, or are held."""
-        return bool(self.records[partition]) or partition in self.held
+        n_waiting = self.records[partition]
+        return n_waiting > 0 or partition in self.held
 
     @property
     def is_empty(self) -> bool:

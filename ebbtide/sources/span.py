@@ -107,14 +107,17 @@ class Span:
         start = {}
         end = {}
         for partition, own in self.start.items():
-            first = max(own, offsets.get(partition, own))
+            reached = offsets.get(partition, own)
+            first = max(own, reached)
             start[partition] = first
             end[partition] = max(first, self.end[partition])
         return replace(self, start=start, end=end)
 
     def behind(self, last: Self) -> Self:
         """Return what is left behind a batch; all of it if that was of another source, whose loss was accepted."""
-        return self.after(last.end) if self.identity == last.identity else self
+        if self.identity != last.identity:
+            return self
+        return self.after(last.end)
 
     def lacks(self, read: Self) -> str | None:
         """Name records of another span that this one has not; None if it has all.
@@ -136,11 +139,11 @@ class Span:
             has_all = own_start <= start and end <= own_end
             if has_all:
                 continue
-            was_read = f"{start} to {end}"
             is_there = "nothing"
             if partition in self.start:
                 is_there = f"{own_start} to {own_end}"
-            lacking.append(f"partition {partition}: {was_read} was read, {is_there} is there")
+            was_read = f"partition {partition}: {start} to {end} was read"
+            lacking.append(f"{was_read}, {is_there} is there")
         return "; ".join(lacking) or None
 
     def first(self, most: int) -> Self:
@@ -173,24 +176,30 @@ class Span:
         """
         ended_at = dict(since.end)
         begins_at = {partition: self.start.get(partition) for partition in ended_at}
-        follows_on = self.identity == since.identity and begins_at == ended_at
-        if not follows_on:
+        is_of_source = self.identity == since.identity
+        if not is_of_source or begins_at != ended_at:
+            own = described(self.identity)
+            needed = described(since.identity)
             raise CheckpointMismatchError.of(
                 "The checkpoint's next batch does not begin where the last step ended.",
-                got=f"{described(self.identity)}, offsets {begins_at}",
-                allowed=f"{described(since.identity)}, offsets {ended_at}",
+                got=f"{own}, offsets {begins_at}",
+                allowed=f"{needed}, offsets {ended_at}",
                 next_step="Restore the checkpoint, or run 'ebbtide refresh' to rebuild the sink from the source.",
             )
 
 
 def span_of(stored: Mapping[str, Any] | None) -> Span | None:
     """Read a stored form that may be missing; see `Span.from_json`."""
-    return None if stored is None else Span.from_json(stored)
+    if stored is None:
+        return None
+    return Span.from_json(stored)
 
 
 def stored_form_of(span: Span | None) -> dict[str, Any] | None:
     """Return the stored form of a span that may be missing."""
-    return None if span is None else span.to_json()
+    if span is None:
+        return None
+    return span.to_json()
 
 
 def begun_at(start: Span | None, read: Span | None) -> Span | None:
@@ -210,7 +219,8 @@ def begun_at(start: Span | None, read: Span | None) -> Span | None:
         return read.beginning
     # A partition that was read before keeps its beginning; one that came later begins with this batch.
     beginnings = {**read.start, **start.start}
-    return replace(start, start=beginnings).beginning
+    whole = replace(start, start=beginnings)
+    return whole.beginning
 
 
 def described(identity: Mapping[str, str]) -> str:

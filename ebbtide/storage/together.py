@@ -75,7 +75,8 @@ class Memory:
         step = current()
         if step is None:
             return None
-        return step.held(f"{self._root}/{key}")
+        location = f"{self._root}/{key}"
+        return step.held(location)
 
     def remember(self, key: str, data: bytes) -> None:
         """Keep a whole file that was read, if it never changes; another one is held until the end of the step, which has read just this."""
@@ -83,7 +84,8 @@ class Memory:
         if never_changes(key):
             self.keep(key, data)
         elif step is not None:
-            step.hold(f"{self._root}/{key}", data)
+            location = f"{self._root}/{key}"
+            step.hold(location, data)
 
     def keep(self, key: str, data: bytes) -> None:
         """Keep a file's bytes, in place of those that were not used for longest."""

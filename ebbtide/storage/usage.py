@@ -38,4 +38,5 @@ def subfolders(location: str) -> list[str]:
     selector = pafs.FileSelector(path, allow_not_found=True)
     infos = fs.get_file_info(selector)
     folders = [info for info in infos if info.type == pafs.FileType.Directory]
-    return sorted(folder.base_name for folder in folders)
+    names = [folder.base_name for folder in folders]
+    return sorted(names)

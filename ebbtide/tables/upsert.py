@@ -253,7 +253,9 @@ class Upserter:
         old = pa.concat_tables(parts)
         n_old = len(old)
         # Dense codes of the keys match old rows with new ones by integers, whatever the key's types. O(changes).
-        keys = pa.concat_tables([old.select(self._key), rows.select(self._key)])
+        old_keys = old.select(self._key)
+        new_keys = rows.select(self._key)
+        keys = pa.concat_tables([old_keys, new_keys])
         codes = row_codes(keys, self._key)
         of_old = codes[:n_old]
         of_new = codes[n_old:]
@@ -287,4 +289,6 @@ def _files_to_fold(snapshot: Snapshot, *, everything: bool) -> list[DataFile]:
         small = [file for file in files if is_small(file)]
     # One small file without a vector has nothing to be joined with, and nothing to lose.
     is_one_whole = len(small) == 1 and small[0].vector is None
-    return group if is_one_whole else [*group, *small]
+    if is_one_whole:
+        return group
+    return [*group, *small]

@@ -19,7 +19,7 @@ from ebbtide.errors import LeaseHeldError
 from ebbtide.ledger.facts import Cause
 from ebbtide.model.cron import is_due
 from ebbtide.operations.operation import Operation, Report
-from ebbtide.tables.state import doomed
+from ebbtide.tables.state import judging
 
 START = datetime(2026, 1, 25, tzinfo=UTC)
 MONTH = timedelta(days=35)
@@ -109,7 +109,7 @@ def test_cleanup_starts_before_its_time_where_it_would_win_enough(make, monkeypa
             stepper.commit(stepper.facts(Cause(what="cleanup"), clock), [])
         assert launched(10, instance) == ["t"]
         with monkeypatch.context() as patch:
-            patch.setattr(doomed, "ROWS_IN_DRIVER", 1)
+            patch.setattr(judging, "ROWS_IN_DRIVER", 1)
             assert launched(10, instance).startswith("t: A schedule looks at tables without Spark.")
         instance.create_run_for_job(
             definitions.resolve_job_def("ebbtide_cleanup"),

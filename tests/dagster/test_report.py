@@ -5,14 +5,15 @@ from ebbtide.dagster import report
 from ebbtide.dagster.report import report_of
 from ebbtide.ledger.foreign_writes import DataCommit
 from ebbtide.runtime import progress
+from ebbtide.runtime.progress import StepClock, StepColumns
 
 
 def step(number, **given):
     metrics = given.pop("metrics", {"inserted": 2})
     seconds = given.pop("seconds", 0.5)
-    return StepProgress(
-        "plain", number, "batch", number, 1000, 1, metrics, 0, None, given.pop("held_ms", 0), seconds, **given
-    )
+    clock = StepClock(0, held_ms=given.pop("held_ms", 0))
+    columns = StepColumns(given.pop("ignored", []), given.pop("evolved", {}))
+    return StepProgress("plain", number, "batch", number, 1000, 1, metrics, clock, seconds, columns, **given)
 
 
 def test_sums_and_steps_of_a_run():
@@ -45,7 +46,7 @@ def test_what_needs_an_eye_is_said():
     summary = RunSummary(
         "plain",
         "root",
-        [step(1, ignored_columns=["a", "b"], evolved={"tier": "STRING"}, held_ms=5000)],
+        [step(1, ignored=["a", "b"], evolved={"tier": "STRING"}, held_ms=5000)],
         nothing_matched="it has no files",
         files_unmatched=2,
         files_young=3,
@@ -68,7 +69,7 @@ def test_records_that_changed_nothing_are_said():
     )
     assert "Of other tables than source.table, and left out: 3 records." in text
     assert "Deletes of which only the tombstone came: 2; their rows are still there" in text
-    none = StepProgress("plain", 1, "batch", 1, 0, 0, {}, 0, None, 0, 0.5, other_tables=1)
+    none = StepProgress("plain", 1, "batch", 1, 0, 0, {}, StepClock(0), 0.5, other_tables=1)
     assert "No record is of source.table:" in report_of(RunSummary("plain", "root", [none]))
 
 
@@ -82,7 +83,7 @@ def test_long_runs_list_their_last_steps(monkeypatch):
 
 def test_sums_are_of_all_steps_however_few_are_kept(monkeypatch):
     monkeypatch.setattr(progress, "MOST_STEPS", 2)
-    first = step(1, ignored_columns=["a"], held_ms=7)
+    first = step(1, ignored=["a"], held_ms=7)
     summary = RunSummary("plain", "root", [first, *(step(number) for number in range(2, 6))])
     assert [each.step for each in summary.steps] == [4, 5]
     text = report_of(summary)

@@ -21,6 +21,7 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, commit_after, read_file, read_rows, replacing
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.progress import StepClock
 
 
 def resources(tmp_path, spark=None):
@@ -31,7 +32,7 @@ def resources(tmp_path, spark=None):
 
 
 def step(number, **metrics):
-    return StepProgress("plain", number, "batch", number, 10, 1, metrics, 1000, None, 0, 0.5)
+    return StepProgress("plain", number, "batch", number, 10, 1, metrics, StepClock(1000), 0.5)
 
 
 class Listener:

@@ -45,9 +45,9 @@ def test_clock_that_was_ahead_is_set_back_with_a_reason_and_goes_on_from_there(m
         "the clock was a month ahead",
     )
     [batch] = pipeline.read(up(2, 2), clock_ms=later)
-    assert batch.now_ms == later, "it was planned by a clock that was behind"
+    assert batch.clock.now_ms == later, "it was planned by a clock that was behind"
     pipeline.run(later + HOUR)
-    assert (pipeline.rows(), pipeline.last.now_ms) == ({2: 2}, batch.now_ms)
+    assert (pipeline.rows(), pipeline.last.now_ms) == ({2: 2}, batch.clock.now_ms)
     pipeline.run(later + 2 * HOUR)
     assert (pipeline.rows(), pipeline.last.now_ms) == ({}, later + 2 * HOUR)
     rewind.apply(SPARK, pipeline.spec, pipeline.root, to_step=1)

@@ -19,7 +19,7 @@ from ebbtide.operations.maintenance.measuring import _report
 from ebbtide.operations.operation import Context
 from ebbtide.operations.registry import maintain
 from ebbtide.runtime.step import Stepper
-from ebbtide.tables.state import doomed, merging, rewriting
+from ebbtide.tables.state import doomed, judging, merging, rewriting
 from ebbtide.tables.state.doomed import is_base
 from ebbtide.tables.state.rewriting import BASE
 
@@ -275,7 +275,7 @@ def test_cleanup_is_skipped_without_reading_a_file_or_keys_where_few_rows_of_a_f
     pipeline.read(*(up(number, number, "-D" if number < 3 else "+U") for number in range(10)), clock_ms=START)
     pipeline.do("compaction")
     with monkeypatch.context() as patch:
-        patch.setattr(doomed, "read_file", None)
+        patch.setattr(judging, "read_file", None)
         assert act("cleanup", pipeline, min_share=0.1).text() == "t: cleanup: skipped: nothing has expired."
     pipeline.read(up(20, 20), clock_ms=START)
     pass_hours(pipeline, 2)

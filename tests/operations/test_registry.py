@@ -28,7 +28,7 @@ from ebbtide.operations.operation_page import section_of
 from ebbtide.operations.operations import Clock, Repair
 from ebbtide.operations.registry import TAKEN_NAMES, operations
 from ebbtide.operations.repair.report import Finding, RepairReport
-from ebbtide.runtime.progress import Phase, StepProgress
+from ebbtide.runtime.progress import Phase, StepClock, StepProgress
 
 SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "handover"
 
@@ -280,7 +280,7 @@ class Long(Operation):
     prefix = "long_"
 
     def apply(self, ctx, params):
-        ctx.on_progress(StepProgress("t", 7, "batch", 0, 3, 0, {}, 0, None, 0, 0.5))
+        ctx.on_progress(StepProgress("t", 7, "batch", 0, 3, 0, {}, StepClock(0), 0.5))
         ctx.on_phase(Phase("t", "reading", 8))
         return Report("t", [f"stopped by {ctx.by}." if ctx.stop.is_set() else "done."], {"records": 3})
 

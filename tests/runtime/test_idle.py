@@ -301,8 +301,8 @@ def test_state_of_a_function_is_due_when_it_expires(make):
 def test_timer_of_a_function_is_due_at_its_time(make):
     pipeline = make(function="user_functions:Alarm", schema="id BIGINT, n BIGINT")
     [batch] = pipeline.read(up(1, 1, "+I"), clock_ms=START).copy()
-    assert pipeline.is_idle(batch.now_ms + 49)
-    assert not pipeline.is_idle(batch.now_ms + 50)
+    assert pipeline.is_idle(batch.clock.now_ms + 49)
+    assert not pipeline.is_idle(batch.clock.now_ms + 50)
 
 
 def test_refresh_that_has_read_nothing_is_something_to_do(make):

@@ -46,7 +46,9 @@ def test_each_file_is_a_batch_and_a_step_of_its_own(make):
     assert first.metrics["inserted"] == 2
     assert second.metrics["updated"] == 1
     assert first.pipeline == pipeline.spec.name
-    assert [first.now_ms, second.now_ms] == [START, START + BATCH_MS], "the time at which the batch was planned"
+    assert [first.clock.now_ms, second.clock.now_ms] == [START, START + BATCH_MS], (
+        "the time at which the batch was planned"
+    )
     assert 0 < first.seconds < 60
     assert pipeline.rows() == {1: 3, 2: 2}
     assert pipeline.run().steps == [], "nothing is read twice"
@@ -206,7 +208,8 @@ def test_watermark_stays_behind_the_greatest_event_time_of_earlier_steps(make):
     [first] = pipeline.read(up(1, 1, at="1970-01-01T00:01:00Z"), up(2, 2, at="1970-01-01T00:00:30Z"))
     [second] = pipeline.read(up(3, 3, at="1970-01-01T00:02:00Z"))
     [third] = pipeline.read(up(4, 4, at="1970-01-01T00:00:01Z"))
-    assert [first.watermark_ms, second.watermark_ms, third.watermark_ms] == [None, 50_000, 110_000]
+    watermarks = [step.clock.watermark_ms for step in (first, second, third)]
+    assert watermarks == [None, 50_000, 110_000]
 
 
 def test_event_time_far_ahead_of_the_batch_s_own_time_is_bad(make):
@@ -215,7 +218,7 @@ def test_event_time_far_ahead_of_the_batch_s_own_time_is_bad(make):
     near, far, farther = (f"1970-02-11T{time}Z" for time in ("17:00:00", "17:00:01", "17:00:02"))  # an hour after START
     [first] = pipeline.read(up(1, 1, at=near), up(2, 2, at=far))
     [second] = pipeline.read(up(3, 3, at=far, note="x"), up(4, 4, at=farther))
-    assert (first.quarantined, second.quarantined, dict(second.evolved)) == (1, 1, {"note": "STRING"})
+    assert (first.quarantined, second.quarantined, dict(second.columns.evolved)) == (1, 1, {"note": "STRING"})
 
 
 def test_state_of_an_older_format_is_nothing_that_a_job_goes_on_from(make):
@@ -234,7 +237,7 @@ def test_clock_that_jumps_is_held_back_and_that_is_told(make):
     pipeline = make(max_clock_jump="1h", ttl={"ttl": "1h", "expire_live": True})
     [first] = pipeline.read(up(1, 1), clock_ms=START)
     [tick] = pipeline.run(START + 9 * HOUR).steps
-    assert (tick.now_ms, tick.held_ms) == (first.now_ms + HOUR, 8 * HOUR)
+    assert (tick.clock.now_ms, tick.clock.held_ms) == (first.clock.now_ms + HOUR, 8 * HOUR)
 
 
 def test_staged_files_go_with_the_step_and_with_a_step_that_fails(make, monkeypatch):
@@ -323,7 +326,7 @@ def test_tick_follows_what_the_pipeline_lets_expire(make):
     [tick] = pipeline.run(START + HOUR).steps
     assert (tick.kind, tick.step, tick.batch_id, tick.records) == ("tick", 2, None, 0)
     assert tick.metrics["expired"] == 1
-    assert tick.now_ms == START + HOUR
+    assert tick.clock.now_ms == START + HOUR
     assert 0 < tick.seconds < 60
     assert (pipeline.last.cause.what, pipeline.last.source.batch_id, pipeline.last.source.query_id) == (
         "tick",
@@ -527,7 +530,12 @@ def test_new_column_is_taken_in_by_a_step_of_its_own_before_the_batch_that_bring
     pipeline = make(**EVOLVE)
     pipeline.read(up(1, 1))
     [step] = pipeline.read(up(2, 2, note="x"))
-    assert (step.step, step.kind, step.ignored_columns, dict(step.evolved)) == (3, "batch", [], {"note": "STRING"})
+    assert (step.step, step.kind, step.columns.ignored, dict(step.columns.evolved)) == (
+        3,
+        "batch",
+        [],
+        {"note": "STRING"},
+    )
     evolution, batch = [facts for _, facts in pipeline.plan.state.steps()][1::-1]
     assert (evolution.cause.what, evolution.step, evolution.decision.changes_columns) == ("migration", 2, True)
     assert evolution.decision.tables["sink"].columns_before == "`id` BIGINT NOT NULL, `n` INT"
@@ -549,7 +557,7 @@ def test_step_whose_records_do_not_fit_is_refused_where_the_spec_says_so(make):
 def test_ignored_columns_are_told_with_the_step(make):
     pipeline = make()
     [step] = pipeline.read(up(1, 1, note="x"))
-    assert step.ignored_columns == ["note"]
+    assert step.columns.ignored == ["note"]
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_what_is_due_is_seen_and_what_has_expired_is_not_seen_again(spark, tmp_p
     spec = plain_spec(write(tmp_path / "in", rows), order={"sequence": ["seq"]}, ttl={"ttl": "1d", "expire_live": True})
     root = str(tmp_path)
     [batch] = run(LOCAL, spec, root, clock=lambda: START).steps
-    start = batch.now_ms
+    start = batch.clock.now_ms
     assert nothing_to_do(spec, root, start + DAY - 1)
     assert not nothing_to_do(spec, root, start + DAY)
     [tick] = run(LOCAL, spec, root, clock=lambda: start + DAY).steps
@@ -70,10 +70,10 @@ def test_tombstone_is_due_and_a_row_that_lives_is_not(spark, tmp_path):
     rows = [change("+I", 1, "a", 1), change("-D", 2, "b", 2)]
     spec = plain_spec(write(tmp_path / "in", rows), order={"sequence": ["seq"]}, ttl="1d")
     [batch] = run(LOCAL, spec, str(tmp_path), clock=lambda: START).steps
-    assert nothing_to_do(spec, str(tmp_path), batch.now_ms + DAY - 1)
-    assert not nothing_to_do(spec, str(tmp_path), batch.now_ms + DAY)
-    run(LOCAL, spec, str(tmp_path), clock=lambda: batch.now_ms + DAY)
-    assert nothing_to_do(spec, str(tmp_path), batch.now_ms + 9 * DAY), "the row is none of the ttl's"
+    assert nothing_to_do(spec, str(tmp_path), batch.clock.now_ms + DAY - 1)
+    assert not nothing_to_do(spec, str(tmp_path), batch.clock.now_ms + DAY)
+    run(LOCAL, spec, str(tmp_path), clock=lambda: batch.clock.now_ms + DAY)
+    assert nothing_to_do(spec, str(tmp_path), batch.clock.now_ms + 9 * DAY), "the row is none of the ttl's"
 
 
 @pytest.mark.grid

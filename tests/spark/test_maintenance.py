@@ -17,7 +17,7 @@ from ebbtide.operations.maintenance.jobs import Maintenance
 from ebbtide.operations.registry import maintain
 from ebbtide.runtime.driver import run, system_clock
 from ebbtide.runtime.plan import Plan
-from ebbtide.tables.state.doomed import Doom
+from ebbtide.tables.state.judging import Doom
 
 DAY_MS = 86_400_000
 JOBS = ("cleanup", "compaction", "vacuum")

@@ -49,7 +49,7 @@ def test_ttl_switched_on_changed_off_and_back(spark, tmp_path):
     planned = migration.plan(spark, with_ttl, root)
     assert (planned["stamped"], planned["unstamped"], planned["revived"], planned.step) == (2, 0, 0, None)
     assert planned["changes"] == ["state recent: ttl none -> 1d (ON_CREATE_AND_WRITE, PROCESSING_TIME)"]
-    now = first.steps[-1].now_ms + 1000
+    now = first.steps[-1].clock.now_ms + 1000
     done = migration.apply(spark, with_ttl, root, now)
     assert (done["stamped"], done.step) == (2, 2)
     assert stamps(spark, tmp_path, with_ttl, "recent") == {now}, "stamped with the time of the migration"
@@ -74,7 +74,7 @@ def test_longer_ttl_brings_back_what_is_still_stored(spark, tmp_path):
     root = str(tmp_path)
     source = write(tmp_path / "in", [change("+I", 1, "a", 1)], [change("-D", 1, "a", 2)])
     short = plain_spec(source, order={"sequence": ["seq"]}, ttl="1d")
-    now = run(LOCAL, short, root).steps[-1].now_ms
+    now = run(LOCAL, short, root).steps[-1].clock.now_ms
     write(source, [change("+I", 2, "b", 3)], first=2)
     longer = plain_spec(source, order={"sequence": ["seq"]}, ttl="9d")
     assert migration.plan(spark, longer, root)["changes"] == [
@@ -98,7 +98,7 @@ def test_state_is_read_as_rows_as_of_a_step_and_as_a_view(spark, tmp_path):
     root = str(tmp_path)
     parts = [[line(1, v="a", seq=5, day="2026-01-01")], [line(1, v="b", seq=6, day="2026-01-02")]]
     spec = counting(write(tmp_path / "in", *parts), ttl={"recent": "1d"})
-    last = run(LOCAL, spec, root).steps[-1].now_ms
+    last = run(LOCAL, spec, root).steps[-1].clock.now_ms
     [row] = state(spark, spec, root, state="profile").collect()
     assert (row["id"], row["state"], row["value"]["tags"], row["live"], row["expires"]) == (
         1,
@@ -132,7 +132,7 @@ def test_downtime_ages_nothing(spark, tmp_path):
         ttl={"first": {"ttl": "1d", "update_type": "ON_CREATE"}},
         downtime_over="1h",
     )
-    now = run(LOCAL, spec, root).steps[-1].now_ms
+    now = run(LOCAL, spec, root).steps[-1].clock.now_ms
     maintain(spark, spec, root, "cleanup")
     write(source, ["{", line(2, v="b")], first=1)
     with pytest.raises(QuarantineThresholdError):

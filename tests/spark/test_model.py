@@ -53,7 +53,8 @@ def test_states_on_delta_do_as_the_reference(spark, tmp_path):
     compared = 0
     for n, step in enumerate(steps):
         for each in references.values():
-            each.now, each.watermark = step.now_ms, -(2**63) if step.watermark_ms is None else step.watermark_ms
+            each.now = step.clock.now_ms
+            each.watermark = -(2**63) if step.clock.watermark_ms is None else step.clock.watermark_ms
         for key in range(KEYS):
             for name, each in references.items():
                 each.event = event_ms(n, key)

@@ -54,7 +54,7 @@ def test_waiting_ends_at_the_tick_and_the_check_warns_of_it(spark, tmp_path):
     of = of_folder(
         write(tmp_path / "in", [event("u", 5, 2, KEPT, was=1)]), spec("id BIGINT NOT NULL, notes STRING", ttl="30d")
     )
-    started = run(spark, of, str(tmp_path)).steps[0].now_ms
+    started = run(spark, of, str(tmp_path)).steps[0].clock.now_ms
     later = run(spark, of, str(tmp_path), clock=lambda: started + 31 * 86_400_000)
     assert [(step.kind, step.metrics.get("waiting_expired")) for step in later.steps] == [("tick", 1)]
     tables = Plan.under(str(tmp_path), of)

@@ -9,6 +9,7 @@ import pytest
 from ebbtide.errors import ConfigError, DiskError, DiskFullError
 from ebbtide.storage import columnar, paths, rights
 from ebbtide.storage.disk import failures_named
+from ebbtide.storage.folders import delete_unfinished
 
 
 @pytest.mark.parametrize(
@@ -194,7 +195,7 @@ def test_unfinished_files_are_deleted_after_a_day(tmp_path):
         path.touch()
     for path in (ours, of_delta_rs, folder, *others):
         os.utime(path, (10**9, 10**9))
-    paths.delete_unfinished(str(tmp_path))
+    delete_unfinished(str(tmp_path))
     assert sorted(tmp_path.iterdir()) == sorted([young, *others])
-    paths.delete_unfinished(str(tmp_path), older_than_s=0)
+    delete_unfinished(str(tmp_path), older_than_s=0)
     assert sorted(tmp_path.iterdir()) == sorted(others)

@@ -171,7 +171,8 @@ class StatefulFunction:
         # Base classes come first, so that a subclass may declare a state of theirs again.
         for owner in reversed(cls.__mro__):
             attributes = vars(owner).items()
-            declared |= {name: attribute for name, attribute in attributes if isinstance(attribute, StateDescriptor)}
+            own = {name: attribute for name, attribute in attributes if isinstance(attribute, StateDescriptor)}
+            declared |= own
         return declared
 
 

@@ -27,7 +27,8 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
 from ebbtide.tables.state.deciding import packed
 from ebbtide.tables.state.deletion import Expired, earlier, planned
-from ebbtide.tables.state.doomed import Doom, Found, find, is_base, judge_rows
+from ebbtide.tables.state.doomed import Found, find, is_base
+from ebbtide.tables.state.judging import Doom, judge_rows
 from ebbtide.tables.state.layout import may_hold_expired
 from ebbtide.tables.state.lookup import Stored
 

@@ -24,7 +24,8 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.purging import Place
 from ebbtide.tables.state.deciding import packed
 from ebbtide.tables.state.deletion import Deletion, planned
-from ebbtide.tables.state.doomed import find, is_base, judge_rows
+from ebbtide.tables.state.doomed import find, is_base
+from ebbtide.tables.state.judging import judge_rows
 from ebbtide.tables.state.merging import to_merge
 from ebbtide.tables.state.rewriting import StoredEntries, rows_of
 

@@ -22,7 +22,8 @@ from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.operations.maintenance.measuring import Done
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
-from ebbtide.storage.paths import DAY_S, delete, delete_unfinished, join, size_of
+from ebbtide.storage.folders import DAY_S, delete_unfinished
+from ebbtide.storage.paths import delete, join, size_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,8 @@ from ebbtide.operations.repair.report import Finding
 from ebbtide.runtime.belonging import OwnTables
 from ebbtide.runtime.missing_rows import missing_rows
 from ebbtide.runtime.step import Stepper
-from ebbtide.storage.paths import aside_of, copy_file, join, move_aside, walk
+from ebbtide.storage.folders import aside_of, move_aside
+from ebbtide.storage.paths import copy_file, join, walk
 
 
 def what_became(known: TableFacts | None, found: TableFacts | None) -> str:

@@ -47,7 +47,9 @@ class Rows:
     def user(self) -> pa.Table:
         """(n,) the user's columns."""
         names = self.rules.columns.names
-        rows = pa.concat_tables([self.state.select(names), self.changes.select(names)])
+        stored = self.state.select(names)
+        changed = self.changes.select(names)
+        rows = pa.concat_tables([stored, changed])
         return rows.combine_chunks()  # once: each use of a column would copy its chunks again
 
     @cached_property
@@ -81,7 +83,8 @@ class Rows:
     @cached_property
     def adds(self) -> Mask:
         """(n,) true for rows of a history, false for retractions."""
-        return np.concatenate([~self.is_waiting, adds(self.changes)])
+        of_changes = adds(self.changes)
+        return np.concatenate([~self.is_waiting, of_changes])
 
     @cached_property
     def was_shown(self) -> Mask:
@@ -111,7 +114,8 @@ class Rows:
     @cached_property
     def is_dead(self) -> Mask:
         """(entries,) entries below the floor."""
-        return ~above_floor(order_struct(self.state, "_changed_by"), self.step.floor)
+        orders = order_struct(self.state, "_changed_by")
+        return ~above_floor(orders, self.step.floor)
 
     def __len__(self) -> int:
         return len(self.user)

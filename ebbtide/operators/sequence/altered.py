@@ -54,7 +54,9 @@ def altered_entries(
 def _known_columns(known: list[tuple[str, Any]], change: SchemaChange) -> list[tuple[str, Any]] | None:
     """Rename the columns whose values are older than the row; dropped columns no longer wait for a value."""
     renamed = _renamed(dict(known), change)
-    return list(renamed.items()) or None
+    if not renamed:
+        return None
+    return list(renamed.items())
 
 
 def _kept(kept_row: dict[str, Any], change: SchemaChange) -> dict[str, Any]:
@@ -64,11 +66,14 @@ def _kept(kept_row: dict[str, Any], change: SchemaChange) -> dict[str, Any]:
     ranks = since or names
     known = dict(zip(names, ranks, strict=True))
     since_of = _renamed(known, change)
+    if since is not None:
+        since = list(since_of.values())
     row = kept_row["row"] or {}
-    return kept_row | {
+    return {
+        **kept_row,
         "row": _renamed(row, change),
         "known": list(since_of),
-        "since": None if since is None else list(since_of.values()),
+        "since": since,
     }
 
 

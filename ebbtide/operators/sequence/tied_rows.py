@@ -30,12 +30,15 @@ def was_undecided(ranked: Ranked, winner: Codes) -> Mask:
         ranked: The step's events.
         winner: (m,) the event that shows each key's row.
     """
-    return _ties_with_entry(ranked, winner, flags(ranked.entries, "_conflict"))
+    is_stored = flags(ranked.entries, "_conflict")
+    return _ties_with_entry(ranked, winner, is_stored)
 
 
 def lost_rows_are_unknown(ranked: Ranked, winner: Codes) -> Mask:
     """Mark the winners that tie with a losing row that was not kept."""
-    is_forgotten = flags(ranked.entries, "_conflict") & ~is_set(ranked.entries, "_tied")
+    entries = ranked.entries
+    is_kept = is_set(entries, "_tied")
+    is_forgotten = flags(entries, "_conflict") & ~is_kept
     return _ties_with_entry(ranked, winner, is_forgotten)
 
 
@@ -47,14 +50,16 @@ def _ties_with_entry(
     """Mark the winners whose key's entry is marked and has their sequence and operation."""
     if not marked.any():
         return np.zeros(len(winner), bool)
-    entry = ranked.entry_of[ranked.key[winner]]
+    keys = ranked.key[winner]
+    entry = ranked.entry_of[keys]
     has_entry = np.flatnonzero(entry >= 0)
     stored = entry[has_entry]
     shown = winner[has_entry]
     is_same_sequence = ranked.sequence[stored] == ranked.sequence[shown]
     is_same_operation = ranked.operation[stored] == ranked.operation[shown]
+    is_same = is_same_sequence & is_same_operation
     ties = np.zeros(len(winner), bool)
-    ties[has_entry] = marked[stored] & is_same_sequence & is_same_operation
+    ties[has_entry] = marked[stored] & is_same
     return ties
 
 

@@ -114,20 +114,24 @@ def _is_noted(
     # A late delete below the row matters while a column may yet be filled: older values must not fill it.
     entry_keys = ranked.key[:n]
     is_newer_base = rows.base[entry_keys] > ranked.stored.base
-    has_new_base = is_newer_base & is_set(entries, "_columns")
+    may_be_filled = is_set(entries, "_columns")
+    has_new_base = is_newer_base & may_be_filled
     is_conflicting = np.zeros(len(ranked), bool)
     is_conflicting[rows.ties.conflicting] = True
-    has_new_conflict = is_conflicting[:n] & ~flags(entries, "_conflict")
+    had_conflict = flags(entries, "_conflict")
+    has_new_conflict = is_conflicting[:n] & ~had_conflict
     # Marked by event, since a key's entry is noted only where it still is its key's winner.
+    is_renewed = renewed_by_event_time(ranked)
     is_noted = np.zeros(len(ranked), bool)
-    is_noted[:n] = has_new_base | has_new_conflict | renewed_by_event_time(ranked)
+    is_noted[:n] = has_new_base | has_new_conflict | is_renewed
     # A content was retracted, or lost the tie, of which the entry does not know.
     for event, taken_back in rows.ties.taken_back.items():
         stored_digests = rows.retracted.get(event)
         is_noted[event] |= taken_back != stored_digests
     for place, rivals in rivals_of(ranked, rows, winner).items():
         event = winner[place]
-        is_noted[event] |= max(rivals, default=UNKNOWN) >= ranked.n_stored
+        newest = max(rivals, default=UNKNOWN)
+        is_noted[event] |= newest >= ranked.n_stored
     for place, link in filled.links.items():
         event = int(winner[place])
         stored_link = ranked.stored.links.get(event, NO_LINK)
@@ -157,10 +161,11 @@ def _user_columns(ranked: Ranked, written: Filled) -> dict[str, object]:
         source = written.source.get(name, written.winner)
         is_null = source < 0
         if name not in ranked.rules.key:
-            is_null = is_null | is_delete
+            is_null |= is_delete
         event_of_value = np.maximum(source, 0)
         indices = pa.array(event_of_value, mask=is_null)
-        columns[name] = ranked.rows[name].take(indices)
+        values = ranked.rows[name]
+        columns[name] = values.take(indices)
     return columns
 
 
@@ -300,13 +305,13 @@ def _stored_key_changes(
 ) -> list[dict[str, Any]]:
     """Return the key changes of a link as an entry stores them; `item_of` maps the code of an old key to its item."""
     key_changes = []
-    for sequence, old_code in link.all_key_changes:
+    for rank, old_code in link.all_key_changes:
         key = None
         if old_code != UNKNOWN:
             item = item_of[old_code]
             key = ranked.stored.old_keys[item].as_py()
-        key_change = {"sequence": ranked.scale.sequence(sequence), "key": key}
-        key_changes.append(key_change)
+        sequence = ranked.scale.sequence(rank)
+        key_changes.append({"sequence": sequence, "key": key})
     return key_changes
 
 

@@ -142,8 +142,9 @@ def _with_schemas(batches: Iterator[pa.RecordBatch], registry: OpenRegistry) -> 
     """Yield records with the schemas that they name, and those that earlier ones named."""
     known: dict[int, str] = {}
     for batch in batches:
-        named = [value for column in ("value", "key") for value in batch.column(column).to_pylist()]
-        missing = schema_ids(named) - known.keys()
+        values = batch.column("value").to_pylist()
+        keys = batch.column("key").to_pylist()
+        missing = schema_ids([*values, *keys]) - known.keys()
         known |= registry.schemas(missing)
         yield with_schemas(batch, known)
 
@@ -315,8 +316,9 @@ class _Ordered:
         values = []
         for message in messages:
             value = message.value()
-            is_too_long = value is not None and len(value) > self._limit
-            values.append(value[: self._limit] if is_too_long else value)
+            if value is not None:
+                value = value[: self._limit]
+            values.append(value)
         return values
 
     def _running_times(self, messages: Sequence[Any]) -> list[int]:

@@ -19,7 +19,8 @@ from ebbtide.delta.table import read_file, replacing
 from ebbtide.model.codes import Mask
 from ebbtide.model.entries import Step, equals
 from ebbtide.operators.operator import Operator
-from ebbtide.tables.state.doomed import Doom, Found
+from ebbtide.tables.state.doomed import Found
+from ebbtide.tables.state.judging import Doom
 from ebbtide.tables.state.layout import ROW, columns_of_entries
 from ebbtide.tables.state.lookup import Stored
 from ebbtide.tables.state.rewriting import WithoutRows

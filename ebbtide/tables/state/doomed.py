@@ -22,15 +22,14 @@ from pyroaring import BitMap64
 
 from ebbtide.delta import vectors
 from ebbtide.delta.snapshot import DataFile
-from ebbtide.delta.table import read_file
 from ebbtide.model.codes import Mask, row_codes
-from ebbtide.model.entries import equals, flags, ints, newest
+from ebbtide.model.entries import flags, ints, newest
 from ebbtide.model.hashing import Hashes, key_hashes
-from ebbtide.model.ttl import LONG_MAX
 from ebbtide.operators.operator import Operator
+from ebbtide.tables.state.judging import Doom, Judged, bitmap, entries_in, is_for_driver, judge_rows, least_stamp
 from ebbtide.tables.state.layout import ROW, columns_of_entries, may_have
 from ebbtide.tables.state.lookup import Stored
-from ebbtide.tables.state.rewriting import BASE, Pick, rows_of
+from ebbtide.tables.state.rewriting import BASE, rows_of
 from ebbtide.tasks import LocalSession, run_tasks
 
 if TYPE_CHECKING:
@@ -38,44 +37,6 @@ if TYPE_CHECKING:
 
 ROWS_IN_PART = 2_000_000
 """Rows added since the last fold of the whole state whose keys are held at a time."""
-ROWS_IN_DRIVER = 20_000_000
-"""Rows up to which the driver reads the few columns itself: for 10 million it takes less CPU than to start Spark."""
-
-
-class Judged(NamedTuple):
-    """The rows of a data file, judged one by one.
-
-    Args:
-        doomed: Positions of those that are picked.
-        oldest_ms: Least stamp of the other entries; None: they have none.
-    """
-
-    doomed: BitMap64
-    oldest_ms: int | None
-
-
-def always(_: DataFile) -> bool:
-    """Return True: the statistics of no file rule it out."""
-    return True
-
-
-@dataclass(frozen=True)
-class Doom:
-    """Selects the entries to delete.
-
-    Args:
-        pick: Marks them, of all versions in a file: only the newest version of an entry counts.
-        columns: Columns of an entry that it reads; None: all.
-        may_have: Returns by a file's statistics whether it may have some.
-        is_purged: Marks rows that no file may keep, not even hidden by a vector: a file with one is rewritten. It reads `columns`.
-        may_purge: Returns by the statistics of a file without a vector whether it may have some of these.
-    """
-
-    pick: Pick
-    columns: frozenset[str] | None = None
-    may_have: Callable[[DataFile], bool] = always
-    is_purged: Pick | None = None
-    may_purge: Callable[[DataFile], bool] = always
 
 
 @dataclass(frozen=True)
@@ -95,37 +56,6 @@ class Found:
     oldest_ms: int | None
     n_doomed: int
     left_ms: Mapping[int, int | None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class JudgeRows:
-    """Judges the rows of a data file one by one; runs in workers.
-
-    Args:
-        state: The state's data files.
-        operator: Returns the operator of the entries.
-        pick: Marks the doomed rows.
-        names: Columns of an entry that it reads; None: all.
-    """
-
-    state: Stored
-    operator: Callable[[], Operator]
-    pick: Pick
-    names: frozenset[str] | None
-
-    def __call__(self, number: int) -> tuple[bytes, int | None]:
-        """Return the positions of the doomed rows of a file, as a bitmap, and the least stamp of its other entries."""
-        operator = self.operator()
-        names = None if self.names is None else self.names | {"_stamp_ms"}
-        columns = columns_of_entries(operator, names)
-        file = self.state.files[number]
-        rows, counts = _live_entries(self.state.table, file, columns)
-        is_picked = self.pick(rows, operator)
-        is_doomed = counts & is_picked
-        is_left = counts & ~is_picked
-        oldest_ms = _least_stamp(rows, is_left)
-        doomed = _bitmap(np.flatnonzero(is_doomed))
-        return doomed.serialize(), oldest_ms
 
 
 class _Versions(NamedTuple):
@@ -204,8 +134,8 @@ class FindVersions:
             is_left = is_alone & ~versions.is_doomed
             if is_lost.any():
                 lost = versions.positions[is_lost]
-                losses[number] = _bitmap(lost)
-            oldest_ms = _least_stamp(versions.rows, is_left)
+                losses[number] = bitmap(lost)
+            oldest_ms = least_stamp(versions.rows, is_left)
             stamps_ms.append(oldest_ms)
             met.append(_some(versions, is_met))
         n_alone = sum(map(len, losses.values()))
@@ -225,7 +155,7 @@ class FindVersions:
     def _read(self, number: int, columns: pa.Schema, operator: Operator, part: int) -> tuple[_Versions, Hashes]:
         """Read the versions in a file that are in a part, and their hashes."""
         file = self.state.files[number]
-        rows, counts = _live_entries(self.state.table, file, columns)
+        rows, counts = entries_in(self.state.table, file, columns)
         hashes = key_hashes(rows, operator.entry_key)
         doomed = BitMap64.deserialize(self.doomed[number])
         is_doomed = np.zeros(len(rows), dtype=bool)
@@ -267,7 +197,7 @@ def find(
         max_files: The most files whose newest versions are deleted, those with the most first; None: all.
         judged: What `judge_rows` has returned, if it was asked before.
     """
-    in_driver = _is_for_driver(state)
+    in_driver = is_for_driver(state)
     if judged is None:
         judged = {} if doom is None else judge_rows(spark, state, operator, doom)
     if max_files is not None:
@@ -303,32 +233,6 @@ def find(
 def is_base(file: DataFile) -> bool:
     """Return whether a file is from a fold of the whole state."""
     return BASE.items() <= file.tags.items()
-
-
-def _is_for_driver(state: Stored) -> bool:
-    return sum(map(rows_of, state.files)) <= ROWS_IN_DRIVER
-
-
-def judge_rows(
-    spark: SparkSession | LocalSession,
-    state: Stored,
-    operator: Callable[[], Operator],
-    doom: Doom,
-) -> dict[int, Judged]:
-    """Judge the rows of the files that may have a doomed one, each by itself; return what came of it by number of the file.
-
-    The newest version of each doomed entry is among these rows; those whose entry has a newer version elsewhere are, too.
-    """
-    numbers = []
-    for number, file in enumerate(state.files):
-        if may_have(file, ROW) and doom.may_have(file):
-            numbers.append(number)
-    work = JudgeRows(state, operator, doom.pick, doom.columns)
-    results = run_tasks(spark, work, numbers, in_driver=_is_for_driver(state))
-    judged = {}
-    for number, (doomed, oldest_ms) in zip(numbers, results, strict=True):
-        judged[number] = Judged(BitMap64.deserialize(doomed), oldest_ms)
-    return judged
 
 
 def _most_doomed(judged: Mapping[int, Judged], n_files: int) -> dict[int, Judged]:
@@ -387,13 +291,13 @@ def _together(versions: Sequence[_Versions], operator: Operator) -> _Together:
         own = each.positions[goes[start:end]]
         start = end
         if len(own):
-            losses[each.number] = _bitmap(own)
+            losses[each.number] = bitmap(own)
     stays = np.zeros(len(rows), dtype=bool)
     stays[latest] = True
     stays &= ~goes
     stays &= ~flags(rows, "_removed")
     n_kept = int(stays.sum())
-    oldest_ms = _least_stamp(rows, stays)
+    oldest_ms = least_stamp(rows, stays)
     return _Together(losses, n_kept, oldest_ms, len(doomed))
 
 
@@ -402,48 +306,12 @@ def _columns_of_versions(operator: Operator) -> pa.Schema:
     return columns_of_entries(operator, names)
 
 
-def _live_entries(table: str, file: DataFile, columns: pa.Schema) -> tuple[pa.Table, Mask]:
-    """Read all rows of a file, so that their numbers are their positions; mark the entries that no vector hides."""
-    if is_of_entries(file):
-        rows = read_file(table, file, columns, live=False)
-        is_entry = np.ones(len(rows), dtype=bool)
-    else:
-        kind = pa.field("_entry", pa.string())
-        with_kind = pa.schema([kind, *columns])
-        rows = read_file(table, file, with_kind, live=False)
-        is_entry = equals(rows, "_entry", ROW)
-        rows = rows.drop_columns(["_entry"])
-    if file.vector is not None:
-        gone = vectors.read(table, file.vector)
-        is_entry[vectors.numbers(gone)] = False
-    return rows, is_entry
-
-
-def is_of_entries(file: DataFile) -> bool:
-    """Return whether all rows of a file are entries, by its statistics."""
-    nulls = file.stats.get("nullCount", {})
-    is_never_null: bool = nulls.get("_entry") == 0
-    bounds = (file.least("_entry"), file.greatest("_entry"))
-    return is_never_null and bounds == (ROW, ROW)
-
-
 def _some(versions: _Versions, is_own: Mask) -> _Versions:
     number, positions, rows, is_doomed = versions
     own = rows.filter(pa.array(is_own))
     return _Versions(number, positions[is_own], own, is_doomed[is_own])
 
 
-def _least_stamp(rows: pa.Table, marked: Mask) -> int | None:
-    """Return the least stamp of the marked rows."""
-    stamps_ms = ints(rows, "_stamp_ms", null=LONG_MAX)
-    least_ms = int(stamps_ms[marked].min(initial=LONG_MAX))
-    return None if least_ms == LONG_MAX else least_ms
-
-
 def _least(stamps_ms: Iterable[int | None]) -> int | None:
     known_ms = [each for each in stamps_ms if each is not None]
     return min(known_ms, default=None)
-
-
-def _bitmap(positions: NDArray[np.int64]) -> BitMap64:
-    return BitMap64(positions.astype(np.uint64))

@@ -18,7 +18,8 @@ from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import add_file, commit_after, copied, create, read_file, read_rows, replacing
 from ebbtide.model.entries import entry_table
 from ebbtide.tables.state import deletion, doomed
-from ebbtide.tables.state.doomed import Doom, find, is_base
+from ebbtide.tables.state.doomed import find, is_base
+from ebbtide.tables.state.judging import Doom
 from ebbtide.tables.state.rewriting import BASE
 
 OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]}, ttl="10ms")
