@@ -29,10 +29,10 @@ from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.schema_change import SchemaChange, widens
 from ebbtide.operators.operator import Operator
 from ebbtide.operators.sequence.altered import altered_entries
-from ebbtide.runtime.fold import Keep
 from ebbtide.runtime.plan import operator_of
 from ebbtide.spec.ddl import ddl_of, type_ddl
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.tables.state.rewriting import Keep
 
 FIRST_OWN_COLUMN = "_step"
 """The state table's first column behind the user's."""

@@ -37,13 +37,14 @@ from ebbtide.operations.operation import Report
 from ebbtide.operations.places import BY_VACUUM, of_table, with_places
 from ebbtide.operations.stepping import has_state, stepping
 from ebbtide.runtime.abilities import refuse_action
-from ebbtide.runtime.fold import Keep, KeepEntries, rewritten
+from ebbtide.runtime.fold import rewritten
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.publish import publish
 from ebbtide.runtime.purging import Place
 from ebbtide.runtime.step import Stepper
 from ebbtide.spec.ddl import ddl_of
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.tables.state.rewriting import Keep, KeepEntries
 
 
 def plan(spark: SparkSession, spec: Pipeline, root: str) -> Report:
