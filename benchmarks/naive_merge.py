@@ -3,7 +3,8 @@
 The peer is the usual recipe: foreachBatch, from_json, the newest change per key by row_number, Delta MERGE. The input is
 the shop's orders, `--copies` times over with keys shifted, in 8 micro-batches. Each side runs in a process of its own,
 in turn; timed is the stream alone, from a started session to the last commit. CPU is that of the whole process tree
-(driver, JVM, Python workers).
+(driver, JVM, Python workers). Compiled Python modules are kept, and sessions end well, so that from the second run on all sides
+have the archive of Spark's classes.
 
     python benchmarks/naive_merge.py [--copies 64] [--rounds 1] [--one-compiler] [--floor]
 
@@ -32,7 +33,7 @@ from pyspark.sql import functions as F
 
 from ebbtide import UpsertPipeline
 from ebbtide.runtime.driver import run
-from ebbtide.runtime.session import build_session
+from ebbtide.runtime.session import build_session, end_session
 
 PROJECT = Path(__file__).resolve().parent.parent
 SHIFT = 10**9
@@ -58,6 +59,7 @@ def main() -> int:
     asked = options.parse_args()
     if asked.side:
         return one_side(asked.side, Path(asked.work), asked.copies, one_compiler=asked.one_compiler)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sides = ("naive", "floor", "ebbtide") if asked.floor else ("naive", "ebbtide")
     results: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
     with tempfile.TemporaryDirectory() as work:
@@ -126,6 +128,7 @@ def one_side(side: str, work: Path, copies: int, *, one_compiler: bool) -> int:
     if side != "floor":
         figures |= errors(spark, sink, copies)
     print(json.dumps(figures))
+    end_session(spark)
     return 0
 
 

@@ -192,6 +192,10 @@ class Scanner:
         end = values.offset + n + 1
         offsets = all_offsets[values.offset : end]
         data = np.frombuffer(data_buffer or b"", np.uint8)
+        for given in (offsets, data):
+            given.flags.writeable = (
+                False  # whoever has made the buffer: machine code is compiled once for each kind of array
+            )
         shape = len(self._places), n
         kinds = np.zeros(shape, np.uint8)
         starts = np.zeros(shape, np.int32)
@@ -215,3 +219,13 @@ class Scanner:
                 stops[place],
             )
         return Scanned(data, cells, is_taken)
+
+
+def load_loops() -> None:
+    """Load the compiled loops into this process, by the scan of a record."""
+    scanner = Scanner({"a": None}, ())
+    record = pa.array([b'{"a": 1}'])
+    scanned = scanner.scan(record)
+    for cells in scanned.cells.values():
+        scanned.texts(cells)
+        scanned.integers(cells)

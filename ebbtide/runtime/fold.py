@@ -9,20 +9,16 @@ only then the old versions of all entries go.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import pyarrow as pa
 
 from ebbtide.delta.joining import commit_joined, small_files
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
 from ebbtide.ledger.puts import puts_of
-from ebbtide.model.entries import Step, entry_table, flags, is_set
-from ebbtide.operators.operator import Operator
+from ebbtide.model.entries import entry_table
 from ebbtide.runtime.plan import Plan
 from ebbtide.tables.state.deciding import packed
 from ebbtide.tables.state.layout import columns_by_name
-from ebbtide.tables.state.rewriting import BASE, ROWS_IN_PART, Rewrite, StoredEntries
+from ebbtide.tables.state.rewriting import BASE, ROWS_IN_PART, Keep, KeepEntries, Rewrite, StoredEntries
 from ebbtide.tasks import run_tasks
 
 if TYPE_CHECKING:
@@ -30,33 +26,6 @@ if TYPE_CHECKING:
 
 WHOLE_BYTES = 64 * 2**20
 """Bytes added from which on the state is folded as a whole."""
-
-Keep = Callable[[pa.Table, Operator], pa.Table]
-"""Given the newest version of each entry, dropped ones too, returns those that stay."""
-
-
-@dataclass(frozen=True)
-class KeepEntries:
-    """Keeps the newest versions of entries.
-
-    Args:
-        is_whole: There is no older version elsewhere, so that dropped entries go.
-        at: What has expired by then goes too, where no tick has to act on it; None: nothing does.
-    """
-
-    is_whole: bool
-    at: Step | None = None
-
-    def __call__(self, entries: pa.Table, operator: Operator) -> pa.Table:
-        """See `Keep`."""
-        if not self.is_whole:
-            return entries
-        stays = ~flags(entries, "_removed")
-        if operator.has_named_states:
-            stays &= is_set(entries, "_state")  # entries without a state are rows for the sink
-        if self.at is not None:
-            stays &= ~operator.expiry.deletable(entries, self.at)
-        return entries.filter(pa.array(stays))
 
 
 def nothing_first() -> None:

@@ -38,8 +38,12 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-ON_ONE_MACHINE = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-"""Beside them where no executor is elsewhere: no other machine can reach the driver."""
+ON_ONE_MACHINE = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.python.daemon.module": "ebbtide.runtime.worker_daemon",
+}
+"""Beside them where no executor is elsewhere: no other machine can reach the driver, and workers run this process's Ebbtide."""
 OF_VARIABLES = {MASTER: "EBBTIDE_MASTER", "spark.driver.memory": "EBBTIDE_DRIVER_MEMORY"}
 JOINED = (PACKAGES, EXTENSIONS)
 

@@ -130,3 +130,10 @@ def test_options_of_a_command_reach_the_session(monkeypatch, tmp_path):
     )
     want = [("spark.a", "b=c"), ("spark.executor.memory", "1g"), ("spark.master", CLUSTER)]
     assert f"built with {want}" in result.output
+
+
+def test_workers_are_forked_by_our_daemon_only_on_this_machine():
+    """On a cluster nothing says that Ebbtide is there before it was looked for."""
+    name = "spark.python.daemon.module"
+    assert effective({})[name] == "ebbtide.runtime.worker_daemon"
+    assert name not in effective({"spark.master": CLUSTER})

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from ebbtide.delta.table import replacing
 from ebbtide.ledger.facts import Cause
 from ebbtide.operations.maintenance.measuring import Done
-from ebbtide.runtime.fold import KeepEntries, rewriting, rewritten
+from ebbtide.runtime.fold import rewriting, rewritten
 from ebbtide.runtime.step import Stepper
 from ebbtide.tables.state.merging import merged
+from ebbtide.tables.state.rewriting import KeepEntries
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

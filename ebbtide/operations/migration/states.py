@@ -263,7 +263,7 @@ class Migrated:
     switched_off: tuple[str, ...]
 
     def __call__(self, entries: pa.Table, operator: Operator) -> pa.Table:
-        """See `ebbtide.runtime.fold.Keep`."""
+        """See `ebbtide.tables.state.rewriting.Keep`."""
         stays = ~flags(entries, "_removed")
         if self.states is not None:
             stays &= _is_in(entries, self.states)

@@ -20,7 +20,6 @@ from ebbtide.operators.operator import Operator
 from ebbtide.operators.selection import SELECTED_COLUMNS
 from ebbtide.runtime.expressions import select_items
 from ebbtide.runtime.finding import Found, Order
-from ebbtide.runtime.fold import Keep
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.selection import TRANSFORM_FAILED, expressions_of, results_of, with_failed
 from ebbtide.runtime.stage import Staged
@@ -29,6 +28,7 @@ from ebbtide.spec.transform import Transform
 from ebbtide.storage.paths import delete
 from ebbtide.tables.quarantine import COLUMNS, Selection
 from ebbtide.tables.state.layout import columns_by_name
+from ebbtide.tables.state.rewriting import Keep
 from ebbtide.tables.state.transform import StoredFinish, StoredInputs
 from ebbtide.tasks import BYTES_IN_DRIVER
 
@@ -104,7 +104,7 @@ class WithoutSelected:
     keep: Keep
 
     def __call__(self, entries: pa.Table, operator: Operator) -> pa.Table:
-        """See `ebbtide.runtime.fold.Keep`."""
+        """See `ebbtide.tables.state.rewriting.Keep`."""
         kept = self.keep(entries, operator)
         had_transform = "_out" in kept.column_names
         if not had_transform:
@@ -125,7 +125,7 @@ class Unselected:
     operator: Operator
 
     def __call__(self, entries: pa.Table, operator: Operator) -> pa.Table:
-        """See `ebbtide.runtime.fold.Keep`."""
+        """See `ebbtide.tables.state.rewriting.Keep`."""
         kept = self.keep(entries, operator)
         return entry_table(self.operator.schema, columns_by_name(kept), len(kept))
 

@@ -20,7 +20,7 @@ from ebbtide.delta.joining import ROWS_PER_FILE, without, write_files
 from ebbtide.delta.key_index import IndexCache, KeyIndex, in_hash_order
 from ebbtide.delta.snapshot import Action, DataFile
 from ebbtide.model.codes import Mask
-from ebbtide.model.entries import newest_versions
+from ebbtide.model.entries import Step, flags, is_set, newest_versions
 from ebbtide.operators.operator import Operator
 from ebbtide.tables.state.layout import with_kind
 from ebbtide.tables.state.lookup import Stored
@@ -148,6 +148,34 @@ class Pick(Protocol):
         """Mark the selected ones."""
 
 
+Keep = Callable[[pa.Table, Operator], pa.Table]
+"""Given the newest version of each entry, dropped ones too, returns those that stay."""
+
+
+@dataclass(frozen=True)
+class KeepEntries:
+    """Keeps the newest versions of entries.
+
+    Args:
+        is_whole: There is no older version elsewhere, so that dropped entries go.
+        at: What has expired by then goes too, where no tick has to act on it; None: nothing does.
+    """
+
+    is_whole: bool
+    at: Step | None = None
+
+    def __call__(self, entries: pa.Table, operator: Operator) -> pa.Table:
+        """See `Keep`."""
+        if not self.is_whole:
+            return entries
+        stays = ~flags(entries, "_removed")
+        if operator.has_named_states:
+            stays &= is_set(entries, "_state")  # entries without a state are rows for the sink
+        if self.at is not None:
+            stays &= ~operator.expiry.deletable(entries, self.at)
+        return entries.filter(pa.array(stays))
+
+
 @dataclass(frozen=True)
 class Rewrite:
     """Writes the newest versions of entries as new data files; runs in workers.
@@ -166,7 +194,7 @@ class Rewrite:
     written: Stored
     schema: pa.Schema
     bounded: tuple[str, ...]
-    keep: Callable[[pa.Table, Operator], pa.Table]
+    keep: Keep
     is_whole: bool
     data_change: bool
 
