@@ -193,9 +193,7 @@ class Scanner:
         offsets = all_offsets[values.offset : end]
         data = np.frombuffer(data_buffer or b"", np.uint8)
         for given in (offsets, data):
-            given.flags.writeable = (
-                False  # whoever has made the buffer: machine code is compiled once for each kind of array
-            )
+            given.flags.writeable = False  # machine code is compiled for each kind of array: let there be one
         shape = len(self._places), n
         kinds = np.zeros(shape, np.uint8)
         starts = np.zeros(shape, np.int32)

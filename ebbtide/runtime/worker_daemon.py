@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
+
+import numpy as np
 
 from ebbtide.formats.scan import load_loops
 
@@ -20,7 +23,7 @@ LOADED = (
     "ebbtide.tables.state.rewriting",
     "ebbtide.tables.state.staging",
 )
-"""What the tasks of a step import. None of them starts a thread of Python's: a fork has only the thread that made it."""
+"""Modules that the tasks of a step import. None of them starts a thread of Python's: a fork has only the thread that made it."""
 
 
 def load() -> None:
@@ -28,6 +31,9 @@ def load() -> None:
     for name in LOADED:
         importlib.import_module(name)
     load_loops()
+    os.register_at_fork(
+        after_in_child=np.random.seed
+    )  # else functions of the user's draw the same numbers in each worker
     gc.collect()
     gc.freeze()
 

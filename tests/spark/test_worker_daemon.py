@@ -1,5 +1,8 @@
 """What a Python worker of Spark on one machine has loaded as it begins."""
 
+import subprocess
+import sys
+
 
 def test_workers_share_what_was_loaded_before_they_were_forked(spark):
     def found(_: object) -> tuple[list[str], int]:
@@ -16,16 +19,36 @@ def test_workers_share_what_was_loaded_before_they_were_forked(spark):
     assert n_frozen > 0
 
 
-def test_modules_and_compiled_loops_are_loaded_without_a_thread():
-    import subprocess
-    import sys
+LOADED = """
+import sys, threading
+from ebbtide.model import compiled
+from ebbtide.runtime import worker_daemon
+worker_daemon.load()
+print(threading.active_count(), compiled.worth_compiling(1), set(worker_daemon.LOADED) <= sys.modules.keys())
+"""
+DRAWN = """
+import os, sys
+import numpy as np
+from ebbtide.runtime import worker_daemon
+worker_daemon.load()
+for _ in range(2):
+    if os.fork() == 0:
+        os.write(1, f"{np.random.random()} ".encode())
+        os._exit(0)
+    os.wait()
+"""
 
-    code = (
-        "import sys, threading\n"
-        "from ebbtide.runtime import worker_daemon\n"
-        "from ebbtide.model import compiled\n"
-        "worker_daemon.load()\n"
-        "print(threading.active_count(), compiled.worth_compiling(1), set(worker_daemon.LOADED) <= sys.modules.keys())"
-    )
+
+def printed(code):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["1", "True", "True"], done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_modules_and_compiled_loops_are_loaded_without_a_thread():
+    assert printed(LOADED) == ["1", "True", "True"]
+
+
+def test_workers_draw_different_numbers():
+    first, second = printed(DRAWN)
+    assert first != second
