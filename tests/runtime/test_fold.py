@@ -10,10 +10,10 @@ from ebbtide.delta.snapshot import DataFile
 from ebbtide.ledger.facts import Cause
 from ebbtide.model.entries import Step
 from ebbtide.runtime import fold
-from ebbtide.runtime.fold import KeepEntries, fold_state
+from ebbtide.runtime.fold import fold_state
 from ebbtide.runtime.plan import operator_of
 from ebbtide.tables.state.layout import FILE, ROW, rows_of
-from ebbtide.tables.state.rewriting import BASE
+from ebbtide.tables.state.rewriting import BASE, KeepEntries
 
 AGEING = {"order": {"sequence": ["n"]}, "ttl": {"ttl": "10ms", "expire_live": True}}
 

@@ -33,9 +33,10 @@ from ebbtide.ledger import puts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.driver import run, system_clock
-from ebbtide.runtime.fold import KeepEntries, rewritten
+from ebbtide.runtime.fold import rewritten
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.parts import ChecksConfig
+from ebbtide.tables.state.rewriting import KeepEntries
 
 BY_SEQ = {"sequence": ["seq"]}
 OLD = "named_struct('step', 0L, 'part', 0L, 'position', 0L)"

@@ -16,10 +16,11 @@ from ebbtide.delta.table import read_rows
 from ebbtide.ledger.puts import puts_of
 from ebbtide.model.entries import DELETE
 from ebbtide.runtime import fold
-from ebbtide.runtime.fold import KeepEntries, rewritten
+from ebbtide.runtime.fold import rewritten
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.stateful import StatefulPipeline
+from ebbtide.tables.state.rewriting import KeepEntries
 
 Row = dict[str, Any]
 KINDS = ("arrival", "sequence", "rows of a function")

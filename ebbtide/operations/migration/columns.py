@@ -216,7 +216,7 @@ class AlteredEntries:
     change: SchemaChange
 
     def __call__(self, entries: pa.Table, operator: Operator) -> pa.Table:
-        """See `ebbtide.runtime.fold.Keep`."""
+        """See `ebbtide.tables.state.rewriting.Keep`."""
         schema = self.operator.schema
         kept = self.keep(entries, operator)
         fills = fills_of(self.change, schema)

@@ -18,10 +18,9 @@ from ebbtide.delta.key_index import KeyIndex
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import commit_after, read_file
 from ebbtide.model.hashing import key_hashes
-from ebbtide.runtime.fold import KeepEntries
 from ebbtide.tables.state import rewriting
 from ebbtide.tables.state.lookup import Stored
-from ebbtide.tables.state.rewriting import BASE, Part, StoredEntries, rows_of
+from ebbtide.tables.state.rewriting import BASE, KeepEntries, Part, StoredEntries, rows_of
 
 OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
 
