@@ -66,21 +66,24 @@ class AvroRows:
         """Raise ValueError if a column would misread its values: the exact path refuses such records."""
         for column, field in fields.items():
             type_ = self._types.get(column)
-            if type_ is not None and reads_wrongly(field, type_):
+            if type_ is None:
+                continue
+            if reads_wrongly(field, type_):
                 raise ValueError(f"{column}: not what its column takes; the exact path names it")
 
     def _encoded_columns(self, fields: Fields) -> list[tuple[str, Undo]]:
         """Return the columns whose values are encoded, or are times in another unit than the spec's."""
         columns: list[tuple[str, Undo]] = []
-        for column, field in encoded_fields(fields).items():
-            columns.append((column, _plain(field)))
+        columns += [(column, _plain(field)) for column, field in encoded_fields(fields).items()]
         units = time_units(fields) or {}
         for column, given in units.items():
             wanted = self._units.get(column, "us")
             type_ = self._types.get(column)
-            is_time = type_ is not None and pa.types.is_timestamp(type_)
-            if is_time and wanted != given:
-                columns.append((column, _in_unit(given, wanted)))
+            if type_ is None or wanted == given:
+                continue
+            if pa.types.is_timestamp(type_):
+                undo = _in_unit(given, wanted)
+                columns.append((column, undo))
         return columns
 
 
@@ -89,4 +92,10 @@ def _plain(field: Json) -> Undo:
 
 
 def _in_unit(given: TimeUnit, wanted: TimeUnit) -> Undo:
-    return lambda value: in_unit(value, given, wanted) if type(value) is int else value
+
+    def undo(value: Any) -> Any:
+        if type(value) is not int:
+            return value
+        return in_unit(value, given, wanted)
+
+    return undo

@@ -140,14 +140,16 @@ def schema_reading(head: bytes, row_in: str | None, columns: pa.Schema) -> Schem
         if not has_schema(value):  # what was taken for the payload stands within the schema
             return None
         fields = row_fields(value["schema"], row_in)
-        if any(reads_wrongly(fields[column.name], column.type) for column in columns if column.name in fields):
+        read = [column for column in columns if column.name in fields]
+        if any(reads_wrongly(fields[column.name], column.type) for column in read):
             return None
+        decimals = {column.name for column in read if pa.types.is_decimal(column.type)}
         scales: dict[str, int] = {}
         for name, field in encoded_fields(fields).items():
-            is_decimal = name in columns.names and pa.types.is_decimal(columns.field(name).type)
-            if field.get("name") != DECIMAL or not is_decimal:
+            if field.get("name") != DECIMAL or name not in decimals:
                 return None
-            scales[name] = int(field["parameters"]["scale"])
+            parameters = field["parameters"]
+            scales[name] = int(parameters["scale"])
     except (BadRecordError, ValueError, TypeError, KeyError, AttributeError):
         return None
     return SchemaReading(time_units(fields) or {}, scales)
@@ -173,7 +175,9 @@ class ConnectSchema:
     def reads_wrongly(self, column: str, type_: pa.DataType) -> bool:
         """See `RecordSchema`."""
         field = self.fields.get(column)
-        return field is not None and reads_wrongly(field, type_)
+        if field is None:
+            return False
+        return reads_wrongly(field, type_)
 
     def described(self, column: str) -> str:
         """See `RecordSchema`."""
@@ -182,8 +186,9 @@ class ConnectSchema:
             return ""
         connect_type = field.get("type")
         name = shortened(field.get("name") or connect_type)
-        plain_type = _TYPES.get(connect_type) if isinstance(connect_type, str) else None
-        fitting = _type_of(field) or plain_type
+        fitting = _type_of(field)
+        if not fitting and isinstance(connect_type, str):
+            fitting = _TYPES.get(connect_type, "")
         takes = f", which {fitting} takes" if fitting else ""
         return f"; the record's schema says {name}{takes}"
 
@@ -201,7 +206,9 @@ def _type_of(field: Json) -> str:
     if logical_type is not None:
         return _LOGICAL_TYPES.get(logical_type, "")
     type_ = field.get("type")
-    return _TYPES.get(type_, "") if isinstance(type_, str) else ""
+    if not isinstance(type_, str):
+        return ""
+    return _TYPES.get(type_, "")
 
 
 def reads_wrongly(field: Json, type_: pa.DataType) -> bool:
@@ -247,7 +254,7 @@ def _typed_within(field: Json, type_: pa.DataType) -> list[tuple[Json, pa.DataTy
             name = inner.get("field") if isinstance(inner, dict) else None
             if isinstance(name, str) and name in types:
                 pairs.append((inner, types[name]))
-    return [(inner, inner_type) for inner, inner_type in pairs if isinstance(inner, dict)]
+    return [pair for pair in pairs if isinstance(pair[0], dict)]
 
 
 def _decimal_type(parameters: Json) -> str:
@@ -257,8 +264,10 @@ def _decimal_type(parameters: Json) -> str:
         scale = int(parameters["scale"])
     except (KeyError, TypeError, ValueError):
         return ""
-    is_decimal = 0 <= scale <= precision <= MOST_PRECISE and precision > 0
-    return f"DECIMAL({precision},{scale})" if is_decimal else ""
+    is_decimal = 0 <= scale <= precision <= MOST_PRECISE
+    if not is_decimal or precision == 0:
+        return ""
+    return f"DECIMAL({precision},{scale})"
 
 
 def plain_row(value: Any, side: str, fields: Fields) -> Json | None:
@@ -364,7 +373,8 @@ def plain_value(value: Any, field: Json) -> Any:
 def _plain_text(value: str, field: Json) -> Any:
     logical_type = field.get("name")
     if logical_type == DECIMAL:
-        scale = int(field["parameters"]["scale"])
+        parameters = field["parameters"]
+        scale = int(parameters["scale"])
         number = read_decimal(value, scale)
         return str(number)
     if logical_type == "io.debezium.data.Bits":

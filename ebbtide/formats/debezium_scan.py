@@ -70,11 +70,13 @@ class ScannedEnvelopes:
             is_taken &= cells[name,].has(ABSENT)
         is_taken &= np.where(is_delete, has_before, has_after)
         is_taken &= event_ms.has(INTEGER, NULL, ABSENT)
-        is_taken &= ~is_update | self._keeps_key(scanned)
-        is_taken &= _are_of_table(self._rules, scanned, [scanned.cells["source", name] for name in _TABLE])
+        keeps_key = self._keeps_key(scanned)
+        is_taken &= ~is_update | keeps_key
+        named = [cells["source", name] for name in _TABLE]
+        is_taken &= _are_of_table(self._rules, scanned, named)
         position = []
         for name in self._positions:
-            numbers = _log_position(scanned, scanned.cells["source", name], name)
+            numbers = _log_position(scanned, cells["source", name], name)
             is_natural = pc.greater_equal(numbers, 0)
             is_taken &= marked(is_natural)
             position.append(numbers)
@@ -124,7 +126,8 @@ class ScannedFlattened:
     def __init__(self, rules: DebeziumRules, row: RowForm) -> None:
         self._rules = rules
         self._names = row.names
-        self._positions = [name.removeprefix("_") for name in rules.sequence if name in LOG_POSITIONS]
+        log_columns = [name for name in rules.sequence if name in LOG_POSITIONS]
+        self._positions = [name.removeprefix("_") for name in log_columns]
         of_event = [*FLATTENED_MARKS, "__schema", "__db", "__table", _TIME]
         for name in self._positions:
             of_event += [f"__{name}", f"__source_{name}"]
@@ -146,21 +149,32 @@ class ScannedFlattened:
         is_taken &= _are_of_table(self._rules, scanned, named, default=self._rules.table)
         position = []
         for name in self._positions:
-            numbers = _log_position(scanned, self._position_cells(scanned, name), name)
+            of_position = self._position_cells(scanned, name)
+            numbers = _log_position(scanned, of_position, name)
             is_natural = pc.greater_equal(numbers, 0)
             is_taken &= marked(is_natural)
             position.append(numbers)
         rows = {name: cells[name,] for name in self._names}
-        return ScannedChanges(is_taken, kind, op, rows, position, event_ms=scanned.integers(event_ms))
+        return ScannedChanges(
+            is_taken,
+            kind,
+            op,
+            rows,
+            position,
+            event_ms=scanned.integers(event_ms),
+        )
 
     def _operations(self, scanned: Scanned) -> pa.StringArray:
         """Return the operations: of a row that names none, but is marked as deleted, a delete."""
         named = scanned.cells["__op",]
-        op = scanned.texts(named.filled(~named.has(TEXT, ESCAPED), NULL))
+        is_text = named.has(TEXT, ESCAPED)
+        op = scanned.texts(named.filled(~is_text, NULL))
         deleted = scanned.cells["__deleted",]
-        is_deleted = marked(pc.equal(scanned.texts(deleted), "true")) & deleted.has(TEXT, ESCAPED)
-        is_delete = is_deleted & (named.kind == ABSENT)
-        return pc.if_else(pa.array(is_delete), "d", op)
+        is_true = marked(pc.equal(scanned.texts(deleted), "true"))
+        is_deleted = is_true & deleted.has(TEXT, ESCAPED)
+        names_none = named.kind == ABSENT
+        is_delete = pa.array(is_deleted & names_none)
+        return pc.if_else(is_delete, "d", op)
 
     def _position_cells(self, scanned: Scanned, name: str) -> Cells:
         """Return the cells of a component of the position: under the source's name if it is there, else under its own."""
@@ -168,14 +182,16 @@ class ScannedFlattened:
         own = scanned.cells[f"__{name}",]
         if name == "ts_ms":  # `__ts_ms` is the connector's clock
             return of_source
-        return of_source.but(np.asarray(of_source.kind == ABSENT), own)
+        is_absent = np.asarray(of_source.kind == ABSENT)
+        return of_source.but(is_absent, own)
 
 
 def _kinds_of(op: pa.StringArray) -> pa.StringArray:
     """Return the kinds of changes by their operations; null for those that are left to the exact path."""
     ops = pa.array(_KINDS.keys(), pa.string())  # here, since pyarrow loads pandas for it
     kinds = pa.array(_KINDS.values(), pa.string())
-    return kinds.take(pc.index_in(op, ops))
+    number = pc.index_in(op, ops)
+    return kinds.take(number)
 
 
 def _are_of_table(

@@ -39,19 +39,23 @@ def keys_named(value: Any, key: pa.Schema) -> pa.Table:
     columns = []
     fits = [True] * len(found)
     for number, field in enumerate(key):
-        column, misfits = _converted([values[number] for values in found], field.type)
+        own = [values[number] for values in found]
+        column, misfits = _converted(own, field.type)
         columns.append(column)
         for index in misfits:
             fits[index] = False
-    keys = pa.Table.from_arrays(columns, schema=pa.schema([field.with_nullable(True) for field in key]))
-    return keys.filter(pa.array(fits, pa.bool_()))
+    fields = [field.with_nullable(True) for field in key]
+    keys = pa.Table.from_arrays(columns, schema=pa.schema(fields))
+    is_key = pa.array(fits, pa.bool_())
+    return keys.filter(is_key)
 
 
 def _converted(values: list[Any], type_: pa.DataType) -> tuple[pa.Array, list[int]]:
     try:
         return convert(values, type_)
     except InexactNumberError:
-        return pa.nulls(len(values), type_), list(range(len(values)))
+        n = len(values)
+        return pa.nulls(n, type_), list(range(n))
 
 
 def _found(value: Any, key: Sequence[str], depth: int) -> Iterator[tuple[Any, ...]]:

@@ -41,18 +41,21 @@ class QuickColumns:
         self._settings = settings
         self._has_schemas = has_schemas
         self._n_changes = len(changes.row)
-        self.kinds, self.ops = changes.kind, changes.op
+        self.kinds = changes.kind
+        self.ops = changes.op
         self._positions = changes.position
-        self.event_ms, self.offsets = changes.event_ms, changes.offset
+        self.event_ms = changes.event_ms
+        self.offsets = changes.offset
         self._values = _values_of(row, changes.row)
         self._ignored = row.ignored
         self._unsent: dict[int, list[str]] = {}
         self._deletes: list[int] = []
         self.left: set[int] = set()
+        numbered = list(enumerate(self.kinds))
         if not settings.kinds.issuperset(self.kinds):
-            self.left.update(change for change, kind in enumerate(self.kinds) if kind not in settings.kinds)
+            self.left.update(change for change, kind in numbered if kind not in settings.kinds)
         if settings.sequence:
-            self._deletes += [change for change, kind in enumerate(self.kinds) if kind in DELETING]
+            self._deletes += [change for change, kind in numbered if kind in DELETING]
 
     def leave(self, changes: Iterable[int]) -> None:
         """Leave changes to the exact path."""
@@ -172,4 +175,8 @@ def columns_of(rows: Iterable[tuple[Any, ...]], n: int) -> list[tuple[Any, ...]]
 
 def _values_of(row: RowForm, structs: Sequence[Any]) -> dict[str, list[Any]]:
     """Return the values of each column of some rows."""
-    return {name: list(map(attrgetter(attribute), structs)) for name, attribute in row.attributes.items()}
+    values = {}
+    for name, attribute in row.attributes.items():
+        read = attrgetter(attribute)
+        values[name] = list(map(read, structs))
+    return values

@@ -36,7 +36,8 @@ def _kinds_of(type_: pa.DataType) -> Sequence[int]:
         return (TRUE, FALSE)
     if pa.types.is_floating(type_):
         return (INTEGER, NUMBER)
-    if pa.types.is_decimal(type_) or pa.types.is_date32(type_) or pa.types.is_timestamp(type_):
+    is_time = pa.types.is_date32(type_) or pa.types.is_timestamp(type_)
+    if is_time or pa.types.is_decimal(type_):
         return (*_TEXTS, INTEGER)
     return ()
 
@@ -100,8 +101,9 @@ class ScanColumns:
         elif not column.nullable:
             is_fit &= ~is_null | is_delete
         self.is_taken &= is_fit
-        if is_absent.any() or not is_fit.all():
-            cells = cells.filled(is_absent | ~is_fit, NULL)
+        is_left_out = is_absent | ~is_fit
+        if is_left_out.any():
+            cells = cells.filled(is_left_out, NULL)
         array = self._typed(cells, column.type, name)
         if default is None or not is_absent.any():
             return array
@@ -112,9 +114,12 @@ class ScanColumns:
     def _typed(self, cells: Cells, type_: pa.DataType, name: str) -> pa.Array:
         scanned = self._scanned
         if pa.types.is_boolean(type_):
-            return pa.array(cells.kind == TRUE, mask=cells.kind == NULL)
+            is_true = cells.kind == TRUE
+            is_null = cells.kind == NULL
+            return pa.array(is_true, mask=is_null)
         if pa.types.is_integer(type_):
-            return scanned.integers(cells).cast(type_)
+            integers = scanned.integers(cells)
+            return integers.cast(type_)
         if pa.types.is_date32(type_) or pa.types.is_timestamp(type_):
             return self._times(cells, type_, name)
         texts = scanned.texts(cells)
@@ -122,7 +127,8 @@ class ScanColumns:
             texts, is_bad = decimal_texts(texts, self._scales[name])
             self._leave(is_bad)
         if pa.types.is_string(type_):
-            self._leave(pc.equal(texts, unavailable_form(type_)))
+            is_unsent = pc.equal(texts, unavailable_form(type_))
+            self._leave(is_unsent)
             return texts
         if pa.types.is_floating(type_):
             doubles = texts.cast(pa.float64())  # JSON's numbers are doubles: a narrower type is rounded to from there

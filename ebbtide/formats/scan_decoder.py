@@ -68,8 +68,10 @@ class ScanDecoder:
         are_scannable = map(is_scannable, settings.columns)
         if settings.encodings or not all(are_scannable):
             return []
-        row = RowForm(settings.columns, {}, tuple(sorted(ignored)))
-        return [cls(settings, row, form) for form in settings.format.scanned(row)]
+        left_out = tuple(sorted(ignored))
+        row = RowForm(settings.columns, {}, left_out)
+        forms = settings.format.scanned(row)
+        return [cls(settings, row, form) for form in forms]
 
     def decode(self, batch: pa.RecordBatch, step: int, wall_ms: int | None) -> tuple[pa.Table, pa.RecordBatch]:
         """Decode a batch of `RECORDS` or `PLACED_RECORDS`; arguments and results as of `QuickDecoder`."""
@@ -77,7 +79,8 @@ class ScanDecoder:
         ScanDecoder.n_seen += len(batch)
         # Little is not worth loading the compiled loop for, nor is a source whose records are mostly left.
         is_avro = AvroRecords.of(batch) is not None
-        if is_avro or not self._pays or not compiled.worth_compiling(self.n_seen):
+        is_worth_it = self._pays and compiled.worth_compiling(self.n_seen)
+        if is_avro or not is_worth_it:
             return nothing, batch
         values = batch.column("value")
         if not are_utf8(values):
@@ -108,12 +111,14 @@ class ScanDecoder:
         except REFUSALS:
             # A value that does not fit its type: the other paths say whose.
             return nothing, batch
-        columns |= {"_order": orders_of(batch, rows, step), "_origin": origins}
+        columns["_order"] = orders_of(batch, rows, step)
+        columns["_origin"] = origins
         staged = entry_table(self._settings.schema, columns, len(rows))
         is_left = ~is_dropped
         taken_rows = rows[is_taken]
         is_left[taken_rows] = False
-        self._pays = 2 * is_left.sum() <= len(batch)
+        n_left = is_left.sum()
+        self._pays = 2 * n_left <= len(batch)
         left = batch.filter(pa.array(is_left))
         if is_taken.all():
             return staged, left
@@ -131,7 +136,8 @@ class ScanDecoder:
             reading = self._form.reading(head, settings.columns)
             decoder = None
             if reading is not None:
-                in_units = replace(settings, time_units={**settings.time_units, **reading.units})
+                units = {**settings.time_units, **reading.units}
+                in_units = replace(settings, time_units=units)
                 decoder = ScanDecoder(in_units, self._row, self._form, reading)
             self._by_head[head] = decoder
         return self._by_head[head]
@@ -180,10 +186,13 @@ class ScanDecoder:
         are_readable = np.ones(len(scanned.is_taken), bool)
         for path, cells in scanned.cells.items():
             *row, name = path
-            if tuple(row) in self._form.exact and name in self._reading.scales:
-                texts = scanned.texts(cells.filled(~cells.has(TEXT, ESCAPED), NULL))
-                _, is_bad = decimal_texts(texts, self._reading.scales[name])
-                are_readable &= ~marked(is_bad)
+            scale = self._reading.scales.get(name)
+            if scale is None or tuple(row) not in self._form.exact:
+                continue
+            is_text = cells.has(TEXT, ESCAPED)
+            texts = scanned.texts(cells.filled(~is_text, NULL))
+            _, is_bad = decimal_texts(texts, scale)
+            are_readable &= ~marked(is_bad)
         return are_readable
 
     def _deletes(self, changes: ScannedChanges) -> tuple[Mask, Mask]:

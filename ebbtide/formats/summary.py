@@ -45,7 +45,8 @@ def summarize(rows: pa.Table, decoding: DecodingSettings, *, tracks_offsets: boo
     changing = pa.array(ROW_KINDS, pa.string())
     is_change = pc.is_in(kinds, changing)
     is_truncate = pc.equal(kinds, TRUNCATE)
-    is_counted = pc.invert(pc.is_in(kinds, pa.array([SKIPPED, IN_DOUBT])))
+    uncounted = pa.array([SKIPPED, IN_DOUBT])
+    is_counted = pc.invert(pc.is_in(kinds, uncounted))
     has_offset = pc.not_equal(kinds, IN_DOUBT).fill_null(False)
     # A filter copies its rows, if not all are kept: the user's columns are the large ones, and are not needed.
     names = [name for name in SUMMED_COLUMNS if name in rows.column_names]
@@ -88,7 +89,8 @@ def _records(rows: pa.Table) -> int:
     if not len(rows):
         return 0
     orders = order_struct(rows)
-    is_next_record = np.any(orders[1:] != orders[:-1], axis=1)
+    differs = orders[1:] != orders[:-1]
+    is_next_record = np.any(differs, axis=1)
     return 1 + int(is_next_record.sum())
 
 
@@ -99,11 +101,14 @@ def to_json(summary: BatchSummary) -> str:
     for partition_offset, order in summary.truncates.items():
         name, offset = partition_offset
         truncates.append([name, offset, list(order)])
-    fields = dict(vars(summary))
-    fields["counts"] = vars(summary.counts)
-    fields["ignored"] = sorted(summary.ignored)
-    fields["truncates"] = truncates
-    fields["types"] = {column: sorted(types) for column, types in summary.types.items()}
+    types = {column: sorted(own) for column, own in summary.types.items()}
+    fields = {
+        **vars(summary),
+        "counts": vars(summary.counts),
+        "ignored": sorted(summary.ignored),
+        "truncates": truncates,
+        "types": types,
+    }
     return json.dumps(fields)
 
 
@@ -118,11 +123,14 @@ def from_json(text: str) -> BatchSummary:
     truncates: dict[PartitionOffset, Floor] = {}
     for name, offset, order in fields["truncates"]:
         truncates[name, offset] = tuple(order)
-    fields["counts"] = BatchCounts(**fields["counts"])
-    fields["ignored"] = frozenset(fields["ignored"])
-    fields["offsets"] = offsets
-    fields["truncates"] = truncates
-    fields["types"] = {column: frozenset(types) for column, types in fields["types"].items()}
+    types = {column: frozenset(own) for column, own in fields["types"].items()}
+    fields |= {
+        "counts": BatchCounts(**fields["counts"]),
+        "ignored": frozenset(fields["ignored"]),
+        "offsets": offsets,
+        "truncates": truncates,
+        "types": types,
+    }
     return BatchSummary(**fields)
 
 
@@ -140,7 +148,8 @@ def _by_offset(truncates: pa.Table, floors: list[Floor]) -> dict[PartitionOffset
     lowest: dict[PartitionOffset, Floor] = {}
     for row, floor in enumerate(floors):
         # TRUNCATEs are few: each is looked up by itself, as one range of one offset in one partition.
-        own_offset = origin_offsets(truncates.slice(row, 1))
+        own_row = truncates.slice(row, 1)
+        own_offset = origin_offsets(own_row)
         [(name, ranges)] = own_offset.items()
         [(offset, _)] = ranges
         partition_offset = name, offset

@@ -154,15 +154,13 @@ class ColumnTyper:
         array, misfits = self._convert(column, plain)
         for i in (*misread, *misfits):
             record = self._records[i]
+            value = values[i]
+            allowed = self._allowed(column, value, self._changes[i])
             error = BadRecordError.of(
                 "wrong_type",
                 column.name,
-                got=shortened(values[i]),
-                allowed=self._allowed(
-                    column,
-                    values[i],
-                    self._changes[i],
-                ),
+                got=shortened(value),
+                allowed=allowed,
             )
             record.refuse(error)
         return array
@@ -173,10 +171,11 @@ class ColumnTyper:
             return []
         misread = []
         for i, change in enumerate(self._changes):
-            has_value = values[i] is not None and values[i] is not _ABSENT
-            if not change.schema or not has_value:
+            value = values[i]
+            schema = change.schema
+            if not schema or value is None or value is _ABSENT:
                 continue
-            if change.schema.reads_wrongly(column.name, column.type):
+            if schema.reads_wrongly(column.name, column.type):
                 misread.append(i)
         return misread
 
@@ -255,8 +254,8 @@ class ColumnTyper:
             values = self._without_encoding(column, [value], [change])
             unit = self._unit(change, name)
             array, _ = convert(values, column.type, unit)
-            typed_value = array[0]
-            key[name] = typed_value.as_py()
+            [typed_value] = array.to_pylist()
+            key[name] = typed_value
         return key
 
 

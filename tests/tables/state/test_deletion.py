@@ -17,7 +17,7 @@ from ebbtide.delta.commit import LocalPuts
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import add_file, commit_after, copied, create, read_file, read_rows, replacing
 from ebbtide.model.entries import entry_table
-from ebbtide.tables.state import deletion, doomed
+from ebbtide.tables.state import deletion, doomed, judging
 from ebbtide.tables.state.doomed import find, is_base
 from ebbtide.tables.state.judging import Doom
 from ebbtide.tables.state.rewriting import BASE
@@ -160,7 +160,7 @@ def test_keys_are_read_only_where_an_entry_may_have_versions_in_several_files(st
         read.append(set(columns.names))
         return read_file(table, file, columns, **how)
 
-    monkeypatch.setattr(doomed, "read_file", reading)
+    monkeypatch.setattr(judging, "read_file", reading)
     doom = Doom(lambda rows, operator: rows["_stamp_ms"].to_numpy() < 4, frozenset(["_stamp_ms"]))
     found = delete_found(state, doom)
     assert (found.n_doomed, found.n_kept, found.oldest_ms) == (6, 0, None)
