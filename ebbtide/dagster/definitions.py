@@ -36,9 +36,13 @@ def table_definitions(spec: Pipeline, specs: Sequence[Pipeline]) -> dg.Definitio
         spec: The pipeline.
         specs: All pipelines of the project.
     """
-    is_in_group = any(spec in members for members in followed_groups(specs).values())
-    assets = [] if is_in_group else [stream_assets(spec)]
-    return dg.Definitions(assets=assets, asset_checks=[sink_checks(spec)])
+    groups = followed_groups(specs)
+    is_in_group = spec in groups.get(spec.group, ())
+    assets = []
+    if not is_in_group:
+        assets.append(stream_assets(spec))
+    checks = sink_checks(spec)
+    return dg.Definitions(assets=assets, asset_checks=[checks])
 
 
 def automation_definitions(specs: Sequence[Pipeline]) -> dg.Definitions:

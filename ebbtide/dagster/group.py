@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -86,20 +87,10 @@ def follow_assets(group: str, specs: Sequence[Pipeline]) -> dg.AssetsDefinition:
         wanted = context.selected_asset_keys
         of_selection = [spec for spec in specs if not wanted.isdisjoint(_keys(spec))]
         chosen = [spec.on_engine(spark.engine) for spec in of_selection]
-        work = _refreshed if config.refresh else _followed
+        runs = _Runs(chosen, config, spark.for_runs, storage.root, clock.now_ms)
         observers = {spec.name: Observer(context, spec, storage.root) for spec in chosen}
         reports = _Reports(context, observers)
-
-        def operate(report: Callable[[Report], None], stop: threading.Event) -> None:
-            work(
-                chosen,
-                config,
-                report,
-                spark.for_runs,
-                storage.root,
-                stop=stop,
-                clock=clock.now_ms,
-            )
+        operate = runs.refresh if config.refresh else runs.follow
 
         with waiting_for_lease():
             supervised(operate, reports.take)
@@ -119,61 +110,56 @@ def _keys(spec: Pipeline) -> list[dg.AssetKey]:
     return [state_key(spec), dg.AssetKey(spec.name)]
 
 
-def _followed(
-    specs: Sequence[Pipeline],
-    config: StreamConfig,
-    report: Callable[[Report], None],
-    session: Any,
-    root: str,
-    *,
-    stop: threading.Event,
-    clock: Clock,
-) -> None:
-    """Follow pipelines until they are stopped."""
-    operate = once(
-        ebbtide.run,
-        accept_source_path=config.accept_source_path,
-        accept_loss=config.accept_loss,
-    )
+@dataclass(frozen=True)
+class _Runs:
+    """Runs of the pipelines of a group; each method reports what happens, until `stop` is set.
 
-    def follow(spec: Pipeline, **given: Any) -> RunSummary:
-        return operate(
-            session,
+    Args:
+        specs: The pipelines.
+        config: Configuration of the runs.
+        session, root, clock: See `ebbtide.run`.
+    """
+
+    specs: Sequence[Pipeline]
+    config: StreamConfig
+    session: Any
+    root: str
+    clock: Clock
+
+    def follow(self, report: Callable[[Report], None], stop: threading.Event) -> None:
+        """Follow the pipelines."""
+        run = once(
+            ebbtide.run,
+            accept_source_path=self.config.accept_source_path,
+            accept_loss=self.config.accept_loss,
+        )
+        fleet = Fleet(self.specs, partial(self._run, run, report, stop), stop)
+        for event in fleet.events():
+            report(event)
+
+    def refresh(self, report: Callable[[Report], None], stop: threading.Event) -> None:
+        """Rebuild the pipelines one after the other."""
+        for spec in self.specs:
+            summary = self._run(ebbtide.refresh, report, stop, spec, accept_loss=self.config.accept_loss)
+            report(Ended(spec, summary))
+
+    def _run(
+        self,
+        run: Callable[..., RunSummary],
+        report: Callable[[Report], None],
+        stop: threading.Event,
+        spec: Pipeline,
+        **given: Any,
+    ) -> RunSummary:
+        return run(
+            self.session,
             spec,
-            root,
+            self.root,
             on_progress=report,
             stop=stop,
-            clock=clock,
+            clock=self.clock,
             **given,
         )
-
-    fleet = Fleet(specs, follow, stop)
-    for event in fleet.events():
-        report(event)
-
-
-def _refreshed(
-    specs: Sequence[Pipeline],
-    config: StreamConfig,
-    report: Callable[[Report], None],
-    session: Any,
-    root: str,
-    *,
-    stop: threading.Event,
-    clock: Clock,
-) -> None:
-    """Rebuild pipelines one after the other."""
-    for spec in specs:
-        summary = ebbtide.refresh(
-            session,
-            spec,
-            root,
-            on_progress=report,
-            stop=stop,
-            clock=clock,
-            accept_loss=config.accept_loss,
-        )
-        report(Ended(spec, summary))
 
 
 @dataclass
