@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -74,12 +74,8 @@ class ScannedEnvelopes:
         is_taken &= ~is_update | keeps_key
         named = [cells["source", name] for name in _TABLE]
         is_taken &= _are_of_table(self._rules, scanned, named)
-        position = []
-        for name in self._positions:
-            numbers = _log_position(scanned, cells["source", name], name)
-            is_natural = pc.greater_equal(numbers, 0)
-            is_taken &= marked(is_natural)
-            position.append(numbers)
+        of_position = {name: cells["source", name] for name in self._positions}
+        position = _log_positions(scanned, of_position, is_taken)
         rows = {}
         for name in self._names:
             before = cells["before", name]
@@ -147,13 +143,8 @@ class ScannedFlattened:
         is_taken &= event_ms.has(INTEGER, NULL, ABSENT)
         named = [cells[name,] for name in ("__schema", "__db", "__table")]
         is_taken &= _are_of_table(self._rules, scanned, named, default=self._rules.table)
-        position = []
-        for name in self._positions:
-            of_position = self._position_cells(scanned, name)
-            numbers = _log_position(scanned, of_position, name)
-            is_natural = pc.greater_equal(numbers, 0)
-            is_taken &= marked(is_natural)
-            position.append(numbers)
+        of_position = {name: self._position_cells(scanned, name) for name in self._positions}
+        position = _log_positions(scanned, of_position, is_taken)
         rows = {name: cells[name,] for name in self._names}
         return ScannedChanges(
             is_taken,
@@ -228,6 +219,23 @@ def _are_of_table(
     is_of_code = np.array(takes, bool)
     is_named &= is_of_code[codes]
     return is_named
+
+
+def _log_positions(scanned: Scanned, named: Mapping[str, Cells], is_taken: Mask) -> list[pa.Int64Array]:
+    """Return the components of the position in the database's log, in their order; records without one of them are taken no more.
+
+    Args:
+        scanned: The records.
+        named: The components' names to their cells.
+        is_taken: The records that are taken so far; written to.
+    """
+    position = []
+    for name, cells in named.items():
+        numbers = _log_position(scanned, cells, name)
+        is_natural = pc.greater_equal(numbers, 0)
+        is_taken &= marked(is_natural)
+        position.append(numbers)
+    return position
 
 
 def _log_position(scanned: Scanned, cells: Cells, name: str) -> pa.Int64Array:
