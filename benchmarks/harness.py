@@ -126,8 +126,8 @@ def facts_of(commit: Path) -> dict[str, Any] | None:
     for line in commit.read_text().splitlines():
         action = json.loads(line)
         if "commitInfo" in action:
-            told = action["commitInfo"].get("userMetadata")
-            facts: dict[str, Any] | None = json.loads(told) if told else None
+            metadata = action["commitInfo"].get("userMetadata")
+            facts: dict[str, Any] | None = json.loads(metadata) if metadata else None
             return facts
     return None
 

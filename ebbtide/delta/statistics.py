@@ -151,9 +151,13 @@ def _upper_text(value: str) -> str | None:
 
 def _whole(bound: int, type_: pa.DataType) -> int | None:
     """Return the whole number that bounds decimals of a type; None if readers would not take it for one of them."""
+    size = abs(bound)
     n_digits = type_.precision - type_.scale
-    fits = abs(bound) < 10**n_digits and abs(bound) <= EXACT_IN_DOUBLE
-    return bound if fits else None
+    # A bound of one digit more, as 10 is of 9.9, is no value of the type.
+    is_of_type = size < 10**n_digits
+    if not is_of_type or size > EXACT_IN_DOUBLE:
+        return None
+    return bound
 
 
 def _milliseconds_up(value: datetime) -> str | None:

@@ -71,10 +71,7 @@ class OwnTable:
         self._version = snapshot.version
         self._id = snapshot.id
         # Both are needed: the marks outlive the commits, and not each commit of Spark has one.
-        own = None
-        for _, facts in log.own_commits(self.location):
-            own = facts
-            break
+        _, own = next(log.own_commits(self.location), (None, None))
         self._note(own, snapshot.transactions)
         return True
 

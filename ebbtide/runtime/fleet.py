@@ -242,8 +242,10 @@ def once(operate: Callable[..., RunSummary], **accepted: bool) -> Callable[..., 
     done: set[str] = set()
 
     def run(session: Any, spec: Pipeline, root: str, *, observers: Sequence[Observer], **how: Any) -> RunSummary:
-        watching = [*observers, _FirstLook(partial(done.add, spec.name))]
-        options = {} if spec.name in done else accepted
+        name = spec.name
+        first_look = _FirstLook(partial(done.add, name))
+        watching = [*observers, first_look]
+        options = {} if name in done else accepted
         return operate(session, spec, root, observers=watching, **how, **options)
 
     return run

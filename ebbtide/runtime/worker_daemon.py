@@ -31,9 +31,8 @@ def load() -> None:
     for name in LOADED:
         importlib.import_module(name)
     load_loops()
-    os.register_at_fork(
-        after_in_child=np.random.seed
-    )  # else functions of the user's draw the same numbers in each worker
+    # Else functions of the user's draw the same numbers in each worker.
+    os.register_at_fork(after_in_child=np.random.seed)
     gc.collect()
     gc.freeze()
 

@@ -1,4 +1,4 @@
-"""A key that is in a file is never left out by the file's bounds, whoever wrote them; and bounds leave keys out."""
+"""A key that is in a file is never left out by the file's bounds, of any writer; and bounds leave keys out."""
 
 import json
 import random

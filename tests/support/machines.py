@@ -235,9 +235,9 @@ class CallTrials:
         numbers = [facts.step for _, facts in plan.state.steps()]
         if len(set(numbers)) != len(numbers):
             raise NotHeldError(f"steps {sorted(numbers)}")
-        told = status(plan.spec, str(self.machine.home / "struck"))
-        if told.last.step != max(numbers):
-            raise NotHeldError(f"status says step {told.last.step} of {sorted(numbers)}")
+        found = status(plan.spec, str(self.machine.home / "struck"))
+        if found.last.step != max(numbers):
+            raise NotHeldError(f"status says step {found.last.step} of {sorted(numbers)}")
 
     def _refuse_leftovers(self) -> None:
         """Refuse files that no vacuum would delete. What it deletes of the tables themselves, Delta does."""
