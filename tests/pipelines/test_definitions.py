@@ -1,6 +1,5 @@
 """The code location: what is in it, and what loading it costs."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -125,21 +124,11 @@ def test_types_by_their_old_names_are_read(tmp_path):
         assert isinstance(load(path), ebbtide.UpsertPipeline), "the command line reads it too"
 
 
-def test_location_loads_in_under_3_cpu_seconds_without_jvm_and_great_expectations():
+def test_location_loads_neither_spark_nor_what_only_checks_need():
     code = """
-import sys, time, pipelines.definitions as location
+import sys, pipelines.definitions as location
 location.defs()
-print(time.process_time(), sorted({"pyspark", "pandas", "great_expectations"} & set(sys.modules)))
+print(sorted({"pyspark", "pandas", "great_expectations", "numba", "duckdb", "scipy"} & set(sys.modules)))
 """
-    compiled = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    best = 9.0
-    for _ in range(3):  # the machine may be busy: the best of three
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=PROJECT, check=True, capture_output=True, text=True, env=compiled
-        )
-        seconds, _, loaded = done.stdout.strip().partition(" ")
-        assert loaded == "[]"
-        best = min(best, float(seconds))
-        if best < 3:
-            return
-    raise AssertionError(f"the location took {best} CPU seconds")
+    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
