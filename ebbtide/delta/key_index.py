@@ -185,9 +185,8 @@ class IndexCache:
         identity = (FORMAT, boot(), table, table_id, *self.key, columns.to_string())
         self._content_key = _digest(*identity, *(where or ()))
         self._open: dict[_FileKey, _Opened] = {}
-        self._closed: dict[
-            _FileKey, str
-        ] = {}  # the stems of copies, which are deleted when their file no longer counts
+        # The stems of copies, which are deleted when their file no longer counts.
+        self._closed: dict[_FileKey, str] = {}
         self._live: set[_FileKey] = set()
         copy_space.USERS.add(self)
 
@@ -386,6 +385,36 @@ class IndexCache:
         if note["in_order"]:
             return hashes, np.arange(n_rows)
         return hashes, np.frombuffer(content, "<u4", n_rows, 8 * n_rows)
+
+
+_shared: dict[tuple[str, tuple[str, ...], pa.Schema, tuple[str, str] | None], IndexCache] = {}
+"""The caches of this process: the last one of each table, by what its copies have."""
+
+
+def shared_cache(
+    table: str,
+    key: Sequence[str],
+    columns: pa.Schema,
+    *,
+    where: tuple[str, str] | None = None,
+    table_id: str = "",
+) -> IndexCache:
+    """Return the cache that all steps and runs of this process share, so that each copy is mapped once.
+
+    Args:
+        table: See `IndexCache`.
+        key: Likewise.
+        columns: Likewise.
+        where: Likewise.
+        table_id: Likewise.
+    """
+    identity = table, tuple(key), columns, where
+    found = _shared.get(identity)
+    # Another id means another table: copies of the old one have other rows under the same paths.
+    if found is None or found.table_id != table_id:
+        found = IndexCache(table, key, columns, where=where, table_id=table_id)
+        _shared[identity] = found
+    return found
 
 
 @dataclass(frozen=True)

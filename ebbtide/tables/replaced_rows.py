@@ -17,7 +17,7 @@ from pyroaring import BitMap64
 
 from ebbtide.delta import vectors
 from ebbtide.delta.key_bounds import KeyBounds
-from ebbtide.delta.key_index import IndexCache, in_hash_order
+from ebbtide.delta.key_index import IndexCache, in_hash_order, shared_cache
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import read_file
 from ebbtide.model.codes import Mask
@@ -65,7 +65,7 @@ class FileLoss:
 
 
 class ReplacedRows:
-    """The rows of one table, by their keys.
+    """The rows of one table, by their keys; `follow` goes first.
 
     Args:
         table: Its location.
@@ -87,23 +87,16 @@ class ReplacedRows:
         self._key = list(key)
         key_columns = pa.schema([columns.field(name) for name in key])
         self._copied = columns if with_rows else key_columns
-        self._cache = IndexCache(table, key, self._copied)
+        self._cache: IndexCache
 
     def follow(self, newest: Snapshot) -> None:
-        """Continue with a version of the table, or of a table that replaced it."""
-        # Another id means another table: copies of the old one have other rows under the same paths.
-        if self._cache.table_id != newest.id:
-            self._cache = IndexCache(
-                self._table,
-                self._key,
-                self._copied,
-                table_id=newest.id,
-            )
+        """Begin or continue with a version of the table, or of a table that replaced it."""
+        self._cache = shared_cache(self._table, self._key, self._copied, table_id=newest.id)
         self._cache.only(newest.files.values())
 
     @property
     def copies(self) -> IndexCache:
-        """The local copies of the table."""
+        """The local copies of the table that it follows."""
         return self._cache
 
     def losses(self, snapshot: Snapshot, upsert: Upsert) -> Iterator[FileLoss]:

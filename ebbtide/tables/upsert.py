@@ -94,6 +94,7 @@ class Upserter:
             TableMismatchError: another client has given it other columns.
             HistoryGoneError: the version to go back to is gone.
         """
+        self._known()  # whose copies the new files get
         # Written once, outside: a version that is tried again needs the same new files, and only other removals.
         adds = self._written(upsert.rows)
 
@@ -146,7 +147,7 @@ class Upserter:
         committed: Transaction,
     ) -> None:
         # A version that another client has committed since shows by the commit, which then fails: no look before it.
-        known = self._snapshot or self._newest()
+        known = self._known()
         self._replaced.follow(known)
         made = commit_on(self._puts, known, actions_of, committed)
         self._snapshot = made or self._snapshot
@@ -194,6 +195,10 @@ class Upserter:
             self._columns,
             adds,
         )
+
+    def _known(self) -> Snapshot:
+        """Return the newest version that is known; the newest one if none is."""
+        return self._snapshot or self._newest()
 
     def _newest(self) -> Snapshot:
         known = self._snapshot

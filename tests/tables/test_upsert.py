@@ -8,9 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from ebbtide.delta import copy_space, joining, log
+from ebbtide.delta import copy_space, joining, key_index, log
 from ebbtide.delta import table as tables
 from ebbtide.delta.commit import LocalPuts, Transaction, commit
+from ebbtide.delta.copy_files import Copy
+from ebbtide.delta.key_index import IndexCache
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, create, read_rows
 from ebbtide.errors import DeltaFeatureError, TableMismatchError
@@ -91,6 +93,21 @@ def test_step_is_applied_once(tmp_path):
     for again in (upserter, Upserter(path, COLUMNS, KEY, PUTS)):
         again.apply(change({(1, "x"): 2}), merge(1))
     assert (ours(path), Snapshot.read(path).version) == ({(1, "x"): 1}, version)
+
+
+@pytest.mark.parametrize("process", ["same", "another"])
+def test_each_file_is_mapped_once_in_a_process_and_read_from_its_copy_in_the_next(tmp_path, monkeypatch, process):
+    path = made(tmp_path)
+    Upserter(path, COLUMNS, KEY, PUTS).apply(change({(1, "x"): 1}), merge(1))
+    if process == "another":
+        monkeypatch.setattr(key_index, "_shared", {})
+    mapped, computed = [], []
+    open_copy, compute = Copy.__init__, IndexCache._computed
+    monkeypatch.setattr(Copy, "__init__", lambda copy, at: mapped.append(at) or open_copy(copy, at))
+    monkeypatch.setattr(IndexCache, "_computed", lambda *asked: computed.append(asked) or compute(*asked))
+    for number in range(2, 5):
+        Upserter(path, COLUMNS, KEY, PUTS).apply(change({(1, "x"): number}), merge(number))
+    assert (len(mapped), computed) == (3 if process == "same" else 4, [])
 
 
 def test_feed_shows_each_row_before_and_after(tmp_path):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ebbtide.delta import copy_files, vectors
 from ebbtide.delta.copy_space import close_deleted_copies, default_folder
 from ebbtide.delta.key_bounds import KeyBounds
-from ebbtide.delta.key_index import IndexCache, KeyIndex, in_hash_order
+from ebbtide.delta.key_index import IndexCache, KeyIndex, in_hash_order, shared_cache
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import read_file
 from ebbtide.model.codes import row_codes
@@ -51,13 +51,7 @@ class Stored:
         """Return this process's view of the local copies of the files."""
         if self.generation:
             _drop_older(self.table, self.generation)
-        return _copies(
-            self.table,
-            tuple(key),
-            self.columns,
-            self.where,
-            self.table_id,
-        )
+        return shared_cache(self.table, key, self.columns, where=self.where, table_id=self.table_id)
 
     def find(self, keys: pa.Table, hashes: Hashes, bounds: KeyBounds | None = None) -> list[FoundRows]:
         """Find the rows of some keys.
@@ -122,18 +116,6 @@ class Found:
 
     state: list[FoundRows]
     sink: list[FoundRows]
-
-
-@cache
-def _copies(
-    table: str,
-    key: tuple[str, ...],
-    columns: pa.Schema,
-    where: tuple[str, str] | None,
-    table_id: str,
-) -> IndexCache:
-    """Return the view of a table's local copies that all steps of this process share."""
-    return IndexCache(table, key, columns, where=where, table_id=table_id)
 
 
 @cache

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from disk import DiskPipeline
 from support import change, plain
 
-from ebbtide.delta import copy_space, joining, log
+from ebbtide.delta import copy_space, joining, key_index, log
 from ebbtide.delta.commit import LocalPuts, commit
 from ebbtide.delta.restoring import restoring
 from ebbtide.delta.snapshot import DataFile, Snapshot
@@ -29,7 +29,6 @@ from ebbtide.model.decision import Append
 from ebbtide.model.entries import INSERT, Step
 from ebbtide.model.ttl import StateTtlConfig
 from ebbtide.operators.expiry import ExpiryRules
-from ebbtide.tables.state import lookup
 from ebbtide.tables.state.change_set import StepChanges
 from ebbtide.tables.state.foreign_changes import foreign_change
 from ebbtide.tables.state.layout import DOMAIN, may_hold_expired, newest_step, rows_of
@@ -149,13 +148,13 @@ def test_rows_of_a_file_with_another_footer_are_refused(disk):
         rows_of(disk.plan.state.path, [other], "row", disk.plan.operator.schema)
 
 
-def test_changes_of_a_step_are_not_read_from_a_replaced_file(disk):
+def test_changes_of_a_step_are_not_read_from_a_replaced_file(disk, monkeypatch):
     state = disk.plan.state
     [add] = log.adds(state.path, disk.snapshot.version)
     changes = StepChanges(state.path, disk.snapshot.version, disk.plan.operator)
     columns = pa.schema([("id", pa.int64()), ("n", pa.int32())])
     assert changes.rows(columns).to_pylist() == [{"_change": INSERT, "id": 2, "n": 2}]
-    lookup._copies.cache_clear()  # as in another process, which has no copy of the file open
+    monkeypatch.setattr(key_index, "_shared", {})  # as in another process, which has no copy of the file open
     assert changes.rows(columns).to_pylist() == [{"_change": INSERT, "id": 2, "n": 2}]
     location = Path(state.path, add["path"])
     rows = pq.read_table(location)
