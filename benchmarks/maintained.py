@@ -300,7 +300,7 @@ class Samples:
 def live(plan: Any, version: int | None) -> tuple[int, int]:
     """Return the bytes that the live entries of a state would take by themselves, in files as Ebbtide writes them, and their number."""
     from ebbtide.delta.joining import write_files
-    from ebbtide.delta.key_index import in_hash_order
+    from ebbtide.delta.key_lookup import in_hash_order
     from ebbtide.model.entries import flags
     from ebbtide.model.step import next_frontier
     from ebbtide.tables.state.deciding import packed

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from ebbtide import UpsertPipeline
 from ebbtide.delta.joining import write_files
-from ebbtide.delta.key_index import IndexCache, in_hash_order
+from ebbtide.delta.key_index import IndexCache
+from ebbtide.delta.key_lookup import in_hash_order
 from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.delta.table import commit_after, read_file
 from ebbtide.ledger.puts import puts_of

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from ebbtide.delta import copy_files, copy_space, log
 from ebbtide.delta.copy_files import HASH, POSITION, Copy
 from ebbtide.delta.copy_space import Space, allowed_bytes, default_folder
 from ebbtide.delta.file_rows import FileRows, FileSource, Positions, with_values
+from ebbtide.delta.key_lookup import KeyIndex, in_hash_order
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import read_file
 from ebbtide.model.hashing import Hashes, key_hashes
@@ -41,49 +41,6 @@ _FileKey = tuple[str, ...]
 """Path, size, time and footer of a data file, which identify its content."""
 
 
-@dataclass(frozen=True)
-class KeyIndex:
-    """Rows of one data file by key.
-
-    Args:
-        hashes: (n,) ascending.
-        positions: (n,) number of each row in the data file.
-        rows: (n,) the rows.
-    """
-
-    hashes: Hashes
-    positions: Positions
-    rows: FileRows
-
-    def find(self, wanted: pa.Table, hashes: Hashes) -> tuple[Positions, Positions]:
-        """Find the rows of some keys.
-
-        Args:
-            wanted: Different keys, in the order of their hashes.
-            hashes: Their hashes.
-
-        Returns:
-            Indices into `rows`, and for each the index of its key in `wanted`; a key may have several rows.
-        """
-        if not len(self.hashes):
-            return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        # A file of a fold has one range of the hashes: only the keys in it are looked up.
-        first = int(np.searchsorted(hashes, self.hashes[0], side="left"))
-        end = int(np.searchsorted(hashes, self.hashes[-1], side="right"))
-        numbers, key_numbers = _matches(self.hashes, hashes[first:end])
-        key_numbers = key_numbers + first
-        if not len(numbers):
-            return numbers, key_numbers
-        # Two keys may have one hash: their values decide.
-        is_same = np.ones(len(numbers), dtype=bool)
-        found = self.rows.take(numbers, wanted.column_names)
-        asked = wanted.take(pa.array(key_numbers))
-        for name in wanted.column_names:
-            own = found[name]
-            is_same &= _same_values(own, asked[name].cast(own.type))
-        return numbers[is_same], key_numbers[is_same]
-
-
 class Indexed(NamedTuple):
     """Rows of a data file that is being written, in the order of its index.
 
@@ -98,56 +55,6 @@ class Indexed(NamedTuple):
     positions: Positions
     rows: pa.Table
     attached: Attached | None
-
-
-def in_hash_order(rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Hashes, Positions]:
-    """Sort rows by the hashes of their keys, O(n log n).
-
-    Returns:
-        The rows, in one chunk; their hashes; the former position of each.
-    """
-    hashes = key_hashes(rows, key)
-    is_in_order = bool((hashes[:-1] <= hashes[1:]).all())
-    if is_in_order:  # as a fold leaves them: nothing has to be copied
-        return rows.combine_chunks(), hashes, np.arange(len(rows))
-    order = np.argsort(hashes, kind="stable")
-    in_order = rows.take(pa.array(order))
-    return in_order.combine_chunks(), hashes[order], order
-
-
-def _same_values(left: pa.ChunkedArray, right: pa.ChunkedArray) -> NDArray[np.bool_]:
-    """Mark where two columns have the same value; null equals null."""
-    is_equal = pc.equal(left, right).fill_null(False)
-    both_null = pc.and_(left.is_null(), right.is_null())
-    is_same = pc.or_(is_equal, both_null)
-    return np.asarray(is_same.to_numpy(), dtype=bool)
-
-
-def _matches(stored: Hashes, wanted: Hashes) -> tuple[Positions, Positions]:
-    """Return the pairs of equal hashes of two ascending arrays, as indices into each: those of the shorter one are looked up in the longer one."""
-    if len(wanted) < len(stored):
-        key_numbers, rows = _pairs(wanted, stored)
-    else:
-        rows, key_numbers = _pairs(stored, wanted)
-    return rows, key_numbers
-
-
-def _pairs(values: Hashes, ascending: Hashes) -> tuple[Positions, Positions]:
-    """Return the indices of each value among ascending ones, as pairs of indices; O(values * log(ascending))."""
-    first = np.searchsorted(ascending, values, side="left")
-    # Most values have no equal: where the equals end is looked up for the rest alone.
-    within = np.flatnonzero(first < len(ascending))
-    found = within[ascending[first[within]] == values[within]]
-    first = first[found]
-    end = np.searchsorted(ascending, values[found], side="right")
-    n_equal = end - first
-    # A value makes one pair with each of its equals, in a row: the nth pair is with the nth equal.
-    place_of_pair = np.repeat(np.arange(len(found)), n_equal)
-    first_pair = np.cumsum(n_equal) - n_equal
-    pair = np.arange(len(place_of_pair))
-    nth = pair - first_pair[place_of_pair]
-    equal_of_pair = first[place_of_pair] + nth
-    return found[place_of_pair], equal_of_pair
 
 
 class IndexCache:
@@ -180,10 +87,19 @@ class IndexCache:
         self.where = where
         self.table_id = table_id
         folder = default_folder() if folder is None else folder
-        self.space = Space(folder, allowed_bytes() if max_bytes is None else max_bytes)
+        max_bytes = allowed_bytes() if max_bytes is None else max_bytes
+        self.space = Space(folder, max_bytes)
         # A copy is not synced: after a crash of the machine it may have holes. So its name has the boot, and none outlives it.
-        identity = (FORMAT, boot(), table, table_id, *self.key, columns.to_string())
-        self._content_key = _digest(*identity, *(where or ()))
+        identity = (
+            FORMAT,
+            boot(),
+            table,
+            table_id,
+            *self.key,
+            columns.to_string(),
+            *(where or ()),
+        )
+        self._content_key = _digest(*identity)
         self._open: dict[_FileKey, _Opened] = {}
         # The stems of copies, which are deleted when their file no longer counts.
         self._closed: dict[_FileKey, str] = {}
@@ -205,14 +121,18 @@ class IndexCache:
                     copy_files.note_use(path)
             return opened.index
         stem = self._stem(file)
-        # Missing, damaged or of another boot: made again.
-        opened = self._from_copy(file, stem) or self._from_file(file, stem)
+        opened = self._from_copy(file, stem)
+        if opened is None:  # missing, damaged or of another boot: made again
+            opened = self._from_file(file, stem)
         return self._note(file_key, opened)
 
     def opened(self, file: DataFile) -> KeyIndex | None:
         """Return the index of a data file if this process has a copy of its rows open, as of a file that it has just written."""
         opened = self._open.get(_file_key(file))
-        return opened.index if opened is not None and opened.index.rows.is_copied else None
+        if opened is None:
+            return None
+        index = opened.index
+        return index if index.rows.is_copied else None
 
     def indexed(self, rows: pa.Table) -> Indexed:
         """Index the rows of a data file that is about to be written.
@@ -220,18 +140,17 @@ class IndexCache:
         Args:
             rows: All its rows, in its order.
         """
-        kept, positions = self._kept(rows)
-        names = with_values(kept.select(self.columns.names), self.key)
-        fields = [self.columns.field(name) for name in names]
-        typed = kept.select(names).cast(pa.schema(fields))
-        # Sorted once when it is made; each lookup is then a binary search in mapped memory.
+        kept, kept_positions = self._kept(rows)
+        selected = kept.select(self.columns.names)
+        names = with_values(selected, self.key)
+        columns = pa.schema([self.columns.field(name) for name in names])
+        typed = selected.select(names).cast(columns)
         in_order, hashes, order = in_hash_order(typed, self.key)
-        if positions is not None:
-            order = positions[order]
+        positions = order if kept_positions is None else kept_positions[order]
         attachment = None
         if len(rows) >= ATTACHED_FROM:
-            attachment = self._attachment(hashes, order)
-        return Indexed(hashes, order, in_order, attachment)
+            attachment = self._attachment(hashes, positions)
+        return Indexed(hashes, positions, in_order, attachment)
 
     def keep(self, file: DataFile, indexed: Indexed) -> None:
         """Copy the rows of a data file that was just written.
@@ -240,11 +159,15 @@ class IndexCache:
             file: The data file.
             indexed: All its rows, as `indexed` returned them.
         """
-        hashes, positions, rows, _ = indexed
-        source = self._source(file, self._stem(file), hashes, positions)
-        is_copied = self.space.takes_new(rows.nbytes)
-        copy = source.keep(rows) if is_copied else source.keep_keys()
-        self._note(_file_key(file), self._opened(source, copy))
+        stem = self._stem(file)
+        source = self._source(file, stem, indexed.hashes, indexed.positions)
+        rows = indexed.rows
+        if self.space.takes_new(rows.nbytes):
+            copy = source.keep(rows)
+        else:
+            copy = source.keep_keys()
+        opened = self._opened(source, copy)
+        self._note(_file_key(file), opened)
 
     def only(self, files: Iterable[DataFile]) -> None:
         """Close the indices of files that no longer count, and delete their copies.
@@ -258,9 +181,11 @@ class IndexCache:
             return
         self._live = live
         for file_key in self._open.keys() - live:
-            self.space.delete(self._open.pop(file_key).stem)
+            opened = self._open.pop(file_key)
+            self.space.delete(opened.stem)
         for file_key in self._closed.keys() - live:
-            self.space.delete(self._closed.pop(file_key))
+            stem = self._closed.pop(file_key)
+            self.space.delete(stem)
         self.close_deleted()
 
     def close(self) -> None:
@@ -273,12 +198,15 @@ class IndexCache:
     def close_deleted(self) -> None:
         """Close the indices whose copies are deleted: a mapped file keeps its bytes on disk."""
         for file_key, opened in list(self._open.items()):
-            if opened.path is not None and not opened.path.exists():
+            path = opened.path
+            is_deleted = path is not None and not path.exists()
+            if is_deleted:
                 del self._open[file_key]
 
     def copies_in_use(self) -> set[Path]:
         """Return the copies whose indices are open."""
-        return {opened.path for opened in self._open.values() if opened.path is not None}
+        paths = {opened.path for opened in self._open.values()}
+        return {path for path in paths if path is not None}
 
     def _note(self, file_key: _FileKey, opened: _Opened) -> KeyIndex:
         self._open[file_key] = opened
@@ -292,7 +220,8 @@ class IndexCache:
         if footer is None:
             footer = footer_checksum(file.location(self.table))
         file_digest = _digest(*_file_key(file), footer)
-        return f"{copy_files.prefix_of(self.table)}{self._content_key}-{file_digest}"
+        prefix = copy_files.prefix_of(self.table)
+        return f"{prefix}{self._content_key}-{file_digest}"
 
     def _from_copy(self, file: DataFile, stem: str) -> _Opened | None:
         """Map a copy into memory; None if none can be read."""
@@ -301,32 +230,53 @@ class IndexCache:
                 if not is_ours(self.space.folder):
                     return None  # another user may have written anything there
                 copy = Copy(path)
-                source = self._source(file, stem, copy.numbers(HASH), copy.numbers(POSITION))
+                hashes = copy.numbers(HASH)
+                positions = copy.numbers(POSITION)
+                source = self._source(file, stem, hashes, positions)
                 copy_files.note_use(path)
                 return self._opened(source, copy)
         return None
 
     def _from_file(self, file: DataFile, stem: str) -> _Opened:
-        hashes, positions = self._attached(file) or self._computed(file)
-        source = self._source(file, stem, hashes, positions)
-        return self._opened(source, source.keep_keys())
+        index = self._attached(file) or self._computed(file)
+        source = self._source(file, stem, *index)
+        copy = source.keep_keys()
+        return self._opened(source, copy)
 
-    def _source(self, file: DataFile, stem: str, hashes: Hashes, positions: Positions) -> FileSource:
+    def _source(
+        self,
+        file: DataFile,
+        stem: str,
+        hashes: Hashes,
+        positions: Positions,
+    ) -> FileSource:
         # Nothing that leads back to this cache: a cycle would keep copies mapped until it is collected.
-        return FileSource(self.space, self.table, self.columns, tuple(self.key), file, stem, hashes, positions)
+        return FileSource(
+            self.space,
+            self.table,
+            self.columns,
+            tuple(self.key),
+            file,
+            stem,
+            hashes,
+            positions,
+        )
 
     def _opened(self, source: FileSource, copy: Copy | None) -> _Opened:
         """Return an index over a copy, if there is one."""
         path, keys = self.space.paths(source.stem)
         with_rows = None
+        keys_in_use = None
         if copy is not None:  # mapped, not in memory
             source.hashes = copy.numbers(HASH)
             source.positions = copy.numbers(POSITION)
-            with_rows = copy if copy.has_rows else None
+            if copy.has_rows:
+                with_rows = copy
+            else:
+                keys_in_use = keys
         rows = FileRows(self.columns, source, with_rows)
         index = KeyIndex(source.hashes, source.positions, rows)
-        has_keys = copy is not None and with_rows is None
-        return _Opened(source.stem, index, path, keys if has_keys else None)
+        return _Opened(source.stem, index, path, keys_in_use)
 
     def _kept(self, rows: pa.Table) -> tuple[pa.Table, Positions | None]:
         """Return the rows that `where` keeps, and their positions; None: all."""
@@ -337,43 +287,60 @@ class IndexCache:
         is_kept = has_value.fill_null(False)
         if pc.all(is_kept).as_py():  # then nothing has to be copied
             return rows, None
-        return rows.filter(is_kept), np.flatnonzero(is_kept.to_numpy())
+        kept = rows.filter(is_kept)
+        positions = np.flatnonzero(is_kept.to_numpy())
+        return kept, positions
 
     def _computed(self, file: DataFile) -> tuple[Hashes, Positions]:
         """Return hashes and positions from the keys in a file."""
         fields = [self.columns.field(name) for name in self.key]
-        if self.where is not None and self.where[0] not in self.key:
-            kind = pa.field(self.where[0], pa.string())
-            fields.append(kind)
+        if self.where is not None:
+            name, _ = self.where
+            if name not in self.key:
+                kind = pa.field(name, pa.string())
+                fields.append(kind)
         stored = read_file(self.table, file, pa.schema(fields), live=False)
-        rows, positions = self._kept(stored)
+        rows, kept_positions = self._kept(stored)
         hashes = key_hashes(rows, self.key)
         order = np.argsort(hashes, kind="stable")
-        if positions is not None:
-            return hashes[order], positions[order]
-        return hashes[order], order
+        positions = order if kept_positions is None else kept_positions[order]
+        return hashes[order], positions
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
         """Keys and rows of an attached index, and its format."""
-        key = {name: str(self.columns.field(name).type) for name in self.key}
-        return {"key_index": ATTACHED_FORMAT, "key": key, "where": list(self.where or ())}
+        key = {}
+        for name in self.key:
+            type_ = self.columns.field(name).type
+            key[name] = str(type_)
+        return {
+            "key_index": ATTACHED_FORMAT,
+            "key": key,
+            "where": list(self.where or ()),
+        }
 
     def _attachment(self, hashes: Hashes, positions: Positions) -> Attached:
         # A file of a fold is in the order of hashes: its positions need not be stored.
-        is_in_order = bool(np.array_equal(positions, np.arange(len(positions))))
+        in_order = np.arange(len(positions))
+        is_in_order = bool(np.array_equal(positions, in_order))
         content = hashes.astype("<u8").tobytes()
         if not is_in_order:
             content += positions.astype("<u4").tobytes()
-        note = {**self._identity, "rows": len(hashes), "in_order": is_in_order}
+        note = {
+            **self._identity,
+            "rows": len(hashes),
+            "in_order": is_in_order,
+        }
         return Attached(note, content)
 
     def _attached(self, file: DataFile) -> tuple[Hashes, Positions] | None:
         """Return hashes and positions as they are attached to a file; None: they are not, or not those that are needed."""
         footer = log.footer_of(file.add)
-        if footer is None or (file.rows or 0) < ATTACHED_FROM:
+        n_stored = file.rows or 0
+        if footer is None or n_stored < ATTACHED_FROM:
             return None
-        found = attached(file.location(self.table), footer=footer)
+        location = file.location(self.table)
+        found = attached(location, footer=footer)
         if found is None:
             return None
         note, content = found
@@ -383,11 +350,15 @@ class IndexCache:
         n_rows = note["rows"]
         hashes = np.frombuffer(content, "<u8", n_rows)
         if note["in_order"]:
-            return hashes, np.arange(n_rows)
-        return hashes, np.frombuffer(content, "<u4", n_rows, 8 * n_rows)
+            positions = np.arange(n_rows)
+        else:
+            positions = np.frombuffer(content, "<u4", n_rows, offset=hashes.nbytes)
+        return hashes, positions
 
 
-_shared: dict[tuple[str, tuple[str, ...], pa.Schema, tuple[str, str] | None], IndexCache] = {}
+_CacheKey = tuple[str, tuple[str, ...], pa.Schema, tuple[str, str] | None]
+"""Table, key, columns and `where` of a cache."""
+_shared: dict[_CacheKey, IndexCache] = {}
 """The caches of this process: the last one of each table, by what its copies have."""
 
 
@@ -440,8 +411,10 @@ class _Opened:
 
 
 def _file_key(file: DataFile) -> _FileKey:
+    size = str(file.add.get("size"))
+    time = str(file.add.get("modificationTime"))
     footer = log.footer_of(file.add) or ""
-    return file.path, str(file.add.get("size")), str(file.add.get("modificationTime")), footer
+    return file.path, size, time, footer
 
 
 def _digest(*parts: str) -> str:

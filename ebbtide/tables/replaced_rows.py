@@ -17,7 +17,8 @@ from pyroaring import BitMap64
 
 from ebbtide.delta import vectors
 from ebbtide.delta.key_bounds import KeyBounds
-from ebbtide.delta.key_index import IndexCache, in_hash_order, shared_cache
+from ebbtide.delta.key_index import IndexCache, shared_cache
+from ebbtide.delta.key_lookup import in_hash_order
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import read_file
 from ebbtide.model.codes import Mask

@@ -15,7 +15,8 @@ from ebbtide.delta import copy_files, copy_space, file_rows, joining, key_index,
 from ebbtide.delta.commit import LocalPuts
 from ebbtide.delta.copy_files import HASH, ChangedCopyError, Copy
 from ebbtide.delta.joining import write_files
-from ebbtide.delta.key_index import IndexCache, in_hash_order
+from ebbtide.delta.key_index import IndexCache
+from ebbtide.delta.key_lookup import in_hash_order
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import commit_after, create
 from ebbtide.model.hashing import key_hashes

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.delta import key_index, log
+from ebbtide.delta import key_index, key_lookup, log
 from ebbtide.delta.copy_files import HASH, POSITION
 from ebbtide.delta.copy_space import Space
-from ebbtide.delta.key_index import IndexCache, KeyIndex, in_hash_order
+from ebbtide.delta.key_index import IndexCache
+from ebbtide.delta.key_lookup import KeyIndex, in_hash_order
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import add_file
 from ebbtide.model.hashing import key_hashes
@@ -44,7 +45,7 @@ class InMemory:
 
 @pytest.mark.parametrize("hashes", [key_hashes, coarse])
 def test_find_gives_the_rows_of_the_keys_and_no_other(monkeypatch, hashes):
-    monkeypatch.setattr(key_index, "key_hashes", hashes)
+    monkeypatch.setattr(key_lookup, "key_hashes", hashes)
 
     @given(st.lists(KEYS, max_size=20), st.sets(KEYS, max_size=8))
     def holds(stored, asked):

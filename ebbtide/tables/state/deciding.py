@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ebbtide.delta.joining import write_files
 from ebbtide.delta.key_bounds import KeyBounds
-from ebbtide.delta.key_index import in_hash_order
+from ebbtide.delta.key_lookup import in_hash_order
 from ebbtide.delta.snapshot import Action
 from ebbtide.formats.settings import IN_DOUBT
 from ebbtide.model.entries import SINK_STEP, Reconciled, Step, entry_table, equals, only

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from ebbtide.delta import copy_files, vectors
 from ebbtide.delta.copy_space import close_deleted_copies, default_folder
 from ebbtide.delta.key_bounds import KeyBounds
-from ebbtide.delta.key_index import IndexCache, KeyIndex, in_hash_order, shared_cache
+from ebbtide.delta.key_index import IndexCache, shared_cache
+from ebbtide.delta.key_lookup import KeyIndex, in_hash_order
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import read_file
 from ebbtide.model.codes import row_codes

@@ -17,7 +17,8 @@ from pyroaring import BitMap64
 
 from ebbtide.delta import vectors
 from ebbtide.delta.joining import ROWS_PER_FILE, without, write_files
-from ebbtide.delta.key_index import IndexCache, KeyIndex, in_hash_order
+from ebbtide.delta.key_index import IndexCache
+from ebbtide.delta.key_lookup import KeyIndex, in_hash_order
 from ebbtide.delta.snapshot import Action, DataFile
 from ebbtide.model.codes import Mask
 from ebbtide.model.entries import Step, flags, is_set, newest_versions

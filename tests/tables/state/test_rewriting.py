@@ -14,7 +14,7 @@ from support import plain
 
 from ebbtide.delta import copy_space, joining, vectors
 from ebbtide.delta.commit import LocalPuts
-from ebbtide.delta.key_index import KeyIndex
+from ebbtide.delta.key_lookup import KeyIndex
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import commit_after, read_file
 from ebbtide.model.hashing import key_hashes
