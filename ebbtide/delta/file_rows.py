@@ -51,18 +51,25 @@ class FileSource:
 
     def read(self, positions: Positions, names: Sequence[str]) -> pa.Table:
         """Read some rows of the data file, at these positions, in this order."""
-        columns = pa.schema([self.columns.field(name) for name in names])
-        return read_file(self.table, self.file, columns, live=False, positions=positions)
+        return read_file(
+            self.table,
+            self.file,
+            columns_named(self.columns, names),
+            live=False,
+            positions=positions,
+        )
 
     def admits(self) -> bool:
         """Return whether a copy may be made: there is room for it."""
-        return self.space.admits(COPY_RATIO * self.file.size)
+        copy_bytes = COPY_RATIO * self.file.size
+        return self.space.admits(copy_bytes)
 
     def keep(self, rows: pa.Table) -> Copy | None:
         """Make a copy of all rows, in the order of the index; None if it cannot be written."""
         path, keys = self.space.paths(self.stem)
-        stored = rows.select(with_values(rows, self.key))
-        copy = self.space.write(path, self._with_index(stored))
+        names = with_values(rows, self.key)
+        stored = self._with_index(rows.select(names))
+        copy = self.space.write(path, stored)
         if copy is not None:
             with contextlib.suppress(OSError):
                 keys.unlink()  # the copy has all of it
@@ -71,13 +78,15 @@ class FileSource:
     def keep_keys(self) -> Copy | None:
         """Make a copy of the index alone; None if it cannot be written."""
         _, keys = self.space.paths(self.stem)
-        return self.space.write(keys, self._with_index(pa.table({})))
+        index = self._with_index(pa.table({}))
+        return self.space.write(keys, index)
 
     def _with_index(self, rows: pa.Table) -> pa.Table:
+        hashes = pa.array(self.hashes)
+        positions = pa.array(self.positions.astype(np.uint32))
         columns = {name: rows[name] for name in rows.column_names}
-        columns[HASH] = pa.array(self.hashes)
-        positions = self.positions.astype(np.uint32)
-        columns[POSITION] = pa.array(positions)
+        columns[HASH] = hashes
+        columns[POSITION] = positions
         return pa.table(columns)
 
 
@@ -104,7 +113,9 @@ class FileRows:
     @property
     def bytes_a_row(self) -> int:
         """Approximate bytes of a row."""
-        return COPY_RATIO * self._source.file.size // max(len(self), 1)
+        copy_bytes = COPY_RATIO * self._source.file.size
+        n_rows = max(len(self), 1)
+        return copy_bytes // n_rows
 
     @property
     def is_copied(self) -> bool:
@@ -119,16 +130,24 @@ class FileRows:
             names: The columns to read. Default: all.
         """
         columns = self._some(names)
-        if self._copy is not None:
-            return filled(self._copy.take(numbers, columns.names), columns)
-        return self._read(numbers, columns)
+        if self._copy is None:
+            return self._read(numbers, columns)
+        copied = self._copy.take(numbers, columns.names)
+        return filled(copied, columns)
 
-    def slice(self, start: int, stop: int, names: Sequence[str] | None = None) -> pa.Table:
+    def slice(
+        self,
+        start: int,
+        stop: int,
+        names: Sequence[str] | None = None,
+    ) -> pa.Table:
         """Read rows that follow each other; arguments as `take`."""
         columns = self._some(names)
-        if self._copy is not None:
-            return filled(self._copy.slice(start, stop, columns.names), columns)
-        return self._read(np.arange(start, stop), columns)
+        if self._copy is None:
+            numbers = np.arange(start, stop)
+            return self._read(numbers, columns)
+        copied = self._copy.slice(start, stop, columns.names)
+        return filled(copied, columns)
 
     def prepare(self) -> None:
         """Make a copy now, where it may be: all rows will be read."""
@@ -136,7 +155,9 @@ class FileRows:
             self._copy_all()
 
     def _some(self, names: Sequence[str] | None) -> pa.Schema:
-        return self.columns if names is None else pa.schema([self.columns.field(name) for name in names])
+        if names is None:
+            return self.columns
+        return columns_named(self.columns, names)
 
     def _read(self, numbers: Positions, columns: pa.Schema) -> pa.Table:
         positions = self._positions[numbers]
@@ -155,6 +176,12 @@ class FileRows:
         rows = self._source.read(self._positions, self.columns.names)
         self._copy = self._source.keep(rows)
         return rows
+
+
+def columns_named(columns: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    """Return some of the columns, in the order of the names."""
+    fields = [columns.field(name) for name in names]
+    return pa.schema(fields)
 
 
 def with_values(rows: pa.Table, key: Sequence[str]) -> list[str]:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from ebbtide.delta import copy_files, copy_space, log
 from ebbtide.delta.copy_files import HASH, POSITION, Copy
 from ebbtide.delta.copy_space import Space, allowed_bytes, default_folder
-from ebbtide.delta.file_rows import FileRows, FileSource, Positions, with_values
+from ebbtide.delta.file_rows import FileRows, FileSource, Positions, columns_named, with_values
 from ebbtide.delta.key_lookup import KeyIndex, in_hash_order
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import read_file
@@ -143,7 +143,7 @@ class IndexCache:
         kept, kept_positions = self._kept(rows)
         selected = kept.select(self.columns.names)
         names = with_values(selected, self.key)
-        columns = pa.schema([self.columns.field(name) for name in names])
+        columns = columns_named(self.columns, names)
         typed = selected.select(names).cast(columns)
         in_order, hashes, order = in_hash_order(typed, self.key)
         positions = order if kept_positions is None else kept_positions[order]
@@ -162,10 +162,8 @@ class IndexCache:
         stem = self._stem(file)
         source = self._source(file, stem, indexed.hashes, indexed.positions)
         rows = indexed.rows
-        if self.space.takes_new(rows.nbytes):
-            copy = source.keep(rows)
-        else:
-            copy = source.keep_keys()
+        is_copied = self.space.takes_new(rows.nbytes)
+        copy = source.keep(rows) if is_copied else source.keep_keys()
         opened = self._opened(source, copy)
         self._note(_file_key(file), opened)
 

@@ -62,7 +62,11 @@ def versions(table: str) -> list[int]:
     return numbers
 
 
-def each(table: str, versions: Iterable[int], read: Callable[[str, int], Read]) -> list[Read]:
+def each(
+    table: str,
+    versions: Iterable[int],
+    read: Callable[[str, int], Read],
+) -> list[Read]:
     """Read several commits, at once from a store; return what was read of each.
 
     Args:
@@ -70,10 +74,11 @@ def each(table: str, versions: Iterable[int], read: Callable[[str, int], Read]) 
         versions: Their versions.
         read: Reads one, given the table and the version.
     """
-    calls = [partial(read, table, version) for version in versions]
-    if len(calls) > 1 and is_in_object_store(table):
-        return at_once(*calls)
-    return [call() for call in calls]
+    wanted = list(versions)
+    if len(wanted) <= 1 or not is_in_object_store(table):
+        return [read(table, version) for version in wanted]
+    calls = [partial(read, table, version) for version in wanted]
+    return at_once(*calls)
 
 
 def commit_file(table: str, version: int) -> str:
@@ -90,7 +95,8 @@ def actions(table: str, version: int) -> list[Action]:
 
 def checksum(table: str, version: int) -> str | None:
     """Return the checksum of a commit's file; None if it does not exist."""
-    raw = read_bytes(commit_file(table, version))
+    location = commit_file(table, version)
+    raw = read_bytes(location)
     if raw is None:
         return None
     return _checksum(raw)
@@ -150,7 +156,9 @@ def _refuse_other_bytes(location: str, raw: bytes) -> None:
         return
     start, end = stated.span(1)
     # The checksum was computed with the placeholder in its place.
-    without = raw[:start] + NO_CHECKSUM.encode() + raw[end:]
+    before = raw[:start]
+    after = raw[end:]
+    without = before + NO_CHECKSUM.encode() + after
     if with_checksum(without) != raw:
         raise _damaged(location, "another checksum")
 
@@ -166,7 +174,8 @@ def _damaged(location: str, got: str) -> DeltaLogError:
 def facts(table: str, version: int) -> Facts | None:
     """Return the facts in a commit; None if Ebbtide did not make it. Errors are those of `facts_in`."""
     location = commit_file(table, version)
-    return facts_in(read_actions(location), location)
+    commit = read_actions(location)
+    return facts_in(commit, location)
 
 
 def facts_in(actions: Iterable[Action], location: str = SOME_LOG) -> Facts | None:
@@ -187,7 +196,8 @@ def facts_in(actions: Iterable[Action], location: str = SOME_LOG) -> Facts | Non
             metadata = json.loads(text)
         except ValueError:
             continue
-        if isinstance(metadata, dict) and FACTS in metadata:
+        is_ours = isinstance(metadata, dict) and FACTS in metadata
+        if is_ours:
             stored.refuse_newer_format(metadata, what=STEP, where=location)
             return metadata
     return None
@@ -257,8 +267,11 @@ def changed_files(actions: Iterable[Action]) -> list[Action]:
 
 def commit_info(actions: Iterable[Action]) -> Action:
     """Return a commit's `commitInfo`; empty without one."""
-    infos = (action["commitInfo"] for action in actions if "commitInfo" in action)
-    return next(infos, {})
+    for action in actions:
+        if "commitInfo" in action:
+            info: Action = action["commitInfo"]
+            return info
+    return {}
 
 
 def last_step(table: str) -> int:
