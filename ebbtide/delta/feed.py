@@ -26,7 +26,9 @@ def readable_since(table: str, since: int, until: int) -> int:
     # From the newest back: a reader of the feed cannot get past the first version that is missing.
     for version in range(until, since, -1):
         actions = log.actions(table, version)
-        if not actions or not all(map(exists, feed_files(table, actions))):
+        files = feed_files(table, actions)
+        is_whole = bool(actions) and all(exists(file) for file in files)
+        if not is_whole:
             return version
     return since
 
@@ -36,8 +38,11 @@ def feed_files(table: str, actions: list[log.Action]) -> list[str]:
     # A commit with change files is read from these only; without them its adds and removes are the changes.
     changes = [action["cdc"] for action in actions if "cdc" in action]
     read = changes or log.changed_files(actions)
-    files = map(DataFile, read)
-    return [file.location(table) for file in files]
+    locations = []
+    for action in read:
+        file = DataFile(action)
+        locations.append(file.location(table))
+    return locations
 
 
 def gap(table: str, since: int, until: int) -> str:
@@ -46,7 +51,8 @@ def gap(table: str, since: int, until: int) -> str:
     if readable > since:
         return f"the changes in versions {since + 1} to {readable} are gone, as by VACUUM"
     for version in range(since + 1, until + 1):
-        if _defines(log.actions(table, version)):
+        actions = log.actions(table, version)
+        if _defines(actions):
             return f"the columns or properties were changed in version {version}"
     return ""
 
@@ -56,7 +62,8 @@ def has_changes(table: str, since: int, until: int) -> bool:
     for version in range(since + 1, until + 1):
         actions = log.actions(table, version)
         is_unknown = not actions  # the commit was cleaned up
-        if is_unknown or log.changed_files(actions) or _defines(actions):
+        may_change = is_unknown or log.changed_files(actions) or _defines(actions)
+        if may_change:
             return True
     return False
 

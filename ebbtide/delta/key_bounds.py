@@ -26,6 +26,8 @@ LEAST_INTEGER = -(2**63)
 GREATEST_INTEGER = 2**63 - 1
 WIDTH = 8
 """Bytes of a text in its number."""
+GREATEST_NUMBER = 2 ** (8 * WIDTH) - 1
+"""The greatest number of a text."""
 
 
 class Numbered(Protocol):
@@ -54,11 +56,12 @@ class KeyBounds:
             values = keys[name]
             if values.null_count:
                 continue  # bounds say nothing of nulls
-            if pa.types.is_integer(values.type):
+            type_ = values.type
+            if pa.types.is_integer(type_):
                 self._columns[name] = _Integers(values)
-            elif pa.types.is_decimal(values.type):
+            elif pa.types.is_decimal(type_):
                 self._columns[name] = _Decimals(values)
-            elif pa.types.is_string(values.type):
+            elif pa.types.is_string(type_):
                 self._columns[name] = _Texts(values)
 
     def may_hold(self, file: DataFile) -> Mask:
@@ -79,12 +82,14 @@ class _Integers:
         self.numbers = values.to_numpy().astype(np.int64)
 
     def lower(self, least: Any) -> int | None:
-        is_known = type(least) is int  # a bool is not
-        return max(least, LEAST_INTEGER) if is_known else None
+        if type(least) is not int:  # a bool is no bound
+            return None
+        return max(least, LEAST_INTEGER)
 
     def upper(self, greatest: Any) -> int | None:
-        is_known = type(greatest) is int
-        return min(greatest, GREATEST_INTEGER) if is_known else None
+        if type(greatest) is not int:
+            return None
+        return min(greatest, GREATEST_INTEGER)
 
 
 class _Decimals:
@@ -109,13 +114,10 @@ class _Texts:
 
     def __init__(self, values: pa.ChunkedArray) -> None:
         ends = pc.min_max(values).as_py()
-        least = (ends["min"] or "").encode()
-        greatest = (ends["max"] or "").encode()
+        least = ends["min"] or ""
+        greatest = ends["max"] or ""
         # All texts between two that begin alike begin so too.
-        n_common = 0
-        while least[: n_common + 1] == greatest[: n_common + 1] and n_common < len(least):
-            n_common += 1
-        self._common = least[:n_common]
+        self._common = _common_beginning(least.encode(), greatest.encode())
         self.numbers = self._numbers(values)
 
     def lower(self, least: Any) -> int | None:
@@ -127,35 +129,54 @@ class _Texts:
         if not isinstance(greatest, str):
             return None
         exact = exact_part(greatest)
-        if exact == greatest:
-            return self._number(exact.encode(errors="surrogatepass"), b"\0")
-        # A text that begins like this may be greater than what is left of the bound.
-        return self._number(exact.encode(errors="surrogatepass"), b"\xff")
+        is_cut = exact != greatest
+        # A text that begins like a cut bound may be greater than what is left of it.
+        filler = b"\xff" if is_cut else b"\0"
+        return self._number(exact.encode(errors="surrogatepass"), filler)
 
     def _number(self, bound: bytes, filler: bytes) -> int:
         """Return the number of a bound; what it lacks is filled."""
         n_common = len(self._common)
         beginning = bound[:n_common].ljust(n_common, filler)
-        if beginning != self._common:
-            is_below = beginning < self._common
-            return 0 if is_below else 2**64 - 1
-        digits = bound[n_common : n_common + WIDTH].ljust(WIDTH, filler)
+        if beginning < self._common:
+            return 0
+        if beginning > self._common:
+            return GREATEST_NUMBER
+        rest = bound[n_common:]
+        digits = rest[:WIDTH].ljust(WIDTH, filler)
         return int.from_bytes(digits, "big")
 
     def _numbers(self, values: pa.ChunkedArray) -> NDArray[np.uint64]:
-        in_one = pa.concat_arrays(values.chunks or [pa.array([], pa.string())])
+        """Return the numbers of texts: the first bytes of each after those that all have in common."""
+        empty = pa.array([], pa.string())
+        in_one = pa.concat_arrays(values.chunks or [empty])
+        n_texts = len(in_one)
         _, offset_bytes, content = in_one.buffers()
-        digits = np.zeros((len(in_one), WIDTH), np.uint8)
+        digits = np.zeros((n_texts, WIDTH), np.uint8)
         if content is not None:
-            offsets = np.frombuffer(offset_bytes, np.int32)[in_one.offset :][: len(in_one) + 1]
+            all_offsets = np.frombuffer(offset_bytes, np.int32)
+            first = in_one.offset
+            offsets = all_offsets[first : first + n_texts + 1]
             texts = np.frombuffer(content, np.uint8)
             starts = offsets[:-1] + len(self._common)
+            ends = offsets[1:]
+            # One byte of all texts at a time; a text that is too short for it keeps a zero.
             for place in range(WIDTH):
                 at = starts + place
-                is_there = at < offsets[1:]
+                is_there = at < ends
                 digits[is_there, place] = texts[at[is_there]]
-        numbers: NDArray[np.uint64] = digits.view(">u8").ravel().astype(np.uint64)
+        big_endian = digits.view(">u8").ravel()
+        numbers: NDArray[np.uint64] = big_endian.astype(np.uint64)
         return numbers
+
+
+def _common_beginning(left: bytes, right: bytes) -> bytes:
+    n_common = 0
+    for own, other in zip(left, right, strict=False):
+        if own != other:
+            break
+        n_common += 1
+    return left[:n_common]
 
 
 def exact_part(bound: str) -> str:
