@@ -57,7 +57,10 @@ def prefix_of(table: str) -> str:
 
 def may_be_of(path: Path, table: str) -> bool:
     """Return whether a file is a table's copy, or one of an earlier release, which may be of any table."""
-    return path.name.startswith(prefix_of(table)) or path.name.count("-") == DASHES_BEFORE
+    name = path.name
+    is_of_table = name.startswith(prefix_of(table))
+    is_of_before = name.count("-") == DASHES_BEFORE
+    return is_of_table or is_of_before
 
 
 def drop_older(folder: Path, table: str, generation: str) -> None:
@@ -68,15 +71,16 @@ def drop_older(folder: Path, table: str, generation: str) -> None:
         table: Location of the table.
         generation: The present one.
     """
-    marker = folder / f"{prefix_of(table)}{GENERATION}"
+    marker = _marker(folder, table)
     with contextlib.suppress(OSError):
         if marker.read_text(encoding="ascii") == generation:
             return
     if folder.is_dir() and is_ours(folder):
         for path in sorted(folder.iterdir()):
-            if may_be_of(path, table):
-                with contextlib.suppress(FileNotFoundError):  # another process drops them too
-                    path.unlink()
+            if not may_be_of(path, table):
+                continue
+            with contextlib.suppress(FileNotFoundError):  # another process drops them too
+                path.unlink()
     mark(folder, table, generation)
 
 
@@ -85,7 +89,13 @@ def mark(folder: Path, table: str, generation: str) -> None:
     with contextlib.suppress(OSError):  # a full disk, where no copy can be made either
         make_private(str(folder))
         if is_ours(folder):
-            (folder / f"{prefix_of(table)}{GENERATION}").write_text(generation, encoding="ascii")
+            marker = _marker(folder, table)
+            marker.write_text(generation, encoding="ascii")
+
+
+def _marker(folder: Path, table: str) -> Path:
+    prefix = prefix_of(table)
+    return folder / f"{prefix}{GENERATION}"
 
 
 def write(path: Path, rows: pa.Table) -> None:
@@ -96,15 +106,20 @@ def write(path: Path, rows: pa.Table) -> None:
         rows: With `HASH` and `POSITION`.
     """
     in_one = rows.combine_chunks()
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
+    with (
+        pa.OSFile(str(path), "wb") as file,
+        pa.ipc.new_file(file, rows.schema) as writer,
+    ):
         writer.write_table(in_one)
-    os.utime(path, ns=(time.time_ns(), WRITTEN_NS))
+    now_ns = time.time_ns()
+    os.utime(path, ns=(now_ns, WRITTEN_NS))
 
 
 def note_use(path: Path) -> None:
     """Note that a copy is used now: evictions begin with those that were not used for longest."""
     changed_ns = path.stat().st_mtime_ns
-    os.utime(path, ns=(time.time_ns(), changed_ns))
+    now_ns = time.time_ns()
+    os.utime(path, ns=(now_ns, changed_ns))
 
 
 class Copy:
@@ -124,11 +139,13 @@ class Copy:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        if path.stat().st_mtime_ns != WRITTEN_NS:
+        changed_ns = path.stat().st_mtime_ns
+        if changed_ns != WRITTEN_NS:
             raise ChangedCopyError(str(path))
         with pa.memory_map(str(path)) as mapped:
             content = mapped.read_buffer()
-        self.rows: pa.Table = pa.ipc.open_file(content).read_all()
+        reader = pa.ipc.open_file(content)
+        self.rows: pa.Table = reader.read_all()
 
     @property
     def has_rows(self) -> bool:
@@ -139,18 +156,22 @@ class Copy:
         """Return the whole column of hashes or positions, in the mapped memory."""
         column = self.rows[name]
         # `combine_chunks` copies even one chunk.
-        in_one = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        has_one = column.num_chunks == 1
+        in_one = column.chunk(0) if has_one else column.combine_chunks()
         values: NDArray[Any] = in_one.to_numpy()
         return values
 
     def take(self, numbers: Numbers, names: Sequence[str]) -> pa.Table:
         """Copy some rows; columns that it lacks are left out."""
-        return self._some(names).take(pa.array(numbers))
+        rows = self._some(names)
+        return rows.take(pa.array(numbers))
 
     def slice(self, start: int, stop: int, names: Sequence[str]) -> pa.Table:
         """Return rows that follow each other, in the mapped memory; else as `take`."""
-        return self._some(names).slice(start, stop - start)
+        rows = self._some(names)
+        return rows.slice(start, stop - start)
 
     def _some(self, names: Sequence[str]) -> pa.Table:
         stored = set(self.rows.column_names)
-        return self.rows.select([name for name in names if name in stored])
+        present = [name for name in names if name in stored]
+        return self.rows.select(present)

@@ -41,12 +41,15 @@ KEYS = ".keys.arrow"
 def default_folder() -> Path:
     """Return the folder of local copies."""
     given = os.environ.get(CACHE_FOLDER)
-    return Path(given) if given else copy_files.own_folder()
+    if given:
+        return Path(given)
+    return copy_files.own_folder()
 
 
 def allowed_bytes() -> int:
     """Return the bytes that the local copies may take."""
-    return int(os.environ.get(CACHE_BYTES, DEFAULT_BYTES))
+    given = os.environ.get(CACHE_BYTES, DEFAULT_BYTES)
+    return int(given)
 
 
 class User(Protocol):
@@ -92,19 +95,24 @@ class Space:
         if known_bytes is None:
             known_bytes = self._scanned()
         used_bytes = known_bytes + _unseen_bytes.get(self.folder, 0)
-        return used_bytes + n_bytes <= self.max_bytes * EVICTED_TO
+        room_until = self.max_bytes * EVICTED_TO
+        return used_bytes + n_bytes <= room_until
 
     def takes_new(self, n_bytes: int) -> bool:
         """Return whether a copy of a new file is made; only of one that is large beside the space there is a doubt."""
-        return n_bytes <= self.max_bytes * UNSEEN or self.admits(n_bytes)
+        is_small = n_bytes <= self.max_bytes * UNSEEN
+        return is_small or self.admits(n_bytes)
 
     def paths(self, stem: str) -> tuple[Path, Path]:
         """Return the paths of a file's copy with rows, and of the one without."""
-        return self.folder / f"{stem}.arrow", self.folder / f"{stem}{KEYS}"
+        with_rows = self.folder / f"{stem}.arrow"
+        keys = self.folder / f"{stem}{KEYS}"
+        return with_rows, keys
 
     def write(self, path: Path, stored: pa.Table) -> Copy | None:
         """Write a copy and return it; None if it cannot be written, as on a full disk."""
-        unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+        unique = uuid.uuid4().hex
+        unfinished = path.with_name(f"{path.name}.{unique}.tmp")
         try:
             make_private(str(self.folder))
             if not is_ours(self.folder):
@@ -132,16 +140,17 @@ class Space:
 
     def _written(self, n_bytes: int) -> None:
         # With a process's first copy, then after every `UNSEEN` share of the bytes: a scan of all copies costs more than one copy.
-        known_bytes = _seen_bytes.get(self.folder)
         unseen_bytes = _unseen_bytes.get(self.folder, 0) + n_bytes
         _unseen_bytes[self.folder] = unseen_bytes
-        is_unknown = known_bytes is None
-        is_due = unseen_bytes >= self.max_bytes * UNSEEN
-        is_over = known_bytes is not None and known_bytes + unseen_bytes > self.max_bytes
-        if not (is_unknown or is_due or is_over):
-            return
+        known_bytes = _seen_bytes.get(self.folder)
+        if known_bytes is not None:
+            is_due = unseen_bytes >= self.max_bytes * UNSEEN
+            is_over = known_bytes + unseen_bytes > self.max_bytes
+            if not (is_due or is_over):
+                return
         deleted = self._evicted()
-        if any(deleted & each.copies_in_use() for each in list(USERS)):
+        deleted_in_use = [deleted & each.copies_in_use() for each in list(USERS)]
+        if any(deleted_in_use):
             _warn_of_cap(str(self.folder), self.max_bytes)
         close_deleted_copies()
 
@@ -151,7 +160,8 @@ class Space:
         deleted: set[Path] = set()
         if total_bytes <= self.max_bytes:
             return deleted
-        for _, _, n_bytes, path in sorted(self._copies()):
+        least_recent_first = sorted(self._copies())
+        for _, _, n_bytes, path in least_recent_first:
             with contextlib.suppress(OSError):
                 path.unlink()
             deleted.add(path)
@@ -163,16 +173,19 @@ class Space:
 
     def _scanned(self) -> int:
         """Return the bytes of all copies."""
-        total_bytes = sum(n_bytes for _, _, n_bytes, _ in self._copies())
+        sizes = [n_bytes for _, _, n_bytes, _ in self._copies()]
+        total_bytes = sum(sizes)
         _seen_bytes[self.folder] = total_bytes
         _unseen_bytes[self.folder] = 0
         return total_bytes
 
     def _copies(self) -> Iterator[tuple[bool, int, int, Path]]:
+        """Yield each copy: whether it has no rows, its last use, its bytes and its path."""
         for path in self.folder.glob("*.arrow"):
             with contextlib.suppress(OSError):
                 status = path.stat()
-                yield path.name.endswith(KEYS), status.st_atime_ns, status.st_size, path
+                has_keys_alone = path.name.endswith(KEYS)
+                yield has_keys_alone, status.st_atime_ns, status.st_size, path
 
 
 @cache
