@@ -95,7 +95,11 @@ class Found:
 
     def __add__(self, other: Found) -> Found:
         """Return both together."""
-        return Found(self.rows + other.rows, self.files + other.files, self.bytes + other.bytes)
+        return Found(
+            rows=self.rows + other.rows,
+            files=self.files + other.files,
+            bytes=self.bytes + other.bytes,
+        )
 
 
 @dataclass(frozen=True)
@@ -119,14 +123,16 @@ class FileWithout:
         # Read with the rows that the vector hides: they are in the file, and their values in its statistics.
         rows = read_file(self.table, file, self.doomed.columns, live=False)
         is_doomed = self.doomed.marks(rows)
-        is_touched = is_doomed | self.doomed.names(rows)
+        names_doomed = self.doomed.names(rows)
+        is_touched = is_doomed | names_doomed
         if not is_touched.any():
             return None
         positions = np.flatnonzero(is_doomed)
+        goes = BitMap64(positions.tolist())
         adds = without(
             self.table,
             file,
-            BitMap64(positions.tolist()),
+            goes,
             self.schema,
             self.bounded,
             cleaned=self.doomed.cleaned,
@@ -168,7 +174,10 @@ def n_held(rows: pa.Table, doomed: Doomed) -> int:
         rows: With `doomed.columns`.
         doomed: See `Doomed`.
     """
-    return int((doomed.marks(rows) | doomed.names(rows)).sum())
+    is_doomed = doomed.marks(rows)
+    names_doomed = doomed.names(rows)
+    is_held = is_doomed | names_doomed
+    return int(is_held.sum())
 
 
 @dataclass(frozen=True)
@@ -194,39 +203,67 @@ def unnamed(snapshot: Snapshot, doomed: Doomed) -> Unnamed:
         doomed: Selects the rows.
     """
     table = snapshot.table
-    of_partition = set(snapshot.metadata.get("partitionColumns") or ()) & set(doomed.columns.names)
+    partition_columns = snapshot.metadata.get("partitionColumns") or ()
+    needed = set(partition_columns) & set(doomed.columns.names)
     holding = []
     unreadable = []
     total = Found()
     for name in unnamed_files(snapshot):
         location = join(table, name)
         is_vectors = name.endswith(VECTORS)
-        n_rows = 0
+        n_rows: int | None = 0
         if not is_vectors:
-            values = _partition_of(name)
-            file = DataFile({"path": quote(name, errors="replace"), "partitionValues": values})
-            try:
-                rows = read_file(table, file, doomed.columns, live=False)
-            except (DamagedFileError, TableMismatchError):
-                unreadable.append(location)
-                continue
-            if not of_partition <= values.keys():  # its folders do not say whose rows it has
-                unreadable.append(location)
-                continue
-            n_rows = n_held(rows, doomed)
-        if n_rows or is_vectors:
+            n_rows = _n_held_in(table, name, doomed, needed)
+        if n_rows is None:
+            unreadable.append(location)
+        elif n_rows or is_vectors:
             holding.append(location)
-            total += Found(n_rows, 1, size_of(location) or 0)
+            n_bytes = size_of(location) or 0
+            total += Found(n_rows, 1, n_bytes)
     return Unnamed(tuple(holding), total, tuple(unreadable))
+
+
+def _n_held_in(
+    table: str,
+    name: str,
+    doomed: Doomed,
+    needed: set[str],
+) -> int | None:
+    """Count the doomed rows of a file that no version names; None if it cannot be read.
+
+    Args:
+        table: Location of the table.
+        name: Name of the file, below it.
+        doomed: Selects the rows.
+        needed: Partition columns that `doomed` reads.
+    """
+    values = _partition_of(name)
+    file = DataFile(
+        {
+            "path": quote(name, errors="replace"),
+            "partitionValues": values,
+        }
+    )
+    try:
+        rows = read_file(table, file, doomed.columns, live=False)
+    except (DamagedFileError, TableMismatchError):
+        return None
+    has_needed = needed <= values.keys()
+    if not has_needed:  # its folders do not say whose rows it has
+        return None
+    return n_held(rows, doomed)
 
 
 def _partition_of(name: str) -> dict[str, str | None]:
     """Return the values of partition columns that the folders of a file's name have, `column=value`, as Spark and delta-rs write them."""
     values: dict[str, str | None] = {}
-    for folder in name.split("/")[:-1]:
-        column, is_value, text = folder.partition("=")
-        if is_value:
-            values[unquote(column)] = None if text == NO_VALUE else unquote(text)
+    *folders, _ = name.split("/")
+    for folder in folders:
+        quoted_column, is_value, text = folder.partition("=")
+        if not is_value:
+            continue
+        column = unquote(quoted_column)
+        values[column] = None if text == NO_VALUE else unquote(text)
     return values
 
 
@@ -235,7 +272,12 @@ def unnamed_files(snapshot: Snapshot) -> list[str]:
     table = snapshot.table
     adds = [{"add": file.add} for file in snapshot.files.values()]
     named = set(named_files(table, adds))
-    return [name for name in _files_in(table) if join(table, name) not in named]
+    names = []
+    for name in _files_in(table):
+        location = join(table, name)
+        if location not in named:
+            names.append(name)
+    return names
 
 
 def _files_in(table: str) -> Iterator[str]:
@@ -269,9 +311,7 @@ def cut_log(puts: Puts, table: str, info: Callable[[Snapshot], dict[str, object]
     snapshot = Snapshot.read(table)
     if snapshot is None:
         return 0
-    while any(
-        "add" in action or "remove" in action or "cdc" in action for action in log.actions(table, snapshot.version)
-    ):
+    while _names_files(table, snapshot.version):
         made = commit_after(puts, snapshot, [], info(snapshot), adds_rows=False)
         snapshot = made or snapshot.advanced()
     folder = join(table, log.LOG)
@@ -284,18 +324,41 @@ def cut_log(puts: Puts, table: str, info: Callable[[Snapshot], dict[str, object]
             f"No checkpoint of version {version} of '{table}' could be written: earlier commits, which hold erased values, stay.",
             next_step="Run the same command again; it goes on where it ended.",
         )
-    kept = f"{version:020d}"
+    n_deleted = _delete_before(folder, version, checkpoint)
+    _delete_empty_folders(table)
+    for name in ("_sidecars", "_staged_commits", "_commits"):
+        inner = join(folder, name)
+        n_deleted += len(list_files(inner))
+        delete(inner)
+    return n_deleted
+
+
+def _names_files(table: str, version: int) -> bool:
+    """Return whether a commit names a data file or a change file."""
+    kinds = set()
+    for action in log.actions(table, version):
+        kinds.update(action)
+    return not kinds.isdisjoint({"add", "remove", "cdc"})
+
+
+def _delete_before(folder: str, version: int, checkpoint: tuple[str, str]) -> int:
+    """Delete the files of a log but those of a version, its checkpoint and later versions; return their number.
+
+    Args:
+        folder: Folder of the log.
+        version: The version.
+        checkpoint: Names of the files of its checkpoint.
+    """
+    of_version = f"{version:020d}"
+    kept = {f"{of_version}{log.COMMIT}", *checkpoint}
     n_deleted = 0
     for name in sorted(file_names(folder)):
-        is_later = name[:20].isdigit() and name[:20] > kept
-        if is_later or name in (f"{kept}{log.COMMIT}", *checkpoint):
+        version_digits = name[:20]
+        is_later = version_digits.isdigit() and version_digits > of_version
+        if is_later or name in kept:
             continue
         delete(join(folder, name))
         n_deleted += 1
-    _delete_empty_folders(table)
-    for inner in ("_sidecars", "_staged_commits", "_commits"):
-        n_deleted += len(list_files(join(folder, inner)))
-        delete(join(folder, inner))
     return n_deleted
 
 
@@ -303,12 +366,15 @@ def _delete_empty_folders(table: str) -> None:
     """Delete the folders of partitions without a data file, whose names have values; a store has no folders."""
     if not is_local(table):
         return
-    for inner in sorted(Path(table).rglob("*=*"), reverse=True):  # the innermost first
+    innermost_first = sorted(Path(table).rglob("*=*"), reverse=True)
+    for inner in innermost_first:
         if not inner.is_dir():
             continue
-        names = [path.name for path in inner.iterdir()]
-        if all(CHECKSUM.fullmatch(name) for name in names):
-            for name in names:
-                (inner / name).unlink()
-            with contextlib.suppress(OSError):  # another client has just written there
-                inner.rmdir()
+        files = list(inner.iterdir())
+        has_checksums_alone = all(CHECKSUM.fullmatch(file.name) for file in files)
+        if not has_checksums_alone:
+            continue
+        for file in files:
+            file.unlink()
+        with contextlib.suppress(OSError):  # another client has just written there
+            inner.rmdir()
