@@ -147,10 +147,17 @@ def commit_after(
     """
     # Replayed before it is committed: a version that could not be read or written afterwards is refused.
     made = snapshot.after(list(actions))
-    deletes = any("remove" in action and action["remove"]["dataChange"] for action in actions)
+    removes = [action["remove"] for action in actions if "remove" in action]
+    deletes = any(remove["dataChange"] for remove in removes)
     # A version that another client committed may have brought a feature since the caller looked, and the actions may bring one.
     for each in (snapshot, made):
-        refuse_unwritable(each.table, each.protocol, each.metadata, deletes=deletes, adds_rows=adds_rows)
+        refuse_unwritable(
+            each.table,
+            each.protocol,
+            each.metadata,
+            deletes=deletes,
+            adds_rows=adds_rows,
+        )
     try:
         commit(puts, snapshot.table, made.version, actions, info)
     except VersionTakenError:
@@ -204,7 +211,11 @@ def definition(
     return [{"protocol": protocol}, {"metaData": metadata}]
 
 
-def emptied(snapshot: Snapshot, columns: pa.Schema, properties: Mapping[str, str]) -> list[Action]:
+def emptied(
+    snapshot: Snapshot,
+    columns: pa.Schema,
+    properties: Mapping[str, str],
+) -> list[Action]:
     """Return the actions that delete all rows of a table, and give it these columns and properties; id and history stay.
 
     Args:
@@ -216,19 +227,28 @@ def emptied(snapshot: Snapshot, columns: pa.Schema, properties: Mapping[str, str
     return replacing(snapshot.files.values(), actions)
 
 
-def redefined(snapshot: Snapshot, columns: pa.Schema, properties: Mapping[str, str]) -> list[Action]:
+def redefined(
+    snapshot: Snapshot,
+    columns: pa.Schema,
+    properties: Mapping[str, str],
+) -> list[Action]:
     """Return the actions that give a table these columns and properties; arguments as `emptied`."""
-    metadata = snapshot.metadata
+    name = snapshot.metadata.get("name") or ""
+    features = snapshot.protocol.get("readerFeatures") or ()
     return definition(
         columns,
         properties,
-        table_id=str(metadata["id"]),
-        name=str(metadata.get("name") or ""),
-        keep_vectors="deletionVectors" in (snapshot.protocol.get("readerFeatures") or ()),
+        table_id=snapshot.id,
+        name=str(name),
+        keep_vectors="deletionVectors" in features,
     )
 
 
-def with_properties(snapshot: Snapshot, actions: Sequence[Action], properties: Mapping[str, str]) -> Sequence[Action]:
+def with_properties(
+    snapshot: Snapshot,
+    actions: Sequence[Action],
+    properties: Mapping[str, str],
+) -> Sequence[Action]:
     """Return actions, and the one that gives the table properties that it lacks: those of a table that was made without them.
 
     Args:
@@ -236,15 +256,24 @@ def with_properties(snapshot: Snapshot, actions: Sequence[Action], properties: M
         actions: Actions of a commit.
         properties: Properties that the table is to have.
     """
-    configuration = snapshot.metadata.get("configuration") or {}
+    configuration = snapshot.configuration
     is_defined = any("metaData" in action for action in actions)
-    if is_defined or properties.items() <= configuration.items():
+    has_properties = properties.items() <= configuration.items()
+    if is_defined or has_properties:
         return actions
-    metadata = {**snapshot.metadata, "configuration": {**configuration, **properties}}
+    metadata = {
+        **snapshot.metadata,
+        "configuration": {**configuration, **properties},
+    }
     return [*actions, {"metaData": metadata}]
 
 
-def replacing(files: Iterable[DataFile], actions: Iterable[Action], *, data_change: bool = True) -> list[Action]:
+def replacing(
+    files: Iterable[DataFile],
+    actions: Iterable[Action],
+    *,
+    data_change: bool = True,
+) -> list[Action]:
     """Return actions, and those that remove some data files.
 
     Args:
@@ -286,8 +315,11 @@ def has_local_time(type_: pa.DataType) -> bool:
     """Return whether a type has times without a zone, at any depth."""
     if pa.types.is_timestamp(type_):
         return type_.tz is None
-    inner_fields = [type_.field(i) for i in range(type_.num_fields)]
-    return any(has_local_time(inner.type) for inner in inner_fields)
+    for number in range(type_.num_fields):
+        inner = type_.field(number)
+        if has_local_time(inner.type):
+            return True
+    return False
 
 
 def add_file(
@@ -378,7 +410,8 @@ def read_file(
     typed = pa.Table.from_arrays(arrays, schema=columns)
     if not live or file.vector is None:
         return typed
-    return vectors.without(typed, vectors.read(table, file.vector))
+    gone = vectors.read(table, file.vector)
+    return vectors.without(typed, gone)
 
 
 def read_rows(snapshot: Snapshot, columns: pa.Schema) -> pa.Table:
