@@ -335,7 +335,7 @@ def cut_log(puts: Puts, table: str, info: Callable[[Snapshot], dict[str, object]
 
 def _names_files(table: str, version: int) -> bool:
     """Return whether a commit names a data file or a change file."""
-    kinds = set()
+    kinds: set[str] = set()
     for action in log.actions(table, version):
         kinds.update(action)
     return not kinds.isdisjoint({"add", "remove", "cdc"})

@@ -26,7 +26,7 @@ LEAST_INTEGER = -(2**63)
 GREATEST_INTEGER = 2**63 - 1
 WIDTH = 8
 """Bytes of a text in its number."""
-GREATEST_NUMBER = 2 ** (8 * WIDTH) - 1
+GREATEST_NUMBER = (1 << 8 * WIDTH) - 1
 """The greatest number of a text."""
 
 

@@ -113,8 +113,8 @@ class IndexCache:
             file: One of the table's data files.
         """
         file_key = _file_key(file)
-        if file_key in self._open:
-            opened = self._open[file_key]
+        opened = self._open.get(file_key)
+        if opened is not None:
             path = opened.path
             if path is not None:
                 with contextlib.suppress(OSError):

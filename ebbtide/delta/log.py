@@ -196,8 +196,7 @@ def facts_in(actions: Iterable[Action], location: str = SOME_LOG) -> Facts | Non
             metadata = json.loads(text)
         except ValueError:
             continue
-        is_ours = isinstance(metadata, dict) and FACTS in metadata
-        if is_ours:
+        if isinstance(metadata, dict) and FACTS in metadata:
             stored.refuse_newer_format(metadata, what=STEP, where=location)
             return metadata
     return None
