@@ -32,16 +32,25 @@ def restoring(now: Snapshot, version: int, *, data_change: bool = True) -> list[
     before = Snapshot.read(now.table, version)
     if before is None or before.version != version:
         raise _gone(now.table, version, "its commit is deleted")
+    faults = _faults(before)
+    if faults:
+        raise _gone(now.table, version, faults)
+    # The protocol stays: a feature that was added since is kept.
+    wanted = replace(before, protocol=now.protocol)
+    return becoming(now, wanted, data_change=data_change)
+
+
+def _faults(snapshot: Snapshot) -> str:
+    """Return what is wrong with the data files of a version; empty if nothing is."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         # Size, footer and vector of each file, not its pages: cheap enough for each restore. `WholeFiles` reads all pages.
-        fault_of = partial(_fault, now.table)
-        faults = Counter(pool.map(fault_of, before.files.values()))
-    del faults[""]
-    if faults:
-        counts = [f"{n_files} of its data files {fault}" for fault, n_files in sorted(faults.items())]
-        raise _gone(now.table, version, ", ".join(counts))
-    # The protocol stays: a feature that was added since is kept.
-    return becoming(now, replace(before, protocol=now.protocol), data_change=data_change)
+        fault_of = partial(_fault, snapshot.table)
+        n_files_by_fault = Counter(pool.map(fault_of, snapshot.files.values()))
+    counts = []
+    for fault, n_files in sorted(n_files_by_fault.items()):
+        if fault:
+            counts.append(f"{n_files} of its data files {fault}")
+    return ", ".join(counts)
 
 
 def becoming(now: Snapshot, wanted: Snapshot, *, data_change: bool = True) -> list[Action]:
@@ -62,7 +71,10 @@ def becoming(now: Snapshot, wanted: Snapshot, *, data_change: bool = True) -> li
         if id_ not in now.files:
             add = {**file.add, "dataChange": data_change}
             actions.append({"add": add})
-    goes = [file for id_, file in now.files.items() if id_ not in wanted.files]
+    goes = []
+    for id_, file in now.files.items():
+        if id_ not in wanted.files:
+            goes.append(file)
     return replacing(goes, actions, data_change=data_change)
 
 
@@ -108,14 +120,16 @@ class WholeFiles:
             if not damaged:
                 return snapshot
             # Older versions have the same damaged file, back to the commit that added it: they are skipped unread.
-            while version >= since and not damaged & _added_in(self.table, version):
+            while version >= since and damaged.isdisjoint(_added_in(self.table, version)):
                 version -= 1
             version -= 1
         return None
 
     def _can_be_read(self, file: DataFile) -> bool:
+        location = file.location(self.table)
+        footer = footer_of(file.add)
         try:
-            read_parquet(file.location(self.table), footer=footer_of(file.add))
+            read_parquet(location, footer=footer)
             if file.vector is not None:
                 vectors.read(self.table, file.vector)
         except (DamagedFileError, DeltaLogError):
@@ -135,20 +149,24 @@ def _fault(table: str, file: DataFile) -> str:
     size = size_of(location)
     if size is None:
         return "deleted, as by VACUUM"
-    footer = footer_of(file.add)
-    damaged = "damaged, as by a power cut"
-    if size != file.size:
-        return damaged
-    has_footer = footer is None or footer == footer_checksum(location)
-    is_whole = has_footer and _has_vector(table, file)
-    return "" if is_whole else damaged
+    has_size = size == file.size
+    is_whole = has_size and _has_footer(location, file) and _has_vector(table, file)
+    return "" if is_whole else "damaged, as by a power cut"
+
+
+def _has_footer(location: str, file: DataFile) -> bool:
+    noted = footer_of(file.add)
+    return noted is None or noted == footer_checksum(location)
 
 
 def _has_vector(table: str, file: DataFile) -> bool:
+    if file.vector is None:
+        return True
     try:
-        return file.vector is None or vectors.read(table, file.vector) is not None
+        vectors.read(table, file.vector)
     except DeltaLogError:
         return False
+    return True
 
 
 def _gone(table: str, version: int, reason: str) -> HistoryGoneError:
