@@ -36,8 +36,9 @@ def deleting(table: str, losses: Sequence[LostRows]) -> list[Action]:
     at_ms = now_ms()
     actions = [loss.file.removed(at_ms, data_change=True) for loss in losses]
     partly = [loss for loss in losses if not loss.is_whole]
+    dead = [loss.dead for loss in partly]
     # All vectors of a commit are in one file: one put, and one sync.
-    descriptors = vectors.write(table, [loss.dead for loss in partly])
+    descriptors = vectors.write(table, dead)
     for loss, descriptor in zip(partly, descriptors, strict=True):
         add = loss.file.with_vector(descriptor, data_change=True)
         actions.append(add)

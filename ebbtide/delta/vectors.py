@@ -127,20 +127,23 @@ def counts(
     """
     if descriptor is None:
         return np.ones(len(positions), dtype=bool)
-    return ~among(read(table, descriptor), positions)
+    gone = read(table, descriptor)
+    return ~among(gone, positions)
 
 
 def among(gone: BitMap64, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Mark the positions that are in a bitmap."""
     if len(positions) <= FEW_ROWS:
-        return np.array([position in gone for position in positions.tolist()], dtype=bool)
+        one_by_one = [position in gone for position in positions.tolist()]
+        return np.array(one_by_one, dtype=bool)
     dead = numbers(gone)
     last = positions.max(initial=0)
     if last >= MOST_MARKS:
         return np.isin(positions, dead)
     # A mark for each row of the file up to the last one that is asked for: looked up without a sort.
     is_gone = np.zeros(last + 1, dtype=bool)
-    is_gone[dead[: np.searchsorted(dead, len(is_gone))]] = True
+    n_dead = np.searchsorted(dead, len(is_gone))
+    is_gone[dead[:n_dead]] = True
     marks: NDArray[np.bool_] = is_gone[positions]
     return marks
 
@@ -148,7 +151,8 @@ def among(gone: BitMap64, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
 def numbers(rows: BitMap64) -> NDArray[np.int64]:
     """Return the positions in a bitmap, ascending."""
     # `to_array` copies whole runs of bits, 50 times as fast as going over a bitmap.
-    return np.frombuffer(rows.to_array(), np.uint64).astype(np.int64)
+    unsigned = np.frombuffer(rows.to_array(), np.uint64)
+    return unsigned.astype(np.int64)
 
 
 def without(rows: pa.Table, gone: BitMap64) -> pa.Table:
@@ -159,8 +163,9 @@ def without(rows: pa.Table, gone: BitMap64) -> pa.Table:
         gone: Positions of the deleted rows.
     """
     n_rows = len(rows)
+    dead = numbers(gone)
     stays = np.ones(n_rows, dtype=bool)
-    stays[numbers(gone)] = False
+    stays[dead] = False
     return rows.filter(pa.array(stays))
 
 
