@@ -64,15 +64,19 @@ def trim_log(table: str, commits_kept: int | None = None) -> None:
         commits_kept: Number of newest commits to keep. Default: those within the table's `delta.logRetentionDuration`, 30 days.
     """
     versions = log.versions(table)
-    if commits_kept is not None:
-        old = versions[:-commits_kept]
-        if len(old) >= INTERVAL and _checkpoint(table, versions[-1]):
-            for version in old:
-                delete(log.commit_file(table, version))
-            _forget_checkpoints(table, versions[-1])
+    if commits_kept is None:
+        if _checkpoint(table, versions[-1]):
+            _clean_up(table)
         return
-    if _checkpoint(table, versions[-1]):
-        _clean_up(table)
+    old = versions[:-commits_kept]
+    if len(old) < INTERVAL:
+        return
+    newest = versions[-1]
+    if _checkpoint(table, newest):
+        for version in old:
+            commit = log.commit_file(table, version)
+            delete(commit)
+        _forget_checkpoints(table, newest)
 
 
 def _thin_out(table: str, version: int) -> None:
@@ -81,8 +85,9 @@ def _thin_out(table: str, version: int) -> None:
     stays = version % (RARE * INTERVAL) == 0
     if stays or version < 0:
         return
+    location = join(table, log.LOG, _name(version))
     try:
-        delete(join(table, log.LOG, _name(version)))
+        delete(location)
     except OSError as error:
         _log.warning("The old checkpoint of version %d of '%s' stays: %s", version, table, error)
 
@@ -93,7 +98,8 @@ def _forget_checkpoints(table: str, newest: int) -> None:
     for name in list_files(folder):
         version, _, rest = name.partition(".")
         is_checkpoint = rest.startswith("checkpoint.") and version.isdigit()
-        if is_checkpoint and int(version) < newest:
+        is_older = is_checkpoint and int(version) < newest
+        if is_older:
             delete(join(folder, name))
 
 
@@ -107,7 +113,8 @@ def _checkpoint(table: str, version: int) -> bool:
             _put_checkpoint(table, version)
         else:
             options = storage_options(table)
-            DeltaTable(table, version=version, storage_options=options).create_checkpoint()
+            opened = DeltaTable(table, version=version, storage_options=options)
+            opened.create_checkpoint()
     except (DeltaError, OSError) as error:
         _log.warning("No checkpoint of version %d of '%s' was written: %s", version, table, error)
         return False
@@ -125,11 +132,13 @@ def _put_checkpoint(table: str, version: int) -> None:
 
     names = file_names(join(table, log.LOG))
     of_version = f"{version:020d}"
+    until_version = {name for name in names if name[:20] <= of_version}
     own = {name for name in names if name.startswith(f"{of_version}.checkpoint.")}
-    usable = {name for name in names if name[:20] <= of_version} - own
+    usable = until_version - own
     while True:
         newest, parts = newest_checkpoint(sorted(usable))
-        since = [name for name in usable if name[20:] == log.COMMIT and int(name[:20]) > newest]
+        commits = [name for name in usable if name[20:] == log.COMMIT]
+        since = [name for name in commits if int(name[:20]) > newest]
         try:
             _build_checkpoint(table, version, [*parts, *since])
         except DeltaError:
@@ -157,7 +166,8 @@ def _build_checkpoint(table: str, version: int, names: Iterable[str]) -> None:
     with TemporaryDirectory(dir=table, prefix=".checkpoint.", suffix=UNFINISHED) as scratch:
         beside = Path(scratch, log.LOG)
         (beside / SIDECARS).mkdir(parents=True)
-        sidecars = [f"{SIDECARS}/{name}" for name in file_names(str(folder / SIDECARS))]
+        stored_sidecars = file_names(str(folder / SIDECARS))
+        sidecars = [f"{SIDECARS}/{name}" for name in stored_sidecars]
         for name in (*names, *sidecars):
             (beside / name).hardlink_to(folder / name)
         own = beside / _name(version)
@@ -171,7 +181,12 @@ def _build_checkpoint(table: str, version: int, names: Iterable[str]) -> None:
             sync(folder)  # each time: `_last_checkpoint` must not outlive what it names
 
 
-def write_checkpoint(table: str, version: int, *, removed: bool = True) -> tuple[str, str] | None:
+def write_checkpoint(
+    table: str,
+    version: int,
+    *,
+    removed: bool = True,
+) -> tuple[str, str] | None:
     """Write a checkpoint of a version; return the names of its file and of the one that points to it, None if it failed.
 
     Args:
@@ -181,9 +196,11 @@ def write_checkpoint(table: str, version: int, *, removed: bool = True) -> tuple
     """
     if not _checkpoint(table, version):
         return None
+    name = _name(version)
     if not removed:
-        _forget_removed(join(table, log.LOG), _name(version))
-    return _name(version), LAST
+        folder = join(table, log.LOG)
+        _forget_removed(folder, name)
+    return name, LAST
 
 
 def _forget_removed(folder: str, name: str) -> None:
@@ -212,6 +229,7 @@ def _clean_up(table: str) -> None:
     from deltalake.exceptions import DeltaError
 
     try:
-        DeltaTable(table, storage_options=storage_options(table)).cleanup_metadata()
+        opened = DeltaTable(table, storage_options=storage_options(table))
+        opened.cleanup_metadata()
     except (DeltaError, OSError) as error:
         _log.warning("Old commits of '%s' were not deleted: %s", table, error)

@@ -64,7 +64,8 @@ class LocalPuts:
         path.parent.mkdir(parents=True, exist_ok=True)
         with os.scandir(path.parent) as names:
             is_first = next(names, None) is None
-        unnamed = path.with_name(f".{path.name}.{uuid.uuid4().hex}{UNFINISHED}")
+        unique = uuid.uuid4().hex
+        unnamed = path.with_name(f".{path.name}.{unique}{UNFINISHED}")
         try:
             with unnamed.open("xb") as file:
                 file.write(data)
@@ -142,8 +143,9 @@ def on_disk(table: str, actions: Iterable[Action]) -> None:
     Raises:
         DamagedFileError: a file is gone.
     """
+    files = named_files(table, actions)
     try:
-        sync_below(table, named_files(table, actions))
+        sync_below(table, files)
     except FileNotFoundError as error:
         raise DamagedFileError.of(
             f"The file '{error.filename}' was deleted before it was committed.",
