@@ -62,7 +62,8 @@ def fills_of(change: SchemaChange, columns: pa.Schema) -> Mapping[str, pa.Scalar
     fills = {}
     for name, value in change.added.items():
         if value is not None:
-            array, _ = convert([value], columns.field(name).type)
+            type_ = columns.field(name).type
+            array, _ = convert([value], type_)
             fills[name] = array[0]
     return fills
 
@@ -74,18 +75,19 @@ def under_columns(snapshot: Snapshot, columns: pa.Schema) -> list[Action]:
         snapshot: The table's newest version.
         columns: Its new columns.
     """
+    stored = snapshot.metadata
     defined = definition(columns, {}, table_id=snapshot.id, name="")
     [new] = [action["metaData"] for action in defined if "metaData" in action]
+    schema = _with_field_metadata(new["schemaString"], stored["schemaString"])
     # Id, name, properties and creation time stay: streaming readers identify the table by its id.
-    metadata = {
-        **snapshot.metadata,
-        "schemaString": _with_field_metadata(new["schemaString"], snapshot.metadata["schemaString"]),
-    }
+    metadata = {**stored, "schemaString": schema}
     actions: list[Action] = [{"metaData": metadata}]
     feature = "timestampNtz"
+    listed = snapshot.protocol.get("writerFeatures") or ()
     needs_feature = any(has_local_time(column.type) for column in columns)
-    if needs_feature and feature not in (snapshot.protocol.get("writerFeatures") or ()):
-        actions.append({"protocol": with_feature(snapshot.protocol, feature)})
+    if needs_feature and feature not in listed:
+        protocol = with_feature(snapshot.protocol, feature)
+        actions.append({"protocol": protocol})
     return actions
 
 
@@ -95,5 +97,6 @@ def _with_field_metadata(new: str, stored: str) -> str:
     known = {field["name"]: field["metadata"] for field in stored_fields}
     schema = json.loads(new)
     for field in schema["fields"]:
-        field["metadata"] = known.get(field["name"], {})
+        name = field["name"]
+        field["metadata"] = known.get(name, {})
     return json.dumps(schema)

@@ -56,7 +56,8 @@ def small_files(files: Iterable[DataFile], rows_per_file: int = ROWS_PER_FILE) -
     classes: dict[int, list[DataFile]] = {}
     for file in files:
         if is_small(file, rows_per_file):
-            classes.setdefault(_class_of(file), []).append(file)
+            number = _class_of(file)
+            classes.setdefault(number, []).append(file)
     joined: list[DataFile] = []
     lower: list[DataFile] = []
     # Smallest class first: what it becomes counts as one more file of the next, so that one commit joins as far up as it can.
@@ -173,11 +174,18 @@ def without(
     if file.vector is not None:
         goes |= vectors.read(table, file.vector)
     rows = read_file(table, file, columns, live=False)
-    left = cleaned(vectors.without(rows, goes))
+    remaining = vectors.without(rows, goes)
+    left = cleaned(remaining)
     of_partition = {name.lower() for name in file.partition}
     stored = [name for name in left.column_names if name.lower() not in of_partition]
-    kept = [name for name in bounded if name in stored]
-    adds = write_files(table, left.select(stored), kept, data_change=True, tags=file.tags)
+    bounded_and_stored = [name for name in bounded if name in stored]
+    adds = write_files(
+        table,
+        left.select(stored),
+        bounded_and_stored,
+        data_change=True,
+        tags=file.tags,
+    )
     for action in adds:
         action["add"]["partitionValues"] = dict(file.partition)
     return adds

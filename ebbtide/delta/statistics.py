@@ -42,18 +42,20 @@ def statistics(rows: pa.Table, columns: Iterable[str]) -> str:
     nulls: dict[str, int] = {}
     for name in columns:
         column = rows[name]
-        if pa.types.is_struct(column.type):
+        type_ = column.type
+        if pa.types.is_struct(type_):
             continue  # its fields would have them
-        nulls[name] = column.null_count
-        is_all_null = column.null_count == len(column)
-        if is_all_null or not _has_bounds(column.type):
+        n_nulls = column.null_count
+        nulls[name] = n_nulls
+        is_all_null = n_nulls == len(column)
+        if is_all_null or not _has_bounds(type_):
             continue
         try:
             ends = pc.min_max(column).as_py()
         except (OverflowError, ValueError):
             continue  # a year that Python lacks, such as 10000: without bounds the file is never skipped
-        lower = _lower(ends["min"], column.type)
-        upper = _upper(ends["max"], column.type)
+        lower = _lower(ends["min"], type_)
+        upper = _upper(ends["max"], type_)
         if lower is not None:
             least[name] = lower
         if upper is not None:
@@ -76,7 +78,8 @@ def bounded_columns(columns: pa.Schema, hidden: frozenset[str]) -> tuple[str, ..
         columns: All its columns.
         hidden: Those whose values the log does not show.
     """
-    return tuple(name for name in columns.names[:FIRST_COLUMNS] if name not in hidden)
+    first = columns.names[:FIRST_COLUMNS]
+    return tuple(name for name in first if name not in hidden)
 
 
 def hiding_properties(columns: pa.Schema, hidden: frozenset[str]) -> dict[str, str]:
@@ -85,7 +88,8 @@ def hiding_properties(columns: pa.Schema, hidden: frozenset[str]) -> dict[str, s
         return {}
     last = columns.names[-1]  # never a user's: an empty list would be refused
     shown = bounded_columns(columns, hidden) or (last,)
-    return statistics_property([columns.field(name) for name in shown])
+    fields = [columns.field(name) for name in shown]
+    return statistics_property(fields)
 
 
 def statistics_property(columns: Sequence[pa.Field]) -> dict[str, str]:
@@ -94,16 +98,16 @@ def statistics_property(columns: Sequence[pa.Field]) -> dict[str, str]:
     Args:
         columns: Top-level columns.
     """
-    names = [quoted(column.name) for column in columns if _is_taken(column.type)]
+    taken = [column for column in columns if _is_taken(column.type)]
+    names = [quoted(column.name) for column in taken]
     return {COLUMNS: ",".join(names)}
 
 
 def _is_taken(type_: pa.DataType) -> bool:
     """Return whether Delta takes a column of a type in its list: it refuses the table's property otherwise."""
-    is_refused = (
-        pa.types.is_boolean(type_) or pa.types.is_binary(type_) or pa.types.is_list(type_) or pa.types.is_map(type_)
-    )
-    return not is_refused
+    is_bare = pa.types.is_boolean(type_) or pa.types.is_binary(type_)
+    is_collection = pa.types.is_list(type_) or pa.types.is_map(type_)
+    return not (is_bare or is_collection)
 
 
 def _has_bounds(type_: pa.DataType) -> bool:

@@ -50,8 +50,8 @@ def fitted(values: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
 
 def _has_other_case(stored: pa.DataType, wanted: pa.DataType) -> bool:
     """Return whether nested fields of two types have names that differ only by case."""
-    stored_fields = [stored.field(number) for number in range(stored.num_fields)]
-    wanted_fields = [wanted.field(number) for number in range(wanted.num_fields)]
+    stored_fields = _inner_fields(stored)
+    wanted_fields = _inner_fields(wanted)
     # Fields of structs correspond by name, those of lists and maps by position.
     if not pa.types.is_struct(stored):
         pairs = zip(stored_fields, wanted_fields, strict=False)
@@ -61,6 +61,12 @@ def _has_other_case(stored: pa.DataType, wanted: pa.DataType) -> bool:
         match = wanted_by_name.get(field.name.lower())
         if match is None:
             continue
-        if field.name != match.name or _has_other_case(field.type, match.type):
+        has_other_name = field.name != match.name
+        if has_other_name or _has_other_case(field.type, match.type):
             return True
     return False
+
+
+def _inner_fields(type_: pa.DataType) -> list[pa.Field]:
+    numbers = range(type_.num_fields)
+    return [type_.field(number) for number in numbers]
