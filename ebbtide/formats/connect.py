@@ -22,9 +22,15 @@ import pyarrow as pa
 
 from ebbtide.formats.columns import TimeUnit
 from ebbtide.formats.encodings import read_bits, read_decimal, read_variable_decimal
-from ebbtide.formats.format import UNAVAILABLE, UNAVAILABLE_BYTES, BadRecordError, Json, TimeUnits, shortened
-from ebbtide.formats.parsing import parse
-from ebbtide.formats.scan_schemas import SchemaReading
+from ebbtide.formats.format import (
+    UNAVAILABLE,
+    UNAVAILABLE_BYTES,
+    BadRecordError,
+    Json,
+    TimeUnits,
+    shortened,
+    under_new_names,
+)
 
 Fields = dict[str, Json]
 """Column to its field in the schema; empty if a record has no schema."""
@@ -41,7 +47,11 @@ _UNITS: dict[str, TimeUnit] = {
     "local-timestamp-nanos": "ns",
 }
 _DAYS = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date", "date")
-_PER_SECOND: dict[TimeUnit, int] = {"ms": 10**3, "us": 10**6, "ns": 10**9}
+_PER_SECOND: dict[TimeUnit, int] = {
+    "ms": 10**3,
+    "us": 10**6,
+    "ns": 10**9,
+}
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _ENCODED = frozenset(
     {
@@ -127,34 +137,6 @@ def time_units(fields: Fields) -> TimeUnits | None:
     return units or None
 
 
-def schema_reading(head: bytes, row_in: str | None, columns: pa.Schema) -> SchemaReading | None:
-    """Return how the scan reads rows with a schema; None: such records are left to the exact path.
-
-    Args:
-        head: Bytes of a record before its payload.
-        row_in: The field that holds the row; without such a field the payload is the row.
-        columns: Columns of the pipeline.
-    """
-    try:
-        value = parse(head + b"null}")
-        if not has_schema(value):  # what was taken for the payload stands within the schema
-            return None
-        fields = row_fields(value["schema"], row_in)
-        read = [column for column in columns if column.name in fields]
-        if any(reads_wrongly(fields[column.name], column.type) for column in read):
-            return None
-        decimals = {column.name for column in read if pa.types.is_decimal(column.type)}
-        scales: dict[str, int] = {}
-        for name, field in encoded_fields(fields).items():
-            if field.get("name") != DECIMAL or name not in decimals:
-                return None
-            parameters = field["parameters"]
-            scales[name] = int(parameters["scale"])
-    except (BadRecordError, ValueError, TypeError, KeyError, AttributeError):
-        return None
-    return SchemaReading(time_units(fields) or {}, scales)
-
-
 @dataclass(frozen=True)
 class ConnectSchema:
     """The `RecordSchema` of a record with a Connect schema.
@@ -194,7 +176,7 @@ class ConnectSchema:
 
     def renamed(self, new_names: Mapping[str, str]) -> ConnectSchema:
         """See `RecordSchema`."""
-        renamed = {new_names.get(name, name): field for name, field in self.fields.items()}
+        renamed = under_new_names(self.fields, new_names)
         return ConnectSchema(renamed)
 
 
@@ -245,16 +227,18 @@ def _typed_within(field: Json, type_: pa.DataType) -> list[tuple[Json, pa.DataTy
     """Return the inner fields of a collection or a struct, each with its type in the column."""
     pairs: list[tuple[Any, pa.DataType]] = []
     if pa.types.is_list(type_):
-        pairs.append((field.get("items"), type_.value_type))
+        items = field.get("items")
+        pairs.append((items, type_.value_type))
     elif pa.types.is_map(type_):
-        pairs.append((field.get("values"), type_.item_type))
+        values = field.get("values")
+        pairs.append((values, type_.item_type))
     elif pa.types.is_struct(type_):
         types = {column.name: column.type for column in type_}
         for inner in _within(field):
             name = inner.get("field") if isinstance(inner, dict) else None
             if isinstance(name, str) and name in types:
                 pairs.append((inner, types[name]))
-    return [pair for pair in pairs if isinstance(pair[0], dict)]
+    return [(inner, inner_type) for inner, inner_type in pairs if isinstance(inner, dict)]
 
 
 def _decimal_type(parameters: Json) -> str:
@@ -395,12 +379,17 @@ def _plain_collection(value: list[Any] | Json, field: Json) -> Any:
         return {name: _plain_inner(item, values) for name, item in value.items()}
     if type_ == "struct":
         fields = _by_name(field)
-        return {name: _plain_inner(item, fields.get(name, {})) for name, item in value.items()}
+        row = {}
+        for name, item in value.items():
+            own = fields.get(name, {})
+            row[name] = _plain_inner(item, own)
+        return row
     return value
 
 
 def _plain_inner(value: Any, field: Json) -> Any:
-    unit = _UNITS.get(field.get("name") or "")
+    logical_type = field.get("name") or ""
+    unit = _UNITS.get(logical_type)
     if unit is not None and type(value) is int:
         return in_unit(value, unit, "us")
     return plain_value(value, field)

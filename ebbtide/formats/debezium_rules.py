@@ -81,6 +81,12 @@ class DebeziumRules:
         return tuple(position)
 
     @property
+    def position_fields(self) -> list[str]:
+        """Names in the source of the components of the position, in their order."""
+        log_columns = [name for name in self.sequence if name in LOG_POSITIONS]
+        return [name.removeprefix("_") for name in log_columns]
+
+    @property
     def own_sequence(self) -> list[str]:
         """Columns of the sequence that are neither log positions nor part of the key."""
         excluded = {*LOG_POSITIONS, *self.key}
@@ -167,14 +173,18 @@ def origin_of(value: Json) -> EventOrigin | None:
 
 
 def _origin(fields: Json, prefix: str) -> EventOrigin:
-    schema = fields.get(f"{prefix}schema") or fields.get(f"{prefix}db")
+    schema = fields.get(f"{prefix}schema")
+    database = fields.get(f"{prefix}db")
+    namespace = schema or database
     table = fields.get(f"{prefix}table")
-    if schema and table:
-        table = f"{schema}.{table}"
+    if namespace and table:
+        table = f"{namespace}.{table}"
+    is_of_row = bool(prefix)
     # The first column of a sequence shows whose log it is: `lsn` is Postgres's, `file` that of MySQL and MariaDB.
     for sequence in (("_lsn",), ("_file", "_pos", "_row")):
-        name = sequence[0].removeprefix("_")
+        first, *_ = sequence
+        name = first.removeprefix("_")
         names = {f"{prefix}{name}", f"{prefix}source_{name}"}
         if not names.isdisjoint(fields):
-            return EventOrigin(table, sequence, bool(prefix))
-    return EventOrigin(table, (), bool(prefix))
+            return EventOrigin(table, sequence, is_of_row)
+    return EventOrigin(table, (), is_of_row)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.formats.connect import schema_reading
+from ebbtide.formats.connect_scan import schema_reading
 from ebbtide.formats.debezium_rules import FLATTENED_MARKS, DebeziumRules, file_number
 from ebbtide.formats.format import BadRecordError
 from ebbtide.formats.forms import RowForm, ScannedChanges
@@ -16,7 +16,6 @@ from ebbtide.formats.scan import Cells, Fields, Scanned, marked
 from ebbtide.formats.scan_loops import ABSENT, ESCAPED, INTEGER, NULL, OBJECT, TEXT
 from ebbtide.formats.scan_schemas import SchemaReading
 from ebbtide.model.codes import Mask, row_codes
-from ebbtide.model.sequences import LOG_POSITIONS
 
 _TABLE = ("schema", "db", "table")
 _TIME = "__source_ts_ms"
@@ -35,11 +34,10 @@ class ScannedEnvelopes:
     but_marked = False
 
     def __init__(self, rules: DebeziumRules, row: RowForm) -> None:
-        log_columns = [name for name in rules.sequence if name in LOG_POSITIONS]
         self._rules = rules
         self._names = row.names
         self._key = [name for name in rules.key if name in row.names]
-        self._positions = [name.removeprefix("_") for name in log_columns]
+        self._positions = rules.position_fields
         columns = dict.fromkeys(row.names)
         needed = (*_TABLE, "ts_ms", *self._positions)
         self.fields: Fields = {
@@ -122,8 +120,7 @@ class ScannedFlattened:
     def __init__(self, rules: DebeziumRules, row: RowForm) -> None:
         self._rules = rules
         self._names = row.names
-        log_columns = [name for name in rules.sequence if name in LOG_POSITIONS]
-        self._positions = [name.removeprefix("_") for name in log_columns]
+        self._positions = rules.position_fields
         of_event = [*FLATTENED_MARKS, "__schema", "__db", "__table", _TIME]
         for name in self._positions:
             of_event += [f"__{name}", f"__source_{name}"]
@@ -159,9 +156,11 @@ class ScannedFlattened:
         """Return the operations: of a row that names none, but is marked as deleted, a delete."""
         named = scanned.cells["__op",]
         is_text = named.has(TEXT, ESCAPED)
-        op = scanned.texts(named.filled(~is_text, NULL))
+        texts_alone = named.filled(~is_text, NULL)
+        op = scanned.texts(texts_alone)
         deleted = scanned.cells["__deleted",]
-        is_true = marked(pc.equal(scanned.texts(deleted), "true"))
+        deleted_texts = scanned.texts(deleted)
+        is_true = marked(pc.equal(deleted_texts, "true"))
         is_deleted = is_true & deleted.has(TEXT, ESCAPED)
         names_none = named.kind == ABSENT
         is_delete = pa.array(is_deleted & names_none)
@@ -186,7 +185,11 @@ def _kinds_of(op: pa.StringArray) -> pa.StringArray:
 
 
 def _are_of_table(
-    rules: DebeziumRules, scanned: Scanned, named: Sequence[Cells], *, default: str | None = None
+    rules: DebeziumRules,
+    scanned: Scanned,
+    named: Sequence[Cells],
+    *,
+    default: str | None = None,
 ) -> Mask:
     """Mark the records of the table that is asked for; those that name it by anything but texts are not marked.
 
@@ -206,9 +209,16 @@ def _are_of_table(
     if default is not None:
         *_, table = named
         is_absent = pa.array(table.kind == ABSENT)
-        texts[-1] = pc.if_else(is_absent, default, texts[-1])
-    # Few tables in many records: each is asked for once.
+        named_tables = texts[-1]
+        texts[-1] = pc.if_else(is_absent, default, named_tables)
     names = pa.table(texts, list(_TABLE))
+    is_named &= _are_taken(rules, names)
+    return is_named
+
+
+def _are_taken(rules: DebeziumRules, names: pa.Table) -> Mask:
+    """Mark the names of source tables whose events are taken."""
+    # Few tables in many records: each is asked for once.
     codes = row_codes(names, _TABLE)
     _, first_of_code = np.unique(codes, return_index=True)
     distinct = names.take(pa.array(first_of_code))
@@ -216,12 +226,15 @@ def _are_of_table(
     for each in distinct.to_pylist():
         schema = each["schema"] or each["db"]
         takes.append(rules.takes(schema, each["table"]))
-    is_of_code = np.array(takes, bool)
-    is_named &= is_of_code[codes]
-    return is_named
+    is_of_code: Mask = np.array(takes, bool)
+    return is_of_code[codes]
 
 
-def _log_positions(scanned: Scanned, named: Mapping[str, Cells], is_taken: Mask) -> list[pa.Int64Array]:
+def _log_positions(
+    scanned: Scanned,
+    named: Mapping[str, Cells],
+    is_taken: Mask,
+) -> list[pa.Int64Array]:
     """Return the components of the position in the database's log, in their order; records without one of them are taken no more.
 
     Args:

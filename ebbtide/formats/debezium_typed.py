@@ -11,7 +11,6 @@ from ebbtide.formats.debezium_rules import FLATTENED_MARKS, DebeziumRules, file_
 from ebbtide.formats.format import BadRecordError
 from ebbtide.formats.forms import Field, LogPosition, RowForm, TakenChange, TakenChanges, struct
 from ebbtide.model.entries import LONG_MIN
-from ebbtide.model.sequences import LOG_POSITIONS
 from ebbtide.model.ttl import LONG_MAX
 
 _SOURCE: dict[str, Any] = {
@@ -46,12 +45,14 @@ class TypedEnvelopes:
             "before": row_struct,
             "after": row_struct,
         }
-        # A value of this type cannot be parsed: a flattened row is left to the exact path.
-        marks: list[Field] = [(name, name.strip("_") + "_mark", UnsetType, UNSET) for name in FLATTENED_MARKS]
+        marks: list[Field] = []
+        for name in FLATTENED_MARKS:
+            attribute = name.strip("_") + "_mark"
+            # A value of this type cannot be parsed: a flattened row is left to the exact path.
+            marks.append((name, attribute, UnsetType, UNSET))
         self.value = struct("Envelope", [*_nullable(envelope), *marks])
         self._rules = rules
-        log_positions = [name for name in rules.sequence if name in LOG_POSITIONS]
-        self._positions = [name.removeprefix("_") for name in log_positions]
+        self._positions = rules.position_fields
         key = [name for name in rules.key if name in row.attributes]
         non_key = [name for name in row.names if name not in key]
         self._key = row.attributes_of(key)
@@ -147,4 +148,7 @@ class TypedEnvelopes:
 
 def _nullable(types: dict[str, Any]) -> list[Field]:
     """Return the fields of a struct, by their types; each may be absent or null."""
-    return [(name, name, type_ | None, None) for name, type_ in types.items()]
+    fields: list[Field] = []
+    for name, type_ in types.items():
+        fields.append((name, name, type_ | None, None))
+    return fields

@@ -10,7 +10,7 @@ import base64
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import pyarrow as pa
 from pydantic import BaseModel
@@ -21,6 +21,7 @@ from ebbtide.model.options import NoOptions
 from ebbtide.redaction import MASK
 
 Json = dict[str, Any]
+Value = TypeVar("Value")
 TimeUnits = dict[str, TimeUnit]
 """Timestamp column to the unit of its integers."""
 
@@ -132,7 +133,8 @@ class BadRecordError(Exception):
             'lsn: got -1; allowed: 0 to 2^63 - 1'
         """
         detail = f"{field}: got {got}; allowed: {allowed}"
-        masked = detail if got == "null" else f"{field}: got {MASK}; allowed: {allowed}"
+        masked_got = got if got == "null" else MASK
+        masked = f"{field}: got {masked_got}; allowed: {allowed}"
         return cls(reason, detail, origin_offset, masked=masked, field=field)
 
 
@@ -186,6 +188,20 @@ class Format(ABC):
             row: The form of a row.
         """
         return ()
+
+
+def under_new_names(values: Mapping[str, Value], new_names: Mapping[str, str]) -> dict[str, Value]:
+    """Return values by name, some of them under new names.
+
+    Args:
+        values: The values.
+        new_names: Old names to new ones; a name that is not among them stays.
+    """
+    renamed = {}
+    for name, value in values.items():
+        new_name = new_names.get(name, name)
+        renamed[new_name] = value
+    return renamed
 
 
 def shortened(value: Any) -> str:

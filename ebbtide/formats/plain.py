@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.formats import scan
-from ebbtide.formats.connect import ConnectSchema, Fields, has_schema, plain_row, row_fields, schema_reading, time_units
+from ebbtide.formats.connect import ConnectSchema, Fields, has_schema, plain_row, row_fields, time_units
+from ebbtide.formats.connect_scan import schema_reading
 from ebbtide.formats.format import BadRecordError, DecodedChange, Format, Json
 from ebbtide.formats.forms import (
     Field,
@@ -98,9 +99,9 @@ class PlainDecoder(Format):
         """See `Format.typed`."""
         beside = row.names if self.row is None else [self.row]
         names = [self.kind, *self.position, *beside]
-        distinct = set(names)
-        are_readable = map(is_readable, names)
-        if len(distinct) < len(names) or not all(are_readable):
+        are_distinct = len(set(names)) == len(names)
+        are_readable = all(is_readable(name) for name in names)
+        if not (are_distinct and are_readable):
             return None
         return _TypedRows(self, row)
 
@@ -108,7 +109,8 @@ class PlainDecoder(Format):
         """See `Format.scanned`: rows that do not name their place."""
         if self.position or self.typed(row) is None:
             return ()
-        return (_ScannedRows(self.kind, self.row, row.names),)
+        form = _ScannedRows(self.kind, self.row, row.names)
+        return (form,)
 
     def _row(self, value: Json) -> Any:
         if self.row:
@@ -192,16 +194,22 @@ class _TypedRows:
             return ()
         offset = None
         if self._position:
-            numbers = [getattr(value, name) for name in self._position]
-            for number in numbers:
-                is_natural = number is not None and 0 <= number < 2**63
-                if not is_natural:
-                    return ()
-            has_partition = len(numbers) > 1
-            partition = numbers[0] if has_partition else 0
-            offset = partition, numbers[-1]
+            offset = self._offset_of(value)
+            if offset is None:
+                return ()
         change = TakenChange(row, kind, kind, offset=offset)
         return (change,)
+
+    def _offset_of(self, value: Any) -> OriginOffset | None:
+        """Return the record's partition and position; None leaves it to the exact path."""
+        numbers = [getattr(value, name) for name in self._position]
+        for number in numbers:
+            if number is None or not 0 <= number < 2**63:
+                return None
+        has_partition = len(numbers) > 1
+        partition = numbers[0] if has_partition else 0
+        position = numbers[-1]
+        return partition, position
 
 
 class _ScannedRows:

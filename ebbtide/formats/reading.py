@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from ebbtide.formats.avro import AvroRecords, refuse_avro, text_of
-from ebbtide.formats.format import BadRecordError, DecodedChange, Json
+from ebbtide.formats.format import BadRecordError, DecodedChange, Json, under_new_names
 from ebbtide.formats.forms import OriginOffset
 from ebbtide.formats.parsing import Parse, envelope_origin, envelope_other_key, envelope_value
 from ebbtide.formats.records import are_placed
@@ -171,19 +171,18 @@ class RecordReader:
         if row is None:
             return change
         renamed_columns = self._settings.renamed.items()
-        old_names = {old: name for name, old in renamed_columns if old in row and name not in row}
-        if not old_names:
+        new_names = {old: name for name, old in renamed_columns if old in row and name not in row}
+        if not new_names:
             return change
-        renamed = {old_names.get(name, name): value for name, value in row.items()}
         units = change.units
         if units is not None:
-            units = {old_names.get(name, name): unit for name, unit in units.items()}
+            units = under_new_names(units, new_names)
         schema = change.schema
         if schema is not None:
-            schema = schema.renamed(old_names)
+            schema = schema.renamed(new_names)
         return replace(
             change,
-            row=renamed,
+            row=under_new_names(row, new_names),
             units=units,
             schema=schema,
         )
