@@ -115,8 +115,9 @@ class WriterSchema:
 
     def text(self, raw: bytes) -> str:
         """Read a value as the text of JSON with its schema."""
-        payload = json.dumps(self.payload(raw), ensure_ascii=False)
-        return f'{{"schema": {self.connect_text}, "payload": {payload}}}'
+        payload = self.payload(raw)
+        payload_text = json.dumps(payload, ensure_ascii=False)
+        return f'{{"schema": {self.connect_text}, "payload": {payload_text}}}'
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,8 @@ class AvroRecords:
         Raises:
             BadRecordError: it cannot be read.
         """
-        return self.schema_of(raw).text(raw)
+        schema = self.schema_of(raw)
+        return schema.text(raw)
 
     def key_text(self, key: bytes | None) -> str | None:
         """Read a key in the same way. A key that is not Avro is read as text; None if there is none, or it is neither."""
@@ -207,7 +209,8 @@ def _writer_schema(id_: int, text: str) -> WriterSchema:
 
     answer = json.loads(text)
     if "error" in answer:
-        raise BadRecordError("unknown_schema", answer["error"], masked=answer["error"])
+        reason = answer["error"]
+        raise BadRecordError("unknown_schema", reason, masked=reason)
     try:
         parsed = ParsedSchema(answer["schemas"])
     except (SchemaParseException, UnknownType, *_NOT_READ) as error:

@@ -18,6 +18,8 @@ from ebbtide.formats.settings import DecodingSettings
 
 Undo = Callable[[Any], Any]
 """Decodes one value of a column from Connect's coding."""
+EncodedColumns = list[tuple[str, Undo]]
+"""Columns that must be decoded."""
 
 
 class AvroRows:
@@ -50,7 +52,7 @@ class AvroRows:
                 row[column] = undo(row[column])
         return msgspec.convert(payload, self._form.value)
 
-    def _undoing_of(self, schema: WriterSchema) -> list[tuple[str | None, list[tuple[str, Undo]]]]:
+    def _undoing_of(self, schema: WriterSchema) -> list[tuple[str | None, EncodedColumns]]:
         """Return the fields that hold rows, each with those of its columns that must be decoded."""
         connect = schema.parsed.connect
         undoing = []
@@ -71,10 +73,12 @@ class AvroRows:
             if reads_wrongly(field, type_):
                 raise ValueError(f"{column}: not what its column takes; the exact path names it")
 
-    def _encoded_columns(self, fields: Fields) -> list[tuple[str, Undo]]:
+    def _encoded_columns(self, fields: Fields) -> EncodedColumns:
         """Return the columns whose values are encoded, or are times in another unit than the spec's."""
-        columns: list[tuple[str, Undo]] = []
-        columns += [(column, _plain(field)) for column, field in encoded_fields(fields).items()]
+        columns: EncodedColumns = []
+        for column, field in encoded_fields(fields).items():
+            undo = _plain(field)
+            columns.append((column, undo))
         units = time_units(fields) or {}
         for column, given in units.items():
             wanted = self._units.get(column, "us")

@@ -66,7 +66,8 @@ class ParsedSchema:
             "map": self._map,
         }
         for schema in schemas:
-            self.avro = parse_schema(_without_logical_types(schema), self._named)
+            plain = _without_logical_types(schema)
+            self.avro = parse_schema(plain, self._named)
         self.connect, self.as_json = self._walk(self.avro)
 
     def _walk(self, avro: Any) -> Walked:
@@ -104,9 +105,10 @@ class ParsedSchema:
         if len(walked) == 1:
             [(connect, as_json)] = walked
             is_optional = len(types) < len(branches)
-            return connect | {"optional": is_optional}, as_json
-        conversions = [as_json for _, as_json in walked if as_json is not None]
-        return UNCERTAIN, json_form if conversions else None
+            described = connect | {"optional": is_optional}
+            return described, as_json
+        needs_conversion = any(as_json is not None for _, as_json in walked)
+        return UNCERTAIN, json_form if needs_conversion else None
 
     def _record(self, avro: Json) -> Walked:
         name = avro["name"]
@@ -127,7 +129,8 @@ class ParsedSchema:
         self._under_way.discard(name)
         described = _described(avro)
         described["fields"] = fields
-        walked = described, _of_record(changing) if changing else None
+        as_json_record = _of_record(changing) if changing else None
+        walked = described, as_json_record
         self._walked[name] = walked
         return walked
 
@@ -167,14 +170,19 @@ def _of_record(changing: Sequence[tuple[str, AsJson]]) -> AsJson:
 
 
 def _primitive(avro: Json) -> Walked:
-    return _described(avro), json_form if avro["type"] in _WITHOUT_JSON else None
+    described = _described(avro)
+    is_json = avro["type"] not in _WITHOUT_JSON
+    return described, None if is_json else json_form
 
 
 def _described(avro: Json) -> Json:
     """Return a type by Connect's names, without its inner types."""
     type_ = avro["type"]
-    connect_type = avro.get("connect.type") or _CONNECT_TYPES.get(type_, type_)
-    described: Json = {"type": connect_type, "optional": False}
+    by_default = _CONNECT_TYPES.get(type_, type_)
+    described: Json = {
+        "type": avro.get("connect.type") or by_default,
+        "optional": False,
+    }
     logical = avro.get(_LOGICAL)
     name = avro.get("connect.name") or logical
     parameters = avro.get("connect.parameters")

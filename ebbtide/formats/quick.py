@@ -56,10 +56,12 @@ def _damaged(values: pa.BinaryArray) -> frozenset[int]:
     if are_utf8(values):
         return frozenset()
     rows = enumerate(values.to_pylist())
-    return frozenset(row for row, value in rows if value is not None and not _is_utf8(value))
+    return frozenset(row for row, value in rows if not _is_utf8(value))
 
 
-def _is_utf8(value: bytes) -> bool:
+def _is_utf8(value: bytes | None) -> bool:
+    if value is None:
+        return True
     try:
         value.decode()
     except UnicodeDecodeError:
@@ -303,15 +305,22 @@ class QuickDecoder:
         if self._holds_envelopes(batch):
             origin_of = attrgetter("topic", "partition", "offset")
             columns = columns_of(map(origin_of, read.envelopes), len(ORIGIN))
-        elif any(named):
-            columns = _with_named(origins_of(batch, read.rows).flatten(), named)
         else:
-            return origins_of(batch, read.rows)
-        arrays = [pa.array(values, component.type) for values, component in zip(columns, ORIGIN, strict=True)]
+            origins = origins_of(batch, read.rows)
+            if not any(named):
+                return origins
+            columns = _with_named(origins.flatten(), named)
+        arrays = []
+        for values, component in zip(columns, ORIGIN, strict=True):
+            array = pa.array(values, component.type)
+            arrays.append(array)
         return pa.StructArray.from_arrays(arrays, fields=list(ORIGIN))
 
 
-def _with_named(columns: list[Any], named: Sequence[OriginOffset | None]) -> list[Any]:
+def _with_named(
+    columns: list[Any],
+    named: Sequence[OriginOffset | None],
+) -> list[Any]:
     """Return the origins of records; a record's own partition and offset replace its file and line."""
     sources, partitions, positions = (column.to_pylist() for column in columns)
     for change, offset in enumerate(named):

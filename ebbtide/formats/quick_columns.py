@@ -52,10 +52,12 @@ class QuickColumns:
         self._deletes: list[int] = []
         self.left: set[int] = set()
         numbered = list(enumerate(self.kinds))
-        if not settings.kinds.issuperset(self.kinds):
-            self.left.update(change for change, kind in numbered if kind not in settings.kinds)
+        kinds = settings.kinds
+        if not kinds.issuperset(self.kinds):
+            not_taken = [change for change, kind in numbered if kind not in kinds]
+            self.left.update(not_taken)
         if settings.sequence:
-            self._deletes += [change for change, kind in numbered if kind in DELETING]
+            self._deletes = [change for change, kind in numbered if kind in DELETING]
 
     def leave(self, changes: Iterable[int]) -> None:
         """Leave changes to the exact path."""
@@ -170,7 +172,9 @@ class QuickColumns:
 def columns_of(rows: Iterable[tuple[Any, ...]], n: int) -> list[tuple[Any, ...]]:
     """Return the n columns of some rows."""
     columns = list(zip(*rows, strict=True))
-    return columns or [()] * n
+    if not columns:
+        return [()] * n
+    return columns
 
 
 def _values_of(row: RowForm, structs: Sequence[Any]) -> dict[str, list[Any]]:
