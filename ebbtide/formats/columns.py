@@ -177,7 +177,9 @@ def are_plain_decimals(texts: pa.StringArray, type_: pa.Decimal128Type) -> pa.Bo
     """Return whether texts are numbers of plain form, with few enough digits for Arrow's cast to the type."""
     whole_digits = type_.precision - type_.scale
     fraction_digits = 38 - whole_digits
-    safe = rf"^[+-]?0*[0-9]{{0,{whole_digits}}}(\.[0-9]{{0,{fraction_digits}}})?$"
+    whole = rf"0*[0-9]{{0,{whole_digits}}}"
+    fraction = rf"\.[0-9]{{0,{fraction_digits}}}"
+    safe = rf"^[+-]?{whole}({fraction})?$"
     return pc.match_substring_regex(texts, safe)
 
 
@@ -260,14 +262,23 @@ def _of_class(class_: type, values: Values) -> list[Any]:
     return [value if isinstance(value, class_) else None for value in values]
 
 
-def dates_of(epoch_days: pa.Int32Array, texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
+def dates_of(
+    epoch_days: pa.Int32Array,
+    texts: pa.StringArray,
+    type_: pa.DataType,
+) -> pa.Array:
     """Return dates: of epoch days, and where these are null of texts; one of `REFUSALS` is raised where any does not fit."""
     from_days = epoch_days.cast(type_)
     dates = _or_of_text(from_days, texts)
     return _within(dates, date.min, date.max)
 
 
-def timestamps_of(ticks: pa.Int64Array, texts: pa.StringArray, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
+def timestamps_of(
+    ticks: pa.Int64Array,
+    texts: pa.StringArray,
+    type_: pa.DataType,
+    unit: TimeUnit,
+) -> pa.Array:
     """Return times, as `dates_of`: of integers in a unit, and of texts."""
     type_in_unit = pa.timestamp(unit, type_.tz)
     in_unit = ticks.cast(type_in_unit)

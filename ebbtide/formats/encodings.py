@@ -68,7 +68,9 @@ def decode_integer(value: Any, encoding: Encoding) -> Any:
     if encoding == "unsigned":
         # The connector writes an unsigned number as a signed one of the same 64 bits.
         is_wrapped = type(value) is int and value < 0
-        return value + _UNSIGNED_MODULUS if is_wrapped else value
+        if is_wrapped:
+            return value + _UNSIGNED_MODULUS
+        return value
     if isinstance(value, bool):  # BIT(1)
         return int(value)
     if not isinstance(value, str):
@@ -142,5 +144,10 @@ def is_precise(value: Any) -> bool:
         >>> is_precise("AU74"), is_precise("1234"), is_precise("12.50"), is_precise({"scale": 0, "value": "AU74"})
         (True, False, False, True)
     """
+    if not isinstance(value, str | dict):
+        return False
     is_number = isinstance(value, str) and value.isdigit()
-    return not is_number and isinstance(value, str | dict) and _decode_precise(value, 0) is not UNFIT
+    if is_number:
+        return False
+    decimal = _decode_precise(value, 0)
+    return decimal is not UNFIT

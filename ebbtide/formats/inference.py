@@ -77,5 +77,6 @@ def agreed(types: Collection[str]) -> str | None:
     distinct = set(types)
     if distinct == {"BIGINT", "DOUBLE"}:
         return "DOUBLE"
-    is_one = len(distinct) == 1 and UNCERTAIN not in distinct
-    return distinct.pop() if is_one else None
+    if len(distinct) != 1 or UNCERTAIN in distinct:
+        return None
+    return distinct.pop()

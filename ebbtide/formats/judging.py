@@ -66,10 +66,11 @@ class Judge:
             return
         known = self._settings.known_columns
         for i, change in enumerate(self._changes):
+            row = change.row
             is_delete = self._settings.sequence and change.kind in DELETING
-            if change.row is None or is_delete or known.issuperset(change.row):
+            if row is None or is_delete or known.issuperset(row):
                 continue
-            names = sorted(change.row.keys() - known)
+            names = sorted(row.keys() - known)
             listed = ", ".join(map(shortened, names))
             detail = f"got {listed}; allowed: columns of the schema, ignored_columns"
             error = BadRecordError("unknown_column", detail, masked=detail)
@@ -146,7 +147,11 @@ class Judge:
             record.refuse(error)
 
 
-def ahead_of(settings: DecodingSettings, event_ms: pa.Array, wall_ms: int | None) -> list[int]:
+def ahead_of(
+    settings: DecodingSettings,
+    event_ms: pa.Array,
+    wall_ms: int | None,
+) -> list[int]:
     """Return the changes whose event time is further ahead than `max_ahead_ms` allows.
 
     Args:
@@ -162,9 +167,10 @@ def ahead_of(settings: DecodingSettings, event_ms: pa.Array, wall_ms: int | None
 
 
 def _latest_ms(settings: DecodingSettings, wall_ms: int | None) -> int | None:
-    if settings.max_ahead_ms is None or wall_ms is None:
+    max_ahead_ms = settings.max_ahead_ms
+    if max_ahead_ms is None or wall_ms is None:
         return None
-    return wall_ms + settings.max_ahead_ms
+    return wall_ms + max_ahead_ms
 
 
 def null_indices(array: pa.Array, *, but: Collection[int] = ()) -> list[int]:
@@ -172,7 +178,8 @@ def null_indices(array: pa.Array, *, but: Collection[int] = ()) -> list[int]:
     if not array.null_count:
         return []
     is_null = array.is_null()
-    return [i for i in _true_indices(is_null) if i not in but]
+    nulls = _true_indices(is_null)
+    return [i for i in nulls if i not in but]
 
 
 def _true_indices(array: pa.BooleanArray) -> list[int]:

@@ -33,7 +33,12 @@ PartitionOffset = tuple[str, int]
 """A `source/partition` and an offset in it."""
 
 
-def summarize(rows: pa.Table, decoding: DecodingSettings, *, tracks_offsets: bool) -> BatchSummary:
+def summarize(
+    rows: pa.Table,
+    decoding: DecodingSettings,
+    *,
+    tracks_offsets: bool,
+) -> BatchSummary:
     """Sum up staged rows.
 
     Args:
@@ -46,7 +51,8 @@ def summarize(rows: pa.Table, decoding: DecodingSettings, *, tracks_offsets: boo
     is_change = pc.is_in(kinds, changing)
     is_truncate = pc.equal(kinds, TRUNCATE)
     uncounted = pa.array([SKIPPED, IN_DOUBT])
-    is_counted = pc.invert(pc.is_in(kinds, uncounted))
+    is_uncounted = pc.is_in(kinds, uncounted)
+    is_counted = pc.invert(is_uncounted)
     has_offset = pc.not_equal(kinds, IN_DOUBT).fill_null(False)
     # A filter copies its rows, if not all are kept: the user's columns are the large ones, and are not needed.
     names = [name for name in SUMMED_COLUMNS if name in rows.column_names]
@@ -119,7 +125,7 @@ def from_json(text: str) -> BatchSummary:
         fields["truncate"] = tuple(fields["truncate"])
     offsets: dict[str, Intervals] = {}
     for name, ranges in fields["offsets"].items():
-        offsets[name] = list(map(tuple, ranges))
+        offsets[name] = [tuple(ends) for ends in ranges]
     truncates: dict[PartitionOffset, Floor] = {}
     for name, offset, order in fields["truncates"]:
         truncates[name, offset] = tuple(order)
@@ -172,7 +178,8 @@ def _types(rows: pa.Table) -> dict[str, frozenset[str]]:
     types: dict[str, set[str]] = {}
     distinct = rows["_types"].unique().drop_null()
     for text in distinct.to_pylist():
-        for column, type_ in json.loads(text).items():
+        types_of_record = json.loads(text)
+        for column, type_ in types_of_record.items():
             own = types.setdefault(column, set())
             if type_ is not None:
                 own.add(type_)
