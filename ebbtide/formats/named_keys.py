@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from ebbtide.formats.columns import InexactNumberError, convert
-from ebbtide.formats.format import BadRecordError
+from ebbtide.formats.columns import Converted, InexactNumberError, convert
+from ebbtide.formats.format import BadRecordError, Json
 from ebbtide.formats.parsing import parse_exactly
 
 MOST_DEPTH = 16
@@ -50,12 +50,13 @@ def keys_named(value: Any, key: pa.Schema) -> pa.Table:
     return keys.filter(is_key)
 
 
-def _converted(values: list[Any], type_: pa.DataType) -> tuple[pa.Array, list[int]]:
+def _converted(values: list[Any], type_: pa.DataType) -> Converted:
     try:
         return convert(values, type_)
     except InexactNumberError:
         n = len(values)
-        return pa.nulls(n, type_), list(range(n))
+        nulls = pa.nulls(n, type_)
+        return nulls, list(range(n))
 
 
 def _found(value: Any, key: Sequence[str], depth: int) -> Iterator[tuple[Any, ...]]:
@@ -63,19 +64,37 @@ def _found(value: Any, key: Sequence[str], depth: int) -> Iterator[tuple[Any, ..
     if depth > MOST_DEPTH:
         return
     if isinstance(value, dict):
-        if all(name in value for name in key):
-            yield tuple(value[name] for name in key)
-        # The key of a topic's record may be the bare value of the only column.
-        elif len(key) == 1 and "offset" in value and isinstance(value.get("key"), str | int):
-            yield (value["key"],)
-        for inner in value.values():
-            yield from _found(inner, key, depth + 1)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _found(inner, key, depth + 1)
-    elif isinstance(value, str) and value.lstrip().startswith(("{", "[")):
-        try:
-            inner = json.loads(value)
-        except ValueError:
-            return
+        own = _own_key(value, key)
+        if own is not None:
+            yield own
+    for inner in _within(value):
         yield from _found(inner, key, depth + 1)
+
+
+def _own_key(value: Json, key: Sequence[str]) -> tuple[Any, ...] | None:
+    """Return the values of the key's columns in an object; None if it has not all of them."""
+    if all(name in value for name in key):
+        return tuple(value[name] for name in key)
+    # The key of a topic's record may be the bare value of the only column.
+    bare_key = value.get("key")
+    is_record = "offset" in value and isinstance(bare_key, str | int)
+    if is_record and len(key) == 1:
+        return (bare_key,)
+    return None
+
+
+def _within(value: Any) -> Iterable[Any]:
+    """Return the values in a value; of a text that is JSON the value that it stands for."""
+    if isinstance(value, dict):
+        return value.values()
+    if isinstance(value, list):
+        return value
+    if not isinstance(value, str):
+        return ()
+    may_be_json = value.lstrip().startswith(("{", "["))
+    if not may_be_json:
+        return ()
+    try:
+        return (json.loads(value),)
+    except ValueError:
+        return ()

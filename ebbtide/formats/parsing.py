@@ -116,8 +116,11 @@ def envelope_other_key(envelope: Json) -> str | None:
         return None
     for header in headers:
         is_pair = isinstance(header, list) and len(header) == 2
-        if is_pair and header[0] in (OLD_KEY, NEW_KEY):
-            return header[1] if isinstance(header[1], str) else None
+        if not is_pair:
+            continue
+        name, value = header
+        if name in (OLD_KEY, NEW_KEY):
+            return value if isinstance(value, str) else None
     return None
 
 

@@ -134,12 +134,15 @@ def _of_line(line: bytes) -> Json:
         topic, partition, offset = envelope_origin(envelope)
     except BadRecordError:
         return {}
-    key = envelope.get("key")
+    key_text = envelope.get("key")
+    key = None
+    if isinstance(key_text, str):
+        key = key_text.encode(errors="surrogatepass")
     return {
         "file": topic,
         "partition": partition,
         "offset": offset,
-        "key": key.encode(errors="surrogatepass") if isinstance(key, str) else None,
+        "key": key,
         "has_value": envelope.get("value") is not None,
     }
 
@@ -185,7 +188,10 @@ def _key_column(settings: DecodingSettings, name: str, keys: list[Key]) -> pa.Ar
     old_name = settings.renamed.get(name, name)
     encoding = settings.encodings.get(name)
     unit = settings.time_units.get(name, "us")
-    values = [row.get(name, row.get(old_name)) for row, _ in keys]
+    values = []
+    for row, _ in keys:
+        old_value = row.get(old_name)
+        values.append(row.get(name, old_value))
     schemas = (fields for _, fields in keys)
     plain = decoded(values, encoding, type_, schemas)
     try:
