@@ -87,7 +87,8 @@ class Scanned:
     def take(self, rows: Rows) -> Scanned:
         """Return some records."""
         cells = {name: own.take(rows) for name, own in self.cells.items()}
-        return Scanned(self.data, cells, self.is_taken[rows])
+        is_taken = self.is_taken[rows]
+        return Scanned(self.data, cells, is_taken)
 
     def texts(self, cells: Cells) -> pa.StringArray:
         """Return (n,) texts, and numbers as they are written; null where neither is."""
@@ -145,7 +146,13 @@ class Scanner:
         but_marked: Fields whose names begin with two underscores may be in them all the same.
     """
 
-    def __init__(self, fields: Fields, exact: Collection[Path], *, but_marked: bool = False) -> None:
+    def __init__(
+        self,
+        fields: Fields,
+        exact: Collection[Path],
+        *,
+        but_marked: bool = False,
+    ) -> None:
         exactly = EXACT_BUT_MARKED if but_marked else EXACT
         self._places: dict[Path, int] = {}
         names = b""
@@ -168,9 +175,9 @@ class Scanner:
                 else:
                     child_node.append(len(waiting))
                     waiting.append((whole, within))
-        first_child += [
-            len(child_node)
-        ] * 2  # one object more, without known fields: any in a field that does not count
+        # One object more, without known fields: any in a field that does not count.
+        n_fields = len(child_node)
+        first_child += [n_fields, n_fields]
         is_exact.append(0)
         self._form = (
             np.frombuffer(names, np.uint8),

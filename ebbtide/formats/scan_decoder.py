@@ -46,7 +46,11 @@ class ScanDecoder:
     n_seen: ClassVar[int] = 0
 
     def __init__(
-        self, settings: DecodingSettings, row: RowForm, form: ScanForm, reading: SchemaReading = WITHOUT_SCHEMA
+        self,
+        settings: DecodingSettings,
+        row: RowForm,
+        form: ScanForm,
+        reading: SchemaReading = WITHOUT_SCHEMA,
     ) -> None:
         self._settings = settings
         self._row = row
@@ -58,22 +62,31 @@ class ScanDecoder:
         self._by_head: dict[bytes, ScanDecoder | None] = {}
 
     @classmethod
-    def of(cls, settings: DecodingSettings, ignored: Iterable[str] = ()) -> list[ScanDecoder]:
+    def of(
+        cls,
+        settings: DecodingSettings,
+        ignored: Iterable[str] = (),
+    ) -> list[ScanDecoder]:
         """Make the decoders of a pipeline, one for each form of its records; none if they are not scanned.
 
         Args:
             settings: Settings of the pipeline.
             ignored: Columns of the records that the schema does not have.
         """
-        are_scannable = map(is_scannable, settings.columns)
-        if settings.encodings or not all(are_scannable):
+        are_scannable = all(is_scannable(column) for column in settings.columns)
+        if settings.encodings or not are_scannable:
             return []
         left_out = tuple(sorted(ignored))
         row = RowForm(settings.columns, {}, left_out)
         forms = settings.format.scanned(row)
         return [cls(settings, row, form) for form in forms]
 
-    def decode(self, batch: pa.RecordBatch, step: int, wall_ms: int | None) -> tuple[pa.Table, pa.RecordBatch]:
+    def decode(
+        self,
+        batch: pa.RecordBatch,
+        step: int,
+        wall_ms: int | None,
+    ) -> tuple[pa.Table, pa.RecordBatch]:
         """Decode a batch of `RECORDS` or `PLACED_RECORDS`; arguments and results as of `QuickDecoder`."""
         nothing = self._settings.schema.empty_table()
         ScanDecoder.n_seen += len(batch)
@@ -102,7 +115,8 @@ class ScanDecoder:
         if decoder is None:
             return nothing, batch.filter(pa.array(~is_dropped))
         scanned = self._scanner.scan(values)
-        rows = np.flatnonzero(scanned.is_taken & may_take)
+        is_scanned = scanned.is_taken & may_take
+        rows = np.flatnonzero(is_scanned)
         if len(rows) < len(batch):
             scanned = scanned.take(rows)
         origins = origins_of(batch, rows) if envelopes is None else envelopes.origins(rows)
@@ -186,11 +200,13 @@ class ScanDecoder:
         are_readable = np.ones(len(scanned.is_taken), bool)
         for path, cells in scanned.cells.items():
             *row, name = path
+            is_in_row = tuple(row) in self._form.exact
             scale = self._reading.scales.get(name)
-            if scale is None or tuple(row) not in self._form.exact:
+            if scale is None or not is_in_row:
                 continue
             is_text = cells.has(TEXT, ESCAPED)
-            texts = scanned.texts(cells.filled(~is_text, NULL))
+            texts_alone = cells.filled(~is_text, NULL)
+            texts = scanned.texts(texts_alone)
             _, is_bad = decimal_texts(texts, scale)
             are_readable &= ~marked(is_bad)
         return are_readable
@@ -209,14 +225,20 @@ class ScanDecoder:
         is_key_only = is_delete & ~marked(is_retraction)
         return is_delete, is_key_only
 
-    def _sequence(self, columns: dict[str, pa.Array], changes: ScannedChanges, is_taken: Mask) -> pa.StructArray:
+    def _sequence(
+        self,
+        columns: dict[str, pa.Array],
+        changes: ScannedChanges,
+        is_taken: Mask,
+    ) -> pa.StructArray:
         """Return `_sequence`; where a component of it is null, the change is not taken."""
         type_ = sequence_type(self._settings.columns, self._settings.sequence)
         positions = iter(changes.position)
         components = []
         for component in type_:
-            is_of_log = component.name in LOG_POSITIONS
-            array = next(positions) if is_of_log else columns[component.name]
+            name = component.name
+            is_of_log = name in LOG_POSITIONS
+            array = next(positions) if is_of_log else columns[name]
             is_valid = array.is_valid()
             is_taken &= marked(is_valid)
             typed = array.cast(component.type)

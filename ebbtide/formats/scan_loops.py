@@ -30,7 +30,9 @@ _IS_PLAIN = (_ANY >= 32) & ~np.isin(_ANY, list(b'"\\'))
 """Bytes that stand in a text for themselves."""
 _IS_ESCAPE = np.isin(_ANY, list(b'"\\/bfnrt'))
 """Bytes that may follow a backslash; the code of a letter may not."""
-_NULL_WORD, _TRUE_WORD, _FALSE_WORD = (np.frombuffer(word, np.uint8) for word in (b"null", b"true", b"false"))
+_NULL_WORD = np.frombuffer(b"null", np.uint8)
+_TRUE_WORD = np.frombuffer(b"true", np.uint8)
+_FALSE_WORD = np.frombuffer(b"false", np.uint8)
 
 EXACT = 1
 EXACT_BUT_MARKED = 2
@@ -260,7 +262,14 @@ def scan(
             at += 1
 
 
-def gather(data: Any, kinds: Any, starts: Any, stops: Any, offsets: Any, out: Any) -> int:
+def gather(
+    data: Any,
+    kinds: Any,
+    starts: Any,
+    stops: Any,
+    offsets: Any,
+    out: Any,
+) -> int:
     """Write the texts and numbers of a field one after another; return their bytes.
 
     Args:

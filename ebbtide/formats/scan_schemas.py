@@ -41,7 +41,10 @@ class RecordsOfSchema:
         Args:
             values: (n,) the records.
         """
-        [first, *_] = values.slice(0, _LOOKED_AT).drop_null().to_pylist() or [b""]
+        looked_at = values.slice(0, _LOOKED_AT).drop_null()
+        if not len(looked_at):
+            return None
+        first = looked_at[0].as_py()
         if not first.startswith(_BEGIN):
             return None
         begin = first.find(_PAYLOAD)
@@ -50,8 +53,9 @@ class RecordsOfSchema:
         head = first[: begin + len(_PAYLOAD)]
         begins_so = pc.starts_with(values, pattern=head)
         is_closed = pc.ends_with(values, pattern=b"}")
+        are_own = marked(begins_so) & marked(is_closed)
         payloads = pc.binary_slice(values, len(head), -1)
-        return cls(head, payloads, marked(begins_so) & marked(is_closed))
+        return cls(head, payloads, are_own)
 
 
 @dataclass(frozen=True)
@@ -82,16 +86,18 @@ def decimal_texts(texts: pa.StringArray, scale: int) -> tuple[pa.StringArray, pa
         (n,) the decimals as texts, and which texts are not base64 of a number.
     """
     decimals: list[str | None] = []
-    is_bad: list[bool] = []
+    are_bad: list[bool] = []
     for text in texts.to_pylist():
         decimal = None
+        is_bad = False
         if text is not None:
             try:
                 decimal = str(read_decimal(text, scale))
             except ValueError:
-                is_bad.append(True)
-                decimals.append(None)
-                continue
-        is_bad.append(False)
+                is_bad = True
         decimals.append(decimal)
-    return pa.array(decimals, pa.string()), pa.array(is_bad, pa.bool_())
+        are_bad.append(is_bad)
+    return (
+        pa.array(decimals, pa.string()),
+        pa.array(are_bad, pa.bool_()),
+    )
