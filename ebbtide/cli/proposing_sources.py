@@ -55,10 +55,12 @@ class Asked:
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Asked:
         """Return the options that `click` parsed."""
-        names = {field.name for field in fields(SourceOptions)}
-        of_source = {name: value for name, value in options.items() if name in names}
-        own = {name: value for name, value in options.items() if name not in names}
-        return cls(SourceOptions(**of_source), **own)
+        own = dict(options)
+        of_source = {}
+        for field in fields(SourceOptions):
+            of_source[field.name] = own.pop(field.name)
+        source = SourceOptions(**of_source)
+        return cls(source, **own)
 
     def proposal_of(self, sample: Sample) -> Proposal:
         """Return what records propose, beside what is asked for."""

@@ -177,8 +177,11 @@ def load_all(locations: Iterable[str]) -> list[tuple[str, Pipeline]]:
 def specs_beside(location: str) -> list[Pipeline]:
     """Return the specs in the folders beside a spec's own, itself among them; errors as `load_all`."""
     path = Path(location).resolve()
-    folder = path.parent if path.is_dir() or not path.exists() else path.parent.parent
-    return [spec for _, spec in load_all([str(folder)])]
+    is_file = path.exists() and not path.is_dir()
+    own_folder = path.parent if is_file else path
+    specs_folder = own_folder.parent
+    loaded = load_all([str(specs_folder)])
+    return [spec for _, spec in loaded]
 
 
 def all_several(location: str) -> list[UpsertPipelines]:
