@@ -11,15 +11,14 @@ import contextlib
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.delta import copy_files, copy_space, log
+from ebbtide.delta import attached_index, copy_files, copy_space, log
 from ebbtide.delta.copy_files import HASH, POSITION, Copy
 from ebbtide.delta.copy_space import Space, allowed_bytes, default_folder
 from ebbtide.delta.file_rows import FileRows, FileSource, Positions, columns_named, with_values
@@ -33,8 +32,6 @@ from ebbtide.storage.rights import is_ours
 
 FORMAT = "6"
 """Part of each copy's name; copies of another format are not read."""
-ATTACHED_FORMAT = 1
-"""Format of an attached index; one of another format is computed."""
 ATTACHED_FROM = 32_768
 """Rows of a file from which on its index is attached to it: that of a smaller one is computed in less time than it is read from a store."""
 _FileKey = tuple[str, ...]
@@ -100,6 +97,7 @@ class IndexCache:
             *(where or ()),
         )
         self._content_key = _digest(*identity)
+        self._attached_identity = attached_index.identity_of(columns, key, where)
         self._open: dict[_FileKey, _Opened] = {}
         # The stems of copies, which are deleted when their file no longer counts.
         self._closed: dict[_FileKey, str] = {}
@@ -140,7 +138,7 @@ class IndexCache:
         Args:
             rows: All its rows, in its order.
         """
-        kept, kept_positions = self._kept(rows)
+        kept, kept_positions = _kept(rows, self.where)
         selected = kept.select(self.columns.names)
         names = with_values(selected, self.key)
         columns = columns_named(self.columns, names)
@@ -149,7 +147,7 @@ class IndexCache:
         positions = order if kept_positions is None else kept_positions[order]
         attachment = None
         if len(rows) >= ATTACHED_FROM:
-            attachment = self._attachment(hashes, positions)
+            attachment = attached_index.attachment(self._attached_identity, hashes, positions)
         return Indexed(hashes, positions, in_order, attachment)
 
     def keep(self, file: DataFile, indexed: Indexed) -> None:
@@ -276,19 +274,6 @@ class IndexCache:
         index = KeyIndex(source.hashes, source.positions, rows)
         return _Opened(source.stem, index, path, keys_in_use)
 
-    def _kept(self, rows: pa.Table) -> tuple[pa.Table, Positions | None]:
-        """Return the rows that `where` keeps, and their positions; None: all."""
-        if self.where is None:
-            return rows, None
-        name, value = self.where
-        has_value = pc.equal(rows[name], pa.scalar(value))
-        is_kept = has_value.fill_null(False)
-        if pc.all(is_kept).as_py():  # then nothing has to be copied
-            return rows, None
-        kept = rows.filter(is_kept)
-        positions = np.flatnonzero(is_kept.to_numpy())
-        return kept, positions
-
     def _computed(self, file: DataFile) -> tuple[Hashes, Positions]:
         """Return hashes and positions from the keys in a file."""
         fields = [self.columns.field(name) for name in self.key]
@@ -298,38 +283,11 @@ class IndexCache:
                 kind = pa.field(name, pa.string())
                 fields.append(kind)
         stored = read_file(self.table, file, pa.schema(fields), live=False)
-        rows, kept_positions = self._kept(stored)
+        rows, kept_positions = _kept(stored, self.where)
         hashes = key_hashes(rows, self.key)
         order = np.argsort(hashes, kind="stable")
         positions = order if kept_positions is None else kept_positions[order]
         return hashes[order], positions
-
-    @cached_property
-    def _identity(self) -> dict[str, Any]:
-        """Keys and rows of an attached index, and its format."""
-        key = {}
-        for name in self.key:
-            type_ = self.columns.field(name).type
-            key[name] = str(type_)
-        return {
-            "key_index": ATTACHED_FORMAT,
-            "key": key,
-            "where": list(self.where or ()),
-        }
-
-    def _attachment(self, hashes: Hashes, positions: Positions) -> Attached:
-        # A file of a fold is in the order of hashes: its positions need not be stored.
-        in_order = np.arange(len(positions))
-        is_in_order = bool(np.array_equal(positions, in_order))
-        content = hashes.astype("<u8").tobytes()
-        if not is_in_order:
-            content += positions.astype("<u4").tobytes()
-        note = {
-            **self._identity,
-            "rows": len(hashes),
-            "in_order": is_in_order,
-        }
-        return Attached(note, content)
 
     def _attached(self, file: DataFile) -> tuple[Hashes, Positions] | None:
         """Return hashes and positions as they are attached to a file; None: they are not, or not those that are needed."""
@@ -342,16 +300,7 @@ class IndexCache:
         if found is None:
             return None
         note, content = found
-        is_needed = self._identity.items() <= note.items()
-        if not is_needed:
-            return None
-        n_rows = note["rows"]
-        hashes = np.frombuffer(content, "<u8", n_rows)
-        if note["in_order"]:
-            positions = np.arange(n_rows)
-        else:
-            positions = np.frombuffer(content, "<u4", n_rows, offset=hashes.nbytes)
-        return hashes, positions
+        return attached_index.index_in(note, content, self._attached_identity)
 
 
 _CacheKey = tuple[str, tuple[str, ...], pa.Schema, tuple[str, str] | None]
@@ -406,6 +355,23 @@ class _Opened:
     def path(self) -> Path | None:
         """Path of the copy in use; None: the index is in memory, as on a full disk."""
         return self.copy if self.index.rows.is_copied else self.keys
+
+
+def _kept(
+    rows: pa.Table,
+    where: tuple[str, str] | None,
+) -> tuple[pa.Table, Positions | None]:
+    """Return the rows with a value in a column, and their positions; None: all."""
+    if where is None:
+        return rows, None
+    name, value = where
+    has_value = pc.equal(rows[name], pa.scalar(value))
+    is_kept = has_value.fill_null(False)
+    if pc.all(is_kept).as_py():  # then nothing has to be copied
+        return rows, None
+    kept = rows.filter(is_kept)
+    positions = np.flatnonzero(is_kept.to_numpy())
+    return kept, positions
 
 
 def _file_key(file: DataFile) -> _FileKey:

@@ -185,14 +185,6 @@ def test_damaged_attached_index_is_computed(lookups, monkeypatch):
     lookups.refuse_wrong([f"k{number}" for number in range(300)])
 
 
-def test_files_in_the_order_of_hashes_have_no_positions_attached(lookups):
-    rows = rows_of([f"k{number}" for number in range(100)], random.Random(1))
-    in_order, hashes, order = in_hash_order(rows, ["key"])
-    assert len(lookups.cache._attachment(hashes, order).content) == 12 * 100
-    assert len(lookups.cache._attachment(hashes, np.arange(100)).content) == 8 * 100
-    assert in_order.num_rows == 100
-
-
 def test_other_readers_read_the_rows_of_a_file_with_an_index(tmp_path, monkeypatch):
     monkeypatch.setattr(key_index, "ATTACHED_FROM", 1)
     puts, path = LocalPuts(), str(tmp_path / "t")

@@ -1,0 +1,29 @@
+"""An attached index is read as it was written, and is as small as its file's order allows."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ebbtide.delta.attached_index import attachment, identity_of, index_in
+
+HASHES = np.arange(100, dtype=np.uint64) * 2**56
+IDENTITY = identity_of(pa.schema([("key", pa.string())]), ["key"], None)
+
+
+@pytest.mark.parametrize(("positions", "n_bytes"), [(np.arange(100), 800), (np.arange(100)[::-1], 1200)])
+def test_positions_are_attached_unless_the_file_is_in_the_order_of_hashes(positions, n_bytes):
+    note, content = attachment(IDENTITY, HASHES, positions)
+    assert len(content) == n_bytes
+    found_hashes, found_positions = index_in(note, content, IDENTITY)
+    assert found_hashes.tolist() == HASHES.tolist()
+    assert found_positions.tolist() == positions.tolist()
+
+
+@pytest.mark.parametrize(
+    ("type_", "where"),
+    [(pa.int64(), None), (pa.string(), ("kind", "entry"))],
+)
+def test_index_of_other_keys_or_rows_is_not_taken(type_, where):
+    other = identity_of(pa.schema([("key", type_)]), ["key"], where)
+    note, content = attachment(other, HASHES, np.arange(100))
+    assert index_in(note, content, IDENTITY) is None
