@@ -1,4 +1,4 @@
-"""Rows of a file by key: found exactly, whatever their hashes, from copies that may be torn."""
+"""Rows of a file by key: indexed, from copies that may be torn."""
 
 from pathlib import Path
 
@@ -6,14 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from ebbtide.delta import key_index, key_lookup, log
+from ebbtide.delta import key_index, log
 from ebbtide.delta.copy_files import HASH, POSITION
 from ebbtide.delta.copy_space import Space
 from ebbtide.delta.key_index import IndexCache
-from ebbtide.delta.key_lookup import KeyIndex, in_hash_order
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import add_file
 from ebbtide.model.hashing import key_hashes
@@ -23,44 +20,6 @@ SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("n", pa.int64())])
 
 def table(keys):
     return pa.table({"a": [a for a, _ in keys], "b": [b for _, b in keys], "n": range(len(keys))}, SCHEMA)
-
-
-def coarse(rows, key):
-    """Hashes that many keys share."""
-    return np.array([(a or 0) % 3 for a in rows["a"].to_pylist()], np.uint64)
-
-
-KEYS = st.tuples(st.none() | st.integers(0, 9), st.none() | st.sampled_from("xyz"))
-
-
-class InMemory:
-    """Rows that need no file."""
-
-    def __init__(self, rows):
-        self.rows = rows
-
-    def take(self, numbers, names):
-        return self.rows.select(names).take(pa.array(numbers))
-
-
-@pytest.mark.parametrize("hashes", [key_hashes, coarse])
-def test_find_gives_the_rows_of_the_keys_and_no_other(monkeypatch, hashes):
-    monkeypatch.setattr(key_lookup, "key_hashes", hashes)
-
-    @given(st.lists(KEYS, max_size=20), st.sets(KEYS, max_size=8))
-    def holds(stored, asked):
-        rows, own, positions = in_hash_order(table(stored), ["a", "b"])
-        index = KeyIndex(own, positions, InMemory(rows))
-        wanted = table(sorted(asked, key=str)).select(["a", "b"])
-        own = hashes(wanted, ["a", "b"])
-        order = np.argsort(own, kind="stable")
-        wanted, own = wanted.take(pa.array(order)), own[order]
-        rows, which = index.find(wanted, own)
-        found = sorted(zip(index.positions[rows].tolist(), which.tolist(), strict=True))
-        keys = [tuple(row.values()) for row in wanted.to_pylist()]
-        assert found == sorted((at, keys.index(key)) for at, key in enumerate(stored) if key in keys)
-
-    holds()
 
 
 @pytest.fixture
