@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ebbtide import UpsertPipeline
-from ebbtide.delta.key_index import CACHE_FOLDER
+from ebbtide.delta.copy_space import CACHE_FOLDER
 from ebbtide.runtime import driver, local
 from ebbtide.runtime.progress import StepProgress
 from ebbtide.storage.disk import FSYNC
