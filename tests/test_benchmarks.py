@@ -1,13 +1,27 @@
-"""The functions that `benchmarks/stages.py` times are there, and their times add up."""
+"""Benchmarks follow the code: what they import is there, and the functions that `benchmarks/stages.py` times; their times add up."""
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import time
 from pathlib import Path
 
 import pytest
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.mark.parametrize("script", sorted(path.name for path in BENCHMARKS.glob("*.py")))
+def test_names_that_a_script_imports_are_there(script):
+    # Not run: most need packages that only benchmarks have.
+    code = ast.parse((BENCHMARKS / script).read_text())
+    for statement in ast.walk(code):
+        if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("ebbtide"):
+            module = importlib.import_module(statement.module)
+            for name in statement.names:
+                is_there = hasattr(module, name.name) or importlib.util.find_spec(f"{module.__name__}.{name.name}")
+                assert is_there, f"{script} imports {name.name} from {module.__name__}"
 
 
 @pytest.fixture
