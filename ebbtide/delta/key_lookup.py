@@ -113,8 +113,7 @@ def _pairs(values: Hashes, ascending: Hashes) -> tuple[Positions, Positions]:
     has_equal = next_above == values[within]
     found = within[has_equal]
     first_equal = first[found]
-    end = np.searchsorted(ascending, values[found], side="right")
-    n_equal = end - first_equal
+    n_equal = _n_equal(values[found], ascending, first_equal)
     # A value makes one pair with each of its equals, in a row: the nth pair is with the nth equal.
     place_of_pair = np.repeat(np.arange(len(found)), n_equal)
     first_pair = np.cumsum(n_equal) - n_equal
@@ -122,3 +121,23 @@ def _pairs(values: Hashes, ascending: Hashes) -> tuple[Positions, Positions]:
     nth = pair - first_pair[place_of_pair]
     equal_of_pair = first_equal[place_of_pair] + nth
     return found[place_of_pair], equal_of_pair
+
+
+def _n_equal(values: Hashes, ascending: Hashes, first: Positions) -> Positions:
+    """Return how many times each value is among ascending ones.
+
+    Args:
+        values: The values.
+        ascending: The ascending values.
+        first: The place of each value's first equal.
+    """
+    n_equal = np.ones(len(values), np.int64)
+    # Few values are there twice: only for those is the end looked up, which costs as much as to find the first.
+    is_before_last = first + 1 < len(ascending)
+    before_last = np.flatnonzero(is_before_last)
+    following = ascending[first[before_last] + 1]
+    is_repeated = following == values[before_last]
+    repeated = before_last[is_repeated]
+    end = np.searchsorted(ascending, values[repeated], side="right")
+    n_equal[repeated] = end - first[repeated]
+    return n_equal
