@@ -14,6 +14,7 @@ from pyroaring import BitMap64
 from ebbtide.delta import copy_files, copy_space, file_rows, joining, key_index, log
 from ebbtide.delta.commit import LocalPuts
 from ebbtide.delta.copy_files import HASH, ChangedCopyError, Copy
+from ebbtide.delta.deleting import LostRows, deleting
 from ebbtide.delta.joining import write_files
 from ebbtide.delta.key_index import IndexCache
 from ebbtide.delta.key_lookup import in_hash_order
@@ -289,3 +290,34 @@ def test_hashes_of_erased_keys_go_with_the_file_that_had_them(lookups, monkeypat
     left = log.file_location(lookups.path, add["add"]["path"])
     assert erased not in Path(left).read_bytes()
     assert HASH not in columnar.read_parquet(left).column_names
+
+
+@pytest.mark.parametrize("max_bytes", [10**9, 10])
+def test_rows_that_a_vector_hides_keep_their_numbers_with_and_without_a_copy(tmp_path, max_bytes):
+    lookups = Lookups(tmp_path, random.Random(1), max_bytes=max_bytes)
+    keys = [f"k{number}" for number in range(300)]
+    lookups.add(keys, by_us=False)
+    [file] = lookups.files
+    [_, hidden] = deleting(lookups.path, [LostRows(file, BitMap64([0, 7]), is_whole=False)])
+    lookups.files = [DataFile(hidden["add"])]
+    lookups.refuse_wrong(keys[:20])
+
+
+@pytest.mark.parametrize("by_us", [True, False])
+def test_rows_that_follow_each_other_have_the_columns_that_are_asked_for(lookups, by_us):
+    lookups.add([f"k{number}" for number in range(300)], by_us=by_us)
+    [file] = lookups.files
+    rows = lookups.cache.index_of(file).rows
+    assert rows.is_copied is by_us
+    part = rows.slice(5, 9, ["none", "n"])
+    assert part.schema == pa.schema([SCHEMA.field("none"), SCHEMA.field("n")])
+    assert part.equals(rows.take(np.arange(5, 9), ["none", "n"]))
+
+
+def test_copy_with_rows_takes_the_place_of_the_one_without(lookups):
+    lookups.add(["a", "b"], by_us=False)
+    [file] = lookups.files
+    index = lookups.cache.index_of(file)
+    assert [path.name.endswith(copy_space.KEYS) for path in lookups.copies.glob("*.arrow")] == [True]
+    index.rows.prepare()
+    assert [path.name.endswith(copy_space.KEYS) for path in lookups.copies.glob("*.arrow")] == [False]

@@ -10,7 +10,7 @@ from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.delta.key_bounds import KeyBounds
+from ebbtide.delta.key_bounds import KeyBounds, exact_part
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.statistics import LAST_CHARACTER, statistics
 from ebbtide.delta.table import add_file, commit_after, create, read_file
@@ -144,6 +144,34 @@ def test_each_column_of_a_key_leaves_keys_out():
     file = DataFile({"path": "f", "size": 1, "stats": statistics(pa.table({"a": [1, 2], "b": ["x", "y"]}), ["a", "b"])})
     wanted = pa.table({"a": [1, 1, 3], "b": ["x", "z", "x"]})
     assert KeyBounds(wanted).may_hold(file).tolist() == [True, False, False]
+
+
+def test_a_column_with_nulls_leaves_none_out_and_the_next_one_does():
+    file = DataFile({"path": "f", "size": 1, "stats": statistics(pa.table({"a": [1, 2], "b": ["x", "y"]}), ["a", "b"])})
+    wanted = pa.table({"a": [None, 3], "b": ["x", "z"]})
+    assert KeyBounds(wanted).may_hold(file).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("bounds", [("aa", "zz"), ("aa", "ab"), ("ab", "ab")])
+def test_text_that_is_all_that_the_texts_have_in_common_is_held_between_the_bounds(bounds):
+    assert KeyBounds(pa.table({"k": ["ab"]})).may_hold(file_of(bounds)).all()
+
+
+@pytest.mark.parametrize(
+    ("bound", "n_characters"),
+    [
+        ("x" * 31, 31),
+        ("x" * 32, 31),
+        ("\uffff" * 31, 31),
+        ("\uffff" * 32, 31),
+        ("\U00010000" * 15, 15),
+        ("\U00010000" * 16, 15),
+        ("x" * 29 + "\U00010000", 30),
+        ("x" * 30 + "\U00010000", 30),
+    ],
+)
+def test_part_of_a_bound_that_no_writer_cuts_has_31_units_of_utf_16(bound, n_characters):
+    assert exact_part(bound) == bound[:n_characters]
 
 
 @pytest.mark.parametrize(
