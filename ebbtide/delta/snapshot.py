@@ -226,10 +226,11 @@ class Snapshot:
             return None
         since = [version for version in commits if version > known]
         _refuse_gaps(table, known, since)
+        newest = since[-1] if since else known
+        stamp = _stamp(table, newest)  # before it is read: one that is put in its place meanwhile has another stamp
         for commit in log.each(table, since, read_commit):
             state.apply(commit)
-        newest = since[-1] if since else known
-        snapshot = held if held is not None and not since else _hold(state.snapshot(table, newest))
+        snapshot = held if held is not None and not since else _hold(state.snapshot(table, newest), stamp)
         # An unknown feature may change which rows count: such a table is refused.
         if not any_features:
             refuse_unreadable(table, snapshot.protocol, snapshot.configuration)
@@ -353,10 +354,10 @@ def _replay_from(snapshot: Snapshot) -> _Replay:
     )
 
 
-def _hold(snapshot: Snapshot) -> Snapshot:
+def _hold(snapshot: Snapshot, stamp: Stamp | None) -> Snapshot:
     """Let later reads of this process begin with a version, as long as anything else holds it; return it."""
-    stamped = replace(snapshot, stamp=_stamp(snapshot.table, snapshot.version))
-    if stamped.stamp is not None:
+    stamped = replace(snapshot, stamp=stamp)
+    if stamp is not None:
         _holding[stamped.table] = stamped
     return stamped
 
