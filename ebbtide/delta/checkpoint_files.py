@@ -11,28 +11,13 @@ from collections.abc import Iterator
 from ebbtide.delta import log
 from ebbtide.delta.log import LOG, Action
 from ebbtide.storage.columnar import read_parquet
-from ebbtide.storage.paths import is_file, join, list_files
+from ebbtide.storage.paths import join
 
 _CHECKPOINT = re.compile(
     r"(\d{20})\.checkpoint(?:\.(?P<part>\d{10})\.(?P<parts>\d{10})|\.(?P<uuid>[0-9a-f-]{36}))?\.(?P<kind>parquet|json)"
 )
 _KINDS = ("add", "remove", "metaData", "protocol", "txn", "domainMetadata", "sidecar")
 """Kinds of actions that are read from a checkpoint."""
-
-
-def has_version(table: str, version: int) -> bool:
-    """Return whether a version of a table is still in its log: its commit, or a checkpoint of it.
-
-    Args:
-        table: Its location.
-        version: The version.
-    """
-    if is_file(log.commit_file(table, version)):
-        return True
-    files = list_files(join(table, LOG))
-    of_version = [name for name in files if name.startswith(f"{version:020d}")]
-    checkpoint, _ = newest_checkpoint(of_version)
-    return checkpoint == version
 
 
 def newest_checkpoint(names: list[str]) -> tuple[int, list[str]]:

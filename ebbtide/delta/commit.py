@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ebbtide.delta import vectors
-from ebbtide.delta.checkpoint_files import has_version
 from ebbtide.delta.log import CHECKSUM, NO_CHECKSUM, WITHOUT_COPY, commit_file, file_location, with_checksum
-from ebbtide.delta.snapshot import Action
+from ebbtide.delta.snapshot import Action, has_version
 from ebbtide.errors import DamagedFileError, DeltaLogError, TableMismatchError, VersionTakenError
 from ebbtide.storage.disk import failures_named, sync, sync_above, sync_below
 from ebbtide.storage.paths import UNFINISHED, is_file, is_in_object_store, is_local

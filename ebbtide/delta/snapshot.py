@@ -11,12 +11,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
-from weakref import WeakValueDictionary
 
 from ebbtide.delta import log, vectors
 from ebbtide.delta.checkpoint_files import checkpoint_actions, newest_checkpoint
@@ -24,14 +22,12 @@ from ebbtide.delta.features import refuse_unreadable
 from ebbtide.delta.log import LOG
 from ebbtide.delta.log import actions as read_commit
 from ebbtide.errors import DamagedFileError, DeltaLogError
-from ebbtide.storage.paths import is_local, join, list_files
+from ebbtide.storage.paths import is_file, join, list_files
 
 Action = log.Action
 """A line of a commit by its kind, or the value under the kind."""
 FileId = tuple[str, str]
 """A data file's path, and the unique id of its deletion vector: the key by which the log adds and removes."""
-Stamp = tuple[int, int, int]
-"""Inode, time of modification in ns, and size of a commit's file: another file in its place has another one."""
 _COMMIT = re.compile(r"(\d{20})\.json")
 
 
@@ -180,7 +176,6 @@ class Snapshot:
         files: Its data files by `DataFile.id`.
         transactions: Application id to the version that it committed last.
         domains: The log's `domainMetadata`, by domain; checkpoints keep it beyond the commits that wrote it.
-        stamp: That of the commit's file; None where it was not looked at.
     """
 
     table: str
@@ -190,7 +185,6 @@ class Snapshot:
     files: Mapping[FileId, DataFile] = field(default_factory=dict)
     transactions: Mapping[str, int] = field(default_factory=dict)
     domains: Mapping[str, str] = field(default_factory=dict)
-    stamp: Stamp | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def read(
@@ -217,20 +211,15 @@ class Snapshot:
         # One listing. The cost is that of the commits since the newest checkpoint, whatever the age of the table.
         names = _log_names(table, until)
         commits = _commits(names)
-        held = _held(table, commits)
-        if held is not None:
-            known, state = held.version, _replay_from(held)
-        else:
-            known, state = _from_checkpoint(table, names, commits)
-        if not commits and known < 0:
+        checkpoint, state = _from_checkpoint(table, names, commits)
+        if not commits and checkpoint < 0:
             return None
-        since = [version for version in commits if version > known]
-        _refuse_gaps(table, known, since)
-        newest = since[-1] if since else known
-        stamp = _stamp(table, newest)  # before it is read: one that is put in its place meanwhile has another stamp
+        since = [version for version in commits if version > checkpoint]
+        _refuse_gaps(table, checkpoint, since)
         for commit in log.each(table, since, read_commit):
             state.apply(commit)
-        snapshot = held if held is not None and not since else _hold(state.snapshot(table, newest), stamp)
+        newest = since[-1] if since else checkpoint
+        snapshot = state.snapshot(table, newest)
         # An unknown feature may change which rows count: such a table is refused.
         if not any_features:
             refuse_unreadable(table, snapshot.protocol, snapshot.configuration)
@@ -256,7 +245,14 @@ class Snapshot:
         Args:
             actions: Actions of the commit.
         """
-        state = _replay_from(self)
+        # Copies, since versions are values: O(files) for each commit that is applied.
+        state = _Replay(
+            files=dict(self.files),
+            transactions=dict(self.transactions),
+            domains=dict(self.domains),
+            protocol=self.protocol,
+            metadata=self.metadata,
+        )
         state.apply(actions)
         after = state.snapshot(self.table, self.version + 1)
         # This version was judged before: only a change of these two can make the next one unreadable.
@@ -283,10 +279,6 @@ class Snapshot:
     def configuration(self) -> Mapping[str, str]:
         """The table's properties."""
         return self.metadata.get("configuration") or {}
-
-
-_holding: WeakValueDictionary[str, Snapshot] = WeakValueDictionary()
-"""The newest version that was read of each table on a local disk: a run reads a log for several of its parts."""
 
 
 @dataclass
@@ -343,45 +335,6 @@ class _Replay:
         )
 
 
-def _replay_from(snapshot: Snapshot) -> _Replay:
-    # Copies, since versions are values: O(files) for each commit that is applied.
-    return _Replay(
-        files=dict(snapshot.files),
-        transactions=dict(snapshot.transactions),
-        domains=dict(snapshot.domains),
-        protocol=snapshot.protocol,
-        metadata=snapshot.metadata,
-    )
-
-
-def _hold(snapshot: Snapshot, stamp: Stamp | None) -> Snapshot:
-    """Let later reads of this process begin with a version, as long as anything else holds it; return it."""
-    stamped = replace(snapshot, stamp=stamp)
-    if stamp is not None:
-        _holding[stamped.table] = stamped
-    return stamped
-
-
-def _held(table: str, commits: list[int]) -> Snapshot | None:
-    """Return the version that a read may begin with, if the log still has its commit as it was read."""
-    held = _holding.get(table)
-    if held is None or held.version not in commits:
-        return None
-    return held if held.stamp == _stamp(table, held.version) else None
-
-
-def _stamp(table: str, version: int) -> Stamp | None:
-    """Return the stamp of a commit's file; None: there is none, or it is on no local disk."""
-    if not is_local(table):
-        return None
-    commit = Path(log.commit_file(table, version))
-    try:
-        status = commit.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
-
-
 def _log_names(table: str, until: int | None) -> list[str]:
     """Return the names of the log's files, without those of later versions."""
     names = list_files(join(table, LOG))
@@ -403,6 +356,20 @@ def _commits(names: Iterable[str]) -> list[int]:
         if match is not None:
             commits.append(int(match[1]))
     return sorted(commits)
+
+
+def has_version(table: str, version: int) -> bool:
+    """Return whether a version of a table is still in its log: its commit, or a checkpoint of it.
+
+    Args:
+        table: Its location.
+        version: The version.
+    """
+    if is_file(log.commit_file(table, version)):
+        return True
+    names = _log_names(table, version)
+    checkpoint, _ = newest_checkpoint(names)
+    return checkpoint == version
 
 
 def _refuse_gaps(table: str, checkpoint: int, since: list[int]) -> None:

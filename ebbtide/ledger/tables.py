@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ebbtide.delta import log
-from ebbtide.delta.checkpoint_files import has_version
-from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.snapshot import Snapshot, has_version
 from ebbtide.errors import TableMismatchError
 from ebbtide.ledger.facts import StepFacts, TableFacts, step_and_uid
 

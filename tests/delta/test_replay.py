@@ -1,7 +1,6 @@
 """Checkpoints of several parts, by several writers, with sidecars: what is whole counts, what is torn does not."""
 
 import json
-import shutil
 import uuid
 from pathlib import Path
 
@@ -10,10 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from ebbtide.delta import log, snapshot
-from ebbtide.delta.checkpoint_files import has_version
+from ebbtide.delta import log
 from ebbtide.delta.commit import LocalPuts, commit, transaction_mark
-from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.snapshot import Snapshot, has_version
 from ebbtide.delta.table import create
 from ebbtide.errors import DeltaFeatureError, DeltaLogError, TableMismatchError
 
@@ -153,42 +151,3 @@ def test_features_that_are_not_read_are_refused_where_a_snapshot_meets_them(tabl
     with pytest.raises(DeltaFeatureError, match="typeWidening"):
         start.advanced()
     assert Snapshot.read(table, any_features=True).transactions == {"a": 1}
-
-
-@pytest.fixture
-def read(monkeypatch):
-    """The commits that were read."""
-    versions = []
-    read_commit = snapshot.read_commit
-    monkeypatch.setattr(
-        snapshot, "read_commit", lambda of, version: versions.append(version) or read_commit(of, version)
-    )
-    return versions
-
-
-def test_read_begins_with_a_version_that_the_process_holds(table, read):
-    first = Snapshot.read(table)
-    assert read == [0, 1, 2, 3, 4]
-    assert Snapshot.read(table) is first
-    put(table, 5)
-    newest = Snapshot.read(table)
-    assert read == [0, 1, 2, 3, 4, 5]
-    assert (newest.version, newest.files) == (5, Snapshot.read(table, 5).files)
-    assert (first.version, len(first.files)) == (4, 4), "a version never changes"
-    del first, newest
-    read.clear()
-    Snapshot.read(table)
-    assert read == [0, 1, 2, 3, 4, 5], "nothing held it"
-
-
-def test_held_version_does_not_count_once_another_file_is_in_its_commit_s_place(table, read, tmp_path):
-    held = Snapshot.read(table)
-    shutil.copytree(table, tmp_path / "copy")
-    shutil.rmtree(table)
-    assert Snapshot.read(table) is None
-    shutil.copytree(tmp_path / "copy", table)
-    read.clear()
-    again = Snapshot.read(table)
-    assert read == [0, 1, 2, 3, 4]
-    assert again == held
-    assert Snapshot.read(table, 2).version == 2
