@@ -12,7 +12,7 @@ from local_run import HOUR, START, perform
 from mounting import IN_NAMESPACE, can_mount
 from victims import refuse_fed_twice, spec_of, tables, write_source
 
-from ebbtide.delta import checkpoints, copy_files, copy_space, log
+from ebbtide.delta import checkpoints, copy_files, copy_space, key_index, log
 from ebbtide.delta.commit import LocalPuts
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after
@@ -79,6 +79,11 @@ def made(tmp_path_factory):
     return find
 
 
+def as_another_process(monkeypatch):
+    """Map no copy that was mapped before."""
+    monkeypatch.setattr(key_index, "_shared", {})
+
+
 @pytest.fixture
 def again(made, tmp_path, monkeypatch):
     """The victim as it was before the last file came, which is there now, without local copies."""
@@ -88,6 +93,7 @@ def again(made, tmp_path, monkeypatch):
         shutil.rmtree(victim.root, ignore_errors=True)
         shutil.copytree(victim.folder / "two", victim.root)
         monkeypatch.setenv(copy_space.CACHE_FOLDER, str(tmp_path / "cache"))
+        as_another_process(monkeypatch)
         return victim, want
 
     return find
@@ -189,7 +195,7 @@ def flip_hashes(data):
 
 
 @pytest.mark.parametrize("how", [flip_hashes, cut, empty, gone], ids=lambda how: how.__name__)
-def test_damaged_local_copy_is_made_again(again, tmp_path, how):
+def test_damaged_local_copy_is_made_again(again, tmp_path, monkeypatch, how):
     victim, want = again("sequence")
     shutil.rmtree(victim.root)
     victim.last.unlink(missing_ok=True)
@@ -201,6 +207,7 @@ def test_damaged_local_copy_is_made_again(again, tmp_path, how):
         copy.unlink()  # it is mapped: what is mapped must not change
         if left is not None:
             copy.write_bytes(left)
+    as_another_process(monkeypatch)
     victim.more()
     victim.run()
     assert victim.tables() == want
