@@ -51,13 +51,12 @@ class QuickColumns:
         self._unsent: dict[int, list[str]] = {}
         self._deletes: list[int] = []
         self.left: set[int] = set()
-        numbered = list(enumerate(self.kinds))
         kinds = settings.kinds
         if not kinds.issuperset(self.kinds):
-            not_taken = [change for change, kind in numbered if kind not in kinds]
+            not_taken = [change for change, kind in enumerate(self.kinds) if kind not in kinds]
             self.left.update(not_taken)
         if settings.sequence:
-            self._deletes = [change for change, kind in numbered if kind in DELETING]
+            self._deletes = [change for change, kind in enumerate(self.kinds) if kind in DELETING]
 
     def leave(self, changes: Iterable[int]) -> None:
         """Leave changes to the exact path."""
