@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-import pyarrow as pa
-
 from ebbtide.checks.engines import Broken, Engines
 from ebbtide.checks.inputs import ChangeFeed, TableRows
 from ebbtide.checks.rule import Rows
 from ebbtide.checks.version_range import VersionRange
+from ebbtide.model.columns import columns_named
 from ebbtide.model.sequences import LOG_POSITIONS
 from ebbtide.runtime.plan import Plan
 
@@ -101,7 +100,7 @@ class Judged:
         """The window's changes of the sink: key columns and `_changed_by`."""
         sink = self.tables.delta_sink
         names = [*sink.key, "_changed_by"]
-        columns = pa.schema([sink.schema.field(name) for name in names])
+        columns = columns_named(sink.schema, names)
         return ChangeFeed(
             sink.path,
             self.window.sink_since,

@@ -18,6 +18,7 @@ from ebbtide.delta.copy_files import HASH, POSITION, Copy
 from ebbtide.delta.copy_space import Space
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import ROW_GROUP, read_file
+from ebbtide.model.columns import columns_named
 from ebbtide.model.hashing import Hashes
 
 Positions = NDArray[np.int64]
@@ -176,12 +177,6 @@ class FileRows:
         rows = self._source.read(self._positions, self.columns.names)
         self._copy = self._source.keep(rows)
         return rows
-
-
-def columns_named(columns: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    """Return some of the columns, in the order of the names."""
-    fields = [columns.field(name) for name in names]
-    return pa.schema(fields)
 
 
 def with_values(rows: pa.Table, key: Sequence[str]) -> list[str]:

@@ -21,10 +21,11 @@ import pyarrow.compute as pc
 from ebbtide.delta import attached_index, copy_files, copy_space, log
 from ebbtide.delta.copy_files import HASH, POSITION, Copy
 from ebbtide.delta.copy_space import Space, allowed_bytes, default_folder
-from ebbtide.delta.file_rows import FileRows, FileSource, Positions, columns_named, with_values
+from ebbtide.delta.file_rows import FileRows, FileSource, Positions, with_values
 from ebbtide.delta.key_lookup import KeyIndex, in_hash_order
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import read_file
+from ebbtide.model.columns import columns_named
 from ebbtide.model.hashing import Hashes, key_hashes
 from ebbtide.storage.columnar import Attached, attached, footer_checksum
 from ebbtide.storage.disk import boot

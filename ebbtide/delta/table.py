@@ -18,6 +18,7 @@ from ebbtide.delta.snapshot import Action, DataFile, Snapshot, encoded
 from ebbtide.delta.statistics import statistics
 from ebbtide.delta.values import UnfitValuesError, fitted, repeated
 from ebbtide.errors import LeaseLostError, TableMismatchError, VersionTakenError
+from ebbtide.model.columns import inner_fields
 from ebbtide.storage.columnar import Attached, footer_checksum, read_parquet, write_parquet
 from ebbtide.storage.paths import copy_file, join, size_of
 
@@ -315,11 +316,7 @@ def has_local_time(type_: pa.DataType) -> bool:
     """Return whether a type has times without a zone, at any depth."""
     if pa.types.is_timestamp(type_):
         return type_.tz is None
-    for number in range(type_.num_fields):
-        inner = type_.field(number)
-        if has_local_time(inner.type):
-            return True
-    return False
+    return any(has_local_time(inner.type) for inner in inner_fields(type_))
 
 
 def add_file(

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from ebbtide.model.columns import inner_fields
+
 
 class UnfitValuesError(pa.ArrowInvalid):
     """Raised for values that do not fit, in words that quote none: they may be personal, and Arrow's own words quote them."""
@@ -50,8 +52,8 @@ def fitted(values: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
 
 def _has_other_case(stored: pa.DataType, wanted: pa.DataType) -> bool:
     """Return whether nested fields of two types have names that differ only by case."""
-    stored_fields = _inner_fields(stored)
-    wanted_fields = _inner_fields(wanted)
+    stored_fields = inner_fields(stored)
+    wanted_fields = inner_fields(wanted)
     # Fields of structs correspond by name, those of lists and maps by position.
     if not pa.types.is_struct(stored):
         pairs = zip(stored_fields, wanted_fields, strict=False)
@@ -65,8 +67,3 @@ def _has_other_case(stored: pa.DataType, wanted: pa.DataType) -> bool:
         if has_other_name or _has_other_case(field.type, match.type):
             return True
     return False
-
-
-def _inner_fields(type_: pa.DataType) -> list[pa.Field]:
-    numbers = range(type_.num_fields)
-    return [type_.field(number) for number in numbers]

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import read_file
 from ebbtide.ledger.facts import Head, StepFacts
+from ebbtide.model.columns import columns_named
 from ebbtide.model.decision import Action, Append, Apply
 from ebbtide.model.offsets import OffsetRanges
 from ebbtide.operators.sequence.linked_keys import linked_keys
@@ -261,7 +262,7 @@ def _linked(plan: Plan, staged: Staged, snapshot: Snapshot) -> pa.Table | None:
         return None
     key = tuple(plan.operator.key)
     schema = plan.operator.schema
-    columns = pa.schema([schema.field(name) for name in (*key, LINKS)])
+    columns = columns_named(schema, (*key, LINKS))
     # Every file of the state may hold such entries, but almost none does: the statistics of a file say so, and what was read of
     # one is kept for the process. The cost is that of the files with links.
     moved = [columns.empty_table()]

@@ -13,6 +13,7 @@ import sqlglot
 from sqlglot import exp
 
 from ebbtide.errors import ConfigError
+from ebbtide.model.columns import inner_fields
 from ebbtide.redaction import has_unseen
 from ebbtide.spec.dialect import SparkSql
 
@@ -189,7 +190,7 @@ def all_names(fields: Iterable[pa.Field]) -> Iterator[str]:
     for field in fields:
         yield field.name
         if pa.types.is_nested(field.type) and not pa.types.is_map(field.type):
-            yield from all_names(field.type.field(i) for i in range(field.type.num_fields))
+            yield from all_names(inner_fields(field.type))
         elif pa.types.is_map(field.type):
             yield from all_names([field.type.key_field, field.type.item_field])
 
@@ -230,8 +231,7 @@ def has_map(type_: pa.DataType) -> bool:
     """Return whether a type is a MAP, or has one in it."""
     if pa.types.is_map(type_):
         return True
-    inner = [type_.field(number) for number in range(type_.num_fields)]
-    return any(has_map(field.type) for field in inner)
+    return any(has_map(field.type) for field in inner_fields(type_))
 
 
 def _arrow_type(kind: exp.DataType) -> pa.DataType:

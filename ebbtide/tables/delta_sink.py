@@ -20,6 +20,7 @@ from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.transaction import settle_newest
 from ebbtide.model import decision as does
+from ebbtide.model.columns import columns_named
 from ebbtide.model.decision import Restore, RestoreAndApply
 from ebbtide.model.entries import DELETE
 from ebbtide.model.quoting import quoted
@@ -194,8 +195,8 @@ class SinkTable(SinkDefinition):
         """
         in_order = rows.select(*columns(self.schema.names))
         adds = self._added(in_order)
-        key_fields = [self.columns.field(name) for name in self.key]
-        typed_keys = keys.toArrow().cast(pa.schema(key_fields))
+        key_columns = columns_named(self.columns, self.key)
+        typed_keys = keys.toArrow().cast(key_columns)
         transaction = facts.committed("sink", "MERGE")
         self._upserter.replace(typed_keys, adds, transaction)
 

@@ -31,6 +31,7 @@ from ebbtide.errors import TableMismatchError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.changelog import ORDER, ORIGIN
 from ebbtide.model.codes import row_codes
+from ebbtide.model.columns import columns_named
 from ebbtide.model.decision import Append
 from ebbtide.model.entries import entry_table, order_struct
 from ebbtide.model.offsets import OffsetRanges
@@ -133,8 +134,7 @@ class QuarantineTable(AppendTable):
 
     def values(self, *names: str) -> pa.Table:
         """Read some columns of all records, in no particular order."""
-        fields = [COLUMNS.field(name) for name in names]
-        columns = pa.schema(fields)
+        columns = columns_named(COLUMNS, names)
         snapshot = Snapshot.read(self.path)
         if snapshot is None:
             return columns.empty_table()

@@ -22,6 +22,7 @@ from ebbtide.delta.key_lookup import in_hash_order
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import read_file
 from ebbtide.model.codes import Mask
+from ebbtide.model.columns import columns_named
 from ebbtide.model.entries import only
 
 IsBelow = Callable[[pa.Table], Mask]
@@ -86,8 +87,7 @@ class ReplacedRows:
         self._table = table
         self._columns = columns
         self._key = list(key)
-        key_columns = pa.schema([columns.field(name) for name in key])
-        self._copied = columns if with_rows else key_columns
+        self._copied = columns if with_rows else columns_named(columns, key)
         self._cache: IndexCache
 
     def follow(self, newest: Snapshot) -> None:
@@ -141,8 +141,8 @@ class ReplacedRows:
         names: Sequence[str],
     ) -> NDArray[np.int64]:
         """Return the index rows of a file that a TRUNCATE deletes; reads the columns that decide it, of all keys."""
-        fields = [self._columns.field(name) for name in names]
-        rows = read_file(self._table, file, pa.schema(fields), live=False)
+        columns = columns_named(self._columns, names)
+        rows = read_file(self._table, file, columns, live=False)
         below = is_below(rows)
         index = self._cache.index_of(file)
         return np.flatnonzero(below[index.positions])

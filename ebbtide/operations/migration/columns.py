@@ -26,6 +26,7 @@ from ebbtide.delta.altering import fills_of
 from ebbtide.errors import MigrationError
 from ebbtide.formats.columns import convert
 from ebbtide.ledger.facts import StepFacts
+from ebbtide.model.columns import columns_named
 from ebbtide.model.schema_change import SchemaChange, widens
 from ebbtide.operators.operator import Operator
 from ebbtide.operators.sequence.altered import altered_entries
@@ -119,8 +120,7 @@ def user_columns(stored: pa.Schema) -> pa.Schema:
     names = stored.names
     first = names.index("_note") + 1
     end = names.index(FIRST_OWN_COLUMN)
-    fields = [stored.field(name) for name in names[first:end]]
-    return pa.schema(fields)
+    return columns_named(stored, names[first:end])
 
 
 def has_same_format(spec: Pipeline, last: StepFacts, stored: pa.Schema) -> bool:
