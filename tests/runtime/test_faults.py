@@ -10,9 +10,10 @@ import pytest
 from killing import PLACES, Killer
 from local_run import HOUR, START, perform
 from mounting import IN_NAMESPACE, can_mount
+from processes import as_another_process
 from victims import refuse_fed_twice, spec_of, tables, write_source
 
-from ebbtide.delta import checkpoints, copy_files, copy_space, key_index, log
+from ebbtide.delta import checkpoints, copy_files, copy_space, log
 from ebbtide.delta.commit import LocalPuts
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after
@@ -77,11 +78,6 @@ def made(tmp_path_factory):
         return known[kind]
 
     return find
-
-
-def as_another_process(monkeypatch):
-    """Map no copy that was mapped before."""
-    monkeypatch.setattr(key_index, "_shared", {})
 
 
 @pytest.fixture

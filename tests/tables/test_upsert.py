@@ -7,8 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
+from processes import as_another_process
 
-from ebbtide.delta import copy_space, joining, key_index, log
+from ebbtide.delta import copy_space, joining, log
 from ebbtide.delta import table as tables
 from ebbtide.delta.commit import LocalPuts, Transaction, commit
 from ebbtide.delta.copy_files import Copy
@@ -100,7 +101,7 @@ def test_each_file_is_mapped_once_in_a_process_and_read_from_its_copy_in_the_nex
     path = made(tmp_path)
     Upserter(path, COLUMNS, KEY, PUTS).apply(change({(1, "x"): 1}), merge(1))
     if process == "another":
-        monkeypatch.setattr(key_index, "_shared", {})
+        as_another_process(monkeypatch)
     mapped, computed = [], []
     open_copy, compute = Copy.__init__, IndexCache._computed
     monkeypatch.setattr(Copy, "__init__", lambda copy, at: mapped.append(at) or open_copy(copy, at))

@@ -9,9 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from disk import DiskPipeline
+from processes import as_another_process
 from support import change, plain
 
-from ebbtide.delta import copy_space, joining, key_index, log
+from ebbtide.delta import copy_space, joining, log
 from ebbtide.delta.commit import LocalPuts, commit
 from ebbtide.delta.restoring import restoring
 from ebbtide.delta.snapshot import DataFile, Snapshot
@@ -154,7 +155,7 @@ def test_changes_of_a_step_are_not_read_from_a_replaced_file(disk, monkeypatch):
     changes = StepChanges(state.path, disk.snapshot.version, disk.plan.operator)
     columns = pa.schema([("id", pa.int64()), ("n", pa.int32())])
     assert changes.rows(columns).to_pylist() == [{"_change": INSERT, "id": 2, "n": 2}]
-    monkeypatch.setattr(key_index, "_shared", {})  # as in another process, which has no copy of the file open
+    as_another_process(monkeypatch)
     assert changes.rows(columns).to_pylist() == [{"_change": INSERT, "id": 2, "n": 2}]
     location = Path(state.path, add["path"])
     rows = pq.read_table(location)
