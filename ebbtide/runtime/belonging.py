@@ -56,15 +56,22 @@ class OwnTables:
         else:
             self._noted = {**self._noted, name: known.model_copy(update={"step": facts.step, "uid": facts.uid})}
 
-    def last_noted(self, name: str) -> int | None:
-        """Return the last step that one of them has performed, by `noted`; None where its log has to be asked."""
-        # Enough for a Delta table in a store, where looks cost: its commit fails if another run has committed since, and then its marks
-        # are read. A table that was deleted is missed by the commit too.
-        table = self._tables.get(name)
-        is_known = self._noted is not None and name in self._noted
-        if not is_known or not isinstance(table, OwnTable) or not is_in_object_store(table.location):
-            return None
-        return self.noted()[name].step
+    def last_performed(self, name: str) -> int:
+        """Return the last step that one of them has performed, 0 before the first.
+
+        Raises:
+            TableMismatchError: it was deleted since it was last read.
+        """
+        table = self._tables[name]
+        if not isinstance(table, OwnTable):
+            return table.last_step()
+        # In a store looks cost, and what is noted is enough: its commit fails if another run has committed since, and then its marks are
+        # read. A table that was deleted is missed by the commit too.
+        noted = self._noted or {}
+        if name in noted and is_in_object_store(table.location):
+            return noted[name].step
+        table.refuse_gone()
+        return table.last_step()
 
     def sink(self) -> Snapshot | None:
         """Return the newest version of the sink; None if it is not there, or no Delta table."""
@@ -209,7 +216,7 @@ def refuse_other_tables(plan: Plan, tables: OwnTables, head: Head) -> None:
     found = tables.facts()
     for name, known in head.facts.state.tables.items():
         _refuse_other(plan.at(name), known, found.get(name))
-    refuse_other_copies(plan, tables.facts(), head)
+    refuse_other_copies(plan, found, head)
     if "sink" not in found:
         raise gone(plan.at("sink"))
     quarantine = found.get("quarantine")

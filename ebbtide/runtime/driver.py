@@ -356,7 +356,7 @@ class _Run:
             reset(stepper, self.clock(), lost)
         stepper.publish(self.spark)
         finish_purge(stepper)
-        stepper.plan.sink.refuse_altered()
+        stepper.plan.sink.refuse_altered(stepper.tables.sink())
 
     def _rehearse(self, plan: Plan) -> None:
         """Make the first step in a folder that is thrown away: what fails or refuses then has not emptied a table that is read.

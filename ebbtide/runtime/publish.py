@@ -44,7 +44,7 @@ def publish(
         spark: The session to write in.
         plan: The pipeline.
         head: Its last step.
-        known: What this run knows of the tables, to be kept up. Default: nothing.
+        known: What this run knows of the tables, to be kept up. Default: their logs are read.
         leave: Names of tables that cannot take it: a repair makes them what it decided.
 
     Returns:
@@ -54,17 +54,15 @@ def publish(
     if isinstance(facts, NoStep):
         return Counter()
     decision = facts.decision
+    tables = known or OwnTables(plan)
     for name, action in decision.tables.items():
-        table = plan.beside(name)
         if name in leave or not _is_kept(plan, name, action):
             continue
-        last_step = known.last_noted(name) if known else None
-        if last_step is None:
-            last_step = table.last_step()
+        last_step = tables.last_performed(name)
         if _lacks(last_step, facts):
-            table.perform(action, PlannedWork(spark, plan, name, head.version, facts))
-        if known is not None:
-            known.performed(name, facts)
+            work = PlannedWork(spark, plan, name, head.version, facts)
+            plan.beside(name).perform(action, work)
+        tables.performed(name, facts)
     if decision.begins:
         _discard_read(plan, facts)
     if decision.swapped is not None:

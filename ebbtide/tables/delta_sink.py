@@ -18,6 +18,7 @@ from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.delta.table import emptied, replacing
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
+from ebbtide.ledger.tables import gone
 from ebbtide.ledger.transaction import settle_newest
 from ebbtide.model import decision as does
 from ebbtide.model.columns import columns_named
@@ -268,9 +269,11 @@ class SinkTable(SinkDefinition):
         spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({properties})")
         settle_newest(self.path)  # the state's commit, which follows, relies on both
 
-    def refuse_altered(self) -> None:
+    def refuse_altered(self, newest: Snapshot | None) -> None:
         """Refuse a table with columns of another client; see `Sink`."""
-        self._upserter.refuse_altered()
+        if newest is None:
+            raise gone(self.path)
+        self._upserter.begin(newest)
 
     def fold(self) -> None:
         """Join small files, if there is something to gain."""

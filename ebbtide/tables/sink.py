@@ -93,8 +93,12 @@ class Sink(ABC):
         """Return the newest version of its Delta log; None if it has no Delta log."""
         return None
 
-    def refuse_altered(self) -> None:
-        """Refuse a table to which another client gave new columns, or a feature that Ebbtide does not write."""
+    def refuse_altered(self, newest: Snapshot | None) -> None:
+        """Refuse a table to which another client gave new columns, or a feature that Ebbtide does not write.
+
+        Args:
+            newest: Newest version of its Delta log; None if it has none.
+        """
 
     def refuse_unalterable(self, stored: pa.Schema) -> None:
         """Refuse a table whose columns cannot be changed.

@@ -189,7 +189,7 @@ class MergeSink(SparkMadeSink):
             selected.append(typed.alias(name))
         write(rows.select(*selected), self.path, facts, "sink", "overwrite")
 
-    def refuse_altered(self) -> None:
+    def refuse_altered(self, newest: Snapshot | None) -> None:
         """Refuse nothing: Spark itself refuses what it cannot write."""
 
     def _refuse_unwritable(self, found: Snapshot) -> None:

@@ -182,9 +182,11 @@ class Upserter:
             )
         self._snapshot = snapshot
 
-    def refuse_altered(self) -> None:
-        """Refuse a table that another client has altered; see `ebbtide.tables.sink.Sink`."""
-        self._refuse_altered(self._newest())
+    def begin(self, newest: Snapshot) -> None:
+        """Begin with the newest version of the table, read by the caller; one that another client has altered is refused."""
+        self._refuse_altered(newest)
+        self._snapshot = newest
+        self._replaced.follow(newest)
 
     def _refuse_altered(self, found: Snapshot, adds: Sequence[Action] = ()) -> None:
         refuse_unwritable(self._table, found.protocol, found.metadata)

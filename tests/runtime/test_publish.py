@@ -1,6 +1,7 @@
 """What a step has decided reaches each table once, however often it is published; what a later step has written is left alone."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,24 @@ def test_only_tables_for_which_something_was_decided_are_written(make, lines, ta
     pipeline.read(*lines)
     after = pipeline.versions()
     assert {name for name in after if after[name] > before[name]} == tables | {"state"}
+
+
+def test_run_reads_the_log_of_its_sink_whole_once_and_of_an_appended_table_once_a_step(make, monkeypatch):
+    pipeline = make(**EVERY)
+    pipeline.read(up(1, 1, "+I"), "{")
+    read = []
+    real = Snapshot.read.__func__
+
+    def counted(cls, table, *until, **how):
+        read.append(Path(table).name)
+        return real(cls, table, *until, **how)
+
+    monkeypatch.setattr(Snapshot, "read", classmethod(counted))
+    pipeline.put(up(1, 2))
+    pipeline.put(up(1, 3), "{")
+    assert len(pipeline.run().steps) == 2
+    once = {"ledger", "state", "sink", "changelog", "quarantine"}
+    assert Counter(read) == Counter(once) + Counter(changelog=2, quarantine=1)
 
 
 @pytest.mark.parametrize("owner", [SinkTable, ChangelogTable, QuarantineTable])

@@ -222,7 +222,7 @@ def swap_without_spark() -> None:
 
 def compared_here(_: Any, stepper: Stepper) -> RepairReport:
     """Stand in for the comparison of a sink with the state, by Spark: they are the same."""
-    stepper.plan.sink.refuse_altered()
+    stepper.plan.sink.refuse_altered(stepper.tables.sink())
     return RepairReport(stepper.spec.name)
 
 

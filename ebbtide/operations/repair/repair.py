@@ -250,7 +250,7 @@ def _sink(spark: SparkSession, stepper: Stepper, sink: _Sink) -> tuple[RestoreAn
         return None, compared
     is_readable = not sink.is_aside and sink.became != "gone"
     if is_readable and not _lacks_columns(stepper):
-        tables.sink.refuse_altered()
+        tables.sink.refuse_altered(stepper.tables.sink())
     # First choice: an own whole version, and the change sets since. It also brings back rows that the state has forgotten.
     way = way_back(tables, last, own)
     if way is not None:
@@ -357,7 +357,7 @@ def _compared(spark: SparkSession, stepper: Stepper) -> RepairReport:
     """Compare sink and state by key, where the state keeps what the sink must show."""
     if not is_kept(stepper.plan) or _lacks_columns(stepper):
         return RepairReport(stepper.spec.name)
-    stepper.plan.sink.refuse_altered()
+    stepper.plan.sink.refuse_altered(stepper.tables.sink())
     differing = _differing(spark, stepper)
     return _counted(stepper.spec.name, differing)
 
