@@ -5,11 +5,10 @@ from collections import Counter
 
 import dagster as dg
 import pyarrow as pa
-import pytest
 from dagster import AssetKey
 from installing import install
 from shared_spark import SharedSpark
-from spark_support import PROJECT, change, plain_spec, shop_lines, table, write
+from spark_support import PROJECT, change, plain_spec, shop_lines, write
 
 from ebbtide import StatefulPipeline, StepProgress, local_session
 from ebbtide.checks.great_expectations.checks import CHECKS
@@ -199,29 +198,28 @@ def changes_of(records):
     return Counter(value["after"]["customer_id"] for value in values if value and value["after"])
 
 
-@pytest.mark.spark
-def test_shipped_stateful_pipeline_counts_with_all_checks_passed(spark, tmp_path):
+def test_shipped_stateful_pipeline_counts_with_all_checks_passed(tmp_path):
     records = shop_lines("orders")[:60]
     source = write(tmp_path / "in", records)
     shipped = StatefulPipeline.load(PROJECT / "pipelines" / "defs" / "activity" / "last_seen")
     spec = shipped.model_copy(update={"source": shipped.source.model_copy(update={"path": str(source)})})
     definitions = pipeline_definitions(spec)
     assets = [*definitions.assets, *definitions.asset_checks]
-    result = dg.materialize(assets, resources=resources(tmp_path, spark))
+    result = dg.materialize(assets, resources=resources(tmp_path, local_session()))
     verdicts = {evaluation.check_name: evaluation.passed for evaluation in result.get_asset_check_evaluations()}
     # The orders have columns that this pipeline does not look at: a warning says so.
     assert verdicts == {check.name: check.name != "schema_drift" for check in CHECKS}
-    counted = {row["customer_id"]: row["changes"] for row in table(spark, tmp_path / "root", spec)}
+    sink_rows = read_rows(Snapshot.read(str(tmp_path / "root" / spec.name / "sink")), spec.sink_table.columns)
+    counted = {row["customer_id"]: row["changes"] for row in sink_rows.to_pylist()}
     assert counted == changes_of(records)
     sink = result.asset_materializations_for_node("last_seen_reconcile")[1]
     numbers = {name: sink.metadata[name].value for name in ("run_records", "step")}
     assert numbers == {"run_records": len(records), "step": 1}
 
 
-@pytest.mark.spark
-def test_source_with_nothing_that_matches_is_a_warning_and_no_failure(spark, tmp_path):
+def test_source_with_nothing_that_matches_is_a_warning_and_no_failure(tmp_path):
     definitions = pipeline_definitions(plain_spec(write(tmp_path / "in")))
-    result = dg.materialize([*definitions.assets], resources=resources(tmp_path, spark))
+    result = dg.materialize([*definitions.assets], resources=resources(tmp_path, local_session()))
     sink = result.asset_materializations_for_node("plain_reconcile")[1]
     assert "it has no files" in sink.metadata["nothing_matched"].value
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from byte_scan import scan
-from erasing import Plants
+from erasing import Played
 from local_pipeline import LATER
 from local_run import HOUR
 
@@ -18,17 +18,17 @@ from ebbtide.ledger.lease import Lease
 from ebbtide.runtime.following import Following
 
 
-@pytest.fixture(autouse=True)
-def apart(tmp_path, monkeypatch):
-    monkeypatch.setenv(copy_space.CACHE_FOLDER, str(tmp_path / "copies"))
-    monkeypatch.setenv("EBBTIDE_ENGINE", "local")
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    return Played(tmp_path_factory.mktemp("played"), 2, 3)
 
 
 @pytest.fixture
-def plants(tmp_path):
-    made = Plants(tmp_path, "sequence", 2, 3)
-    made.play()
-    return made
+def plants(played, monkeypatch):
+    monkeypatch.setenv(copy_space.CACHE_FOLDER, str(played.copies))
+    monkeypatch.setenv("EBBTIDE_ENGINE", "local")
+    yield played.plants
+    played.put_back()
 
 
 def test_keys_are_planned_then_erased_and_the_report_names_each_place(plants):

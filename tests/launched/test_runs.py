@@ -10,7 +10,7 @@ from ebbtide.delta.table import read_rows
 from ebbtide.errors import LeaseHeldError
 from ebbtide.runtime.driver import run as run_pipeline
 
-FILES = 30
+FILES = 12
 """A file a step: so many that a run is still under way when it is to be ended."""
 
 

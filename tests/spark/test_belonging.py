@@ -124,10 +124,9 @@ def test_a_table_of_somebody_elses_is_never_taken_for_the_sink(spark, copied, tm
     assert spark.read.format("delta").load(str(root / spec.name / "sink")).count() == 3
 
 
-def test_a_state_that_spark_joined_is_fine_and_one_that_it_changed_is_repaired(spark, copied):
+def test_a_state_that_spark_changed_is_repaired(spark, copied):
     here, _, spec = copied
     root, state = str(here.parent), str(here / "state")
-    spark.sql(f"OPTIMIZE delta.`{state}`")
     spark.sql(f"DELETE FROM delta.`{state}` WHERE id = 3")
     with pytest.raises(TableMismatchError, match=r"changed by another client\. Got: version \d+, DELETE\."):
         run(LOCAL, spec, root)
@@ -136,7 +135,7 @@ def test_a_state_that_spark_joined_is_fine_and_one_that_it_changed_is_repaired(s
     assert [(row["id"], row["v"]) for row in sink(spark, here.parent, spec)] == ROWS
 
 
-@pytest.mark.grid  # a short one is above; without Spark: tests/runtime/test_belonging.py
+@pytest.mark.grid  # parts of it are above and below; without Spark: tests/runtime/test_belonging.py
 def test_a_state_that_others_changed_is_refused_until_it_is_brought_back(spark, copied):
     here, _, spec = copied
     root, state = str(here.parent), str(here / "state")
@@ -185,14 +184,14 @@ def test_facts_outlive_the_logs_cleanup(spark, copied):
             file.unlink()
     assert idle_run(moved, str(here.parent), 0) is not None
     write(source, [change("+I", 9, "z", 9)], first=3)
-    [step] = run(spark, moved, str(here.parent)).steps
+    [step] = run(LOCAL, moved, str(here.parent)).steps
     assert (step.step, step.metrics["inserted"]) == (5, 1)
     assert [(row["id"], row["v"]) for row in sink(spark, here.parent, moved)] == [*ROWS, (9, "z")]
 
 
 def test_a_sink_that_spark_replaces_is_still_the_pipelines(spark, tmp_path):
     """A refresh of a table with properties of the user's replaces it by Spark's own REPLACE."""
-    source = write(tmp_path / "in", *FILES)
+    source = write(tmp_path / "in", [line for file in FILES for line in file])
     spec = plain_spec(source, order={"sequence": ["seq"]}, sink={"table_properties": {"delta.checkpointInterval": "7"}})
     run(spark, spec, str(tmp_path / "root"))
     refresh(spark, spec, str(tmp_path / "root"))

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from spark_support import change, write
+from spark_support import LOCAL, change, write
 
 from ebbtide.runtime.driver import run
 from ebbtide.spec.load import load
@@ -100,7 +100,7 @@ def test_why_spark_does_not_start_is_in_the_log_that_is_named_and_what_a_functio
     assert all(json.loads(line)["pipeline"] == "t" for line in done.stdout.splitlines())
 
 
-def test_interrupted_run_ends_after_its_step_and_the_next_goes_on(spark, tmp_path):
+def test_interrupted_run_ends_after_its_step_and_the_next_goes_on(tmp_path):
     (tmp_path / "defs.yaml").write_text(SPEC)
     write(tmp_path / "in", *[[change("+I", n, "a", n)] for n in range(6)])
     process = subprocess.Popen(
@@ -114,7 +114,7 @@ def test_interrupted_run_ends_after_its_step_and_the_next_goes_on(spark, tmp_pat
     done = [first, *(json.loads(line) for line in rest.splitlines() if '"step"' in line and '"totals"' not in line)]
     assert len(done) < 6
 
-    finished = run(spark, load(tmp_path), str(tmp_path / ".ebbtide"))
+    finished = run(LOCAL, load(tmp_path), str(tmp_path / ".ebbtide"))
     assert sum(step.records for step in finished.steps if step.kind == "batch") + len(done) >= 6
 
 

@@ -35,6 +35,7 @@ def stamps(spark, root, spec, name):
     return {row["accessed"] and int(row["accessed"].timestamp() * 1000) for row in rows}
 
 
+@pytest.mark.grid  # without Spark: tests/operations/test_state_migration.py and test_migration.py
 def test_ttl_switched_on_changed_off_and_back(spark, tmp_path):
     root = str(tmp_path)
     source = write(tmp_path / "in", [line(1, v="a", seq=5, day="2026-01-01"), line(2, v="b", seq=6, day="2026-01-01")])

@@ -84,19 +84,8 @@ class Relied:
         return steps
 
 
-def test_commit_of_spark_is_on_disk_before_a_later_one_relies_on_it(pipeline, tmp_path):
-    relied = Relied(pipeline)
-    with copies_at_syncs(Path(pipeline.root), tmp_path / "cuts") as copies:
-        pipeline.read(up(1, 2), up(3, 2))
-        relied.note()
-        maintain(pipeline.spark, pipeline.spec, pipeline.root, "compaction")
-        relied.note()
-        pipeline.read(up(2, 4))
-        relied.note()
-    assert relied.hold(copies) == {1, 2, 3, 4}
-
-
-def test_commit_of_spark_that_a_killed_run_left_is_on_disk_before_a_later_one(pipeline, tmp_path, monkeypatch):
+def test_commit_of_spark_is_on_disk_before_a_later_one_relies_on_it(pipeline, tmp_path, monkeypatch):
+    """That of a run that was killed behind it, of a compaction, and of a step."""
     settle = transaction.settle
     n_calls = 0
 
@@ -114,9 +103,11 @@ def test_commit_of_spark_that_a_killed_run_left_is_on_disk_before_a_later_one(pi
         with pytest.raises(InterruptedError):
             pipeline.run()
         relied.note()
+        maintain(pipeline.spark, pipeline.spec, pipeline.root, "compaction")
+        relied.note()
         pipeline.read(up(2, 4))
         relied.note()
-    assert relied.hold(copies) == {1, 2, 3}
+    assert relied.hold(copies) == {1, 2, 3, 4}
 
 
 def torn(pipeline, left):

@@ -112,8 +112,10 @@ def test_difference_that_leaves_no_trace_in_the_log_is_written_from_the_state(sp
 def test_foreign_change_is_acknowledged_until_the_key_changes_again(spark, here):
     root, spec = here
     name = f"delta.`{root / spec.name / 'sink'}`"
-    spark.sql(f"DELETE FROM {name} WHERE id = 1")
-    spark.sql(f"UPDATE {name} SET v = 'x' WHERE id = 3")
+    spark.sql(
+        f"MERGE INTO {name} USING VALUES (1), (3) AS theirs(k) ON id = k "
+        "WHEN MATCHED AND k = 1 THEN DELETE WHEN MATCHED THEN UPDATE SET v = 'x'"
+    )
     with pytest.raises(ConfigError, match="takes a reason"):
         repairing.acknowledge(spark, spec, str(root), " ")
     done = repairing.acknowledge(spark, spec, str(root), "asked to be forgotten")
@@ -235,6 +237,7 @@ def killed(*_, **__):
     raise InterruptedError
 
 
+@pytest.mark.grid  # without Spark: tests/checks/test_version_range.py
 def test_changes_whose_files_were_vacuumed_are_left_out_and_said(spark, here):
     root, spec = here
     name = f"delta.`{root / spec.name / 'sink'}`"

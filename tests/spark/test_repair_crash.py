@@ -5,7 +5,7 @@ from pkgutil import resolve_name
 
 import pytest
 from local_run import START
-from spark_support import change, plain_spec, sink, write
+from spark_support import LOCAL, change, plain_spec, sink, write
 from victims import refuse_fed_twice
 
 from ebbtide.operations.repair import repair
@@ -33,7 +33,7 @@ def damaged(spark, tmp_path_factory):
     """A pipeline of whose sink somebody has deleted a row."""
     root = tmp_path_factory.mktemp("damaged")
     spec = plain_spec(write(root / "in", *FILES), order={"sequence": ["seq"]})
-    run(spark, spec, str(root), clock=lambda: START)
+    run(LOCAL, spec, str(root), clock=lambda: START)
     spark.sql(f"DELETE FROM delta.`{Plan.under(str(root), spec).sink.path}` WHERE id = 2")
     return spec, root
 
@@ -64,11 +64,8 @@ def rows(spark, root, spec):
     return [(row["id"], row["v"]) for row in sink(spark, root, spec)]
 
 
-def marked(places, quick):
-    return [pytest.param(*place, marks=[] if place in quick else [pytest.mark.grid]) for place in places]
-
-
-@pytest.mark.parametrize(("owner", "name", "when"), marked(PLACES, [PLACES[1]]))
+@pytest.mark.grid  # killed without Spark: tests/runtime/test_crashes.py
+@pytest.mark.parametrize(("owner", "name", "when"), PLACES)
 def test_repair_that_died_is_finished_by_the_next_run_or_repair(spark, copied, monkeypatch, owner, name, when):
     spec, root = copied
     dies(monkeypatch, owner, name, when, lambda: repair.repair(spark, spec, str(root)))
@@ -81,7 +78,7 @@ def test_repair_that_died_is_finished_by_the_next_run_or_repair(spark, copied, m
     refuse_fed_twice(Plan.under(str(root), spec))
 
 
-@pytest.mark.parametrize(("owner", "name", "when"), marked(PLACES[:2], [PLACES[1]]))
+@pytest.mark.parametrize(("owner", "name", "when"), [pytest.param(*PLACES[0], marks=pytest.mark.grid), PLACES[1]])
 def test_acknowledgement_that_died_is_there_when_it_is_asked_for_again(spark, copied, monkeypatch, owner, name, when):
     spec, root = copied
     dies(monkeypatch, owner, name, when, lambda: repair.acknowledge(spark, spec, str(root), "meant so"))

@@ -80,6 +80,7 @@ def test_all_tables_go_back_together_and_forward_again(spark, tmp_path, mode):
     assert bad(spark, root, spec) == [b"{", b"["]
 
 
+@pytest.mark.grid  # killed without Spark: tests/runtime/test_crashes.py
 def test_rewind_that_died_after_its_decision_is_finished_by_the_next_run(spark, tmp_path, monkeypatch):
     spec = made(spark, tmp_path, "every")
     root = tmp_path / "root"

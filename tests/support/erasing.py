@@ -8,18 +8,21 @@ from __future__ import annotations
 import base64
 import json
 import secrets
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 import yaml
 from click.testing import CliRunner
 from local_pipeline import LATER, LocalPipeline
 from local_run import HOUR, SPARK
 
 from ebbtide.cli.main import main
+from ebbtide.delta.copy_space import CACHE_FOLDER
 from ebbtide.operations.erase.operations import Erase
 from ebbtide.operations.operation import Context, Report
 
@@ -198,3 +201,28 @@ class Plants:
         """The rows of the sink."""
         rows = self.pipeline.table("sink", self.pipeline.spec.sink_table.columns)
         return sorted(rows, key=lambda row: row["id"])
+
+
+class Played:
+    """Plants by sequence that have played, once for many tests: each gets them as they were then.
+
+    Args:
+        home: Takes them, and the local copies of their tables.
+        n_erased: People to be erased.
+        n_kept: People who stay.
+    """
+
+    def __init__(self, home: Path, n_erased: int, n_kept: int) -> None:
+        self._home = home
+        self._aside = home.with_name(f"{home.name}-aside")
+        self.copies = home / "copies"
+        self.plants = Plants(home / "plants", "sequence", n_erased, n_kept)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(CACHE_FOLDER, str(self.copies))
+            self.plants.play()
+        shutil.copytree(home, self._aside)
+
+    def put_back(self) -> None:
+        """Have all files as they were."""
+        shutil.rmtree(self._home)
+        shutil.copytree(self._aside, self._home)

@@ -290,8 +290,7 @@ def reaching(**places: str) -> Iterator[str]:
 
 
 def reading(**places: str) -> Iterator[str]:
-    """Yield all that a session which only reads refuses."""
-    yield from reaching(**places)
+    """Yield what a session that only reads refuses beside."""
     for text in READERS:
         yield text.format(**places)
 

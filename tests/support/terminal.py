@@ -34,6 +34,7 @@ KEYS = {
     "tab": "\t",
     "ctrl-c": "\x03",
     "ctrl-d": "\x04",
+    "ctrl-l": "\x0c",
     "ctrl-r": "\x12",
 }
 
@@ -97,6 +98,13 @@ class Terminal:
         """Wait until the screen shows some texts and, below them, an empty prompt."""
         self.shows(*texts)
         return self.until(lambda: self.text.endswith(PROMPT), "a prompt")
+
+    def clear(self) -> None:
+        """Have the screen show a prompt alone, and nothing be noted of what was written."""
+        self.screen.reset()
+        self.type("ctrl-l")
+        self.until(lambda: self.text == PROMPT, "a prompt alone")
+        self.written = b""
 
     def hides(self, text: str) -> str:
         """Wait until the screen does not show a text."""

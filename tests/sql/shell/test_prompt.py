@@ -25,8 +25,22 @@ def shell(tmp_path):
         terminal.__exit__(None, None, None)
 
 
-def test_a_statement_over_several_lines_is_executed_at_its_semicolon(shell):
-    terminal = shell()
+@pytest.fixture(scope="module")
+def kept_open(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kept open")
+    with Terminal([script("memory_shell.py"), "--defs", str(folder)], {"XDG_STATE_HOME": str(folder)}) as terminal:
+        yield terminal
+
+
+@pytest.fixture
+def terminal(kept_open):
+    """A client that each test leaves at its prompt, with nothing above it."""
+    kept_open.prompts()
+    kept_open.clear()
+    return kept_open
+
+
+def test_a_statement_over_several_lines_is_executed_at_its_semicolon(terminal):
     terminal.type("SELECT *", "enter")
     terminal.shows("->")
     terminal.type("FROM few;", "enter")
@@ -68,8 +82,7 @@ def test_words_are_completed_as_the_session_knows_them(shell):
     terminal.shows("[ 2. row ]", "name | NULL")
 
 
-def test_ctrl_c_cancels_a_statement_and_the_shell_lives(shell):
-    terminal = shell()
+def test_ctrl_c_cancels_a_statement_and_the_shell_lives(terminal):
     terminal.type("SELECT sleep();", "enter")
     terminal.shows("Running, ", " s. Ctrl-C cancels.")
     terminal.type("ctrl-c")
@@ -98,8 +111,7 @@ def test_ctrl_c_at_the_prompt_clears_the_line(shell):
     assert "Error" not in terminal.text
 
 
-def test_rows_that_do_not_fit_are_in_the_pager(shell):
-    terminal = shell()
+def test_rows_that_do_not_fit_are_in_the_pager(terminal):
     terminal.type("SELECT * FROM many;", "enter")
     shown = terminal.shows("| id | name", "name 19")
     assert "name 22" not in shown
@@ -113,8 +125,7 @@ def test_rows_that_do_not_fit_are_in_the_pager(shell):
     assert b"\x1b[2J" not in terminal.written.split(b"many")[1]
 
 
-def test_rows_that_are_too_wide_are_in_the_pager_and_cut_at_its_edge(shell):
-    terminal = shell()
+def test_rows_that_are_too_wide_are_in_the_pager_and_cut_at_its_edge(terminal):
     terminal.type("SELECT * FROM many LIMIT 9;", "enter")
     shown = terminal.shows("| id | name", "| name 8 |")
     assert shown.count("name 7") == 1
@@ -127,15 +138,14 @@ def test_pager_is_the_one_of_the_user_and_is_left_before_all_rows_are_read(shell
     pager = tmp_path / "pager"
     pager.write_text("#!/bin/sh\nhead -n 4 | sed 's/^/paged /'\n")
     pager.chmod(0o700)
-    terminal = shell(PAGER=str(pager), ROWS="1000000")
+    terminal = shell(PAGER=str(pager), ROWS="50000")
     terminal.type("SELECT * FROM many;", "enter")
     terminal.prompts("paged |  0 | name 0 ", "rows read)")
     terminal.type("SELECT * FROM few;", "enter")
     assert "paged" not in terminal.prompts("(2 rows)").rpartition("few;")[2]
 
 
-def test_changes_go_on_until_they_are_left(shell):
-    terminal = shell()
+def test_changes_go_on_until_they_are_left(terminal):
     terminal.type("SELECT * FROM few EMIT CHANGES;", "enter")
     shown = terminal.shows("| -U |", "| +U |")
     terminal.until(lambda: terminal.text != shown, "further changes")
