@@ -73,7 +73,11 @@ def _own_copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep local copies apart from those of the user's own runs, and of other files: a process looks at all that are there."""
     folder = tmp_path_factory.mktemp("copies")
     os.environ["EBBTIDE_CACHE"] = str(folder)
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        copy_files = sys.modules.get("ebbtide.delta.copy_files")
+        if copy_files:  # an erasure reaches the user's own folder too
+            patch.setattr(copy_files, "own_folder", lambda: folder)
+        yield
     shutil.rmtree(folder, ignore_errors=True)
     copy_space = sys.modules.get("ebbtide.delta.copy_space")
     if copy_space:

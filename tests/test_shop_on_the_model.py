@@ -11,9 +11,12 @@ from ebbtide.spec.upsert import SequenceOrder
 from ebbtide.testing import MemoryPipeline
 
 FLAT, WITH_SCHEMA = ROOT / "tests/data/flat.jsonl.gz", ROOT / "tests/data/shopx.jsonl.gz"
-CUTS = (*(pytest.param(cuts, marks=pytest.mark.model) for cuts in (1, 2, 8)), 40)
+CUTS = (*(pytest.param(cuts, marks=pytest.mark.model) for cuts in (1, 2, 8, 40)), 12)
 """Many steps; few large ones have the redelivered records below."""
-ORDERS = (*(pytest.param(seed, cuts, marks=pytest.mark.model) for seed, cuts in ((1, 1), (2, 3), (3, 8))), (4, 40))
+ORDERS = (
+    *(pytest.param(seed, cuts, marks=pytest.mark.model) for seed, cuts in ((1, 1), (2, 3), (3, 8), (4, 40))),
+    (5, 12),
+)
 """Seeds of shufflings, and how many steps each is read in."""
 
 

@@ -55,12 +55,23 @@ def prefix_of(table: str) -> str:
     return f"{digest.hexdigest()}-"
 
 
-def may_be_of(path: Path, table: str) -> bool:
-    """Return whether a file is a table's copy, or one of an earlier release, which may be of any table."""
-    name = path.name
-    is_of_table = name.startswith(prefix_of(table))
-    is_of_before = name.count("-") == DASHES_BEFORE
-    return is_of_table or is_of_before
+def possible_copies(folder: Path, tables: Sequence[str]) -> list[Path]:
+    """Return the files of a folder that are copies of some tables, or of an earlier release, which may be of any table.
+
+    Args:
+        folder: Folder of copies; it may hold many of other tables.
+        tables: Locations of the tables.
+    """
+    prefixes = tuple(map(prefix_of, tables))
+    possible = []
+    with os.scandir(folder) as files:
+        for file in files:
+            is_of_tables = file.name.startswith(prefixes)
+            is_copy = not file.name.endswith(GENERATION)
+            is_of_before = is_copy and file.name.count("-") == DASHES_BEFORE
+            if is_of_tables or is_of_before:
+                possible.append(folder / file.name)
+    return sorted(possible)
 
 
 def drop_older(folder: Path, table: str, generation: str) -> None:
@@ -76,9 +87,7 @@ def drop_older(folder: Path, table: str, generation: str) -> None:
         if marker.read_text(encoding="ascii") == generation:
             return
     if folder.is_dir() and is_ours(folder):
-        for path in sorted(folder.iterdir()):
-            if not may_be_of(path, table):
-                continue
+        for path in possible_copies(folder, [table]):
             with contextlib.suppress(FileNotFoundError):  # another process drops them too
                 path.unlink()
     mark(folder, table, generation)

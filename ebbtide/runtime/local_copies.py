@@ -81,9 +81,7 @@ def drop_copies(plan: Plan, erased: ErasedKeys, generation: str) -> Found:
     for folder in _folders():
         if not (folder.is_dir() and is_ours(folder)):
             continue
-        for path in sorted(folder.iterdir()):
-            if not any(copy_files.may_be_of(path, table) for table in tables):
-                continue
+        for path in copy_files.possible_copies(folder, tables):
             n_rows = _erased_rows(path, ways)
             if n_rows is None or n_rows:
                 with contextlib.suppress(OSError):

@@ -27,6 +27,7 @@ MOST_BYTES_OF_NAME = 255
 """The longest name of a file or folder that file systems allow."""
 UNFINISHED = ".tmp"
 """End of the names of files that are being written; they begin with a dot, and are renamed when complete."""
+_LOCAL = pafs.LocalFileSystem()
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=[/\\])")
 """The scheme of a URI, or the drive of a Windows path."""
 
@@ -39,8 +40,14 @@ def file_system(location: str) -> tuple[pafs.FileSystem, str]:
         return arrow.file_system(location)
     if not is_local(location):
         return pafs.FileSystem.from_uri(location)  # type: ignore[no-any-return]
-    path = Path(location).absolute()
-    return pafs.LocalFileSystem(), str(path)
+    return _LOCAL, _absolute(location)
+
+
+def _absolute(location: str) -> str:
+    """Return the absolute form of a local path."""
+    # Asked for with each read of a file: most paths are in that form, which is seen quickly.
+    is_absolute = location.startswith("/") and os.path.normpath(location) == location
+    return location if is_absolute else str(Path(location).absolute())
 
 
 def is_in_object_store(location: str) -> bool:

@@ -95,3 +95,16 @@ def test_nothing_is_written_into_a_folder_of_another_user(space, monkeypatch):
     monkeypatch.setattr(copy_space, "is_ours", lambda folder: False)
     assert write(space, "a.arrow", TENTH) is None
     assert names(space) == set()
+
+
+def test_older_copies_of_a_table_go_and_those_of_another_one_stay_with_their_generation(tmp_path):
+    folder = tmp_path / "copies"
+    one, another = map(copy_files.prefix_of, ("/one", "/another"))
+    for table in ("/one", "/another"):
+        copy_files.mark(folder, table, "1")
+    for name in (f"{one}columns-file.arrow", f"{another}columns-file.arrow", "earlier-release.arrow"):
+        (folder / name).touch()
+    copy_files.drop_older(folder, "/one", "2")
+    left = {path.name for path in folder.iterdir()}
+    assert left == {f"{one}generation", f"{another}generation", f"{another}columns-file.arrow"}
+    assert (folder / f"{one}generation").read_text() == "2"

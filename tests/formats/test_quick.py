@@ -12,6 +12,7 @@ from any_records import JSON, MODES, TEXTS, VALUES, line_of, neighbour, paths, r
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support import change, envelope, plain, record, spec
+from thinned import thinned
 
 from ebbtide.formats.format import NEW_KEY, OLD_KEY
 from ebbtide.formats.forms import TakenChanges
@@ -47,7 +48,7 @@ def taken(decoding, lines, wall_ms=None):
     return len(staged), left.num_rows
 
 
-@pytest.mark.parametrize(("form", "mode"), MODES)
+@pytest.mark.parametrize(("form", "mode"), thinned(MODES[1:], 2))
 @given(st.data())
 def test_any_record_is_staged_as_by_the_exact_path(form, mode, data):
     lines = [neighbour(form, 1001)]

@@ -13,6 +13,7 @@ from any_records import JSON, TEXTS, neighbour, paths, replaced
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support import ROOT, change, envelope, lines_of, plain, record, shop, spec
+from thinned import thinned
 
 from ebbtide.formats import scan_decoder
 from ebbtide.formats.decoding import Decoding
@@ -145,7 +146,7 @@ def test_record_of_the_form_is_scanned(name):
     assert mixed == exact
 
 
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("name", thinned(SPECS, 2))
 @given(st.data())
 def test_any_record_is_staged_as_by_the_exact_path(name, data):
     lines = [line_of(name, VALUES[name])]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from killing import Killer
-from local_pipeline import LATER, LocalPipeline, killed, up
-from local_run import HOUR, SPARK, START
+from local_pipeline import LATER, Kept, LocalPipeline, killed, up
+from local_run import HOUR, SPARK, START, as_found
 from victims import KINDS, spec_of, write_source
 
 from ebbtide import MaterializedView
@@ -66,19 +66,53 @@ def copies(tmp_path, monkeypatch):
     return tmp_path / "copies"
 
 
-@pytest.fixture(params=[{}, {"order": "arrival", "materializer": {"emission": "every"}}], ids=["sequence", "arrival"])
-def pipeline(request, tmp_path, copies):
-    made = LocalPipeline(tmp_path, schema=SCHEMA, **request.param)
-    made.read(up(CANARY, 1, "+I", v="first"), up(OTHER, 1, "+I", v="a"))
-    made.read(up(CANARY, 1, "-U", v="first"), up(CANARY, 2, "+U", v="second"), up("third", 2, "+I", v="b"))
-    made.read(json.dumps({"kind": "+I", "row": {"id": CANARY, "n": "no number", "v": "bad"}}), "{")
-    return made
+BY_ARRIVAL = {"order": "arrival", "materializer": {"emission": "every"}}
+BY_SEQUENCE = pytest.mark.parametrize(
+    "pipeline",
+    [pytest.param({}, id="sequence"), pytest.param(BY_ARRIVAL, id="arrival", marks=pytest.mark.grid)],
+    indirect=True,
+)
+"""What is the same by arrival: it is refused, said, or read from a ledger that knows keys alone."""
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """Makes a pipeline with its local copies, once by each order."""
+    made = {}
+
+    def find(name, fields):
+        if name not in made:
+            folder = tmp_path_factory.mktemp(name)
+            with as_found(), pytest.MonkeyPatch.context() as patch:
+                patch.setenv("EBBTIDE_CACHE", str(folder / "copies"))
+                pipeline = LocalPipeline(folder, schema=SCHEMA, **fields)
+                pipeline.read(up(CANARY, 1, "+I", v="first"), up(OTHER, 1, "+I", v="a"))
+                pipeline.read(
+                    up(CANARY, 1, "-U", v="first"), up(CANARY, 2, "+U", v="second"), up("third", 2, "+I", v="b")
+                )
+                pipeline.read(json.dumps({"kind": "+I", "row": {"id": CANARY, "n": "no number", "v": "bad"}}), "{")
+            made[name] = Kept(pipeline)
+        return made[name].again()
+
+    return find
+
+
+@pytest.fixture(params=[{}, BY_ARRIVAL], ids=["sequence", "arrival"])
+def pipeline(request, kept, monkeypatch):
+    pipeline = kept("arrival" if request.param else "sequence", request.param)
+    monkeypatch.setenv("EBBTIDE_CACHE", str(copies_of(pipeline)))
+    return pipeline
+
+
+def copies_of(pipeline):
+    return pipeline.source.parent / "copies"
 
 
 def ids(pipeline):
     return {row["id"] for row in pipeline.table("sink", pipeline.spec.sink_table.columns)}
 
 
+@BY_SEQUENCE
 def test_plan_of_an_erasure_has_no_effects(pipeline):
     before = content(pipeline.home)
     report = act(pipeline, "plan")
@@ -87,7 +121,8 @@ def test_plan_of_an_erasure_has_no_effects(pipeline):
     assert content(pipeline.home) == before
 
 
-def test_erased_key_is_in_no_file_of_the_pipeline_and_in_no_local_copy(pipeline, copies):
+def test_erased_key_is_in_no_file_of_the_pipeline_and_in_no_local_copy(pipeline):
+    copies = copies_of(pipeline)
     kept = holders(pipeline.home, OTHER)
     assert len(holders(pipeline.home)) > len(log.versions(pipeline.plan.at("state")))
     assert holders(copies)
@@ -126,6 +161,7 @@ def test_refresh_refuses_the_records_of_erased_keys(pipeline):
     assert holders(pipeline.home) == []
 
 
+@BY_SEQUENCE
 def test_released_key_is_accepted_again(pipeline):
     act(pipeline, "apply")
     assert act(pipeline, "release")["released"] == 1
@@ -134,6 +170,7 @@ def test_released_key_is_accepted_again(pipeline):
     assert CANARY in ids(pipeline)
 
 
+@BY_SEQUENCE
 def test_key_without_a_row_is_said_and_refused_from_then_on(pipeline):
     report = act(pipeline, "apply", "nobody")
     assert "none found" in report.text()
@@ -154,6 +191,7 @@ def test_replay_refuses_corrected_records_of_an_erased_key_and_counts_them(pipel
     assert holders(pipeline.home) == []
 
 
+@BY_SEQUENCE
 def test_replay_applies_the_records_of_other_keys_beside_refused_ones(pipeline):
     act(pipeline, "apply")
     pipeline.read("[")
@@ -177,6 +215,7 @@ def test_backfill_begun_after_an_erasure_has_no_erased_key(pipeline):
     assert holders(pipeline.home) == []
 
 
+@BY_SEQUENCE
 def test_swap_of_a_backfill_that_does_not_know_an_erasure_is_refused(pipeline, monkeypatch):
     act(pipeline, "apply", OTHER)
     pipeline.do("backfill")
@@ -226,12 +265,14 @@ def key_change(old, new, n, v):
     )
 
 
+@BY_SEQUENCE
 def test_rewind_to_before_an_erasure_is_refused(pipeline):
     act(pipeline, "apply")
     with pytest.raises(HistoryGoneError):
         rewind.apply(SPARK, pipeline.spec, pipeline.root, to_step=1)
 
 
+@BY_SEQUENCE
 @pytest.mark.parametrize(
     ("keys", "line", "got"),
     [
@@ -258,17 +299,20 @@ def test_keys_of_a_csv_file_have_the_types_of_the_key(tmp_path, copies):
     assert pipeline.rows() == {2: 1}
 
 
+@BY_SEQUENCE
 def test_neither_or_both_of_keys_and_where_are_refused(pipeline):
     with pytest.raises(ConfigError, match="not clear"):
         act(pipeline, "plan", where="id = 'a'")
 
 
+@BY_SEQUENCE
 def test_erasure_beside_a_backfill_is_refused(pipeline):
     pipeline.do("backfill")
     with pytest.raises(BackfillError):
         act(pipeline, "apply")
 
 
+@BY_SEQUENCE
 def test_shallow_clone_of_a_table_is_named(pipeline):
     plan = pipeline.plan
     clone = Path(pipeline.root, "clone", "_delta_log")
@@ -284,11 +328,12 @@ def test_shallow_clone_of_a_table_is_named(pipeline):
     assert str(clone.parent) in str(refused.value)
 
 
-def test_copy_of_another_table_stays(pipeline, copies, tmp_path):
+@BY_SEQUENCE
+def test_copy_of_another_table_stays(pipeline, tmp_path):
     other = LocalPipeline(tmp_path / "other", schema=SCHEMA)
     other.read(up(CANARY, 1, "+I", v="theirs"))
     act(pipeline, "apply")
-    assert len(holders(copies, "theirs")) > 0
+    assert len(holders(copies_of(pipeline), "theirs")) > 0
 
 
 def test_purge_that_was_interrupted_is_done_by_the_next_run(pipeline, monkeypatch):
@@ -315,6 +360,7 @@ def test_mark_of_a_later_erasure_outlives_the_end_of_an_earlier_one(tmp_path):
     assert erasures.unfinished(home) is None
 
 
+@BY_SEQUENCE
 def test_view_that_cannot_be_computed_now_is_named_with_the_reason(pipeline, monkeypatch):
     view = MaterializedView(name="v", query="SELECT id FROM t", schema="id STRING", key=["id"], inputs=["t"])
     monkeypatch.setattr(views, "views_under", lambda _: {"v": frozenset({"t"}), "older": None})
@@ -326,6 +372,7 @@ def test_view_that_cannot_be_computed_now_is_named_with_the_reason(pipeline, mon
     assert erasures.unfinished(f"{pipeline.root}/v")
 
 
+@BY_SEQUENCE
 def test_views_are_computed_after_those_that_they_read(pipeline, monkeypatch):
     inputs = {"a": frozenset({"c", "t"}), "b": frozenset({"other"}), "c": frozenset({"t"}), "d": frozenset({"a"})}
     monkeypatch.setattr(views, "views_under", lambda _: inputs)
@@ -385,15 +432,15 @@ def order(killer, kind, source, root, *jobs, **how):
 
 
 def killings():
-    """Yield every kind at every place; by arrival each third is quick. A run goes on only with what was decided."""
-    quick = list(PLACES)[::3]
+    """Yield every kind at every place; by arrival each fourth is quick. A run goes on only with what was decided."""
+    quick = list(PLACES)[::4]
     for kind in KINDS:
         for place in PLACES:
             for again in ("erase", "run"):
                 if again == "run" and place in BEFORE_THE_STEP:
                     continue
                 by_arrival = (kind, again) == ("arrival", "erase") and place in quick
-                is_quick = by_arrival or (kind, place) == ("sequence", "a commit is deleted")
+                is_quick = by_arrival or (kind, place, again) == ("sequence", "a commit is deleted", "run")
                 yield pytest.param(kind, place, again, marks=[] if is_quick else [pytest.mark.grid])
 
 

@@ -329,7 +329,7 @@ def spoil(line, how):
     return json.dumps(kafka | {"value": json.dumps(value)})
 
 
-@settings(max_examples=12)
+@settings(max_examples=5)
 @given(EVENTS, st.data())
 def test_by_sequence_the_sink_is_as_if_the_records_had_been_good(tmp_path_factory, events, data):
     lines = []

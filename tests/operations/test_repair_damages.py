@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from damages import FOREIGN, LOST, keep_copy, lose_change_sets, shown, trim_state
 from judging import verdict_of
-from local_pipeline import LATER, LocalPipeline, killed, up
+from local_pipeline import LATER, Kept, LocalPipeline, killed, up
 from local_run import HOUR, SPARK, as_found, compared_here
 from support import change
 from victims import refuse_fed_twice
@@ -46,7 +46,7 @@ WHOLE = ("expired rows stay",)
 THREE = (*WHOLE, "sequence", "function")
 """Beside it, those whose state has all rows of the sink, and none."""
 FEW = ("delete", "newest file lost", "sink dropped")
-"""Damages that every kind meets: by a commit, of a file, of all."""
+"""A damage by a commit, one of a file, and one of all."""
 KEEPS_ALL = ("sequence", "rewritten files", "emission every", "expired rows go")
 pytestmark = pytest.mark.xdist_group("repair_damages")  # a pipeline of each kind is made once
 FILES = [
@@ -151,13 +151,12 @@ OF_WHOLE = pytest.mark.parametrize("aged", graded(KINDS, WHOLE), indirect=True)
 OF_THREE = pytest.mark.parametrize("aged", graded(KINDS, THREE), indirect=True)
 
 
-@pytest.mark.parametrize("name", FEW)
-def test_damage_of_the_newest_sink_is_repaired_in_every_kind_of_pipeline(aged, name):
-    hold_repaired(aged, name)
+def test_sink_that_was_dropped_is_repaired_in_every_kind_of_pipeline(aged):
+    hold_repaired(aged, "sink dropped")
 
 
 @OF_WHOLE
-@pytest.mark.parametrize("name", [name for name in (*FOREIGN, *LOST) if name not in FEW])
+@pytest.mark.parametrize("name", [name for name in (*FOREIGN, *LOST) if name != "sink dropped"])
 def test_damage_of_the_newest_sink_is_repaired_by_its_own_versions_and_later_steps(aged, name):
     hold_repaired(aged, name)
 
@@ -248,23 +247,31 @@ PLACES = {
 }
 
 
-@pytest.fixture
-def forgetful(make, tmp_path):
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory):
+    """What the sink shows of a pipeline that forgets, and met no damage."""
+    with as_found():
+        pipeline = LocalPipeline(tmp_path_factory.mktemp("twin"), **FORGETS)
+        feed(pipeline, FILES)
+        return shown(pipeline)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
     """A pipeline whose state has forgotten rows that stay, of whose sink another client has deleted rows after its second step."""
-    pipeline = make(**FORGETS)
-    feed(pipeline, FILES[:2])
-    damages.delete(pipeline)
-    feed(pipeline, FILES[2:], 2)
-    assert shown(pipeline) != untouched(tmp_path)
+    with as_found():
+        pipeline = LocalPipeline(tmp_path_factory.mktemp("forgetful"), **FORGETS)
+        feed(pipeline, FILES[:2])
+        damages.delete(pipeline)
+        feed(pipeline, FILES[2:], 2)
+        return Kept(pipeline)
+
+
+@pytest.fixture
+def forgetful(kept, untouched):
+    pipeline = kept.again()
+    assert shown(pipeline) != untouched
     return pipeline
-
-
-def untouched(tmp_path):
-    """What the sink of the same pipeline shows that met no damage."""
-    twin = LocalPipeline(tmp_path / "twin", **FORGETS)
-    if not Path(twin.root).exists():
-        feed(twin, FILES)
-    return shown(twin)
 
 
 def test_forgotten_row_that_comes_and_goes_after_another_client_deleted_it_does_not_come_back(make):
@@ -287,7 +294,7 @@ RIGHT = [{"id": id_, "n": n} for id_, n in [(1, 1), (2, 6), (3, 3), (5, 5), (6, 
 @pytest.mark.parametrize("again", ["run", "repair"])
 @pytest.mark.parametrize("place", PLACES)
 def test_repair_that_was_killed_before_the_sink_is_finished_by_a_run_or_a_repair(
-    forgetful, tmp_path, monkeypatch, place, again
+    forgetful, untouched, monkeypatch, place, again
 ):
     owner, name = PLACES[place]
     with monkeypatch.context() as patch:
@@ -296,11 +303,11 @@ def test_repair_that_was_killed_before_the_sink_is_finished_by_a_run_or_a_repair
             forgetful.repair()
     assert not forgetful.is_idle(LATER + 3 * HOUR)
     forgetful.run(LATER + 3 * HOUR) if again == "run" else forgetful.repair()
-    assert shown(forgetful) == untouched(tmp_path)
+    assert shown(forgetful) == untouched
     assert planned(forgetful).findings == ()
 
 
-def test_repair_that_was_killed_behind_the_sink_commits_nothing_twice(forgetful, tmp_path, monkeypatch):
+def test_repair_that_was_killed_behind_the_sink_commits_nothing_twice(forgetful, untouched, monkeypatch):
     with monkeypatch.context() as patch:
         real = SinkTable.restore_and_apply
 
@@ -314,16 +321,16 @@ def test_repair_that_was_killed_behind_the_sink_commits_nothing_twice(forgetful,
     versions = forgetful.versions()["sink"]
     forgetful.run(LATER + 3 * HOUR)
     assert forgetful.versions()["sink"] == versions
-    assert shown(forgetful) == untouched(tmp_path)
+    assert shown(forgetful) == untouched
 
 
-def test_repair_that_an_earlier_release_has_decided_brings_forgotten_rows_back(forgetful, tmp_path):
+def test_repair_that_an_earlier_release_has_decided_brings_forgotten_rows_back(forgetful, untouched):
     """Its facts say nothing of the sink's way."""
     with forgetful.stepper() as stepper:
         decision = Decision(tables={name: Rewrite() for name in BESIDE_STATE})
         stepper.commit(stepper.facts(Cause(what="repair"), decision=decision), [])
     forgetful.run(LATER + 3 * HOUR)
-    assert shown(forgetful) == untouched(tmp_path)
+    assert shown(forgetful) == untouched
     assert planned(forgetful).findings == ()
 
 
@@ -449,14 +456,14 @@ def test_sink_that_was_dropped_behind_a_rewind_has_lost_what_its_state_does_not_
 
 
 @pytest.mark.parametrize("between", ["compaction", "cleanup"])
-def test_sink_is_repaired_over_maintenance_between(make, tmp_path, between):
+def test_sink_is_repaired_over_maintenance_between(make, untouched, between):
     pipeline = make(**FORGETS)
     feed(pipeline, FILES[:2])
     damages.delete(pipeline)
     pipeline.do(between)
     feed(pipeline, FILES[2:], 2)
     pipeline.repair()
-    assert shown(pipeline) == untouched(tmp_path)
+    assert shown(pipeline) == untouched
 
 
 @pytest.mark.parametrize("name", ["delete", "newest file lost", "put back"])

@@ -54,7 +54,7 @@ def rocksdb(tmp_path_factory):
 
 
 @pytest.mark.parametrize("type_", KEYS, ids=str)
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_stores_agree_on_which_keys_are_equal(rocksdb, type_, data):
     keys = st.none() | KEYS[type_]

@@ -32,7 +32,7 @@ def rows(pipeline):
 def outcomes(of, lines, kind=MemoryPipeline):
     """The sink's rows after every order of arrival, in one step and in a step each."""
     found = set()
-    for order in itertools.permutations(lines):
+    for order in dict.fromkeys(itertools.permutations(lines)):
         for steps in ([list(order)], [[line] for line in order]):
             pipeline = kind(of)
             for step in steps:
@@ -85,13 +85,13 @@ def test_update_of_the_key_deletes_the_old_key_at_the_new_row_s_sequence(kind):
 
 @PIPELINES
 def test_contents_that_differ_at_one_sequence_are_counted_and_decided_in_any_order_alike(kind):
-    log = [change("+I", id=1, at=5, n=n) for n in range(4)]
+    log = [change("+I", id=1, at=5, n=n) for n in range(3)]
     assert len(outcomes(by_time(), log, kind)) == 1
     pipeline = kind(by_time())
     pipeline.step(log)
     pipeline.step([log[0]])
     [entry] = [entry for entry in pipeline.state.to_pylist() if entry["_step"] == 1]
-    assert (pipeline.metrics["conflicts"] >= 3, entry["_conflict"]) == (True, True)
+    assert (pipeline.metrics["conflicts"] >= 2, entry["_conflict"]) == (True, True)
 
 
 @PIPELINES
@@ -111,7 +111,7 @@ def newest(pipeline):
 @PIPELINES
 @pytest.mark.parametrize("together", [True, False])
 def test_row_replaced_at_its_own_sequence_is_the_one_that_was_not_taken_back(kind, together):
-    for n in range(20):
+    for n in range(6):
         pipeline = kind(by_time())
         first = change("+I", id=1, at=5, n=n)
         update = [change("-U", id=1, at=5, n=n), change("+U", id=1, at=5, n=n + 1)]
@@ -170,7 +170,7 @@ def test_same_content_at_one_sequence_is_one_change_delivered_again(kind):
 
 
 def test_later_columns_decide_where_the_first_are_equal():
-    log = [change("+I", id=1, at=5, n=n) for n in (2, 3, 1)] + [change("+I", id=1, at=4, n=9)]
+    log = [change("+I", id=1, at=5, n=n) for n in (2, 3)] + [change("+I", id=1, at=4, n=9)]
     of = by_time("id BIGINT NOT NULL, at INT, n INT", **BY_BOTH)
     assert outcomes(of, log) == {((1, 5, 3),)}
 
@@ -191,7 +191,8 @@ def test_later_columns_decide_where_the_first_are_equal():
 def test_sequence_of_any_exact_type_orders(type_, ascending):
     of = plain(f"id BIGINT NOT NULL, at {type_}, n INT", **BY_TIME)
     log = [change("+U", id=1, at=at, n=n) for n, at in enumerate(ascending)]
-    assert {found[0][2] for found in outcomes(of, log)} == {len(ascending) - 1}
+    for n, neighbours in enumerate(itertools.pairwise(log), start=1):
+        assert {found[0][2] for found in outcomes(of, neighbours)} == {n}
 
 
 @pytest.mark.parametrize("kind", ["+I", "-D"])
@@ -217,7 +218,8 @@ def test_binary_logs_are_ordered_by_their_numbers_then_positions_and_rows():
     of = spec("id BIGINT NOT NULL, n INT", order={"sequence": ["_file", "_pos", "_row"]})
     places = [("bin.999999", 9, 0), ("bin.1000000", 4, 9), ("bin.1000000", 30, 2), ("bin.1000000", 30, 10)]
     log = [binlog(*place, id=1, n=n) for n, place in enumerate(places)]
-    assert outcomes(of, log) == {((1, 3),)}
+    for n, neighbours in enumerate(itertools.pairwise(log), start=1):
+        assert outcomes(of, neighbours) == {((1, n),)}
 
 
 @pytest.mark.parametrize("file", ["", "bin", "bin.", "bin.x", "bin.-1", 7, ["bin.1"], "bin.1234567890123456789"])
@@ -236,7 +238,7 @@ def postgres(op, lsn, ts_ms, n):
 def test_snapshot_rows_without_lsn_are_ordered_by_the_time_of_reading():
     log = [postgres("r", None, ts_ms, n) for n, ts_ms in enumerate((1_000, 2_000, 3_000))]
     assert outcomes(spec(), log) == {((1, 2),)}
-    assert outcomes(spec(), [*log, postgres("u", 0, 500, 9)]) == {((1, 9),)}
+    assert outcomes(spec(), [*log[1:], postgres("u", 0, 500, 9)]) == {((1, 9),)}
 
 
 @pytest.mark.parametrize(("read_at", "shown"), [(999, 1), (1_000, 1), (1_001, 2)])

@@ -31,8 +31,14 @@ OF_A_FUNCTION = {
     "the tick is decided",
 }
 """Places of a run that a function's pipeline is killed at in the quick tests, beside those between its commits."""
-TELLING = {"the step is committed", "the sink is emptied", "the checkpoint is discarded"}
-"""Places of a job that a function's pipeline is killed at in the quick tests, beside one by arrival."""
+TELLING = {
+    "migrate": set(UPKEEP["migrate"]),
+    "cleanup": {"the step is committed"},
+    "swap": {"the step is committed"},
+    "rewind": {"the checkpoint is discarded"},
+    "refresh": {"the sink is emptied"},
+}
+"""Places of jobs that a function's pipeline is killed at in the quick tests, beside one by arrival."""
 DECIDED = {"the state is not committed", "the state is committed", "the sink is committed"}
 """Places of a run that one by sequence is killed at in the quick tests: before, between and behind its two commits."""
 THIN = {
@@ -78,9 +84,8 @@ def jobs():
             for place in places:
                 # Before its commit a job has changed nothing, which is shown of a cleanup.
                 is_told = place in THIN.get(job, places) and (place != "the step is not committed" or job == "cleanup")
-                is_quick = (kind == "arrival" and is_told) or (
-                    kind == "stateful" and (job == "migrate" or place in TELLING)
-                )
+                is_of_a_function = kind == "stateful" and place in TELLING.get(job, ())
+                is_quick = (kind == "arrival" and is_told) or is_of_a_function
                 yield pytest.param(kind, job, place, marks=[] if is_quick else [pytest.mark.grid])
 
 
@@ -160,9 +165,8 @@ def test_job_killed_is_done_when_it_is_asked_again(killer, sources, undisturbed,
     victim = Victim(killer, kind, sources[kind], root)
     victim.die(job, UPKEEP[job][place])
     after = AFTER.get(job, ())
-    if not has_gone_back(victim):
-        victim.do(job)
-    victim.do(*after)
+    again = () if has_gone_back(victim) else (job,)
+    victim.do(*again, *after)
     assert victim.tables(job) == undisturbed(kind, *before, job, *after)[1]
 
 

@@ -47,7 +47,7 @@ class LinkedKeyChanges:
         old_key = pc.struct_field(items, "key")
         return cls(
             row=row.to_numpy(),
-            keys=_keys(rows.take(row), key),
+            keys=_keys(rows.select(key).take(row), key),
             old_keys=pa.table({name: pc.struct_field(old_key, name) for name in key}),
             sequences=pc.struct_field(items, "sequence"),
         )

@@ -39,6 +39,9 @@ from ebbtide.operators.sequence.rank import rank
 from ebbtide.operators.sequence.rules import LINK_COLUMNS, SequenceRules
 from ebbtide.operators.sequence.write import write
 
+LIFE_COLUMNS = ("_removed", "_stamp_ms", "_tombstone")
+"""Columns by which an entry is read, or is not any more."""
+
 
 class SequenceOperator(SequenceRules):
     """Reconciles changes with their keys' state by sequence; its settings are the rules."""
@@ -116,9 +119,8 @@ class SequenceOperator(SequenceRules):
         stored = np.flatnonzero(~is_sink_row)
         latest = newest(codes[stored], steps[stored])
         newest_stored = stored[latest]
-        entries = state.drop_columns(self.columns.names).take(newest_stored)  # the user's columns are the large ones
-        is_removed = flags(entries, "_removed")
-        is_over = is_removed | self.has_expired(entries, step)
+        entries = state.select(LIFE_COLUMNS).take(newest_stored)  # rows are taken slowly from many columns
+        is_over = flags(entries, "_removed") | self.has_expired(entries, step)
         readable = newest_stored[~is_over]
         # A row of the sink is used only where the state has no entry of its key.
         sink_rows = np.flatnonzero(is_sink_row)

@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 
 from ebbtide.model.changelog import RowKind
 from ebbtide.model.codes import Codes, Mask, count_codes, row_codes
-from ebbtide.model.entries import Step, equals, flags, in_arrival_order, ints, is_set
+from ebbtide.model.entries import Step, equals, flags, in_arrival_order, ints, is_set, only
 from ebbtide.model.sequences import OP_SNAPSHOT, OP_UPSERT, UNKNOWN, rank_sequences, without_op
 from ebbtide.operators.sequence.links import Link, StoredLinks, in_one_piece
-from ebbtide.operators.sequence.rules import SequenceRules
+from ebbtide.operators.sequence.rules import LINK_COLUMNS, SequenceRules
 from ebbtide.operators.sequence.ties import as_changes
 
 
@@ -217,7 +217,7 @@ def rank(
     # Links are nested lists, slow to read, and few entries have any: the rest is left out here.
     is_linked = is_set(entries, "_moved_from") | is_set(entries, "_kept")
     linked = np.flatnonzero(is_linked)
-    links = StoredLinks.of(entries.take(linked), changes)
+    links = StoredLinks.of(entries.select(LINK_COLUMNS).take(linked), changes)
     known = in_one_piece(entries["_columns"])
     stored_sequences = in_one_piece(entries["_sequence"])
     # One ranking over every sequence that occurs, the floor included: ranks from two rankings would not compare.
@@ -235,7 +235,7 @@ def rank(
     # The floor: a TRUNCATE deleted everything below it. Entries below are left out; changes below stay, to be counted.
     is_usable = of_entries >= floor[0]
     usable = np.flatnonzero(is_usable)
-    used = entries.take(pa.array(usable))
+    used = only(entries, pa.array(is_usable))
     key, old_codes = _key_codes(used, changes, links.old_keys, rules.key)
     own = of_entries[usable]
     known_since = _known_since(known, known_at, of_entries, is_usable)

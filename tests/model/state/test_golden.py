@@ -30,7 +30,7 @@ def test_changed_expectation_differs():
 
 
 @pytest.mark.parametrize(
-    ("store", "each"), [("heap", 1), ("rocksdb", 8), ("delta", 8), pytest.param("delta", 1, marks=pytest.mark.model)]
+    ("store", "each"), [("heap", 1), ("rocksdb", 20), ("delta", 20), pytest.param("delta", 1, marks=pytest.mark.model)]
 )
 def test_random_scripts_give_what_flink_gave(store, each):
     """All of them by the store that takes no time: each restore opens another database, or reads a table."""

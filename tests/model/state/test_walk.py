@@ -16,6 +16,10 @@ from ebbtide.stores.rocksdb.store import RocksDbStore
 each_combination = pytest.mark.parametrize(
     "combination", COMBINATIONS, ids=lambda c: "-".join(map(str, c)).replace(" ", "-")
 )
+some_combinations = pytest.mark.parametrize(
+    "combination", COMBINATIONS[::7], ids=lambda c: "-".join(map(str, c)).replace(" ", "-")
+)
+"""Each value of each option several times: 7 divides the number of no option's values. A store knows nothing of the options."""
 
 
 def rows_store():
@@ -28,12 +32,12 @@ def test_states_do_as_the_reference(combination):
     walk(combination, HeapStore(), random.Random(repr(combination)), 150)
 
 
-@each_combination
+@some_combinations
 def test_states_in_rows_do_as_the_reference(combination):
     walk(combination, rows_store(), random.Random(f"rows {combination!r}"), 15)
 
 
-@each_combination
+@some_combinations
 def test_states_in_rocksdb_do_as_the_reference(combination, tmp_path):
     store = RocksDbStore(tmp_path / "db")
     walk(combination, store, random.Random(f"rocksdb {combination!r}"), 15)
@@ -50,6 +54,14 @@ def test_states_do_as_the_reference_for_long(combination):
 @each_combination
 def test_states_in_rows_do_as_the_reference_for_long(combination):
     walk(combination, rows_store(), random.Random(f"long rows {combination!r}"), 300)
+
+
+@pytest.mark.model
+@each_combination
+def test_states_in_rocksdb_do_as_the_reference_for_long(combination, tmp_path):
+    store = RocksDbStore(tmp_path / "db")
+    walk(combination, store, random.Random(f"long rocksdb {combination!r}"), 300)
+    store.close()
 
 
 @settings(max_examples=200)
