@@ -62,7 +62,8 @@ def publish(
         if _lacks(last_step, facts):
             work = PlannedWork(spark, plan, name, head.version, facts)
             plan.beside(name).perform(action, work)
-        tables.performed(name, facts)
+        if known is not None:
+            known.performed(name, facts)
     if decision.begins:
         _discard_read(plan, facts)
     if decision.swapped is not None:
