@@ -113,7 +113,7 @@ def test_foreign_change_is_acknowledged_until_the_key_changes_again(spark, here)
     root, spec = here
     name = f"delta.`{root / spec.name / 'sink'}`"
     spark.sql(
-        f"MERGE INTO {name} USING VALUES (1), (3) AS theirs(k) ON id = k "
+        f"MERGE INTO {name} USING (SELECT explode(array(1, 3)) AS k) AS theirs ON id = k "
         "WHEN MATCHED AND k = 1 THEN DELETE WHEN MATCHED THEN UPDATE SET v = 'x'"
     )
     with pytest.raises(ConfigError, match="takes a reason"):
