@@ -220,5 +220,6 @@ def _typed(values: object, type_: pa.DataType, n: int) -> pa.Array | pa.ChunkedA
     if values is None:
         return pa.nulls(n, type_)
     if isinstance(values, pa.Array | pa.ChunkedArray):
-        return values if values.type == type_ else values.cast(type_)
+        is_typed = values.type == type_
+        return values if is_typed else values.cast(type_)
     return pa.array(values, type_)

@@ -168,7 +168,8 @@ def refuse_older_state(plan: Plan, tables: OwnTables, head: Head) -> None:
     if not step:
         refuse_lost_state(plan, tables)
         return
-    for name, table in tables.facts().items():
+    found = tables.facts()
+    for name, table in found.items():
         if table.step <= step:
             continue
         way_out = REFRESH
@@ -180,7 +181,7 @@ def refuse_older_state(plan: Plan, tables: OwnTables, head: Head) -> None:
             allowed="the state of the last step",
             next_step=way_out,
         )
-    refuse_other_copies(plan, tables.facts(), head)
+    refuse_other_copies(plan, found, head)
 
 
 def _can_go_back(plan: Plan, tables: OwnTables, head: Head) -> bool:

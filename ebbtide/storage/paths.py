@@ -46,8 +46,10 @@ def file_system(location: str) -> tuple[pafs.FileSystem, str]:
 def _absolute(location: str) -> str:
     """Return the absolute form of a local path."""
     # Asked for with each read of a file: most paths are in that form, which is seen quickly.
-    is_absolute = location.startswith("/") and os.path.normpath(location) == location
-    return location if is_absolute else str(Path(location).absolute())
+    if location.startswith("/") and os.path.normpath(location) == location:
+        return location
+    path = Path(location).absolute()
+    return str(path)
 
 
 def is_in_object_store(location: str) -> bool:

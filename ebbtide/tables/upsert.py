@@ -185,8 +185,7 @@ class Upserter:
     def begin(self, newest: Snapshot) -> None:
         """Begin with the newest version of the table, read by the caller; one that another client has altered is refused."""
         self._refuse_altered(newest)
-        self._snapshot = newest
-        self._replaced.follow(newest)
+        self._go_on_from(newest)
 
     def _refuse_altered(self, found: Snapshot, adds: Sequence[Action] = ()) -> None:
         refuse_unwritable(self._table, found.protocol, found.metadata)
@@ -207,9 +206,12 @@ class Upserter:
         newest = Snapshot.read(self._table) if known is None else known.advanced()
         if newest is None:
             raise gone(self._table)
+        self._go_on_from(newest)
+        return newest
+
+    def _go_on_from(self, newest: Snapshot) -> None:
         self._snapshot = newest
         self._replaced.follow(newest)
-        return newest
 
     def _written(
         self,

@@ -36,11 +36,8 @@ from ebbtide.operators.sequence.choose import choose
 from ebbtide.operators.sequence.fill import fill
 from ebbtide.operators.sequence.links import is_waiting
 from ebbtide.operators.sequence.rank import rank
-from ebbtide.operators.sequence.rules import LINK_COLUMNS, SequenceRules
+from ebbtide.operators.sequence.rules import LIFE_COLUMNS, LINK_COLUMNS, SequenceRules
 from ebbtide.operators.sequence.write import write
-
-LIFE_COLUMNS = ("_removed", "_stamp_ms", "_tombstone")
-"""Columns by which an entry is read, or is not any more."""
 
 
 class SequenceOperator(SequenceRules):

@@ -51,6 +51,8 @@ from ebbtide.operators.selection import KeyNames, selected_fields
 
 LINK_COLUMNS = ("_moved_from", "_kept", "_kept_before")
 """Columns that link an entry's row to its former keys, or to former rows of its key."""
+LIFE_COLUMNS = ("_removed", "_stamp_ms", "_tombstone")
+"""Columns that say whether an entry is still read: it is removed, or has expired."""
 SEQUENCE_COLUMNS = (
     "_sequence",
     "_columns",
