@@ -6,29 +6,20 @@ from pathlib import Path
 
 import pytest
 from byte_scan import scan
-from erasing import Played
 from local_pipeline import LATER
 from local_run import HOUR
 
 from ebbtide.cli.errors import FAILED, NOTHING_MATCHED, USAGE
-from ebbtide.delta import copy_space, log
+from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import LeaseHeldError
 from ebbtide.ledger.lease import Lease
 from ebbtide.runtime.following import Following
 
 
-@pytest.fixture(scope="module")
-def played(tmp_path_factory):
-    return Played(tmp_path_factory.mktemp("played"), 2, 3)
-
-
-@pytest.fixture
-def plants(played, monkeypatch):
-    monkeypatch.setenv(copy_space.CACHE_FOLDER, str(played.copies))
+@pytest.fixture(autouse=True)
+def _without_spark(monkeypatch):
     monkeypatch.setenv("EBBTIDE_ENGINE", "local")
-    yield played.plants
-    played.put_back()
 
 
 def test_keys_are_planned_then_erased_and_the_report_names_each_place(plants):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from byte_scan import scan, scan_files
 from deltalake import write_deltalake
-from erasing import KINDS, Plants, Played
+from erasing import KINDS, Plants
 from kafka_support import TopicPipeline
 from killing import Killer
 from local_pipeline import LATER, LocalPipeline, killed
@@ -39,18 +39,6 @@ PARTS = {"value", "nested", "list", "binary", "bad", "staged", "log"}
 def copies(tmp_path, monkeypatch):
     monkeypatch.setenv(copy_space.CACHE_FOLDER, str(tmp_path / "copies"))
     return tmp_path / "copies"
-
-
-@pytest.fixture(scope="module")
-def played(tmp_path_factory):
-    return Played(tmp_path_factory.mktemp("played"), 3, 3)
-
-
-@pytest.fixture
-def plants(played, monkeypatch):
-    monkeypatch.setenv(copy_space.CACHE_FOLDER, str(played.copies))
-    yield played.plants
-    played.put_back()
 
 
 def found_before(plants, *places, parts=None):

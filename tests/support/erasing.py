@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import json
 import secrets
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ import pyarrow as pa
 import pytest
 import yaml
 from click.testing import CliRunner
-from local_pipeline import LATER, LocalPipeline
+from local_pipeline import LATER, KeptFolder, LocalPipeline
 from local_run import HOUR, SPARK
 
 from ebbtide.cli.main import main
@@ -204,25 +203,16 @@ class Plants:
 
 
 class Played:
-    """Plants by sequence that have played, once for many tests: each gets them as they were then.
+    """Plants by sequence that have played, once for many tests: three people to be erased, and three who stay.
 
     Args:
         home: Takes them, and the local copies of their tables.
-        n_erased: People to be erased.
-        n_kept: People who stay.
     """
 
-    def __init__(self, home: Path, n_erased: int, n_kept: int) -> None:
-        self._home = home
-        self._aside = home.with_name(f"{home.name}-aside")
+    def __init__(self, home: Path) -> None:
         self.copies = home / "copies"
-        self.plants = Plants(home / "plants", "sequence", n_erased, n_kept)
+        self.plants = Plants(home / "plants", "sequence", 3, 3)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(CACHE_FOLDER, str(self.copies))
             self.plants.play()
-        shutil.copytree(home, self._aside)
-
-    def put_back(self) -> None:
-        """Have all files as they were."""
-        shutil.rmtree(self._home)
-        shutil.copytree(self._aside, self._home)
+        self.files = KeptFolder(home)

@@ -159,8 +159,26 @@ class LocalPipeline:
             Lease._keep = beats
 
 
+class KeptFolder:
+    """A folder that was filled once, for many tests: each gets it as it is now, in the same place, which its files name.
+
+    Args:
+        folder: It.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._aside = folder.with_name(f"{folder.name}-kept")
+        shutil.copytree(folder, self._aside)
+
+    def put_back(self) -> None:
+        """Have all files as they were."""
+        shutil.rmtree(self._folder)
+        shutil.copytree(self._aside, self._folder)
+
+
 class Kept:
-    """A pipeline that was made once, for many tests: each gets it as it is now, in the same place, since it knows its source's.
+    """A pipeline that was made once, for many tests: each gets it as it is now.
 
     Args:
         pipeline: It, with all that is in its folder.
@@ -168,15 +186,13 @@ class Kept:
 
     def __init__(self, pipeline: LocalPipeline) -> None:
         self._fields = pipeline.fields
-        self._folder = pipeline.source.parent
-        self._aside = self._folder.with_name(f"{self._folder.name}-kept")
-        shutil.copytree(self._folder, self._aside)
+        self._home = pipeline.source.parent
+        self._folder = KeptFolder(self._home)
 
     def again(self) -> LocalPipeline:
         """Give the pipeline as it was."""
-        shutil.rmtree(self._folder)
-        shutil.copytree(self._aside, self._folder)
-        return LocalPipeline(self._folder, **self._fields)
+        self._folder.put_back()
+        return LocalPipeline(self._home, **self._fields)
 
 
 def repair_here(spec: Pipeline, root: str, rows: pa.Table | None = None) -> RepairReport:

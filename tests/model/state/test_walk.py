@@ -13,12 +13,13 @@ from ebbtide.replay.ttl import RowsStore
 from ebbtide.stores.heap import HeapStore
 from ebbtide.stores.rocksdb.store import RocksDbStore
 
-each_combination = pytest.mark.parametrize(
-    "combination", COMBINATIONS, ids=lambda c: "-".join(map(str, c)).replace(" ", "-")
-)
-some_combinations = pytest.mark.parametrize(
-    "combination", COMBINATIONS[::7], ids=lambda c: "-".join(map(str, c)).replace(" ", "-")
-)
+
+def over(combinations):
+    return pytest.mark.parametrize("combination", combinations, ids=lambda c: "-".join(map(str, c)).replace(" ", "-"))
+
+
+each_combination = over(COMBINATIONS)
+some_combinations = over(COMBINATIONS[::7])
 """Each value of each option several times: 7 divides the number of no option's values. A store knows nothing of the options."""
 
 
