@@ -18,7 +18,7 @@ from ebbtide.runtime.clock import system_clock
 
 if TYPE_CHECKING:
     from ebbtide.checks.great_expectations.checks import Check
-    from ebbtide.checks.great_expectations.validate import Finding, Verdict
+    from ebbtide.checks.great_expectations.verdict import Finding, Verdict
     from ebbtide.checks.version_range import VersionRange
 
 

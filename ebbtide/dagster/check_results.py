@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 
 from ebbtide.amounts import shortened
-from ebbtide.checks.great_expectations.validate import Finding, Verdict
+from ebbtide.checks.great_expectations.verdict import Finding, Verdict
 from ebbtide.checks.great_expectations.wording import narrow, page, sentence
 from ebbtide.checks.version_range import VersionRange
 from ebbtide.dagster.operations import jobs_named

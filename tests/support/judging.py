@@ -9,7 +9,8 @@ from pyspark.sql import SparkSession
 
 from ebbtide.checks.engines import Engines
 from ebbtide.checks.great_expectations.checks import checks_of
-from ebbtide.checks.great_expectations.validate import Verdict, validate
+from ebbtide.checks.great_expectations.validate import validate
+from ebbtide.checks.great_expectations.verdict import Verdict
 from ebbtide.checks.judged import Judged
 from ebbtide.checks.version_range import VersionRange
 from ebbtide.runtime.clock import system_clock

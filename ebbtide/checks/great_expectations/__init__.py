@@ -1,6 +1,6 @@
 """The checks of a pipeline's tables, in Great Expectations. Needs `pip install 'ebbtide[quality]'`.
 
-`ebbtide.checks.great_expectations.checks` names them and does not load Great Expectations; the other modules do.
+`checks` names them, `verdict` and `wording` say what they found: these do not load Great Expectations; the other modules do.
 """
 
 from importlib.util import find_spec

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ebbtide.checks.engines import Engines
-    from ebbtide.checks.great_expectations.validate import Verdict
+    from ebbtide.checks.great_expectations.verdict import Verdict
     from ebbtide.checks.judged import Batch, Judged
     from ebbtide.checks.version_range import VersionRange
     from ebbtide.runtime.plan import Plan

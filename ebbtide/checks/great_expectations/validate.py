@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,70 +18,14 @@ from ebbtide.checks.engines import SAMPLE_ROWS
 from ebbtide.checks.great_expectations.data_docs import write_docs
 from ebbtide.checks.great_expectations.expectations import batch_of, made
 from ebbtide.checks.great_expectations.masking import masked_result
+from ebbtide.checks.great_expectations.verdict import Finding, Verdict
 from ebbtide.checks.judged import Batch
 from ebbtide.checks.rule import Expected
-from ebbtide.ledger.verdicts import Outcome
 from ebbtide.redaction import MASK
 
 
 class ExpectationRaisedError(Exception):
     """Raised when an expectation could not be evaluated: that says nothing about the data."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The finding of one expectation.
-
-    Args:
-        expectation: Its type.
-        column: The column that it judges; None if it judges rows or the table.
-        severity: `critical` or `warning`.
-        broken: Rows that break it; 1 where it judges them as a whole.
-        sample: Some of them, or what was observed of the whole.
-    """
-
-    expectation: str
-    column: str | None
-    severity: str
-    broken: int
-    sample: list[dict[str, Any]]
-
-    @property
-    def rule(self) -> str:
-        """The expectation, with its column."""
-        if self.column is None:
-            return self.expectation
-        return f"{self.expectation} {self.column}"
-
-
-@dataclass
-class Verdict:
-    """The verdict of a check.
-
-    Args:
-        findings: One for each expectation.
-        docs: Its page in the Data Docs; None if none was written, as where nothing was judged.
-    """
-
-    findings: list[Finding] = field(default_factory=list)
-    docs: Path | None = None
-
-    @property
-    def passed(self) -> bool:
-        """Return whether no expectation found anything."""
-        return not any(finding.broken for finding in self.findings)
-
-    @property
-    def is_error(self) -> bool:
-        """Return whether an expectation of severity critical found something."""
-        return any(finding.broken and finding.severity == "critical" for finding in self.findings)
-
-    @property
-    def outcome(self) -> Outcome:
-        """`passed`, `warning` or `failed`."""
-        if self.passed:
-            return "passed"
-        return "failed" if self.is_error else "warning"
 
 
 def validate(check: str, found: Iterable[Batch], docs: Path | None, keep: int) -> Verdict:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ebbtide.amounts import amount, named, shortened
-from ebbtide.checks.great_expectations.validate import Finding
+from ebbtide.checks.great_expectations.verdict import Finding
 from ebbtide.redaction import MASK
 
 MOST_NAMED = 3

@@ -6,7 +6,7 @@ from importlib import import_module
 import pytest
 
 import ebbtide.checks
-from ebbtide.checks.great_expectations.validate import Finding
+from ebbtide.checks.great_expectations.verdict import Finding
 from ebbtide.checks.great_expectations.wording import SENTENCES, narrow, page, sentence
 from ebbtide.checks.rule import Rule
 
