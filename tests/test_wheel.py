@@ -4,6 +4,7 @@ import json
 import re
 import tomllib
 import zipfile
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,16 @@ def test_wheel_holds_the_library_alone_and_its_types(wheel):
     assert "ebbtide/py.typed" in names
 
 
+def test_wheel_names_what_dagster_and_ebbtide_find_by_it(wheel):
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith("/entry_points.txt")]
+        points = ConfigParser(delimiters="=")
+        points.read_string(archive.read(name).decode())
+    assert {group: dict(points[group]) for group in points.sections() if group in declared} == declared
+    assert declared["dagster_dg_cli.registry_modules"] == {"ebbtide": "ebbtide.dagster"}
+
+
 def test_release_has_one_version_and_one_address():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
@@ -116,13 +127,14 @@ def test_without_extras_a_spec_is_read_and_what_is_missing_is_said(bare, tmp_pat
         assert asked.stderr.splitlines()[-1].endswith(f"Install it: pip install 'ebbtide[{extra}]'.")
 
 
-@pytest.mark.grid  # one of them is scaffolded below
+@pytest.mark.grid
 def test_dg_knows_the_components(with_dagster, project):
     listed = with_dagster.call(project, "dg", "list", "components", "--json")
     keys = {component["key"] for component in json.loads(listed.stdout)["items"]}
     assert {f"ebbtide.dagster.{name}" for name in ("Resources", "StatefulPipeline", "UpsertPipeline")} <= keys
 
 
+@pytest.mark.grid  # in this environment the tutorial of a Dagster project does the same: tests/test_doc_snippets.py
 def test_dg_takes_the_spec_that_it_scaffolds(with_dagster, project):
     checked = with_dagster.call(project, "dg", "check", "defs")  # checks the YAML first
     assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -3,11 +3,10 @@
 import shutil
 from dataclasses import replace
 
-import great_expectations as gx
 import pandas as pd
 import pyarrow as pa
 import pytest
-from judging import verdict_of
+from judging import validate, verdict_of
 from local_run import HOUR, SPARK, START
 from support import change, plain
 
@@ -15,7 +14,6 @@ from ebbtide.checks.engines import InProcess, broken
 from ebbtide.checks.event_time import stale_events
 from ebbtide.checks.great_expectations import checks
 from ebbtide.checks.great_expectations.checks import CHECKS
-from ebbtide.checks.great_expectations.validate import ExpectationRaisedError, validate
 from ebbtide.checks.judged import Batch
 from ebbtide.checks.keys import duplicate_keys
 from ebbtide.checks.rule import Rows
@@ -190,6 +188,10 @@ def test_share_of_bad_records_is_judged_over_all_steps_and_expiry_needs_a_ttl(tm
 
 
 def test_expectation_that_raises_is_an_error_and_no_verdict(tmp_path):
+    import great_expectations as gx
+
+    from ebbtide.checks.great_expectations.validate import ExpectationRaisedError
+
     raising = gx.expectations.ExpectColumnValuesToBeUnique(column="no_such_column")
     with pytest.raises(ExpectationRaisedError, match="expect_column_values_to_be_unique could not be evaluated"):
         validate("unique_key", [Batch(pd.DataFrame({"id": [1, 2, 3]}), [raising])], tmp_path, keep=2)

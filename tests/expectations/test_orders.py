@@ -5,11 +5,10 @@ import json
 
 import pyarrow as pa
 import pytest
+from judging import validate
 from spark_support import PROJECT
 
 from ebbtide import UpsertPipeline
-from ebbtide.checks.great_expectations.spec_expectations import expectation_of
-from ebbtide.checks.great_expectations.validate import validate
 from ebbtide.checks.judged import Batch
 
 PLACED = "2026-01-02 10:00:00"
@@ -25,6 +24,8 @@ def given(name):
 
 
 def judge(rows, name, docs):
+    from ebbtide.checks.great_expectations.spec_expectations import expectation_of
+
     judged = [Batch(rows, [expectation_of(each)], "COMPLETE") for each in given(name)]
     return validate("expectations", judged, docs, keep=1)
 

@@ -1,6 +1,7 @@
 """`ebbtide new`: from records to a spec and a test that holds."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -58,12 +59,14 @@ def test_orders_become_the_spec_that_a_person_would_write(project):
 
 def test_the_test_that_it_writes_passes_and_can_fail(project):
     assert new("balances", "--path", JOIN, "--key", "order_id", "--sample", "50").exit_code == 0
-    tests = project / "tests/pipelines/balances"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests)]
-    assert subprocess.run(command, check=False, capture_output=True).returncode == 0
-    with (tests / "sample.jsonl").open("a") as sample:
+    written = project / "tests/pipelines/balances"
+    broken = shutil.copytree(written, written.with_name("broken"))
+    with (broken / "sample.jsonl").open("a") as sample:
         sample.write('{"kind": "?"}\n')
-    assert subprocess.run(command, check=False, capture_output=True).returncode == 1
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rA", "--import-mode=importlib"]
+    said = subprocess.run([*command, written, broken], check=False, capture_output=True, text=True).stdout
+    verdicts = re.findall(r"^(PASSED|FAILED) .*/(balances|broken)/", said, re.MULTILINE)
+    assert sorted(verdicts) == [("FAILED", "broken"), ("PASSED", "balances")], said
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
-"""Judges a check of a pipeline, as a run does."""
+"""Judges a check of a pipeline, as a run does. Great Expectations is loaded by the first judgment: that takes as long as to collect all tests."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,18 @@ from pyspark.sql import SparkSession
 
 from ebbtide.checks.engines import Engines
 from ebbtide.checks.great_expectations.checks import checks_of
-from ebbtide.checks.great_expectations.validate import validate
 from ebbtide.checks.great_expectations.verdict import Verdict
-from ebbtide.checks.judged import Judged
+from ebbtide.checks.judged import Batch, Judged
 from ebbtide.checks.version_range import VersionRange
 from ebbtide.runtime.clock import system_clock
 from ebbtide.runtime.plan import Plan
+
+
+def validate(check: str, found: Iterable[Batch], docs: Path | None, keep: int) -> Verdict:
+    """See `ebbtide.checks.great_expectations.validate`."""
+    from ebbtide.checks.great_expectations import validate as loaded
+
+    return loaded.validate(check, found, docs, keep)
 
 
 def sample_of(verdict: Verdict, expectation: str) -> list[dict[str, Any]]:

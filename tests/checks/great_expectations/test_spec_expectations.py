@@ -5,7 +5,6 @@ from pydantic import ValidationError
 from spark_support import plain_spec
 
 from ebbtide.checks.great_expectations.checks import checks_of
-from ebbtide.checks.great_expectations.spec_expectations import expectation_of
 from ebbtide.errors import ConfigError
 from ebbtide.spec.parts import ExpectationConfig
 
@@ -13,6 +12,8 @@ QTY = {"column": "qty", "min_value": 0}
 
 
 def made(type_, **kwargs):
+    from ebbtide.checks.great_expectations.spec_expectations import expectation_of
+
     return expectation_of(ExpectationConfig(type=type_, kwargs=kwargs, severity="warning"))
 
 

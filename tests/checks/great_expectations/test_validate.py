@@ -2,8 +2,6 @@
 
 import pytest
 
-from ebbtide.checks.great_expectations.validate import _broken, _sample
-
 ROW = {"order_id": 2}
 
 
@@ -19,4 +17,6 @@ ROW = {"order_id": 2}
     ids=["ours", "query", "values", "table", "columns"],
 )
 def test_rows_that_break_are_counted_and_shown_and_a_table_counts_once(result, broken, sample):
+    from ebbtide.checks.great_expectations.validate import _broken, _sample
+
     assert (_broken(result), _sample(result, "qty")) == (broken, sample)
