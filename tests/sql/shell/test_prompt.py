@@ -66,8 +66,7 @@ def test_prompt_is_left_before_the_session_is_open(shell):
     assert terminal.ends() == 0
 
 
-def test_words_are_completed_as_the_session_knows_them(shell):
-    terminal = shell()
+def test_words_are_completed_as_the_session_knows_them(terminal):
     terminal.type("SELECT * FROM fe", "tab")
     terminal.shows("FROM few")
     terminal.type(";", "enter")
@@ -79,7 +78,9 @@ def test_words_are_completed_as_the_session_knows_them(shell):
     terminal.type(";", "enter")
     terminal.prompts("SET result-format = vertical;")
     terminal.type("SELECT * FROM few;", "enter")
-    terminal.shows("[ 2. row ]", "name | NULL")
+    terminal.prompts("[ 2. row ]", "name | NULL")
+    terminal.type("RESET result-format;", "enter")
+    terminal.prompts("RESET result-format;")
 
 
 def test_ctrl_c_cancels_a_statement_and_the_shell_lives(terminal):
@@ -95,6 +96,8 @@ def test_ctrl_c_cancels_a_statement_and_the_shell_lives(terminal):
 
 def test_statement_that_does_not_end_when_cancelled_is_left_behind(shell):
     terminal = shell()
+    terminal.type("\\watch 0.1", "enter")
+    terminal.prompts("There is no query to watch.")
     terminal.type("SELECT stubborn();", "enter")
     terminal.shows("Running, ")
     terminal.type("ctrl-c")
@@ -156,10 +159,7 @@ def test_changes_go_on_until_they_are_left(terminal):
     terminal.prompts("(2 rows)")
 
 
-def test_watch_executes_the_last_query_again_until_ctrl_c(shell):
-    terminal = shell()
-    terminal.type("\\watch 0.1", "enter")
-    terminal.prompts("There is no query to watch.")
+def test_watch_executes_the_last_query_again_until_ctrl_c(terminal):
     terminal.type("SELECT * FROM few;", "enter")
     terminal.prompts("(2 rows)")
     terminal.type("\\watch 0.1", "enter")
