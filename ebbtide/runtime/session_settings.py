@@ -36,6 +36,8 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",  # any other value sizes every vector again for each row
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",  # C2 would never pay; C1 has 48 MB else, which a long life of queries fills
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",  # so that all tasks share their Python workers
+    # Hadoop's FileContext, the default, starts eight processes of `readlink` to rename a file of a disk: some 20 a step.
+    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
     "spark.cleaner.periodicGC.interval": "5min",  # ended queries hold a thread and a connection here until then, else 30 minutes
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
