@@ -232,6 +232,7 @@ def test_last_character_ends_a_text_that_is_cut_unless_it_may_follow_itself():
     assert by_us(["x" * 32 + LAST_CHARACTER]) == ("x" * 32, None)
 
 
+@pytest.mark.grid  # `by_spark` cuts as Spark does
 @pytest.mark.spark
 def test_keys_of_files_of_spark_are_not_left_out(spark, tmp_path):
     chance = random.Random(7)
@@ -251,10 +252,6 @@ def test_spark_finds_the_rows_of_a_file_by_our_bounds(spark, tmp_path):
     add = add_file(table, "f.parquet", rows, bounded=columns.names)
     assert commit_after(puts_of(table), Snapshot.read(table), [add], {"operation": "WRITE"})
     read = spark.read.format("delta").load(table)
-    assert read.agg({"name": "max", "amount": "max"}).first().asDict() == {
-        "max(name)": "x" * 40,
-        "max(amount)": Decimal("99.75"),
-    }
     for name in columns.names:
         for value in rows[name].to_pylist():
-            assert read.where(read[name] == value).count() == 1
+            assert len(read.where(read[name] == value).collect()) == 1

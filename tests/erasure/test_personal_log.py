@@ -130,7 +130,7 @@ def test_null_counts_are_no_values(tmp_path):
 @pytest.mark.parametrize(
     ("write", "joined"),
     [
-        ("vectors", {"sink", "quarantine"}),
+        ("vectors", {"sink"}),
         pytest.param("merge", {"state", "sink", "changelog", "quarantine"}, marks=pytest.mark.grid),
     ],
 )

@@ -19,6 +19,7 @@ from ebbtide.operations.repair import repair
 from ebbtide.operations.repair.report import Finding, RepairReport
 from ebbtide.runtime.step import Stepper
 from ebbtide.storage.paths import exists
+from ebbtide.tables.state.table import StateTable
 
 LOST = Finding("changelog", "gone", rows="1 row of step 1 lost")
 REFUSED = Finding("sink", "gone", "no way", is_refused=True)
@@ -79,6 +80,27 @@ def test_acknowledging_takes_a_reason(make, reason):
         repair.acknowledge(SPARK, pipeline.spec, pipeline.root, reason)
     assert str(raised.value) == "To acknowledge takes a reason. Got: none. Allowed: a text, kept with the step."
     assert pipeline.last.step == 1
+
+
+def test_acknowledgement_that_died_behind_its_step_is_there_when_it_is_asked_for_again(make, monkeypatch):
+    pipeline = make(function="victims:Totals", ttl={"total": "9h", "seen": "9h"})
+    pipeline.read(up(1, 1, "+I"))
+    pipeline.do("spoil")
+    commit = StateTable.perform
+
+    def dies(*given):
+        commit(*given)
+        raise InterruptedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StateTable, "perform", dies)
+        with pytest.raises(InterruptedError):
+            repair.acknowledge(SPARK, pipeline.spec, pipeline.root, "meant so")
+    assert (pipeline.last.cause.what, pipeline.last.step) == ("acknowledge", 2)
+    assert not repair.plan(SPARK, pipeline.spec, pipeline.root).differs
+    done = repair.acknowledge(SPARK, pipeline.spec, pipeline.root, "meant so")
+    assert (done.step, pipeline.last.decision.accepts_sink) == (3, pipeline.versions()["sink"])
+    assert pipeline.table("sink", pipeline.plan.sink.schema) == []
 
 
 @pytest.mark.parametrize("work", [repair.plan, repair.repair])

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from local_pipeline import up
 from local_run import SPARK
 
@@ -308,15 +309,34 @@ def test_state_that_others_change_during_a_run_is_refused_before_the_next_step(f
     assert four_files.rows() == {1: 5, 2: 1, 3: 1}
 
 
-def test_files_of_the_state_may_be_joined_by_others_during_a_run(four_files):
-    def joins():
-        state = four_files.plan.state.snapshot()
-        files = list(state.files.values())
-        rows = read_files(state.table, files, four_files.plan.state.schema)
-        add = add_file(state.table, "joined.parquet", rows, bounded=(), data_change=False)
-        commit_joined(LOCAL, state, files, [add], {})
+def joined_by_another_client(table, schema):
+    """Join the files of a table as another client does; its commit has none of our facts."""
+    found = Snapshot.read(table)
+    files = list(found.files.values())
+    rows = read_files(table, files, schema)
+    add = add_file(table, "joined.parquet", rows, bounded=(), data_change=False)
+    commit_joined(LOCAL, found, files, [add], {})
 
-    four_files.run(on_progress=behind_first_step(joins))
+
+def test_facts_outlive_the_log_s_cleanup(two_steps):
+    """As after a foreign OPTIMIZE and quiet days: a checkpoint, and no commit of ours before it."""
+    two_steps.read(up(2, 3))
+    for table in (two_steps.plan.state, two_steps.plan.sink):
+        joined_by_another_client(table.path, table.schema)
+        DeltaTable(table.path).create_checkpoint()
+        *older, _ = sorted(Path(table.path, log.LOG).glob("0*.json"))
+        for file in older:
+            file.unlink()
+    assert two_steps.is_idle()
+    two_steps.read(up(9, 9))
+    assert two_steps.last.step == 4
+    assert two_steps.rows() == {1: 2, 2: 3, 9: 9}
+
+
+def test_files_of_the_state_may_be_joined_by_others_during_a_run(four_files):
+    state = four_files.plan.state
+    joins = behind_first_step(lambda: joined_by_another_client(state.path, state.schema))
+    four_files.run(on_progress=joins)
     assert four_files.rows() == {1: 5, 2: 1, 3: 1}
 
 

@@ -1,6 +1,8 @@
 """A table that was there before becomes a sink: its rows stand before all that the source brings."""
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from judging import verdict_of
 from spark_support import change, plain_spec, sink, write
 
@@ -97,15 +99,21 @@ def killed(*_, **__):
 
 
 @pytest.mark.parametrize(
-    ("sql", "message"),
+    ("rows", "message"),
     [
-        ("SELECT 1 AS id, 'a' AS v, 2 AS more", "id int; more is not in the spec; seq is missing"),
-        (f"{ROWS} UNION ALL SELECT 1L, 'x', NULL", "1 with a null in key or sequence, 1 key with several rows"),
+        (
+            pa.table({"id": pa.array([1], pa.int32()), "v": ["a"], "more": [2]}),
+            "id int; more is not in the spec; seq is missing",
+        ),
+        (
+            pa.table({"id": [1, 2, 1], "v": ["a", "b", "x"], "seq": [10, 20, None]}),
+            "1 with a null in key or sequence, 1 key with several rows",
+        ),
     ],
 )
-def test_a_table_that_does_not_fit_is_refused(spark, tmp_path, sql, message):
+def test_a_table_that_does_not_fit_is_refused(spark, tmp_path, rows, message):
     spec = spec_of(tmp_path, "sequence")
-    made(spark, tmp_path, spec, sql)
+    write_deltalake(str(tmp_path / spec.name / "sink"), rows)
     with pytest.raises(AdoptionError, match=message):
         adopting.apply(spark, spec, str(tmp_path), 0)
     assert not (tmp_path / spec.name / "state").exists()

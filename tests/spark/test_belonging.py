@@ -124,6 +124,7 @@ def test_a_table_of_somebody_elses_is_never_taken_for_the_sink(spark, copied, tm
     assert spark.read.format("delta").load(str(root / spec.name / "sink")).count() == 3
 
 
+@pytest.mark.grid  # without Spark: tests/runtime/test_belonging.py, tests/operations/test_state_repair.py
 def test_a_state_that_spark_changed_is_repaired(spark, copied):
     here, _, spec = copied
     root, state = str(here.parent), str(here / "state")
@@ -170,6 +171,7 @@ def test_a_deleted_checkpoint_is_refused(spark, copied):
         run(spark, spec, str(here.parent))
 
 
+@pytest.mark.grid  # without Spark: tests/runtime/test_belonging.py
 def test_facts_outlive_the_logs_cleanup(spark, copied):
     """As after a foreign OPTIMIZE and quiet days: a checkpoint, and no commit of ours before it."""
     here, _, spec = copied
@@ -193,9 +195,8 @@ def test_a_sink_that_spark_replaces_is_still_the_pipelines(spark, tmp_path):
     """A refresh of a table with properties of the user's replaces it by Spark's own REPLACE."""
     source = write(tmp_path / "in", [line for file in FILES for line in file])
     spec = plain_spec(source, order={"sequence": ["seq"]}, sink={"table_properties": {"delta.checkpointInterval": "7"}})
-    run(spark, spec, str(tmp_path / "root"))
-    refresh(spark, spec, str(tmp_path / "root"))
+    run(LOCAL, spec, str(tmp_path / "root"))
     refresh(spark, spec, str(tmp_path / "root"))
     write(source, [change("+I", 9, "z", 9)], first=3)
-    run(spark, spec, str(tmp_path / "root"))
+    run(LOCAL, spec, str(tmp_path / "root"))
     assert [(row["id"], row["v"]) for row in sink(spark, tmp_path / "root", spec)] == [*ROWS, (9, "z")]

@@ -7,13 +7,16 @@ from typing import Literal
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from pydantic import Field
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from spark_support import change, plain_spec
+from spark_support import LOCAL, change, plain_spec
 
 from ebbtide import UpsertPipeline, run
 from ebbtide.delta import log
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import read_rows
 from ebbtide.errors import ConfigError
 from ebbtide.formats.records import RECORDS
 from ebbtide.ledger.facts import TableFacts
@@ -160,18 +163,17 @@ def test_source_and_sink_of_ones_own_run_like_ours(spark, tmp_path, registered):
     records = str(tmp_path / "records")
     given = plain_spec(tmp_path / "in", order={"sequence": ["seq"]})
     from_table = TablePipeline(**fields(given, source={"type": "table", "path": records, "records": "value"}))
-    spark.createDataFrame([(line,) for line in lines], "value STRING").coalesce(1).write.format("delta").save(records)
+    write_deltalake(records, pa.table({"value": lines}))
     assert run(spark, from_table, str(tmp_path)).totals["records"] == 3
-    assert [row.asDict()["v"] for row in spark.read.format("delta").load(f"{tmp_path}/plain/sink").collect()] == ["b"]
-    spark.createDataFrame([(change("+I", 3, "c", 4),)], "value STRING").write.format("delta").mode("append").save(
-        records
-    )
+    sink = Snapshot.read(Plan.under(str(tmp_path), from_table).at("sink"))
+    assert read_rows(sink, from_table.sink_table.columns)["v"].to_pylist() == ["b"]
+    write_deltalake(records, pa.table({"value": [change("+I", 3, "c", 4)]}), mode="append")
     assert run(spark, from_table, str(tmp_path)).totals["records"] == 1, "what was read is not read again"
 
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "0.jsonl").write_text("\n".join(lines) + "\n")
     to_json = JsonPipeline(**fields(given, name="document", sink={"type": "json"}))
-    run(spark, to_json, str(tmp_path))
+    run(LOCAL, to_json, str(tmp_path))
     rows = Plan.under(str(tmp_path), to_json).sink.stored["rows"]
     assert [row["v"] for row in rows.values()] == ["b"]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from judging import verdict_of
+from local_run import spoil
 from spark_support import LOCAL, change, plain_spec, sink, table, write
 
 from ebbtide.checks.great_expectations.checks import CHECKS
@@ -109,6 +110,7 @@ def test_difference_that_leaves_no_trace_in_the_log_is_written_from_the_state(sp
     assert not repairing.plan(spark, spec, str(root)).differs
 
 
+@pytest.mark.grid  # the next test; without Spark: tests/operations/test_repair_damages.py
 def test_foreign_change_is_acknowledged_until_the_key_changes_again(spark, here):
     root, spec = here
     name = f"delta.`{root / spec.name / 'sink'}`"
@@ -135,6 +137,19 @@ def test_foreign_change_is_acknowledged_until_the_key_changes_again(spark, here)
     assert repairing.plan(spark, spec, str(root)).findings, "it has changed since"
     repairing.repair(spark, moved, str(root))
     assert rows(spark, root, spec) == [(3, "e"), (4, "f")], "what was accepted before stays"
+
+
+def test_rows_that_are_gone_are_acknowledged_and_judged_right(spark, here):
+    root, spec = here
+    sink_table = Plan.under(str(root), spec).sink.path
+    spoil(sink_table)
+    left = rows(spark, root, spec)
+    done = repairing.acknowledge(spark, spec, str(root), "asked to be forgotten")
+    assert done.missing == len(ROWS) - len(left) == 1
+    _, facts = Plan.under(str(root), spec).state.last()
+    assert (facts.cause.what, facts.cause.why) == ("acknowledge", "asked to be forgotten")
+    assert red(spark, root, spec, ALL_JUDGED) == set()
+    assert not repairing.plan(spark, spec, str(root)).differs, "a repair leaves it alone"
 
 
 @pytest.mark.grid  # without Spark: tests/operations/test_appended.py
@@ -200,8 +215,9 @@ DAMAGED_FILES = {
 }
 
 
-@pytest.mark.parametrize("damage", [pytest.param("gone", marks=pytest.mark.grid), "overwritten"])
-@pytest.mark.parametrize("has_way_back", [False, pytest.param(True, marks=pytest.mark.grid)])
+@pytest.mark.grid  # without Spark: tests/operations/test_repair_damages.py
+@pytest.mark.parametrize("damage", DAMAGED_FILES)
+@pytest.mark.parametrize("has_way_back", [False, True])
 def test_rows_of_a_damaged_data_file_of_the_sink_come_back(spark, here, monkeypatch, damage, has_way_back):
     root, spec = here
     path = str(root / spec.name / "sink")

@@ -78,7 +78,8 @@ def test_repair_that_died_is_finished_by_the_next_run_or_repair(spark, copied, m
     refuse_fed_twice(Plan.under(str(root), spec))
 
 
-@pytest.mark.parametrize(("owner", "name", "when"), [pytest.param(*PLACES[0], marks=pytest.mark.grid), PLACES[1]])
+@pytest.mark.grid  # without Spark: tests/operations/test_repair.py
+@pytest.mark.parametrize(("owner", "name", "when"), PLACES[:2])
 def test_acknowledgement_that_died_is_there_when_it_is_asked_for_again(spark, copied, monkeypatch, owner, name, when):
     spec, root = copied
     dies(monkeypatch, owner, name, when, lambda: repair.acknowledge(spark, spec, str(root), "meant so"))

@@ -9,7 +9,6 @@ from store_support import line, stateful
 
 from ebbtide import StatefulPipeline
 from ebbtide.delta import joining
-from ebbtide.operations.registry import maintain
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
 from ebbtide.testing import MemoryPipeline
@@ -51,12 +50,6 @@ def test_states_of_every_type_live_in_a_table_and_the_sink_is_that_of_memory(spa
     profile = before[""]["_value_profile"]
     assert isinstance(next(iter(profile["by_day"].values())), Decimal)
     assert isinstance(next(iter(profile["by_day"])), date)
-    report = maintain(spark, spec, str(tmp_path), "compaction")
-    assert (report["entries"], report["rows_removed"] > 0) == (5 + 60 + 15, True)
-    write(tmp_path / "in", parts[0], first=3)
-    memory.step(parts[0])
-    run(spark, spec, str(tmp_path))
-    assert [row["seen"] for row in sink(spark, tmp_path, spec)] == [row["seen"] for row in memory.rows()]
 
 
 HELPED = {

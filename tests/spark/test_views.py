@@ -196,6 +196,7 @@ def test_input_that_no_key_can_be_followed_to_has_all_computed_and_it_is_said(fi
     filled.assert_right(GROUPED)
 
 
+@pytest.mark.grid  # without Spark: tests/views/test_staging.py
 def test_two_rows_for_one_key_stop_the_step_and_are_named(filled):
     schema, personal = "v STRING NOT NULL, id BIGINT", {"v": {"personal": True}}
     view = view_of("people_of", "SELECT o.v, o.id FROM orders o", ["v"], schema, ["orders"], columns=personal)
