@@ -20,7 +20,7 @@ settings.register_profile("mutants", derandomize=True, max_examples=15, phases=Q
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
-GROUPS = {"spark": "spark 2", "broker": "spark 1", "scanned_or_not": "compiled"}
+GROUPS = {"spark": "spark", "broker": "broker", "scanned_or_not": "compiled"}
 """Processes that share what is dear to start, by fixture: a session, see `tests/spark`, the broker, what numba has compiled."""
 
 

@@ -42,7 +42,7 @@ def truth(spark, name):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", ["order_items", "orders"])
+@pytest.mark.parametrize("name", ["order_items", pytest.param("orders", marks=pytest.mark.grid)])
 def test_rules_hold_of_the_shipped_sample(spark, tmp_path, name):
     verdict = judge(truth(spark, name), name, tmp_path)
     assert [(f.expectation, f.broken) for f in verdict.findings if f.broken] == []

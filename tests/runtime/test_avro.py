@@ -23,7 +23,7 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.tables.quarantine import Selection
 
 ROW = record("Change", {"kind": "string", "row": record("Row", {"id": "long", "n": "long", "v": ["null", "string"]})})
-pytestmark = pytest.mark.xdist_group("spark 1")  # the same broker
+pytestmark = pytest.mark.xdist_group("broker")  # the same broker
 
 
 @pytest.fixture(autouse=True)

@@ -24,6 +24,7 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AclOperation, AclPermissionType, ResourceType
 from fleet_support import NAMES, WAIT_S, Project
+from judging import verdict_of
 from kafka_broker import PASSWORD, USER, free_port
 from kafka_support import TopicPipeline, over_topic, plainly, records_of
 from killing import PLACES
@@ -32,6 +33,7 @@ from local_run import SPARK
 from metrics_support import samples_of
 from shop_truth import same_as_truth
 from support import SHOP, envelope, evenly, lines_of, shop
+from support import spec as debezium
 
 from ebbtide import UpsertPipeline, UpsertPipelines, load
 from ebbtide.cli.main import main
@@ -82,7 +84,7 @@ SASL = {
 }
 SHOP_CLOCK = 1_800_000_000_000
 DO = "import json, sys; sys.path.insert(0, sys.argv[1]); from killing import do; do(json.loads(sys.argv[2]))"
-pytestmark = pytest.mark.xdist_group("spark 1")  # one broker for all
+pytestmark = pytest.mark.xdist_group("broker")  # one broker for all
 
 
 @pytest.fixture(autouse=True)
@@ -635,6 +637,26 @@ def wait_until(is_so):
     while not is_so():
         assert time.monotonic() < end
         time.sleep(0.2)
+
+
+def test_delete_of_which_only_the_tombstone_came_fails_the_check_and_one_that_came_whole_does_not(
+    broker, topic, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(positioned, "RECORDS_IN_DRIVER", 0)  # by tasks
+    of = debezium("id BIGINT NOT NULL, n INT", source={"path": "unused"})
+    spec = over_topic(of, broker, topic)
+    rows = [json.dumps(envelope("c", n, after={"id": n, "n": n})) for n in (1, 2)]
+    broker.put(topic, [{"partition": 0, "key": b'{"id": %d}' % n, "value": row} for n, row in enumerate(rows, 1)])
+    gone = json.dumps(envelope("d", 3, before={"id": 1, "n": 0}))
+    broker.put(topic, [{"partition": 0, "key": b'{"id": 1}', "value": value} for value in (gone, None)])
+    assert driver.run(SPARK, spec, str(tmp_path)).totals["lone_tombstones"] == 0
+    tables = Plan.under(str(tmp_path), spec)
+    assert verdict_of(None, tables, "source_loss").passed
+    broker.put(topic, [{"partition": 0, "key": b'{"id": 2}', "value": None}])
+    summary = driver.run(SPARK, spec, str(tmp_path))
+    assert summary.totals["lone_tombstones"] == 1
+    assert "1 lone tombstones" in summary.steps[0].line()
+    assert not verdict_of(None, tables, "source_loss").passed
 
 
 def test_tombstones_large_records_and_bytes_that_are_no_text_are_counted_or_quarantined_and_can_be_replayed(over):

@@ -19,7 +19,7 @@ from ebbtide.runtime.following import Following
 from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.publish import publish as step_module_publish
 
-pytestmark = pytest.mark.xdist_group("spark 1")  # one broker for all
+pytestmark = pytest.mark.xdist_group("broker")  # one broker for all
 
 
 @pytest.fixture

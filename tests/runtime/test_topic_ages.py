@@ -4,7 +4,7 @@ import pytest
 from ages import EVERY, FEWER_AGES, WITH_CHANGELOG, AllMixes, aged, first, one_missing, pairwise, refuse_wrong
 from kafka_support import TopicPipeline
 
-pytestmark = [pytest.mark.usefixtures("unsynced"), pytest.mark.xdist_group("spark 1")]  # its broker
+pytestmark = [pytest.mark.usefixtures("unsynced"), pytest.mark.xdist_group("broker")]  # its broker
 
 
 @pytest.fixture

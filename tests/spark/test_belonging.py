@@ -195,8 +195,8 @@ def test_a_sink_that_spark_replaces_is_still_the_pipelines(spark, tmp_path):
     """A refresh of a table with properties of the user's replaces it by Spark's own REPLACE."""
     source = write(tmp_path / "in", [line for file in FILES for line in file])
     spec = plain_spec(source, order={"sequence": ["seq"]}, sink={"table_properties": {"delta.checkpointInterval": "7"}})
-    run(LOCAL, spec, str(tmp_path / "root"))
+    run(spark, spec, str(tmp_path / "root"))
     refresh(spark, spec, str(tmp_path / "root"))
     write(source, [change("+I", 9, "z", 9)], first=3)
-    run(LOCAL, spec, str(tmp_path / "root"))
+    run(spark, spec, str(tmp_path / "root"))
     assert [(row["id"], row["v"]) for row in sink(spark, tmp_path / "root", spec)] == [*ROWS, (9, "z")]

@@ -13,9 +13,9 @@ from ebbtide.runtime.following import Following
 
 @pytest.mark.parametrize("is_local_first", [True, pytest.param(False, marks=pytest.mark.grid)])
 def test_engines_take_turns_and_finish_each_others_batches(spark, tmp_path, is_local_first):
-    parts = cut(shop_lines("orders"), 4)
+    parts = cut(shop_lines("customers"), 4)
     source = tmp_path / "in"
-    spec = shop_spec("orders", write(source, *parts[:2]))
+    spec = shop_spec("customers", write(source, *parts[:2]))
     sessions = [local_session(), spark] if is_local_first else [spark, local_session()]
     first = run(sessions[0], spec, str(tmp_path))
     assert [step.kind for step in first.steps] == ["batch", "batch"]
@@ -30,9 +30,9 @@ def test_engines_take_turns_and_finish_each_others_batches(spark, tmp_path, is_l
 
 
 def test_run_that_goes_on_turns_to_spark_once_more_waits_than_it_reads_here(spark, tmp_path, monkeypatch):
-    parts = cut(shop_lines("orders"), 3)
+    parts = cut(shop_lines("customers"), 3)
     source = tmp_path / "in"
-    spec = shop_spec("orders", write(source, parts[0]))
+    spec = shop_spec("customers", write(source, parts[0]))
     monkeypatch.setattr(engines, "MOST_BYTES", 10**9)
     stop = threading.Event()
     opened = []

@@ -84,6 +84,7 @@ def test_compaction_that_slept_through_a_refresh_changes_nothing(spark, tmp_path
     assert rows(spark, tmp_path, spec) == [(1, "b"), (2, "c"), (3, "d")]
 
 
+@pytest.mark.grid  # without Spark: tests/runtime/test_step.py
 def test_step_that_slept_between_decision_and_sink_does_not_reach_a_refreshed_sink(spark, tmp_path, spec, monkeypatch):
     root = str(tmp_path)
     sleeper = Sleeper(monkeypatch, stepping, "publish")

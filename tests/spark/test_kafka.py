@@ -1,6 +1,5 @@
 """A topic on Spark: the same table as from files."""
 
-import json
 import signal
 import subprocess
 import sys
@@ -11,8 +10,6 @@ import pytest
 from judging import verdict_of
 from kafka_support import over_topic, records_of
 from spark_support import plain_spec, same_as_truth, shop_lines, shop_spec
-from support import envelope
-from support import spec as debezium
 
 from ebbtide.runtime.driver import refresh, run
 from ebbtide.runtime.following import Following
@@ -22,7 +19,7 @@ from ebbtide.sources import positioned as source
 CRASH = Path(__file__).parent / "crash.py"
 
 
-@pytest.mark.grid  # without Spark: tests/runtime/test_kafka.py; by tasks: the next test
+@pytest.mark.grid  # without Spark: tests/runtime/test_kafka.py
 def test_orders_from_a_topic_followed_and_killed_in_a_step_equal_truth(spark, broker, tmp_path, monkeypatch):
     monkeypatch.setattr(source, "RECORDS_IN_DRIVER", 1_000)  # by tasks
     lines = shop_lines("orders")
@@ -45,22 +42,6 @@ def test_orders_from_a_topic_followed_and_killed_in_a_step_equal_truth(spark, br
     assert [step.kind for step in steps] == ["replay", "batch"]
     assert sum(facts.read.records for _, facts in Plan.under(str(tmp_path), spec).state.steps()) == len(lines)
     assert same_as_truth(spark, tmp_path, spec)
-
-
-def test_delete_of_which_only_the_tombstone_came_is_counted_and_fails_the_check(spark, broker, tmp_path, monkeypatch):
-    monkeypatch.setattr(source, "RECORDS_IN_DRIVER", 0)  # by tasks
-    broker.create("deletes", 1)
-    of = debezium("id BIGINT NOT NULL, n INT", source={"path": "unused"})
-    spec = over_topic(of, broker, "deletes")
-    rows = [json.dumps(envelope("c", n, after={"id": n, "n": n})) for n in (1, 2)]
-    broker.put("deletes", [{"partition": 0, "key": b'{"id": %d}' % n, "value": row} for n, row in enumerate(rows, 1)])
-    gone = json.dumps(envelope("d", 3, before={"id": 1, "n": 0}))
-    broker.put("deletes", [{"partition": 0, "key": b'{"id": 1}', "value": value} for value in (gone, None)])
-    broker.put("deletes", [{"partition": 0, "key": b'{"id": 2}', "value": None}])
-    summary = run(spark, spec, str(tmp_path))
-    assert summary.totals["lone_tombstones"] == 1
-    assert "1 lone tombstones" in summary.steps[0].line()
-    assert not verdict_of(spark, Plan.under(str(tmp_path), spec), "source_loss").passed
 
 
 @pytest.mark.grid

@@ -115,7 +115,7 @@ def test_batch_that_crashed_before_its_offsets_is_replayed_after_maintenance(spa
     spec = plain_spec(write(tmp_path / "in", lines), order=BY_SEQ, ttl="1d")
     run(LOCAL, spec, str(tmp_path))
     forget_last_commit(tmp_path, spec)
-    assert maintain(spark, spec, str(tmp_path), "compaction").step == 2
+    assert maintain(LOCAL, spec, str(tmp_path), "compaction").step == 2
     for file in (tmp_path / "in").iterdir():
         file.write_bytes(b"?" * file.stat().st_size)  # a replay reads no source
     [replay] = run(LOCAL, spec, str(tmp_path)).steps

@@ -131,7 +131,8 @@ OWN = [
 ]
 
 
-def test_rules_of_a_project_find_the_same_in_this_process(spark, tmp_path):
+@pytest.mark.parametrize("own", [OWN[::2], pytest.param(OWN, marks=pytest.mark.grid)], ids=["some", "all"])
+def test_rules_of_a_project_find_the_same_in_this_process(spark, tmp_path, own):
     rng = random.Random(11)
     pipeline = FoldedAtRandom(spec_at_random("sequence", rng), tmp_path, rng)
     for lines, now_ms in steps_at_random("sequence", rng):
@@ -141,7 +142,7 @@ def test_rules_of_a_project_find_the_same_in_this_process(spark, tmp_path):
     found = Snapshot.read(plan.sink.path)
     file = add_file(found.table, "theirs.parquet", pa.Table.from_pylist(rows, plan.sink.schema), bounded=())
     commit_after(puts.LOCAL, found, replacing(found.files.values(), [file]), {"operation": "WRITE"})
-    spec = plan.spec.model_copy(update={"checks": ChecksConfig(expectations=OWN)})
+    spec = plan.spec.model_copy(update={"checks": ChecksConfig(expectations=own)})
     window = VersionRange.after(plan)
 
     def findings(engines):
@@ -158,7 +159,7 @@ def test_rules_of_a_project_find_the_same_in_this_process(spark, tmp_path):
     in_spark, on_spark = findings(Engines(lambda: spark, most_rows=0))
     assert (in_pandas, in_spark) == ({"pandas"}, {"pyspark"})
     assert here == on_spark
-    assert sum(bool(each.broken) for each in here) == len(OWN)
+    assert sum(bool(each.broken) for each in here) == len(own)
 
 
 @pytest.mark.grid

@@ -39,6 +39,7 @@ def test_row_filled_from_another_key_is_changed_in_place(spark, tmp_path):
     assert (shown[500], shown[101], shown[119]) == ("long", "new", "other")
 
 
+@pytest.mark.grid  # without Spark: tests/runtime/test_decide.py
 def test_swapped_keys_keep_their_values_whatever_arrives_first(spark, tmp_path):
     start = [event("c", 1, 1, "one"), event("c", 2, 2, "two")]
     moves = [event("u", 7, 2, KEPT, was=9), event("u", 6, 1, KEPT, was=2), event("u", 5, 9, KEPT, was=1)]

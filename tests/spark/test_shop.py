@@ -12,8 +12,8 @@ from ebbtide.runtime.plan import Plan
 NAMES = ("customers", "order_balances", "order_items", "orders", "price_list")
 
 
-# of all tables without Spark: tests/runtime/test_local.py
-@pytest.mark.parametrize(("name", "steps"), [("orders", 4), pytest.param("order_balances", 1, marks=pytest.mark.grid)])
+@pytest.mark.grid  # without Spark: tests/runtime/test_local.py; on Spark: test_engines.py
+@pytest.mark.parametrize(("name", "steps"), [("orders", 4), ("order_balances", 1)])
 def test_shop_table_with_redelivery_and_replay_equals_truth(spark, tmp_path, name, steps):
     parts = cut(shop_lines(name), steps)
     spec = shop_spec(name, write(tmp_path / "in", *parts))

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from spark_support import same_as_truth, shop_lines, write
+from spark_support import LOCAL, same_as_truth, shop_lines, write
 from support import SHOP
 
 from ebbtide.runtime.driver import run
@@ -38,7 +38,7 @@ def test_table_of_the_script_equals_the_source_database(spark, tmp_path):
         write_filling(catalog, plan_insert(catalog, insert))
     session.close()
     spec = catalog.pipeline("price_list").spec
-    run(spark, spec, catalog.root)
+    run(LOCAL, spec, catalog.root)
     assert same_as_truth(spark, Path(catalog.root), spec)
 
 

@@ -1,6 +1,7 @@
 """What Spark's optimizer and analyzer say of queries: bound columns, keys, origins; and what is refused."""
 
 import pytest
+from thinned import thinned
 from view_inputs import ITEMS, PARTS
 
 from ebbtide.errors import ViewQueryError
@@ -50,7 +51,7 @@ BOUND = {
 """Queries, and for each of their tables the columns by which a change of it alone is followed."""
 
 
-@pytest.mark.parametrize("query", BOUND)
+@pytest.mark.parametrize("query", thinned(BOUND, 3))
 def test_columns_are_bound_as_far_as_a_filter_of_them_is_moved(lineage_of, query):
     found = lineage_of(query)
     assert {table: found.common_columns([table]) for table in sorted(found.tables)} == BOUND[query]
@@ -112,7 +113,7 @@ ORIGINS = {
 }
 
 
-@pytest.mark.parametrize("query", ORIGINS)
+@pytest.mark.parametrize("query", thinned(ORIGINS, 3))
 def test_column_is_made_of_what_its_values_are_made_of(lineage_of, query):
     assert {".".join(origin) for origin in lineage_of(query).origins("v")} == ORIGINS[query]
 

@@ -18,7 +18,7 @@ def _inputs_without_spark(monkeypatch):
 
 def test_views_are_right_after_each_event_that_comes_to_an_input(spark, tmp_path):
     history = History(spark, tmp_path, seed=10, kept=(), n_followed=3, is_read_by_spark=False)
-    for event in ("rewind", "repair", "put back", "add a column"):
+    for event in ("rewind", "put back", "add a column"):
         history.go_on(event)
     assert history.n_partial
 
