@@ -85,7 +85,7 @@ class Claims:
 
 def test_random_queries_are_right_over_cut_tables(spark):
     claims = Claims(spark, seed=5)
-    taken = [claims.hold(RandomQueries(seed).query(depth=2).sql, n_cuts=1) for seed in range(3)]
+    taken = [claims.hold(RandomQueries(seed).query(depth=2).sql, n_cuts=1) for seed in range(5)]
     assert sum(taken) > len(taken) // 2
     assert claims.n_bound > 1
 
