@@ -238,6 +238,10 @@ def test_changes_selected_in_order_of_arrival_may_have_another_key(spark, tmp_pa
     by_value = NUMBERS | {"key": ["n"], "schema": "n INT NOT NULL, id BIGINT, label STRING"}
     moved = [change("-U", 1, "1", 5), change("+U", 1, "3", 6), change("+I", 5, "x", 7), change("-D", 4, "4", 8)]
     source = write(tmp_path / "in", FILES[0], moved, [change("+I", 1, "1", 1), change("-D", 5, "x", 9)])
+    strict = transformed(plain_spec(source), by_value, quarantine={"max_rows_per_step": 0})
+    with pytest.raises(QuarantineThresholdError, match="1 of 4"):
+        run(spark, strict, root)
+    assert rows(spark, tmp_path, strict) == [(1, 1, "v1"), (2, 2, "v2"), (4, 4, "v4")]
     spec = transformed(plain_spec(source), by_value)
     summary = run(spark, spec, root)
     assert rows(spark, tmp_path, spec) == [(2, 2, "v2"), (3, 1, "v3")]
@@ -305,7 +309,7 @@ def test_sparks_analyzer_refuses_what_does_not_follow_from_a_row(spark, tmp_path
     assert refused("v", pa.int64())
 
 
-@pytest.mark.grid  # without Spark: tests/runtime/test_step.py
+@pytest.mark.grid  # in order of arrival: above
 def test_too_many_failing_rows_end_the_run_before_anything_of_the_step(spark, tmp_path):
     source = write(tmp_path / "in", *FILES)
     spec = transformed(plain_spec(source, **BY_SEQUENCE), NUMBERS, quarantine={"max_rows_per_step": 0})
