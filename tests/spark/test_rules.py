@@ -5,11 +5,10 @@ import shutil
 import sys
 from types import SimpleNamespace
 
-import great_expectations as gx
 import pyarrow as pa
 import pytest
 from folding import FoldedAtRandom, spec_at_random, steps_at_random, told
-from judging import verdict_of
+from judging import validate, verdict_of
 from random_rows import KEY, compared_at_random
 from spark_support import LOCAL, change, plain_spec, write
 
@@ -19,8 +18,6 @@ from ebbtide.checks.entries import Entries
 from ebbtide.checks.event_time import stale_events
 from ebbtide.checks.great_expectations import checks
 from ebbtide.checks.great_expectations.checks import CHECKS
-from ebbtide.checks.great_expectations.spec_expectations import judge as judge_own
-from ebbtide.checks.great_expectations.validate import ExpectationRaisedError, validate
 from ebbtide.checks.inputs import TableRows
 from ebbtide.checks.judged import Batch, Judged
 from ebbtide.checks.keys import duplicate_keys
@@ -144,6 +141,7 @@ def test_rules_of_a_project_find_the_same_in_this_process(spark, tmp_path, own):
     commit_after(puts.LOCAL, found, replacing(found.files.values(), [file]), {"operation": "WRITE"})
     spec = plan.spec.model_copy(update={"checks": ChecksConfig(expectations=own)})
     window = VersionRange.after(plan)
+    [judge_own] = [each.load() for each in checks.checks_of(spec) if each.name == "expectations"]
 
     def findings(engines):
         judged = Judged(engines, type(plan)(plan.root, spec), window, 0)
@@ -267,6 +265,10 @@ def test_newest_event_is_held_to_what_the_spec_allows_by_both_engines(spark):
 
 @pytest.mark.grid
 def test_expectation_that_raises_is_an_error_and_no_verdict(spark, tmp_path):
+    import great_expectations as gx
+
+    from ebbtide.checks.great_expectations.validate import ExpectationRaisedError
+
     raising = gx.expectations.ExpectColumnValuesToBeUnique(column="no_such_column")
     with pytest.raises(ExpectationRaisedError, match="expect_column_values_to_be_unique could not be evaluated"):
         validate("unique_key", [Batch(spark.range(3), [raising])], tmp_path, keep=2)
@@ -274,6 +276,8 @@ def test_expectation_that_raises_is_an_error_and_no_verdict(spark, tmp_path):
 
 def judge_values(judged):
     """A check of another module: no value is 'b'."""
+    import great_expectations as gx
+
     rows = judged.tables.sink.read(judged.spark, judged.window.sink_until)
     yield Batch(rows, [gx.expectations.ExpectColumnValuesToMatchRegex(column="v", regex="^[^b]*$")])
 
