@@ -20,8 +20,8 @@ settings.register_profile("mutants", derandomize=True, max_examples=15, phases=Q
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
-GROUPS = {"spark": "spark", "broker": "broker", "scanned_or_not": "compiled"}
-"""Processes that share what is dear to start, by fixture: a session, see `tests/spark`, the broker, what numba has compiled."""
+GROUPS = {"spark": "spark", "broker": "broker", "killer": "crashes", "scanned_or_not": "compiled"}
+"""Processes that share what is dear to start, by fixture: a session, see `tests/spark`, the broker, forks, what numba has compiled."""
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
@@ -123,6 +123,20 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SchemaRegist
     running = SchemaRegistry(tmp_path_factory.mktemp("registry"))
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="session")
+def killer(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Killer"]:  # noqa: F821 - loaded when needed
+    """Has orders done in forks of one process that has all loaded; they may mount, and count their system calls, where that is possible."""
+    from calls import has_compiler, library, preloading
+    from killing import Killer
+    from mounting import IN_NAMESPACE, can_mount
+
+    folder = tmp_path_factory.mktemp("killed")
+    in_namespace = IN_NAMESPACE if can_mount() else ()
+    at_calls = preloading(library(folder)) if has_compiler() else ()
+    with Killer(folder, (*in_namespace, *at_calls)) as killer:
+        yield killer
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from byte_scan import scan, scan_files
 from deltalake import write_deltalake
 from erasing import KINDS, Plants
 from kafka_support import TopicPipeline
-from killing import Killer
 from local_pipeline import LATER, LocalPipeline, killed
 from local_run import HOUR
 from s3_server import BUCKET, S3Server, environment
@@ -186,12 +185,6 @@ def test_data_docs_of_after_an_erasure_stay(plants, tmp_path):
     canary = leave_site(plants, tmp_path / "docs", plants.pipeline.spec.name)
     dagster_checks._newest(plants.pipeline.spec, storage)
     assert scan([tmp_path / "docs"], [canary])
-
-
-@pytest.fixture(scope="module")
-def killer(tmp_path_factory):
-    with Killer(tmp_path_factory.mktemp("killed")) as killer:
-        yield killer
 
 
 CALLS = ("link", "unlink", "fsync")

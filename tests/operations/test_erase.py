@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from killing import Killer
 from local_pipeline import LATER, Kept, LocalPipeline, killed, up
 from local_run import HOUR, SPARK, START, as_found
+from thinned import graded
 from victims import KINDS, spec_of, write_source
 
 from ebbtide import MaterializedView
@@ -401,12 +401,6 @@ ERASED = [3, 5]
 
 
 @pytest.fixture(scope="module")
-def killer(tmp_path_factory):
-    with Killer(tmp_path_factory.mktemp("killed")) as killer:
-        yield killer
-
-
-@pytest.fixture(scope="module")
 def ready(killer, tmp_path_factory):
     """A root of each kind, after a run, and its source."""
     made = {}
@@ -432,25 +426,52 @@ def order(killer, kind, source, root, *jobs, **how):
 
 
 def killings():
-    """Yield every kind at every place; by arrival each fourth is quick. A run goes on only with what was decided."""
-    quick = list(PLACES)[::4]
+    """Yield every kind at every place. A run goes on only with what was decided."""
     for kind in KINDS:
         for place in PLACES:
-            for again in ("erase", "run"):
-                if again == "run" and place in BEFORE_THE_STEP:
-                    continue
-                by_arrival = (kind, again) == ("arrival", "erase") and place in quick
-                is_quick = by_arrival or (kind, place, again) == ("sequence", "a commit is deleted", "run")
-                yield pytest.param(kind, place, again, marks=[] if is_quick else [pytest.mark.grid])
+            yield kind, place, "erase"
+            if place not in BEFORE_THE_STEP:
+                yield kind, place, "run"
 
 
-@pytest.mark.parametrize(("kind", "place", "again"), list(killings()))
-def test_erasure_killed_at_any_place_is_finished(killer, ready, tmp_path, kind, place, again):
-    source, before = ready(kind)
-    root = tmp_path / "root"
-    shutil.copytree(before, root)
+@pytest.fixture
+def begun(ready, tmp_path):
+    """Makes a pipeline that is to erase keys: its source, its root, and one that stays as it is."""
+
+    def make(kind):
+        source, before = ready(kind)
+        return source, shutil.copytree(before, tmp_path / "root"), before
+
+    return make
+
+
+def test_erasure_killed_at_one_place_after_the_other_is_finished_by_the_last_run(killer, begun):
+    """Each process goes on where the one before it was killed, and gets a little further."""
+    kind = "arrival"
+    source, root, before = begun(kind)
+    asked = "erase"
+    for place, (owner, name, when, _) in PLACES.items():
+        died = order(killer, kind, source, root, asked, place=(owner, name, when, 1))
+        assert died["code"] == -signal.SIGKILL, (place, died["said"])
+        if place == "the state is committed":  # from here on a run goes on with it
+            asked = "run"
+    refuse_unfinished(killer, kind, source, root, before, asked)
+
+
+AGAIN = [("sequence", place, "erase") for place in ("the state is committed", "a commit is deleted")]
+"""An erasure that is asked for again, and is one more: in the quick tests after two of the kills."""
+
+
+@pytest.mark.parametrize(("kind", "place", "again"), graded(killings(), AGAIN))
+def test_erasure_killed_at_any_place_is_finished(killer, begun, kind, place, again):
+    source, root, before = begun(kind)
     died = order(killer, kind, source, root, "erase", place=PLACES[place])
     assert died["code"] == -signal.SIGKILL, died["said"]
+    refuse_unfinished(killer, kind, source, root, before, again)
+
+
+def refuse_unfinished(killer, kind, source, root, before, again):
+    """Have an erasure finished that was killed; refuse other rows than before, and erased ones."""
     order(killer, kind, source, root, again, "run")
     plan = Plan.under(str(root), spec_of(kind, source))
     assert erasures.unfinished(plan.root) is None

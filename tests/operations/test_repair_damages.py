@@ -18,6 +18,7 @@ from judging import verdict_of
 from local_pipeline import LATER, Kept, LocalPipeline, killed, up
 from local_run import HOUR, SPARK, as_found, compared_here
 from support import change
+from thinned import graded
 from victims import refuse_fed_twice
 
 from ebbtide.delta import log
@@ -135,16 +136,6 @@ def planned(pipeline):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(repair, "_compared", compared_here)
         return repair.plan(SPARK, pipeline.spec, pipeline.root)
-
-
-def graded(values, quick):
-    """Give those that are not quick to the grid. A pipeline is made once a kind: kinds keep their places in each list."""
-    return [
-        value
-        if value in quick
-        else pytest.param(*(value if isinstance(value, tuple) else [value]), marks=pytest.mark.grid)
-        for value in values
-    ]
 
 
 OF_WHOLE = pytest.mark.parametrize("aged", graded(KINDS, WHOLE), indirect=True)

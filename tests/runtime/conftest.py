@@ -1,19 +1,13 @@
-"""What tests of faults at system calls share: its processes are warmed up once."""
-
-from collections.abc import Iterator
+"""What tests of faults at system calls share."""
 
 import pytest
-from calls import NoCompilerError, library, preloading
+from calls import NO_COMPILER, has_compiler
 from killing import Killer
 
 
 @pytest.fixture(scope="session")
-def killer_at_calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killer]:
-    """What has orders done in processes that count their system calls; it fails without gcc: no other test has these faults."""
-    folder = tmp_path_factory.mktemp("calls")
-    try:
-        preload = preloading(library(folder))
-    except NoCompilerError as error:
-        pytest.fail(str(error))
-    with Killer(folder, preload) as killer:
-        yield killer
+def killer_at_calls(killer: Killer) -> Killer:
+    """Return what has orders done in processes that count their system calls; it fails without gcc: no other test has these faults."""
+    if not has_compiler():
+        pytest.fail(NO_COMPILER)
+    return killer

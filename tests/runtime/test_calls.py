@@ -12,7 +12,6 @@ from power import NAMES, NOTHING
 from thinned import thinned
 from victims import KINDS, kinds_for
 
-pytestmark = pytest.mark.xdist_group("crashes")
 JOBS = ("run", "cleanup", "compaction", "migrate", "alter", "replay", "rewind", "repair", "refresh", "adopt", "swap")
 
 

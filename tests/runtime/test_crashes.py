@@ -5,8 +5,9 @@ import shutil
 import signal
 
 import pytest
-from killing import AFTER, PLACES, UPKEEP, Killer
+from killing import AFTER, PLACES, UPKEEP
 from local_run import HOUR, START
+from thinned import graded
 from victims import (
     KINDS,
     changes_of,
@@ -23,36 +24,25 @@ from victims import (
 
 from ebbtide.runtime.plan import Plan
 
-pytestmark = pytest.mark.xdist_group("crashes")
-OF_A_FUNCTION = {
+OF_A_FUNCTION = (
     "the records are staged",
     "the entries are written",
+    "the state is committed",
+    "the sink is committed",
     "the state's fold is written",
     "the tick is decided",
-}
-"""Places of a run that a function's pipeline is killed at in the quick tests, beside those between its commits."""
-TELLING = {
-    "migrate": set(UPKEEP["migrate"]),
-    "cleanup": {"the step is committed"},
-    "swap": {"the step is committed"},
-    "rewind": {"the checkpoint is discarded"},
-    "refresh": {"the sink is emptied"},
-}
-"""Places of jobs that a function's pipeline is killed at in the quick tests, beside one by arrival."""
-DECIDED = {"the state is not committed", "the state is committed", "the sink is committed"}
-"""Places of a run that one by sequence is killed at in the quick tests: before, between and behind its two commits."""
-THIN = {
-    "adopt": {"the rows are staged", "the sink is committed", "the second step is committed"},
-    "swap": {
-        "the step is committed",
-        "the incarnation is renewed",
-        "the sink is swapped",
-        "another table is copied",
-        "the backfill is deleted",
-    },
-    "cleanup": set(UPKEEP["cleanup"]),
-}
-"""Places of some jobs that one by arrival is killed at in the quick tests."""
+)
+BY_SEQUENCE = ("the state is not committed", "the state is committed", "the sink is committed")
+IN_TURN = {"arrival": tuple(PLACES), "sequence": BY_SEQUENCE, "stateful": OF_A_FUNCTION}
+"""Places of a run that each kind is killed at in the quick tests, in the order of a step."""
+QUICK_JOBS = [
+    *(("arrival", job) for job in ("cleanup", "compaction", "replay", "alter", "rewind", "restore", "repair")),
+    *(("arrival", job) for job in ("swap", "adopt", "refresh")),
+    ("stateful", "refresh"),
+]
+"""A job that is one commit of the state is as a cleanup or a compaction, the others are as one of these: an undo as a rewind."""
+SECOND = "the second step is committed"
+"""It is the first one that a process commits, once the process that committed the first step was killed."""
 LATER = START + HOUR
 EXPIRED = START + 2 * HOUR + 1_500  # what the first two of three steps wrote has expired
 MENDED = [mended_line(number) for number in range(3)]
@@ -68,31 +58,8 @@ BEFORE = {
 }
 
 
-def runs():
-    """Yield every kind at every place; by arrival all are quick, of the other kinds those that they do in a way of their own."""
-    for kind in KINDS:
-        for place in PLACES:
-            is_first = kind == "arrival"
-            if is_first or place != "the changelog is committed":
-                is_own = place in DECIDED or (kind == "stateful" and place in OF_A_FUNCTION)
-                yield pytest.param(kind, place, marks=[] if is_first or is_own else [pytest.mark.grid])
-
-
 def jobs():
-    for job, places in UPKEEP.items():
-        for kind in kinds_for(job):
-            for place in places:
-                # Before its commit a job has changed nothing, which is shown of a cleanup.
-                is_told = place in THIN.get(job, places) and (place != "the step is not committed" or job == "cleanup")
-                is_of_a_function = kind == "stateful" and place in TELLING.get(job, ())
-                is_quick = (kind == "arrival" and is_told) or is_of_a_function
-                yield pytest.param(kind, job, place, marks=[] if is_quick else [pytest.mark.grid])
-
-
-@pytest.fixture(scope="module")
-def killer(tmp_path_factory):
-    with Killer(tmp_path_factory.mktemp("killed")) as killer:
-        yield killer
+    return [(kind, job) for job in UPKEEP for kind in kinds_for(job)]
 
 
 @pytest.fixture(scope="module")
@@ -120,8 +87,10 @@ class Victim:
         done = self.killer.order(root=str(self.root), works=[self.work(job) for job in jobs])
         assert done["code"] == 0, done["said"]
 
-    def die(self, job, place):
-        died = self.killer.order(root=str(self.root), works=[self.work(job)], place=place)
+    def die(self, job, place, which=None):
+        """Be killed at a place, and at another one of its calls than the usual one."""
+        owner, name, when, usual = place
+        died = self.killer.order(root=str(self.root), works=[self.work(job)], place=(owner, name, when, which or usual))
         assert died["code"] == -signal.SIGKILL, f"{place} was not reached: {died['said']}"
 
     def tables(self, job="run"):
@@ -149,32 +118,77 @@ def undisturbed(killer, sources, tmp_path_factory):
     return find
 
 
-@pytest.mark.parametrize(("kind", "place"), list(runs()))
+@pytest.mark.parametrize("kind", KINDS)
+def test_run_killed_at_one_place_of_a_step_after_the_other_is_finished_by_the_last(
+    killer, sources, undisturbed, tmp_path, kind
+):
+    """Each process goes on where the one before it was killed, and gets a little further."""
+    victim = Victim(killer, kind, sources[kind], tmp_path)
+    for place in IN_TURN[kind]:
+        victim.die("run", PLACES[place], which=1)
+    victim.do("run")
+    assert victim.tables() == undisturbed(kind, "run")[1]
+
+
+# Its twin is the test above.
+@pytest.mark.grid
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_run_killed_in_a_step_is_finished_by_the_next(killer, sources, undisturbed, tmp_path, kind, place):
+    if kind != "arrival" and place == "the changelog is committed":
+        pytest.skip("it has none")
     victim = Victim(killer, kind, sources[kind], tmp_path)
     victim.die("run", PLACES[place])
     victim.do("run")
     assert victim.tables() == undisturbed(kind, "run")[1]
 
 
-@pytest.mark.parametrize(("kind", "job", "place"), list(jobs()))
-def test_job_killed_is_done_when_it_is_asked_again(killer, sources, undisturbed, tmp_path, kind, job, place):
-    before = BEFORE.get(job, ("run",))
-    root = tmp_path / "root"
-    shutil.copytree(undisturbed(kind, *before)[0], root)
-    victim = Victim(killer, kind, sources[kind], root)
-    victim.die(job, UPKEEP[job][place])
+@pytest.fixture
+def begun(killer, sources, undisturbed, tmp_path):
+    """Makes a victim that is to do a job."""
+
+    def make(kind, job):
+        root = tmp_path / "root"
+        shutil.copytree(undisturbed(kind, *before(job))[0], root)
+        return Victim(killer, kind, sources[kind], root)
+
+    return make
+
+
+def before(job):
+    return BEFORE.get(job, ("run",))
+
+
+def done_at_last(victim, job, undisturbed):
+    """Ask for a job that was killed once more; compare the tables with those of one that was not."""
     after = AFTER.get(job, ())
-    again = () if has_gone_back(victim) else (job,)
-    victim.do(*again, *after)
-    assert victim.tables(job) == undisturbed(kind, *before, job, *after)[1]
+    victim.do(*(() if has_gone_back(victim) else (job,)), *after)
+    assert victim.tables(job) == undisturbed(victim.kind, *before(job), job, *after)[1]
+
+
+@pytest.mark.parametrize(("kind", "job"), graded(jobs(), QUICK_JOBS))
+def test_job_killed_at_one_place_after_the_other_is_done_when_it_is_asked_again(begun, undisturbed, kind, job):
+    victim = begun(kind, job)
+    for name, place in UPKEEP[job].items():
+        is_finished_by_any_run = has_gone_back(victim)
+        asked = "run" if is_finished_by_any_run else job
+        victim.die(asked, place, which=1 if is_finished_by_any_run or name == SECOND else None)
+    done_at_last(victim, job, undisturbed)
+
+
+# Its twin is the test above.
+@pytest.mark.grid
+@pytest.mark.parametrize(("kind", "job", "place"), [(*each, place) for each in jobs() for place in UPKEEP[each[1]]])
+def test_job_killed_is_done_when_it_is_asked_again(begun, undisturbed, kind, job, place):
+    victim = begun(kind, job)
+    victim.die(job, UPKEEP[job][place])
+    done_at_last(victim, job, undisturbed)
 
 
 def has_gone_back(victim):
     """Whether a refresh or a rewind has begun: any run goes on with it."""
-    return any(
-        facts.cause.what in ("reset", "rewind") for _, facts in Plan.under(str(victim.root), victim.spec).state.steps()
-    )
+    steps = Plan.under(str(victim.root), victim.spec).state.steps()
+    return any(facts.cause.what in ("reset", "rewind") for _, facts in steps)
 
 
 @pytest.mark.grid
@@ -183,12 +197,12 @@ def has_gone_back(victim):
 def test_run_killed_before_and_after_each_of_its_writes_is_finished_by_the_next(
     killer, sources, undisturbed, tmp_path, kind, job
 ):
-    before = () if job == "run" else ("run",)
+    earlier = () if job == "run" else ("run",)
     counted = tmp_path / "counted"
 
     def attempt(root, write):
-        if before:
-            shutil.copytree(undisturbed(kind, *before)[0], root)
+        if earlier:
+            shutil.copytree(undisturbed(kind, *earlier)[0], root)
         victim = Victim(killer, kind, sources[kind], root)
         order = {"root": str(root), "works": [victim.work(job)], "write": write, "counted": str(counted)}
         return victim, killer.order(**order)["code"]
@@ -201,7 +215,7 @@ def test_run_killed_before_and_after_each_of_its_writes_is_finished_by_the_next(
         victim, code = attempt(tmp_path / str(write), write)
         assert code == -signal.SIGKILL, write
         victim.do("run" if has_gone_back(victim) else job)
-        want = (*before, job, "run") if job == "rewind" else (*before, job)
+        want = (*earlier, job, "run") if job == "rewind" else (*earlier, job)
         if job == "rewind":
             victim.do("run")
         assert victim.tables() == undisturbed(kind, *want)[1], write

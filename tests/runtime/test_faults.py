@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from killing import PLACES, Killer
+from killing import PLACES
 from local_run import HOUR, START, perform
-from mounting import IN_NAMESPACE, can_mount
+from mounting import can_mount
 from processes import as_another_process
 from victims import refuse_fed_twice, spec_of, tables, write_source
 
@@ -21,7 +21,7 @@ from ebbtide.errors import CheckpointMismatchError, DamagedFileError, DeltaLogEr
 from ebbtide.runtime import reading
 from ebbtide.runtime.plan import Plan
 
-pytestmark = pytest.mark.xdist_group("faults")
+pytestmark = pytest.mark.xdist_group("crashes")  # `made` makes each victim once
 CLOCK = START + HOUR
 
 
@@ -256,13 +256,6 @@ def test_commit_is_not_put_where_one_was_lost(again):
     Path(log.commit_file(table, lost)).unlink()
     with pytest.raises(DeltaLogError, match=f"version {last} without version {lost}"):
         commit_after(LocalPuts(), stale, [], {"operation": "WRITE"})
-
-
-@pytest.fixture(scope="module")
-def killer(tmp_path_factory):
-    wrapper = IN_NAMESPACE if can_mount() else ()
-    with Killer(tmp_path_factory.mktemp("killed"), wrapper) as killer:
-        yield killer
 
 
 @pytest.fixture

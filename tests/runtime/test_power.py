@@ -8,7 +8,6 @@ import pytest
 from lives import Life
 from victims import KINDS
 
-pytestmark = pytest.mark.xdist_group("crashes")
 N_CUTS = 200
 
 

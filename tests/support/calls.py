@@ -34,13 +34,18 @@ class NoCompilerError(Exception):
     """Raised where there is no gcc."""
 
 
+def has_compiler() -> bool:
+    """Return whether there is gcc."""
+    return shutil.which("gcc") is not None
+
+
 def library(folder: Path) -> Path:
     """Compile the library into a folder.
 
     Raises:
         NoCompilerError: there is no gcc.
     """
-    if shutil.which("gcc") is None:
+    if not has_compiler():
         raise NoCompilerError(NO_COMPILER)
     built = folder / "calls.so"
     command = ["gcc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC"]

@@ -58,24 +58,24 @@ COMMITS: dict[str, Place] = {
     "the step is committed": ("ebbtide.tables.state.table:StateTable", "perform", "after", 1),
 }
 UPKEEP: dict[str, dict[str, Place]] = {
-    "cleanup": COMMITS
-    | {
+    "cleanup": {
         "the entries are found": ("ebbtide.operations.maintenance.cleanup", "find", "after", 1),
         "the files and vectors are written": ("ebbtide.tables.state.deletion:Deletion", "actions", "after", 1),
-    },
-    "compaction": COMMITS
-    | {
+    }
+    | COMMITS,
+    "compaction": {
         "the sink's files are joined": ("ebbtide.tables.delta_sink:SinkTable", "join_files", "after", 1),
         "the entries are rewritten": ("ebbtide.operations.maintenance.compaction", "rewritten", "after", 1),
-    },
-    "merge": COMMITS
-    | {
+    }
+    | COMMITS,
+    "merge": {
         "the sink's files are joined": ("ebbtide.tables.delta_sink:SinkTable", "join_files", "after", 1),
         "the files of the ranges are written": ("ebbtide.tables.state.merging", "deleting", "before", 1),
         "the ranges are merged": ("ebbtide.operations.maintenance.compaction", "merged", "after", 1),
-    },
-    "migrate": COMMITS
-    | {"the entries are rewritten": ("ebbtide.operations.migration.migrate", "rewritten", "after", 1)},
+    }
+    | COMMITS,
+    "migrate": {"the entries are rewritten": ("ebbtide.operations.migration.migrate", "rewritten", "after", 1)}
+    | COMMITS,
     "replay": COMMITS
     | {
         "the sink is committed": ("ebbtide.tables.delta_sink:SinkTable", "apply", "after", 1),
@@ -84,15 +84,15 @@ UPKEEP: dict[str, dict[str, Place]] = {
     },
     "drop": COMMITS
     | {"the quarantine is committed": ("ebbtide.tables.quarantine:QuarantineTable", "append", "after", 1)},
-    "alter": COMMITS
+    "alter": {"the entries are rewritten": ("ebbtide.operations.migration.migrate", "rewritten", "after", 1)}
+    | COMMITS
     | {
-        "the entries are rewritten": ("ebbtide.operations.migration.migrate", "rewritten", "after", 1),
         "the sink's rows are rewritten": ("ebbtide.tables.step_commits", "run_tasks", "after", 1),
         "the sink has its columns": ("ebbtide.tables.delta_sink:SinkTable", "alter", "after", 1),
     },
-    "rewind": COMMITS
+    "rewind": {"the incarnation is renewed": ("ebbtide.ledger.lease:Lease", "renew_incarnation", "after", 1)}
+    | COMMITS
     | {
-        "the incarnation is renewed": ("ebbtide.ledger.lease:Lease", "renew_incarnation", "after", 1),
         "the sink is put back": ("ebbtide.tables.delta_sink:SinkTable", "restore", "after", 1),
         "another table is put back": ("ebbtide.tables.step_commits", "restore_stage", "after", 1),
         "all tables are put back": ("ebbtide.runtime.publish", "_discard_read", "before", 1),
@@ -119,10 +119,12 @@ UPKEEP: dict[str, dict[str, Place]] = {
         "the rows are not appended": ("ebbtide.tables.append_table:AppendTable", "append_missed", "before", 1),
     },
     "clock": COMMITS,
-    "swap": COMMITS
-    | {
-        "the state is copied": ("ebbtide.runtime.swap", "state_actions", "after", 1),
+    "swap": {
         "the incarnation is renewed": ("ebbtide.ledger.lease:Lease", "renew_incarnation", "after", 1),
+        "the state is copied": ("ebbtide.runtime.swap", "state_actions", "after", 1),
+    }
+    | COMMITS
+    | {
         "the sink is swapped": ("ebbtide.tables.delta_sink:SinkTable", "take_rows", "after", 1),
         "another table is copied": ("ebbtide.tables.append_table", "commit_stage", "before", 1),
         "another table is swapped": ("ebbtide.tables.append_table:AppendTable", "take_rows", "after", 1),
@@ -133,17 +135,17 @@ UPKEEP: dict[str, dict[str, Place]] = {
     | {
         "the sink is extended": ("ebbtide.tables.delta_sink:SinkTable", "extend", "after", 1),
         "the rows are staged": ("ebbtide.operations.adopt", "apply_staged", "before", 1),
+        "the second step is committed": ("ebbtide.tables.state.table:StateTable", "perform", "after", 2),
         "the sink is committed": ("ebbtide.tables.delta_sink:SinkTable", "apply", "after", 1),
         "the staged files are deleted": ("ebbtide.operations.adopt", "delete", "after", 1),
-        "the second step is committed": ("ebbtide.tables.state.table:StateTable", "perform", "after", 2),
     },
     "refresh": {
+        "the first step is tried": ("ebbtide.tables.state.table:StateTable", "perform", "after", 1),
         "the incarnation is renewed": ("ebbtide.ledger.lease:Lease", "renew_incarnation", "after", 1),
         "the state is emptied": ("ebbtide.tables.state.table:StateTable", "perform", "after", 2),
         "the sink is emptied": ("ebbtide.tables.delta_sink:SinkTable", "empty", "after", 1),
         "the quarantine is emptied": ("ebbtide.tables.quarantine:QuarantineTable", "empty", "after", 1),
         "the checkpoint is discarded": ("ebbtide.ledger.checkpoint:Checkpoint", "discard", "after", 1),
-        "the first step is tried": ("ebbtide.tables.state.table:StateTable", "perform", "after", 1),
         "the first step is committed": ("ebbtide.tables.state.table:StateTable", "perform", "after", 3),
     },
 }
