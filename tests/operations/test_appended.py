@@ -1,11 +1,13 @@
 """Changelog and quarantine that were deleted, replaced or put back: what is said of it, and what comes back, without Spark."""
 
 import shutil
+from itertools import product
 from pathlib import Path
 
 import pytest
 from local_pipeline import Kept, LocalPipeline, killed, up
 from local_run import SPARK, START, as_found
+from thinned import thinned
 
 from ebbtide.delta import joining, log
 from ebbtide.delta.snapshot import Snapshot
@@ -159,8 +161,7 @@ def test_records_that_have_left_do_not_come_back(five_steps):
     assert contents(five_steps)[1] == [b"["]
 
 
-@pytest.mark.parametrize("with_files", [False, True])
-@pytest.mark.parametrize("joined", [False, True])
+@pytest.mark.parametrize(("joined", "with_files"), thinned(product((False, True), repeat=2), 3))
 def test_records_stay_where_it_is_not_told_any_more_which_of_a_file_have_left(make, monkeypatch, joined, with_files):
     """The older copy lacks the vector that deleted the row."""
     monkeypatch.setattr(joining, "WIDTH", 2 if joined else 9)
@@ -194,8 +195,7 @@ def lose(folder):
 DAMAGES = [tear, lose]
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("name", APPENDED)
+@pytest.mark.parametrize(("name", "damage"), thinned(product(APPENDED, DAMAGES), 3))
 def test_table_whose_log_cannot_be_read_is_moved_aside_and_made_again(five_steps, name, damage):
     damage(five_steps.home / name)
     with pytest.raises(DeltaLogError, match="run 'ebbtide repair --apply' or 'ebbtide refresh'"):
@@ -218,8 +218,7 @@ def test_files_of_a_quarantine_are_appended_again_though_setting_it_aside_was_ki
     assert contents(five_steps) == WHOLE
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("name", ["sink", *APPENDED])
+@pytest.mark.parametrize(("name", "damage"), thinned(product(("sink", *APPENDED), DAMAGES), 3))
 def test_refresh_moves_a_table_aside_whose_log_cannot_be_read(five_steps, name, damage):
     rows = five_steps.rows()
     damage(five_steps.home / name)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from arrival_orders import History, blinding, parsed, random_history, sent_and_shown
+from thinned import thinned
 
 from ebbtide.operators.sequence.former_keys import cut_changes, cut_entries, names_erased
 
@@ -107,7 +108,7 @@ HISTORIES = [
 """In each a value comes from a former key, and a later one of it may arrive after one of the row's last change."""
 
 
-@pytest.mark.parametrize("text", HISTORIES)
+@pytest.mark.parametrize("text", thinned(HISTORIES, 2))
 def test_rows_without_the_name_of_an_erased_key_decide_as_with_it(text):
     chance = random.Random(text)
     assert sum(hold(text, chance) for _ in range(2)) > 0

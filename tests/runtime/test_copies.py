@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 from ages import EVERY, PARTS, WITH_CHANGELOG, all_mixes, first, last, pairwise, refuse_wrong
-from copies import DECIDED, LATE, MOMENTS, OTHER, CopiedPipeline
+from copies import LATE, MOMENTS, OTHER, CopiedPipeline
 from local_pipeline import LATER, up
 
 from ebbtide.errors import PausedError, TableMismatchError
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("unsynced")
 
 
 def test_mixes_of_copies_of_each_two_parts_end_right(make):
-    refuse_wrong(CopiedPipeline(make()), PARTS, pairwise((DECIDED, LATE, OTHER), PARTS), first)
+    refuse_wrong(CopiedPipeline(make()), PARTS, pairwise((LATE, OTHER), PARTS), first)
 
 
 def test_table_of_a_copy_that_went_on_by_itself_is_refused_whatever_is_done(make):

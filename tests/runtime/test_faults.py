@@ -11,6 +11,7 @@ from killing import PLACES
 from local_run import HOUR, START, perform
 from mounting import can_mount
 from processes import as_another_process
+from thinned import thinned
 from victims import refuse_fed_twice, spec_of, tables, write_source
 
 from ebbtide.delta import checkpoints, copy_files, copy_space, log
@@ -133,7 +134,9 @@ DAMAGES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "pattern", "how", "error"), DAMAGES, ids=lambda part: getattr(part, "__name__", part))
+@pytest.mark.parametrize(
+    ("kind", "pattern", "how", "error"), thinned(DAMAGES, 3), ids=lambda part: getattr(part, "__name__", part)
+)
 def test_damaged_file_is_named_and_the_run_goes_on_once_it_is_restored(again, kind, pattern, how, error):
     victim, want = again(kind)
     home = victim.root / victim.kind
@@ -190,7 +193,7 @@ def flip_hashes(data):
     return data
 
 
-@pytest.mark.parametrize("how", [flip_hashes, cut, empty, gone], ids=lambda how: how.__name__)
+@pytest.mark.parametrize("how", thinned([flip_hashes, cut, empty, gone], 2), ids=lambda how: how.__name__)
 def test_damaged_local_copy_is_made_again(again, tmp_path, monkeypatch, how):
     victim, want = again("sequence")
     shutil.rmtree(victim.root)
@@ -277,7 +280,7 @@ def test_file_that_cannot_be_written_whole_leaves_no_torn_commit(again, killer, 
     assert victim.tables() == want
 
 
-@pytest.mark.parametrize("kilobytes", [16, 64, 112, 176])
+@pytest.mark.parametrize("kilobytes", thinned([16, 64, 112, 176], 2))
 def test_full_disk_leaves_what_the_next_run_finishes(made, in_namespace, tmp_path, kilobytes):
     victim, want = made("sequence")
     victim.more()
@@ -294,7 +297,7 @@ def test_full_disk_leaves_what_the_next_run_finishes(made, in_namespace, tmp_pat
     assert tables(victim.spec, copied) == want
 
 
-@pytest.mark.parametrize("name", ["", "state", "sink", "quarantine", "ledger", "checkpoint", "staged"])
+@pytest.mark.parametrize("name", thinned(["", "state", "sink", "quarantine", "ledger", "checkpoint", "staged"], 2))
 def test_read_only_folder_is_named_and_the_run_goes_on_when_it_is_writable(again, in_namespace, name):
     victim, want = again("sequence")
     victim.more()
@@ -310,10 +313,10 @@ def test_read_only_folder_is_named_and_the_run_goes_on_when_it_is_writable(again
     assert victim.tables() == want
 
 
-@pytest.mark.parametrize(
-    "place",
-    ["the entries are written", "the state is committed", "the sink's rows are written", "the sink is committed"],
-)
+ASLEEP = ("the entries are written", "the sink's rows are written", "the state is committed", "the sink is committed")
+
+
+@pytest.mark.parametrize("place", thinned(ASLEEP, 2))
 def test_process_that_was_stopped_across_a_take_over_stops_for_good(made, killer, tmp_path, place):
     victim, want = made("sequence")
     victim.more()

@@ -17,7 +17,7 @@ from ebbtide.tables.state.staging import SLICES, StagedFile, Stager, balanced
 from ebbtide.testing import MemoryPipeline
 
 
-@pytest.fixture(autouse=True, params=["folded at once", "folded late"])
+@pytest.fixture(autouse=True, params=["folded at once", pytest.param("folded late", marks=pytest.mark.grid)])
 def small(request, monkeypatch, tmp_path):
     """Deal out small steps too; fold after every one; local copies of this test alone."""
     monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 1)
@@ -52,7 +52,7 @@ def both(of, tmp_path, *steps, tasks=2):
     ],
 )
 def test_shop_is_the_same_on_disk(tmp_path, table, shuffled):
-    lines = shop_lines(table)[:800]
+    lines = shop_lines(table)[:400]
     if shuffled:
         random.Random(3).shuffle(lines)
     both(shop_spec(table, tmp_path / "in"), tmp_path, *cut(lines, 4))
