@@ -18,7 +18,7 @@ from judging import verdict_of
 from local_pipeline import LATER, Kept, LocalPipeline, killed, up
 from local_run import HOUR, SPARK, as_found, compared_here
 from support import change
-from thinned import graded
+from thinned import graded, thinned
 from victims import refuse_fed_twice
 
 from ebbtide.delta import log
@@ -140,8 +140,10 @@ def planned(pipeline):
 
 OF_WHOLE = pytest.mark.parametrize("aged", graded(KINDS, WHOLE), indirect=True)
 OF_THREE = pytest.mark.parametrize("aged", graded(KINDS, THREE), indirect=True)
+OF_FOUR = pytest.mark.parametrize("aged", graded(KINDS, (*THREE, "live rows expire")), indirect=True)
 
 
+@OF_THREE
 def test_sink_that_was_dropped_is_repaired_in_every_kind_of_pipeline(aged):
     hold_repaired(aged, "sink dropped")
 
@@ -164,6 +166,7 @@ def hold_repaired(aged, name):
     pipelines.refuse_wrong(pipeline)
 
 
+@OF_FOUR
 @pytest.mark.parametrize(
     "name", ["delete", *(pytest.param(name, marks=pytest.mark.grid) for name in FOREIGN if name != "delete")]
 )
@@ -195,6 +198,7 @@ def test_without_change_sets_the_state_tells_the_rows_or_the_repair_is_refused_o
     hold_without_change_sets(aged, "vacuumed", name)
 
 
+@OF_THREE
 @pytest.mark.parametrize("name", graded(MORE_DAMAGES, ("delete", "sink dropped")))
 def test_without_the_log_of_the_state_its_rows_are_written_or_the_repair_is_refused_or_says_what_is_lost(aged, name):
     hold_without_change_sets(aged, "log cleaned up", name)
@@ -282,8 +286,7 @@ RIGHT = [{"id": id_, "n": n} for id_, n in [(1, 1), (2, 6), (3, 3), (5, 5), (6, 
 """By sequence."""
 
 
-@pytest.mark.parametrize("again", ["run", "repair"])
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(("place", "again"), thinned(product(PLACES, ("run", "repair")), 3))
 def test_repair_that_was_killed_before_the_sink_is_finished_by_a_run_or_a_repair(
     forgetful, untouched, monkeypatch, place, again
 ):
@@ -352,7 +355,7 @@ def test_repair_is_one_commit_of_the_sink(forgetful):
     assert not any("metaData" in action or "protocol" in action for action in commit), "columns stay"
 
 
-@pytest.mark.parametrize("kind", ["sequence", "expired rows stay", "live rows expire", "function"])
+@pytest.mark.parametrize("kind", graded((*THREE, "live rows expire"), ("expired rows stay", "function")))
 def test_decided_repair_whose_steps_are_gone_is_refused_and_another_one_finds_the_way_that_is_left(
     make, monkeypatch, kind
 ):
@@ -429,7 +432,9 @@ def test_sink_is_repaired_behind_other_steps(make, between, name):
     assert (restored(pipeline) is None) == (between == "rewind" and name == "sink dropped")
 
 
-@pytest.mark.parametrize("kind", ["expired rows stay", "live rows expire", "function"])
+@pytest.mark.parametrize(
+    "kind", graded(("expired rows stay", "live rows expire", "function"), ("expired rows stay", "function"))
+)
 def test_sink_that_was_dropped_behind_a_rewind_has_lost_what_its_state_does_not_keep(make, kind):
     pipeline = make(**KINDS[kind])
     feed(pipeline, FILES)
@@ -483,8 +488,9 @@ def envelope(op, lsn, **row):
     return json.dumps({"op": op, "before": None, "after": row or None, "source": {"lsn": lsn, "ts_ms": lsn}})
 
 
-@pytest.mark.parametrize("order", ["arrival", {"sequence": ["_lsn"]}])
-@pytest.mark.parametrize("is_before", [True, False])
+@pytest.mark.parametrize(
+    ("order", "is_before"), thinned(product(("arrival", {"sequence": ["_lsn"]}), (True, False)), 3)
+)
 def test_rows_below_a_truncate_do_not_come_back(make, order, is_before):
     """Those of the version that is gone back to, and those that a later step brought before it."""
     pipeline = make(format={"type": "debezium"}, order=order)

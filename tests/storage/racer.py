@@ -1,15 +1,20 @@
-"""Commits to a table as one of two writers: `racer.py TABLE NAME N`. Starts after a line on stdin, and prints its versions."""
+"""Commits to a table as one of two writers: `racer.py TABLE NAME N INTERVAL`. Writes a checkpoint each INTERVAL versions.
+
+Starts after a line on stdin, and prints its versions.
+"""
 
 import json
 import sys
 
+from ebbtide.delta import checkpoints
 from ebbtide.delta.commit import Transaction
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_on
 from ebbtide.ledger.puts import puts_of
 
 if __name__ == "__main__":
-    table, name, n = sys.argv[1:]
+    table, name, n, interval = sys.argv[1:]
+    checkpoints.INTERVAL = int(interval)
     snapshot = Snapshot.read(table)
     sys.stdout.write("ready\n")
     sys.stdout.flush()

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from ebbtide.delta import log
-from ebbtide.delta.checkpoints import INTERVAL
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import create
 from ebbtide.errors import LeaseHeldError
@@ -20,7 +19,9 @@ from ebbtide.ledger.puts import puts_of
 from ebbtide.storage import paths
 
 pytestmark = pytest.mark.xdist_group("object_store")
-N_EACH = 50
+N_EACH = 15
+INTERVAL = 2 * N_EACH
+"""The last commit of all has a checkpoint."""
 RACERS = ("a", "b")
 
 
@@ -28,7 +29,9 @@ def race(table):
     """Have both commit; return the versions that each says it made."""
     command = [sys.executable, str(Path(__file__).with_name("racer.py")), table]
     racers = [
-        subprocess.Popen([*command, name, str(N_EACH)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [*command, name, str(N_EACH), str(INTERVAL)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         for name in RACERS
     ]
     for racer in racers:

@@ -301,7 +301,10 @@ def test_longest_chain_counts_requests_of_which_none_overlaps():
     assert longest_chain([]) == 0
 
 
-@pytest.mark.parametrize("checks", [True, False], ids=["noticed", "behind its look at the lease"])
+@pytest.mark.parametrize(
+    "checks",
+    [pytest.param(True, id="noticed", marks=pytest.mark.grid), pytest.param(False, id="behind its look at the lease")],
+)
 def test_run_that_another_overtook_writes_nothing_twice(proxy, root, monkeypatch, checks):
     ledger = f"{root}/p/ledger"
 

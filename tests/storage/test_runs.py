@@ -5,7 +5,8 @@ from itertools import count
 
 import pytest
 from local_run import HOUR, START, perform
-from victims import KINDS, changes_of, expected, refuse_fed_twice, shown, spec_of, tables, write_source
+from thinned import graded
+from victims import FILES, KINDS, changes_of, expected, refuse_fed_twice, shown, spec_of, tables, write_source
 
 from ebbtide.delta import checkpoints, copy_space, log
 from ebbtide.delta.snapshot import Snapshot
@@ -25,17 +26,20 @@ def no_copies(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def on_disk(tmp_path_factory):
-    """The tables of a kind on a local disk after some works, with its spec."""
+    """The tables of a kind on a local disk after some works on the first files, with its spec."""
     known = {}
 
-    def find(kind, *works):
-        if (kind, works) not in known:
+    def find(kind, *works, n_files=FILES):
+        asked = (kind, works, n_files)
+        if asked not in known:
             folder = tmp_path_factory.mktemp("disk")
             spec = spec_of(kind, write_source(folder / "in", kind))
+            for file in sorted((folder / "in").iterdir())[n_files:]:
+                file.unlink()
             for work in works:
                 perform(work, spec, str(folder / "root"), LATER, {})
-            known[kind, works] = spec, tables(spec, folder / "root")
-        return known[kind, works]
+            known[asked] = spec, tables(spec, folder / "root")
+        return known[asked]
 
     return find
 
@@ -45,13 +49,7 @@ def stored(spec, root):
     return tables(spec, root)
 
 
-QUICK = ("arrival", "stateful")
-"""By sequence a run makes the tables in the tests below."""
-
-
-@pytest.mark.parametrize(
-    "kind", [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.grid) for kind in KINDS]
-)
+@pytest.mark.parametrize("kind", graded(KINDS, ["arrival"]))
 def test_run_makes_the_tables_of_a_local_disk(root, on_disk, kind):
     spec, want = on_disk(kind, "run")
     perform("run", spec, root, LATER, {})
@@ -61,23 +59,33 @@ def test_run_makes_the_tables_of_a_local_disk(root, on_disk, kind):
 
 @pytest.mark.parametrize(
     "works",
-    [("compaction", "refresh"), pytest.param(("cleanup", "compaction", "drop", "refresh"), marks=pytest.mark.grid)],
+    [("refresh",), pytest.param(("cleanup", "compaction", "drop", "refresh"), marks=pytest.mark.grid)],
 )
 def test_maintenance_makes_the_tables_of_a_local_disk(root, on_disk, works):
     works = ("run", *works)
-    spec, want = on_disk("arrival", *works)
+    spec, want = on_disk("arrival", *works, n_files=2)
     for work in works:
         perform(work, spec, root, LATER, {})
     assert stored(spec, root) == want
 
 
-@pytest.mark.parametrize("how", [pytest.param("503", marks=pytest.mark.grid), "503 after", "lost"])
+MIXED = "503 after or lost"
+"""Requests that were done, and of which no answer says so."""
+
+
+@pytest.mark.parametrize("how", graded(["503", "503 after", "lost", MIXED], [MIXED]))
 def test_run_goes_on_where_requests_fail_in_between(proxy, root, on_disk, monkeypatch, caplog, how):
     spec, want = on_disk("arrival", "run")
     monkeypatch.setattr(faults, "FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr(bucket, "QUICK_RETRIES", {"max_retries": 0})
     numbers = count()
-    with proxy.failing(lambda method, path: how if next(numbers) % 25 < 2 else None), caplog.at_level(logging.WARNING):
+    hows = how.split(" or ")
+
+    def fault(method, path):
+        turn, number = divmod(next(numbers), 25)
+        return hows[turn % len(hows)] if number < 2 else None
+
+    with proxy.failing(fault), caplog.at_level(logging.WARNING):
         perform("run", spec, root, LATER, {})
     assert stored(spec, root) == want
     assert sum("tried again in" in said for said in caplog.messages) > 10
@@ -86,7 +94,7 @@ def test_run_goes_on_where_requests_fail_in_between(proxy, root, on_disk, monkey
 @pytest.mark.parametrize(
     ("kind", "how", "each"),
     [
-        ("arrival", "503", 53),
+        ("arrival", "503", 90),
         pytest.param("arrival", "503", 17, marks=pytest.mark.grid),
         pytest.param("sequence", "503 after", 37, marks=pytest.mark.grid),
     ],
@@ -109,12 +117,12 @@ def test_run_whose_store_goes_away_is_finished_by_the_next(proxy, root, on_disk,
                 break
             except StoreUnavailableError:
                 n_failed += 1
-    assert n_failed > 3
+    assert n_failed > 2
     assert stored(spec, root) == want
 
 
 def test_lease_whose_answer_was_lost_is_no_hindrance(proxy, root, on_disk, monkeypatch):
-    spec, want = on_disk("sequence", "run")
+    spec, want = on_disk("sequence", "run", n_files=1)
     monkeypatch.setattr(faults, "BUDGET_S", 0.0)
     monkeypatch.setattr(bucket, "QUICK_RETRIES", {"max_retries": 0})
     turn = f"{1:020d}.json"
@@ -130,11 +138,13 @@ def test_lease_whose_answer_was_lost_is_no_hindrance(proxy, root, on_disk, monke
     assert stored(spec, root) == want
 
 
-def test_checkpoints_of_logs_are_written_and_old_commits_deleted(proxy, root, on_disk, monkeypatch):
-    spec, want = on_disk("sequence", "run")
+def test_source_is_read_from_the_store_and_logs_have_checkpoints_and_lose_old_commits(root, on_disk, monkeypatch):
+    in_folder, want = on_disk("sequence", "run")
     monkeypatch.setattr(checkpoints, "INTERVAL", 2)
+    spec = spec_of("sequence", write_lines(in_folder, root))
     perform("run", spec, root, LATER, {})
-    assert stored(spec, root) == want
+    assert shown(spec, root) == expected("sequence", changes_of("sequence"))
+    assert stored(spec, root)["sink"] == want["sink"]
     state, ledger = f"{root}/sequence/state", f"{root}/sequence/ledger"
     names = paths.list_files(f"{state}/_delta_log")
     assert any(name.endswith(".checkpoint.parquet") for name in names)
@@ -146,15 +156,6 @@ def test_checkpoints_of_logs_are_written_and_old_commits_deleted(proxy, root, on
     checkpoints.trim_log(state)
     with lease.Lease(ledger, "sequence", 60) as held:
         assert held.facts.epoch == 2
-
-
-def test_source_is_read_from_the_store(root, on_disk):
-    spec, want = on_disk("sequence", "run")
-    lines = write_lines(spec, root)
-    elsewhere = spec_of("sequence", lines)
-    perform("run", elsewhere, root, LATER, {})
-    assert shown(elsewhere, root) == expected("sequence", changes_of("sequence"))
-    assert stored(elsewhere, root)["sink"] == want["sink"]
 
 
 def write_lines(spec, root):

@@ -68,6 +68,8 @@ def refuse_wrong(spec, root, n_records):
     assert last.frontier.total_records == n_records
 
 
+# Its twins: test_races.py::test_lease_is_won_by_one_of_many, test_requests.py::test_run_that_another_overtook_writes_nothing_twice
+@pytest.mark.grid
 def test_of_two_drivers_one_reads_the_shop(root, shop, start):
     spec, n_records = shop
     codes = ended([start(), start()])
