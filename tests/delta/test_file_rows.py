@@ -98,7 +98,7 @@ def lookups(tmp_path):
     return Lookups(tmp_path, random.Random(3))
 
 
-@pytest.mark.parametrize("seed", thinned(range(6), 2))
+@pytest.mark.parametrize("seed", thinned(range(6), 3))
 def test_lookups_equal_a_plain_map_whatever_becomes_of_the_copies(tmp_path, monkeypatch, seed):
     chance = random.Random(seed)
     monkeypatch.setattr(key_index, "ATTACHED_FROM", chance.choice([1, 10**9]))

@@ -536,7 +536,7 @@ def is_of_notes(file):
     return file.least("_entry") != "row"
 
 
-@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize("at", [pytest.param(0, marks=pytest.mark.grid), 1])
 def test_bounded_compaction_that_is_killed_has_done_all_or_nothing(make, monkeypatch, at):
     pipeline = with_second_versions(make, monkeypatch)
     wanted = newest_of(stored(pipeline))

@@ -13,7 +13,7 @@ from ebbtide.delta.checkpoints import trim_log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.operations.registry import maintain
 
-STEPS_OF_RUNS = (4,) * 6
+STEPS_OF_RUNS = (4,) * 4
 LIVES_FOR = 8
 """Steps that a row lives for: the clock goes on by `BATCH_MS` a step."""
 FIELDS = {

@@ -89,14 +89,14 @@ def refuse_wrong_rows(kind, events, want, n_orders):
 
 @PIPELINES
 @pytest.mark.parametrize("log", LOGS)
-@pytest.mark.parametrize("n_orders", [5, pytest.param(60, marks=pytest.mark.grid)])
+@pytest.mark.parametrize("n_orders", [3, pytest.param(60, marks=pytest.mark.grid)])
 def test_values_left_out_are_found_in_every_order_of_arrival(kind, log, n_orders):
     refuse_wrong_rows(kind, *LOGS[log], n_orders=n_orders)
 
 
 @PIPELINES
 @pytest.mark.parametrize("log", SENT_AS_TWO)
-@pytest.mark.parametrize("n_orders", [5, pytest.param(20, marks=pytest.mark.grid)])
+@pytest.mark.parametrize("n_orders", [3, pytest.param(20, marks=pytest.mark.grid)])
 def test_values_that_a_create_leaves_out_are_found_in_every_order_of_arrival(kind, log, n_orders):
     refuse_wrong_rows(kind, *SENT_AS_TWO[log], n_orders=n_orders)
 

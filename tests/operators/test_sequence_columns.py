@@ -5,6 +5,7 @@ import json
 
 import pytest
 from support import OnlyTouchedKeys, change, envelope, plain, record, spec
+from thinned import thinned
 
 from ebbtide.operators.sequence import choose, ties
 from ebbtide.testing import MemoryPipeline
@@ -177,16 +178,19 @@ def test_later_columns_decide_where_the_first_are_equal():
 
 @pytest.mark.parametrize(
     ("type_", "ascending"),
-    [
-        ("INT", [-5, -1, 0, 7]),
-        ("DECIMAL(20,2)", ["-7.00", "-0.01", "9.5", "10"]),
-        ("STRING", ["", "B", "aa", "é"]),
-        ("DATE", ["1912-01-01", "1970-01-01", "2026-01-01"]),
-        ("TIMESTAMP", ["1912-01-01T00:00:00Z", "2026-01-01T00:00:00.000001Z", "2026-01-01T00:00:00.000002Z"]),
-        ("TIMESTAMP_NTZ", ["1912-01-01T00:00:00", "2026-01-01T00:00:00"]),
-        ("BOOLEAN", [False, True]),
-        ("BINARY", ["AA==", "AAE=", "/w=="]),
-    ],
+    thinned(
+        [
+            ("INT", [-5, -1, 0, 7]),
+            ("DECIMAL(20,2)", ["-7.00", "-0.01", "9.5", "10"]),
+            ("STRING", ["", "B", "aa", "é"]),
+            ("DATE", ["1912-01-01", "1970-01-01", "2026-01-01"]),
+            ("TIMESTAMP", ["1912-01-01T00:00:00Z", "2026-01-01T00:00:00.000001Z", "2026-01-01T00:00:00.000002Z"]),
+            ("TIMESTAMP_NTZ", ["1912-01-01T00:00:00", "2026-01-01T00:00:00"]),
+            ("BOOLEAN", [False, True]),
+            ("BINARY", ["AA==", "AAE=", "/w=="]),
+        ],
+        2,
+    ),
 )
 def test_sequence_of_any_exact_type_orders(type_, ascending):
     of = plain(f"id BIGINT NOT NULL, at {type_}, n INT", **BY_TIME)

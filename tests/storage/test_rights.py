@@ -2,9 +2,6 @@
 
 import os
 import stat
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from local_pipeline import LocalPipeline, up
@@ -14,7 +11,6 @@ from ebbtide.storage.disk import failures_named
 from ebbtide.storage.rights import is_ours, make_home, make_private
 
 OF_A_GROUP = 0o2775
-HELPERS = str(Path(__file__).parents[1] / "support")
 FOR_THE_GROUP = stat.S_IRGRP | stat.S_IWGRP
 
 
@@ -54,27 +50,18 @@ def test_folder_of_a_pipeline_is_shared_where_its_root_is(tmp_path, umask, root,
     make_home(str(tmp_path / "root" / "t"))
 
 
-WORK = """
-import sys
-from pathlib import Path
-from local_pipeline import LocalPipeline, up
-pipeline = LocalPipeline(Path(sys.argv[1]))
-for number in range(3):
-    pipeline.read(up(1, number), up(number, number), "{")
-for work in ("compaction", "cleanup", "undo", "rewind"):
-    pipeline.do(work)
-"""
-
-
 def test_group_of_a_shared_root_may_replace_all_that_is_in_it(tmp_path, umask):
     root = tmp_path / "root"
     root.mkdir()
     root.chmod(OF_A_GROUP)
     umask(0o002)
-    subprocess.run([sys.executable, "-c", WORK, str(tmp_path)], check=True, env=os.environ | {"PYTHONPATH": HELPERS})
+    pipeline = LocalPipeline(tmp_path)
+    for number in range(3):
+        pipeline.read(up(1, number), up(number, number), "{")
+    for work in ("compaction", "cleanup", "undo", "rewind"):
+        pipeline.do(work)
     closed = [path for path in root.rglob("*") if path.stat().st_mode & FOR_THE_GROUP != FOR_THE_GROUP]
     assert closed == []
-    pipeline = LocalPipeline(tmp_path)
     pipeline.read(up(1, 9))
     assert pipeline.rows()[1] == 9
 

@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from itertools import product
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -66,8 +67,7 @@ def change(values, deleted=(), **more):
     return Upsert(keys, rows_of(values), **more)
 
 
-@pytest.mark.parametrize("folded", [1, 4, 100])
-@pytest.mark.parametrize("by_vectors", [True, False])
+@pytest.mark.parametrize(("by_vectors", "folded"), thinned(product((True, False), (1, 4, 100)), 4))
 @pytest.mark.parametrize("seed", thinned(range(3), 3))
 def test_every_key_has_its_last_row(tmp_path, monkeypatch, by_vectors, seed, folded):
     monkeypatch.setattr(joining, "WIDTH", 2)

@@ -8,11 +8,11 @@ from folding import KINDS, FoldedAtRandom, in_sink, newest_versions_of, spec_at_
 
 from ebbtide.testing import MemoryPipeline
 
-MORE = [pytest.param(kind, seed, marks=pytest.mark.grid) for kind, seed in product(KINDS, range(2, 10))]
+MORE = [pytest.param(kind, seed, marks=pytest.mark.grid) for kind, seed in product(KINDS, range(1, 10))]
 
 
 @pytest.mark.parametrize(
-    ("kind", "seed"), [*product(KINDS, range(2)), ("sequence", 36), ("rows of a function", 38), *MORE]
+    ("kind", "seed"), [*product(KINDS, range(1)), ("sequence", 36), ("rows of a function", 38), *MORE]
 )
 def test_state_folded_at_random_points_agrees_with_the_sink(tmp_path, kind, seed):
     rng = random.Random(f"{kind}{seed}")
