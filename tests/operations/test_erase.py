@@ -145,6 +145,7 @@ def test_rows_that_a_vector_hides_are_erased_too(pipeline):
     assert holders(pipeline.home) == []
 
 
+@BY_SEQUENCE
 def test_record_of_an_erased_key_is_refused_and_stored_nowhere(pipeline):
     act(pipeline, "apply")
     bad = json.dumps({"kind": "+I", "row": {"id": CANARY, "n": "no number"}})
@@ -154,6 +155,7 @@ def test_record_of_an_erased_key_is_refused_and_stored_nowhere(pipeline):
     assert holders(pipeline.home) == []
 
 
+@BY_SEQUENCE
 def test_refresh_refuses_the_records_of_erased_keys(pipeline):
     act(pipeline, "apply")
     pipeline.do("refresh")
@@ -178,6 +180,7 @@ def test_key_without_a_row_is_said_and_refused_from_then_on(pipeline):
     assert "nobody" not in ids(pipeline)
 
 
+@BY_SEQUENCE
 def test_replay_refuses_corrected_records_of_an_erased_key_and_counts_them(pipeline):
     act(pipeline, "apply")
     pipeline.read("[", up("fourth", 7, "+I", v="new"))

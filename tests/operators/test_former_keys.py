@@ -108,7 +108,7 @@ HISTORIES = [
 """In each a value comes from a former key, and a later one of it may arrive after one of the row's last change."""
 
 
-@pytest.mark.parametrize("text", thinned(HISTORIES, 2))
+@pytest.mark.parametrize("text", thinned(HISTORIES, 3))
 def test_rows_without_the_name_of_an_erased_key_decide_as_with_it(text):
     chance = random.Random(text)
     assert sum(hold(text, chance) for _ in range(2)) > 0
