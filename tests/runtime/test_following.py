@@ -17,6 +17,7 @@ from ebbtide.runtime.following import Age, Faults, Following, Watcher
 from ebbtide.runtime.local import drive
 from ebbtide.sources.file_source import FileSource
 from ebbtide.sources.source import Discovery
+from ebbtide.tables.delta_sink import SinkTable
 
 OFTEN = Following(interval_ms=1, tick_every_ms=1)
 
@@ -282,6 +283,31 @@ def test_step_that_fails_again_and_again_uses_up_the_budget_though_the_source_an
     with pytest.raises(StoreUnavailableError):
         pipeline.follow(replace(OFTEN, fault_budget_s=0.2), lambda _: None, stop)
     assert len(attempts) < 30
+
+
+def test_step_whose_sink_was_away_is_in_it_before_the_next_step(make, monkeypatch):
+    pipeline = make(order="arrival", ttl="1h", materializer={"on_expire": "delete"})
+    pipeline.put(up(1, 1, "+I"))
+    now = [START]
+    apply = SinkTable.apply
+    away = []
+
+    def apply_later(*given, **how):
+        if now[0] > START and not away:
+            away.append("the tick")
+            pipeline.put(up(2, 2, "+I"))
+            raise StoreUnavailableError("503")
+        return apply(*given, **how)
+
+    def on_progress(step, stop):
+        now[0] = START + 2 * HOUR
+        if away:
+            stop.set()
+
+    monkeypatch.setattr(SinkTable, "apply", apply_later)
+    monkeypatch.setattr(following_module, "FIRST_WAIT_S", 0.01)
+    assert follow(pipeline, on_progress, lambda: now[0]) == ["batch", "batch"]
+    assert pipeline.rows() == {2: 2}
 
 
 def test_lost_lease_is_not_waited_out():
