@@ -162,7 +162,8 @@ def before(job):
 def done_at_last(victim, job, undisturbed):
     """Ask for a job that was killed once more; compare the tables with those of one that was not."""
     after = AFTER.get(job, ())
-    victim.do(*(() if has_gone_back(victim) else (job,)), *after)
+    again = () if has_gone_back(victim) else (job,)
+    victim.do(*again, *after)
     assert victim.tables(job) == undisturbed(victim.kind, *before(job), job, *after)[1]
 
 

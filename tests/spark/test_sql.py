@@ -253,8 +253,10 @@ def test_table_of_expressions_functions_and_a_condition_is_the_query_over_the_tr
 
 def rows_of(catalog, name):
     """The rows of a table in order of key."""
-    columns = catalog.pipeline(name).spec.sink_table.columns
-    rows = read_rows(Snapshot.read(Plan.under(catalog.root, catalog.pipeline(name).spec).at("sink")), columns)
+    spec = catalog.pipeline(name).spec
+    columns = spec.sink_table.columns
+    sink = Snapshot.read(Plan.under(catalog.root, spec).at("sink"))
+    rows = read_rows(sink, columns)
     return rows.sort_by(columns.names[0]).to_pylist()
 
 

@@ -270,8 +270,8 @@ UNFIT = {
 
 
 def test_query_that_cannot_be_kept_is_refused(filled):
-    for query, told in list(UNFIT.items())[-3:]:  # the others: test_view_analysis.py
-        with pytest.raises(ViewQueryError, match=told):
+    for query, message in list(UNFIT.items())[-3:]:  # the rest: test_view_analysis.py
+        with pytest.raises(ViewQueryError, match=message):
             filled.run(BY_VALUE.model_copy(update={"query": query}))
     path = filled.root / "orders" / "sink"
     by_path = BY_VALUE.model_copy(update={"query": f"SELECT v, id AS n, id AS top FROM delta.`{path}`"})

@@ -13,12 +13,7 @@ def thinned(cases: Iterable[Any], every: int) -> list[Any]:
         cases: Values, or tuples of them.
         every: How far those are apart that `make test` has.
     """
-    given = []
-    for number, case in enumerate(cases):
-        values = case if isinstance(case, tuple) else (case,)
-        marks = [pytest.mark.grid] if number % every else []
-        given.append(pytest.param(*values, marks=marks))
-    return given
+    return [_given(case, is_quick=number % every == 0) for number, case in enumerate(cases)]
 
 
 def graded(cases: Iterable[Any], quick: Iterable[Any]) -> list[Any]:
@@ -29,8 +24,9 @@ def graded(cases: Iterable[Any], quick: Iterable[Any]) -> list[Any]:
         quick: Those that `make test` has.
     """
     kept = list(quick)
-    given = []
-    for case in cases:
-        values = case if isinstance(case, tuple) else (case,)
-        given.append(pytest.param(*values, marks=[] if case in kept else [pytest.mark.grid]))
-    return given
+    return [_given(case, is_quick=case in kept) for case in cases]
+
+
+def _given(case: Any, *, is_quick: bool) -> Any:
+    values = case if isinstance(case, tuple) else (case,)
+    return pytest.param(*values, marks=() if is_quick else pytest.mark.grid)
