@@ -378,24 +378,3 @@ def test_environment_is_read_by_what_belongs_to_the_machine_only():
         "storage/bucket.py",
         "environment.py",
     }
-
-
-MOST_LINES, MOST_LINES_OF_CLASS, MOST_FIELDS = 450, 250, 12
-
-
-def too_large(path):
-    """Yield what of a module is larger than it may be."""
-    if len(path.read_text(encoding="utf-8").splitlines()) > MOST_LINES:
-        yield path.name
-    for node in nodes(path, ast.ClassDef):
-        if node.end_lineno - node.lineno >= MOST_LINES_OF_CLASS:
-            yield node.name
-        is_dataclass = any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
-        fields = [inner for inner in node.body if isinstance(inner, ast.AnnAssign)]
-        if is_dataclass and len(fields) > MOST_FIELDS:
-            yield node.name
-
-
-def test_modules_classes_and_dataclasses_are_not_too_large():
-    found = {str(path.relative_to(ROOT)): list(too_large(path)) for path in sorted((ROOT / "ebbtide").rglob("*.py"))}
-    assert {path: names for path, names in found.items() if names} == {}
