@@ -1,4 +1,4 @@
-"""A process of Dagster's with the processes that it starts: `make demo` has its daemon so, and the tests `dagster dev`."""
+"""A process of Dagster's with the processes that it starts: `make demo` has its run so, and the tests `dagster dev`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ENDS_WITHIN_S = 30
@@ -19,7 +19,9 @@ def dagster_process(
     log: Path,
     folder: Path,
     environment: Mapping[str, str],
-) -> Iterator[None]:
+    *,
+    inherited: Sequence[int] = (),
+) -> Iterator[subprocess.Popen[bytes]]:
     """Start a process in a group of its own; interrupt the group at the end, and kill it if it does not end.
 
     Args:
@@ -27,6 +29,7 @@ def dagster_process(
         log: File of its output.
         folder: Working folder.
         environment: Its environment variables.
+        inherited: File descriptors that it has too.
     """
     with log.open("w") as output:
         process = subprocess.Popen(
@@ -37,13 +40,23 @@ def dagster_process(
             stderr=output,
             start_new_session=True,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - it may be ignored here
+            pass_fds=inherited,
         )
         try:
-            yield
+            yield process
         finally:
-            os.killpg(process.pid, signal.SIGINT)
-            try:
-                process.wait(ENDS_WITHIN_S)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    try:
+        _signal_group(process, signal.SIGINT)
+        process.wait(ENDS_WITHIN_S)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):  # who interrupts a second time does not want to wait
+        _signal_group(process, signal.SIGKILL)
+        process.wait(ENDS_WITHIN_S)
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+    with suppress(ProcessLookupError):  # all have ended
+        os.killpg(process.pid, number)

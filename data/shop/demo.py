@@ -1,24 +1,26 @@
-"""Launches the five shop pipelines from Dagster over the shipped capture; compares every sink with the source database.
+"""Runs the five shop pipelines in Dagster over the shipped capture; compares every sink with the source database.
 
 Exit code 0 if all five equal the truth and all checks passed, 1 if not.
 """
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 from uuid import uuid4
 
 import dagster as dg
@@ -39,26 +41,57 @@ PROJECT = HERE.parent.parent
 SHOP = "pipelines/defs/shop"
 ROOT = PROJECT / ".ebbtide"
 HOME = PROJECT / ".dagster"
-WORKSPACE = ["-w", "workspace.yaml"]
+JOB = ["-m", "pipelines.definitions", "-a", "defs", "-d", ".", "-j", "shop"]
+TAG = "ebbtide/demo"
+"""Tag of the demo's runs."""
+UNFINISHED = [
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+SILENT_S = 900
+"""How long a run may report nothing, in seconds: the first one downloads Delta, and a busy machine is slow."""
+
+
+class DemoError(Exception):
+    """The demo cannot go on; its message is for the user."""
+
+
+def specs() -> list[UpsertPipeline]:
+    """Return the shop's pipelines."""
+    return [UpsertPipeline.load(path) for path in sorted((PROJECT / SHOP).iterdir())]
 
 
 def main() -> int:
     """Launch, compare, sum up."""
     started = time.monotonic()
-    specs = [UpsertPipeline.load(path) for path in sorted((PROJECT / SHOP).iterdir())]
-    for spec in specs:
-        shutil.rmtree(ROOT / spec.name, ignore_errors=True)
-    print("Launching the job 'shop' in Dagster; the first time, Spark downloads Delta.", flush=True)
-    run_id = launch()
+    print("Running the job 'shop' in Dagster; the first time, Spark downloads Delta.", flush=True)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        run_id = launch()
+    except DemoError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("Interrupted; the run is canceled. 'make demo' starts again from the beginning.", file=sys.stderr)
+        return 130
     if run_id is None:
         return 1
+    return summary(run_id, started)
+
+
+def summary(run_id: str, started: float) -> int:
+    """Compare the sinks with the truth, and print what came of the run; return the exit code."""
     spark = build_session("ebbtide-demo", log_file=new_log(str(ROOT)))
-    reports = [(spec, difference(spec, truth(spec), sink_rows(spark, spec))) for spec in specs]
-    statuses = {spec.name: status(spec, str(ROOT)) for spec in specs}
+    reports = [(spec, difference(spec, truth(spec), sink_rows(spark, spec))) for spec in specs()]
+    statuses = {spec.name: status(spec, str(ROOT)) for spec in specs()}
     spark.stop()
     with dg.DagsterInstance.get() as instance:
         checks = evaluations(instance, run_id)
-        print("\n" + "\n".join(table(reports, statuses, checks, unmatched(instance, specs))))
+        print("\n" + "\n".join(table(reports, statuses, checks, unmatched(instance, specs()))))
     right = all(not any(differs.values()) for _, differs in reports)
     print(f"\n{len(reports)} sinks compared with the source database in {time.monotonic() - started:.0f} s: ", end="")
     print("all equal, all checks passed." if right else "NOT all right.")
@@ -70,55 +103,123 @@ def main() -> int:
 
 
 def launch() -> str | None:
-    """Launch the job 'shop' as its page in Dagster does, and print what it reports; return the run's id, None if it failed."""
+    """Run the job 'shop' in Dagster's instance, and print what it reports; return the run's id, None if it failed."""
     HOME.mkdir(exist_ok=True)
     if not (HOME / "dagster.yaml").exists():
         (HOME / "dagster.yaml").symlink_to("../dagster.yaml")
     os.environ |= {"DAGSTER_HOME": str(HOME), "EBBTIDE_ROOT": str(ROOT)}
-    run_id = str(uuid4())
-    with dg.DagsterInstance.get() as instance, daemon():
-        put_in_queue = ["job", "launch", *WORKSPACE, "-l", "ebbtide", "-j", "shop", "--run-id", run_id]
-        queued = subprocess.run(
-            [command("dagster"), *put_in_queue], cwd=PROJECT, capture_output=True, text=True, check=False
-        )
-        if queued.returncode:
-            print(queued.stdout, queued.stderr, file=sys.stderr)
-            return None
-        return run_id if follow(instance, run_id) else None
+    with alone(HOME / "demo.lock") as lock, dg.DagsterInstance.get() as instance:
+        cancel_left_runs(instance)
+        for spec in specs():
+            shutil.rmtree(ROOT / spec.name, ignore_errors=True)
+        return execute(instance, JOB, PROJECT, HOME / "demo.log", lock)
 
 
 @contextmanager
-def daemon() -> Iterator[None]:
-    """Have Dagster's daemon, which launches what is queued: the one of 'make ui', if that is there."""
-    is_there = subprocess.run(
-        [command("dagster-daemon"), "liveness-check"], cwd=PROJECT, capture_output=True, check=False
-    )
-    if is_there.returncode == 0:
-        yield
-        return
-    started = [command("dagster-daemon"), "run", *WORKSPACE]
-    with dagster_process(started, HOME / "demo-daemon.log", PROJECT, os.environ):
-        yield
+def alone(path: Path) -> Iterator[TextIO]:
+    """Hold the lock of a demo, which its run inherits: the tables are deleted first, so one at a time may work.
+
+    Raises:
+        DemoError: Another demo, or its run, holds it.
+    """
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DemoError(
+                f"Another demo is at work on the same tables. It ends by itself; to end it now: kill {path.read_text()}"
+            ) from None
+        note(file, os.getpid())
+        yield file
 
 
-def follow(instance: dg.DagsterInstance, run_id: str) -> bool:
-    """Print the steps that a run logs, until it ends; return whether it succeeded, and print its errors if not."""
+def note(lock: TextIO, process: int) -> None:
+    """Write down which process to end, should another demo wait for the lock."""
+    lock.truncate(0)
+    lock.write(str(process))
+    lock.flush()
+
+
+def cancel_left_runs(instance: dg.DagsterInstance) -> None:
+    """Cancel runs of earlier demos that were killed: without a process they would stay in progress, and hold their pools."""
+    for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)):
+        if TAG in run.tags:
+            instance.report_run_canceled(run, message="The demo that started this run was killed.")
+            print(f"Canceled run {run.run_id}: the demo that started it was killed.", flush=True)
+
+
+def execute(instance: dg.DagsterInstance, job: Sequence[str], folder: Path, log: Path, lock: TextIO) -> str | None:
+    """Run a job in a process beside; return its run's id, None if it failed.
+
+    No daemon and no queue take part, so nothing depends on whether a daemon is alive: only on the process, which is there or not.
+
+    Args:
+        instance: Where the run is recorded.
+        job: The options that name it.
+        folder: Working folder.
+        log: File of its output.
+        lock: The lock, which it inherits.
+    """
+    token = str(uuid4())
+    started = [command("dagster"), "job", "execute", *job, "--tags", json.dumps({TAG: token})]
+    with dagster_process(started, log, folder, os.environ, inherited=[lock.fileno()]) as process:
+        note(lock, process.pid)
+        try:
+            run = follow(instance, process, token)
+        except KeyboardInterrupt:
+            cancel(instance, token)
+            raise
+    if run is not None and run.is_success:
+        return run.run_id
+    status = "did not begin" if run is None else f"ended as {run.status.value}"
+    print(f"The run {status}. Its log: {log}", file=sys.stderr)
+    return None
+
+
+def follow(instance: dg.DagsterInstance, process: subprocess.Popen[bytes], token: str) -> dg.DagsterRun | None:
+    """Print the steps that a run logs, until its process ends; return it, None if the process has made none.
+
+    Raises:
+        DemoError: It has reported nothing for `SILENT_S`.
+    """
     cursor: str | None = None
+    reported_at = time.monotonic()
     while True:
-        run = instance.get_run_by_id(run_id)
-        has_ended = run is None or run.is_finished
-        found = instance.get_records_for_run(run_id, cursor=cursor)
-        for record in found.records:
-            entry = record.event_log_entry
-            if entry.dagster_event is None and " step " in entry.user_message:
-                print(entry.user_message, flush=True)
-            elif entry.is_dagster_event and entry.get_dagster_event().is_failure:
-                print(entry.get_dagster_event().message, file=sys.stderr)
-        cursor = found.cursor
-        if has_ended and not found.has_more:
-            return run is not None and run.is_success
-        if not found.has_more:
+        has_ended = process.poll() is not None
+        run = run_of(instance, token)
+        found = instance.get_records_for_run(run.run_id, cursor=cursor) if run else None
+        if found and found.records:
+            cursor, reported_at = found.cursor, time.monotonic()
+            report([record.event_log_entry for record in found.records])
+        elif has_ended:
+            return run
+        elif time.monotonic() - reported_at > SILENT_S:
+            if run is not None and run.is_finished:  # its process does not end
+                return run
+            raise DemoError(f"The run has reported nothing for {SILENT_S // 60} minutes, and is ended.")
+        else:
             time.sleep(0.5)
+
+
+def run_of(instance: dg.DagsterInstance, token: str) -> dg.DagsterRun | None:
+    """Return the run that has a token, None if there is none."""
+    return next(iter(instance.get_runs(dg.RunsFilter(tags={TAG: token}), limit=1)), None)
+
+
+def cancel(instance: dg.DagsterInstance, token: str) -> None:
+    """Say of a run that it is to be canceled: interrupted without that, it ends as a failure."""
+    run = run_of(instance, token)
+    if run is not None:
+        instance.report_run_canceling(run)
+
+
+def report(entries: Sequence[dg.EventLogEntry]) -> None:
+    """Print what is said of steps, and what has failed."""
+    for entry in entries:
+        if entry.dagster_event is None and " step " in entry.user_message:
+            print(entry.user_message, flush=True)
+        elif entry.is_dagster_event and entry.get_dagster_event().is_failure:
+            print(entry.get_dagster_event().message, file=sys.stderr)
 
 
 def command(name: str) -> str:
