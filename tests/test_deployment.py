@@ -26,7 +26,8 @@ from deployed import (
 )
 from kafka_broker import free_port
 from local_pipeline import up
-from metrics_support import WAIT_S, get, wait_for_step, write_spec
+from metrics_support import get, wait_for_step, write_spec
+from waiting import PATIENCE_S
 
 from ebbtide import UpsertPipeline
 from ebbtide.cli.errors import REFUSED, USAGE
@@ -154,7 +155,7 @@ def followed_to(process, port, step):
         status, _, text = get(port, "/healthz")
         assert (status, json.loads(text)["is_healthy"]) == (200, True)
         running.send_signal(signal.SIGTERM)
-        said, _ = running.communicate(timeout=WAIT_S)
+        said, _ = running.communicate(timeout=PATIENCE_S)
         assert running.returncode == 0, said
         with pytest.raises(ProcessLookupError):
             os.killpg(running.pid, 0)

@@ -14,9 +14,10 @@ from alert_rules import MONITORING, RULES, fires
 from installing import install
 from kafka_broker import free_port
 from local_pipeline import LATER, up
-from metrics_support import WAIT_S, command, followed, get, samples_of, wait_for_step, write_spec
+from metrics_support import command, followed, get, samples_of, wait_for_step, write_spec
 from mounting import IN_NAMESPACE, can_mount
 from support import plain
+from waiting import PATIENCE_S
 
 from ebbtide.cli.verbs import COMMANDS
 from ebbtide.inspect.exposition import openmetrics
@@ -224,7 +225,7 @@ def test_prometheus_scrapes_a_followed_run_and_fires_its_alert(make, tmp_path):
     finally:
         for process in (prometheus, run):
             process.terminate()
-            process.communicate(timeout=WAIT_S)
+            process.communicate(timeout=PATIENCE_S)
     assert [target["health"] for target in targets] == ["up"], targets
     assert "EbbtideCheckFailed" in firing
     assert not {"EbbtideRunDown", "EbbtideRunStuck", "EbbtideLeaseLost"} & firing
@@ -241,7 +242,7 @@ def alerts(port):
 
 def until(look):
     """Look again and again until something is found."""
-    end_s = time.monotonic() + 2 * WAIT_S
+    end_s = time.monotonic() + 2 * PATIENCE_S
     while time.monotonic() < end_s:
         found = look()
         if "EbbtideCheckFailed" in found:

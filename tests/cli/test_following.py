@@ -6,9 +6,10 @@ import signal
 
 import pytest
 from click.testing import CliRunner
-from fleet_support import NAMES, WAIT_S, Project
+from fleet_support import NAMES, Project
 from metrics_support import OPENMETRICS, get
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from waiting import PATIENCE_S
 
 from ebbtide.cli.main import main
 from ebbtide.ledger.facts import FREE
@@ -24,13 +25,13 @@ def test_fleet_that_was_killed_goes_on_with_all_its_pipelines(tmp_path):
     for name in NAMES:
         project.put(name, 5)
     os.killpg(killed.pid, signal.SIGKILL)
-    killed.communicate(timeout=WAIT_S)
+    killed.communicate(timeout=PATIENCE_S)
     assert killed.returncode == -signal.SIGKILL
     again = project.follow()
     project.put("c", 2)
     project.wait(again, *NAMES)
     again.terminate()
-    said, _ = again.communicate(timeout=WAIT_S)
+    said, _ = again.communicate(timeout=PATIENCE_S)
     assert again.returncode == 0
     assert sorted(line[0] for line in said.splitlines() if line[1:2] == ":") == list(NAMES)
     turns = [newest_turn(f"{project.root}/{name}/ledger")[1] for name in NAMES]
@@ -58,7 +59,7 @@ def test_bad_pipeline_is_named_and_the_others_go_on(tmp_path):
     assert [by_name[name]["is_healthy"] for name in NAMES] == [True, False, True]
     assert by_name["b"]["failure"].startswith("SourceReadError: The source folder")
     process.terminate()
-    _, logged = process.communicate(timeout=WAIT_S)
+    _, logged = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 5, "that of the bad one"
     errors = [json.loads(line) for line in logged.splitlines() if '"ERROR"' in line]
     assert {(error["pipeline"], error["error"]) for error in errors} == {("b", "SourceReadError")}

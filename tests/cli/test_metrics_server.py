@@ -8,7 +8,8 @@ from urllib.error import URLError
 
 import pytest
 from local_pipeline import up
-from metrics_support import OPENMETRICS, WAIT_S, command, followed, get, samples_of, wait_for_step
+from metrics_support import OPENMETRICS, command, followed, get, samples_of, wait_for_step
+from waiting import PATIENCE_S
 
 from ebbtide.cli.metrics_server import served
 from ebbtide.errors import ConfigError
@@ -84,7 +85,7 @@ def test_killed_run_has_served_its_metrics_and_leaves_nothing(make, tmp_path):
     assert (found["ebbtide_records_total",], found["ebbtide_lease_held",]) == (2, 1)
     assert get(port, "/healthz")[0] == 200
     process.kill()
-    process.communicate(timeout=WAIT_S)
+    process.communicate(timeout=PATIENCE_S)
     assert process.returncode == -signal.SIGKILL
     with pytest.raises(URLError):
         get(port, "/healthz")

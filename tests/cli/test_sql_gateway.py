@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from gateway_support import running
 from sql_support import all_of
+from waiting import PATIENCE_S
 
 from ebbtide.cli import main, sql_gateway
 from ebbtide.sql.remote import RemoteSession
@@ -35,13 +36,13 @@ def test_it_prints_its_url_serves_and_ends_by_sigterm(tmp_path):
     with running(tmp_path, *options, GATEWAY_TOKEN=TOKEN) as (started, url):
         assert url.startswith("http://127.0.0.1:")
         request = urllib.request.Request(f"{url}/v1/info", headers={"Authorization": f"Bearer {TOKEN}"})  # noqa: S310
-        with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:  # noqa: S310
             info = json.load(response)
         assert info["read_only"] is True
         limits = info["limits"]
         assert (limits["sessions"], limits["client_sessions"], limits["idle_timeout_s"]) == (3, 2, 120)
         started.send_signal(signal.SIGTERM)
-        output, log = started.communicate(timeout=60)
+        output, log = started.communicate(timeout=PATIENCE_S)
     assert (started.returncode, output, log) == (0, "The SQL gateway has ended.\n", "")
 
 

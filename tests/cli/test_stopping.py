@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+from waiting import PATIENCE_S
+
 SCRIPT = """
 import os, signal, sys
 from ebbtide.cli.live import Live
@@ -23,7 +25,7 @@ with stop_on_signal(Live(sys.stderr)) as stop:
 
 def test_new_process_has_the_number_takes_a_signal_that_came_meanwhile_and_forgets_what_was_said_once():
     command = [sys.executable, "-c", SCRIPT, "run", "--accept-loss", "--follow"]
-    done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     first, second, *rest = done.stdout.splitlines()
     pid = first.partition(" ")[0]
     assert first == f"{pid} ['run', '--accept-loss', '--follow']"
@@ -45,5 +47,7 @@ with stop_on_signal(Live(sys.stderr)) as stop:
 
 
 def test_signal_that_comes_within_a_wait_for_the_stop_does_not_wait_for_itself():
-    done = subprocess.run([sys.executable, "-c", WITHIN_A_WAIT], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHIN_A_WAIT], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
     assert done.stdout == "stopped True\n"

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from dagster_process import dagster_process
 from spark_support import change, write
+from waiting import PATIENCE_S
 
 from ebbtide import Pipeline
 
@@ -41,7 +42,7 @@ class Dagster:
     def ask(self, query: str, **variables: Any) -> dict[str, Any]:
         body = json.dumps({"query": query, "variables": variables}).encode()
         request = urllib.request.Request(f"{self.url}/graphql", body, {"Content-Type": "application/json"})  # noqa: S310
-        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:  # noqa: S310
             found = json.load(answer)
         assert "errors" not in found, found
         return found["data"]

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE_S
 
 from ebbtide.delta import checkpoints, log
 from ebbtide.delta.commit import commit
@@ -116,7 +117,7 @@ def test_taker_whose_version_was_taken_meanwhile_is_refused(path):
 
 def test_lease_beats_and_is_free_in_the_end(path):
     with Lease(path, "p", 0.3) as lease:
-        until = time.monotonic() + 20
+        until = time.monotonic() + PATIENCE_S
         while lease.facts.heartbeat < 3 and time.monotonic() < until:
             time.sleep(0.05)
         assert lease.facts.heartbeat >= 3
@@ -270,7 +271,7 @@ def test_heartbeat_that_fails_is_logged_and_retried(path, caplog, monkeypatch):
             renew(**changes)
 
         monkeypatch.setattr(lease, "_renew", flaky)
-        end = time.monotonic() + 10
+        end = time.monotonic() + PATIENCE_S
         while lease.facts.heartbeat < 1 and time.monotonic() < end:
             time.sleep(0.05)
         assert lease.facts.heartbeat >= 1

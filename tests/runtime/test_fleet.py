@@ -7,6 +7,7 @@ import pytest
 from local_pipeline import LATER, LocalPipeline, up
 from local_run import SPARK
 from support import plain
+from waiting import PATIENCE_S
 
 from ebbtide.errors import SourceReadError
 from ebbtide.ledger.facts import FREE
@@ -17,7 +18,6 @@ from ebbtide.runtime.progress import RunSummary
 from ebbtide.runtime.slots import Slots
 
 OFTEN = Following(interval_ms=1, tick_every_ms=10**6)
-WAIT_S = 60
 
 
 class Time(threading.Event):
@@ -35,7 +35,7 @@ class Time(threading.Event):
 
     def wait(self, timeout=None):
         if timeout is None:
-            return super().wait(WAIT_S)
+            return super().wait(PATIENCE_S)
         self.waits.append(timeout)
         self.now_s += timeout
         if len(self.waits) == self._most:
@@ -59,7 +59,7 @@ def test_one_that_fails_is_begun_again_after_a_time_that_doubles_up_to_a_bound()
     def follow(spec, *, in_turn, observers):
         begun.append(spec.name)
         if begun.count(spec.name) == 1:
-            all_have_begun.wait(WAIT_S)
+            all_have_begun.wait(PATIENCE_S)
         if spec.name == "bad":
             raise SourceReadError("not there")
         clock.wait()
@@ -183,7 +183,7 @@ def test_leases_are_kept_while_the_step_of_another_pipeline_takes_long(make_name
             beats.append((first.epoch, waiting.plan.turn.epoch))
             stop.set()
 
-    end_s = time.monotonic() + WAIT_S
+    end_s = time.monotonic() + PATIENCE_S
     waiting.put(up(1, 1))
     events = list(fleet_of([long, waiting], on_progress, stop, Slots(1, most=1)).events())
     assert [type(event) for event in events] == [Ended, Ended]

@@ -325,7 +325,7 @@ def test_run_that_has_ended_is_not_held_by_its_session(session, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]))
     run(session, spec, str(tmp_path))
     gc.collect()
-    held = [each for each in gc.get_objects() if isinstance(each, Stepper)]
+    held = [each for each in gc.get_objects() if type(each) is Stepper]
     assert [each.spec.name for each in held if each.plan.root == str(tmp_path)] == []
 
 

@@ -7,11 +7,10 @@ import weakref
 from types import SimpleNamespace
 
 import pytest
+from waiting import PATIENCE_S
 
 from ebbtide.errors import LeaseLostError
 from ebbtide.runtime.spark_stream import MicroBatches
-
-AT_ONCE_S = 30
 
 
 class Query:
@@ -35,7 +34,7 @@ class Query:
 
     def stop(self):
         self.stopped.set()
-        self.thread.join(AT_ONCE_S)
+        self.thread.join(PATIENCE_S)
         assert not self.thread.is_alive()
 
     def awaitTermination(self):  # noqa: N802 - Spark's name
@@ -132,11 +131,11 @@ def test_query_that_another_part_of_the_program_stops_ends_the_run():
     def batches():
         yield 0
         begun.set()
-        stop.wait(AT_ONCE_S)
+        stop.wait(PATIENCE_S)
 
     made = MicroBatches(batches(), stop)
     query = Query(made)
-    assert begun.wait(AT_ONCE_S)
+    assert begun.wait(PATIENCE_S)
     query.thread.is_alive = lambda: False  # as Spark says of a query from the moment that it is being stopped
     made.wait(query, "t")
     assert stop.is_set()
@@ -148,13 +147,13 @@ def test_step_under_way_ends_before_a_run_whose_query_failed_is_over():
 
     def batches():
         begun.set()
-        stop.wait(AT_ONCE_S)
+        stop.wait(PATIENCE_S)
         made.append("step")
         yield 0
 
     micro_batches = MicroBatches(batches(), stop)
     threading.Thread(target=micro_batches.on_batch, args=("frame", 0), daemon=True).start()
-    assert begun.wait(AT_ONCE_S)
+    assert begun.wait(PATIENCE_S)
     jvm_gone = ConnectionError("the JVM is gone")
     query = Query(micro_batches, jvm_gone)
     with pytest.raises(ConnectionError):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from spark_support import change, plain_spec, write
+from waiting import PATIENCE_S
 
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
@@ -35,7 +36,7 @@ def test_run_is_followed_by_another_one_in_the_same_process_and_no_step_is_made_
             next(steps)
             assert "--accept-loss" not in arguments_of(run.pid)
             os.kill(run.pid, signal.SIGTERM)
-            said, more = run.communicate(timeout=120)
+            said, more = run.communicate(timeout=PATIENCE_S)
         finally:
             run.kill()
     assert run.returncode == 0, more

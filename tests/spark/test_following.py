@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from spark_support import change, plain_spec, write
+from waiting import PATIENCE_S
 
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
@@ -32,7 +33,7 @@ def test_run_that_goes_on_ends_after_its_step_by_a_signal_to_the_group(tmp_path)
         write(source, [change("+I", 2, "b", 2)], first=1)
         next(steps)
         os.killpg(run.pid, signal.SIGTERM)
-        said, more = run.communicate(timeout=60)
+        said, more = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 0, more
     assert "Stopping after this step" in more
     assert "Traceback" not in more

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from waiting import PATIENCE_S
 
 CODE = """
 from pyspark.sql import SparkSession
@@ -16,5 +17,5 @@ print("ended")
 
 @pytest.mark.grid
 def test_session_that_another_start_made_is_ended():
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert done.stdout.splitlines()[-1:] == ["ended"], done.stderr

@@ -5,6 +5,7 @@ import time
 import pyarrow.parquet as pq
 import pytest
 from spark_support import LOCAL, change, write
+from waiting import PATIENCE_S
 
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
@@ -267,7 +268,7 @@ def test_query_is_cancelled_and_the_session_lives(session, do):
     assert operation.status is OperationStatus.CANCELED
     with pytest.raises(OperationCanceledError):
         operation.result(10)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while session.spark().sparkContext.statusTracker().getActiveJobsIds():
         assert time.monotonic() < deadline, "the job is still running"
         time.sleep(0.05)

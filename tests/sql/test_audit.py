@@ -5,7 +5,8 @@ import os
 import threading
 
 import pytest
-from gateway_support import TOKEN, serving, until
+from gateway_support import TOKEN, serving
+from waiting import until
 
 from ebbtide.errors import ConfigError
 from ebbtide.sql.gateway import Limits, clients

@@ -4,8 +4,9 @@ import logging
 import threading
 
 import pytest
-from gateway_support import TOKEN, serving, until
+from gateway_support import TOKEN, serving
 from sql_support import N_ORDERS, MemorySession
+from waiting import until
 
 from ebbtide.errors import ConfigError
 from ebbtide.sql.gateway import GatewayServer, Limits

@@ -11,8 +11,9 @@ from contextlib import ExitStack, suppress
 from urllib.parse import quote, urlsplit
 
 import pytest
-from gateway_support import TOKEN, serving, until
+from gateway_support import TOKEN, serving
 from hostile import TEXTS
+from waiting import PATIENCE_S, until
 
 from ebbtide.sql.gateway import Limits, server
 from ebbtide.sql.gateway.requests import DRAINED_BYTES
@@ -179,7 +180,7 @@ def exchange(gateway, data):
     """Send bytes; return what comes back until the gateway closes, or has nothing more to say."""
     host, _, port = urlsplit(gateway.url).netloc.partition(":")
     received = b""
-    with socket.create_connection((host, int(port)), timeout=60) as connection:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
         try:
             connection.sendall(data)
             connection.shutdown(socket.SHUT_WR)
@@ -237,7 +238,7 @@ def test_forged_headers_are_refused_without_a_token():
                 {"X-Original-URL": "/v1/health"},
                 {"X-HTTP-Method-Override": "GET"},
             ):
-                connection = http.client.HTTPConnection(urlsplit(guarded.url).netloc, timeout=60)
+                connection = http.client.HTTPConnection(urlsplit(guarded.url).netloc, timeout=PATIENCE_S)
                 connection.request("GET", path, headers=headers)
                 answer = connection.getresponse().read()
                 connection.close()
@@ -254,7 +255,7 @@ NEIGHBOUR = "127.0.0.2"
 
 def half_sent(gateway, data=HALF, address="127.0.0.1"):
     host, port = urlsplit(gateway.url).netloc.rsplit(":", 1)
-    connection = socket.create_connection((host, int(port)), timeout=60, source_address=(address, 0))
+    connection = socket.create_connection((host, int(port)), timeout=PATIENCE_S, source_address=(address, 0))
     with suppress(ConnectionResetError, BrokenPipeError):  # there is no place for it
         connection.sendall(data)
     return connection

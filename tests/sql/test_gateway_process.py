@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE_S
 
 from ebbtide.errors import GatewayGoneError, OperationCanceledError
 from ebbtide.sql.remote import RemoteSession
@@ -56,7 +57,7 @@ def test_signal_ends_it_in_order(number):
         waits = threading.Thread(target=wait)
         waits.start()
         gateway.send_signal(number)
-        output, log = gateway.communicate(timeout=60)
+        output, log = gateway.communicate(timeout=PATIENCE_S)
         waits.join()
         session.close()
     assert gateway.returncode == 0

@@ -8,6 +8,7 @@ import pytest
 from gateway_support import running
 from spark_support import change, write
 from terminal import Terminal
+from waiting import PATIENCE_S
 
 from ebbtide.sql.catalog import Catalog
 from ebbtide.sql.jobs import Jobs, JobStatus
@@ -29,7 +30,7 @@ def home(tmp_path):
             WITH (path = '{source}', format = plain, records = value, sequence = seq)""",
         "CREATE TABLE kept (id BIGINT NOT NULL, v STRING, seq BIGINT, PRIMARY KEY (id))",
     ):
-        session.execute(text).result(60)
+        session.execute(text).result(PATIENCE_S)
     session.close()
     return tmp_path
 
@@ -53,7 +54,7 @@ def insert_and_kill(home):
     """Begin a job through a gateway, and kill that."""
     with running(home, *options(home)) as (process, url):
         session = RemoteSession(url)
-        assert "fills kept" in session.execute(INSERT).result(60).message
+        assert "fills kept" in session.execute(INSERT).result(PATIENCE_S).message
         process.kill()
         process.wait()
         session.close()
@@ -61,7 +62,7 @@ def insert_and_kill(home):
 
 def ended(job):
     """Wait for the end of a job."""
-    ends_at = time.monotonic() + 180
+    ends_at = time.monotonic() + PATIENCE_S
     while job.status in (JobStatus.RUNNING, JobStatus.STOPPING):
         assert time.monotonic() < ends_at
         time.sleep(0.05)

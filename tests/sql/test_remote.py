@@ -4,8 +4,9 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from gateway_support import TOKEN, serving, until
+from gateway_support import TOKEN, serving
 from sql_support import MemorySession, all_of
+from waiting import until
 
 from ebbtide.errors import (
     ConfigError,

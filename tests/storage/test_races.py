@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from waiting import PATIENCE_S
 
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
@@ -39,7 +40,7 @@ def race(table):
     for racer in racers:
         racer.stdin.write("go\n")
         racer.stdin.flush()
-    outputs = [racer.communicate(timeout=120)[0] for racer in racers]
+    outputs = [racer.communicate(timeout=PATIENCE_S)[0] for racer in racers]
     assert [racer.returncode for racer in racers] == [0, 0]
     return [json.loads(text) for text in outputs]
 

@@ -6,6 +6,7 @@ import threading
 import pytest
 from followed_run import follow
 from s3_server import Served, first, longest_chain
+from waiting import PATIENCE_S
 
 from ebbtide import UpsertPipeline
 from ebbtide.delta import copy_space, joining, log
@@ -103,7 +104,7 @@ class Meeting:
     """A fault that fails nothing: each request of a group is answered once all of the group have come, one group after the other."""
 
     def __init__(self, *groups):
-        self.barriers = [(parts, threading.Barrier(n, timeout=20)) for n, parts in groups]
+        self.barriers = [(parts, threading.Barrier(n, timeout=PATIENCE_S)) for n, parts in groups]
         self.n_met = 0
 
     def __call__(self, method, path):

@@ -10,6 +10,7 @@ from shop_truth import same_as_truth
 from spark_cluster import written_spec
 from spark_support import cut, shop_lines, shop_spec, write
 from victims import refuse_fed_twice
+from waiting import PATIENCE_S
 
 from ebbtide.runtime.plan import Plan
 
@@ -41,7 +42,7 @@ def start(tmp_path, root):
 def ended(runs):
     """Wait for runs; return their exit codes."""
     for each in runs:
-        _, said = each.communicate(timeout=120)
+        _, said = each.communicate(timeout=PATIENCE_S)
         assert each.returncode == 0 or (each.returncode == HELD and "LeaseHeldError" in said), said
     return [each.returncode for each in runs]
 

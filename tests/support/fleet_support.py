@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from kafka_support import plainly
+from waiting import PATIENCE_S
 
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
 from ebbtide.errors import EbbtideError
 from ebbtide.spec.load import load
 
-WAIT_S = 60
 NAMES = ("a", "b", "c")
 
 
@@ -89,7 +89,7 @@ class Project:
 
     def wait(self, process: subprocess.Popen[str], *names: str) -> None:
         """Wait until sinks are equal to the truth."""
-        end_s = time.monotonic() + WAIT_S
+        end_s = time.monotonic() + PATIENCE_S
         while any(self.rows(name) != self.truth[name] for name in names):
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < end_s

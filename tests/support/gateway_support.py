@@ -8,26 +8,18 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from sql_support import MemorySession
+from waiting import PATIENCE_S
 
 from ebbtide.sql.gateway import GatewayServer
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "a-token-of-a-test-0123456789"  # noqa: S105 - of no gateway
-
-
-def until(condition):
-    """Wait for what another thread is about to do."""
-    ends_at = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < ends_at
-        time.sleep(0.01)
 
 
 @dataclass
@@ -66,7 +58,7 @@ class Served:
         sent |= headers or {}
         sent = {name: value for name, value in sent.items() if value is not None}
         data = raw if raw is not None else None if body is None else json.dumps(body)
-        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=60)
+        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=PATIENCE_S)
         try:
             connection.request(method, path, data, sent)
             response = connection.getresponse()

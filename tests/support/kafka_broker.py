@@ -27,6 +27,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from ivy import JVM, SPARK_JARS, cache_of, fetch
+from waiting import PATIENCE_S
 
 VERSION = "4.3.1"
 KAFKA = (
@@ -69,7 +70,6 @@ OF_SPARK = (
     "snappy-java-",
     "zstd-jni-",
 )
-START_S = 180.0
 USER, PASSWORD = "app", "right-password"
 """Who may come in by SASL."""
 
@@ -135,7 +135,7 @@ class Broker:
             "--add-scram",
             scram,
         ]
-        self._java(*command).wait(START_S)
+        self._java(*command).wait(PATIENCE_S)
         self.start()
 
     def _server_properties(self) -> dict[str, Any]:
@@ -191,7 +191,7 @@ class Broker:
         """Start it, and wait until it answers."""
         self._process = self._java("kafka.Kafka", str(self._settings))
         self.admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
-        end = time.monotonic() + START_S
+        end = time.monotonic() + PATIENCE_S
         while True:
             try:
                 self.admin.list_topics(timeout=1)
@@ -219,11 +219,11 @@ class Broker:
         }
         path = folder / "server.properties"
         path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        cluster_id = self.admin.list_topics(timeout=10).cluster_id
-        self._java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(path)).wait(START_S)
+        cluster_id = self.admin.list_topics(timeout=PATIENCE_S).cluster_id
+        self._java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(path)).wait(PATIENCE_S)
         process = self._java("kafka.Kafka", str(path))
         try:
-            while len(self.admin.list_topics(timeout=10).brokers) < 2:
+            while len(self.admin.list_topics(timeout=PATIENCE_S).brokers) < 2:
                 time.sleep(0.2)
             yield process
         finally:
@@ -241,15 +241,15 @@ class Broker:
 
     def _create(self, topic: NewTopic) -> None:
         [made] = self.admin.create_topics([topic]).values()
-        made.result(30)
+        made.result(PATIENCE_S)
 
     def _wait_for(self, topic: str, n_partitions: int) -> None:
         """Wait until the broker describes a topic as it was asked for: it answers a request before all of it knows."""
-        end = time.monotonic() + 30
+        end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             with contextlib.suppress(KafkaException):
                 [described] = self.admin.describe_topics(TopicCollection([topic])).values()
-                partitions = described.result(10).partitions
+                partitions = described.result(PATIENCE_S).partitions
                 if len(partitions) == n_partitions and all(partition.leader for partition in partitions):
                     return
             time.sleep(0.05)
@@ -280,7 +280,7 @@ class Broker:
         """Say what `USER` may do: of a topic or group of which nothing is said, all."""
         given = (kind, name, ResourcePatternType.LITERAL, f"User:{USER}", "*", operation, permission)
         [made] = self.admin.create_acls([AclBinding(*given)]).values()
-        made.result(30)
+        made.result(PATIENCE_S)
         while not self.admin.describe_acls(AclBindingFilter(*given)).result(30):  # the controller knows of it first
             time.sleep(0.05)
 

@@ -19,8 +19,9 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Self
 
+from waiting import PATIENCE_S
+
 SUPPORT = Path(__file__).parent
-TIMEOUT_S = 60
 Place = tuple[str, str, str, int]
 """Owner of a function, its name, `before` or `after`, and which of its calls."""
 PLACES: dict[str, Place] = {
@@ -275,7 +276,7 @@ def _warm_up() -> None:
 
 
 def _child(order: dict[str, Any], said: Path) -> None:
-    signal.alarm(TIMEOUT_S)
+    signal.alarm(PATIENCE_S)
     code = 1
     try:
         do(order)
@@ -313,7 +314,7 @@ class Killer:
 
     def __exit__(self, *_: object) -> None:
         self._server.stdin.close()
-        self._server.wait(TIMEOUT_S)
+        self._server.wait(PATIENCE_S)
         self._server.stdout.close()
 
     def order(self, **order: Any) -> dict[str, Any]:

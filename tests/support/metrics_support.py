@@ -13,6 +13,7 @@ from urllib.request import Request, urlopen
 from click.testing import CliRunner, Result
 from local_pipeline import LocalPipeline
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from waiting import PATIENCE_S
 
 from ebbtide.cli.main import main
 
@@ -43,7 +44,6 @@ def command(pipeline: LocalPipeline, folder: Path, name: str, *options: str) -> 
 
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
-WAIT_S = 60
 
 
 def get(port: int, path: str, **headers: str) -> tuple[int, str, str]:
@@ -67,7 +67,7 @@ def followed(pipeline: LocalPipeline, folder: Path) -> tuple[subprocess.Popen[st
 
 def wait_for_step(port: int, number: int) -> Samples:
     """Wait until a run has made a step; return its samples."""
-    end_s = time.monotonic() + WAIT_S
+    end_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < end_s:
         found = samples_of(get(port, "/metrics", Accept=OPENMETRICS)[2])
         if found.get(("ebbtide_step",)) == number:

@@ -29,13 +29,13 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from kafka_broker import free_port
 from s3_server import BUCKET, Answered, Asked, send
+from waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 AZURITE = "azurite@3.37.0"
 ACCOUNT = "devstoreaccount1"
 ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 """Azurite's, the same everywhere."""
-STARTS_WITHIN_S = 30.0
 BOUNDARY = "part-of-an-upload"
 
 
@@ -69,7 +69,7 @@ class _Process:
         # The shell ends the server once its input ends: also where this process is killed.
         command = ["sh", "-c", '"$@" >/dev/null 2>&1 & cat; kill $!', "sh", *self._command]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
-        end_s = time.monotonic() + STARTS_WITHIN_S
+        end_s = time.monotonic() + PATIENCE_S
         while True:
             try:
                 made = send(self.port, self.bucket())

@@ -18,10 +18,10 @@ from urllib.request import Request, urlopen
 
 from ivy import JVM, cache_of, fetch
 from kafka_broker import free_port
+from waiting import PATIENCE_S
 
 VERSION = "2.6.13.Final"  # the last one that runs on Java 17
 NAME = f"apicurio-registry-app-{VERSION}"
-START_S = 90.0
 USER, PASSWORD = "reader", "right-password"
 """Who may come in by the guarded address."""
 
@@ -62,7 +62,7 @@ class SchemaRegistry:
         self._wait()
 
     def _wait(self) -> None:
-        end = time.monotonic() + START_S
+        end = time.monotonic() + PATIENCE_S
         while True:
             try:
                 self.ask("subjects")
@@ -77,7 +77,7 @@ class SchemaRegistry:
         body = None if given is None else json.dumps(given).encode()
         headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
         request = Request(f"{self.url}/{path}", body, headers)  # noqa: S310 - of loopback
-        with urlopen(request, timeout=10) as answer:  # noqa: S310
+        with urlopen(request, timeout=PATIENCE_S) as answer:  # noqa: S310
             return json.load(answer)
 
     def put(self, subject: str, schema: Any, references: Any = (), kind: str = "AVRO") -> int:
@@ -104,7 +104,7 @@ def _guard_of(url: str) -> type[BaseHTTPRequestHandler]:
                 self._answer(401, b"{}")
                 return
             try:
-                with urlopen(url + self.path, timeout=10) as answer:  # noqa: S310
+                with urlopen(url + self.path, timeout=PATIENCE_S) as answer:  # noqa: S310
                     self._answer(200, answer.read())
             except HTTPError as error:
                 with error:

@@ -21,6 +21,7 @@ from typing import Any
 
 import pyspark
 from users import User
+from waiting import PATIENCE_S
 
 from ebbtide.spec.pipeline import Pipeline
 
@@ -246,7 +247,7 @@ class Driver:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         try:
-            self._process.wait(timeout=60)
+            self._process.wait(timeout=PATIENCE_S)
         finally:
             self._process.kill()
             self._process.wait()

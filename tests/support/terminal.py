@@ -18,9 +18,8 @@ from types import TracebackType
 from typing import Self
 
 import pyte
+from waiting import PATIENCE_S
 
-PATIENCE_S = 30
-"""How long a test waits for what must come: the machine may be busy."""
 PROMPT = "ebbtide>"
 KEYS = {
     "up": "\x1b[A",
