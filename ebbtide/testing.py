@@ -131,7 +131,7 @@ class MemoryPipeline:
 
     @property
     def _tracks_offsets(self) -> bool:
-        return not self.spec.sequence and self.spec.has_positions
+        return self.spec.applies_in_order and self.spec.has_positions
 
     def _advance(self, wall_ms: int, batch: BatchSummary | None = None) -> Frontier:
         clock = clock_after(self._frontier, self._rules, wall_ms, started_ms=0)

@@ -163,7 +163,7 @@ def _state_description(spec: Pipeline) -> str:
 def _sink_description(spec: Pipeline) -> str:
     key = ", ".join(f"`{name}`" for name in spec.sink_key)
     sequence = ", ".join(spec.sequence)
-    order = f"by `{sequence}`" if sequence else "in order of arrival"
+    order = "in order of arrival" if spec.applies_in_order else f"by `{sequence}`"
     what = f"Key: {key}. Changes apply {order}."
     view = _as_view(spec)
     if view is not None:

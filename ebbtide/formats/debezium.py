@@ -229,9 +229,10 @@ class DebeziumDecoder(DebeziumRules, Format):
         """Return the other key of a row whose key an update changed: the old one for a create, the new one for a delete.
 
         The connector sends such an update as a delete, whose header names the new key, and a create, whose header names the old key.
-        Values that the create leaves out are stored under the old key.
+        Values that the create leaves out are stored under the old key. Without a sequence of the log the two records are not known to
+        belong together: such values stay unknown.
         """
-        if other_key is None or self.retract:
+        if other_key is None or not self.sequence:
             return None
         other = key_row(other_key)
         if other and self._changes_key(other, row):

@@ -20,13 +20,13 @@ from ebbtide.formats.forms import is_readable
 from ebbtide.formats.inference import types_text
 from ebbtide.formats.judging import Judge
 from ebbtide.formats.parsing import Parse, is_text, parse, parse_exactly
-from ebbtide.formats.places import orders_of
+from ebbtide.formats.places import orders_of, placed
 from ebbtide.formats.quick import QuickDecoder
 from ebbtide.formats.reading import Contents, Record, RecordReader
 from ebbtide.formats.records import stored_form
 from ebbtide.formats.scan_decoder import ScanDecoder
 from ebbtide.formats.settings import BAD, SKIPPED, TOMBSTONE, DecodingSettings
-from ebbtide.formats.tombstones import in_doubt
+from ebbtide.formats.tombstones import in_doubt, without_deleting
 from ebbtide.formats.typed import ColumnTyper
 from ebbtide.model.changelog import ORIGIN
 from ebbtide.model.entries import entry_table
@@ -64,17 +64,21 @@ class Decoding(DecodingSettings):
                     if path is not None and left.num_rows:
                         staged, left = path.decode(left, step, wall_ms)
                         tables.append(staged)
-                        yield from staged.to_batches()
+                        yield from self._placed(staged).to_batches()
                 if left.num_rows:
                     staged = self._decode_exactly(left, step, wall_ms)
-                    yield from staged.to_batches()
                     doubts = in_doubt(self, batch, [*tables, staged], step)
-                    yield from doubts.to_batches()
+                    yield from without_deleting(staged, doubts).to_batches()
+                    yield from self._placed(doubts).to_batches()
                     if quick is not None and self.unknown_columns == "ignore":
                         learnt = quick.learning(staged)
                         if learnt is not quick:
                             quick = learnt
                             scans = ScanDecoder.of(self, quick.ignored)
+
+    def _placed(self, staged: pa.Table) -> pa.Table:
+        """Return staged rows; where the records' own places order changes, with these as their sequences."""
+        return placed(staged, staged["_order"]) if self.by_place else staged
 
     def _decode_exactly(
         self,
@@ -85,10 +89,11 @@ class Decoding(DecodingSettings):
         """Decode any records; bad ones get a reason and a detail."""
         stager = _Stager(self, batch, step)
         try:
-            return stager.stage(parse, wall_ms)
+            staged = stager.stage(parse, wall_ms)
         except InexactNumberError:
             # A decimal was written as a JSON float: the slower parser keeps its digits.
-            return stager.stage(parse_exactly, wall_ms)
+            staged = stager.stage(parse_exactly, wall_ms)
+        return self._placed(staged)
 
 
 @contextmanager
@@ -135,13 +140,13 @@ class _Stager:
         typer = ColumnTyper(settings, contents)
         columns = typer.user_columns()
         event_ms = typer.event_ms(columns)
-        if settings.sequence:
+        if settings.reads_sequence:
             columns["_sequence"] = typer.sequence(columns)
         judge = Judge(settings, contents)
         judge.judge(columns, event_ms, wall_ms)
         if settings.sequence:
             # After judging, as bad records change no key.
-            columns["_moved_from"] = typer.key_changes(columns["_sequence"])
+            columns["_moved_from"] = typer.key_changes(columns.get("_sequence"))
         changes = contents.changes
         known = settings.known_columns
         staged: StagedColumns = dict(columns)

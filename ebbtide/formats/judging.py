@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from ebbtide.formats.format import BadRecordError, shortened
 from ebbtide.formats.reading import Contents
 from ebbtide.formats.settings import DELETING, DecodingSettings
-from ebbtide.model.changelog import TRUNCATE
+from ebbtide.model.changelog import TRUNCATE, RowKind
 
 Columns = Mapping[str, pa.Array]
 
@@ -47,6 +47,7 @@ class Judge:
             wall_ms: Wall time of the step, epoch ms; None: no event time is ahead of it.
         """
         self._judge_truncates()
+        self._judge_retractions()
         self._judge_unknown_columns()
         self._judge_keys(columns)
         self._judge_nulls(columns)
@@ -59,6 +60,15 @@ class Judge:
         detail = "got TRUNCATE; allowed: changes of rows, as only a reconciler knows what it empties"
         error = BadRecordError("truncate", detail, masked=detail)
         self._refuse(self._truncates, error)
+
+    def _judge_retractions(self) -> None:
+        """Refuse -U in a log of upserts: whether the next record has its key is unknown, so it can be neither ignored nor applied."""
+        if not self._settings.by_place:
+            return
+        retractions = [i for i, change in enumerate(self._changes) if change.op == RowKind.UPDATE_BEFORE]
+        detail = "got -U; allowed: +I, +U, -D, as order: upsert takes the last write per key. Next: order: arrival, for changelogs with retractions"
+        error = BadRecordError("retraction", detail, masked=detail)
+        self._refuse(retractions, error)
 
     def _judge_unknown_columns(self) -> None:
         """Judge unknown columns if the spec refuses them; of a delete in sequence mode only the key counts."""
@@ -110,6 +120,8 @@ class Judge:
             self._refuse(refused, error)
 
     def _judge_sequence(self, columns: Columns) -> None:
+        if not self._settings.reads_sequence:
+            return
         for index, name in enumerate(self._settings.sequence):
             component = columns["_sequence"].field(index)
             nulls = null_indices(component)

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from ebbtide.formats.format import NEW_KEY, OLD_KEY
 from ebbtide.formats.records import are_placed
 from ebbtide.model.changelog import ORDER, ORIGIN
+from ebbtide.model.entries import with_column
 
 Indices = Sequence[int] | np.ndarray[Any, Any]
 
@@ -30,6 +31,30 @@ def orders_of(batch: pa.RecordBatch, rows: Indices, step: int) -> pa.StructArray
         ],
         fields=list(ORDER),
     )
+
+
+def placed(staged: pa.Table, orders: pa.ChunkedArray) -> pa.Table:
+    """Return staged rows with places of records as the sequences of their changes, also of those that changed a key.
+
+    Args:
+        staged: Staged rows.
+        orders: (n,) the place of each row's record, as `_order` has it.
+    """
+    sequence_type = staged.schema.field("_sequence").type
+    components = orders.combine_chunks().flatten()
+    sequences = pa.StructArray.from_arrays(components, fields=list(sequence_type))
+    moved_type = staged.schema.field("_moved_from").type
+    moved = staged["_moved_from"].combine_chunks()
+    is_moved = moved.is_valid()
+    # A change of the key names one key: its list has one item, and that has the sequence of the change.
+    keys = pc.struct_field(pc.list_flatten(moved), "key")
+    key_changes = pa.StructArray.from_arrays([sequences.filter(is_moved), keys], fields=list(moved_type.value_type))
+    lengths = np.asarray(is_moved.to_numpy(zero_copy_only=False), dtype=np.int32)
+    ends = np.cumsum(lengths, dtype=np.int32)
+    offsets = pa.array(np.concatenate([[0], ends]), pa.int32(), mask=np.append(lengths == 0, False))
+    lists = pa.ListArray.from_arrays(offsets, key_changes, type=moved_type)
+    rows = with_column(staged, "_sequence", sequences)
+    return with_column(rows, "_moved_from", lists)
 
 
 def origins_of(batch: pa.RecordBatch, rows: Indices) -> pa.StructArray:

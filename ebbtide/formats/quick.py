@@ -275,7 +275,7 @@ class QuickDecoder:
         columns: dict[str, Any] = changes.columns()
         event_ms_of_source = pa.array(changes.event_ms, pa.int64())
         event_ms = event_times(settings, columns, event_ms_of_source)
-        if settings.sequence:
+        if settings.reads_sequence:
             columns["_sequence"] = changes.sequence(columns)
         if settings.needs_event_time:
             without_time = null_indices(event_ms)

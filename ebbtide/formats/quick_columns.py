@@ -55,6 +55,9 @@ class QuickColumns:
         if not kinds.issuperset(self.kinds):
             not_taken = [change for change, kind in enumerate(self.kinds) if kind not in kinds]
             self.left.update(not_taken)
+        if settings.by_place:
+            retractions = [change for change, op in enumerate(self.ops) if op == RowKind.UPDATE_BEFORE]
+            self.left.update(retractions)
         if settings.sequence:
             self._deletes = [change for change, kind in enumerate(self.kinds) if kind in DELETING]
 

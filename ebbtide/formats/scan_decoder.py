@@ -187,7 +187,10 @@ class ScanDecoder:
         too_far_ahead = ahead_of(settings, event_ms, wall_ms)
         is_taken[too_far_ahead] = False
         columns: dict[str, object] = dict(typed.columns)
-        if settings.sequence:
+        if settings.by_place:
+            is_retraction = pc.equal(changes.op, RowKind.UPDATE_BEFORE)
+            is_taken &= ~marked(is_retraction)
+        if settings.reads_sequence:
             columns["_sequence"] = self._sequence(typed.columns, changes, is_taken)
         columns["_event_ms"] = event_ms
         columns["_kind"] = changes.kind

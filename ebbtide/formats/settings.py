@@ -12,7 +12,8 @@ A staged row is a changelog row (`ebbtide.model.changelog`) and these columns:
 Records that change nothing are staged too, so that they are counted and the offsets read have no gaps. Their `_kind` is
 
 - `tombstone`: no value, a kind that is not taken, or a kind that changes no row (Debezium's `m`);
-- `in_doubt`: a second row for a tombstone whose delete may be lost, with its key (`ebbtide.formats.tombstones`);
+- `in_doubt`: a second row for a tombstone whose delete may be lost, with its key (`ebbtide.formats.tombstones`); with `order: upsert`
+  it is a delete (`-D`) in the tombstone's place, where its key can be read;
 - `skipped`: no change for this pipeline, for example a record of another table;
 - `bad`: a bad record that names its offset; null for a bad record that does not.
 
@@ -33,6 +34,7 @@ from ebbtide.formats.encodings import Encoding
 from ebbtide.formats.format import Format
 from ebbtide.formats.records import MAX_RECORD_BYTES
 from ebbtide.model.changelog import TRUNCATE, RowKind, changelog_schema
+from ebbtide.model.sequences import PLACE
 
 UnknownColumns = Literal["ignore", "refuse", "infer"]
 """Treatment of columns that the schema does not have: they are left out, their records are bad, or their types are inferred."""
@@ -80,6 +82,16 @@ class ColumnSettings:
     unknown_columns: UnknownColumns = "ignore"
     ignored_columns: frozenset[str] = frozenset()
 
+    @property
+    def by_place(self) -> bool:
+        """Return whether a record's own place orders its changes, and nothing that it holds."""
+        return self.sequence == PLACE
+
+    @property
+    def reads_sequence(self) -> bool:
+        """Return whether records hold what orders their changes."""
+        return bool(self.sequence) and not self.by_place
+
     @cached_property
     def known_columns(self) -> frozenset[str]:
         """Columns of records that are not reported as unknown."""
@@ -110,6 +122,7 @@ class DecodingSettings(ColumnSettings):
         max_record_bytes: Longer records are bad.
         max_ahead_ms: Records whose event time is further ahead of now are bad; None takes any.
         doubts_tombstones: Stage a second row, `IN_DOUBT`, for a tombstone whose delete may be lost.
+        tombstones_delete: With `by_place`, such a tombstone is that delete; false where the topic has other tables' records too.
     """
 
     format: Format
@@ -123,3 +136,4 @@ class DecodingSettings(ColumnSettings):
     max_record_bytes: int = MAX_RECORD_BYTES
     max_ahead_ms: int | None = None
     doubts_tombstones: bool = False
+    tombstones_delete: bool = False

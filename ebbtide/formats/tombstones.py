@@ -7,7 +7,8 @@ the delete arrived: a record of the same key and partition that adds no row. The
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -56,7 +57,7 @@ def in_doubt(
         step: Number of the step.
 
     Returns:
-        Staged rows; the key is null if it cannot be read.
+        Staged rows; the key is null if it cannot be read. A tombstone that deletes its row (`tombstones_delete`) is a `-D`.
     """
     has_keys = settings.in_envelopes or are_placed(batch)
     has_tombstones = equals(staged[-1], "_kind", TOMBSTONE).any()
@@ -98,6 +99,23 @@ def in_doubt(
         doubted,
         step,
     )
+
+
+def without_deleting(staged: pa.Table, doubts: pa.Table) -> pa.Table:
+    """Leave out the staged rows of tombstones that delete a row: that delete stands for their record.
+
+    Args:
+        staged: Staged rows with all tombstones of a batch.
+        doubts: The rows of `in_doubt`.
+    """
+    deletes = doubts.filter(pc.equal(doubts["_kind"], RowKind.DELETE))
+    if not len(deletes):
+        return staged
+    _, parts, lines = order_struct(deletes).T
+    of_deletes = _order_numbers(parts, lines)
+    _, parts, lines = order_struct(staged).T
+    is_deleting = equals(staged, "_kind", TOMBSTONE) & np.isin(_order_numbers(parts, lines), of_deletes)
+    return staged.filter(pa.array(~is_deleting))
 
 
 def _order_numbers(parts: Ints, lines: Ints) -> Ints:
@@ -166,10 +184,21 @@ def _rows(
     for name in ("file", "partition", "offset"):
         component = records[name].combine_chunks()
         origin.append(component)
-    columns["_kind"] = [IN_DOUBT] * n
+    columns["_kind"] = _kinds(settings, columns, n)
     columns["_order"] = orders_of(batch, rows.tolist(), step)
     columns["_origin"] = pa.StructArray.from_arrays(origin, fields=list(ORIGIN))
     return entry_table(settings.schema, columns, n)
+
+
+def _kinds(settings: DecodingSettings, columns: Mapping[str, Any], n: int) -> pa.StringArray:
+    """Return `-D` for the tombstones that delete a row whose whole key is known, else `IN_DOUBT`."""
+    if not (settings.by_place and settings.tombstones_delete):
+        return pa.repeat(IN_DOUBT, n)
+    has_key = np.ones(n, bool)
+    for name in settings.key:
+        is_valid = columns[name].is_valid()
+        has_key &= np.asarray(is_valid.to_numpy(zero_copy_only=False), dtype=bool)
+    return pc.if_else(pa.array(has_key), RowKind.DELETE, IN_DOUBT)
 
 
 def _read_key(key: bytes | None, avro: AvroRecords | None) -> Key:

@@ -79,17 +79,21 @@ class ColumnTyper:
         of_source = self._staged("_event_ms", event_ms)
         return event_times(self._settings, columns, of_source)
 
-    def key_changes(self, sequence: pa.StructArray) -> pa.Array:
-        """Return `_moved_from`: for each good update that changed the key a list with its sequence and old key."""
+    def key_changes(self, sequence: pa.StructArray | None) -> pa.Array:
+        """Return `_moved_from`: for each good update that changed the key a list with its sequence and old key.
+
+        Args:
+            sequence: (n,) sequences of the changes; None: they are given later, see `placed`.
+        """
         n_changes = len(self._changes)
         key_changes: list[list[Json] | None] = [None] * n_changes
         for i, change in enumerate(self._changes):
             record = self._records[i]
             if change.other_row is None or record.bad is not None:
                 continue
-            own_sequence = sequence[i]
+            own_sequence = None if sequence is None else sequence[i].as_py()
             key_change = {
-                "sequence": own_sequence.as_py(),
+                "sequence": own_sequence,
                 "key": self._old_key(change),
             }
             key_changes[i] = [key_change]

@@ -180,7 +180,8 @@ class Datasets:
     def _deciding(self) -> list[column_lineage_dataset.InputField]:
         """Return the columns that decide which rows there are: the last of each key, in order, that fit a filter."""
         spec = self.spec
-        last_of_each_key = dict.fromkeys([*spec.key, *spec.sequence])
+        sequence = () if spec.applies_in_order else spec.sequence
+        last_of_each_key = dict.fromkeys([*spec.key, *sequence])
         deciding = []
         for name in last_of_each_key:
             field = self._field(name, INDIRECT, "WINDOW")

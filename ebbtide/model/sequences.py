@@ -8,6 +8,7 @@ stands:
 | `_lsn` | Postgres: `source.lsn`; of a snapshot row without one its `source.ts_ms` - 2^63, so that it stands below every change and snapshot rows are ordered by the time of reading |
 | `_file`, `_pos`, `_row` | MySQL, MariaDB: the number after the last dot of `source.file`, `source.pos`, `source.row` |
 | `_step` | materialized views: the step that computed the row |
+| `_step`, `_file`, `_pos` | `order: upsert`: the record's own place, see `_order` in `ebbtide.model.changelog` |
 | `_ts_ms` | Postgres: `source.ts_ms`: when the change was committed; of a snapshot row when the snapshot began, of an incremental one when it was read |
 
 Among changes of one key at one sequence the operation decides (`OP_*`, the greater wins), then the content (see
@@ -44,6 +45,8 @@ OP_FINAL_DELETE = 4
 """Ranks of operations at one sequence. In a log a delete comes before a create, since a changed key is both at one position,
 and a snapshot row before a change. By the user's own columns a delete carries the sequence of the row that it deletes: it
 comes last."""
+PLACE = (STEP, "_file", "_pos")
+"""The sequence of `order: upsert`: the record's own place, component by component that of `_order`."""
 UNKNOWN = -1
 """Rank of no sequence; index of no event."""
 

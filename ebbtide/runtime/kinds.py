@@ -15,6 +15,7 @@ from ebbtide.formats.debezium import DebeziumDecoder
 from ebbtide.formats.format import Format
 from ebbtide.formats.plain import PlainDecoder
 from ebbtide.model.durations import to_ms
+from ebbtide.model.sequences import PLACE
 from ebbtide.operators.arrival.operator import ArrivalOperator
 from ebbtide.operators.arrival.rules import Materialization
 from ebbtide.operators.operator import Operator
@@ -49,8 +50,8 @@ def file_source(spec: Pipeline) -> Source:
     return FileSource(
         given.path,
         tuple(given.pattern),
-        in_order=not spec.sequence,
-        counts_repeats=not (spec.sequence or spec.has_positions),
+        in_order=spec.applies_in_order,
+        counts_repeats=spec.applies_in_order and not spec.has_positions,
         min_age_ms=to_ms(given.min_age),
         max_files_per_step=given.max_files_per_step,
         max_bytes_per_step=given.max_bytes_per_step,
@@ -59,7 +60,7 @@ def file_source(spec: Pipeline) -> Source:
 
 def positioned_source(spec: Pipeline) -> PositionedSource:
     """Make a source that is read by position."""
-    return source_of(cast("PositionedPart", spec.source), spec.name, in_order=not spec.sequence)
+    return source_of(cast("PositionedPart", spec.source), spec.name, in_order=spec.applies_in_order)
 
 
 def source_of(given: PositionedPart, pipeline: str, *, in_order: bool) -> PositionedSource:
@@ -102,9 +103,10 @@ def other_source(given: PositionedPart, settings: SourceSettings) -> PositionedS
 
 def debezium(spec: Pipeline) -> Format:
     """Make the decoder of Debezium's change events."""
+    in_log = () if spec.sequence == PLACE else spec.sequence
     return DebeziumDecoder(
         tuple(spec.key),
-        spec.sequence,
+        in_log,
         retract=spec.retracts,
         table=spec.source.table,
         columns=tuple(spec.table.columns.names),

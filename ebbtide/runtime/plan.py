@@ -198,9 +198,8 @@ class Plan:
 
     @property
     def tracks_offsets(self) -> bool:
-        """Return whether a redelivered record is known by its offset: by sequence the operator knows it by itself."""
-        is_by_arrival = not self.spec.sequence
-        return is_by_arrival and self.spec.may_repeat_offsets
+        """Return whether a redelivered record is known by its offset: by the source's sequence the operator knows it by itself."""
+        return self.spec.applies_in_order and self.spec.may_repeat_offsets
 
     def offsets_read(self, head: Head) -> OffsetRanges | None:
         """Return the offsets that earlier steps read; None where the operator knows redelivered records by itself.
@@ -329,6 +328,7 @@ def decoding_of(spec: Pipeline) -> Decoding:
         unknown_columns=_UNKNOWN_COLUMNS[spec.schema_evolution_mode],
         ignored_columns=frozenset(spec.ignored_columns),
         doubts_tombstones=spec.knows_keys,
+        tombstones_delete=spec.source.table is None,
     )
 
 

@@ -39,6 +39,11 @@ class Traits(SpecPart):
         return ()
 
     @property
+    def applies_in_order(self) -> bool:
+        """Return whether changes apply in the order in which they arrive: a record that is read twice applies twice."""
+        return not self.sequence
+
+    @property
     def ttls(self) -> Mapping[str | None, StateTtlConfig]:
         """Name of a state, None for the only one, to its time to live; of those that expire."""
         return {}

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from ebbtide.model.durations import NaturalDuration
-from ebbtide.model.sequences import LOG_POSITIONS, LOG_SEQUENCES, is_log_position
+from ebbtide.model.sequences import LOG_POSITIONS, LOG_SEQUENCES, PLACE, is_log_position
 from ebbtide.model.ttl import CleanupConfig, ExpiryClock, StateTtlConfig, StateVisibility, Ttl, UpdateType
 from ebbtide.operators.arrival.rules import Emission, Keep, OnExpire
 from ebbtide.spec.ddl import TableSchema, as_compared, is_exact
@@ -98,12 +98,12 @@ class UpsertPipeline(Pipeline):
         (30, ['_lsn'])
     """
 
-    order: Literal["arrival"] | SequenceOrder = Field(
-        description="'arrival': retractions and additions apply as they arrive; {sequence: [_lsn]}: the greatest sequence per key wins, see [SequenceOrder](#sequenceorder). Required."
+    order: Literal["arrival", "upsert"] | SequenceOrder = Field(
+        description="{sequence: [_lsn]}: the greatest sequence per key wins, see [SequenceOrder](#sequenceorder); 'upsert': the last write per key wins, in the order in which records arrive, and a delete needs the key alone; 'arrival': for changelogs with retractions (-U), which apply as they arrive. Required."
     )
     ttl: Ttl | None = Field(
         default=None,
-        description="Time to live of state: '30d', or the fields of StateTtlConfig. Sequence mode: of tombstones, by event time from the latest of their key's changes on; arrival mode: of each row of a history. Default: entries never expire.",
+        description="Time to live of state: '30d', or the fields of StateTtlConfig. By sequence: of tombstones, by event time from the latest of their key's changes on; order: upsert: the same, and only a record replayed from the quarantine can come later than that; order: arrival: of each row of a history. Default: entries never expire.",
     )
 
     materializer: MaterializerConfig = Field(
@@ -137,10 +137,10 @@ class UpsertPipeline(Pipeline):
     @model_validator(mode="after")
     def _order_and_ttl_fit(self) -> Self:
         columns = self.state_columns
-        if self.sequence:
+        if isinstance(self.order, SequenceOrder):
             self._refuse_unfit_sequence()
-            if self.materializer != MaterializerConfig():
-                refuse("materializer", ["settings"], "none with order: sequence, which needs no histories")
+        if self.sequence and self.materializer != MaterializerConfig():
+            refuse("materializer", ["settings"], "none but with order: arrival; the other orders need no histories")
         upsert_key = self.materializer.upsert_key
         refuse(
             "materializer.upsert_key",
@@ -191,13 +191,20 @@ class UpsertPipeline(Pipeline):
 
     @property
     def sequence(self) -> tuple[str, ...]:
-        """The columns that order changes; none in arrival mode."""
-        return tuple(self.order.sequence) if isinstance(self.order, SequenceOrder) else ()
+        """The columns that order changes: of `order: upsert` the record's place; none in arrival mode."""
+        if isinstance(self.order, SequenceOrder):
+            return tuple(self.order.sequence)
+        return PLACE if self.order == "upsert" else ()
+
+    @property
+    def applies_in_order(self) -> bool:
+        """Return whether changes apply in the order in which they arrive."""
+        return not isinstance(self.order, SequenceOrder)
 
     @property
     def retracts(self) -> bool:
         """Return whether an update must come as a retraction and an addition: in arrival mode."""
-        return not self.sequence
+        return self.order == "arrival"
 
     @property
     def expires_live(self) -> bool:
@@ -313,16 +320,26 @@ class UpsertPipeline(Pipeline):
     def identity(self) -> dict[str, Any]:
         """Fields that stored state depends on; a change of it needs a refresh, of `ttl` and `columns` a migration."""
         columns = [f"{f.name} {f.type}" for f in self.state_columns]
-        histories = {"upsert_key": self.materializer.upsert_key, "keep": str(self.materializer.keep)}
-        histories["emission"] = str(self.materializer.emission)
         return {
             **super().identity,
             "key": self.key,
-            "order": list(self.sequence) or {"arrival": histories},
+            "order": self._order_identity,
             "columns": columns,
             "ttl": {} if self.ttl is None else {"": self.ttl.state_contract},
             **self._transform_identity,
         }
+
+    @property
+    def _order_identity(self) -> list[str] | dict[str, Any] | str:
+        """The order as stored state depends on it: by arrival the settings of histories too."""
+        if isinstance(self.order, SequenceOrder):
+            return list(self.sequence)
+        if self.order == "upsert":
+            return self.order
+        materializer = self.materializer
+        histories = {"upsert_key": materializer.upsert_key, "keep": str(materializer.keep)}
+        histories["emission"] = str(materializer.emission)
+        return {"arrival": histories}
 
     @property
     def _transform_identity(self) -> dict[str, Any]:

@@ -458,6 +458,37 @@ def test_place_of_a_mended_record_that_is_bad_is_not_taken_for_read(by_arrival):
     assert (ids(by_arrival), len(raws(by_arrival))) == ([1, 2], 1)
 
 
+@pytest.fixture
+def upserts(tmp_path):
+    """Two keys of which bad records came, each between two good ones: one was written again since, one was deleted."""
+    disk = DiskPipeline(plain("id BIGINT NOT NULL, n INT", order="upsert"), tmp_path)
+    disk.step([change("+I", id=1, n=1), change("+I", id=2, n=1), change("+I", id=3, n=1), "{", "[", "("])
+    disk.step([change("+U", id=1, n=9), change("-D", id=2)])
+    return disk
+
+
+def test_of_upserts_a_replayed_record_takes_its_place_among_the_writes_of_its_key(upserts):
+    late = [change("+U", id=id_, n=5) for id_ in (1, 2, 3)]
+
+    report = replay(upserts, corrected=corrected_as(upserts, *late))
+
+    assert upserts.rows() == [{"id": 1, "n": 9}, {"id": 3, "n": 5}], "a newer write, and a newer delete, stay"
+    assert (report["replayed"], report["late"], report["counts"]["updated"]) == (3, 0, 1)
+    assert report["counts"]["superseded"] == 2
+    upserts.step([change("+U", id=3, n=6)])
+    assert upserts.rows() == [{"id": 1, "n": 9}, {"id": 3, "n": 6}]
+
+
+def test_of_upserts_a_replayed_truncate_empties_what_was_written_before_it(tmp_path):
+    disk = DiskPipeline(spec(order="upsert"), tmp_path)
+    disk.step([kafka(1, 1), kafka(2, 2), "{"])
+    disk.step([kafka(4, 2)])
+
+    replay(disk, corrected=corrected_as(disk, record(envelope("t", 1), 3)))
+
+    assert disk.rows() == [{"id": 2, "n": 4}]
+
+
 def test_replayed_records_apply_in_the_order_in_which_they_came(tmp_path):
     disk = DiskPipeline(ARRIVAL, tmp_path)
     disk.step(["{", "["])

@@ -54,7 +54,7 @@ JSON = st.recursive(
 
 @cache
 def spec_of(form: str, mode: str) -> UpsertPipeline:
-    order = "arrival" if mode == "arrival" else {"sequence": ["local" if mode == "column" else "_lsn"]}
+    order = mode if mode in ("arrival", "upsert") else {"sequence": ["local" if mode == "column" else "_lsn"]}
     timed = {"event_time": "born", "quarantine": {"max_event_time_ahead": "1h"}} if mode == "column" else {}
     if form == "plain":
         return plain(SCHEMA, format={"type": "plain", "position": ["part", "seq"]}, order=order, **timed)
@@ -88,4 +88,9 @@ def neighbour(form: str, key: int) -> bytes:
     return record(envelope("c", 9, after=row), key, partition=1).encode()
 
 
-MODES = [(form, mode) for form in VALUES for mode in ("log", "arrival", "column") if (form, mode) != ("plain", "log")]
+MODES = [
+    (form, mode)
+    for form in VALUES
+    for mode in ("log", "arrival", "column", "upsert")
+    if (form, mode) != ("plain", "log")
+]

@@ -212,7 +212,7 @@ def _begun(tables: Plan, begin: str | SourceStart | None, snapshot: str | None, 
     wanted = Asked(start="earliest" if begin is None else begin, snapshot=snapshot)
     by_position = tables.spec.source.by_position
     has_topic = tables.spec.source.topic is not None
-    if snapshot is not None and not (by_position and has_topic and tables.spec.sequence):
+    if snapshot is not None and (not (by_position and has_topic) or tables.spec.applies_in_order):
         raise BackfillError.of(
             f"'{tables.spec.name}' cannot begin with a snapshot: its rows would be applied beside the changes that they are made of.",
             allowed="a topic, with order: {sequence: ...}",

@@ -139,11 +139,11 @@ def _source(tables: Plan, reason: str) -> PositionedPart:
             got="none",
             allowed="a text, kept with the steps",
         )
-    if spec.source.by_position and spec.sequence:
+    if spec.source.by_position and not spec.applies_in_order:
         return cast("PositionedPart", spec.source)
     got = "a folder, whose files are read once"
     if spec.source.by_position:
-        got = "order: arrival, by which a record that is read again counts again"
+        got = "an order of arrival, by which a record that is read again applies again"
     raise BackfillError.of(
         f"'{spec.name}' cannot read records again into its sink.",
         got=got,

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from ebbtide.errors import ConfigError
 from ebbtide.formats.decoding import Decoding
+from ebbtide.formats.places import placed
 from ebbtide.formats.records import RECORDS
 from ebbtide.formats.summary import summarize
 from ebbtide.model.codes import Ints, Mask
@@ -177,6 +178,9 @@ def redecoded(
     # Records are decoded as a batch of a source whose parts are their indices, so that each row leads back to its record.
     batches = decoding.decode(_batches(tried), step=step, wall_ms=wall_ms)
     decoded = pa.Table.from_batches(batches, decoding.schema)
+    if decoding.by_place:
+        # A record takes the place in which the source had it: what was written to its key since then is newer.
+        decoded = placed(decoded, tried["order"].take(pa.array(ints(decoded, "_order.part"))))
     # As the stager will: the report, and what leaves the quarantine, are known before anything is staged.
     rows = without_refused(decoded, refused_rows(plan, erased))
     # A record may have several rows: it is refused if no row of it is left.
