@@ -8,15 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ebbtide.checks import changelog
 from ebbtide.checks.comparing import compared
 from ebbtide.checks.dialects import Dialect
 from ebbtide.checks.entries import Entries
 from ebbtide.checks.judged import Batch, Judged
-from ebbtide.checks.rule import Rows, rule
+from ebbtide.checks.rule import Rows, Severity, rule
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import DELETE
+
+_CONTRADICTIONS = pa.schema(
+    [("step", pa.int64()), ("changes", pa.int64()), ("unmatched", pa.int64()), ("superseded_newer", pa.int64())]
+)
 
 
 def sink_changes(judged: Judged) -> Rows:
@@ -144,6 +149,65 @@ def missing_values(sql: Dialect) -> str:
     return f"{sql.length('_waits')} > 0"
 
 
+def contradictions(judged: Judged) -> pa.Table:
+    """Read how many changes of each step contradicted what was stored.
+
+    Returns:
+        One row per step: `step`, `changes`; `unmatched`, retractions whose row was not there, those left out whose row had expired;
+        `superseded_newer`, changes that lost to a row with an older event time.
+    """
+    window = judged.window
+    rows = []
+    for version, facts in judged.tables.state.steps():
+        if version <= window.state_since:
+            break
+        if version > window.state_until:
+            continue
+        counts = facts.decision.counts
+        unmatched = counts.get("unmatched", 0) - counts.get("unmatched_expired", 0)
+        rows.append(
+            {
+                "step": facts.step,
+                "changes": counts.get("changes", 0),
+                "unmatched": unmatched,
+                "superseded_newer": counts.get("superseded_newer", 0),
+            }
+        )
+    return pa.Table.from_pylist(rows, _CONTRADICTIONS)
+
+
+@rule("expect_retractions_to_find_their_rows", "A retraction must find its row: else the row that it means stays.")
+def unmatched_retractions(sql: Dialect) -> str:
+    """Pick the steps with unmatched retractions."""
+    return "unmatched > 0"
+
+
+@rule(
+    "expect_newer_changes_to_win",
+    "No change may lose to a row with an older event time, as where the source's log begins again.",
+)
+def newer_changes_that_lost(sql: Dialect) -> str:
+    """Pick the steps with changes that lost, though they are newer."""
+    return "superseded_newer > 0"
+
+
+def _of_contradictions(judged: Judged) -> Iterator[Batch]:
+    """Judge changes that contradict what is stored: one is a warning, more than the agreed share an error."""
+    spec = judged.tables.spec
+    wrong = newer_changes_that_lost if spec.sequence else unmatched_retractions
+    counted = "superseded_newer" if spec.sequence else "unmatched"
+    steps = contradictions(judged)
+    n_wrong = pc.sum(steps[counted]).as_py() or 0
+    n_changes = pc.sum(steps["changes"]).as_py() or 0
+    is_excess = n_wrong > spec.checks.max_unapplied_rate * n_changes
+    # A retraction of a row that has expired, and is no longer stored, finds nothing: that is no fault.
+    may_forget = not spec.sequence and bool(spec.ttls)
+    if may_forget and not is_excess:
+        return
+    severity: Severity = "critical" if is_excess and not may_forget else "warning"
+    yield judged.batch(Rows.given(steps), wrong.expected(severity))
+
+
 def judge(judged: Judged) -> Iterator[Batch]:
     """Judge what the sink was made to show, change by change and at the end."""
     yield judged.batch(sink_changes(judged), disordered_changes.expected(key=judged.key))
@@ -151,5 +215,7 @@ def judge(judged: Judged) -> Iterator[Batch]:
     if judged.tables.spec.sequence:
         values = missing_values.expected("warning")
         yield judged.batch(sequenced(judged), undecided_keys.expected(), values)
+    if judged.tables.spec.sequence or judged.tables.spec.retracts:
+        yield from _of_contradictions(judged)
     if judged.tables.spec.emits_every:
         yield from changelog.judge(judged)

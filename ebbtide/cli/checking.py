@@ -104,7 +104,7 @@ class CheckReport:
         lines = [f"{self.pipeline}: {self.check.name} {self.verdict.outcome}"]
         lines += [_finding_text(finding) for finding in broken]
         if broken:
-            lines.append(self.check.repair)
+            lines.append(self.check.way_out(self.verdict))
         if self.window.unreadable:
             lines.append(f"not judged: {self.window.unreadable}")
         return "\n  ".join(lines)
@@ -122,5 +122,5 @@ class CheckReport:
             "findings": findings,
             "judged": self.window.until,
             "unreadable": self.window.unreadable,
-            "repair": "" if self.verdict.passed else self.check.repair,
+            "repair": self.check.way_out(self.verdict),
         }

@@ -98,7 +98,7 @@ class _Judge:
         verdict = self.check.verdict(
             tables, window, self.engines, self.clock.now_ms(), docs, self.storage.keep_data_docs
         )
-        return to_check_result(self.key, verdict, window, self.check.repair)
+        return to_check_result(self.key, verdict, window, self.check.way_out(verdict))
 
 
 def _newest(spec: Pipeline, storage: StorageResource) -> "Newest | None":

@@ -138,7 +138,9 @@ def upsert_operator(spec: Pipeline) -> Operator:
     if spec.sequence:
         output = spec.sink_table.columns if spec.selects_rows else None
         output_key = tuple(spec.state_key_of.items()) if spec.selects_rows else ()
-        return SequenceOperator(columns, key, spec.sequence, spec.ttl, output, output_key)
+        # Times of a column of the user's say nothing about the order of changes.
+        allowed_delay_ms = to_ms(spec.allowed_delay) if spec.event_time is None else None
+        return SequenceOperator(columns, key, spec.sequence, spec.ttl, output, output_key, allowed_delay_ms)
     given = spec.materializer
     materialization = Materialization(
         upsert_key=tuple(given.upsert_key),

@@ -18,6 +18,7 @@ SHOWN_IF_ANY = (
     "duplicates",
     "redelivered",
     "superseded",
+    "superseded_newer",
     "conflicts",
     "below_floor",
     "unmatched",

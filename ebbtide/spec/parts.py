@@ -382,6 +382,12 @@ class ChecksConfig(SpecPart):
     max_quarantine_rate: float = Field(
         default=0.01, ge=0, le=1, description="Greatest share of bad records, 0 to 1. Default: 0.01."
     )
+    max_unapplied_rate: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        description="Greatest share of changes, 0 to 1, that may contradict what is stored before 'ordering' is an error: retractions whose row is not there, changes that lose to a row with an older event time. Below it one is a warning. Default: 0.01.",
+    )
     max_event_delay: PositiveDuration | None = Field(
         default=None,
         description="How long ago the newest event may be, by its event time, before the check 'event_time' fails: a source that is read but stands still. Default: none, and no such check.",

@@ -1,5 +1,6 @@
 """Each rule on tables that keep it and on tables that break it, through its expectation; on Spark: `tests/spark/test_rules.py`."""
 
+import json
 import shutil
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ import pyarrow as pa
 import pytest
 from judging import validate, verdict_of
 from local_run import HOUR, SPARK, START
-from support import change, plain
+from support import change, envelope, plain
 
 from ebbtide.checks.engines import InProcess, broken
 from ebbtide.checks.event_time import stale_events
@@ -84,7 +85,7 @@ def judge(tables, check, clock_ms=START, judged=None):
 def test_right_tables_pass_every_check(tables):
     found = {check.name: judge(tables, check.name) for check in CHECKS}
     assert {name: sum(broken.values()) for name, broken in found.items()} == dict.fromkeys(found, 0)
-    assert [len(broken) for broken in found.values()] == [4, 1, 3, 1, 1, 1, 1, 1]
+    assert [len(broken) for broken in found.values()] == [5, 1, 3, 1, 1, 1, 1, 1]
 
 
 def test_arrival_mode_passes_ordering_before_and_after_compaction(tmp_path):
@@ -93,6 +94,53 @@ def test_arrival_mode_passes_ordering_before_and_after_compaction(tmp_path):
     assert set(judge(tables, "ordering").values()) == {0}
     maintain(SPARK, tables.spec, str(tmp_path / "root"), "compaction")
     assert set(judge(tables, "ordering").values()) == {0}
+
+
+UNMATCHED = "expect_retractions_to_find_their_rows"
+
+
+def retracted(n_wrong, **fields):
+    """Ten rows that are retracted by what they hold, some of them by something else."""
+    lines = [change("+I", id=number, v="a", n=number) for number in range(10)]
+    lines += [change("-D", id=number, v="b" if number < n_wrong else "a", n=number) for number in range(10)]
+    return [lines], {"order": "arrival", **fields}
+
+
+@pytest.mark.parametrize(
+    ("n_wrong", "fields", "found"),
+    [
+        (0, {}, {(UNMATCHED, "warning"): 0}),
+        (1, {"checks": {"max_unapplied_rate": 0.05}}, {(UNMATCHED, "warning"): 1}),
+        (2, {"checks": {"max_unapplied_rate": 0.05}}, {(UNMATCHED, "critical"): 1}),
+        (1, {"ttl": "1d", "checks": {"max_unapplied_rate": 0.05}}, {}),
+        (2, {"ttl": "1d", "checks": {"max_unapplied_rate": 0.05}}, {(UNMATCHED, "warning"): 1}),
+    ],
+)
+def test_unmatched_retractions_break_ordering_by_their_share(tmp_path, n_wrong, fields, found):
+    steps, fields = retracted(n_wrong, **fields)
+    broken = judge(made_of(tmp_path, *steps, **fields), "ordering")
+    assert {rule: n for rule, n in broken.items() if rule[0] == UNMATCHED} == found
+
+
+def update(lsn, id_, event_ms):
+    return json.dumps(envelope("u", lsn, after={"id": id_, "v": str(lsn), "n": lsn}, ts_ms=event_ms))
+
+
+def test_newer_changes_that_lose_break_ordering(tmp_path):
+    """The log begins again from lower positions: what comes then is newer, and loses."""
+    fields = {"format": {"type": "debezium"}, "order": {"sequence": ["_lsn"]}}
+    before = [update(1000 + number, number, START) for number in range(3)]
+    again = [update(10 + number, number, START + HOUR) for number in range(3)]
+    tables = made_of(tmp_path, before, again, **fields)
+    assert judge(tables, "ordering")["expect_newer_changes_to_win", "critical"] == 1
+
+
+@pytest.mark.parametrize("allowed_delay", ["0s", "1h"])
+def test_late_and_redelivered_changes_may_lose(tmp_path, allowed_delay):
+    fields = {"format": {"type": "debezium"}, "order": {"sequence": ["_lsn"]}, "allowed_delay": allowed_delay}
+    changes = [update(number, number % 2, START + number) for number in range(8)]
+    tables = made_of(tmp_path, changes[4:], changes[2:], changes[:6], **fields)
+    assert judge(tables, "ordering")["expect_newer_changes_to_win", "warning"] == 0
 
 
 def older(row):
@@ -106,6 +154,7 @@ def test_row_with_an_older_cause_breaks_ordering(tables):
         ("expect_sink_to_show_decisions", "critical"): 1,
         ("expect_sequences_to_decide", "critical"): 0,
         ("expect_values_to_arrive", "warning"): 0,
+        ("expect_newer_changes_to_win", "warning"): 0,
     }
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
+from ebbtide.checks.great_expectations.wording import WAYS_OUT
 from ebbtide.errors import EbbtideError
 from ebbtide.ledger.verdicts import LastVerdict, note_verdict
 from ebbtide.model.durations import format_duration
@@ -46,6 +47,16 @@ class Check:
     judge: str
     repair: str = ""
     blocking: bool = False
+
+    def way_out(self, verdict: Verdict) -> str:
+        """Return what makes the check pass again; empty if it passed.
+
+        Args:
+            verdict: Its verdict.
+        """
+        broken = [finding.expectation for finding in verdict.findings if finding.broken]
+        ways = [WAYS_OUT.get(expectation, self.repair) for expectation in broken]
+        return " ".join(dict.fromkeys(ways))
 
     def load(self) -> Callable[[Judged], Iterator[Batch]]:
         """Load what yields the batches that it judges."""
@@ -95,7 +106,8 @@ CHECKS = (
     Check(
         "ordering",
         "Per key the order of the input that caused a change rises through the change feed, and the sink shows what the "
-        "state decided; no key has two contents at one sequence; in a changelog each record can follow the one before.",
+        "state decided; no key has two contents at one sequence; in a changelog each record can follow the one before. Retractions find "
+        "their rows, and no change loses to a row with an older event time: one warns, more than checks.max_unapplied_rate fail.",
         judge="ebbtide.checks.ordering:judge",
         repair=REPAIR,
         blocking=True,

@@ -51,6 +51,14 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
         "1 record of the changelog cannot follow the one before it",
         "{n} records of the changelog cannot follow the one before them",
     ),
+    "expect_retractions_to_find_their_rows": (
+        "Retractions found no row to retract, in 1 step",
+        "Retractions found no row to retract, in {n} steps",
+    ),
+    "expect_newer_changes_to_win": (
+        "Changes lost to rows with older event times, in 1 step",
+        "Changes lost to rows with older event times, in {n} steps",
+    ),
     "expect_entries_to_expire": (
         "1 entry of the state lives past its time to live",
         "{n} entries of the state live past their time to live",
@@ -89,6 +97,15 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
     ),
 }
 """Expectation to its sentence for one row, and for several."""
+WAYS_OUT: Mapping[str, str] = {
+    "expect_retractions_to_find_their_rows": "A retraction must repeat its row. If some columns are computed again, set "
+    "materializer.upsert_key; if updates send no -U, take order: upsert; then run 'ebbtide refresh'. If nothing is wrong: "
+    "'ebbtide acknowledge', or raise checks.max_unapplied_rate.",
+    "expect_newer_changes_to_win": "The source's log has probably begun again from lower positions. Have its connector take a new "
+    "snapshot into an empty topic or folder, and run 'ebbtide refresh'. If the changes are to lose: 'ebbtide acknowledge', or raise "
+    "checks.max_unapplied_rate.",
+}
+"""Expectation to what makes it pass again, where that is not what mends its check."""
 
 
 def sentence(finding: Finding) -> str:
@@ -217,6 +234,14 @@ def _commit_text(row: Row) -> str:
     return f"{row.get('table')} version {row.get('version')} ({row.get('operation')})"
 
 
+def _unmatched_text(row: Row) -> str:
+    return f"{row.get('unmatched', 0):,} of {amount(row.get('changes', 0), 'change')} in step {row.get('step')}"
+
+
+def _superseded_text(row: Row) -> str:
+    return f"{row.get('superseded_newer', 0):,} of {amount(row.get('changes', 0), 'change')} in step {row.get('step')}"
+
+
 def _bad_records_text(row: Row) -> str:
     return f"{row.get('quarantined', 0):,} of {row.get('records', 0):,} in step {row.get('step')}"
 
@@ -243,6 +268,8 @@ ROWS: Mapping[str, Callable[[Row], str]] = {
     "expect_commits_to_be_ours": _commit_text,
     "expect_sink_to_show_decisions": _compared_text,
     "expect_sink_to_be_complete": _compared_text,
+    "expect_retractions_to_find_their_rows": _unmatched_text,
+    "expect_newer_changes_to_win": _superseded_text,
     "expect_quarantine_rate_to_stay_below": _bad_records_text,
     "expect_columns_to_be_known": _column_text,
     "expect_records_to_be_read": _loss_text,

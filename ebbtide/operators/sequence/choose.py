@@ -11,10 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from ebbtide.model.codes import Codes, Mask
-from ebbtide.model.entries import is_set, last_of_group
+from ebbtide.model.entries import LONG_MIN, Step, equals, ints, is_set, last_of_group
 from ebbtide.model.sequences import OP_DELETE, OP_FINAL_DELETE, UNKNOWN
 from ebbtide.operators.sequence.rank import Ranked
 from ebbtide.operators.sequence.ties import Contents, Ties, compare
+
+UNKNOWN_TIME = LONG_MIN
+"""Stands for an event time that is not known."""
 
 
 @dataclass(frozen=True)
@@ -190,6 +193,35 @@ def _n_superseded(
     is_before = place[counting] < place_of_entry
     is_superseded = is_new & is_before
     return int(is_superseded.sum())
+
+
+def n_newer_superseded(ranked: Ranked, rows: Rows, step: Step) -> int:
+    """Count the new changes that lost to a row with an older event time, though their own is newer by more than the allowed delay.
+
+    In a log that only grows, sequences and event times of one key rise together. Where they contradict each other, the log has
+    begun again below positions that are stored. A stored row's own time is unknown: that of the newest event of all earlier steps
+    stands for it, so that no change is counted wrongly.
+    """
+    delay_ms = ranked.rules.allowed_delay_ms
+    if delay_ms is None:
+        return 0
+    n = ranked.n_entries
+    lost = np.setdiff1d(rows.order, rows.winner, assume_unique=True)
+    lost = lost[lost >= ranked.n_stored]
+    is_of_snapshot = equals(ranked.changes, "_op", "r")  # read again: its time is that of the reading
+    lost = lost[~is_of_snapshot[lost - n] & ~ranked.is_retraction[lost]]
+    if not len(lost):
+        return 0
+    winner_of_key = np.full(ranked.n_keys, UNKNOWN)
+    winner_of_key[ranked.key[rows.winner]] = rows.winner
+    winner = winner_of_key[ranked.key[lost]]
+    newest_before = UNKNOWN_TIME if step.watermark_ms is None else step.watermark_ms + delay_ms
+    of_stored = np.full(ranked.n_stored, newest_before)
+    of_changes = ints(ranked.changes, "_event_ms", null=UNKNOWN_TIME)
+    times = np.concatenate([of_stored, of_changes[ranked.n_stored - n :]])
+    is_known = (times[lost] != UNKNOWN_TIME) & (times[winner] != UNKNOWN_TIME)
+    is_newer = times[lost] > times[winner] + delay_ms
+    return int((is_known & is_newer).sum())
 
 
 def _greatest(

@@ -32,7 +32,7 @@ from ebbtide.model.entries import (
     newest,
     with_column,
 )
-from ebbtide.operators.sequence.choose import choose
+from ebbtide.operators.sequence.choose import choose, n_newer_superseded
 from ebbtide.operators.sequence.fill import fill
 from ebbtide.operators.sequence.links import is_waiting
 from ebbtide.operators.sequence.rank import rank
@@ -69,6 +69,7 @@ class SequenceOperator(SequenceRules):
         filled = fill(ranked, rows)
         written = write(ranked, rows, filled, step)
         counts = Counter(changes=len(changes), waiting_expired=int(has_waited.sum()))
+        counts["superseded_newer"] = n_newer_superseded(ranked, rows, step)
         counts.update(rows.counts)
         counts.update(written.metrics)
         return Reconciled(written.entries, counts)

@@ -77,6 +77,7 @@ class SequenceRules:
         ttl: Time to live of tombstones (and of live entries with `expire_live`); None keeps them forever.
         output: The sink's columns if a transform selects them from the decided rows; None: the user's columns.
         output_key: The key of a sink with a transform.
+        allowed_delay_ms: How far event times of one key may contradict its sequences; None: they are a column of the user's, which orders nothing.
     """
 
     columns: pa.Schema
@@ -85,6 +86,7 @@ class SequenceRules:
     ttl: StateTtlConfig | None = None
     output: pa.Schema | None = None
     output_key: KeyNames = ()
+    allowed_delay_ms: int | None = None
 
     @cached_property
     def schema(self) -> pa.Schema:
