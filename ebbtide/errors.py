@@ -235,6 +235,10 @@ class DamagedFileError(Terminal):
     """Raised when a file of ours is torn, has other bytes than were written, or is gone; nothing of it was used."""
 
 
+class UnsupportedFileError(Terminal):
+    """Raised when a file of a table has a form that Ebbtide should read and cannot: a fault of Ebbtide, and no damage of the file."""
+
+
 class DeltaFeatureError(Terminal):
     """Raised when a Delta table uses a feature that Ebbtide does not read or write by itself."""
 

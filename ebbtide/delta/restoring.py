@@ -12,7 +12,7 @@ from ebbtide.delta import log, vectors
 from ebbtide.delta.log import footer_of
 from ebbtide.delta.snapshot import Action, DataFile, FileId, Snapshot
 from ebbtide.delta.table import replacing
-from ebbtide.errors import DamagedFileError, DeltaLogError, HistoryGoneError
+from ebbtide.errors import DamagedFileError, DeltaLogError, HistoryGoneError, UnsupportedFileError
 from ebbtide.storage.columnar import footer_checksum, read_parquet
 from ebbtide.storage.disk import AT_ONCE
 from ebbtide.storage.paths import size_of
@@ -132,7 +132,7 @@ class WholeFiles:
             read_parquet(location, footer=footer)
             if file.vector is not None:
                 vectors.read(self.table, file.vector)
-        except (DamagedFileError, DeltaLogError):
+        except (DamagedFileError, DeltaLogError, UnsupportedFileError):
             return False
         return True
 

@@ -396,12 +396,13 @@ def read_file(
                 array = pa.nulls(len(rows), column.type)
         except pa.ArrowException as error:
             is_ours = isinstance(error, UnfitValuesError)
-            why = error if is_ours else f"a value that does not fit, {type(error).__name__}"
+            stored = rows[column.name].type if column.name in rows.column_names else "the log's text"
+            why = error if is_ours else f"values of {stored} that do not fit, {type(error).__name__}"
             raise TableMismatchError.of(
                 f"The file '{location}' does not fit the columns of its table.",
                 got=f"column '{column.name}': {why}",
                 allowed=str(column.type),
-                next_step="Rewrite it with the table's columns, for instance by Spark's REORG TABLE or an overwrite.",
+                next_step="Rewrite it with the table's columns, for instance by Spark's REORG TABLE or an overwrite; of a sink, 'ebbtide repair' replaces it.",
             ) from None
         arrays.append(array)
     typed = pa.Table.from_arrays(arrays, schema=columns)

@@ -15,7 +15,7 @@ from ebbtide.amounts import amount
 from ebbtide.delta import log
 from ebbtide.delta.restoring import restoring
 from ebbtide.delta.snapshot import Action, Snapshot
-from ebbtide.errors import HistoryGoneError, SpecChangedError
+from ebbtide.errors import HistoryGoneError, SpecChangedError, Terminal
 from ebbtide.ledger.facts import StepFacts, step_and_uid
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Restore
@@ -100,12 +100,18 @@ def can_go_back(stepper: Stepper, to_step: int) -> bool:
 def _finish_open(spark: SparkSession, stepper: Stepper, to_step: int) -> None:
     """Publish the last step; of a state that was put back it should be in the other tables already, with later ones.
 
+    A step that is undone anyway may stay unfinished: what the tables have of it goes.
+
     Raises:
         HistoryGoneError: one of them lacks it, and it is the step to go back to.
     """
     last = stepper.last
     if stepper.last_number == stepper.number:
-        stepper.publish(spark)
+        try:
+            stepper.publish(spark)
+        except Terminal:
+            if to_step == last.step:
+                raise
         return
     # The state was restored to before the newest step of the other tables: this step was published long ago, or is lost.
     lacking = stepper.tables.lacking(last.decision, last.step)

@@ -15,9 +15,10 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from ebbtide.errors import DamagedFileError, TableMismatchError
+from ebbtide.errors import DamagedFileError, TableMismatchError, UnsupportedFileError
 from ebbtide.storage.disk import failures_named
 from ebbtide.storage.paths import file_system, is_local
+from ebbtide.storage.plain_types import with_plain_types
 
 FOOTER_END = 8
 """Bytes after a Parquet file's footer: its length and the format's name."""
@@ -48,8 +49,12 @@ def read_parquet(
         positions: Numbers of the rows to read, of whose row groups alone pages are read. Default: all.
         without_nulls: Leave out columns, too, that the file notes to be null throughout.
 
+    Returns:
+        The rows, in plain types (`ebbtide.storage.plain_types`), whatever layout the file's writer had them in.
+
     Raises:
         DamagedFileError: it is damaged or gone.
+        UnsupportedFileError: Arrow cannot read what is in it.
         TableMismatchError: two of its columns have one of the names.
     """
     fs, path = file_system(location)
@@ -64,30 +69,35 @@ def read_parquet(
             pre_buffer=not is_local(location),
         )
         if columns is None:
-            return stored.read()
+            return _in_plain_types(location, stored.read())
         names = _stored_names(location, columns, stored.schema_arrow.names)
         if without_nulls:
             for name in _noted(stored, NULLS) or ():
                 names.pop(name, None)
         stored_names = list(names)
-        rows = _rows_at(stored, stored_names, positions)
+        rows = _rows_at(location, stored, stored_names, positions)
         if not names:
             return rows
         in_order = rows.select(stored_names)
         return in_order.rename_columns(names)
 
 
-def _rows_at(stored: pq.ParquetFile, names: list[str], positions: NDArray[np.int64] | None) -> pa.Table:
+def _rows_at(
+    location: str,
+    stored: pq.ParquetFile,
+    names: list[str],
+    positions: NDArray[np.int64] | None,
+) -> pa.Table:
     """Read some rows, in the given order; all without positions."""
     if positions is None:
-        return stored.read(columns=names)
+        return _in_plain_types(location, stored.read(columns=names))
     metadata = stored.metadata
     groups = range(metadata.num_row_groups)
     rows_of_group = [metadata.row_group(number).num_rows for number in groups]
     ends = np.cumsum(rows_of_group)
     group_of = np.searchsorted(ends, positions, side="right")
     touched, place_of = np.unique(group_of, return_inverse=True)
-    rows = stored.read_row_groups(touched.tolist(), columns=names)
+    rows = _in_plain_types(location, stored.read_row_groups(touched.tolist(), columns=names))
     # The groups that were read follow each other: each row moves by the rows of the groups before it that were not.
     n_rows = np.array(rows_of_group, np.int64)[touched]
     first_in_file = ends[touched] - n_rows
@@ -101,6 +111,18 @@ def _rows_at(stored: pq.ParquetFile, names: list[str], positions: NDArray[np.int
         first = int(numbers[0])
         return rows.slice(first, n_wanted)
     return rows.take(pa.array(numbers))
+
+
+def _in_plain_types(location: str, rows: pa.Table) -> pa.Table:
+    """Return rows as they were read, in plain types.
+
+    Raises:
+        UnsupportedFileError: Arrow cannot convert them.
+    """
+    try:
+        return with_plain_types(rows)
+    except pa.ArrowException as error:
+        raise _unsupported(location, error) from error
 
 
 def attached(location: str, *, footer: str) -> tuple[dict[str, Any], bytes] | None:
@@ -208,6 +230,8 @@ def _damage_refused(location: str) -> Iterator[None]:
         if is_of_parser:
             raise _damaged(location, "damaged", error) from error
         raise
+    except pa.ArrowNotImplementedError as error:
+        raise _unsupported(location, error) from error
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise _damaged(location, "damaged", error) from error
 
@@ -218,6 +242,15 @@ def _damaged(location: str, state: str, error: object) -> DamagedFileError:
         f"The file '{location}' is {state}.",
         got=first_line,
         next_step="Nothing of it was used. Restore it from a copy; without one run 'ebbtide repair', which repairs a sink (of a function's pipeline 'ebbtide refresh' does), and reports back to which step the state's files are whole.",
+    )
+
+
+def _unsupported(location: str, error: object) -> UnsupportedFileError:
+    first_line, _, _ = str(error).partition("\n")
+    return UnsupportedFileError.of(
+        f"This version of Ebbtide cannot read the file '{location}'. This is a fault of Ebbtide; the file is not damaged, as far as is known.",
+        got=first_line,
+        next_step="Nothing of it was used. Please report it. Until it is mended, write the file again with a writer that other readers follow, such as Spark; of a sink, 'ebbtide repair' replaces it.",
     )
 
 

@@ -26,7 +26,15 @@ from pyspark.sql import functions as F
 from ebbtide.amounts import named
 from ebbtide.delta.restoring import WholeFiles
 from ebbtide.delta.snapshot import DataFile, Snapshot
-from ebbtide.errors import ConfigError, RepairError
+from ebbtide.errors import (
+    ConfigError,
+    DamagedFileError,
+    DeltaLogError,
+    EbbtideError,
+    RepairError,
+    TableMismatchError,
+    UnsupportedFileError,
+)
 from ebbtide.ledger.facts import Cause, Head
 from ebbtide.ledger.foreign_writes import MOST_NAMED, DataCommit
 from ebbtide.model.decision import Action, Decision, RestoreAndApply, Rewrite
@@ -48,6 +56,8 @@ from ebbtide.tables.state.foreign_changes import foreign_change
 
 FORGOTTEN = "rows that the state has forgotten stood there alone: what is missing of them is lost"
 """Note on a sink that is written from a state which forgets rows."""
+CANNOT_TAKE = (DamagedFileError, DeltaLogError, TableMismatchError, UnsupportedFileError)
+"""Errors of a sink that cannot take the open step as the sink is: a repair brings it there by another way."""
 ACKNOWLEDGE = "accept the sink as it is: 'ebbtide acknowledge --reason TEXT'"
 REFRESH = "run 'ebbtide refresh' to rebuild all tables from the source"
 
@@ -99,7 +109,9 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         sink = _Sink.of(stepper, unreadable)
         if not sink.is_usable:
             leave.add("sink")
-        publish(spark, tables, stepper.head, leave=leave)
+        refused = _published(spark, stepper, leave)
+        if refused is not None:
+            sink = replace(sink, refused=str(refused))
         looked_at = tables.delta_sink.version() if sink.is_there else None
         way, report = _sink(spark, stepper, sink)
         findings = (*report.findings, *appended)
@@ -148,7 +160,7 @@ def acknowledge(
         if not stepper.number:
             return RepairReport(spec.name)
         refuse_changed_spec(tables, stepper)
-        stepper.publish(spark)
+        _publish_to_be_accepted(spark, stepper)
         version = tables.delta_sink.version()
         decision = Decision(accepts_sink=version)
         cause = Cause(what="acknowledge", why=reason)
@@ -167,6 +179,43 @@ def acknowledge(
                 actions.append(added)
         stepper.commit(facts, actions)
         return replace(report, action=f"acknowledged: {reason}", step=facts.step)
+
+
+def _published(spark: SparkSession, stepper: Stepper, leave: Collection[str]) -> EbbtideError | None:
+    """Publish the open step to the tables that can take it, so that no repair needs the step to be finished before it.
+
+    Args:
+        spark: A session with Delta.
+        stepper: Of the pipeline.
+        leave: Names of tables that are known to be damaged.
+
+    Returns:
+        The error of a sink that cannot take it; None if it has.
+    """
+    try:
+        publish(spark, stepper.plan, stepper.head, leave=leave)
+    except CANNOT_TAKE as error:
+        if "sink" in leave:
+            raise
+        publish(spark, stepper.plan, stepper.head, leave={*leave, "sink"})
+        return error
+    return None
+
+
+def _publish_to_be_accepted(spark: SparkSession, stepper: Stepper) -> None:
+    """Publish the open step.
+
+    Raises:
+        RepairError: the sink cannot take it, so it cannot be accepted as it is: the step would be lost to it.
+    """
+    try:
+        stepper.publish(spark)
+    except CANNOT_TAKE as error:
+        raise RepairError.of(
+            f"The sink of '{stepper.spec.name}' cannot be accepted as it is: step {stepper.number} is not in it yet, and cannot be applied to it.",
+            got=str(error),
+            next_step="Run 'ebbtide repair --apply', which takes back what other clients have written and applies the step.",
+        ) from error
 
 
 @contextmanager
@@ -196,12 +245,14 @@ class _Sink:
         is_there: It can be read, and is the pipeline's, perhaps an older copy.
         is_aside: Its log cannot be read.
         damaged: Data files that cannot be read.
+        refused: Why it cannot take the open step; empty: it can, or was not asked.
     """
 
     became: str
     is_there: bool
     is_aside: bool
     damaged: tuple[DataFile, ...]
+    refused: str = ""
 
     @classmethod
     def of(cls, stepper: Stepper, unreadable: Collection[str]) -> _Sink:
@@ -264,7 +315,7 @@ def _sink(spark: SparkSession, stepper: Stepper, sink: _Sink) -> tuple[RestoreAn
         way_out = _way_out(can_be_accepted=can_be_accepted)
         finding = Finding("sink", found, way_out, is_refused=True)
         return None, RepairReport(name, (finding,))
-    overwrites = bool(sink.damaged)
+    overwrites = bool(sink.damaged or sink.refused)
     which = "all rows" if overwrites else "rows that differ"
     written = f"{which} are written from the state"
     loss = FORGOTTEN if forgets else ""
@@ -290,6 +341,8 @@ def _found(tables: Plan, sink: _Sink, own: OwnVersions | None) -> str:
         locations = [file.location(folder) for file in sink.damaged]
         damaged = named(locations, MOST_NAMED)
         parts.append(f"data files are gone or damaged: {damaged}")
+    if sink.refused:
+        parts.append(f"the last step cannot be applied to it: {sink.refused}")
     if own is not None and own.foreign:
         writes = [_write_text(write) for write in own.foreign]
         changed = named(writes, MOST_NAMED)

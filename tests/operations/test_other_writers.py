@@ -1,0 +1,166 @@
+"""Other clients write the sink, by delta-rs: the pipeline goes on with what they left, and a repair takes it back."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from local_pipeline import LATER, Kept, LocalPipeline, up
+from local_run import SPARK, as_found
+from support import change
+
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import commit_after
+from ebbtide.errors import RepairError, TableMismatchError, UnsupportedFileError
+from ebbtide.ledger.puts import LOCAL
+from ebbtide.model.decision import RestoreAndApply
+from ebbtide.operations import rewind
+from ebbtide.operations.repair import repair
+
+SCHEMA = (
+    "id BIGINT NOT NULL, n BIGINT, v STRING, b BINARY, d DECIMAL(20,5), day DATE, at TIMESTAMP, local TIMESTAMP_NTZ, "
+    "tags ARRAY<STRING>, part STRUCT<a: STRING, b: DECIMAL(9,2)>, marks MAP<STRING, STRING>"
+)
+THEIRS = "theirs"
+
+
+def changed(n, *ids):
+    """A change of each key, with a value of every type."""
+    values = {"v": f"v{n}", "b": "AAE=", "d": "1.50000", "day": 9, "at": "2026-01-01T00:00:00.000001Z", "local": 1}
+    nested = {"tags": ["a", None], "part": {"a": "x", "b": "1.50"}, "marks": {"k": f"m{n}"}}
+    return [up(id_, n, **values, **nested) for id_ in ids]
+
+
+def begun(folder, **fields):
+    """A pipeline of two steps."""
+    pipeline = LocalPipeline(folder, schema=SCHEMA, **fields)
+    pipeline.read(*changed(1, *range(8)))
+    pipeline.read(*changed(2, *range(6, 12)))
+    return pipeline
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    with as_found():
+        return Kept(begun(tmp_path_factory.mktemp("kept")))
+
+
+def values(pipeline):
+    """All columns of the sink's rows but what says which step wrote them, by key."""
+    names = [name for name in pipeline.spec.sink_table.columns.names if name != "id"]
+    shown = {}
+    for row in pipeline.table("sink", pipeline.plan.sink.schema):
+        shown.setdefault(row["id"], []).append([row[name] for name in names])
+    return shown
+
+
+def theirs_of(table, **new):
+    """The rows with keys 3 and 5 as another client gives them back: one with other values, one under a new key; strings as polars has them."""
+    columns = pa.schema(table.schema().to_arrow())
+    query = QueryBuilder().register("t", table).execute("SELECT * FROM t WHERE id IN (3, 5) ORDER BY id")
+    rows = pa.table(query.read_all()).cast(columns).to_pylist()
+    given = pa.Table.from_pylist([{**rows[0], "v": THEIRS}, {**rows[1], **new}], columns)
+    views = [field.with_type(pa.string_view()) if field.type == pa.string() else field for field in columns]
+    return given.cast(pa.schema(views))
+
+
+def merge(table):
+    merging = table.merge(theirs_of(table, id=77), "t.id = s.id", source_alias="s", target_alias="t")
+    merging.when_matched_update_all().when_not_matched_insert_all().execute()
+
+
+WRITES = {
+    "update": lambda table: table.update(predicate="id = 3", new_values={"v": f"'{THEIRS}'"}),
+    "update of all": lambda table: table.update(new_values={"v": f"'{THEIRS}'", "tags": f"make_array('{THEIRS}')"}),
+    "delete": lambda table: table.delete("id = 3"),
+    "delete of all": lambda table: table.delete(),
+    "merge": merge,
+    "append": lambda table: write_deltalake(table, theirs_of(table, id=77), mode="append"),
+    "overwrite": lambda table: write_deltalake(table, theirs_of(table), mode="overwrite"),
+    "compact": lambda table: table.optimize.compact(),
+    "z_order": lambda table: table.optimize.z_order(["id"]),
+}
+CHANGES_NO_ROW = ("compact", "z_order")
+
+
+@pytest.fixture(scope="module")
+def right(kept):
+    """The rows of a pipeline whose sink was left alone: after two steps, and after a third."""
+    pipeline = kept.again()
+    before = values(pipeline)
+    step_three(pipeline)
+    return before, values(pipeline)
+
+
+def step_three(pipeline):
+    pipeline.read(*changed(3, 3, 8), change("-D", id=7, n=3))
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_pipeline_goes_on_after_a_write_of_delta_rs_and_a_repair_takes_it_back(kept, right, name):
+    pipeline = kept.again()
+    before, after = right
+    WRITES[name](DeltaTable(pipeline.plan.sink.path))
+    assert (values(pipeline) == before) is (name in CHANGES_NO_ROW)
+    step_three(pipeline)
+    shown = values(pipeline)
+    assert [shown.get(id_) for id_ in (3, 7, 8)] == [after.get(id_) for id_ in (3, 7, 8)]
+    report = pipeline.repair()
+    assert bool(report.findings) is (name not in CHANGES_NO_ROW)
+    assert values(pipeline) == after
+    pipeline.read(*changed(4, 3))
+    assert [row[1] for row in values(pipeline)[3]] == ["v4"]
+
+
+def put_misfit(pipeline, values_of_v):
+    """Have another client rewrite a file of the sink, with a column in another type than the table's."""
+    found = Snapshot.read(pipeline.plan.sink.path)
+    [file, *_] = found.files.values()
+    rows = pq.ParquetFile(file.location(found.table)).read()
+    number = rows.column_names.index("v")
+    misfit = rows.set_column(number, "v", values_of_v(len(rows)))
+    path = Path(found.table, "theirs.parquet")
+    pq.write_table(misfit, path)
+    add = {"path": path.name, "partitionValues": {}, "size": path.stat().st_size, "modificationTime": 0}
+    actions = [{"add": {**add, "dataChange": True}}, file.removed(0, data_change=True)]
+    commit_after(LOCAL, found, actions, {"operation": "UPDATE"})
+
+
+MISFITS = {
+    "does not fit the columns": (TableMismatchError, lambda n: pa.array([["a"]] * n)),
+    "a fault of Ebbtide": (UnsupportedFileError, lambda n: pa.array([["a"]] * n, pa.list_view(pa.string()))),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_step_that_the_sink_cannot_take_ends_no_way_out(kept, right, name):
+    error, values_of_v = MISFITS[name]
+    pipeline = kept.again()
+    _, after = right
+    put_misfit(pipeline, values_of_v)
+    with pytest.raises(error, match=f"{name}.*'ebbtide repair' replaces it"):
+        step_three(pipeline)
+    assert pipeline.last.step == 3
+    with pytest.raises(RepairError, match=r"step 3 is not in it yet.*Run 'ebbtide repair --apply'"):
+        repair.acknowledge(SPARK, pipeline.spec, pipeline.root, "meant so")
+    report = pipeline.repair()
+    assert isinstance(pipeline.last.decision.tables["sink"], RestoreAndApply)
+    assert "other clients changed rows: version" in report.findings[0].found
+    assert values(pipeline) == after
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_rewind_undoes_a_step_that_the_sink_cannot_take(kept, right, name):
+    error, values_of_v = MISFITS[name]
+    pipeline = kept.again()
+    before, after = right
+    put_misfit(pipeline, values_of_v)
+    with pytest.raises(error):
+        step_three(pipeline)
+    with pytest.raises(error):
+        rewind.apply(SPARK, pipeline.spec, pipeline.root, to_step=3)
+    rewind.apply(SPARK, pipeline.spec, pipeline.root, to_step=2)
+    assert values(pipeline) == before
+    pipeline.run(LATER)
+    assert values(pipeline) == after
