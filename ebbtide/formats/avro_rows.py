@@ -33,6 +33,7 @@ class AvroRows:
     def __init__(self, form: TypedForm, settings: DecodingSettings) -> None:
         self._form = form
         self._units = settings.time_units
+        self._unavailable = settings.unavailable
         self._types = {column.name: column.type for column in settings.columns}
         self._undoing = lru_cache(maxsize=256)(self._undoing_of)
 
@@ -77,7 +78,7 @@ class AvroRows:
         """Return the columns whose values are encoded, or are times in another unit than the spec's."""
         columns: EncodedColumns = []
         for column, field in encoded_fields(fields).items():
-            undo = _plain(field)
+            undo = self._plain(field)
             columns.append((column, undo))
         units = time_units(fields) or {}
         for column, given in units.items():
@@ -90,9 +91,9 @@ class AvroRows:
                 columns.append((column, undo))
         return columns
 
-
-def _plain(field: Json) -> Undo:
-    return lambda value: plain_value(value, field)
+    def _plain(self, field: Json) -> Undo:
+        is_mark = self._unavailable.is_mark
+        return lambda value: value if is_mark(value) else plain_value(value, field)
 
 
 def _in_unit(given: TimeUnit, wanted: TimeUnit) -> Undo:

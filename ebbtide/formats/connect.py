@@ -22,15 +22,8 @@ import pyarrow as pa
 
 from ebbtide.formats.columns import TimeUnit
 from ebbtide.formats.encodings import read_bits, read_decimal, read_variable_decimal
-from ebbtide.formats.format import (
-    UNAVAILABLE,
-    UNAVAILABLE_BYTES,
-    BadRecordError,
-    Json,
-    TimeUnits,
-    shortened,
-    under_new_names,
-)
+from ebbtide.formats.format import BadRecordError, Json, TimeUnits, shortened, under_new_names
+from ebbtide.formats.unavailable import DEFAULT, Unavailable
 
 Fields = dict[str, Json]
 """Column to its field in the schema; empty if a record has no schema."""
@@ -254,13 +247,19 @@ def _decimal_type(parameters: Json) -> str:
     return f"DECIMAL({precision},{scale})"
 
 
-def plain_row(value: Any, side: str, fields: Fields) -> Json | None:
+def plain_row(
+    value: Any,
+    side: str,
+    fields: Fields,
+    unavailable: Unavailable,
+) -> Json | None:
     """Return a row with its logical types decoded.
 
     Args:
         value: The row in the record; None for null.
         side: Name of the field that holds it, for messages.
         fields: The record's own schema.
+        unavailable: Recognizes values that were not sent, which have no logical type.
 
     Raises:
         BadRecordError: It is not an object, or its values are not in the form that the schema gives.
@@ -279,7 +278,7 @@ def plain_row(value: Any, side: str, fields: Fields) -> Json | None:
     row: Json = {}
     try:
         for column, cell in value.items():
-            if column in fields:
+            if column in fields and not unavailable.is_mark(cell):
                 field = fields[column]
                 row[column] = plain_value(cell, field)
             else:
@@ -309,7 +308,7 @@ def read_key(key: str | None) -> tuple[Json | None, Fields]:
         row = row["payload"]
     if not isinstance(row, dict):
         return None, fields
-    return plain_row(row, "key", fields), fields
+    return plain_row(row, "key", fields, DEFAULT), fields
 
 
 def encoded_fields(fields: Fields) -> Fields:
@@ -342,7 +341,7 @@ def plain_value(value: Any, field: Json) -> Any:
         field: Its field in the schema.
     """
     logical_type = field.get("name")
-    if value is None or value in (UNAVAILABLE, UNAVAILABLE_BYTES):
+    if value is None:
         return value
     if logical_type == "io.debezium.data.VariableScaleDecimal":
         number = read_variable_decimal(value)

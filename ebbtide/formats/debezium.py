@@ -150,8 +150,8 @@ class DebeziumDecoder(DebeziumRules, Format):
         op = value["op"]
         source_ms = source.get("ts_ms")
         event_ms = integer(source_ms, "source.ts_ms", "bad_event_time")
-        before = plain_row(value.get("before"), "before", fields)
-        after = plain_row(value.get("after"), "after", fields)
+        before = plain_row(value.get("before"), "before", fields, self.unavailable)
+        after = plain_row(value.get("after"), "after", fields, self.unavailable)
         if before is None and op == "d":
             before, key_fields = read_key(key)
             fields = fields or key_fields
@@ -177,7 +177,7 @@ class DebeziumDecoder(DebeziumRules, Format):
             is_of_event = name.startswith("__")
             if not is_of_event:
                 cells[name] = cell
-        row = plain_row(cells, "row", fields)
+        row = plain_row(cells, "row", fields, self.unavailable)
         is_deleted = value.get("__deleted") == "true"
         default_op = "d" if is_deleted else None
         op = value.get("__op", default_op)
@@ -254,6 +254,7 @@ class DebeziumDecoder(DebeziumRules, Format):
         old = event.before
         if self.retract:
             old = self._whole(old, event.op)
+            new = self._with_unchanged(new, old)
             return [
                 event.change(RowKind.UPDATE_BEFORE, old),
                 event.change(RowKind.UPDATE_AFTER, new),
@@ -266,6 +267,14 @@ class DebeziumDecoder(DebeziumRules, Format):
             event.change(RowKind.UPDATE_BEFORE, leaving),
             event.change(RowKind.UPDATE_AFTER, new, other_row=old),
         ]
+
+    def _with_unchanged(self, new: Json, old: Json) -> Json:
+        """Return a new row with the values that were not sent, as they had not changed, from the whole row before."""
+        whole = {}
+        for name, value in new.items():
+            is_unsent = self.unavailable.is_mark(value)
+            whole[name] = old.get(name, value) if is_unsent else value
+        return whole
 
     def _changes_key(self, old: Json, new: Json) -> bool:
         """Return whether an update changes the key; False if the old key is not fully known."""

@@ -8,6 +8,7 @@ from typing import Any
 from ebbtide.formats.connect import has_schema
 from ebbtide.formats.format import BadRecordError, Json, shortened
 from ebbtide.formats.forms import LogPosition
+from ebbtide.formats.unavailable import DEFAULT, Unavailable
 from ebbtide.model.entries import LONG_MIN
 from ebbtide.model.sequences import LOG_POSITIONS
 from ebbtide.model.ttl import LONG_MAX
@@ -23,6 +24,7 @@ class DebeziumRules:
         retract: Retract the whole row before a change (arrival mode), instead of deleting old keys only.
         table: Take only events of this source table, `orders` or `public.orders`; None takes all.
         columns: Names of the pipeline's columns.
+        unavailable: Recognizes values that were not sent.
     """
 
     key: tuple[str, ...]
@@ -30,6 +32,7 @@ class DebeziumRules:
     retract: bool = False
     table: str | None = None
     columns: tuple[str, ...] = ()
+    unavailable: Unavailable = DEFAULT
 
     def takes(self, schema: Any, table: Any) -> bool:
         """Return whether events of a source table are taken; without a schema the bare names are compared."""

@@ -155,7 +155,7 @@ class _Stager:
         staged["_op"] = [change.op for change in changes]
         staged["_ignored"] = [_ignored(change, known) for change in changes]
         if settings.unknown_columns == "infer":
-            staged["_types"] = [types_text(change, known) for change in changes]
+            staged["_types"] = [types_text(change, known, settings.unavailable) for change in changes]
         return staged
 
     def _good_rows(self, contents: Contents, columns: StagedColumns) -> pa.Table:

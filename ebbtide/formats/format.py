@@ -6,7 +6,6 @@ decoder (`ebbtide.formats.decoding`) knows no format.
 
 from __future__ import annotations
 
-import base64
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,21 +28,6 @@ OLD_KEY = "__debezium.oldkey"
 """Header of a record that names the key that its row had before."""
 NEW_KEY = "__debezium.newkey"
 """Header of a record that deletes a row: it names the key that the row has afterwards."""
-UNAVAILABLE = "__debezium_unavailable_value"
-"""Stands in a record for a value that its source did not send, because it had not changed. Debezium's text, in any format."""
-UNAVAILABLE_BYTES = base64.b64encode(UNAVAILABLE.encode()).decode()
-"""The same text in a binary column."""
-
-
-def unavailable_form(type_: pa.DataType) -> str | list[str] | None:
-    """Return the JSON value that marks an unsent value in a column of this type; None if the type has no such mark."""
-    if pa.types.is_list(type_):
-        return [UNAVAILABLE]
-    if pa.types.is_binary(type_):
-        return UNAVAILABLE_BYTES
-    if pa.types.is_string(type_):
-        return UNAVAILABLE
-    return None
 
 
 class RecordSchema(Protocol):

@@ -20,19 +20,24 @@ from collections.abc import Collection
 from decimal import Decimal
 from typing import Any
 
-from ebbtide.formats.format import UNAVAILABLE, UNAVAILABLE_BYTES, DecodedChange
+from ebbtide.formats.format import DecodedChange
+from ebbtide.formats.unavailable import Unavailable
 
-_UNSENT = (UNAVAILABLE, UNAVAILABLE_BYTES)
 UNCERTAIN = ""
 """Stands for a type that is not certain."""
 
 
-def types_text(change: DecodedChange, known: frozenset[str]) -> str | None:
+def types_text(
+    change: DecodedChange,
+    known: frozenset[str],
+    unavailable: Unavailable,
+) -> str | None:
     """Return the unknown columns of a change with their types, as JSON; None if there are none.
 
     Args:
         change: The change.
         known: The known columns.
+        unavailable: Recognizes values that were not sent, which say nothing of a type.
     """
     row = change.row
     if row is None or known.issuperset(row):
@@ -40,7 +45,7 @@ def types_text(change: DecodedChange, known: frozenset[str]) -> str | None:
     types = {}
     for name in row.keys() - known:
         type_ = change.schema.type_of(name) if change.schema else None
-        if type_ is None:
+        if type_ is None and not unavailable.is_mark(row[name]):
             type_ = type_of_value(row[name])
         types[name] = type_
     return json.dumps(types, sort_keys=True)
@@ -53,7 +58,7 @@ def type_of_value(value: Any) -> str | None:
         >>> type_of_value(True), type_of_value(7), type_of_value(2**63), type_of_value(None)
         ('BOOLEAN', 'BIGINT', '', None)
     """
-    if value is None or value in _UNSENT:
+    if value is None:
         return None
     if isinstance(value, bool):
         return "BOOLEAN"

@@ -50,6 +50,7 @@ class Judge:
         self._judge_retractions()
         self._judge_unknown_columns()
         self._judge_keys(columns)
+        self._judge_unsent(columns)
         self._judge_nulls(columns)
         self._judge_sequence(columns)
         self._judge_event_times(event_ms, wall_ms)
@@ -96,6 +97,21 @@ class Judge:
                 allowed="a value in every key column",
             )
             self._refuse(nulls, error)
+
+    def _judge_unsent(self, columns: Columns) -> None:
+        """Judge values that were not sent where no earlier change can fill them in."""
+        if not self._settings.needs_whole_rows:
+            return
+        for i, names in enumerate(columns["_unavailable"].to_pylist()):
+            if not names:
+                continue
+            error = BadRecordError.of(
+                "value_not_sent",
+                names[0],
+                got="the mark of a value that the source did not send",
+                allowed="whole rows with order: arrival. Next: order: {sequence: ...}, or ALTER TABLE ... REPLICA IDENTITY FULL",
+            )
+            self._refuse([i], error)
 
     def _judge_nulls(self, columns: Columns) -> None:
         """Judge NOT NULL. A delete in sequence mode needs its key only, and an unsent value is allowed."""

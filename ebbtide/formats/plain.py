@@ -28,6 +28,7 @@ from ebbtide.formats.forms import (
 from ebbtide.formats.parsing import is_natural
 from ebbtide.formats.scan_loops import OBJECT
 from ebbtide.formats.scan_schemas import SchemaReading
+from ebbtide.formats.unavailable import DEFAULT, Unavailable
 from ebbtide.model.changelog import ROW_KINDS, RowKind
 
 _KINDS = frozenset(ROW_KINDS)
@@ -41,11 +42,13 @@ class PlainDecoder(Format):
         kind: Name of the field with the row kind: +I, -U, +U, -D.
         row: Name of the field with the row; None if the columns stand beside the kind.
         position: Names of the fields with the record's partition and position in it; empty if it has none.
+        unavailable: Recognizes values that were not sent.
     """
 
     kind: str = "kind"
     row: str | None = "row"
     position: tuple[str, ...] = ()
+    unavailable: Unavailable = DEFAULT
 
     def changes(
         self,
@@ -77,7 +80,7 @@ class PlainDecoder(Format):
             )
         change = DecodedChange(
             RowKind(kind),
-            plain_row(row, str(self.row), fields),
+            plain_row(row, str(self.row), fields, self.unavailable),
             kind,
             origin_offset=origin_offset,
             units=time_units(fields),

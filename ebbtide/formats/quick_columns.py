@@ -15,7 +15,7 @@ from ebbtide.formats.encodings import decoded
 from ebbtide.formats.forms import RowForm, TakenChanges
 from ebbtide.formats.judging import null_indices
 from ebbtide.formats.settings import DELETING, DecodingSettings
-from ebbtide.formats.typed import indices_of, needed_of_delete, take_out_unsent, takes_back_by_content
+from ebbtide.formats.typed import indices_of, needed_of_delete, takes_back_by_content, unsent_within
 from ebbtide.model.changelog import RowKind
 from ebbtide.model.sequences import LOG_POSITIONS, sequence_type
 
@@ -95,7 +95,12 @@ class QuickColumns:
     def _column(self, column: pa.Field, values: list[Any]) -> pa.Array:
         settings = self._settings
         name = column.name
-        for change in take_out_unsent(column, values):
+        own_unsent = settings.unavailable.take_out(values, column.type)
+        if settings.needs_whole_rows:
+            self.leave(own_unsent)
+        if pa.types.is_nested(column.type):
+            self.leave(unsent_within(settings, column, values))
+        for change in own_unsent:
             unsent = self._unsent.setdefault(change, [])
             unsent.append(name)
         encoding = settings.encodings.get(name)

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.formats.columns import are_plain_decimals, convert, dates_of, timestamps_of
-from ebbtide.formats.format import unavailable_form
 from ebbtide.formats.forms import ScannedChanges
 from ebbtide.formats.scan import Cells, Scanned, marked
 from ebbtide.formats.scan_loops import ABSENT, ESCAPED, FALSE, INTEGER, NULL, NUMBER, TEXT, TRUE
@@ -127,7 +126,8 @@ class ScanColumns:
             texts, is_bad = decimal_texts(texts, self._scales[name])
             self._leave(is_bad)
         if pa.types.is_string(type_):
-            is_unsent = pc.equal(texts, unavailable_form(type_))
+            marks = pa.array(sorted(self._settings.unavailable.texts), pa.string())
+            is_unsent = pc.is_in(texts, marks)
             self._leave(is_unsent)
             return texts
         if pa.types.is_floating(type_):

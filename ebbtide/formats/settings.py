@@ -33,6 +33,7 @@ from ebbtide.formats.columns import TimeUnit
 from ebbtide.formats.encodings import Encoding
 from ebbtide.formats.format import Format
 from ebbtide.formats.records import MAX_RECORD_BYTES
+from ebbtide.formats.unavailable import DEFAULT, Unavailable
 from ebbtide.model.changelog import TRUNCATE, RowKind, changelog_schema
 from ebbtide.model.sequences import PLACE
 
@@ -64,6 +65,7 @@ class ColumnSettings:
         defaults: Column to the JSON value that it has in records from before it was added.
         time_units: Units of integers in timestamp columns. Default: microseconds.
         encodings: Column to the encoding of its numbers: see `DebeziumFormat`.
+        unavailable: Recognizes values that were not sent.
         personal: Columns whose values no `_detail` shows.
         renamed: Column to its former name, which records may still use.
         unknown_columns: Treatment of columns that the schema does not have.
@@ -77,6 +79,7 @@ class ColumnSettings:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     time_units: Mapping[str, TimeUnit] = field(default_factory=dict)
     encodings: Mapping[str, Encoding] = field(default_factory=dict)
+    unavailable: Unavailable = DEFAULT
     personal: frozenset[str] = frozenset()
     renamed: Mapping[str, str] = field(default_factory=dict)
     unknown_columns: UnknownColumns = "ignore"
@@ -123,6 +126,7 @@ class DecodingSettings(ColumnSettings):
         max_ahead_ms: Records whose event time is further ahead of now are bad; None takes any.
         doubts_tombstones: Stage a second row, `IN_DOUBT`, for a tombstone whose delete may be lost.
         tombstones_delete: With `by_place`, such a tombstone is that delete; false where the topic has other tables' records too.
+        needs_whole_rows: A record that leaves a value out is bad: by arrival nothing keeps the last known value.
     """
 
     format: Format
@@ -137,3 +141,4 @@ class DecodingSettings(ColumnSettings):
     max_ahead_ms: int | None = None
     doubts_tombstones: bool = False
     tombstones_delete: bool = False
+    needs_whole_rows: bool = False

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from ebbtide.formats.columns import Converted, TimeUnit, convert
 from ebbtide.formats.encodings import decoded, is_precise
-from ebbtide.formats.format import BadRecordError, DecodedChange, Json, shortened, unavailable_form
+from ebbtide.formats.format import BadRecordError, DecodedChange, Json, shortened
 from ebbtide.formats.reading import Contents
 from ebbtide.formats.settings import DELETING, DecodingSettings
 from ebbtide.model.changelog import RowKind
@@ -44,13 +44,25 @@ class ColumnTyper:
         for column in self._settings.columns:
             name = column.name
             values = [row.get(name, _ABSENT) for row in rows]
-            own_unsent = take_out_unsent(column, values)
+            own_unsent = self._settings.unavailable.take_out(values, column.type)
+            if pa.types.is_nested(column.type):
+                self._refuse_unsent_within(column, values)
             for i in own_unsent:
                 earlier = unsent[i] or []
                 unsent[i] = [*earlier, name]
             columns[name] = self._typed(column, values)
         columns["_unavailable"] = self._staged("_unavailable", unsent)
         return columns
+
+    def _refuse_unsent_within(self, column: pa.Field, values: list[Any]) -> None:
+        for i in unsent_within(self._settings, column, values):
+            error = BadRecordError.of(
+                "value_not_sent",
+                column.name,
+                got=shortened(values[i]),
+                allowed="the mark of a value that was not sent in the place of a whole column, which keeps its last known value",
+            )
+            self._records[i].refuse(error)
 
     def sequence(self, columns: Columns) -> pa.StructArray:
         """Return `_sequence`: log positions of the source, and columns of the user's."""
@@ -297,15 +309,10 @@ def event_times(
     return times.cast(pa.int64())
 
 
-def take_out_unsent(column: pa.Field, values: list[Any]) -> list[int]:
-    """Set the values that were not sent to null, and return their indices."""
-    stand_in = unavailable_form(column.type)
-    if stand_in is None or stand_in not in values:
-        return []
-    unsent = indices_of(values, stand_in)
-    for i in unsent:
-        values[i] = None
-    return unsent
+def unsent_within(settings: DecodingSettings, column: pa.Field, values: Sequence[Any]) -> list[int]:
+    """Return the indices of the values of a nested column that lack a part."""
+    is_within = settings.unavailable.is_within
+    return [i for i, value in enumerate(values) if is_within(value, column.type)]
 
 
 def indices_of(values: list[Any], wanted: Any) -> list[int]:

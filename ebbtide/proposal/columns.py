@@ -25,10 +25,10 @@ from ebbtide.errors import ConfigError
 from ebbtide.formats.columns import TimeUnit
 from ebbtide.formats.connect import MOST_PRECISE
 from ebbtide.formats.encodings import Encoding, is_precise
-from ebbtide.formats.format import UNAVAILABLE, UNAVAILABLE_BYTES, DecodedChange
+from ebbtide.formats.format import DecodedChange
 from ebbtide.formats.inference import UNCERTAIN, agreed, type_of_value
+from ebbtide.formats.unavailable import DEFAULT
 
-_UNSENT = (UNAVAILABLE, UNAVAILABLE_BYTES)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?")
 _ZONED_TIME = re.compile(_TIME.pattern + r"(Z|[+-]\d\d:?\d\d)")
@@ -206,7 +206,7 @@ def _stated_unit(name: str, changes: Sequence[DecodedChange]) -> TimeUnit | None
 
 
 def _is_sent(value: Any) -> bool:
-    return value is not None and value not in _UNSENT
+    return value is not None and not DEFAULT.is_mark(value)
 
 
 def _of_integers(name: str, values: Sequence[int], *, is_in_all: bool) -> ProposedColumn:

@@ -14,6 +14,7 @@ from ebbtide.errors import ConfigError
 from ebbtide.formats.debezium import DebeziumDecoder
 from ebbtide.formats.format import Format
 from ebbtide.formats.plain import PlainDecoder
+from ebbtide.formats.unavailable import UNAVAILABLE, Unavailable
 from ebbtide.model.durations import to_ms
 from ebbtide.model.sequences import PLACE
 from ebbtide.operators.arrival.operator import ArrivalOperator
@@ -101,6 +102,12 @@ def other_source(given: PositionedPart, settings: SourceSettings) -> PositionedS
     return make(given.options, settings)
 
 
+def unavailable_of(spec: Pipeline) -> Unavailable:
+    """Return what recognizes the values that a pipeline's records leave out; in a format without the setting it is Debezium's default."""
+    placeholder = getattr(spec.format, "unavailable_value", UNAVAILABLE)
+    return Unavailable(placeholder)
+
+
 def debezium(spec: Pipeline) -> Format:
     """Make the decoder of Debezium's change events."""
     in_log = () if spec.sequence == PLACE else spec.sequence
@@ -110,6 +117,7 @@ def debezium(spec: Pipeline) -> Format:
         retract=spec.retracts,
         table=spec.source.table,
         columns=tuple(spec.table.columns.names),
+        unavailable=unavailable_of(spec),
     )
 
 
@@ -120,6 +128,7 @@ def plain(spec: Pipeline) -> Format:
         kind=given.kind,
         row=given.row,
         position=tuple(given.position),
+        unavailable=unavailable_of(spec),
     )
 
 

@@ -22,7 +22,7 @@ from ebbtide.model.offsets import OffsetRanges
 from ebbtide.model.step import Frontier, StepRules, clock_after
 from ebbtide.operators.operator import Operator
 from ebbtide.runtime.guests import view_source
-from ebbtide.runtime.kinds import FORMATS, OPERATORS, SINKS, SOURCES, of_kind
+from ebbtide.runtime.kinds import FORMATS, OPERATORS, SINKS, SOURCES, of_kind, unavailable_of
 from ebbtide.sources.source import Source
 from ebbtide.sources.span import Span
 from ebbtide.spec import parts
@@ -321,6 +321,7 @@ def decoding_of(spec: Pipeline) -> Decoding:
         needs_event_time=spec.needs_event_time,
         time_units=spec.format.time_units,
         encodings=getattr(spec.format, "encodings", {}),
+        unavailable=unavailable_of(spec),
         max_record_bytes=spec.quarantine.max_record_bytes,
         max_ahead_ms=None if ahead is None else to_ms(ahead),
         personal=spec.personal,
@@ -329,6 +330,7 @@ def decoding_of(spec: Pipeline) -> Decoding:
         ignored_columns=frozenset(spec.ignored_columns),
         doubts_tombstones=spec.knows_keys,
         tombstones_delete=spec.source.table is None,
+        needs_whole_rows=spec.retracts,
     )
 
 

@@ -26,6 +26,7 @@ from ebbtide.formats.columns import TimeUnit
 from ebbtide.formats.encodings import Encoding
 from ebbtide.formats.format import shortened
 from ebbtide.formats.records import MAX_RECORD_BYTES
+from ebbtide.formats.unavailable import UNAVAILABLE, placeholder_bytes
 from ebbtide.model.durations import NaturalDuration, PositiveDuration
 from ebbtide.redaction import has_unseen, is_credential, printable, redacted
 from ebbtide.sources.listing import PATTERNS
@@ -198,7 +199,26 @@ class FormatPart(SpecPart):
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
-class DebeziumFormat(FormatPart):
+def _refuse_no_placeholder(text: str) -> str:
+    try:
+        is_usable = bool(placeholder_bytes(text))
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise ValueError(f"got {shortened(text)}; allowed: a text, or hex: and bytes in hex")
+    return text
+
+
+class ChangeFormat(FormatPart):
+    """Base class of the formats of change events, whose records may leave values out."""
+
+    unavailable_value: Annotated[str, AfterValidator(_refuse_no_placeholder)] = Field(
+        default=UNAVAILABLE,
+        description="What the connector writes for a value that it did not send, as an unchanged TOAST column: its option unavailable.value.placeholder. The last known value stays. Each form that it takes is recognized: [what a record leaves out](formats.md#values-that-were-not-sent). Default: __debezium_unavailable_value.",
+    )
+
+
+class DebeziumFormat(ChangeFormat):
     """Debezium change events: envelope, with schema, or flattened; recognized record by record."""
 
     type: Literal["debezium"] = Field(description="'debezium'.")
@@ -212,7 +232,7 @@ class DebeziumFormat(FormatPart):
     )
 
 
-class PlainFormat(FormatPart):
+class PlainFormat(ChangeFormat):
     """Changelog rows: a kind (+I -U +U -D), a row, and optionally its place in the source."""
 
     type: Literal["plain"] = Field(description="'plain'.")

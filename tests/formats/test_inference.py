@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 from support import change, envelope, plain, spec
 
-from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.formats.inference import agreed, type_of_value
 from ebbtide.formats.records import RECORDS
 from ebbtide.formats.summary import from_json, summarize, to_json
+from ebbtide.formats.unavailable import UNAVAILABLE
 from ebbtide.model.step import BatchSummary
 from ebbtide.runtime.drift import columns_taken_in
 from ebbtide.runtime.plan import decoding_of

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from support import SHOP, envelope, lines_of, record, shop, spec
 
-from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.formats.records import PLACED_RECORDS, RECORDS, stored_form
+from ebbtide.formats.unavailable import UNAVAILABLE
 from ebbtide.runtime.plan import decoding_of
 
 ODD = [

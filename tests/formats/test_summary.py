@@ -7,9 +7,9 @@ import pytest
 from store_support import stateful
 from support import change, envelope, evenly, plain, record, spec
 
-from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.formats.records import RECORDS
 from ebbtide.formats.summary import from_json, summarize, to_json
+from ebbtide.formats.unavailable import UNAVAILABLE
 from ebbtide.model.offsets import OffsetRanges
 from ebbtide.model.step import BatchSummary
 from ebbtide.runtime.plan import decoding_of

@@ -15,7 +15,7 @@ from victims import KINDS, spec_of, write_source
 from ebbtide import MaterializedView
 from ebbtide.delta import copy_files, log
 from ebbtide.errors import BackfillError, ConfigError, HistoryGoneError
-from ebbtide.formats.format import UNAVAILABLE
+from ebbtide.formats.unavailable import UNAVAILABLE
 from ebbtide.ledger import erasures
 from ebbtide.operations import rewind
 from ebbtide.operations.erase import erase, views

@@ -8,7 +8,7 @@ import pytest
 from support import OnlyTouchedKeys, envelope, record, spec
 from thinned import thinned
 
-from ebbtide.formats.format import UNAVAILABLE as KEPT
+from ebbtide.formats.unavailable import UNAVAILABLE as KEPT
 from ebbtide.model.sequences import OP_DELETE, OP_SNAPSHOT, OP_UPSERT, UNKNOWN
 from ebbtide.operators.sequence.log import STORED, AwaitedRow, Event, KeyChange, Known, play
 from ebbtide.testing import MemoryPipeline

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from support import change, envelope, plain, record, spec
 
-from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.formats.records import RECORDS
+from ebbtide.formats.unavailable import UNAVAILABLE
 from ebbtide.model.entries import Step
 from ebbtide.runtime.plan import decoding_of, operator_of
 from ebbtide.testing import MemoryPipeline

@@ -7,7 +7,7 @@ import itertools
 import pytest
 from support import OnlyTouchedKeys, acted_on, envelope, record, spec
 
-from ebbtide.formats.format import UNAVAILABLE
+from ebbtide.formats.unavailable import UNAVAILABLE
 from ebbtide.model.entries import Step
 from ebbtide.runtime.plan import operator_of
 from ebbtide.testing import MemoryPipeline

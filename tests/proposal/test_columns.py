@@ -3,7 +3,8 @@
 import pytest
 
 from ebbtide.formats.connect import ConnectSchema
-from ebbtide.formats.format import UNAVAILABLE, DecodedChange
+from ebbtide.formats.format import DecodedChange
+from ebbtide.formats.unavailable import UNAVAILABLE
 from ebbtide.proposal.columns import propose_columns
 
 

@@ -49,7 +49,7 @@ from ebbtide.errors import (
     SourceReadError,
     SourceUnavailableError,
 )
-from ebbtide.formats.format import UNAVAILABLE
+from ebbtide.formats.unavailable import UNAVAILABLE
 from ebbtide.inspect.backlog import lag
 from ebbtide.inspect.exposition import openmetrics
 from ebbtide.inspect.measuring import measured

@@ -11,7 +11,7 @@ from reference import differences
 from spark_support import change, plain_spec, sink, table, write
 from support import envelope, lines_of, record, spec
 
-from ebbtide.formats.format import UNAVAILABLE as KEPT
+from ebbtide.formats.unavailable import UNAVAILABLE as KEPT
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
 

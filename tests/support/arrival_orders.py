@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from support import Row, envelope, record, spec, touched_entries
 
-from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.formats.records import RECORDS
+from ebbtide.formats.unavailable import UNAVAILABLE
 from ebbtide.model.changelog import TRUNCATE
 from ebbtide.model.entries import DELETE, Step, equals
 from ebbtide.testing import MemoryPipeline

@@ -10,7 +10,7 @@ from spark_support import cut, shop_lines, shop_spec
 from support import change, envelope, plain, record, spec
 
 from ebbtide.delta import copy_space, joining, log
-from ebbtide.formats.format import UNAVAILABLE
+from ebbtide.formats.unavailable import UNAVAILABLE
 from ebbtide.runtime import decide
 from ebbtide.tables.state import rewriting, staging
 from ebbtide.tables.state.staging import SLICES, StagedFile, Stager, balanced
