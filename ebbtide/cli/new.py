@@ -77,7 +77,8 @@ def new(name: str, **options: Any) -> None:
     """Write a spec and its test from real records.
 
     Format, columns, types, key and order follow from the first records of the source. What they leave open stands as comments
-    above the spec. Nothing is run but the sample, in memory: where the spec does not take all of it, the command fails.
+    above the spec. Nothing is run but the sample, in memory: where the spec does not take all of it, or makes other rows of it
+    than the source has, the command fails.
     """
     from ebbtide.cli.proposing import write_proposal
     from ebbtide.cli.proposing_sources import Asked

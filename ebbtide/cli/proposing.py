@@ -198,6 +198,7 @@ class _Report:
             "rows": len(self.trial.rows),
             "bad_records": self.trial.n_bad,
             "reasons": dict(self.trial.bad),
+            "faults": list(self.trial.faults),
             "notes": list(self.notes),
         }
 
@@ -205,6 +206,8 @@ class _Report:
     def _next_step(self) -> str:
         if self.trial.n_bad:
             return "correct the spec by these reasons: it does not take all records, and its test fails. Or take another --sample."
+        if self.trial.faults:
+            return "delete both folders, and run it again with another --key or --sequence, or correct the spec: the sample does not become the rows of its source."
         return f"ebbtide run {self.spec}"
 
     def text(self) -> str:
@@ -249,10 +252,10 @@ def _tested(
 
 
 def _show(reports: Sequence[_Report], reporter: Reporter) -> None:
-    """Print reports; the command has failed where a spec does not take all records of its sample: a user has to correct it."""
+    """Print reports; the command has failed where a spec does not make its sample the rows of the source: a user has to correct it."""
     for report in reports:
         reporter.result(report, _Report.text, report.spec)
-    if any(report.trial.n_bad for report in reports):
+    if not all(report.trial.is_good for report in reports):
         raise click.exceptions.Exit(FAILED)
 
 

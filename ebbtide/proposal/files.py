@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from ebbtide.errors import ConfigError
+from ebbtide.proposal.order import faults_of
 from ebbtide.proposal.sample import Sample
 from ebbtide.redaction import printable
 from ebbtide.spec.pipeline import Pipeline
@@ -67,16 +68,24 @@ class Trial:
         rows: The sink's rows, as text.
         bad: Why records are bad, one of each reason.
         n_bad: How many are.
+        faults: Signs that the rows are not those of the source.
     """
 
     rows: tuple[str, ...]
     bad: Mapping[str, str]
     n_bad: int
+    faults: tuple[str, ...] = ()
+
+    @property
+    def is_good(self) -> bool:
+        """Return whether the spec takes the whole sample, and nothing speaks against the rows that it makes."""
+        return not (self.n_bad or self.faults)
 
     @property
     def notes(self) -> list[str]:
         """Problems to be solved before the first run."""
-        return [printable(f"NOT TAKEN: {reason}: {detail}") for reason, detail in self.bad.items()]
+        not_taken = [printable(f"NOT TAKEN: {reason}: {detail}") for reason, detail in self.bad.items()]
+        return [*not_taken, *self.faults]
 
 
 def refuse_existing(folder: Path, test_folder: Path, name: str) -> None:
@@ -157,7 +166,7 @@ def try_spec(spec: Pipeline, sample: Sample) -> Trial:
     rows = map(canonical, pipeline.rows())
     bad = {record["_reason"]: record["_detail"] for record in pipeline.quarantine}
     n_bad = len(pipeline.quarantine)
-    return Trial(tuple(rows), bad, n_bad)
+    return Trial(tuple(rows), bad, n_bad, tuple(faults_of(pipeline, sample)))
 
 
 def write_test(folder: Path, spec_folder: Path, name: str, sample: Sample, trial: Trial) -> None:

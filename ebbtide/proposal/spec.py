@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from ebbtide.formats.plain import PlainDecoder
 from ebbtide.model.changelog import ROW_KINDS, RowKind
 from ebbtide.proposal.columns import ProposedColumn, propose_columns, quoted
 from ebbtide.proposal.conversions import conversion_of
+from ebbtide.proposal.order import has_retractions, order_notes
 from ebbtide.proposal.sample import Sample
 from ebbtide.redaction import printable
 
@@ -65,7 +66,7 @@ def propose(
         sample: The records.
         key: The key's columns. Default: those of the records' own keys.
         sequence: The columns that order a key's changes. Default: the place in the database's log, where records have
-            one; else changes apply as they arrive.
+            one; else changes apply as they arrive, retractions (-U) by content, all else by key.
         types: Types that are known, by column, as DDL.
 
     Raises:
@@ -84,18 +85,21 @@ def propose(
             "or --sequence with columns of the table that order a key's changes",
         )
     usable = [column for column in columns if column.type is not None]
+    order: Any = {"sequence": list(order_columns)}
+    if not order_columns:
+        order = "arrival" if has_retractions(sample, reading.decoder) else "upsert"
     attributes: dict[str, Any] = {
         "format": _format(reading, usable),
         "schema": _schema(usable, key),
         "key": list(key),
-        "order": {"sequence": list(order_columns)} if order_columns else "arrival",
+        "order": order,
         "ttl": TTL,
     }
     left_out = [column.name for column in columns if column.type is None]
     if left_out:
         attributes["ignored_columns"] = left_out
     notes = [f"{column.name}: {column.note}" for column in columns if column.note]
-    notes += _order_notes(order_columns)
+    notes += order_notes(order, TTL, sample)
     return Proposal(attributes, tuple(notes))
 
 
@@ -232,9 +236,3 @@ def _ddl(column: ProposedColumn, key: Sequence[str]) -> str:
     elif not column.is_in_all:
         constraint = " DEFAULT NULL"
     return f"{quoted(column.name)} {column.type}{constraint}"
-
-
-def _order_notes(sequence: Sequence[str]) -> Iterator[str]:
-    if not sequence:
-        yield "order: changes apply as they arrive; if a column orders a key's changes, {sequence: [that column]} is safer"
-    yield f"ttl: {TTL} is a guess; deletes and retractions that come later than that are not known any more"

@@ -244,13 +244,14 @@ def test_flattened_rows_without_a_position_are_refused_and_the_way_out_is_said(p
 
 
 def test_spec_that_does_not_take_its_sample_is_written_to_be_mended_and_fails(project):
-    source = {"schema": "public", "table": "t", "ts_ms": 1}  # of a database whose log it does not know
-    events = [{"op": op, "before": None, "after": {"id": 1, "n": n}, "source": source} for n, op in enumerate("cuu")]
+    source = {"schema": "public", "table": "t", "ts_ms": 1}
+    rows = [{"id": 1, "n": 1}, None, None]
+    events = [{"op": op, "before": None, "after": row, "source": source} for op, row in zip("cuu", rows, strict=True)]
     result = new("t", "--path", records(project, *events), "--key", "id")
     assert result.exit_code == 1
     assert "bad: 2." in result.stdout
     assert "Next: correct the spec by these reasons" in result.stdout
-    assert "# LOOK AT NOT TAKEN: missing_before: " in (project / "pipelines/defs/t/defs.yaml").read_text()
+    assert "# LOOK AT NOT TAKEN: missing_after: " in (project / "pipelines/defs/t/defs.yaml").read_text()
 
 
 TAKEN = {
