@@ -105,7 +105,7 @@ class Followers:
                 view = views[spec.name]
                 watching = [*observers, *self._watching(spec)]
                 how: dict[str, Any] = {"on_progress": view.step, "on_phase": view.phase, "observers": watching}
-                session = auto_session(lambda: spark.session)
+                session = auto_session(lambda: spark.session, spark.settings)
                 return self._operate(session, spec, self._reporter.root, stop=stop, in_turn=in_turn, **how)
 
             for event in Fleet(self._specs, follow, stop).events():

@@ -43,7 +43,7 @@ class QuietSpark:
     def __init__(self, root: str, live: Live, settings: Mapping[str, str] | None = None) -> None:
         self.live = live
         self._root = root
-        self._settings = settings or {}
+        self.settings = settings or {}
         self._session: SparkSession | None = None
         self._log: Path | None = None
         self._started_bytes = 0
@@ -61,7 +61,7 @@ class QuietSpark:
         self.live.show("starting Spark")
         self._log = new_log(self._root)
         with sigint_kept():
-            self._session = build_session(settings=self._settings, log_file=self._log)
+            self._session = build_session(settings=self.settings, log_file=self._log)
         self._started_bytes = self._log.stat().st_size
         self.live.show("")
         return self._session

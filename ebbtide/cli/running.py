@@ -233,7 +233,7 @@ def _run_in_session(
 
     view = RunView(spark.live, as_json=reporter.as_json)
     summary = operate(
-        auto_session(lambda: spark.session),
+        auto_session(lambda: spark.session, spark.settings),
         spec,
         reporter.root,
         on_progress=view.step,

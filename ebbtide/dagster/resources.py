@@ -61,7 +61,7 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
         """A session by which a run chooses its engine; it starts Spark where that is chosen."""
         from ebbtide.runtime.engines import auto_session
 
-        return auto_session(lambda: self.session)
+        return auto_session(lambda: self.session, self.settings)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         """Stop the streams that are left, then the session and its JVM."""

@@ -23,7 +23,7 @@ from ebbtide.model.step import reset_frontier
 from ebbtide.runtime.beginning import begun_elsewhere
 from ebbtide.runtime.belonging import OwnTables, refuse_foreign_sink, refuse_lost_state, refuse_misfits
 from ebbtide.runtime.clock import Clock, system_clock
-from ebbtide.runtime.engines import Engine
+from ebbtide.runtime.engines import Engine, in_own_steps
 from ebbtide.runtime.following import Faults, Following, GoingOn
 from ebbtide.runtime.looks import Look
 from ebbtide.runtime.missing_files import refuse_missing_files
@@ -197,6 +197,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         """Begin the summary."""
+        self.spec = in_own_steps(self.spark, self.spec, self.root)
         self.summary = RunSummary(self.spec.name, self.plan.root)
 
     @property

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from ebbtide import java
 from ebbtide.amounts import amount
+from ebbtide.runtime.session_settings import names_cluster
 from ebbtide.sources.source import Discovery
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.storage.paths import needs_jvm
@@ -18,13 +20,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MOST_BYTES = 64 * 2**20
-"""Waiting bytes of files that a local run reads; decision 0036 has the measurement."""
+"""Bytes of files that a step in this process reads; decision 0036 has the measurement."""
 MOST_RECORDS = 100_000
-"""Waiting records that a local run reads of a source that does not know their bytes."""
+"""Records that such a step reads of a source that does not know their bytes."""
 
 
-class OutgrownError(Exception):
-    """More waits than a local run reads: it goes on, on Spark."""
+class OtherEngineError(Exception):
+    """The other engine is to read what waits: the run goes on there."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,11 @@ class AutoSession(LocalSession):
 
     Args:
         open_spark: Returns the Spark session, the same each time.
+        has_cluster: Its executors are elsewhere: they take what this process would have to cut into many steps.
     """
 
     open_spark: Callable[[], SparkSession] = field(kw_only=True)
+    has_cluster: bool = field(default=False, kw_only=True)
 
     def __getattr__(self, name: str) -> Any:
         """Return what only Spark has: a sink of another package may use it."""
@@ -44,17 +48,35 @@ class AutoSession(LocalSession):
         return getattr(self.open_spark(), name)
 
 
-def auto_session(open_spark: Callable[[], SparkSession] | None = None) -> SparkSession:
+def auto_session(
+    open_spark: Callable[[], SparkSession] | None = None, settings: Mapping[str, str] | None = None
+) -> SparkSession:
     """Return a session that a run makes its steps with: in this process, or on Spark where `engine` of its spec and the backlog ask for it.
 
     Args:
-        open_spark: Returns the Spark session, the same each time. Default: one of `build_session`.
+        open_spark: Returns the Spark session, the same each time. Default: one of `build_session` with the settings.
+        settings: Settings of Spark that the session is opened with. Default: none.
     """
+    settings = settings or {}
     if open_spark is None:
         from ebbtide.runtime.session import build_session
 
-        open_spark = build_session
-    return cast("SparkSession", AutoSession(open_spark=open_spark))
+        open_spark = partial(build_session, settings=settings)
+    return cast("SparkSession", AutoSession(open_spark=open_spark, has_cluster=names_cluster(settings)))
+
+
+def in_own_steps(session: SparkSession | LocalSession, spec: Pipeline, root: str) -> Pipeline:
+    """Return a pipeline with steps that this process can make, where nothing but the size of a step asks for Spark.
+
+    Args:
+        session: What the caller of the run gave.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+    """
+    is_open = isinstance(session, AutoSession) and not session.has_cluster
+    if not is_open or spec.engine == "local" or _why_spark(spec, root):
+        return spec
+    return spec.in_steps_of(MOST_RECORDS, MOST_BYTES)
 
 
 @dataclass(frozen=True)
@@ -86,11 +108,13 @@ class Engine:
         session: The session: Spark's, or one that stands for it.
         reason: Why this one.
         step: The most that one step reads; a larger file is a step of its own.
+        auto: Leaves the choice to what waits; None: it is made for the whole run.
     """
 
     session: SparkSession | LocalSession
     reason: str
     step: _Step = field(default_factory=_Step)
+    auto: AutoSession | None = None
 
     @classmethod
     def for_spec(cls, session: SparkSession | LocalSession, spec: Pipeline, root: str) -> Self:
@@ -110,7 +134,7 @@ class Engine:
             return cls(LocalSession(), "engine: local")
         reason = _why_spark(spec, root)
         if reason is None:
-            return cls(session, "nothing to read", _Step.of(spec))
+            return cls(session, "nothing to read", _Step.of(spec), session)
         java.refuse_missing()  # before a table is made
         return cls(lazy_session(session.open_spark, root), reason)
 
@@ -125,31 +149,31 @@ class Engine:
         return isinstance(self.session, LocalSession)
 
     def for_found(self, found: Discovery) -> Engine:
-        """Choose again, now that it is known what waits; it never goes back from Spark.
+        """Choose again, now that it is known what waits.
 
         Args:
             found: What there is to read.
         """
-        session = self.session
-        if not isinstance(session, AutoSession):
+        if self.auto is None:
             return self
         to_read, is_outgrown = _measured(found, self.step)
-        return Engine(session.open_spark() if is_outgrown else session, to_read, self.step)
+        session = self.auto.open_spark() if is_outgrown else self.auto
+        return replace(self, session=session, reason=to_read)
 
-    def refuse_outgrown(self, found: Discovery | None) -> None:
-        """Refuse to go on in this process with more than it reads at a time.
+    def refuse_other(self, found: Discovery | None) -> None:
+        """Refuse to go on in this process with more than a step of it reads, or on Spark with less.
 
         Args:
             found: What there is to read; None before the first look.
 
         Raises:
-            OutgrownError: it is more.
+            OtherEngineError: the other engine is to read it.
         """
-        if found is None or not isinstance(self.session, AutoSession):
+        if found is None or self.auto is None:
             return
         to_read, is_outgrown = _measured(found, self.step)
-        if is_outgrown:
-            raise OutgrownError(to_read)
+        if is_outgrown == self.is_local:
+            raise OtherEngineError(to_read)
 
     def text(self) -> str:
         """Write it for people."""
@@ -177,7 +201,7 @@ def spark_needed_for(spec: Pipeline) -> list[str]:
 
 
 def _measured(found: Discovery, step: _Step) -> tuple[str, bool]:
-    """Return how much there is to read, in words, and whether a step of it is more than a local run reads."""
+    """Return how much there is to read, in words, and whether a step of it is more than this process reads at a time."""
     n = 0
     n_of_step = 0.0
     most = MOST_RECORDS

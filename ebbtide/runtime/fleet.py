@@ -222,14 +222,7 @@ def in_fair_steps(spec: Pipeline) -> Pipeline:
     """
     if spec.engine == "spark" or spark_needed_for(spec):
         return spec
-    source = spec.source
-    limits = {"max_records_per_step": STEP_RECORDS, "max_bytes_per_step": STEP_BYTES}
-    smaller = {}
-    for name, most in limits.items():
-        asked = getattr(source, name, None)
-        if asked is not None and asked > most:
-            smaller[name] = most
-    return spec.with_source(**smaller) if smaller else spec
+    return spec.in_steps_of(STEP_RECORDS, STEP_BYTES)
 
 
 def once(operate: Callable[..., RunSummary], **accepted: bool) -> Callable[..., RunSummary]:

@@ -103,6 +103,16 @@ def is_in_one_jvm(master: str) -> bool:
     return re.fullmatch(r"local(\[.*\])?", master) is not None
 
 
+def names_cluster(given: Mapping[str, str]) -> bool:
+    """Return whether a session that is opened with some settings has its executors elsewhere.
+
+    Args:
+        given: Settings that override the rest.
+    """
+    master = given.get(MASTER) or os.environ.get(OF_VARIABLES[MASTER]) or settings_of_file().get(MASTER)
+    return master is not None and not is_in_one_jvm(master)
+
+
 def settings_of_file() -> dict[str, str]:
     """Return what Spark's own file of defaults sets, by name; its credentials are shown nowhere from now on."""
     folder = os.environ.get("SPARK_CONF_DIR")

@@ -11,7 +11,7 @@ from ebbtide.errors import SourceLostError, Transient
 from ebbtide.runtime import local, spark_stream
 from ebbtide.runtime.batches import Query
 from ebbtide.runtime.clock import Clock
-from ebbtide.runtime.engines import Engine, OutgrownError
+from ebbtide.runtime.engines import Engine, OtherEngineError
 from ebbtide.runtime.following import GoingOn, Watcher
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import StepProgress
@@ -116,7 +116,7 @@ class Stream:
             is_idle = watcher.look()
             if is_idle:
                 age.look()
-            self.engine.refuse_outgrown(watcher.found)
+            self.engine.refuse_other(watcher.found)
 
         self.begin("starting the stream")
         stop = self.stop
@@ -130,7 +130,7 @@ class Stream:
                 watcher = Watcher(self.spark, self.steps, planner, how, faults, self.clock, self.report)
                 step = self._step(report_success)
                 self._drive(self._query(planner, step, following=how, between=look_around))
-            except OutgrownError:
+            except OtherEngineError:
                 is_again = True
             except Transient as error:
                 stop.wait(faults.wait_after(error))

@@ -98,7 +98,7 @@ class PipelineFields(Traits):
     )
     engine: EngineKind = Field(
         default="auto",
-        description="Where runs make their steps. local: in their own process, without a JVM; spark: on Spark; auto: local if at most 64 MiB of files or 100,000 records wait and nothing of the pipeline needs Spark. A run on one goes on where the other stopped. Default: auto.",
+        description="Where runs make their steps. local: in their own process, without a JVM; spark: on Spark; auto: local, in steps of at most 64 MiB of files or 100,000 records, unless something of the pipeline needs Spark, a file is larger, or Spark has a cluster. A run on one goes on where the other stopped. Default: auto.",
     )
     trigger_interval: PositiveDuration = Field(
         default="1s",

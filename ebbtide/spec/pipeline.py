@@ -166,6 +166,16 @@ class Pipeline(PipelineFields):
         source = self.source.model_copy(update=changes)
         return self.model_copy(update={"source": source})
 
+    def in_steps_of(self, n_records: int, n_bytes: int) -> Self:
+        """Return the spec with steps that read no more than so many records, of files so many bytes, where it allows more."""
+        limits = {"max_records_per_step": n_records, "max_bytes_per_step": n_bytes}
+        smaller = {}
+        for name, most in limits.items():
+            asked = getattr(self.source, name, None)
+            if asked is not None and asked > most:
+                smaller[name] = most
+        return self.with_source(**smaller) if smaller else self
+
     def at_rate(self, max_records_per_second: int | None) -> Self:
         """Return the spec with runs that read no more than so many records a second; None: as it says itself."""
         if max_records_per_second is None:

@@ -6,7 +6,7 @@ from local_run import SPARK
 from support import plain
 
 from ebbtide import auto_session, run
-from ebbtide.runtime.engines import AutoSession, Engine, OutgrownError
+from ebbtide.runtime.engines import AutoSession, Engine, OtherEngineError, in_own_steps
 from ebbtide.sources.source import Discovery
 from ebbtide.sources.span import Span
 from ebbtide.tasks import LazySession, LocalSession
@@ -62,8 +62,75 @@ def test_session_that_a_caller_made_is_used_whatever_the_spec_says():
     ],
 )
 def test_engine_follows_what_there_is_to_read(found, text):
-    chosen = Engine.for_spec(AutoSession(open_spark=lambda: OPENED), plain(), "root").for_found(found)
+    chosen = Engine.for_spec(AutoSession(open_spark=lambda: OPENED, has_cluster=True), plain(), "root").for_found(found)
     assert chosen.text() == text
+
+
+def opened_by(**fields):
+    """Return the engine of a run on one machine, that its steps are cut for."""
+    session = AutoSession(open_spark=lambda: OPENED)
+    return Engine.for_spec(session, in_own_steps(session, plain(**fields), "root"), "root")
+
+
+@pytest.mark.parametrize("sizes", [[2**20] * 1_000, [64 * 2**20] * 9, [10]])
+def test_backlog_of_any_size_stays_here_in_steps_that_fit(sizes):
+    parts = tuple((f"{number:04}", size) for number, size in enumerate(sizes))
+    chosen = opened_by().for_found(Discovery(parts=parts))
+    assert chosen.text() == f"in this process: {sum(sizes):,} bytes to read"
+
+
+def test_file_larger_than_a_step_here_goes_to_spark_and_the_run_comes_back():
+    here = opened_by()
+    large = Discovery(parts=(("a", 64 * 2**20 + 1),))
+    with pytest.raises(OtherEngineError, match="67,108,865 bytes"):
+        here.refuse_other(large)
+    there = here.for_found(large)
+    assert (there.session, there.is_local) == (OPENED, False)
+    there.refuse_other(None)
+    there.refuse_other(large)
+    with pytest.raises(OtherEngineError):
+        there.refuse_other(Discovery())
+    assert there.for_found(Discovery()).is_local
+
+
+@pytest.mark.parametrize(
+    ("fields", "has_cluster", "n_bytes"),
+    [
+        ({}, False, 64 * 2**20),
+        ({"max_bytes_per_step": 2**30}, False, 64 * 2**20),
+        ({"max_bytes_per_step": 1_000}, False, 1_000),
+        ({"max_bytes_per_step": 2**30}, True, 2**30),
+    ],
+)
+def test_steps_are_cut_where_they_are_made_here(fields, has_cluster, n_bytes):
+    session = AutoSession(open_spark=no_spark, has_cluster=has_cluster)
+    spec = plain(source={"path": "in", "records": "value", **fields})
+    assert in_own_steps(session, spec, "root").source.max_bytes_per_step == n_bytes
+
+
+@pytest.mark.parametrize("fields", [{"engine": "spark"}, {"engine": "local"}, {"transform": TRANSFORM}])
+def test_steps_of_an_engine_that_is_settled_stay_as_they_are(fields):
+    spec = plain(**fields)
+    assert in_own_steps(AutoSession(open_spark=no_spark), spec, "root") is spec
+    assert in_own_steps(SPARK, plain(), "root") == plain()
+
+
+@pytest.mark.parametrize(
+    ("settings", "variable", "has_cluster"),
+    [
+        ({}, None, False),
+        ({"spark.master": "local[4]"}, "spark://host:7077", False),
+        ({"spark.master": "yarn"}, None, True),
+        ({}, "spark://host:7077", True),
+    ],
+)
+def test_cluster_is_known_by_the_settings(settings, variable, has_cluster, monkeypatch):
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.delenv("EBBTIDE_MASTER", raising=False)
+    if variable:
+        monkeypatch.setenv("EBBTIDE_MASTER", variable)
+    assert auto_session(no_spark, settings).has_cluster is has_cluster
 
 
 def test_local_engine_of_the_spec_reads_whatever_there_is():
@@ -71,15 +138,15 @@ def test_local_engine_of_the_spec_reads_whatever_there_is():
         TOPIC_OF_200_000
     )
     assert chosen.text() == "in this process: engine: local"
-    chosen.refuse_outgrown(TOPIC_OF_200_000)
+    chosen.refuse_other(TOPIC_OF_200_000)
 
 
 def test_run_that_goes_on_refuses_more_than_it_reads_here():
     chosen = Engine.for_spec(AutoSession(open_spark=no_spark), plain(), "root")
-    chosen.refuse_outgrown(None)
-    chosen.refuse_outgrown(Discovery())
-    with pytest.raises(OutgrownError, match="200,000 records"):
-        chosen.refuse_outgrown(TOPIC_OF_200_000)
+    chosen.refuse_other(None)
+    chosen.refuse_other(Discovery())
+    with pytest.raises(OtherEngineError, match="200,000 records"):
+        chosen.refuse_other(TOPIC_OF_200_000)
 
 
 def test_what_only_spark_has_opens_it():

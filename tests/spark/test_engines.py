@@ -29,8 +29,8 @@ def test_engines_take_turns_and_finish_each_others_batches(spark, tmp_path, is_l
     assert same_as_truth(spark, tmp_path, spec)
 
 
-def test_run_that_goes_on_turns_to_spark_once_more_waits_than_it_reads_here(spark, tmp_path, monkeypatch):
-    parts = cut(shop_lines("customers"), 3)
+def test_run_that_goes_on_turns_to_spark_for_a_large_file_and_comes_back(spark, tmp_path, monkeypatch):
+    parts = cut(shop_lines("customers"), 4)
     source = tmp_path / "in"
     spec = shop_spec("customers", write(source, parts[0]))
     monkeypatch.setattr(engines, "MOST_BYTES", 10**9)
@@ -47,12 +47,16 @@ def test_run_that_goes_on_turns_to_spark_once_more_waits_than_it_reads_here(spar
         if step.step == 1:
             assert not opened
             monkeypatch.setattr(engines, "MOST_BYTES", 0)
-            write(source, *parts[1:], first=1)
+            write(source, *parts[1:3], first=1)
         elif step.step == 3:
+            assert opened
+            monkeypatch.setattr(engines, "MOST_BYTES", 10**9)
+            write(source, parts[3], first=3)
+        elif step.step == 4:
             stop.set()
 
     follow = Following(interval_ms=10, tick_every_ms=10**9)
     summary = run(auto_session(open_spark), spec, str(tmp_path), on_progress=on_progress, stop=stop, follow=follow)
-    assert opened
-    assert summary.engine.startswith("on Spark: ")
+    assert len(opened) == 1
+    assert summary.engine.startswith("in this process: ")
     assert same_as_truth(spark, tmp_path, spec)
