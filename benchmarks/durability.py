@@ -17,10 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ebbtide import UpsertPipeline
-from ebbtide.delta.copy_space import CACHE_FOLDER
+from ebbtide.environment import CACHE, FSYNC
 from ebbtide.runtime import driver, local
 from ebbtide.runtime.progress import StepProgress
-from ebbtide.storage.disk import FSYNC
 
 WARM_UP = 2
 KEYS = 200_000
@@ -53,12 +52,12 @@ def main() -> int:
     options.add_argument("--steps", type=int, default=20)
     options.add_argument("--large", type=int, default=100_000)
     asked = options.parse_args()
-    os.environ[CACHE_FOLDER] = str(asked.folder / "copies")
+    os.environ[CACHE.name] = str(asked.folder / "copies")
     for n_changes, n_steps in ((20, asked.steps), (asked.large, 4)):
         costs = {switch: Costs() for switch in ("on", "off")}
         for _ in range(asked.rounds):
             for switch, cost in costs.items():
-                os.environ[FSYNC] = switch
+                os.environ[FSYNC.name] = switch
                 measure(asked.folder / "run", n_changes, WARM_UP + n_steps, cost)
         for switch, cost in costs.items():
             print(json.dumps({"changes": n_changes, "fsync": switch, **cost.medians()}), flush=True)

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ebbtide import UpsertPipeline
-from ebbtide.delta.copy_space import CACHE_FOLDER
+from ebbtide.environment import CACHE
 from ebbtide.ledger.lease import Lease
 from ebbtide.operations.registry import maintain
 from ebbtide.runtime import driver, local
@@ -57,7 +57,7 @@ def main() -> int:
         Proxy(server, asked.delay_ms / 1000) as proxy,
         tempfile.TemporaryDirectory() as folder,
     ):
-        os.environ.update(environment(proxy.port), **{CACHE_FOLDER: f"{folder}/copies"})
+        os.environ.update(environment(proxy.port), **{CACHE.name: f"{folder}/copies"})
         source = f"{folder}/in" if asked.local_source else f"s3://{BUCKET}/in"
         parts = measured(proxy, spec_of(source, asked.change_feed), f"s3://{BUCKET}/root", asked.steps)
     shown: dict[str, list[Part]] = {}

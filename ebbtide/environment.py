@@ -1,12 +1,101 @@
-"""Variables of the environment: those that settings name, `${NAME}`, so that no file holds a credential, and those that switch something on."""
+"""Variables of the environment: Ebbtide's own, each with what it may say, and those that settings name, `${NAME}`, so that no file holds a credential."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import REFERENCE, hide
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable of the environment that Ebbtide reads. Without a value it counts as not set.
+
+    Args:
+        name: Its name.
+        meaning: For `ebbtide --help`.
+        pattern: Regular expression of all that it may say.
+        allowed: The same in words.
+        default: Its value where it is not set.
+    """
+
+    name: str
+    meaning: str
+    pattern: str
+    allowed: str
+    default: str = ""
+
+    @property
+    def value(self) -> str:
+        """Its value.
+
+        Raises:
+            ConfigError: that is not allowed.
+        """
+        given = os.environ.get(self.name) or self.default
+        if given and re.fullmatch(self.pattern, given, re.ASCII) is None:
+            raise ConfigError.of(
+                f"The environment variable {self.name} is not usable.",
+                got=repr(given),
+                allowed=self.allowed,
+                next_step="Set it to that, or unset it.",
+            )
+        return given
+
+
+_PLACE = r"[^\x00-\x1f\x7f]+"
+"""Pattern of a path or a URI; who uses it says what else is wrong with it."""
+ROOT = Variable("EBBTIDE_ROOT", "Folder of all tables, in place of --root.", _PLACE, "a path or a URI")
+ENGINE = Variable(
+    "EBBTIDE_ENGINE", "auto, spark or local, in place of --engine.", "auto|spark|local", "auto, spark, local"
+)
+LOG_FORMAT = Variable("EBBTIDE_LOG_FORMAT", "text or json, in place of --log-format.", "text|json", "text, json")
+DRIVER_MEMORY = Variable(
+    "EBBTIDE_DRIVER_MEMORY",
+    "Heap of Spark's JVM. Default: 4g.",
+    r"[1-9]\d{0,14}[kKmMgGtT][bB]?",
+    "a number and its unit, such as 512m or 4g",
+)
+MASTER = Variable(
+    "EBBTIDE_MASTER",
+    "Spark's master. Default: local[*].",
+    r"yarn|local(-cluster)?(\[[\d*,]+\])?|[a-z][a-z0-9+.-]*://\S+",
+    "local, local[N], local[*], yarn, or a URL such as spark://host:7077",
+)
+LOG_LEVEL = Variable(
+    "EBBTIDE_LOG_LEVEL",
+    "Level of Spark's log. Default: FATAL.",
+    "DEBUG|INFO|WARN|ERROR|FATAL",
+    "DEBUG, INFO, WARN, ERROR, FATAL",
+    "FATAL",
+)
+FSYNC = Variable("EBBTIDE_FSYNC", "off: roots that may be lost in a power cut. Default: on.", "on|off", "on, off", "on")
+CACHE = Variable(
+    "EBBTIDE_CACHE", "Folder of local copies of keys. Default: the system's temporary one.", _PLACE, "a path"
+)
+CACHE_BYTES = Variable(
+    "EBBTIDE_CACHE_BYTES",
+    "Most bytes of these copies. Default: 10 GB.",
+    r"\d{1,18}",
+    "a whole number of bytes, such as 10737418240",
+    str(10 * 2**30),
+)
+VARIABLES = (ROOT, ENGINE, LOG_FORMAT, DRIVER_MEMORY, MASTER, LOG_LEVEL, FSYNC, CACHE, CACHE_BYTES)
+"""All of them, as `ebbtide --help` lists them."""
+
+
+def refuse_unusable_variables() -> None:
+    """Refuse a variable of Ebbtide's whose value is not allowed, before anything is done by it.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    for each in VARIABLES:
+        each.value  # noqa: B018 - it judges the value
 
 
 def from_environment(setting: str, value: str) -> str:

@@ -126,8 +126,61 @@ def test_credentials_are_masked_and_nothing_else(text, want):
     assert redacted(want) == want
 
 
-def test_long_text_is_looked_through_in_linear_time():
-    assert redacted("://x" * 50_000 + "s" * 200_000)
+PLANTED = "Plant3d.Value-1/x+y=="
+CREDENTIALS = [
+    "password", "passwd", "pwd", "pass", "passphrase", "db_password", "spark.hadoop.fs.s3a.secret.key", "client_secret",
+    "token", "session-token", "x-amz-security-token", "X-Amz-Signature", "X-Amz-Credential", "api_key", "apikey",
+    "api-key", "API.KEY", "apiKey", "x-api-key", "AWS_SECRET_ACCESS_KEY", "AccountKey", "SharedAccessKey", "SharedAccessSignature",
+    "master_key", "private-key", "sas", "sas-token", "blob_sas", "sig", "x-sig", "auth", "Authorization", "credential", "signature",
+]  # fmt: skip
+"""Names of credentials, as clouds, brokers and databases spell them."""
+FORMS = [
+    "{name}={value}", "{name}: {value}", "{name} = {value}", "{name}='{value}'", '{name}="{value}"', "'{name}': '{value}'", '"{name}": "{value}"',
+    '\\"{name}\\": \\"{value}\\"', "('{name}', '{value}')", "b'{name}': b'{value}'", "{name}: Bearer {value}", "{name}: Basic {value}",
+    "https://host/in?a=1&{name}={value}&b=2", "https://host/in#{name}%3D{value}", "jdbc:x://host;{name}={value};b=2", "{name} => '{value}'",
+    "{name}='a '' {value}'", "{name}='a \\' {value}'", "{name}='{value}", "{name}:\t{value}\nb=2", "<{name}={value}>",
+]  # fmt: skip
+"""Forms in which settings, headers, queries and messages have a name and its value."""
+HOLDERS = [
+    f"{scheme}://{user}:{{value}}@host{rest}"
+    for scheme in ("s3", "https", "jdbc:postgresql", "mongodb+srv", "amqp")
+    for user in ("", "user", "AKIA1")
+    for rest in ("", "/in", ":5432/db?a=1", "/a,b")
+]
+HOLDERS += ["Bearer {value}", "authorization bearer  {value}", "-H 'Authorization: Bearer {value}'"]
+
+
+def test_value_of_any_credential_is_masked_in_any_form():
+    for name in CREDENTIALS:
+        for form in FORMS:
+            text = form.format(name=name, value=PLANTED)
+            once = redacted(f"before {text} after")
+            assert "Plant3d" not in once, text
+            assert "Value-1" not in once, text
+            assert once.startswith("before "), text
+            assert redacted(once) == once, text
+
+
+@pytest.mark.parametrize("value", [PLANTED, "p@ss", "p@Plant3d@x", "p:Plant3d", "pä/Plant3d"])
+def test_credential_of_a_uri_or_a_header_is_masked(value):
+    for form in HOLDERS:
+        once = redacted(f"before {form.format(value=value)} after")
+        assert "Plant3d" not in once, form
+        assert "@ss" not in once, form
+        assert redacted(once) == once, form
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["sasl.mechanism=SCRAM", "design=3", "passed: 3", "compass: north", "assignment=1", "key: id", "keys=3", "https://host:80/a", "author: me", "primary_key: id"],
+)  # fmt: skip
+def test_names_that_only_sound_like_credentials_stay(text):
+    assert redacted(text) == text
+
+
+@pytest.mark.parametrize("text", ["://x", "://a:", "://a@", "password", "password='", "a", "\\", "Bearer ", "sig=\\'"])
+def test_long_text_is_looked_through_in_linear_time(text):
+    assert redacted(text * (200_000 // len(text)) + "s" * 100_000)
 
 
 def test_short_value_is_not_hidden_where_it_would_blacken_words():

@@ -11,7 +11,9 @@ from pkgutil import resolve_name
 import click
 
 from ebbtide.cli.commands import NamingGroup, with_example
-from ebbtide.cli.verbs import ADDED, VARIABLES, WRITTEN, sections
+from ebbtide.cli.verbs import ADDED, WRITTEN, sections
+from ebbtide.environment import VARIABLES, refuse_unusable_variables
+from ebbtide.errors import ConfigError
 from ebbtide.operations.built_in import added, first_word
 
 
@@ -45,7 +47,7 @@ class _Commands(NamingGroup):
                 with formatter.section(heading):
                     formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
         with formatter.section("Environment"):
-            formatter.write_dl(list(VARIABLES.items()))
+            formatter.write_dl([(each.name, each.meaning) for each in VARIABLES])
 
     def _summary_of(self, ctx: click.Context, name: str) -> str:
         command = self.get_command(ctx, name)
@@ -74,3 +76,7 @@ def main() -> None:
     Exit codes: 0 done, also if nothing is new; 1 failed; 2 wrong usage or spec; 3 no file in a source's folder matches;
     4 a pipeline is paused; 5 refused: retrying does not help until you act.
     """
+    try:
+        refuse_unusable_variables()
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error

@@ -3,43 +3,65 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import ThreadingHTTPServer
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from prometheus_client.exposition import MetricsHandler
 from prometheus_client.process_collector import ProcessCollector
 
 from ebbtide.errors import ConfigError
+from ebbtide.hosts import is_loopback, is_private, named_host
 from ebbtide.inspect.exposition import registry
 from ebbtide.inspect.watched_fleet import WatchedFleet
 
 METRICS, HEALTH = "/metrics", "/healthz"
 ENDS_WITHIN_S = 1.0
 """Seconds to wait at the end for a source that does not answer: the thread ends with the process."""
-SILENT_S = 10
-"""Seconds after which a client that sends nothing is left."""
+CONNECTION_S = 10.0
+"""Seconds that a connection may live: a client that sends its headers byte by byte has no longer."""
+MOST_CONNECTIONS = 16
+"""Connections that are open at once. A scrape takes milliseconds, so it is not the oldest of as many."""
+_log = logging.getLogger(__name__)
 
 
 class _Handler(MetricsHandler):
     """Answers one connection."""
 
-    timeout = SILENT_S
+    timeout = CONNECTION_S
     watched: ClassVar[WatchedFleet]
+    host: ClassVar[str]
 
     def do_GET(self) -> None:  # noqa: N802 - the library's name
         """Answer with the metrics, or whether the runs go on."""
         path, _, _ = self.path.partition("?")
-        if path == METRICS:
+        if not self._names_this_machine():
+            self.send_error(HTTPStatus.FORBIDDEN, "The Host of the request is not this machine")
+        elif path == METRICS:
             super().do_GET()
         elif path == HEALTH:
             self._answer_health()
         else:
             self.send_error(HTTPStatus.NOT_FOUND, f"Allowed: {METRICS}, {HEALTH}")
+
+    def _names_this_machine(self) -> bool:
+        """Return whether the Host is one that this server goes by: a web page may use a domain of its own that leads here."""
+        headers = self.headers.get_all("Host") or []
+        if len(headers) != 1:
+            return False
+        name = named_host(headers[0])
+        if name is None:
+            return False
+        if is_loopback(name) or name == self.host.lower():
+            return True
+        is_own = is_private(name) or name == socket.gethostname().lower()
+        return is_own and not is_loopback(self.host)
 
     def _answer_health(self) -> None:
         health = self.watched.health()
@@ -52,7 +74,53 @@ class _Handler(MetricsHandler):
 
 
 class _Server(ThreadingHTTPServer):
+    """Serves each connection by a thread; their number and their lives are bounded."""
+
     daemon_threads = True
+    request_queue_size = 128
+    block_on_close = False
+
+    def __init__(self, *arguments: Any) -> None:
+        self._lock = threading.Lock()
+        self._began_s: dict[socket.socket, float] = {}
+        """The open connections, the oldest first."""
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Begin to serve a connection; the oldest one makes room for it."""
+        with self._lock:
+            oldest = next(iter(self._began_s)) if len(self._began_s) >= MOST_CONNECTIONS else None
+            self._began_s[request] = time.monotonic()
+        if oldest is not None:
+            self._end(oldest)
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """End the connections that have lived too long. The server calls this twice a second."""
+        since_s = time.monotonic() - CONNECTION_S
+        with self._lock:
+            aged = [connection for connection, began_s in self._began_s.items() if began_s < since_s]
+        for connection in aged:
+            self._end(connection)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection that was served."""
+        self._forget(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Note that a client broke its connection off, or lost it."""
+        _log.debug("A connection from %s ended early.", client_address[0], exc_info=True)
+
+    def _end(self, connection: socket.socket) -> None:
+        """Have the thread of a connection see its end; the thread closes it."""
+        self._forget(connection)
+        with suppress(OSError):  # it is closed
+            connection.shutdown(socket.SHUT_RDWR)
+
+    def _forget(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._began_s.pop(connection, None)
 
 
 def _server(host: str, port: int, watched: WatchedFleet) -> _Server:
@@ -63,7 +131,7 @@ def _server(host: str, port: int, watched: WatchedFleet) -> _Server:
     """
     metrics = registry(watched.values)
     ProcessCollector(registry=metrics)
-    handler = type("Handler", (_Handler,), {"registry": metrics, "watched": watched})
+    handler = type("Handler", (_Handler,), {"registry": metrics, "watched": watched, "host": host})
     try:
         [(family, _, _, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         server = type("Server", (_Server,), {"address_family": family})

@@ -10,6 +10,7 @@ import click
 from ebbtide.cli.commands import level_options
 from ebbtide.cli.logs import JSON, TEXT, begin_log
 from ebbtide.cli.places import root_option
+from ebbtide.environment import ENGINE, LOG_FORMAT
 from ebbtide.tasks import EngineKind
 
 specs_argument = click.argument("specs", metavar="SPEC...", nargs=-1, required=True, type=click.Path())
@@ -20,7 +21,7 @@ log_option = click.option(
     "--log-format",
     type=click.Choice((TEXT, JSON)),
     default=TEXT,
-    envvar="EBBTIDE_LOG_FORMAT",
+    envvar=LOG_FORMAT.name,
     expose_value=False,
     callback=begin_log,
     help="Write progress and errors as text, or as JSON, an object a line. Default: text.",
@@ -28,7 +29,7 @@ log_option = click.option(
 engine_option = click.option(
     "--engine",
     type=click.Choice(get_args(EngineKind)),
-    envvar="EBBTIDE_ENGINE",
+    envvar=ENGINE.name,
     show_envvar=True,
     help="Where steps run: on Spark, in this process without a JVM, or wherever the backlog fits. Default: as the spec says.",
 )

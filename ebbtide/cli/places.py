@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from ebbtide.cli.errors import ROOT
+from ebbtide.environment import ROOT as ROOT_VARIABLE
 from ebbtide.errors import ConfigError
 
 PROJECT_DEFS, DEFS, PROJECT_TESTS = "pipelines/defs", "defs", "tests/pipelines"
@@ -72,7 +73,7 @@ def _default_defs() -> str:
 root_option = click.option(
     "--root",
     metavar="DIR",
-    envvar="EBBTIDE_ROOT",
+    envvar=ROOT_VARIABLE.name,
     show_envvar=True,
     callback=_usable_root,
     help="Folder of all pipelines' tables: a path or a URI. Default: .ebbtide in the project.",

@@ -21,6 +21,7 @@ from ebbtide.cli.commands import QUIET, level
 from ebbtide.cli.live import Live
 from ebbtide.cli.logs import json_log
 from ebbtide.cli.spark_options import spark_settings
+from ebbtide.lines import lines_of
 from ebbtide.tasks import lazy_session
 from ebbtide.users import user_name
 
@@ -77,7 +78,7 @@ class QuietSpark:
             return ""
         # What Spark prints while it starts is noise, unless the start itself fails.
         raw = self._log.read_bytes()[self._started_bytes :]
-        logged = raw.decode(errors="replace").splitlines()
+        logged = lines_of(raw.decode(errors="replace"))
         lines = []
         if logged:
             lines.append("Spark's last lines:")

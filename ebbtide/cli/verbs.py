@@ -43,18 +43,6 @@ WRITTEN = {
 }
 """The commands that are written by hand. A place is a module of `ebbtide.cli` and its command; a group or its part may have none."""
 COMMANDS = {name.replace(".", " "): listed for name, listed in BUILT_IN.items()} | WRITTEN
-VARIABLES = {
-    "EBBTIDE_ROOT": "Folder of all tables, in place of --root.",
-    "EBBTIDE_ENGINE": "auto, spark or local, in place of --engine.",
-    "EBBTIDE_LOG_FORMAT": "text or json, in place of --log-format.",
-    "EBBTIDE_DRIVER_MEMORY": "Heap of Spark's JVM. Default: 4g.",
-    "EBBTIDE_MASTER": "Spark's master. Default: local[*].",
-    "EBBTIDE_LOG_LEVEL": "Level of Spark's log. Default: FATAL.",
-    "EBBTIDE_FSYNC": "off: roots that may be lost in a power cut. Default: on.",
-    "EBBTIDE_CACHE": "Folder of local copies of keys. Default: the system's temporary one.",
-    "EBBTIDE_CACHE_BYTES": "Most bytes of these copies. Default: 10 GB.",
-}
-"""Variables of the environment, with their meaning."""
 
 
 def sections() -> dict[str, dict[str, str]]:

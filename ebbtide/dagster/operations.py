@@ -19,6 +19,7 @@ from ebbtide.dagster.metadata import maintenance_pool, run_tags, state_key
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.supervise import supervised, waiting_for_lease
 from ebbtide.errors import ConfigError
+from ebbtide.lines import lines_of
 from ebbtide.operations.operation import Context, Operation, Report
 from ebbtide.operations.registry import operations
 from ebbtide.runtime.progress import Phase
@@ -204,7 +205,7 @@ def report_metadata(report: Report, operation: Operation, action: str) -> dict[s
         operation: The operation that made it.
         action: The action that it was asked for.
     """
-    first, *further = report.text().splitlines()
+    first, *further = lines_of(report.text())
     listed = [f"- {line.strip()}" for line in further]  # the UI joins lines of plain text
     lines = [first, "", *listed]
     page = "\n".join(lines)

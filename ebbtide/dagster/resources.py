@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from enum import StrEnum
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import Field, PrivateAttr
 
+from ebbtide.environment import ROOT
 from ebbtide.storage.paths import refuse_unusable
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
 
 def _root_from_environment() -> str:
     """Return the root; one with credentials is refused before Dagster can show it."""
-    root = os.environ.get("EBBTIDE_ROOT") or DEFAULT_ROOT
+    root = ROOT.value or DEFAULT_ROOT
     refuse_unusable("EBBTIDE_ROOT", root)
     return root
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import uuid
 from collections.abc import Iterator
 from functools import cache
@@ -21,15 +20,11 @@ import pyarrow as pa
 from ebbtide.amounts import amount
 from ebbtide.delta import copy_files
 from ebbtide.delta.copy_files import Copy
+from ebbtide.environment import CACHE, CACHE_BYTES
 from ebbtide.storage.rights import is_ours, make_private
 
 _log = logging.getLogger(__name__)
 
-CACHE_FOLDER = "EBBTIDE_CACHE"
-"""Environment variable: folder of the local copies. Default: a folder of this user in the system's temporary folder."""
-CACHE_BYTES = "EBBTIDE_CACHE_BYTES"
-"""Environment variable: the bytes that they may take, approximately. Default: 10 GB."""
-DEFAULT_BYTES = 10 * 2**30
 UNSEEN = 0.05
 """Share of the allowed bytes that a process writes between two scans of all copies."""
 EVICTED_TO = 0.8
@@ -40,16 +35,13 @@ KEYS = ".keys.arrow"
 
 def default_folder() -> Path:
     """Return the folder of local copies."""
-    given = os.environ.get(CACHE_FOLDER)
-    if given:
-        return Path(given)
-    return copy_files.own_folder()
+    given = CACHE.value
+    return Path(given) if given else copy_files.own_folder()
 
 
 def allowed_bytes() -> int:
     """Return the bytes that the local copies may take."""
-    given = os.environ.get(CACHE_BYTES, DEFAULT_BYTES)
-    return int(given)
+    return int(CACHE_BYTES.value)
 
 
 class User(Protocol):
@@ -195,7 +187,7 @@ def _warn_of_cap(folder: str, max_bytes: int) -> None:
         "group. Give %s more bytes, or name a folder on a larger disk by %s.",
         folder,
         amount(max_bytes, "byte"),
-        CACHE_BYTES,
-        CACHE_BYTES,
-        CACHE_FOLDER,
+        CACHE_BYTES.name,
+        CACHE_BYTES.name,
+        CACHE.name,
     )

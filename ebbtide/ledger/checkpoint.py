@@ -14,6 +14,7 @@ from typing import Any
 
 from ebbtide.delta.commit import Puts
 from ebbtide.errors import CheckpointMismatchError
+from ebbtide.lines import lines_of
 from ebbtide.model import stored
 from ebbtide.sources.span import Span
 from ebbtide.storage.disk import sync
@@ -174,7 +175,7 @@ class Checkpoint:
             )
         # One line each for the format's version, the batch's metadata and the offset of each source. There is one source.
         try:
-            version, metadata_line, source_line, *_ = raw.decode().splitlines()
+            version, metadata_line, source_line, *_ = lines_of(raw.decode())
             if version != SPARK_VERSION:
                 location = join(self.path, "offsets", str(batch_id))
                 raise stored.newer("A planned batch", location, got=f"version {version}")

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from ebbtide.delta.commit import LocalPuts, Puts
+from ebbtide.lines import lines_of
 from ebbtide.storage.paths import is_in_object_store, is_local
 
 LOCAL = LocalPuts()
@@ -77,7 +78,7 @@ class LogStorePuts:
         jvm = session._jvm
         log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, self._table)
         lines = jvm.java.util.ArrayList()
-        for line in data.decode().splitlines():
+        for line in lines_of(data.decode()):
             lines.add(line)
         actions = jvm.scala.jdk.javaapi.CollectionConverters.asScala(lines.iterator())
         path = jvm.org.apache.hadoop.fs.Path(location)

@@ -11,10 +11,11 @@ from functools import cache
 from pathlib import Path
 
 from ebbtide.delta.log import LOG
+from ebbtide.environment import FSYNC
 from ebbtide.errors import ConfigError, DamagedFileError
 from ebbtide.ledger.checkpoint import KINDS
 from ebbtide.ledger.tables import BESIDE_STATE
-from ebbtide.storage.disk import FSYNC, boot, is_syncing, sync, sync_all, sync_names
+from ebbtide.storage.disk import boot, is_syncing, sync, sync_all, sync_names
 from ebbtide.storage.paths import delete, is_local, join, read_bytes
 
 MARK = "unsynced"
@@ -48,7 +49,7 @@ def _settle_mark(home: str, *, is_fresh: bool) -> None:
     now = boot()
     if noted is not None and noted.decode() != now and not is_fresh:
         raise DamagedFileError.of(
-            f"The tables at '{home}' were written with {FSYNC}=off, and this machine has started again since: files may be lost or torn.",
+            f"The tables at '{home}' were written with {FSYNC.name}=off, and this machine has started again since: files may be lost or torn.",
             allowed="the boot in which they were written",
             next_step=f"Delete the folder, or run 'ebbtide refresh'. Only if the machine was shut down in order, delete '{mark}' and run again.",
         )
@@ -59,9 +60,9 @@ def _settle_mark(home: str, *, is_fresh: bool) -> None:
         return
     if not now:
         raise ConfigError.of(
-            f"{FSYNC}=off needs a system that names its boots.",
+            f"{FSYNC.name}=off needs a system that names its boots.",
             got="no /proc/sys/kernel/random/boot_id",
-            next_step=f"Unset {FSYNC}.",
+            next_step=f"Unset {FSYNC.name}.",
         )
     if noted is None or noted.decode() != now:
         mark.write_text(now, encoding="ascii")
@@ -74,7 +75,7 @@ def _warn(home: str) -> None:
     """Warn once of each folder."""
     if is_local(home):
         _log.warning(
-            "%s=off: a power cut or a crash of this machine may lose or damage the tables at '%s'.", FSYNC, home
+            "%s=off: a power cut or a crash of this machine may lose or damage the tables at '%s'.", FSYNC.name, home
         )
     else:
-        _log.warning("%s=off has no effect on '%s': a store keeps what it has accepted.", FSYNC, home)
+        _log.warning("%s=off has no effect on '%s': a store keeps what it has accepted.", FSYNC.name, home)

@@ -26,6 +26,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from ebbtide import java
+from ebbtide.environment import LOG_LEVEL
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import is_credential
 from ebbtide.runtime.class_archive import ClassArchive
@@ -72,7 +73,7 @@ def build_session(
     for name, value in effective.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
-    level = os.environ.get("EBBTIDE_LOG_LEVEL", "FATAL")
+    level = LOG_LEVEL.value
     session.sparkContext.setLogLevel(level)
     logging.getLogger("py4j").setLevel(level)
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(level)

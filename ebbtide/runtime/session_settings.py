@@ -12,8 +12,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from ebbtide.environment import from_environment
+from ebbtide.environment import DRIVER_MEMORY, from_environment
+from ebbtide.environment import MASTER as MASTER_VARIABLE
 from ebbtide.errors import ConfigError
+from ebbtide.lines import lines_of
 from ebbtide.redaction import hide, is_credential
 
 UMASK, UMASK_OF_HADOOP = "spark.hadoop.fs.permissions.umask-mode", 0o022
@@ -48,7 +50,7 @@ ON_ONE_MACHINE = {
     "spark.python.daemon.module": "ebbtide.runtime.worker_daemon",
 }
 """Beside them where no executor is elsewhere: no other machine can reach the driver, and workers run this process's Ebbtide."""
-OF_VARIABLES = {MASTER: "EBBTIDE_MASTER", "spark.driver.memory": "EBBTIDE_DRIVER_MEMORY"}
+OF_VARIABLES = {MASTER: MASTER_VARIABLE, "spark.driver.memory": DRIVER_MEMORY}
 JOINED = (PACKAGES, EXTENSIONS)
 
 
@@ -74,7 +76,7 @@ def effective_settings(app_name: str, given: Mapping[str, str], of_file: Mapping
     umask = _umask()
     if umask != UMASK_OF_HADOOP:  # else what the site's own configuration says holds
         ours[UMASK] = f"{umask:03o}"
-    of_environment = {name: os.environ[variable] for name, variable in OF_VARIABLES.items() if os.environ.get(variable)}
+    of_environment = {name: variable.value for name, variable in OF_VARIABLES.items() if variable.value}
     asked = of_environment | resolved(given)
     named = {**of_file, **asked}
     if is_in_one_jvm(named.get(MASTER, ours[MASTER])):
@@ -109,7 +111,7 @@ def names_cluster(given: Mapping[str, str]) -> bool:
     Args:
         given: Settings that override the rest.
     """
-    master = given.get(MASTER) or os.environ.get(OF_VARIABLES[MASTER]) or settings_of_file().get(MASTER)
+    master = given.get(MASTER) or OF_VARIABLES[MASTER].value or settings_of_file().get(MASTER)
     return master is not None and not is_in_one_jvm(master)
 
 
@@ -123,7 +125,7 @@ def settings_of_file() -> dict[str, str]:
     if file is None or not file.is_file():
         return {}
     settings = {}
-    for line in file.read_text(encoding="utf-8").splitlines():
+    for line in lines_of(file.read_text(encoding="utf-8")):
         text = line.strip()
         if not text or text.startswith(("#", "!")):
             continue

@@ -11,10 +11,14 @@ import yaml
 
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import is_credential
+from ebbtide.spec.bounded_yaml import MOST_BYTES, MOST_DEPTH, MOST_NODES, compose_yaml, read_yaml, text_of
 from ebbtide.spec.faults import fault, named_in, without_members
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
+
+
+_ALLOWED = f"a defs.yaml, or a folder with one: YAML of {MOST_BYTES:,} bytes, {MOST_NODES:,} values and {MOST_DEPTH} levels at most"
 
 
 def read_document(location: str | Path) -> tuple[Path, dict[str, Any]]:
@@ -26,12 +30,10 @@ def read_document(location: str | Path) -> tuple[Path, dict[str, Any]]:
     path = Path(location)
     path = path / "defs.yaml" if path.is_dir() else path
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = read_yaml(text_of(path))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         why = " ".join(str(error).split())
-        raise ConfigError.of(
-            f"The spec '{path}' cannot be read: {why}.", allowed="a defs.yaml, or a folder with one"
-        ) from error
+        raise ConfigError.of(f"The spec '{path}' cannot be read: {why}.", allowed=_ALLOWED) from error
     return path, document if isinstance(document, dict) else {}
 
 
@@ -92,8 +94,7 @@ def _tree(path: Path | None) -> yaml.Node | None:
     """Return what a file says with the lines where it says it; None if there is no such file."""
     if path is None or not path.is_file():
         return None
-    tree: yaml.Node | None = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-    return tree
+    return compose_yaml(text_of(path))
 
 
 def _line_of(tree: yaml.Node | None, names: tuple[str, ...]) -> int | None:

@@ -215,7 +215,7 @@ class StatefulPipeline(Pipeline):
     def identity(self) -> dict[str, Any]:
         """Fields that stored state depends on; a change of it needs a refresh, of what `migrates` names a migration."""
         states = self.states
-        options = {name: value for name, value in self.options.items() if not is_credential(name)}
+        options = _without_credentials(self.options)
         return {
             **super().identity,
             "function": self.function,
@@ -230,10 +230,19 @@ class StatefulPipeline(Pipeline):
             "ttl": {name: spec.ttl.state_contract for name, spec in states.items() if spec.ttl is not None},
         }
 
+    def misfits(self, stored: Mapping[str, Any]) -> list[str]:
+        """Return the parts that do not fit; an earlier release may have stored an option that counts as a credential now."""
+        options = _without_credentials(stored.get("options") or {})
+        return super().misfits({**stored, "options": options})
+
     @classmethod
     def imports(cls, attributes: Mapping[str, Any]) -> bool:
         """Its function may be of the spec's project."""
         return True
+
+
+def _without_credentials(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if not is_credential(name)}
 
 
 def _class_of(function: str) -> type[StatefulFunction]:

@@ -23,6 +23,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
 from ebbtide.errors import ConfigError
+from ebbtide.spec.bounded_yaml import read_yaml, text_of
 from ebbtide.spec.fields import NAME
 from ebbtide.sql.catalog import DEFAULT_CATALOG, Catalog, Declared, DeclaredKind, as_set
 from ebbtide.storage.paths import refuse_unusable
@@ -112,7 +113,7 @@ def read_environment(file: Path | None) -> Environment:
         return Environment()
     where = f"The environment's file '{file}'"
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = read_yaml(text_of(file))
         document = _Document.model_validate(content)
     except ValidationError as error:
         raise ConfigError.of(

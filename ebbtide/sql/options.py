@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from ebbtide import MaterializedView, UpsertPipeline
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.redaction import REFERENCE, is_credential
+from ebbtide.spec.bounded_yaml import read_yaml
 from ebbtide.spec.extensions import source_option_names
 from ebbtide.spec.kafka import KafkaSource
 from ebbtide.spec.parts import FileSource
@@ -208,8 +209,8 @@ def _value(option: str, text: str) -> Any:
     """Return the value of an option; the model of the spec converts texts to numbers, truth values and durations."""
     if text.startswith(("[", "{")):
         try:
-            return yaml.safe_load(text)
-        except yaml.YAMLError as error:
+            return read_yaml(text)
+        except (ValueError, RecursionError, yaml.YAMLError) as error:
             raise SqlError.of(
                 f"The option '{option}' is not a list or object.",
                 got=text,

@@ -14,10 +14,9 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from ebbtide.errors import ConfigError, DiskError, DiskFullError
+from ebbtide.environment import FSYNC
+from ebbtide.errors import DiskError, DiskFullError
 
-FSYNC = "EBBTIDE_FSYNC"
-"""The environment variable that has nothing synced, for throw-away roots: `off`. See `ebbtide.ledger.settling`."""
 FEW = 4
 """The most files that are synced one after the other; more are synced in parallel, so that the disk writes them together."""
 AT_ONCE = 16
@@ -74,10 +73,7 @@ def is_syncing() -> bool:
     Raises:
         ConfigError: it is neither on nor off.
     """
-    text = os.environ.get(FSYNC, "on")
-    if text not in ("on", "off"):
-        raise ConfigError.of(f"{FSYNC} is neither on nor off.", got=repr(text), allowed="on, off")
-    return text == "on"
+    return FSYNC.value == "on"
 
 
 def sync(path: str | Path, *, always: bool = False) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import threading
 from urllib.error import URLError
 
 import pytest
@@ -11,6 +12,7 @@ from local_pipeline import up
 from metrics_support import OPENMETRICS, command, followed, get, samples_of, wait_for_step
 from waiting import PATIENCE_S
 
+from ebbtide.cli import metrics_server
 from ebbtide.cli.metrics_server import served
 from ebbtide.errors import ConfigError
 from ebbtide.inspect.watched_fleet import WatchedFleet
@@ -43,6 +45,58 @@ def test_metrics_come_in_the_form_that_is_asked_for_and_health_by_its_code(make)
         assert get(port, "/secret")[0] == 404
     with pytest.raises(URLError):
         get(port, "/healthz")
+
+
+def unstarted(pipeline):
+    return WatchedFleet([WatchedRun(pipeline.spec, pipeline.root, 60)], pipeline.root)
+
+
+def test_client_that_sends_nothing_or_byte_by_byte_takes_no_place_from_a_scrape(make):
+    with served(unstarted(make()), "127.0.0.1", 0) as port:
+        held = []
+        for _ in range(5 * metrics_server.MOST_CONNECTIONS):
+            slow = socket.create_connection(("127.0.0.1", port))
+            slow.send(b"G")
+            held.append(slow)
+        assert get(port, "/healthz")[0] == 200
+        n_threads = sum("process_request_thread" in thread.name for thread in threading.enumerate())
+        assert n_threads <= metrics_server.MOST_CONNECTIONS + 1
+        # All but the newest are closed by the server, whatever they go on to send.
+        assert held[0].recv(1) == b""
+        for slow in held:
+            slow.close()
+
+
+def test_connection_that_lives_too_long_is_ended(make, monkeypatch):
+    monkeypatch.setattr(metrics_server, "CONNECTION_S", 0.0)
+    with served(unstarted(make()), "127.0.0.1", 0) as port, socket.create_connection(("127.0.0.1", port)) as slow:
+        slow.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
+        assert slow.recv(1) == b""
+
+
+OWN = ["127.0.0.1", "localhost:9464", "LOCALHOST", "[::1]:9464", "127.9.9.9"]
+FOREIGN = ["rebound.example.com", "127.0.0.1.example.com", "localhost.example.com:9464", "a@localhost", "", "localhost:port", "//", "localhost/x"]  # fmt: skip
+PRIVATE = ["10.0.0.7:9464", "[fd00::7]", "ebbtide:9464", "orders.shop.svc.cluster.local", "host.docker.internal"]
+
+
+def answered(port, *hosts):
+    """Return the status of an answer to a request with these headers Host."""
+    lines = ["GET /metrics HTTP/1.1", *(f"Host: {host}" for host in hosts), "", ""]
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall("\r\n".join(lines).encode())
+        first, _, _ = connection.makefile("rb").readline().partition(b"\r\n")
+    return int(first.split()[1])
+
+
+@pytest.mark.parametrize(
+    ("bound", "taken", "refused"),
+    [("127.0.0.1", OWN, FOREIGN + PRIVATE), ("0.0.0.0", OWN + PRIVATE + [socket.gethostname()], FOREIGN)],  # noqa: S104
+)
+def test_host_is_one_that_the_server_goes_by(make, bound, taken, refused):
+    with served(unstarted(make()), bound, 0) as port:
+        assert {host: answered(port, host) for host in taken} == dict.fromkeys(taken, 200)
+        assert {host: answered(port, host) for host in refused} == dict.fromkeys(refused, 403)
+        assert (answered(port), answered(port, "localhost", "localhost")) == (403, 403)
 
 
 def test_port_that_is_taken_and_host_that_is_not_there_are_refused(make):

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from local_pipeline import up
 
 from ebbtide.cli import main
-from ebbtide.cli.verbs import COMMANDS, VARIABLES, example, sections
+from ebbtide.cli.verbs import COMMANDS, example, sections
+from ebbtide.environment import VARIABLES
 from ebbtide.operations.built_in import BUILT_IN, first_word
 from ebbtide.operations.registry import TAKEN_NAMES
 
@@ -68,10 +69,11 @@ def test_example_of_each_command_is_in_its_help_and_is_taken(path, command, monk
 def test_help_and_page_have_every_variable_that_the_code_reads():
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "ebbtide").rglob("*.py")]
     read = {name for text in sources for name in re.findall(r"\bEBBTIDE_[A-Z_]+", text)}
-    assert read == set(VARIABLES)
+    names = {variable.name for variable in VARIABLES}
+    assert read == names
     page = (ROOT / "docs/reference/command-line.md").read_text(encoding="utf-8")
     shown = call("--help").output
-    for name in VARIABLES:
+    for name in names:
         assert name in shown
         assert f"`{name}`" in page
 

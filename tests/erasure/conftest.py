@@ -3,8 +3,6 @@
 import pytest
 from erasing import Played
 
-from ebbtide.delta import copy_space
-
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory):
@@ -14,6 +12,6 @@ def played(tmp_path_factory):
 @pytest.fixture
 def plants(played, monkeypatch):
     """Its plants, as they were when they had played."""
-    monkeypatch.setenv(copy_space.CACHE_FOLDER, str(played.copies))
+    monkeypatch.setenv("EBBTIDE_CACHE", str(played.copies))
     yield played.plants
     played.files.put_back()

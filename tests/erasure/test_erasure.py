@@ -21,7 +21,7 @@ from ebbtide import MaterializedView
 from ebbtide.checks.version_range import Newest
 from ebbtide.dagster import checks as dagster_checks
 from ebbtide.dagster.resources import StorageResource
-from ebbtide.delta import copy_files, copy_space, log
+from ebbtide.delta import copy_files, log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
 from ebbtide.errors import ConfigError
@@ -36,7 +36,7 @@ PARTS = {"value", "nested", "list", "binary", "bad", "staged", "log"}
 
 @pytest.fixture
 def copies(tmp_path, monkeypatch):
-    monkeypatch.setenv(copy_space.CACHE_FOLDER, str(tmp_path / "copies"))
+    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "copies"))
     return tmp_path / "copies"
 
 
@@ -121,7 +121,7 @@ def test_copies_in_another_folder_are_dropped_by_the_next_process_there(plants, 
     found_before(plants, other, parts={"value", "nested", "list", "binary"})
     left = other / "1234567890abcdef-2.arrow"  # of an earlier release, which names no table
     shutil.copy(min(other.glob("*.arrow")), left)
-    monkeypatch.setenv(copy_space.CACHE_FOLDER, str(other))
+    monkeypatch.setenv("EBBTIDE_CACHE", str(other))
     plan = plants.pipeline.plan
     if does == "run":
         plants.pipeline.run()

@@ -7,7 +7,6 @@ import pytest
 from local_pipeline import LATER, up
 from metrics_support import command, samples_of
 
-from ebbtide.delta import copy_space
 from ebbtide.errors import SourceReadError
 from ebbtide.inspect import host as host_module
 from ebbtide.inspect.backlog import Lag
@@ -132,8 +131,8 @@ def test_lag_of_a_topic_has_records_held_ones_and_the_age_of_the_oldest(backlog,
 
 
 def test_copies_are_counted_for_their_pipeline(tmp_path, monkeypatch):
-    monkeypatch.setenv(copy_space.CACHE_FOLDER, str(tmp_path))
-    monkeypatch.setenv(copy_space.CACHE_BYTES, "1000")
+    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path))
+    monkeypatch.setenv("EBBTIDE_CACHE_BYTES", "1000")
     for table, n_bytes in (("a/state", 3), ("a/sink", 4), ("b/state", 5)):
         (tmp_path / f"{host_module.copy_files.prefix_of(f'/root/{table}')}x.arrow").write_bytes(b"." * n_bytes)
     copies = local_copies()

@@ -121,6 +121,22 @@ def test_plan_of_an_erasure_has_no_effects(pipeline):
     assert content(pipeline.home) == before
 
 
+SEPARATORS = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
+"""Characters at which Python's `splitlines` cuts, and no editor and no reader of JSON lines."""
+
+
+def test_key_with_any_separator_in_it_is_one_key(tmp_path):
+    pipeline = LocalPipeline(tmp_path, schema=SCHEMA)
+    texts = [f"a{separator}b" for separator in SEPARATORS]
+    pipeline.read(*(up(text, 1, "+I", v="x") for text in [*texts, OTHER]))
+    raw = [json.dumps({"id": text}, ensure_ascii=text[1] < " ") for text in texts]
+    assert act(pipeline, "plan", keys=raw)["keys"] == len(texts)
+    # In CSV a control character stands as it is.
+    assert act(pipeline, "plan", keys=["id", *texts])["keys"] == len(texts)
+    act(pipeline, "apply", keys=raw)
+    assert ids(pipeline) == {OTHER}
+
+
 def test_erased_key_is_in_no_file_of_the_pipeline_and_in_no_local_copy(pipeline):
     copies = copies_of(pipeline)
     kept = holders(pipeline.home, OTHER)

@@ -14,7 +14,7 @@ from processes import as_another_process
 from thinned import thinned
 from victims import refuse_fed_twice, spec_of, tables, write_source
 
-from ebbtide.delta import checkpoints, copy_files, copy_space, log
+from ebbtide.delta import checkpoints, copy_files, log
 from ebbtide.delta.commit import LocalPuts
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after
@@ -89,7 +89,7 @@ def again(made, tmp_path, monkeypatch):
         victim, want = made(kind)
         shutil.rmtree(victim.root, ignore_errors=True)
         shutil.copytree(victim.folder / "two", victim.root)
-        monkeypatch.setenv(copy_space.CACHE_FOLDER, str(tmp_path / "cache"))
+        monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "cache"))
         as_another_process(monkeypatch)
         return victim, want
 

@@ -12,7 +12,7 @@ from local_run import BATCH_MS, HOUR, SPARK, START
 from support import envelope
 
 from ebbtide.cli.running import _summary_text
-from ebbtide.delta import copy_space, joining, log
+from ebbtide.delta import joining, log
 from ebbtide.delta.commit import commit
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import (
@@ -517,7 +517,7 @@ EVOLVE = {"schema_evolution_mode": "evolve"}
 
 
 def test_copies_of_files_are_as_few_as_those_that_count_however_many_steps_there_were(make, monkeypatch, tmp_path):
-    monkeypatch.setenv(copy_space.CACHE_FOLDER, str(tmp_path / "copies"))
+    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "copies"))
     pipeline = make()
     for number in range(15):
         pipeline.put(up(number % 5, number))

@@ -9,7 +9,7 @@ from s3_server import Served, first, longest_chain
 from waiting import PATIENCE_S
 
 from ebbtide import UpsertPipeline
-from ebbtide.delta import copy_space, joining, log
+from ebbtide.delta import joining, log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after, read_rows, replacing
 from ebbtide.errors import LeaseAskedError, LeaseLostError, StoreUnavailableError, TableMismatchError
@@ -36,7 +36,7 @@ KEYS, CHANGED = 8, 4
 @pytest.fixture(autouse=True)
 def undisturbed(tmp_path, monkeypatch):
     """Local copies of its own, no fold, and no look for requests that comes by time."""
-    monkeypatch.setenv(copy_space.CACHE_FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(joining, "WIDTH", 1000)
     monkeypatch.setattr(requests, "ASKED_EVERY_S", 3600)
 

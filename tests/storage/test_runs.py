@@ -8,7 +8,7 @@ from local_run import HOUR, START, perform
 from thinned import graded
 from victims import FILES, KINDS, changes_of, expected, refuse_fed_twice, shown, spec_of, tables, write_source
 
-from ebbtide.delta import checkpoints, copy_space, log
+from ebbtide.delta import checkpoints, log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import StoreUnavailableError
 from ebbtide.ledger import lease
@@ -21,7 +21,7 @@ LATER = START + HOUR
 
 @pytest.fixture(autouse=True)
 def no_copies(tmp_path, monkeypatch):
-    monkeypatch.setenv(copy_space.CACHE_FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from local_pipeline import LATER, KeptFolder, LocalPipeline
 from local_run import HOUR, SPARK
 
 from ebbtide.cli.main import main
-from ebbtide.delta.copy_space import CACHE_FOLDER
+from ebbtide.environment import CACHE
 from ebbtide.operations.erase.operations import Erase
 from ebbtide.operations.operation import Context, Report
 
@@ -213,6 +213,6 @@ class Played:
         self.copies = home / "copies"
         self.plants = Plants(home / "plants", "sequence", 3, 3)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(CACHE_FOLDER, str(self.copies))
+            patch.setenv(CACHE.name, str(self.copies))
             self.plants.play()
         self.files = KeptFolder(home)

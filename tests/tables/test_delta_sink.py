@@ -11,7 +11,7 @@ from local_run import SPARK
 from made_facts import made_facts as facts
 from made_facts import stands_above
 
-from ebbtide.delta import copy_space, joining, log
+from ebbtide.delta import joining, log
 from ebbtide.delta.commit import LocalPuts, commit, transaction_mark
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after, read_rows
@@ -49,7 +49,7 @@ def order(step, part, position):
 
 @pytest.fixture(autouse=True)
 def own_copies(monkeypatch, tmp_path):
-    monkeypatch.setenv(copy_space.CACHE_FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(joining, "WIDTH", 2)
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-from ebbtide.delta import copy_space, log
+from ebbtide.delta import log
 from ebbtide.delta.commit import LocalPuts, Transaction, commit
 from ebbtide.delta.features import with_feature
 from ebbtide.delta.snapshot import DataFile, Snapshot
@@ -52,7 +52,7 @@ NESTED = {"part", "tags", "marks"}
 
 @pytest.fixture(autouse=True)
 def own_copies(monkeypatch, tmp_path):
-    monkeypatch.setenv(copy_space.CACHE_FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "cache"))
 
 
 def laid_out(type_, chance):

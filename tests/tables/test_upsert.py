@@ -11,7 +11,7 @@ from deltalake import DeltaTable, QueryBuilder
 from processes import as_another_process
 from thinned import thinned
 
-from ebbtide.delta import copy_space, joining, log
+from ebbtide.delta import joining, log
 from ebbtide.delta import table as tables
 from ebbtide.delta.commit import LocalPuts, Transaction, commit
 from ebbtide.delta.copy_files import Copy
@@ -32,7 +32,7 @@ PUTS = LocalPuts()
 
 @pytest.fixture(autouse=True)
 def own_copies(monkeypatch, tmp_path):
-    monkeypatch.setenv(copy_space.CACHE_FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(upserts, "ROWS_PER_FILE", 7)
 
 

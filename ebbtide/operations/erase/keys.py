@@ -13,6 +13,7 @@ from ebbtide.errors import ConfigError
 from ebbtide.formats.columns import InexactNumberError, convert
 from ebbtide.formats.format import BadRecordError
 from ebbtide.formats.parsing import parse_exactly
+from ebbtide.lines import lines_of
 from ebbtide.runtime.erasing import KeyNames, fields
 from ebbtide.storage.paths import read_bytes
 
@@ -86,7 +87,7 @@ def _text_of(file: str) -> str:
 
 
 def _json_lines(file: str, text: str) -> Iterator[_Line]:
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(lines_of(text), start=1):
         if not line.strip():
             continue
         try:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ebbtide.errors import ConfigError
+from ebbtide.hosts import is_loopback, named_host, netloc
+from ebbtide.lines import lines_of
 from ebbtide.redaction import hide
 from ebbtide.sql.gateway.clients import Client, Role
 from ebbtide.sql.gateway.requests import SHOWN, Refusal, failure
@@ -63,7 +63,7 @@ def read_clients(path: Path) -> list[Known]:
     text = private_text(path, MOST_BYTES)
     found: list[Known] = []
     roles: dict[str, Role] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(lines_of(text), start=1):
         fields = line.split()
         if not fields or fields[0].startswith("#"):
             continue
@@ -188,21 +188,6 @@ def _unusable(
     return ConfigError.of(what, got=f"{got}, {path}", allowed=allowed)
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether a name or an address is one of this machine's loopback.
-
-    Example:
-        >>> is_loopback("localhost"), is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
-        (True, True, False)
-    """
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 class Guard:
     """Answers the requests that are not admitted.
 
@@ -250,9 +235,7 @@ class Guard:
 
 def _refuse_foreign_host(host: str) -> None:
     """Refuse a Host that is not this machine's name: a script of a page may use a domain that resolves to loopback."""
-    parts = _netloc(f"//{host}")
-    is_plain = parts is not None and parts.netloc == host and "@" not in host
-    name = parts.hostname if parts is not None and is_plain else None
+    name = named_host(host)
     if name is None or not is_loopback(name):
         raise Refusal(
             HTTPStatus.FORBIDDEN,
@@ -264,7 +247,7 @@ def _refuse_foreign_host(host: str) -> None:
 
 
 def _refuse_foreign_origin(origins: list[str], host: str) -> None:
-    parts = [_netloc(origin) for origin in origins]
+    parts = [netloc(origin) for origin in origins]
     is_foreign = [origin is None or origin.netloc != host for origin in parts]
     if any(is_foreign):
         raise Refusal(
@@ -274,13 +257,3 @@ def _refuse_foreign_origin(origins: list[str], host: str) -> None:
             "no Origin, or the gateway's own",
             "Send it from a program; the gateway has no CORS.",
         )
-
-
-def _netloc(url: str) -> SplitResult | None:
-    """Return the parts of a URL; None if the text is not a URL with a valid port."""
-    try:
-        parts = urlsplit(url)
-        parts.port  # noqa: B018 - raises if the port is not valid
-    except ValueError:
-        return None
-    return parts

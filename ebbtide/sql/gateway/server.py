@@ -18,9 +18,10 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ebbtide.errors import ConfigError
+from ebbtide.hosts import is_loopback
 from ebbtide.sql.gateway.app import Gateway
 from ebbtide.sql.gateway.clients import Audit
-from ebbtide.sql.gateway.guard import Clients, Guard, Known, is_loopback, known_token
+from ebbtide.sql.gateway.guard import Clients, Guard, Known, known_token
 from ebbtide.sql.gateway.requests import on_thread
 from ebbtide.sql.gateway.sessions import Limits, OpenSession, Sessions
 

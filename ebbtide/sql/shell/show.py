@@ -16,6 +16,7 @@ from itertools import chain, islice
 from typing import Any
 
 from ebbtide.errors import MissingExtraError
+from ebbtide.lines import lines_of
 from ebbtide.redaction import has_unseen, printable
 from ebbtide.sql.results import Page, Result, ResultColumn, ResultKind, Row
 from ebbtide.sql.settings import Setting, Settings
@@ -246,7 +247,7 @@ def _escaped(character: str) -> str:
 def _markdown_cell(value: Any) -> str:
     if value is None:
         return NULL
-    lines = map(printable, whole(value).splitlines())
+    lines = map(printable, lines_of(whole(value)))
     return "<br>".join(lines).replace("|", "\\|")
 
 

@@ -12,7 +12,7 @@ from disk import DiskPipeline
 from processes import as_another_process
 from support import change, plain
 
-from ebbtide.delta import copy_space, joining, log
+from ebbtide.delta import joining, log
 from ebbtide.delta.commit import LocalPuts, commit
 from ebbtide.delta.restoring import restoring
 from ebbtide.delta.snapshot import DataFile, Snapshot
@@ -40,7 +40,7 @@ OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
 
 @pytest.fixture
 def disk(tmp_path, monkeypatch):
-    monkeypatch.setenv(copy_space.CACHE_FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(joining, "WIDTH", 100)
     made = DiskPipeline(OF, tmp_path)
     for number in (1, 2):

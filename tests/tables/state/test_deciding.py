@@ -9,7 +9,7 @@ from disk import DiskPipeline
 from spark_support import cut, shop_lines, shop_spec
 from support import change, envelope, plain, record, spec
 
-from ebbtide.delta import copy_space, joining, log
+from ebbtide.delta import joining, log
 from ebbtide.formats.unavailable import UNAVAILABLE
 from ebbtide.runtime import decide
 from ebbtide.tables.state import rewriting, staging
@@ -24,7 +24,7 @@ def small(request, monkeypatch, tmp_path):
     monkeypatch.setattr(rewriting, "ROWS_IN_PART", 500)
     if request.param == "folded at once":
         monkeypatch.setattr(joining, "WIDTH", 2)
-    monkeypatch.setenv(copy_space.CACHE_FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "cache"))
 
 
 def both(of, tmp_path, *steps, tasks=2):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from local_run import SPARK
 from support import change, plain
 
-from ebbtide.delta import copy_space, joining
+from ebbtide.delta import joining
 from ebbtide.delta.commit import LocalPuts
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import add_file, commit_after, copied, create, read_file, read_rows, replacing
@@ -29,7 +29,7 @@ LOCAL = LocalPuts()
 @pytest.fixture
 def state(tmp_path, monkeypatch):
     """Entries 0 to 5, of which 0 to 2 have a second version, in two files."""
-    monkeypatch.setenv(copy_space.CACHE_FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(joining, "WIDTH", 100)
     return with_second_versions(OF, tmp_path, (3, 5))
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 from support import plain
 
-from ebbtide.delta import copy_files, copy_space, joining, vectors
+from ebbtide.delta import copy_files, joining, vectors
 from ebbtide.delta.commit import LocalPuts
 from ebbtide.delta.key_lookup import KeyIndex
 from ebbtide.delta.snapshot import DataFile, Snapshot
@@ -28,7 +28,7 @@ OF = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
 @pytest.fixture
 def state(tmp_path, monkeypatch):
     """Entries 0 to 5, of which 0 to 2 have a second version, in two files."""
-    monkeypatch.setenv(copy_space.CACHE_FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setenv("EBBTIDE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(joining, "WIDTH", 100)
     return with_second_versions(OF, tmp_path)
 
