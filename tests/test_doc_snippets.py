@@ -10,13 +10,11 @@ from tempfile import TemporaryDirectory
 
 import pytest
 import yaml
-from click.testing import CliRunner
 from installing import EXAMPLES, install
 from warm_programs import WarmPrograms
 
 from ebbtide import UpsertPipeline
-from ebbtide.cli.main import main
-from ebbtide.proposal.conversions import CONVERSIONS
+from ebbtide.formats.tools import TOOLS
 from ebbtide.testing import MemoryPipeline
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -185,48 +183,20 @@ def test_tutorial_on_spark_prints_what_it_says(page, tmp_path):
 
 
 def samples():
-    """Each sample of the formats' page with the fields of the spec below it, and the program that converts it, if any."""
+    """Each sample of the formats' page with the fields of the spec below it."""
     text = (ROOT / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
-    found = re.findall(
-        r"^```json\n(.*?)^```\n\n(?:```jq\n(.*?)^```\n\n)?```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL
-    )
+    found = re.findall(r"^```json\n(.*?)^```\n\n```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert len(found) == text.count("```json") == text.count("```yaml")
-    return [(record, program.strip(), fields) for record, program, fields in found]
+    return found
 
 
-CONVERTED = [(record, program, fields) for record, program, fields in samples() if program]
-
-
-def assert_read(lines, fields):
+@pytest.mark.parametrize(("record", "fields"), samples())
+def test_samples_of_formats_become_rows(record, fields):
     pipeline = MemoryPipeline(UpsertPipeline(name="orders", **yaml.safe_load(fields)))
-    pipeline.step(lines)
+    pipeline.step(record.encode().splitlines())
     assert ([(row["id"], row["status"]) for row in pipeline.rows()], pipeline.quarantine) == ([(1, "new")], [])
 
 
-@pytest.mark.parametrize(
-    ("record", "fields"), [(record, fields) for record, program, fields in samples() if not program]
-)
-def test_samples_of_formats_become_rows(record, fields):
-    assert_read(record.encode().splitlines(), fields)
-
-
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-@pytest.mark.parametrize(("record", "program", "fields"), CONVERTED)
-def test_converted_samples_of_formats_become_rows(record, program, fields):
-    made = subprocess.run(["jq", "-c", program], input=record.encode(), check=True, capture_output=True)
-    assert_read(made.stdout.splitlines(), fields)
-
-
-@pytest.mark.parametrize(("record", "program"), [(record, program) for record, program, _ in CONVERTED])
-def test_converted_samples_are_refused_with_the_program_that_converts_them(record, program, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    source = tmp_path / "in"
-    source.mkdir()
-    (source / "1.jsonl").write_text(record, encoding="utf-8")
-    result = CliRunner().invoke(main, ["new", "orders", "--path", "in", "--key", "id"])
-    assert result.exit_code == 2
-    assert f"Convert each file: jq -c '{program}' OLD > NEW" in result.stderr
-
-
-def test_page_of_formats_has_a_sample_of_each_conversion():
-    assert {program for _, program, _ in CONVERTED} == {conversion.program for conversion in CONVERSIONS}
+def test_page_of_formats_has_a_sample_of_each_tool():
+    types = {yaml.safe_load(fields)["format"]["type"] for _, fields in samples()}
+    assert types == {"debezium", "plain", "mapped", *TOOLS}

@@ -53,7 +53,8 @@ SPEC_PAGES: dict[str, tuple[str, str, tuple[type[BaseModel], ...]]] = {
     "spec-sources.md": (
         "Spec: sources, formats, sinks",
         "The fields below `source`, `format`, `columns` and `sink` of a [pipeline](spec.md).",
-        (parts.FileSource, KafkaSource, SourceStart, SchemaRegistry, parts.DebeziumFormat, parts.PlainFormat, parts.ColumnConfig,
+        (parts.FileSource, KafkaSource, SourceStart, SchemaRegistry, parts.DebeziumFormat, parts.PlainFormat, parts.ToolFormat,
+         parts.MappedFormat, parts.OperationWords, parts.EventTimeField, parts.ColumnConfig,
          parts.DeltaSink, OtherSource, OtherFormat, OtherSink),
     ),
     "spec-settings.md": (

@@ -178,8 +178,9 @@ class DebeziumDecoder(DebeziumRules, Format):
             if not is_of_event:
                 cells[name] = cell
         row = plain_row(cells, "row", fields, self.unavailable)
-        is_deleted = value.get("__deleted") == "true"
-        default_op = "d" if is_deleted else None
+        default_op = {"true": "d", "false": "c"}.get(str(value.get("__deleted")))
+        if default_op == "c" and self.retract:
+            default_op = None  # it may be an update, which retracts a row that is unknown
         op = value.get("__op", default_op)
         source_ms = value.get("__source_ts_ms")  # __ts_ms is the connector's clock
         event_ms = integer(source_ms, "__source_ts_ms", "bad_event_time")

@@ -89,21 +89,28 @@ def is_natural(value: Any, *, below: int) -> TypeGuard[int]:
     return is_integer and 0 <= value < below
 
 
+def value_field(envelope: Json) -> str:
+    """Return the name of the field with a Kafka record's value: `kcat -J` calls it `payload`."""
+    is_of_kcat = "payload" in envelope and "value" not in envelope
+    return "payload" if is_of_kcat else "value"
+
+
 def envelope_value(envelope: Json) -> str | None:
     """Return a Kafka record's value as text; None for a tombstone.
 
     Raises:
         BadRecordError: It is missing, or neither text nor null.
     """
-    text = envelope.get("value")
-    is_present = "value" in envelope
+    name = value_field(envelope)
+    text = envelope.get(name)
+    is_present = name in envelope
     is_tombstone = is_present and text is None
     if is_tombstone or isinstance(text, str):
         return text
     got = type(text).__name__ if is_present else "nothing"
     raise BadRecordError.of(
         "not_a_record",
-        "value",
+        name,
         got=got,
         allowed="the record's value as text, or null",
     )
@@ -114,6 +121,9 @@ def envelope_other_key(envelope: Json) -> str | None:
     headers = envelope.get("headers")
     if not isinstance(headers, list):
         return None
+    if all(not isinstance(header, list) for header in headers):
+        # As kcat -J writes them: name, value, name, value.
+        headers = [list(pair) for pair in zip(headers[::2], headers[1::2], strict=False)]
     for header in headers:
         is_pair = isinstance(header, list) and len(header) == 2
         if not is_pair:

@@ -20,7 +20,7 @@ from ebbtide.formats.columns import InexactNumberError, convert
 from ebbtide.formats.connect import Fields, read_key
 from ebbtide.formats.encodings import decoded
 from ebbtide.formats.format import BadRecordError, Json
-from ebbtide.formats.parsing import envelope_origin, parse
+from ebbtide.formats.parsing import envelope_origin, parse, value_field
 from ebbtide.formats.places import orders_of
 from ebbtide.formats.records import are_placed
 from ebbtide.formats.settings import IN_DOUBT, TOMBSTONE, DecodingSettings
@@ -161,7 +161,7 @@ def _of_line(line: bytes) -> Json:
         "partition": partition,
         "offset": offset,
         "key": key,
-        "has_value": envelope.get("value") is not None,
+        "has_value": envelope.get(value_field(envelope)) is not None,
     }
 
 

@@ -13,13 +13,14 @@ from ebbtide.amounts import amount
 from ebbtide.errors import ConfigError
 from ebbtide.formats.debezium_rules import origin_of
 from ebbtide.formats.format import BadRecordError, Json
-from ebbtide.formats.parsing import parse_exactly
+from ebbtide.formats.parsing import parse_exactly, value_field
+from ebbtide.formats.tools import table_of
 from ebbtide.redaction import printable
 from ebbtide.spec.kafka import KafkaSource
 from ebbtide.spec.reading import explained
 
-_ENVELOPE = {"topic", "partition", "offset", "value"}
-"""Fields of a line that holds a Kafka record."""
+_PLACE = {"topic", "partition", "offset"}
+"""Fields of a line that holds a Kafka record, beside its value."""
 _MOST_NAMES = 20
 """Topics or tables that an error lists."""
 
@@ -61,7 +62,7 @@ def take_sample(
         lines: Of files, in order; no more are read than needed.
         n: Most records to take.
         topic: Take only records of this topic.
-        table: Take only Debezium events of this source table.
+        table: Take only changes of this source table.
 
     Raises:
         ConfigError: There is no such record, or they are of several topics or tables.
@@ -75,20 +76,22 @@ def take_sample(
             break
         try:
             outer = parse_exactly(line)
-            is_kafka = outer.keys() >= _ENVELOPE
+            of_value = value_field(outer)
+            is_kafka = outer.keys() >= {*_PLACE, of_value}
             if is_kafka:
                 sample.holds = "kafka"
                 topics[str(outer["topic"])] += 1
-                if topic not in (None, outer["topic"]) or outer["value"] is None:
+                if topic not in (None, outer["topic"]) or outer[of_value] is None:
                     continue
-            value = parse_exactly(outer["value"]) if is_kafka else outer
+            value = parse_exactly(outer[of_value]) if is_kafka else outer
         except (BadRecordError, TypeError):
             sample.n_unreadable += 1
             continue
         origin = origin_of(value)
-        if origin is not None and origin.table is not None:
-            tables[origin.table] += 1
-            if not _is_asked(origin.table, table):
+        its_table = table_of(value) if origin is None else origin.table
+        if its_table is not None:
+            tables[its_table] += 1
+            if not _is_asked(its_table, table):
                 continue
         key = outer.get("key") if is_kafka else None
         record = SampledRecord(line, value, key if isinstance(key, str) else None)

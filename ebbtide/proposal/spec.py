@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,13 @@ from ebbtide.formats.connect import key_row
 from ebbtide.formats.debezium import DebeziumDecoder
 from ebbtide.formats.debezium_rules import EventOrigin, origin_of
 from ebbtide.formats.format import BadRecordError, DecodedChange, Format, Json
+from ebbtide.formats.mapped import MappedDecoder
 from ebbtide.formats.plain import PlainDecoder
+from ebbtide.formats.tools import TOOLS
 from ebbtide.model.changelog import ROW_KINDS, RowKind
 from ebbtide.proposal.columns import ProposedColumn, propose_columns, quoted
-from ebbtide.proposal.conversions import conversion_of
 from ebbtide.proposal.order import has_retractions, order_notes
+from ebbtide.proposal.recognition import Recognised, recognise
 from ebbtide.proposal.sample import Sample
 from ebbtide.redaction import printable
 
@@ -23,7 +25,8 @@ _WHOLE_ROWS = (RowKind.INSERT, RowKind.UPDATE_AFTER)
 """Kinds of changes whose rows have all columns: a delete may have its key alone."""
 NO_KIND = (
     "If they are Debezium's rows by ExtractNewRecordState, set add.fields: op,lsn (of MySQL op,file,pos,row) and "
-    "delete.tombstone.handling.mode: rewrite in the connector. Other forms: docs/reference/formats.md."
+    "delete.tombstone.handling.mode: rewrite in the connector. Of other records write the spec by hand, with format: {type: mapped}: "
+    "docs/reference/formats.md."
 )
 """The next step for records whose writer is not known."""
 TTL = "30d"
@@ -45,12 +48,21 @@ class Proposal:
 
 @dataclass(frozen=True)
 class _Reading:
-    """The form of records: the spec's format, and its decoder."""
+    """The form of records: the spec's format, and its decoder.
+
+    Args:
+        settings: The spec's `format`.
+        decoder: Its decoder.
+        sequence: The columns by which the source orders changes.
+        is_flattened: They are Debezium's flattened rows.
+        recognised: What is known of them, if they are a tool's, or their fields say what happened.
+    """
 
     settings: dict[str, Any]
     decoder: Format
     sequence: tuple[str, ...]
     is_flattened: bool = False
+    recognised: Recognised | None = None
 
 
 def propose(
@@ -84,7 +96,8 @@ def propose(
             allowed="records with that place, by ExtractNewRecordState's add.fields: op,lsn (of MySQL and MariaDB op,file,pos,row); "
             "or --sequence with columns of the table that order a key's changes",
         )
-    usable = [column for column in columns if column.type is not None]
+    own_columns = _own_columns(reading, columns, {*key, *order_columns, *(types or {})})
+    usable = [column for column in columns if column.type is not None and column.name not in own_columns]
     order: Any = {"sequence": list(order_columns)}
     if not order_columns:
         order = "arrival" if has_retractions(sample, reading.decoder) else "upsert"
@@ -95,10 +108,13 @@ def propose(
         "order": order,
         "ttl": TTL,
     }
-    left_out = [column.name for column in columns if column.type is None]
+    recognised = reading.recognised
+    left_out = [column.name for column in columns if column.type is None or column.name in own_columns]
     if left_out:
         attributes["ignored_columns"] = left_out
-    notes = [f"{column.name}: {column.note}" for column in columns if column.note]
+    notes = [f"{column.name}: {column.note}" for column in columns if column.note and column.name not in own_columns]
+    if recognised is not None and recognised.note:
+        notes.append(recognised.note)
     notes += order_notes(order, TTL, sample)
     return Proposal(attributes, tuple(notes))
 
@@ -130,7 +146,10 @@ def _reading_of(sample: Sample) -> _Reading:
         return _debezium(origin)
     kinds = [name for name, value in first.items() if value in ROW_KINDS]
     if not kinds:
-        raise _unread(first)
+        recognised = recognise(sample.records)
+        if recognised is None:
+            raise _unread(first)
+        return _Reading(recognised.settings, MappedDecoder(recognised.map), (), recognised=recognised)
     rows = [name for name, value in first.items() if isinstance(value, dict)]
     return _plain(
         kind=kinds[0],
@@ -139,18 +158,22 @@ def _reading_of(sample: Sample) -> _Reading:
 
 
 def _unread(record: Json) -> ConfigError:
-    """Return the refusal of records that are not read, with the line that converts them if one is known."""
-    conversion = conversion_of(record)
-    next_step = NO_KIND
-    if conversion is not None:
-        convert = f"Convert each file: jq -c '{conversion.program}' OLD > NEW"
-        next_step = f"The records look like {conversion.writer}. {convert}"
+    """Return the refusal of records that nothing shows how to read."""
+    tools = ", ".join(TOOLS)
     return ConfigError.of(
         "The records are no changelog that is known.",
         got=f"fields {_printable(record)}",
-        allowed="Debezium's events (op, before, after, source; or __op), or rows with a kind: +I, -U, +U, -D",
-        next_step=next_step,
+        allowed="Debezium's events (op, before, after, source; or __op), rows with a kind: +I, -U, +U, -D, "
+        f"rows with an operation in words, or records of {tools}",
+        next_step=NO_KIND,
     )
+
+
+def _own_columns(reading: _Reading, columns: Sequence[ProposedColumn], wanted: Collection[str]) -> frozenset[str]:
+    """Return the columns that the tool added to the table's, but for those that are asked for."""
+    beginnings = reading.recognised.own_columns if reading.recognised else ()
+    names = [column.name for column in columns if column.name not in wanted]
+    return frozenset(name for name in names if name.startswith(tuple(beginnings)))
 
 
 def _debezium(origin: EventOrigin) -> _Reading:

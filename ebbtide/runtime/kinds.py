@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from ebbtide.errors import ConfigError
 from ebbtide.formats.debezium import DebeziumDecoder
 from ebbtide.formats.format import Format
+from ebbtide.formats.mapped import MappedDecoder
 from ebbtide.formats.plain import PlainDecoder
 from ebbtide.formats.unavailable import UNAVAILABLE, Unavailable
 from ebbtide.model.durations import to_ms
@@ -132,6 +133,19 @@ def plain(spec: Pipeline) -> Format:
     )
 
 
+def mapped(spec: Pipeline) -> Format:
+    """Make the decoder of records that a map describes, a user's or a known tool's."""
+    given = cast("parts.MappedFormat | parts.ToolFormat", spec.format)
+    return MappedDecoder(
+        given.map,
+        key=tuple(spec.key),
+        columns=spec.table.columns,
+        retract=spec.retracts,
+        table=spec.source.table,
+        in_utc=given.time_zone is not None,
+    )
+
+
 def other_format(spec: Pipeline) -> Format:
     """Make a format that another package brings along."""
     given = cast("OtherFormat", spec.format)
@@ -228,6 +242,8 @@ POSITIONED: dict[type, Callable[[PositionedPart, SourceSettings], PositionedSour
 FORMATS: dict[type, Callable[[Pipeline], Format]] = {
     parts.DebeziumFormat: debezium,
     parts.PlainFormat: plain,
+    parts.MappedFormat: mapped,
+    parts.ToolFormat: mapped,
     OtherFormat: other_format,
 }
 OPERATORS: dict[type, Callable[[Pipeline], Operator]] = {

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, m
 
 from ebbtide.formats.columns import TimeUnit
 from ebbtide.formats.format import Format
+from ebbtide.formats.tools import TOOLS
 from ebbtide.redaction import printable
 from ebbtide.sources.positioned import PositionedSource
 from ebbtide.spec.parts import FormatPart, SpecPart
@@ -35,12 +36,14 @@ FORMATS = "ebbtide.formats"
 SINKS = "ebbtide.sinks"
 BUILT_IN: Mapping[str, Sequence[str]] = {
     SOURCES: ("files", "kafka"),
-    FORMATS: ("debezium", "plain"),
+    FORMATS: ("debezium", "plain", "mapped", *TOOLS),
     SINKS: ("delta",),
 }
 """Group to the types of parts that are ours; a source is of files and a sink of Delta where nothing is said."""
 OTHER = "other"
 """The tag of a part that another package brings along."""
+TOOL = "tool"
+"""The tag of the formats of tools, which are one model."""
 NEXT_STEP = "See docs/how-to/extending.md."
 
 
@@ -55,6 +58,8 @@ def kind_in(group: str, default: str = "") -> Callable[[Any], str]:
 
     def kind_of(given: Any) -> str:
         type_ = given.get("type", default) if isinstance(given, Mapping) else getattr(given, "type", default)
+        if group == FORMATS and type_ in TOOLS:
+            return TOOL
         return str(type_) if not type_ or type_ in built_in else OTHER
 
     return kind_of

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from ebbtide.model.durations import NaturalDuration, PositiveDuration
-from ebbtide.spec.extensions import FORMATS, OTHER, SINKS, SOURCES, OtherFormat, OtherSink, OtherSource, kind_in
+from ebbtide.spec.extensions import FORMATS, OTHER, SINKS, SOURCES, TOOL, OtherFormat, OtherSink, OtherSource, kind_in
 from ebbtide.spec.kafka import KafkaSource
 from ebbtide.spec.parts import (
     ChecksConfig,
@@ -16,10 +16,12 @@ from ebbtide.spec.parts import (
     DebeziumFormat,
     DeltaSink,
     FileSource,
+    MappedFormat,
     Name,
     PlainFormat,
     QuarantineConfig,
     SchemaEvolutionMode,
+    ToolFormat,
 )
 from ebbtide.spec.scheduling import FreshnessConfig, SchedulesConfig
 from ebbtide.spec.traits import Traits
@@ -47,6 +49,8 @@ class PipelineFields(Traits):
     format: Annotated[
         Annotated[DebeziumFormat, Tag("debezium")]
         | Annotated[PlainFormat, Tag("plain")]
+        | Annotated[MappedFormat, Tag("mapped")]
+        | Annotated[ToolFormat, Tag(TOOL)]
         | Annotated[OtherFormat, Tag(OTHER)],
         Discriminator(kind_in(FORMATS)),
     ] = Field(description="How its records are coded. Another format under the same name is refused. Required.")

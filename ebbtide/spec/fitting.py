@@ -19,7 +19,7 @@ from ebbtide.operators.arrival.rules import ARRIVAL_COLUMNS
 from ebbtide.operators.sequence.rules import SEQUENCE_COLUMNS
 from ebbtide.spec.ddl import DELTA_REFUSES, TableSchema, all_names, as_compared, is_exact
 from ebbtide.spec.fields import PipelineFields
-from ebbtide.spec.parts import DebeziumFormat, refuse
+from ebbtide.spec.parts import DebeziumFormat, FormatPart, MappedFormat, ToolFormat, refuse
 
 RESERVED_COLUMNS = frozenset(CHANGELOG_COLUMNS | ENTRY_COLUMNS | ARRIVAL_COLUMNS | STAGED_COLUMNS) | {
     *SEQUENCE_COLUMNS,
@@ -137,13 +137,26 @@ def refuse_unfit_format(fields: PipelineFields, columns: pa.Schema) -> None:
     times = [column.name for column in columns if pa.types.is_timestamp(column.type)]
     timeless = [name for name in fields.format.time_units if name not in times]
     refuse("format.time_units", timeless, f"TIMESTAMP columns: {', '.join(times) or 'none in the schema'}")
-    if isinstance(fields.format, DebeziumFormat):
-        _refuse_unfit_encodings(fields.format.encodings, columns)
-    elif fields.source.table:
+    _refuse_unfit_encodings(getattr(fields.format, "encodings", {}), columns)
+    if fields.source.table and not names_tables(fields.format):
         without = f"none with format {fields.format.type}, whose records do not name their table"
         refuse("source.table", [fields.source.table], without)
     if fields.source.topic and fields.source.records == "value":
         refuse("source.topic", [fields.source.topic], "none with records: value, which name no topic")
+
+
+def names_tables(format_: FormatPart) -> bool:
+    """Return whether records of a format name their table."""
+    if isinstance(format_, MappedFormat | ToolFormat):
+        return bool(format_.map.table)
+    return isinstance(format_, DebeziumFormat)
+
+
+def names_event_times(format_: FormatPart) -> bool:
+    """Return whether records of a format have the time of their change."""
+    if isinstance(format_, MappedFormat | ToolFormat):
+        return format_.map.event_time is not None
+    return isinstance(format_, DebeziumFormat)
 
 
 def _refuse_unfit_encodings(encodings: Mapping[str, str], columns: pa.Schema) -> None:
@@ -176,7 +189,7 @@ def refuse_unfit_event_time(fields: PipelineFields, columns: pa.Schema, *, is_ne
     name = fields.event_time
     if name is not None and name not in dated:
         refuse("event_time", [name], f"DATE or TIMESTAMP columns: {shown}")
-    if is_needed and name is None and not isinstance(fields.format, DebeziumFormat):
+    if is_needed and name is None and not names_event_times(fields.format):
         refuse(
             "event_time",
             [None],

@@ -25,7 +25,9 @@ from ebbtide.errors import ConfigError
 from ebbtide.formats.columns import TimeUnit
 from ebbtide.formats.encodings import Encoding
 from ebbtide.formats.format import shortened
+from ebbtide.formats.mapped import EpochUnit, Meaning, RecordMap, Word, path_of
 from ebbtide.formats.records import MAX_RECORD_BYTES
+from ebbtide.formats.tools import TOOLS
 from ebbtide.formats.unavailable import UNAVAILABLE, placeholder_bytes
 from ebbtide.model.durations import NaturalDuration, PositiveDuration
 from ebbtide.redaction import has_unseen, is_credential, printable, redacted
@@ -248,6 +250,126 @@ class PlainFormat(ChangeFormat):
     time_units: dict[str, TimeUnit] = Field(
         default_factory=dict, description="Column to what its integers mean: ms, us, ns. Default: us."
     )
+
+
+_TIME_ZONE = "UTC: a time without a zone is in UTC where its column is a TIMESTAMP. Default: none; such a time is bad."
+
+
+class OperationWords(SpecPart):
+    """The field of a record that says what happened, and its values. A record with another value is bad (`unknown_operation`)."""
+
+    field: Name = Field(description="The field, as a dotted path: metadata.change_type. Required.")
+    insert: list[Word] = Field(
+        default_factory=list,
+        description="Its values for a new row; null: the field is null, or not there. Default: none.",
+    )
+    update: list[Word] = Field(default_factory=list, description="Its values for a changed row. Default: none.")
+    delete: list[Word] = Field(default_factory=list, description="Its values for a deleted row. Default: none.")
+    truncate: list[Word] = Field(default_factory=list, description="Its values for an emptied table. Default: none.")
+    ignore: list[Word] = Field(
+        default_factory=list,
+        description="Its values in records that change no row, such as DDL. Default: none.",
+    )
+
+    @property
+    def words(self) -> tuple[tuple[Word, Meaning], ...]:
+        """The values, and what they mean."""
+        meanings: tuple[Meaning, ...] = ("insert", "update", "delete", "truncate", "ignore")
+        pairs: list[tuple[Word, Meaning]] = []
+        for meaning in meanings:
+            pairs += [(word, meaning) for word in getattr(self, meaning)]
+        return tuple(pairs)
+
+    @model_validator(mode="after")
+    def _says_each_once(self) -> Self:
+        words = [word for word, _ in self.words]
+        refuse("operation", [str(word) for word in words if words.count(word) > 1], "each value once")
+        refuse("operation", [] if words else ["no value"], "values of insert, update, delete, truncate or ignore")
+        return self
+
+
+class EventTimeField(SpecPart):
+    """The field of a record with the time of its change."""
+
+    field: Name = Field(description="The field, as a dotted path. Required.")
+    unit: EpochUnit = Field(
+        default="ms",
+        description="What its integers count since 1970: s, ms, us, ns; tso: TiDB's timestamps. Text is read as ISO 8601, in UTC without a zone. Default: ms.",
+    )
+
+
+class MappedFormat(FormatPart):
+    """Records of any tool, by the fields that say what happened and hold the row; see [Formats](formats.md#any-other-records)."""
+
+    type: Literal["mapped"] = Field(description="'mapped'.")
+    operation: OperationWords | None = Field(
+        default=None,
+        description="What happened. Default: none; each record is the row as it is now.",
+    )
+    row: Name | None = Field(
+        default=None,
+        description="Field with the row, as a dotted path: an object, or an array of objects. Of a delete without it, `before` has the row. Default: none; the columns stand in the record itself.",
+    )
+    before: Name | None = Field(
+        default=None,
+        description="Field with the values before an update, as a dotted path; columns that it leaves out did not change. An update that changes the key deletes the row of the old key. Default: none; no update changes the key.",
+    )
+    deleted: Name | None = Field(
+        default=None,
+        description="Field that marks a deleted row, as a dotted path: true, 1, or the time of the deletion; false, 0 or null of any other row. Default: none.",
+    )
+    table: list[Name] = Field(
+        default_factory=list,
+        description="Fields that name the record's table, as dotted paths: [database, table]; `source.table` selects by them. Default: none.",
+    )
+    event_time: EventTimeField | None = Field(
+        default=None, description="Time of the change, where no column of the schema is named. Default: none."
+    )
+    time_zone: Literal["UTC"] | None = Field(default=None, description=_TIME_ZONE)
+    time_units: dict[str, TimeUnit] = Field(
+        default_factory=dict, description="Column to what its integers mean: ms, us, ns. Default: us."
+    )
+    encodings: dict[str, Encoding] = Field(
+        default_factory=dict,
+        description="Column to how its values are coded, as of DebeziumFormat. Default: as they stand.",
+    )
+
+    @property
+    def map(self) -> RecordMap:
+        """Where records have what a change is made of."""
+        operation = self.operation
+        event_time = self.event_time
+        return RecordMap(
+            operation=path_of(operation.field) if operation else None,
+            words=operation.words if operation else (),
+            row=path_of(self.row) if self.row else None,
+            before=path_of(self.before) if self.before else None,
+            deleted=path_of(self.deleted) if self.deleted else None,
+            table=tuple(path_of(name) for name in self.table),
+            event_time=path_of(event_time.field) if event_time else None,
+            event_unit=event_time.unit if event_time else "ms",
+        )
+
+
+class ToolFormat(FormatPart):
+    """Records of a tool that is known by its name; see [Formats](formats.md)."""
+
+    type: Literal["maxwell", "canal", "ticdc", "dms", "dms_s3", "sequin", "airbyte", "fivetran"] = Field(
+        description="'maxwell'; 'canal': Canal, and TiCDC's canal-json; 'ticdc': TiCDC's simple protocol; 'dms': AWS DMS to Kafka and Kinesis; 'dms_s3': AWS DMS to S3, as JSON; 'sequin'; 'airbyte'; 'fivetran'.",
+    )
+    time_zone: Literal["UTC"] | None = Field(default=None, description=_TIME_ZONE)
+    time_units: dict[str, TimeUnit] = Field(
+        default_factory=dict, description="Column to what its integers mean: ms, us, ns. Default: us."
+    )
+    encodings: dict[str, Encoding] = Field(
+        default_factory=dict,
+        description="Column to how its values are coded, as of DebeziumFormat. Default: as the tool writes them.",
+    )
+
+    @property
+    def map(self) -> RecordMap:
+        """Where records have what a change is made of."""
+        return TOOLS[self.type].map
 
 
 SchemaEvolutionMode = Literal["ignore", "evolve", "quarantine", "fail"]

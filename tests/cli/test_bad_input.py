@@ -157,15 +157,13 @@ MISTAKES = {
     "new of a name in use": typed("new orders --path in --key id --defs defs", "There is 'defs/orders/defs.yaml'", "Choose another name"),
     "new of a name in use elsewhere": typed("new orders --path in --key id --defs defs/more", "The name 'orders' is in use", "defs/orders/defs.yaml'", "Choose another name"),
     "new of a name that is none": typed("new Or-ders --path in --key id", "name: got 'Or-ders'", "allowed: 1 to 63 lower-case letters"),
-    "new of kcat's lines": typed("new t --path kcat", "those of kcat -J", "Got: fields topic, ", "Allowed: Debezium's events", "jq -c '{topic, partition, offset, key, value: .payload}'"),
-    "new of words": typed("new t --path words --key id", "Got: fields op, id", "Allowed: Debezium's events", "Convert each file: jq -c '{kind: ", "[.op], row: del(.op)} | select(.kind)' OLD > NEW"),
+    "new of an unknown word": typed("new t --path words --key id", "Got: fields op, id", "Allowed: Debezium's events", "an operation in words", "format: {type: mapped}"),
     "new of flattened rows": typed("new t --path flat --key id", "Got: fields id, v", "set add.fields: op,lsn", "delete.tombstone.handling.mode: rewrite"),
     "new of no records": typed("new t --path text --key id", "no record to go by", "Got: 1 line", "Allowed: a folder or topic with JSON records"),
 }  # fmt: skip
 SAMPLES = {
     "in/1.jsonl": RECORD,
-    "kcat/1.jsonl": {"topic": "t", "partition": 0, "offset": 1, "ts": 1, "key": None, "payload": json.dumps(RECORD)},
-    "words/1.jsonl": {"op": "insert", "id": 1},
+    "words/1.jsonl": {"op": "sum", "id": 1},
     "flat/1.jsonl": {"id": 1, "v": "a"},
     "text/1.jsonl": "text",
 }

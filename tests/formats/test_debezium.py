@@ -389,13 +389,16 @@ def test_envelope_of_a_database_without_schemas_is_of_its_table(table, taken):
     assert len(DebeziumDecoder(("id",), table=table).changes(value, None)) == taken
 
 
-@pytest.mark.parametrize(("deleted", "kind"), [("true", D), ("false", None), (True, None)])
-def test_flattened_row_without_an_operation_is_a_delete_if_it_says_so(deleted, kind):
+@pytest.mark.parametrize(("deleted", "kind", "op"), [("true", D, "d"), ("false", "+I", "c")])
+def test_flattened_row_without_an_operation_is_a_delete_if_it_says_so_else_the_row_as_it_is_now(deleted, kind, op):
     value = NEW | {"__deleted": deleted, "__lsn": 5}
-    if kind is None:
-        assert refused(DECODER, value) == ("unknown_operation", "op: got None; allowed: c, r, u, d, t")
-    else:
-        assert [(c.kind, c.op) for c in DECODER.changes(value, None)] == [(kind, "d")]
+    assert [(c.kind, c.op) for c in DECODER.changes(value, None)] == [(kind, op)]
+
+
+@pytest.mark.parametrize(("decoder", "deleted"), [(DECODER, True), (RETRACT, "false")])
+def test_flattened_row_without_an_operation_is_bad_where_it_does_not_say_what_it_replaces(decoder, deleted):
+    value = NEW | {"__deleted": deleted, "__lsn": 5}
+    assert refused(decoder, value) == ("unknown_operation", "op: got None; allowed: c, r, u, d, t")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,255 @@
+"""Records of any tool, by a map: what is read of them, what is bad."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+from tool_records import SCHEMA, WRITERS, lines, records
+
+from ebbtide import UpsertPipeline
+from ebbtide.formats.format import BadRecordError
+from ebbtide.formats.mapped import MappedDecoder, event_ms_of, of_text
+from ebbtide.formats.mysql_types import column_type
+from ebbtide.formats.tools import TOOLS
+from ebbtide.spec.parts import MappedFormat
+from ebbtide.testing import MemoryPipeline
+
+BY_KEY = {"materializer": {"upsert_key": ["id"]}}
+
+
+def spec(format_, schema=SCHEMA, **fields):
+    source = {"path": "in", "records": "value"} | fields.pop("source", {})
+    return UpsertPipeline(
+        name="t",
+        source=source,
+        format=format_,
+        schema=schema,
+        key=["id"],
+        order=fields.pop("order", "arrival"),
+        **fields,
+    )
+
+
+def played(format_, values, schema=SCHEMA, **fields):
+    pipeline = MemoryPipeline(spec(format_, schema, **fields))
+    pipeline.step([value if isinstance(value, str) else json.dumps(value) for value in values])
+    return pipeline
+
+
+def decoder(**fields):
+    given = {
+        "type": "mapped",
+        "operation": {"field": "op", "insert": ["I", 2], "update": ["U"], "delete": ["D"], "ignore": ["X"]},
+    }
+    return MappedDecoder(MappedFormat.model_validate(given | fields).map, key=("id",))
+
+
+def kinds(changes):
+    return [(str(change.kind), change.row) for change in changes]
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("seed", range(3))
+def test_history_of_each_tool_leaves_the_rows_of_its_table(name, seed):
+    writer = WRITERS[name]
+    written, rows = records(writer, seed)
+    fields = {} if TOOLS[writer.format].map.before else BY_KEY
+    pipeline = played({"type": writer.format}, lines(written), **fields)
+    assert (pipeline.rows(), pipeline.quarantine) == (rows, [])
+
+
+@pytest.mark.parametrize(
+    ("word", "fields", "made"),
+    [
+        ("I", {}, [("+I", {"id": 1})]),
+        (2, {}, [("+I", {"id": 1})]),
+        ("U", {}, [("+U", {"id": 1})]),
+        ("D", {}, [("-D", {"id": 1})]),
+        ("X", {}, [("message", None)]),
+    ],
+)
+def test_words_say_what_happened(word, fields, made):
+    assert kinds(decoder().changes({"op": word, "id": 1, **fields}, None)) == made
+
+
+def test_unknown_word_is_bad_with_those_that_are_known():
+    for word in ("u", None, 1, True, ["I"]):
+        with pytest.raises(BadRecordError, match=r"unknown_operation: op: got .*; allowed: I, 2, U, D, X"):
+            decoder().changes({"op": word, "id": 1}, None)
+
+
+def test_record_without_the_field_is_what_null_means():
+    of_loads = decoder(operation={"field": "Op", "insert": ["I", None], "delete": ["D"]})
+    assert kinds(of_loads.changes({"id": 1}, None)) == [("+I", {"id": 1})]
+
+
+def test_update_that_changes_the_key_deletes_the_old_key():
+    of_old = decoder(row="data", before="old")
+    moved = {"op": "U", "data": {"id": 2, "v": "b"}, "old": {"id": 1}}
+    assert kinds(of_old.changes(moved, None)) == [("-U", {"id": 1, "v": "b"}), ("+U", {"id": 2, "v": "b"})]
+    kept = {"op": "U", "data": {"id": 2, "v": "b"}, "old": {"v": "a"}}
+    assert kinds(of_old.changes(kept, None)) == [("+U", {"id": 2, "v": "b"})]
+    unknown = {"op": "U", "data": {"id": 2, "v": "b"}}
+    assert kinds(of_old.changes(unknown, None)) == [("+U", {"id": 2, "v": "b"})]
+
+
+def test_update_by_arrival_retracts_the_whole_old_row_or_is_bad():
+    fields = {"operation": {"field": "op", "insert": ["I"], "update": ["U"]}, "row": "data", "before": "old"}
+    pipeline = played(
+        {"type": "mapped", **fields},
+        [
+            {"op": "I", "data": {"id": 1, "v": "a"}},
+            {"op": "U", "data": {"id": 1, "v": "b"}, "old": {"v": "a"}},
+            {"op": "U", "data": {"id": 1, "v": "c"}},
+        ],
+        schema="id BIGINT, v STRING",
+    )
+    assert (pipeline.rows(), pipeline.metrics["unmatched"]) == ([{"id": 1, "v": "b"}], 0)
+    assert [record["_reason"] for record in pipeline.quarantine] == ["missing_before"]
+
+
+def test_rows_of_an_array_are_changes_in_their_order():
+    of_arrays = decoder(row="data", before="old")
+    value = {"op": "U", "data": [{"id": 1, "v": "b"}, {"id": 3}], "old": [{"v": "a"}, {"id": 2}]}
+    assert kinds(of_arrays.changes(value, None)) == [("+U", {"id": 1, "v": "b"}), ("-U", {"id": 2}), ("+U", {"id": 3})]
+    with pytest.raises(BadRecordError, match="got 2 rows and 1 rows before them"):
+        of_arrays.changes(value | {"old": [{}]}, None)
+
+
+@pytest.mark.parametrize("row", [None, "x", 1, [1], [None]])
+def test_row_that_is_no_object_is_bad(row):
+    with pytest.raises(BadRecordError, match=r"not_a_row: data\.row: got"):
+        decoder(row="data.row").changes({"op": "I", "data": {"row": row}}, None)
+
+
+def test_delete_takes_its_row_from_before_where_it_has_none():
+    assert kinds(decoder(row="new", before="old").changes({"op": "D", "new": None, "old": {"id": 1}}, None)) == [
+        ("-D", {"id": 1})
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mark", "is_deleted"),
+    [
+        *((mark, True) for mark in (True, 1, "1", "true", "2026-01-01T00:00:00Z")),
+        *((mark, False) for mark in (False, 0, "false", "", None)),
+    ],
+)
+def test_mark_of_a_deleted_row(mark, is_deleted):
+    of_marks = decoder(operation=None, deleted="gone")
+    [change] = of_marks.changes({"id": 1, "gone": mark}, None)
+    assert (change.kind, change.row) == ("-D" if is_deleted else "+U", {"id": 1})
+
+
+@pytest.mark.parametrize("mark", ["no", 2, 1.5, {}, []])
+def test_mark_that_is_none_is_bad(mark):
+    with pytest.raises(BadRecordError, match="bad_deleted: gone"):
+        decoder(operation=None, deleted="gone").changes({"id": 1, "gone": mark}, None)
+
+
+def test_field_of_the_map_is_a_column_where_the_schema_has_it():
+    fields = {"type": "mapped", "operation": {"field": "op", "insert": ["I"]}}
+    assert played(fields, [{"op": "I", "id": 1}], schema="id BIGINT, op STRING", **BY_KEY).rows() == [
+        {"id": 1, "op": "I"}
+    ]
+
+
+def test_other_tables_are_left_out_and_a_record_without_a_table_is_bad():
+    fields = {"type": "mapped", "operation": {"field": "op", "insert": ["I"], "ignore": ["DDL"]}, "table": ["db", "t"]}
+    values = [
+        {"op": "I", "id": 1, "db": "shop", "t": "orders"},
+        {"op": "I", "id": 2, "db": "shop", "t": "users"},
+        {"op": "I", "id": 3, "t": "orders"},
+        {"op": "DDL"},
+    ]
+    for wanted in ("orders", "shop.orders"):
+        pipeline = played(fields, values, schema="id BIGINT", source={"table": wanted}, **BY_KEY)
+        assert pipeline.rows() == [{"id": 1}]
+        assert (pipeline.metrics["other_tables"], pipeline.metrics["tombstones"]) == (1, 1)
+        assert [record["_reason"] for record in pipeline.quarantine] == ["missing_table"]
+    with pytest.raises(ValidationError, match=r"source\.table"):
+        spec({"type": "mapped"}, source={"table": "orders"})
+
+
+@pytest.mark.parametrize(
+    ("time", "unit", "ms"),
+    [
+        (1, "s", 1000),
+        ("7", "ms", 7),
+        (1_999, "us", 1),
+        (-1, "us", -1),
+        (447984084414103554, "tso", 1708923661858),
+        ("2024-10-28T21:37:01.127470Z", "ms", 1730151421127),
+        ("2024-10-28 21:37:01", "ms", 1730151421000),
+        ("2024-10-28T23:37:01+02:00", "ms", 1730151421000),
+        (None, "ms", None),
+    ],
+)
+def test_event_time(time, unit, ms):
+    assert event_ms_of(time, unit, "at") == ms
+
+
+@pytest.mark.parametrize("time", ["soon", 1.5, True, [], 2**80])
+def test_event_time_that_is_none_is_bad(time):
+    with pytest.raises(BadRecordError, match="bad_event_time: at: got"):
+        event_ms_of(time, "ms", "at")
+
+
+@pytest.mark.parametrize(
+    ("text", "type_", "value"),
+    [
+        ("9223372036854775807", pa.int64(), 2**63 - 1),
+        ("-7", pa.int16(), -7),
+        ("1e3", pa.float64(), 1000.0),
+        ("0", pa.bool_(), False),
+        ("1.10", pa.decimal128(6, 2), "1.10"),
+        ("12x", pa.int64(), "12x"),
+        ("\u0005ÿ", pa.binary(), "Bf8="),
+    ],
+)
+def test_text_is_read_by_its_column(text, type_, value):
+    assert of_text(text, type_) == value
+
+
+@pytest.mark.parametrize(
+    ("given", "type_"),
+    [
+        ("int(11)", "BIGINT"),
+        ("bigint(20) unsigned", "DECIMAL(20,0)"),
+        ("tinyint(1)", "SMALLINT"),
+        ("decimal", ""),
+        ("decimal(65,2)", ""),
+        ("enum('a','b')", "STRING"),
+        ("datetime(6)", "TIMESTAMP_NTZ"),
+        ("varbinary(16)", "BINARY"),
+        ("double", "DOUBLE"),
+        ("point", ""),
+        ("", ""),
+    ],
+)
+def test_columns_of_mysql_s_types(given, type_):
+    assert column_type(given) == type_
+
+
+def test_times_without_a_zone_are_utc_where_the_spec_says_so():
+    values = [{"op": "I", "id": 1, "at": "2026-01-01 10:05:00.5"}]
+    fields = {"type": "mapped", "operation": {"field": "op", "insert": ["I"]}}
+    bad = played(fields, values, schema="id BIGINT, at TIMESTAMP", **BY_KEY)
+    assert [record["_reason"] for record in bad.quarantine] == ["wrong_type"]
+    [row] = played(fields | {"time_zone": "UTC"}, values, schema="id BIGINT, at TIMESTAMP", **BY_KEY).rows()
+    assert row["at"].isoformat() == "2026-01-01T10:05:00.500000+00:00"
+
+
+@pytest.mark.parametrize(
+    ("operation", "said"),
+    [
+        ({"field": "op"}, "values of insert"),
+        ({"field": "op", "insert": ["I"], "delete": ["I"]}, "each value once"),
+        ({"insert": ["I"]}, "operation"),
+        ({"field": "op", "inserts": ["I"]}, "did you mean 'insert'"),
+    ],
+)
+def test_operation_that_says_nothing_is_refused(operation, said):
+    with pytest.raises(ValidationError, match=said):
+        spec({"type": "mapped", "operation": operation})
