@@ -270,7 +270,7 @@ class MappedDecoder(Format):
         return any(old.get(name) != new.get(name) for name in self.key)
 
     def _typed(self, row: Json) -> Json:
-        """Return a row's values in the forms that their columns take, where the map says that they have others."""
+        """Return a row's values in the forms that their columns take, where the map gives them another form."""
         if self.columns is None or not (self.map.has_text_values or self.in_utc):
             return row
         typed = dict(row)

@@ -159,6 +159,16 @@ def names_event_times(format_: FormatPart) -> bool:
     return isinstance(format_, DebeziumFormat)
 
 
+def refuse_lone_updates(format_: FormatPart) -> None:
+    """Refuse a map for retractions, where its updates do not have the row before, which they take back."""
+    if not isinstance(format_, MappedFormat | ToolFormat) or format_.map.before is not None:
+        return
+    meanings = [meaning for _, meaning in format_.map.words]
+    if format_.map.operation is None or "update" in meanings:
+        allowed = f"upsert, or materializer.upsert_key: updates of format {format_.type} do not have the row before"
+        refuse("order", ["arrival"], allowed)
+
+
 def _refuse_unfit_encodings(encodings: Mapping[str, str], columns: pa.Schema) -> None:
     decimals = [column.name for column in columns if pa.types.is_decimal(column.type)]
     exact = [column.name for column in columns if pa.types.is_integer(column.type) or column.name in decimals]

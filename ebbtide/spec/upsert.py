@@ -14,7 +14,7 @@ from ebbtide.model.sequences import LOG_POSITIONS, LOG_SEQUENCES, PLACE, is_log_
 from ebbtide.model.ttl import CleanupConfig, ExpiryClock, StateTtlConfig, StateVisibility, Ttl, UpdateType
 from ebbtide.operators.arrival.rules import Emission, Keep, OnExpire
 from ebbtide.spec.ddl import TableSchema, as_compared, is_exact
-from ebbtide.spec.fitting import RESERVED_COLUMNS
+from ebbtide.spec.fitting import RESERVED_COLUMNS, refuse_lone_updates
 from ebbtide.spec.parts import DebeziumFormat, SpecPart, refuse
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.transform import Transform
@@ -147,6 +147,8 @@ class UpsertPipeline(Pipeline):
             [n for n in upsert_key if n not in columns.names or upsert_key.count(n) > 1],
             f"columns of the schema, with a transform of its schema, each once: {', '.join(columns.names)}",
         )
+        if self.retracts and not upsert_key:
+            refuse_lone_updates(self.format)
         if self.ttl is not None:
             self._refuse_unfit(self.ttl)
         elif self.materializer.on_expire is OnExpire.DELETE:

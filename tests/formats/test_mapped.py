@@ -15,7 +15,7 @@ from ebbtide.formats.tools import TOOLS
 from ebbtide.spec.parts import MappedFormat
 from ebbtide.testing import MemoryPipeline
 
-BY_KEY = {"materializer": {"upsert_key": ["id"]}}
+BY_KEY = {"order": "upsert"}
 
 
 def spec(format_, schema=SCHEMA, **fields):
@@ -49,14 +49,26 @@ def kinds(changes):
     return [(str(change.kind), change.row) for change in changes]
 
 
+ORDERS = {
+    "upsert": {"order": "upsert"},
+    "arrival": {},
+    "arrival by key": {"materializer": {"upsert_key": ["id"]}},
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("name", WRITERS)
-@pytest.mark.parametrize("seed", range(3))
-def test_history_of_each_tool_leaves_the_rows_of_its_table(name, seed):
+def test_history_of_each_tool_leaves_the_rows_of_its_table(name, order):
     writer = WRITERS[name]
-    written, rows = records(writer, seed)
-    fields = {} if TOOLS[writer.format].map.before else BY_KEY
-    pipeline = played({"type": writer.format}, lines(written), **fields)
-    assert (pipeline.rows(), pipeline.quarantine) == (rows, [])
+    is_refused = order == "arrival" and TOOLS[writer.format].map.before is None
+    if is_refused:
+        with pytest.raises(ValidationError, match=r"order: got arrival; allowed: upsert, or materializer\.upsert_key"):
+            spec({"type": writer.format})
+        return
+    for seed in range(3):
+        written, rows = records(writer, seed)
+        pipeline = played({"type": writer.format}, lines(written), **ORDERS[order])
+        assert (pipeline.rows(), pipeline.quarantine) == (rows, [])
 
 
 @pytest.mark.parametrize(
