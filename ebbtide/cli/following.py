@@ -151,6 +151,8 @@ class Followers:
             self._say_failed(event, spark)
         else:
             del self._codes[name]
+            if self._watched is not None:
+                self._watched.run(name).goes_on()
             spark.live.say(f"{name}: goes on.")
 
     def _say_failed(self, failed: Failed, spark: QuietSpark) -> None:

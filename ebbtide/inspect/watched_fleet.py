@@ -95,7 +95,10 @@ class WatchedFleet:
         number = 0
         while not stop.is_set():
             is_turn_of_checks = number % CHECKS_EVERY == 0
-            self.measure(reads_verdicts=is_turn_of_checks)
+            try:
+                self.measure(reads_verdicts=is_turn_of_checks)
+            except Exception as error:  # noqa: BLE001 - the next measurement may pass; else all values would stand still unseen
+                _log.warning("The host could not be measured: %s", error)
             number += 1
             have_begun = all(run.has_begun for run in self._runs.values())
             pause_s = MEASURE_S if have_begun else 1.0

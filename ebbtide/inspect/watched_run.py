@@ -148,6 +148,10 @@ class WatchedRun(Observer):
         with self._lock:
             self._begin(WAITING)
             self._look = look
+
+    def goes_on(self) -> None:
+        """Note that the run is past what it failed at."""
+        with self._lock:
             self._failure = ""
 
     def failed(self, error: Exception) -> None:

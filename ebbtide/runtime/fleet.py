@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ebbtide.runtime.engines import spark_needed_for
 from ebbtide.runtime.observers import Observer
-from ebbtide.runtime.progress import RunSummary
+from ebbtide.runtime.progress import RunSummary, StepProgress
 from ebbtide.runtime.slots import InTurn, Slots, pipeline_at_work
 from ebbtide.spec.pipeline import Pipeline
 
@@ -61,7 +61,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class GoesOn:
-    """A run that was begun again after a failure has looked at its source.
+    """A run that was begun again after a failure has read what it failed at, or finds nothing to read.
 
     Args:
         spec: The pipeline.
@@ -186,11 +186,12 @@ class Fleet:
         """Follow a pipeline until it is stopped or fails; return how long to wait then, None if it has not failed."""
         retries.begin()
         try:
-            watching = [_FirstLook(partial(self._looked, spec))]
+            watching = [_FirstSuccess(partial(self._succeeded, spec))]
             summary = self._follow(spec, in_turn=self._slots.in_turn, observers=watching)
-        except Exception as error:  # noqa: BLE001 - reported; the other pipelines go on
+        except BaseException as error:  # noqa: BLE001 - reported; the other pipelines go on
+            # A panic of a library, or `sys.exit` of a user's code, is no Exception, and would end this thread unseen.
             wait_s = retries.wait_after_failure()
-            self._events.put(Failed(spec, error, self._noted(spec, wait_s)))
+            self._events.put(Failed(spec, _named(error), self._noted(spec, wait_s)))
             return wait_s
         self._events.put(Ended(spec, summary))
         return None
@@ -203,13 +204,22 @@ class Fleet:
                 self._stop.set()
         return None if self._stop.is_set() else wait_s
 
-    def _looked(self, spec: Pipeline) -> None:
+    def _succeeded(self, spec: Pipeline) -> None:
         """Note that a pipeline goes on."""
         with self._lock:
             if spec.name not in self.failing:
                 return
             self.failing.remove(spec.name)
         self._events.put(GoesOn(spec))
+
+
+def _named(error: BaseException) -> Exception:
+    """Return an error that ended a run; one that is no Exception is named by another, which has it as its cause."""
+    if isinstance(error, Exception):
+        return error
+    named = RuntimeError(f"The run was ended by {type(error).__name__}: {error}")
+    named.__cause__ = error
+    return named
 
 
 def in_fair_steps(spec: Pipeline) -> Pipeline:
@@ -259,3 +269,31 @@ class _FirstLook(Observer):
         if self._looked is not None:
             self._looked()
             self._looked = None
+
+
+class _FirstSuccess(Observer):
+    """Calls a function once a run has read records, or has found that nothing waits: then it is past what it failed at.
+
+    A look alone shows nothing: a run that fails at its next step looks at its source first, each time it is begun again.
+
+    Args:
+        succeeded: The function.
+    """
+
+    def __init__(self, succeeded: Callable[[], None]) -> None:
+        self._succeeded: Callable[[], None] | None = succeeded
+
+    def step(self, progress: StepProgress) -> None:
+        """Take a step; a tick reads nothing."""
+        if progress.batch_id is not None:
+            self._note()
+
+    def look(self, look: Look) -> None:
+        """Take a look."""
+        if not look.found.streams:
+            self._note()
+
+    def _note(self) -> None:
+        if self._succeeded is not None:
+            self._succeeded()
+            self._succeeded = None

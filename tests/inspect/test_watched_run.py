@@ -271,7 +271,7 @@ def test_run_that_waits_for_someone_is_healthy_for_as_long_as_that_lasts(watch, 
     assert watch.samples()["ebbtide_paused",] == (phase == "paused")
 
 
-def test_run_that_has_failed_is_named_until_it_looks_at_its_source_again(watch):
+def test_run_that_has_failed_is_named_until_it_goes_on(watch):
     watch.pipeline.put(up(1, 1))
     watch.follow(lambda look: None)
     before = watch.samples()
@@ -289,6 +289,8 @@ def test_run_that_has_failed_is_named_until_it_looks_at_its_source_again(watch):
     assert (fires("EbbtideRunFailing", before, before), fires("EbbtideRunFailing", before, failing)) == (False, True)
     watch.stop.clear()
     watch.follow(lambda look: None)
+    assert [watch.samples()[name,] for name in names[:2]] == [1, 1], "a look is no success"
+    watch.run.goes_on()
     assert [watch.samples()[name,] for name in names[:2]] == [0, 1]
 
 

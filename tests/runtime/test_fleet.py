@@ -2,6 +2,7 @@
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from local_pipeline import LATER, LocalPipeline, up
@@ -14,8 +15,9 @@ from ebbtide.ledger.facts import FREE
 from ebbtide.runtime import driver
 from ebbtide.runtime.fleet import Ended, Failed, Fleet, GoesOn, Retries, in_fair_steps
 from ebbtide.runtime.following import Following
-from ebbtide.runtime.progress import RunSummary
+from ebbtide.runtime.progress import RunSummary, StepClock, StepProgress
 from ebbtide.runtime.slots import Slots
+from ebbtide.sources.source import Discovery
 
 OFTEN = Following(interval_ms=1, tick_every_ms=10**6)
 
@@ -41,6 +43,16 @@ class Time(threading.Event):
         if len(self.waits) == self._most:
             self.set()
         return self.is_set()
+
+
+LOOKS = {
+    name: SimpleNamespace(found=Discovery(streams=name == "something waits"))
+    for name in ("something waits", "nothing waits")
+}
+
+
+def progress(spec, batch_id):
+    return StepProgress(spec.name, 1, "batch", batch_id, 1, 0, {}, StepClock(0), 0.1)
 
 
 def specs(*names):
@@ -100,8 +112,9 @@ def test_one_that_goes_on_again_is_no_longer_failing():
             if len(attempts) < 3:
                 raise SourceReadError("not there")
             for observer in observers:
-                observer.look(None)
-                observer.look(None)
+                observer.look(LOOKS["something waits"])
+                observer.look(LOOKS["nothing waits"])
+                observer.look(LOOKS["nothing waits"])
             clock.set()
         clock.wait()
         return summary(spec)
@@ -110,6 +123,53 @@ def test_one_that_goes_on_again_is_no_longer_failing():
     events = [type(event) for event in fleet.events() if event.spec.name == "bad"]
     assert events == [Failed, Failed, GoesOn, Ended]
     assert fleet.failing == set()
+
+
+@pytest.mark.parametrize("passes", [1, 2, 4])
+def test_one_that_fails_at_each_step_does_not_go_on_before_it_is_past_it(passes):
+    """It looks at its source, and may tick, each time before it fails."""
+    clock = Time(100)
+    attempts = []
+
+    def follow(spec, *, in_turn, observers):
+        if spec.name == "bad":
+            attempts.append(1)
+            for observer in observers:
+                observer.look(LOOKS["something waits"])
+                observer.step(progress(spec, None))
+                if len(attempts) <= passes:
+                    raise SourceReadError("its step fails")
+                observer.step(progress(spec, 7))
+            clock.set()
+        clock.wait()
+        return summary(spec)
+
+    events = [type(event) for event in Fleet(specs("good", "bad"), follow, clock).events() if event.spec.name == "bad"]
+    assert events == [*[Failed] * passes, GoesOn, Ended]
+
+
+class PanicError(BaseException):
+    """As libraries in Rust raise it: no Exception."""
+
+
+@pytest.mark.parametrize("ending", [PanicError("a panic"), SystemExit(3), KeyboardInterrupt(), GeneratorExit("x")])
+def test_one_that_is_ended_by_what_is_no_exception_is_named_and_begun_again(ending):
+    clock = Time(100)
+    attempts = []
+
+    def follow(spec, *, in_turn, observers):
+        if spec.name == "bad":
+            attempts.append(1)
+            if len(attempts) < 3:
+                raise ending
+            clock.set()
+        clock.wait()
+        return summary(spec)
+
+    events = [event for event in Fleet(specs("good", "bad"), follow, clock).events() if event.spec.name == "bad"]
+    assert [type(event) for event in events] == [Failed, Failed, Ended]
+    assert str(events[0].error) == f"The run was ended by {type(ending).__name__}: {ending}"
+    assert (events[0].again_s, events[0].error.__cause__) == (5, ending)
 
 
 @pytest.mark.parametrize("names", [("one",), ("one", "two", "three")])
