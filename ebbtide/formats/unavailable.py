@@ -129,10 +129,11 @@ class Unavailable:
             is_binary = type_ is not None and pa.types.is_binary(type_)
             return value in (self._coded_texts if is_binary else self.texts)
         if isinstance(value, list):
-            item_type = None
-            if type_ is not None and pa.types.is_list(type_):
-                item_type = type_.value_type
-            return self._is_array(value, item_type)
+            # Arrays of one array each are entered by a loop: a record may nest them to any depth.
+            items, item_type = value, _item_type_of(type_)
+            while len(items) == 1 and isinstance(items[0], list):
+                items, item_type = items[0], _item_type_of(item_type)
+            return self._is_array(items, item_type)
         if isinstance(value, dict):
             return self._is_object(value)
         return False
@@ -230,3 +231,8 @@ def _number_of(item: Any) -> Decimal | None:
 
 DEFAULT = Unavailable()
 """Recognizes the values that a connector with the default placeholder did not send."""
+
+
+def _item_type_of(type_: pa.DataType | None) -> pa.DataType | None:
+    """Return the type of a list's items; None where it is no list."""
+    return type_.value_type if type_ is not None and pa.types.is_list(type_) else None
