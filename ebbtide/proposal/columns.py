@@ -28,6 +28,8 @@ from ebbtide.formats.encodings import Encoding, is_precise
 from ebbtide.formats.format import DecodedChange
 from ebbtide.formats.inference import UNCERTAIN, agreed, type_of_value
 from ebbtide.formats.unavailable import DEFAULT
+from ebbtide.spec.ddl import as_compared, as_written, is_column_name
+from ebbtide.spec.fitting import RESERVED_COLUMNS
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?")
@@ -104,7 +106,9 @@ def propose_columns(
         row = change.row or {}
         its_names = dict.fromkeys(row)
         names |= its_names
-    proposed = [_proposed(name, changes, known.get(name)) for name in names]
+    unusable = _unusable(names)
+    proposed = [_proposed(name, changes, known.get(name)) for name in names if name not in unusable]
+    proposed += [ProposedColumn(name, None, is_in_all=False, note=note) for name, note in unusable.items()]
     unclear = [f"{column.name} ({column.note})" for column in proposed if column.type == _BASE64]
     if unclear:
         raise ConfigError.of(
@@ -115,6 +119,23 @@ def propose_columns(
             next_step="Or set the connector's decimal.handling.mode=string.",
         )
     return proposed
+
+
+def _unusable(names: Iterable[str]) -> dict[str, str]:
+    """Return the names that no column of a spec can have, to notes that say why."""
+    notes = {}
+    taken: dict[str, str] = {}
+    for name in names:
+        compared = as_compared(name)
+        if not is_column_name(name):
+            notes[name] = "left out: it is not usable as a column's name (docs/explanation/security.md)"
+        elif compared in RESERVED_COLUMNS:
+            notes[name] = "left out: Ebbtide reserves the name"
+        elif compared in taken:
+            notes[name] = f"left out: readers of Delta take it for {taken[compared]}, which comes before it"
+        else:
+            taken[compared] = name
+    return notes
 
 
 def _proposed(name: str, changes: Sequence[DecodedChange], given: str | None) -> ProposedColumn:
@@ -290,26 +311,19 @@ def _struct_of(values: Sequence[dict[str, Any]]) -> str | None:
     for value in values:
         its_names = dict.fromkeys(value)
         names |= its_names
+    if len({as_compared(name) for name in names}) < len(names) or not all(map(is_column_name, names)):
+        return None
     fields = []
     for name in names:
         of_field = [value.get(name) for value in values]
         type_ = _type_of(of_field)
         if type_ is None:
             return None
-        fields.append(f"{quoted(name)}: {type_}")
+        fields.append(f"{as_written(name)}: {type_}")
     if not fields:
         return None
     listed = ", ".join(fields)
     return f"STRUCT<{listed}>"
-
-
-def quoted(name: str) -> str:
-    """Return a column's name as DDL has it."""
-    is_plain = re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)
-    if is_plain:
-        return name
-    escaped = name.replace("`", "``")
-    return f"`{escaped}`"
 
 
 def _kinds(values: Sequence[Any]) -> str:

@@ -15,11 +15,12 @@ from ebbtide.formats.mapped import MappedDecoder
 from ebbtide.formats.plain import PlainDecoder
 from ebbtide.formats.tools import TOOLS
 from ebbtide.model.changelog import ROW_KINDS, RowKind
-from ebbtide.proposal.columns import ProposedColumn, propose_columns, quoted
+from ebbtide.proposal.columns import ProposedColumn, propose_columns
 from ebbtide.proposal.order import has_retractions, order_notes
 from ebbtide.proposal.recognition import Recognised, recognise
 from ebbtide.proposal.sample import Sample
 from ebbtide.redaction import printable
+from ebbtide.spec.ddl import as_written, is_listable
 
 _WHOLE_ROWS = (RowKind.INSERT, RowKind.UPDATE_AFTER)
 """Kinds of changes whose rows have all columns: a delete may have its key alone."""
@@ -109,7 +110,9 @@ def propose(
         "ttl": TTL,
     }
     recognised = reading.recognised
-    left_out = [column.name for column in columns if column.type is None or column.name in own_columns]
+    not_taken = [column.name for column in columns if column.type is None or column.name in own_columns]
+    # A name that cannot be written into a spec is left out without being listed.
+    left_out = list(filter(is_listable, not_taken))
     if left_out:
         attributes["ignored_columns"] = left_out
     notes = [f"{column.name}: {column.note}" for column in columns if column.note and column.name not in own_columns]
@@ -258,4 +261,4 @@ def _ddl(column: ProposedColumn, key: Sequence[str]) -> str:
         constraint = " NOT NULL"
     elif not column.is_in_all:
         constraint = " DEFAULT NULL"
-    return f"{quoted(column.name)} {column.type}{constraint}"
+    return f"{as_written(column.name)} {column.type}{constraint}"

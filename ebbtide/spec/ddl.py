@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from sqlglot import exp
 
 from ebbtide.errors import ConfigError
 from ebbtide.model.columns import inner_fields
+from ebbtide.model.quoting import quoted
 from ebbtide.redaction import has_unseen
 from ebbtide.spec.dialect import SparkSql
 
@@ -44,8 +46,8 @@ MOST_CHARACTERS = 255
 """Of a column's name."""
 MOST_DIGITS = 40
 """Of an integer that is read as one; no column holds more."""
-DELTA_REFUSES = frozenset(" ,;{}()=")
-"""Characters of column names that Delta for Spark refuses in a table that it defines itself."""
+DELTA_REFUSES = frozenset(" ,;{}()=`")
+"""Characters of column names that Delta for Spark refuses in a table that it defines itself; its MERGE cannot quote a backtick."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ def ddl_of(columns: Iterable[pa.Field]) -> str:
     parts = []
     for column in columns:
         constraint = "" if column.nullable else " NOT NULL"
-        parts.append(f"`{column.name}` {type_ddl(column.type)}{constraint}")
+        parts.append(f"{quoted(column.name)} {type_ddl(column.type)}{constraint}")
     return ", ".join(parts)
 
 
@@ -132,7 +134,32 @@ def added_ddl(types: Mapping[str, str]) -> list[str]:
         >>> added_ddl({"tier": "STRING"})
         ['`tier` STRING DEFAULT NULL']
     """
-    return [f"`{name}` {type_} DEFAULT NULL" for name, type_ in types.items()]
+    return [f"{quoted(name)} {type_} DEFAULT NULL" for name, type_ in types.items()]
+
+
+def as_written(name: str) -> str:
+    """Return a column's name as a schema has it: quoted, unless it reads as a name everywhere.
+
+    Example:
+        >>> as_written("total"), as_written("select"), as_written("a b")
+        ('total', '`select`', '`a b`')
+    """
+    in_quotes = quoted(name)
+    is_word = re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)
+    if not is_word:
+        return in_quotes
+    # Which words are reserved depends on where they stand: behind another column, and within a STRUCT.
+    meant = pa.schema([("a b", pa.int32()), (name, pa.struct([(name, pa.int32())]))])
+    try:
+        read = parse_ddl(f"`a b` INT, {name} STRUCT<{name}: INT>").columns
+    except ConfigError:
+        return in_quotes
+    return name if read == meant else in_quotes
+
+
+def is_listable(name: str) -> bool:
+    """Return whether a spec can hold a name, whatever it is of: it is not too long, and all of it can be seen."""
+    return 0 < len(name) <= MOST_CHARACTERS and not has_unseen(name)
 
 
 def is_column_name(name: str) -> bool:
@@ -149,7 +176,7 @@ def type_ddl(type_: pa.DataType) -> str:
     if pa.types.is_map(type_):
         return f"MAP<{type_ddl(type_.key_type)}, {type_ddl(type_.item_type)}>"
     if pa.types.is_struct(type_):
-        fields = [f"`{field.name}`: {type_ddl(field.type)}" for field in type_]
+        fields = [f"{quoted(field.name)}: {type_ddl(field.type)}" for field in type_]
         return f"STRUCT<{', '.join(fields)}>"
     return _NAMES[type_]
 
@@ -181,7 +208,7 @@ def _refuse_names(fields: Sequence[pa.Field]) -> None:
         raise ConfigError.of(
             "The schema has a column name that is not usable.",
             got=", ".join(map(repr, unusable)),
-            allowed=f"1 to {MOST_CHARACTERS} characters, all of which can be seen, none a backtick, the first not '.' or '['",
+            allowed=f"1 to {MOST_CHARACTERS} characters, all of which can be seen, the first not '.' or '['",
         )
 
 
@@ -198,10 +225,10 @@ def all_names(fields: Iterable[pa.Field]) -> Iterator[str]:
 def _is_usable(name: str) -> bool:
     """Return whether a column of this name works to the end.
 
-    Arrow takes a name that begins with '.' or '[' for a path; Delta's UPDATE and MERGE cannot quote a backtick.
+    Arrow takes a name that begins with '.' or '[' for a path.
     """
     is_short = 0 < len(name.strip()) <= len(name) <= MOST_CHARACTERS
-    return is_short and not has_unseen(name) and "`" not in name and not name.startswith((".", "["))
+    return is_short and not has_unseen(name) and not name.startswith((".", "["))
 
 
 def as_compared(name: str) -> str:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from ebbtide.amounts import amount
 from ebbtide.errors import SqlError
+from ebbtide.model.quoting import quoted
 from ebbtide.sql.operations import Batch, Changes, Listed, Output, Whole, as_ours
 from ebbtide.sql.references import Referring, find_references
 from ebbtide.sql.results import Result, ResultColumn, ResultKind
@@ -110,7 +111,7 @@ def difference(before: Moment, after: Moment, key: Sequence[str]) -> DataFrame:
     if not key:
         op = F.concat(sign, kind)
         return with_sign.withColumn(_OP, op)
-    keyed = [F.col(f"`{name}`") for name in key]
+    keyed = [F.col(quoted(name)) for name in key]
     of_key = Window.partitionBy(*keyed)
     n_of_key = F.count(F.lit(1)).over(of_key)
     is_update = n_of_key > 1

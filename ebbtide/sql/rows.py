@@ -18,6 +18,7 @@ from pyspark.sql.types import DataType
 
 from ebbtide import state
 from ebbtide.errors import SqlError
+from ebbtide.model.quoting import quoted
 from ebbtide.runtime.guests import kept_versions, spark_columns, step_of_version, version_at_step
 from ebbtide.runtime.plan import Plan
 from ebbtide.sql.catalog import Entry, Filled, Part, filled, queryable
@@ -133,7 +134,7 @@ def _at(spark: SparkSession, location: str, version: int) -> DataFrame:
 
 def _shown(entry: Filled, rows: DataFrame, *further: str) -> DataFrame:
     """Return rows without the reserved columns."""
-    own = [f"`{name}`" for name in entry.spec.sink_table.columns.names]
+    own = [quoted(name) for name in entry.spec.sink_table.columns.names]
     return rows.select(*own, *further)
 
 

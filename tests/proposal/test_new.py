@@ -339,3 +339,18 @@ def test_spec_of_a_subfolder_is_written_to_the_project(project, monkeypatch):
     assert new("t", "--path", str(path), "--key", "id").exit_code == 0
     assert (project / "pipelines/defs/t/defs.yaml").is_file()
     assert (project / "tests/pipelines/t/test_t.py").is_file()
+
+
+def test_columns_of_any_name_are_taken_and_those_that_none_can_have_are_left_out(project):
+    row = {"id": 1, "select": 1, "tick`s": 2, "a.b": 3, "in": {"like": 4, "x`y": 5}}
+    unusable = {".path": 1, "_sequence": 2, "ID": 3, "tab\t": 4}
+    path = records(project, flattened(**row, **unusable))
+
+    result = new("t", "--path", path, "--key", "id", "--json")
+
+    assert result.exit_code == 0, result.output
+    [made] = (project / "tests/pipelines/t/rows.jsonl").read_text().splitlines()
+    assert json.loads(made) == row
+    spec = UpsertPipeline.load("pipelines/defs/t")
+    assert spec.ignored_columns == [".path", "_sequence", "ID"], "the last one cannot be written"
+    assert "ID: left out: readers of Delta take it for id, which comes before it" in json.loads(result.stdout)["notes"]

@@ -4,7 +4,8 @@ import pyarrow as pa
 import pytest
 
 from ebbtide.errors import ConfigError
-from ebbtide.spec.ddl import parse_ddl
+from ebbtide.spec.ddl import added_ddl, as_written, ddl_of, parse_ddl
+from ebbtide.spec.dialect import SparkSql
 
 TYPES = [
     ("BOOLEAN", pa.bool_()),
@@ -122,3 +123,38 @@ def test_names_are_kept_as_written():
 def test_ddl_that_is_not_supported_is_refused(ddl, message):
     with pytest.raises(ConfigError, match=message):
         parse_ddl(ddl)
+
+
+def words():
+    """Every word that a part of SQL has a use for: keywords, constraints, types, functions."""
+    sources = (
+        SparkSql.Tokenizer.KEYWORDS,
+        SparkSql.Parser.CONSTRAINT_PARSERS,
+        SparkSql.Parser.SCHEMA_UNNAMED_CONSTRAINTS,
+        SparkSql.Parser.PROPERTY_PARSERS,
+        SparkSql.Parser.FUNCTIONS,
+        SparkSql.Parser.NO_PAREN_FUNCTION_PARSERS,
+    )
+    return sorted({word.lower() for source in sources for word in source if word.isidentifier()})
+
+
+def test_word_of_sql_is_written_so_that_it_reads_as_a_name_wherever_it_stands():
+    names = words()
+    assert {"select", "case", "like", "unique", "check"} <= {*names}
+    columns = [f"{as_written(name)} STRUCT<{as_written(name)}: INT>" for name in names]
+
+    read = parse_ddl(",\n".join(columns)).columns
+
+    assert read.names == names
+    assert [field.type.names for field in read] == [[name] for name in names]
+
+
+@pytest.mark.parametrize(
+    "name", ["order-id", "a.b", "Größe", "x y", "tick`s", "`", "semi;colon", "{brace}", 'say "x"', "it's", "1st"]
+)
+def test_name_of_any_characters_comes_back_from_the_schema_that_it_is_written_to(name):
+    assert parse_ddl(f"{as_written(name)} INT").columns.names == [name]
+    assert parse_ddl(
+        ddl_of(parse_ddl(f"{as_written(name)} STRUCT<{as_written(name)}: INT>").columns)
+    ).columns.names == [name]
+    assert parse_ddl(", ".join(added_ddl({name: "INT"}))).columns.names == [name]
