@@ -7,16 +7,8 @@
 | flattened | the columns, and `__op`, `__lsn`, `__source_ts_ms`, `__deleted` (ExtractNewRecordState) |
 
 Operations: c, u, r (snapshot) add a row; d removes one; t empties the table; m, a message that an application wrote into the
-log, changes no row and is skipped. The position of a change in the database's log:
-
-| sequence column | Postgres | MySQL, MariaDB |
-|---|---|---|
-| `_lsn` | `source.lsn`; of a snapshot row without one `source.ts_ms` - 2^63 | |
-| `_file`, `_pos`, `_row` | | the number after the last dot of `source.file`, `source.pos`, `source.row` |
-| `_ts_ms` | `source.ts_ms` | |
-
-A flattened row has them as `__lsn` or `__source_lsn` and so on. Source: Debezium 3.7, "Data change events" of the Postgres,
-MySQL and MariaDB connectors.
+log, changes no row and is skipped. The position of a change in the database's log are fields of the envelope, see
+`ebbtide.formats.debezium_envelope` and `ebbtide.formats.positions`.
 
 A retraction (arrival mode) needs the whole row before the change, which Postgres sends for tables with REPLICA IDENTITY
 FULL. With DEFAULT an update comes without `before`; a delete's has the key's columns, and may have null, 0,
@@ -123,10 +115,7 @@ class DebeziumDecoder(DebeziumRules, Format):
         """See `Format.scanned`: envelopes and flattened rows, but for retractions and deletes by content, which need whole rows."""
         if self.retract or self.own_sequence:
             return ()
-        envelopes = ScannedEnvelopes(self, row)
-        if any(name.startswith("__") for name in row.names):  # of a flattened row such fields are the event's
-            return (envelopes,)
-        return envelopes, ScannedFlattened(self, row)
+        return ScannedEnvelopes(self, row), ScannedFlattened(self, row)
 
     def _envelope(
         self,
@@ -155,7 +144,7 @@ class DebeziumDecoder(DebeziumRules, Format):
         if before is None and op == "d":
             before, key_fields = read_key(key)
             fields = fields or key_fields
-        position = self.position(op, event_ms, source, "source.")
+        position = self.position(op, event_ms, value)
         return _Event(
             op,
             before,
@@ -174,8 +163,7 @@ class DebeziumDecoder(DebeziumRules, Format):
             return None
         cells: Json = {}
         for name, cell in value.items():
-            is_of_event = name.startswith("__")
-            if not is_of_event:
+            if not self.is_of_event(name):
                 cells[name] = cell
         row = plain_row(cells, "row", fields, self.unavailable)
         default_op = {"true": "d", "false": "c"}.get(str(value.get("__deleted")))
@@ -184,11 +172,7 @@ class DebeziumDecoder(DebeziumRules, Format):
         op = value.get("__op", default_op)
         source_ms = value.get("__source_ts_ms")  # __ts_ms is the connector's clock
         event_ms = integer(source_ms, "__source_ts_ms", "bad_event_time")
-        source = {"ts_ms": source_ms}
-        for name in ("lsn", "file", "pos", "row"):
-            without_prefix = value.get(f"__{name}")
-            source[name] = value.get(f"__source_{name}", without_prefix)
-        position = self.position(op, event_ms, source, "__")
+        position = self.position(op, event_ms, value, is_row=True)
         is_delete = op == "d"
         before = row if is_delete else None
         after = None if is_delete else row

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 from ebbtide.formats.connect import has_schema
+from ebbtide.formats.debezium_envelope import (
+    LEFT_OUT,
+    ORDERS,
+    SHORT_NAMES,
+    is_metadata,
+    names_in_row,
+    position_field,
+    value_in,
+    value_in_row,
+)
 from ebbtide.formats.format import BadRecordError, Json, shortened
 from ebbtide.formats.forms import LogPosition
+from ebbtide.formats.positions import PositionField, log_position, position_columns
 from ebbtide.formats.unavailable import DEFAULT, Unavailable
 from ebbtide.model.entries import LONG_MIN
-from ebbtide.model.sequences import LOG_POSITIONS
 from ebbtide.model.ttl import LONG_MAX
 
 
@@ -25,6 +37,7 @@ class DebeziumRules:
         table: Take only events of this source table, `orders` or `public.orders`; None takes all.
         columns: Names of the pipeline's columns.
         unavailable: Recognizes values that were not sent.
+        positions: Fields of the envelope that order changes. Default: those that `sequence` names by their short names.
     """
 
     key: tuple[str, ...]
@@ -33,6 +46,7 @@ class DebeziumRules:
     table: str | None = None
     columns: tuple[str, ...] = ()
     unavailable: Unavailable = DEFAULT
+    positions: tuple[PositionField, ...] | None = None
 
     def takes(self, schema: Any, table: Any) -> bool:
         """Return whether events of a source table are taken; without a schema the bare names are compared."""
@@ -47,55 +61,52 @@ class DebeziumRules:
         self,
         op: Any,
         event_ms: int | None,
-        source: Json,
-        prefix: str,
+        event: Json,
+        *,
+        is_row: bool = False,
     ) -> LogPosition:
-        """Return the position of a change in the database's log: one number for each log column of the sequence.
+        """Return the position of a change in the database's log, see `log_position`.
 
         Args:
             op: The operation.
             event_ms: Time of the event, epoch ms.
-            source: The fields with the position.
-            prefix: Prefix of their names in the record, for messages.
+            event: The envelope, or the flattened row.
+            is_row: It is a flattened row.
         """
-        position: list[int | None] = []
-        for column in self.sequence:
-            if column not in LOG_POSITIONS:
-                continue
-            name = column.removeprefix("_")
-            label = prefix + name
-            value = source.get(name)
-            if column == "_file":
-                value = file_number(value, label)
-            number = integer(value, label, "bad_sequence")
-            if number is not None and number < 0:
-                raise BadRecordError.of(
-                    "bad_sequence",
-                    label,
-                    got=str(number),
-                    allowed="0 to 2^63 - 1",
-                )
-            is_snapshot_row = column == "_lsn" and op == "r"
-            if number is None and is_snapshot_row:
-                # A row of an incremental snapshot has no LSN. It ranks below all changes, and by its time among such rows.
-                since_epoch = max(event_ms or 0, 0)
-                number = LONG_MIN + since_epoch
-            position.append(number)
-        return tuple(position)
+        fields = self.log_fields
+        if is_row:
+            values = [value_in_row(event, field.path) for field in fields]
+            labels = [names_in_row(field.path)[-1] for field in fields]
+        else:
+            values = [value_in(event, field.path) for field in fields]
+            labels = [field.path for field in fields]
+        return log_position(fields, values, labels, self.snapshot_ms(op, event_ms))
 
-    @property
-    def position_fields(self) -> list[str]:
-        """Names in the source of the components of the position, in their order."""
-        log_columns = [name for name in self.sequence if name in LOG_POSITIONS]
-        return [name.removeprefix("_") for name in log_columns]
+    @staticmethod
+    def snapshot_ms(op: Any, event_ms: int | None) -> int | None:
+        """Return when a row of a snapshot was read, epoch ms, 0 if that is unknown; None for a change."""
+        return (event_ms or 0) if op == "r" else None
+
+    @cached_property
+    def log_fields(self) -> tuple[PositionField, ...]:
+        """Fields of the envelope that order changes, the first one first."""
+        if self.positions is not None:
+            return self.positions
+        named = [position_field(name) for name in self.sequence if name in SHORT_NAMES]
+        return tuple(field for field in named if field is not None)
 
     @property
     def own_sequence(self) -> list[str]:
         """Columns of the sequence that are neither log positions nor part of the key."""
-        excluded = {*LOG_POSITIONS, *self.key}
+        excluded = {*position_columns(self.log_fields), *self.key}
         return [name for name in self.sequence if name not in excluded]
 
+    def is_of_event(self, name: str) -> bool:
+        """Return whether a flattened row's field is the event's alone, and no column's."""
+        return name.startswith("__") and is_metadata(name) and name not in self.columns
 
+
+_SHORT_NAME_OF = {path: name for name, path in SHORT_NAMES.items()}
 FLATTENED_MARKS = ("__op", "__deleted")
 """Fields of the record by which it is a flattened row, whatever else stands in it."""
 
@@ -103,25 +114,6 @@ FLATTENED_MARKS = ("__op", "__deleted")
 def is_flattened(fields: Json) -> bool:
     """Return whether an event is a flattened row."""
     return any(name in fields for name in FLATTENED_MARKS)
-
-
-def file_number(name: Any, field: str) -> int | None:
-    """Read the number of a binary log's file: `mariadb-bin.000003` is 3, and 1000000 comes after 999999."""
-    if name is None:
-        return None
-    number = ""
-    if isinstance(name, str):
-        _, _, number = name.rpartition(".")
-    is_decimal = number.isascii() and number.isdigit()
-    fits = len(number) <= 18
-    if not is_decimal or not fits:
-        raise BadRecordError.of(
-            "bad_sequence",
-            field,
-            got=shortened(name),
-            allowed="a name that ends in . and a number",
-        )
-    return int(number)
 
 
 def integer(value: Any, name: str, reason: str) -> int | None:
@@ -153,7 +145,7 @@ class EventOrigin:
 
     Args:
         table: `schema.table`, for MySQL and MariaDB `database.table`; None if the event names none.
-        sequence: Columns that order changes of this database's log; empty if the event has no position.
+        sequence: Fields that order changes of this database's log, as a spec names them; empty if the event has none.
         is_flattened: The event is a flattened row.
     """
 
@@ -168,26 +160,45 @@ def origin_of(value: Json) -> EventOrigin | None:
     if not isinstance(payload, dict):
         return None
     if is_flattened(payload):
-        return _origin(payload, "__")
+        return _origin(payload, partial(value_in_row, payload), "__")
     source = payload.get("source")
     if "op" in payload and isinstance(source, dict):
-        return _origin(source, "")
+        return _origin(source, partial(value_in, payload), "")
     return None
 
 
-def _origin(fields: Json, prefix: str) -> EventOrigin:
+def _origin(fields: Json, value_of: Callable[[str], Any], prefix: str) -> EventOrigin:
     schema = fields.get(f"{prefix}schema")
     database = fields.get(f"{prefix}db")
     namespace = schema or database
     table = fields.get(f"{prefix}table")
     if namespace and table:
         table = f"{namespace}.{table}"
-    is_of_row = bool(prefix)
-    # The first column of a sequence shows whose log it is: `lsn` is Postgres's, `file` that of MySQL and MariaDB.
-    for sequence in (("_lsn",), ("_file", "_pos", "_row")):
-        first, *_ = sequence
-        name = first.removeprefix("_")
-        names = {f"{prefix}{name}", f"{prefix}source_{name}"}
-        if not names.isdisjoint(fields):
-            return EventOrigin(table, sequence, is_of_row)
-    return EventOrigin(table, (), is_of_row)
+    return EventOrigin(table, _order_of(value_of), is_flattened=bool(prefix))
+
+
+def _order_of(value_of: Callable[[str], Any]) -> tuple[str, ...]:
+    """Return the fields that order the changes of an event's connector, as far as the event has them.
+
+    Of an event that names no connector, or one that is not known, the first known order that it has is taken.
+    """
+    connector = value_of("source.connector")
+    named = ORDERS.get(connector.lower()) if isinstance(connector, str) else None
+    for order in ORDERS.values() if named is None else (named, ORDERS["postgresql"]):
+        there = tuple(path for path in order if _has(value_of, path))
+        if there and set(order) - set(there) <= set(LEFT_OUT):
+            return tuple(_SHORT_NAME_OF.get(path, path) for path in there)
+    return ()
+
+
+def _has(value_of: Callable[[str], Any], path: str) -> bool:
+    """Return whether an event has a field with a value of its type."""
+    field = position_field(path)
+    value = value_of(path)
+    if field is None or value is None:
+        return False
+    try:
+        field.read(value)
+    except BadRecordError:
+        return False
+    return True

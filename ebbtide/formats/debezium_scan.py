@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.formats.connect_scan import schema_reading
-from ebbtide.formats.debezium_rules import FLATTENED_MARKS, DebeziumRules, file_number
-from ebbtide.formats.format import BadRecordError
+from ebbtide.formats.debezium_envelope import METADATA, METADATA_PREFIXES, names_in_row
+from ebbtide.formats.debezium_rules import FLATTENED_MARKS, DebeziumRules
 from ebbtide.formats.forms import RowForm, ScannedChanges
+from ebbtide.formats.positions import PositionField, are_known, snapshot_numbers
 from ebbtide.formats.scan import Cells, Fields, Scanned, marked
 from ebbtide.formats.scan_loops import ABSENT, ESCAPED, INTEGER, NULL, OBJECT, TEXT
 from ebbtide.formats.scan_schemas import SchemaReading
@@ -31,19 +32,22 @@ class ScannedEnvelopes:
     """
 
     exact = (("before",), ("after",))
-    but_marked = False
+    others = ()
 
     def __init__(self, rules: DebeziumRules, row: RowForm) -> None:
         self._rules = rules
         self._names = row.names
         self._key = [name for name in rules.key if name in row.names]
-        self._positions = rules.position_fields
         columns = dict.fromkeys(row.names)
-        needed = (*_TABLE, "ts_ms", *self._positions)
+        # Paths of positions begin with a part of the envelope, `source` or another one.
+        parts: dict[str, dict[str, None]] = {"source": dict.fromkeys((*_TABLE, "ts_ms"))}
+        for field in rules.log_fields:
+            part, _, name = field.path.partition(".")
+            parts.setdefault(part, {})[name] = None
         self.fields: Fields = {
             "before": columns,
             "after": columns,
-            "source": dict.fromkeys(needed),
+            **parts,
             "op": None,
             **dict.fromkeys(FLATTENED_MARKS),
         }
@@ -72,8 +76,9 @@ class ScannedEnvelopes:
         is_taken &= ~is_update | keeps_key
         named = [cells["source", name] for name in _TABLE]
         is_taken &= _are_of_table(self._rules, scanned, named)
-        of_position = {name: cells["source", name] for name in self._positions}
-        position = _log_positions(scanned, of_position, is_taken)
+        of_position = [(field, cells[_path(field)]) for field in self._rules.log_fields]
+        times = scanned.integers(event_ms)
+        position = _log_positions(scanned, of_position, op, times, is_taken)
         rows = {}
         for name in self._names:
             before = cells["before", name]
@@ -85,7 +90,7 @@ class ScannedEnvelopes:
             op,
             rows,
             position,
-            event_ms=scanned.integers(event_ms),
+            event_ms=times,
         )
 
     def _keeps_key(self, scanned: Scanned) -> Mask:
@@ -107,7 +112,7 @@ class ScannedEnvelopes:
 
 
 class ScannedFlattened:
-    """The `ScanForm` of flattened rows: the columns, and fields of the event whose names begin with two underscores.
+    """The `ScanForm` of flattened rows: the columns, and fields of the event.
 
     Args:
         rules: Settings of the format.
@@ -115,15 +120,14 @@ class ScannedFlattened:
     """
 
     exact = ((),)
-    but_marked = True
+    others = (*METADATA, *(f"{beginning}*" for beginning in METADATA_PREFIXES))
 
     def __init__(self, rules: DebeziumRules, row: RowForm) -> None:
         self._rules = rules
         self._names = row.names
-        self._positions = rules.position_fields
         of_event = [*FLATTENED_MARKS, "__schema", "__db", "__table", _TIME]
-        for name in self._positions:
-            of_event += [f"__{name}", f"__source_{name}"]
+        for field in rules.log_fields:
+            of_event += names_in_row(field.path)
         self.fields: Fields = dict.fromkeys((*of_event, *row.names))
 
     def reading(self, head: bytes, columns: pa.Schema) -> SchemaReading | None:
@@ -140,8 +144,9 @@ class ScannedFlattened:
         is_taken &= event_ms.has(INTEGER, NULL, ABSENT)
         named = [cells[name,] for name in ("__schema", "__db", "__table")]
         is_taken &= _are_of_table(self._rules, scanned, named, default=self._rules.table)
-        of_position = {name: self._position_cells(scanned, name) for name in self._positions}
-        position = _log_positions(scanned, of_position, is_taken)
+        of_position = [(field, self._position_cells(scanned, field)) for field in self._rules.log_fields]
+        times = scanned.integers(event_ms)
+        position = _log_positions(scanned, of_position, op, times, is_taken)
         rows = {name: cells[name,] for name in self._names}
         return ScannedChanges(
             is_taken,
@@ -149,7 +154,7 @@ class ScannedFlattened:
             op,
             rows,
             position,
-            event_ms=scanned.integers(event_ms),
+            event_ms=times,
         )
 
     def _operations(self, scanned: Scanned) -> pa.StringArray:
@@ -166,14 +171,17 @@ class ScannedFlattened:
         is_delete = pa.array(is_deleted & names_none)
         return pc.if_else(is_delete, "d", op)
 
-    def _position_cells(self, scanned: Scanned, name: str) -> Cells:
-        """Return the cells of a component of the position: under the source's name if it is there, else under its own."""
-        of_source = scanned.cells[f"__source_{name}",]
-        own = scanned.cells[f"__{name}",]
-        if name == "ts_ms":  # `__ts_ms` is the connector's clock
-            return of_source
-        is_absent = np.asarray(of_source.kind == ABSENT)
-        return of_source.but(is_absent, own)
+    def _position_cells(self, scanned: Scanned, field: PositionField) -> Cells:
+        """Return the cells of a field of the position, under the first of its names that is there."""
+        first, *others = (scanned.cells[name,] for name in names_in_row(field.path))
+        for other in others:
+            is_absent = np.asarray(first.kind == ABSENT)
+            first = first.but(is_absent, other)
+        return first
+
+
+def _path(field: PositionField) -> tuple[str, ...]:
+    return tuple(field.path.split("."))
 
 
 def _kinds_of(op: pa.StringArray) -> pa.StringArray:
@@ -232,49 +240,25 @@ def _are_taken(rules: DebeziumRules, names: pa.Table) -> Mask:
 
 def _log_positions(
     scanned: Scanned,
-    named: Mapping[str, Cells],
+    of_fields: Sequence[tuple[PositionField, Cells]],
+    op: pa.StringArray,
+    event_ms: pa.Int64Array,
     is_taken: Mask,
 ) -> list[pa.Int64Array]:
-    """Return the components of the position in the database's log, in their order; records without one of them are taken no more.
+    """Return the numbers of the position in the database's log, in their order; records without one of them are taken no more.
 
     Args:
         scanned: The records.
-        named: The components' names to their cells.
+        of_fields: The fields of the position, with their cells.
+        op: The operations.
+        event_ms: Times of the events, epoch ms.
         is_taken: The records that are taken so far; written to.
     """
+    is_snapshot = marked(pc.equal(op, "r"))
+    instead = snapshot_numbers(is_snapshot, event_ms)
     position = []
-    for name, cells in named.items():
-        numbers = _log_position(scanned, cells, name)
-        is_natural = pc.greater_equal(numbers, 0)
-        is_taken &= marked(is_natural)
-        position.append(numbers)
+    for field, cells in of_fields:
+        numbers = field.scanned(scanned, cells, instead)
+        is_taken &= are_known(numbers)
+        position += numbers
     return position
-
-
-def _log_position(scanned: Scanned, cells: Cells, name: str) -> pa.Int64Array:
-    """Return a component of the position in the database's log; null leaves a record to the exact path.
-
-    Args:
-        scanned: The records.
-        cells: Cells of the component.
-        name: Its name.
-    """
-    if name != "file":
-        return scanned.integers(cells)
-    is_text = cells.has(TEXT, ESCAPED)
-    texts_alone = cells.filled(~is_text, NULL)
-    files = scanned.texts(texts_alone).dictionary_encode()
-    names = files.dictionary.to_pylist()
-    numbers = pa.array(_file_numbers(names), pa.int64())
-    return numbers.take(files.indices)
-
-
-def _file_numbers(names: Sequence[str]) -> list[int | None]:
-    numbers: list[int | None] = []
-    for name in names:
-        try:
-            number = file_number(name, "file")
-        except BadRecordError:
-            number = None
-        numbers.append(number)
-    return numbers

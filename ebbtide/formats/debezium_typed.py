@@ -7,9 +7,10 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from ebbtide.formats.debezium_rules import FLATTENED_MARKS, DebeziumRules, file_number
+from ebbtide.formats.debezium_rules import FLATTENED_MARKS, DebeziumRules
 from ebbtide.formats.format import BadRecordError
 from ebbtide.formats.forms import Field, LogPosition, RowForm, TakenChange, TakenChanges, struct
+from ebbtide.formats.positions import lacking
 from ebbtide.model.entries import LONG_MIN
 from ebbtide.model.ttl import LONG_MAX
 
@@ -18,12 +19,8 @@ _SOURCE: dict[str, Any] = {
     "db": str,
     "table": str,
     "ts_ms": int,
-    "lsn": int,
-    "file": str,
-    "pos": int,
-    "row": int,
 }
-"""The needed fields of `source`, with their expected types."""
+"""The needed fields of `source` beside those of the position, with their expected types."""
 
 
 class TypedEnvelopes:
@@ -38,10 +35,15 @@ class TypedEnvelopes:
 
     def __init__(self, rules: DebeziumRules, row: RowForm) -> None:
         row_struct = row.struct()
-        source = struct("Source", _nullable(_SOURCE))
+        self._fields = rules.log_fields
+        parts: dict[str, dict[str, Any]] = {"source": dict(_SOURCE)}
+        for field in self._fields:
+            part, name = _place(field.path)
+            parts.setdefault(part, {}).setdefault(name, Any)
+        of_parts = {part: struct(part.title(), _nullable(types)) for part, types in parts.items()}
         envelope = {
             "op": str,
-            "source": source,
+            **of_parts,
             "before": row_struct,
             "after": row_struct,
         }
@@ -52,7 +54,7 @@ class TypedEnvelopes:
             marks.append((name, attribute, UnsetType, UNSET))
         self.value = struct("Envelope", [*_nullable(envelope), *marks])
         self._rules = rules
-        self._positions = rules.position_fields
+        self._positions = [(field, *_place(field.path)) for field in self._fields]
         key = [name for name in rules.key if name in row.attributes]
         non_key = [name for name in row.names if name not in key]
         self._key = row.attributes_of(key)
@@ -71,7 +73,7 @@ class TypedEnvelopes:
         if not self._rules.takes(schema, source.table):
             return ()
         event_ms = source.ts_ms
-        position = self._position(source)
+        position = self._position(value, event_ms)
         is_time = event_ms is None or LONG_MIN <= event_ms <= LONG_MAX
         if position is None or not is_time:
             return ()
@@ -129,21 +131,28 @@ class TypedEnvelopes:
                 return True
         return not self._non_key
 
-    def _position(self, source: Any) -> LogPosition | None:
+    def _position(self, value: Any, event_ms: int | None) -> LogPosition | None:
         """Return the position of a change in the database's log; None leaves it to the exact path."""
-        position: list[int] = []
-        for name in self._positions:
-            number = getattr(source, name)
-            if name == "file":
+        position: list[int | None] = []
+        for field, part, name in self._positions:
+            of_part = value.source if part == "source" else getattr(value, part)
+            number = getattr(of_part, name, None)
+            if field.type == "number" and type(number) is int and 0 <= number <= LONG_MAX:
+                position.append(number)
+            elif number is None:
+                position += lacking(field, self._rules.snapshot_ms(value.op, event_ms))
+            else:
                 try:
-                    number = file_number(number, name)
+                    position += field.read(number)
                 except BadRecordError:
                     return None
-            # Without a number it may be a snapshot row, which the exact path places below the log.
-            if number is None or not 0 <= number <= LONG_MAX:
-                return None
-            position.append(number)
-        return tuple(position)
+        return None if None in position else tuple(position)
+
+
+def _place(path: str) -> tuple[str, str]:
+    """Return the part of the envelope that has a field, and its name there."""
+    part, _, name = path.partition(".")
+    return part, name
 
 
 def _nullable(types: dict[str, Any]) -> list[Field]:

@@ -145,8 +145,8 @@ class ScanForm(Protocol):
         """The objects that may have no other fields: rows."""
 
     @property
-    def but_marked(self) -> bool:
-        """Rows may have other fields, too, whose names begin with two underscores: they are the event's."""
+    def others(self) -> Sequence[str]:
+        """Other fields that rows may have all the same, see `Scanner`: they are the event's."""
 
     def reading(self, head: bytes, columns: pa.Schema) -> SchemaReading | None:
         """Return how rows are read by the schema of their record; None: such records are left to the other paths.

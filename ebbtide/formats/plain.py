@@ -232,7 +232,7 @@ class _ScannedRows:
         within: scan.Fields = columns if row is None else {row: columns}
         self.fields: scan.Fields = {kind: None, **within}
         self.exact = [self._row]
-        self.but_marked = False
+        self.others = ()
 
     def reading(self, head: bytes, columns: pa.Schema) -> SchemaReading | None:
         """See `ScanForm`."""

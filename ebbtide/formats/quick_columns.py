@@ -17,7 +17,7 @@ from ebbtide.formats.judging import null_indices
 from ebbtide.formats.settings import DELETING, DecodingSettings
 from ebbtide.formats.typed import indices_of, needed_of_delete, takes_back_by_content, unsent_within
 from ebbtide.model.changelog import RowKind
-from ebbtide.model.sequences import LOG_POSITIONS, sequence_type
+from ebbtide.model.sequences import sequence_type
 
 
 class QuickColumns:
@@ -139,7 +139,7 @@ class QuickColumns:
         """Return `_sequence`: the source's positions and the user's columns."""
         settings = self._settings
         type_ = sequence_type(settings.columns, settings.sequence)
-        of_log = [component for component in type_ if component.name in LOG_POSITIONS]
+        of_log = [component for component in type_ if component.name not in columns]
         n_positions = len(of_log)
         nowhere = (None,) * n_positions
         positions = [position or nowhere for position in self._positions]
@@ -148,11 +148,11 @@ class QuickColumns:
         components = []
         for component in type_:
             name = component.name
-            if name in LOG_POSITIONS:
+            if name in columns:
+                array = columns[name]
+            else:
                 values = next(remaining)
                 array = pa.array(values, component.type)
-            else:
-                array = columns[name]
             nulls = null_indices(array)
             self.leave(nulls)
             components.append(array)

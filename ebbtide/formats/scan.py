@@ -7,7 +7,7 @@ is what is not JSON. Other paths read those records. A record that is taken mean
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ebbtide.formats.scan_loops import ESCAPED, EXACT, EXACT_BUT_MARKED, INTEGER, NUMBER, TEXT, gather, integers, scan
+from ebbtide.formats.scan_loops import ESCAPED, EXACT, INTEGER, NUMBER, TEXT, gather, integers, scan
 from ebbtide.model import compiled
 from ebbtide.model.codes import Mask
 
@@ -143,17 +143,15 @@ class Scanner:
     Args:
         fields: The record's fields.
         exact: The objects that may have no other fields.
-        but_marked: Fields whose names begin with two underscores may be in them all the same.
+        others: Other fields that may be in them all the same, by name; a name that ends in `*` stands for all that begin so.
     """
 
     def __init__(
         self,
         fields: Fields,
         exact: Collection[Path],
-        *,
-        but_marked: bool = False,
+        others: Sequence[str] = (),
     ) -> None:
-        exactly = EXACT_BUT_MARKED if but_marked else EXACT
         self._places: dict[Path, int] = {}
         names = b""
         name_ends = [0]
@@ -164,7 +162,7 @@ class Scanner:
         waiting: list[tuple[Path, Fields]] = [((), fields)]
         for path, own in waiting:
             first_child.append(len(child_node))
-            is_exact.append(exactly if path in exact else 0)
+            is_exact.append(EXACT if path in exact else 0)
             for name, within in own.items():
                 whole = (*path, name)
                 self._places[whole] = len(child_node)
@@ -185,6 +183,7 @@ class Scanner:
             np.array(child_node),
             np.array(first_child),
             np.array(is_exact),
+            *_beginnings(others),
         )
 
     def scan(self, values: pa.BinaryArray) -> Scanned:
@@ -224,6 +223,14 @@ class Scanner:
                 stops[place],
             )
         return Scanned(data, cells, is_taken)
+
+
+def _beginnings(names: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the bytes with which the names begin in JSON, a whole name with its closing quote, and where each begins and the last ends."""
+    encoded = [name.removesuffix("*") if name.endswith("*") else f'{name}"' for name in names]
+    written = [name.encode() for name in encoded]
+    ends = np.cumsum([0, *map(len, written)])
+    return np.frombuffer(b"".join(written), np.uint8), ends
 
 
 def load_loops() -> None:

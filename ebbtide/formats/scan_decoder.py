@@ -27,7 +27,7 @@ from ebbtide.model import compiled
 from ebbtide.model.changelog import RowKind
 from ebbtide.model.codes import Mask
 from ebbtide.model.entries import entry_table
-from ebbtide.model.sequences import LOG_POSITIONS, sequence_type
+from ebbtide.model.sequences import sequence_type
 
 
 class ScanDecoder:
@@ -57,7 +57,7 @@ class ScanDecoder:
         self._ignored = row.ignored
         self._form = form
         self._reading = reading
-        self._scanner = Scanner(form.fields, form.exact, but_marked=form.but_marked)
+        self._scanner = Scanner(form.fields, form.exact, form.others)
         self._pays = True
         self._by_head: dict[bytes, ScanDecoder | None] = {}
 
@@ -240,8 +240,7 @@ class ScanDecoder:
         components = []
         for component in type_:
             name = component.name
-            is_of_log = name in LOG_POSITIONS
-            array = next(positions) if is_of_log else columns[name]
+            array = columns[name] if name in columns else next(positions)
             is_valid = array.is_valid()
             is_taken &= marked(is_valid)
             typed = array.cast(component.type)

@@ -35,8 +35,6 @@ _TRUE_WORD = np.frombuffer(b"true", np.uint8)
 _FALSE_WORD = np.frombuffer(b"false", np.uint8)
 
 EXACT = 1
-EXACT_BUT_MARKED = 2
-_UNDERSCORE = ord("_")
 
 
 def scan(
@@ -47,6 +45,8 @@ def scan(
     child_node: Any,
     first_child: Any,
     is_exact: Any,
+    other_names: Any,
+    other_ends: Any,
     kinds: Any,
     starts: Any,
     stops: Any,
@@ -65,7 +65,9 @@ def scan(
         child_node: (fields,) the object in a field; -1: a scalar.
         first_child: (objects + 1,) the first field of each object; they lie side by side. Object 0 is the record, the last one any
             that is in a field which does not count.
-        is_exact: (objects,) `EXACT`: it may have no other fields; `EXACT_BUT_MARKED`: only those whose names begin with two underscores.
+        is_exact: (objects,) `EXACT`: it may have no other fields but those whose names begin as one of the following does.
+        other_names: The bytes of these beginnings; a whole name ends in its quote.
+        other_ends: (beginnings + 1,) where each begins, and the last ends.
         kinds: (fields, n) what stands in each field.
         starts: (fields, n) where a text or number begins.
         stops: (fields, n) where it ends.
@@ -120,8 +122,21 @@ def scan(
                                 at += length
                                 break
                     if field < 0:
-                        is_marked = at + 1 < end and data[at] == _UNDERSCORE and data[at + 1] == _UNDERSCORE
-                        if is_exact[node] == EXACT or (is_exact[node] == EXACT_BUT_MARKED and not is_marked):
+                        may_be_here = is_exact[node] != EXACT
+                        for other in range(0 if may_be_here else len(other_ends) - 1):
+                            name = other_ends[other]
+                            length = other_ends[other + 1] - name
+                            n_equal = 0
+                            while (
+                                n_equal < length
+                                and at + n_equal < end
+                                and data[at + n_equal] == other_names[name + n_equal]
+                            ):
+                                n_equal += 1
+                            if n_equal == length:
+                                may_be_here = True
+                                break
+                        if not may_be_here:
                             break
                         while at < end and is_plain[data[at]]:
                             at += 1

@@ -14,7 +14,7 @@ from ebbtide.formats.format import BadRecordError, DecodedChange, Json, shortene
 from ebbtide.formats.reading import Contents
 from ebbtide.formats.settings import DELETING, DecodingSettings
 from ebbtide.model.changelog import RowKind
-from ebbtide.model.sequences import LOG_POSITIONS, is_log_position, sequence_type
+from ebbtide.model.sequences import is_log_position, sequence_type
 
 Columns = dict[str, pa.Array]
 _ABSENT = object()
@@ -72,12 +72,12 @@ class ColumnTyper:
         n_positions = 0
         for component in type_:
             name = component.name
-            if name in LOG_POSITIONS:
+            if name in columns:
+                array = columns[name]
+            else:
                 positions = self._log_positions(n_positions)
                 n_positions += 1
                 array = pa.array(positions, component.type)
-            else:
-                array = columns[name]
             components.append(array)
         return pa.StructArray.from_arrays(components, fields=list(type_))
 
@@ -282,7 +282,7 @@ def needed_of_delete(settings: DecodingSettings) -> set[str | None]:
 
 def takes_back_by_content(settings: DecodingSettings) -> bool:
     """Return whether retractions match rows by content: if the user's own columns order changes."""
-    return not is_log_position(settings.sequence)
+    return not is_log_position(settings.sequence, settings.columns)
 
 
 def event_times(

@@ -1,15 +1,17 @@
 """Sequences order the changes of a key independently of their arrival.
 
-A sequence is one or more columns, compared in their order: the user's own, or where the source's log says that the change
-stands:
+A sequence is one or more columns, compared in their order: the user's own, or the position of the change in the source's log.
+A position is made of integers of 64 bits, none of them a column of the user's; fields of the record's envelope give them
+(`ebbtide.formats.positions`):
 
 | column | meaning |
 |---|---|
 | `_lsn` | Postgres: `source.lsn`; of a snapshot row without one its `source.ts_ms` - 2^63, so that it stands below every change and snapshot rows are ordered by the time of reading |
 | `_file`, `_pos`, `_row` | MySQL, MariaDB: the number after the last dot of `source.file`, `source.pos`, `source.row` |
-| `_step` | materialized views: the step that computed the row |
 | `_step`, `_file`, `_pos` | `order: upsert`: the record's own place, see `_order` in `ebbtide.model.changelog` |
 | `_ts_ms` | Postgres: `source.ts_ms`: when the change was committed; of a snapshot row when the snapshot began, of an incremental one when it was read |
+| `_scn`, `_commit_lsn` and so on | the field of `source` of that name; a field that needs more than 64 bits has a second number, `_scn_2` |
+| `_step` | materialized views: the step that computed the row |
 
 Among changes of one key at one sequence the operation decides (`OP_*`, the greater wins), then the content (see
 `ebbtide.operators.sequence.ties`).
@@ -28,14 +30,14 @@ from ebbtide.model.codes import Codes, count_codes
 STEP = "_step"
 """Sequence column of materialized views."""
 LOG_POSITIONS = ("_ts_ms", "_lsn", "_file", "_pos", "_row", STEP)
-"""Sequence columns that a source gives, or a step."""
+"""Short names of fields of the envelope, as older specs write them, and the step: no column of the user's may have them."""
 LOG_SEQUENCES = (
     ("_lsn",),
     ("_ts_ms", "_lsn"),
     ("_file", "_pos", "_row"),
 )
-"""The sequences that they make: each distinguishes every two changes of a key. MySQL's times are whole seconds, and its snapshot
-rows have the time of their own reading: they order nothing."""
+"""The sequences that the short names make. MySQL's times are whole seconds, and its snapshot rows have the time of their own
+reading: they order nothing."""
 
 OP_TRUNCATE = 0
 OP_DELETE = 1
@@ -51,9 +53,9 @@ UNKNOWN = -1
 """Rank of no sequence; index of no event."""
 
 
-def is_log_position(sequence: Sequence[str]) -> bool:
-    """Return whether a sequence is a position in the source's log, not a column of the user's."""
-    return set(sequence) <= set(LOG_POSITIONS)
+def is_log_position(sequence: Sequence[str], columns: pa.Schema) -> bool:
+    """Return whether a sequence is a position in the source's log: it has none of the user's columns."""
+    return set(sequence).isdisjoint(columns.names)
 
 
 def sequence_type(columns: pa.Schema, sequence: Sequence[str]) -> pa.StructType:
@@ -66,7 +68,7 @@ def sequence_type(columns: pa.Schema, sequence: Sequence[str]) -> pa.StructType:
     fields = []
     for name in sequence:
         type_ = pa.int64()
-        if name not in LOG_POSITIONS:
+        if name in columns.names:
             type_ = columns.field(name).type
         fields.append(pa.field(name, type_))
     return pa.struct(fields)

@@ -28,7 +28,6 @@ from ebbtide.model.changelog import RowKind
 from ebbtide.model.decision import Rewrite
 from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import entry_table
-from ebbtide.model.sequences import LOG_POSITIONS
 from ebbtide.operations.operation import Report
 from ebbtide.runtime.abilities import refuse_action
 from ebbtide.runtime.belonging import OwnTables
@@ -212,7 +211,7 @@ class AdoptedRows:
         components = []
         for field in type_:
             component = no_position
-            if field.name not in LOG_POSITIONS:
+            if field.name in rows.column_names:
                 component = rows[field.name].combine_chunks()
             components.append(component.cast(field.type))
         return pa.StructArray.from_arrays(components, fields=list(type_))
@@ -301,7 +300,7 @@ def _types(schema: StructType) -> dict[str, DataType]:
 def _refuse_keys(tables: Plan, rows: DataFrame) -> None:
     """Refuse a null in the key or the sequence, and keys that several rows have."""
     spec = tables.spec
-    own_sequence = [name for name in spec.sequence if name not in LOG_POSITIONS]
+    own_sequence = [name for name in spec.sequence if name in spec.table.columns.names]
     needed = columns([*spec.sink_key, *own_sequence])
     # The greatest of several booleans is their OR.
     are_null = [column.isNull() for column in needed]

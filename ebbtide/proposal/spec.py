@@ -30,6 +30,8 @@ NO_KIND = (
     "docs/reference/formats.md."
 )
 """The next step for records whose writer is not known."""
+NUMBER_AS_TEXT = "DECIMAL(38,0)"
+"""Type of a column that orders changes and holds numbers as text: as texts 999 comes after 1001."""
 TTL = "30d"
 """For how long deletes, or the rows of histories, are remembered, until a user decides."""
 
@@ -85,16 +87,21 @@ def propose(
     Raises:
         ConfigError: The records are no changelog, or their key is unknown.
     """
-    reading = _reading_of(sample)
+    known = dict(types or {})
+    reading = _reading_of(sample, asked_for=(*sequence, *known))
     changes = _changes(sample, reading)
-    columns = propose_columns(changes, types)
+    for name in sequence:
+        if name not in known and _are_digits(changes, name):
+            known[name] = NUMBER_AS_TEXT
+    columns = propose_columns(changes, known)
     key = tuple(key) or _key_of(sample, columns)
     _refuse_unknown("key", key, columns)
     order_columns = tuple(sequence) or reading.sequence
     if reading.is_flattened and not order_columns:
         raise ConfigError.of(
             "The rows are flattened and do not say where they stand in the database's log: nothing orders them.",
-            allowed="records with that place, by ExtractNewRecordState's add.fields: op,lsn (of MySQL and MariaDB op,file,pos,row); "
+            allowed="records with that place, by ExtractNewRecordState's add.fields: op,lsn (of MySQL and MariaDB op,file,pos,row; "
+            "of SQL Server op,commit_lsn,change_lsn,event_serial_no; of Oracle op,scn,rs_id,ssn); "
             "or --sequence with columns of the table that order a key's changes",
         )
     own_columns = _own_columns(reading, columns, {*key, *order_columns, *(types or {})})
@@ -141,12 +148,23 @@ def _schema(columns: Sequence[ProposedColumn], key: Sequence[str]) -> str:
     return ",\n".join(lines) + "\n"
 
 
-def _reading_of(sample: Sample) -> _Reading:
-    """Return how records are read, by the first of them."""
+def _are_digits(changes: Sequence[DecodedChange], name: str) -> bool:
+    """Return whether all values of a column are integers as text."""
+    values = [change.row.get(name) for change in changes if change.row]
+    return all(isinstance(value, str) and value.isascii() and value.isdigit() for value in values)
+
+
+def _reading_of(sample: Sample, asked_for: tuple[str, ...]) -> _Reading:
+    """Return how records are read, by the first of them.
+
+    Args:
+        sample: The records.
+        asked_for: Columns that the spec shall have, also where a flattened row has them as metadata.
+    """
     first = sample.records[0].value
     origin = origin_of(first)
     if origin is not None:
-        return _debezium(origin)
+        return _debezium(origin, asked_for)
     kinds = [name for name, value in first.items() if value in ROW_KINDS]
     if not kinds:
         recognised = recognise(sample.records)
@@ -179,10 +197,10 @@ def _own_columns(reading: _Reading, columns: Sequence[ProposedColumn], wanted: C
     return frozenset(name for name in names if name.startswith(tuple(beginnings)))
 
 
-def _debezium(origin: EventOrigin) -> _Reading:
+def _debezium(origin: EventOrigin, asked_for: tuple[str, ...]) -> _Reading:
     return _Reading(
         settings={"type": "debezium"},
-        decoder=DebeziumDecoder(key=(), sequence=()),
+        decoder=DebeziumDecoder(key=(), sequence=(), columns=asked_for),
         sequence=origin.sequence,
         is_flattened=origin.is_flattened,
     )

@@ -119,6 +119,7 @@ def debezium(spec: Pipeline) -> Format:
         table=spec.source.table,
         columns=tuple(spec.table.columns.names),
         unavailable=unavailable_of(spec),
+        positions=spec.positions,
     )
 
 

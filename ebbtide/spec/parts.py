@@ -22,14 +22,17 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ebbtide.errors import ConfigError
+from ebbtide.formats import debezium_envelope
 from ebbtide.formats.columns import TimeUnit
 from ebbtide.formats.encodings import Encoding
 from ebbtide.formats.format import shortened
 from ebbtide.formats.mapped import EpochUnit, Meaning, RecordMap, Word, path_of
+from ebbtide.formats.positions import PositionField, PositionType
 from ebbtide.formats.records import MAX_RECORD_BYTES
 from ebbtide.formats.tools import TOOLS
 from ebbtide.formats.unavailable import UNAVAILABLE, placeholder_bytes
 from ebbtide.model.durations import NaturalDuration, PositiveDuration
+from ebbtide.model.sequences import LOG_SEQUENCES
 from ebbtide.redaction import has_unseen, is_credential, printable, redacted
 from ebbtide.sources.listing import PATTERNS
 from ebbtide.storage.paths import refuse_unusable
@@ -195,6 +198,20 @@ class FileSource(SourcePart):
 class FormatPart(SpecPart):
     """Base class of formats."""
 
+    def position_field(self, name: str, type_: PositionType | None = None) -> PositionField | None:
+        """Return the field of records' envelopes that a spec names to order changes; None: they have none of this name.
+
+        Args:
+            name: As `order.sequence` has it.
+            type_: The type of its values that the spec states.
+        """
+        return None
+
+    @property
+    def positions_there_are(self) -> str:
+        """What `order.sequence` may name beside columns, for messages; empty: nothing."""
+        return ""
+
     @property
     def identity(self) -> dict[str, Any]:
         """Fields that decide the meaning of records: each one that is not at its default."""
@@ -232,6 +249,18 @@ class DebeziumFormat(ChangeFormat):
         default_factory=dict,
         description="Column to how its numbers are coded: unsigned (MySQL's BIGINT UNSIGNED as a signed number, the connector's default), bits (BIT(n) as base64), precise (a decimal as base64, decimal.handling.mode=precise, in records without schema; its scale is the column's). Default: as numbers; bits and decimals as a record's own schema says.",
     )
+
+    def position_field(self, name: str, type_: PositionType | None = None) -> PositionField | None:
+        """See `FormatPart.position_field`."""
+        return debezium_envelope.position_field(name, type_)
+
+    @property
+    def positions_there_are(self) -> str:
+        """See `FormatPart.positions_there_are`."""
+        in_log = [f"[{', '.join(names)}]" for names in LOG_SEQUENCES]
+        orders = dict.fromkeys(debezium_envelope.ORDERS.values())
+        by_path = [f"[{', '.join(order)}]" for order in orders]
+        return f"one of {' '.join(in_log)}; or fields of the envelope, such as {' '.join(by_path)}, of any other with its type: {{field: source.version, type: number}}"
 
 
 class PlainFormat(ChangeFormat):

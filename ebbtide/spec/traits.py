@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ebbtide.formats.positions import PositionField
 from ebbtide.model.changelog import RowKind
 from ebbtide.model.ttl import StateTtlConfig
 from ebbtide.spec.parts import SpecPart
@@ -42,6 +43,11 @@ class Traits(SpecPart):
     def applies_in_order(self) -> bool:
         """Return whether changes apply in the order in which they arrive: a record that is read twice applies twice."""
         return not self.sequence
+
+    @property
+    def positions(self) -> tuple[PositionField, ...]:
+        """Fields of the records' envelope that order changes; none if columns do, or in order of arrival."""
+        return ()
 
     @property
     def ttls(self) -> Mapping[str | None, StateTtlConfig]:

@@ -9,15 +9,26 @@ from typing import Any, Literal, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
+from ebbtide.formats.positions import PositionField, PositionType, position_columns
 from ebbtide.model.durations import NaturalDuration
-from ebbtide.model.sequences import LOG_POSITIONS, LOG_SEQUENCES, PLACE, is_log_position
+from ebbtide.model.sequences import LOG_POSITIONS, LOG_SEQUENCES, PLACE
 from ebbtide.model.ttl import CleanupConfig, ExpiryClock, StateTtlConfig, StateVisibility, Ttl, UpdateType
 from ebbtide.operators.arrival.rules import Emission, Keep, OnExpire
 from ebbtide.spec.ddl import TableSchema, as_compared, is_exact
 from ebbtide.spec.fitting import RESERVED_COLUMNS, refuse_lone_updates
-from ebbtide.spec.parts import DebeziumFormat, SpecPart, refuse
+from ebbtide.spec.parts import Name, SpecPart, refuse
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.transform import Transform
+
+
+class SequenceField(SpecPart):
+    """A field of the record's envelope that orders changes, with the type of its values."""
+
+    field: Name = Field(description="Its path in the record: source.scn. Required.")
+    type: PositionType | None = Field(
+        default=None,
+        description="What its values mean. number: an integer of 64 bits; decimal: a larger one; both also as text; lsn: hexadecimal text, or Postgres' 0/16B3748; gtid, binlog_file: the number in which a text ends; timestamp: ISO 8601. Default: known for the fields that order Debezium's connectors.",
+    )
 
 
 class SequenceOrder(SpecPart):
@@ -26,7 +37,10 @@ class SequenceOrder(SpecPart):
     Sequences are compared column by column, the first one first; texts by their UTF-8 bytes, false before true. A change
     without a value in a column of the sequence is a bad record (`null_sequence`).
 
-    By the database's log (`[_lsn]`, `[_ts_ms, _lsn]`, `[_file, _pos, _row]`): at one position a delete comes first,
+    By the database's log, whose position the record's envelope gives: `[_lsn]` and `[_ts_ms, _lsn]` (Postgres), `[_file, _pos, _row]`
+    (MySQL, MariaDB), `[source.commit_lsn, source.change_lsn, source.event_serial_no]` (SQL Server), `[source.scn, source.rs_id,
+    source.ssn]` (Oracle), or any other fields of it with their types ([SequenceField](#sequencefield)). `_lsn` is short for
+    `source.lsn`; of a flattened row `source.scn` is `__source_scn` or `__scn`. At one position a delete comes first,
     then a snapshot row, then a create or an update. An update that changes the key is a delete of the old key and an update of
     the new one, both at its position. A TRUNCATE empties the table below its position; a change at its position lives. A
     snapshot row of Postgres without an LSN stands below every change, above those read before it (`source.ts_ms`): it fills
@@ -49,9 +63,9 @@ class SequenceOrder(SpecPart):
     has one whose row is inserted again at the sequence of its delete: the delete is the last change of a sequence.
     """
 
-    sequence: list[str] = Field(
+    sequence: list[str | SequenceField] = Field(
         min_length=1,
-        description="The columns that order a key's changes, compared one after the other: columns of the schema with an exact type ([updated_at, id]), or the place in the database's log that Debezium gives: [_lsn] (Postgres), [_ts_ms, _lsn] (Postgres, snapshot rows by the time they were read), [_file, _pos, _row] (MySQL, MariaDB). Required.",
+        description="What orders a key's changes, compared one after the other: columns of the schema with an exact type ([updated_at, id]), or fields of the record's envelope that give the position in the database's log: [_lsn] (Postgres), [_file, _pos, _row] (MySQL, MariaDB), [source.scn], [{field: source.version, type: number}]. Required.",
     )
 
 
@@ -156,22 +170,20 @@ class UpsertPipeline(Pipeline):
         return self
 
     def _refuse_unfit_sequence(self) -> None:
-        """Refuse a sequence that is neither columns with an exact type nor a whole position in the database's log."""
+        """Refuse a sequence that is neither columns with an exact type nor a position in the database's log."""
         exact = [field.name for field in self.table.columns if is_exact(field.type)]
         allowed = f"columns with an exact type: {', '.join(exact)}"
-        is_debezium = isinstance(self.format, DebeziumFormat)
-        if is_debezium:
-            in_log = [f"[{', '.join(names)}]" for names in LOG_SEQUENCES]
-            allowed += f"; or one of {' '.join(in_log)}"
-        if is_log_position(self.sequence):
-            is_known = is_debezium and self.sequence in LOG_SEQUENCES
-            if not is_known:
-                refuse("order.sequence", list(self.sequence), allowed)
-        else:
-            unfit = [name for name in self.sequence if name not in (*exact, *LOG_POSITIONS)]
-            refuse("order.sequence", unfit, allowed)
-            mixed_in = [name for name in self.sequence if name in LOG_POSITIONS]
-            refuse("order.sequence", mixed_in, allowed)
+        if self.format.positions_there_are:
+            allowed += f"; or {self.format.positions_there_are}"
+        positions = [part for part in self.order_parts if isinstance(part, PositionField)]
+        unfit = [part for part in self.order_parts if isinstance(part, str) and part not in exact]
+        refuse("order.sequence", unfit, allowed)
+        named = position_columns(positions)
+        refuse("order.sequence", list(named) if len(positions) < len(self.order_parts) else [], f"{allowed}; not both")
+        is_short = bool(named) and set(named) <= set(LOG_POSITIONS)
+        refuse("order.sequence", list(named) if is_short and named not in LOG_SEQUENCES else [], allowed)
+        hidden = [name for name in named if name in self.table.columns.names]
+        refuse("schema", hidden, "names that no part of order.sequence has")
         repeated = [name for name in self.sequence if self.sequence.count(name) > 1]
         refuse("order.sequence", repeated, "each column once")
 
@@ -191,12 +203,36 @@ class UpsertPipeline(Pipeline):
         if ttl.expire_live and not self.sequence:
             refuse("ttl.expire_live", [True], "false with order: arrival, where every row of a history expires anyway")
 
+    @cached_property
+    def order_parts(self) -> tuple[str | PositionField, ...]:
+        """What orders changes, part by part: columns of the schema, and fields of the envelope; also names that are neither."""
+        if not isinstance(self.order, SequenceOrder):
+            return ()
+        columns = self.table.columns.names
+        parts: list[str | PositionField] = []
+        for given in self.order.sequence:
+            if isinstance(given, str) and given in columns:
+                parts.append(given)
+                continue
+            name = given if isinstance(given, str) else given.field
+            type_ = None if isinstance(given, str) else given.type
+            parts.append(self.format.position_field(name, type_) or name)
+        return tuple(parts)
+
+    @property
+    def positions(self) -> tuple[PositionField, ...]:
+        """Fields of the envelope that order changes; none if columns do, or in arrival mode."""
+        return tuple(part for part in self.order_parts if isinstance(part, PositionField))
+
     @property
     def sequence(self) -> tuple[str, ...]:
-        """The columns that order changes: of `order: upsert` the record's place; none in arrival mode."""
-        if isinstance(self.order, SequenceOrder):
-            return tuple(self.order.sequence)
-        return PLACE if self.order == "upsert" else ()
+        """The columns of a sequence: those of the schema, or the numbers of a position; of `order: upsert` the record's place; none in arrival mode."""
+        if self.order == "upsert":
+            return PLACE
+        names: list[str] = []
+        for part in self.order_parts:
+            names += [part] if isinstance(part, str) else part.columns
+        return tuple(names)
 
     @property
     def applies_in_order(self) -> bool:
@@ -333,9 +369,17 @@ class UpsertPipeline(Pipeline):
 
     @property
     def _order_identity(self) -> list[str] | dict[str, Any] | str:
-        """The order as stored state depends on it: by arrival the settings of histories too."""
+        """The order as stored state depends on it: of fields other than those with short names the types too, by arrival the settings of histories."""
         if isinstance(self.order, SequenceOrder):
-            return list(self.sequence)
+            names: list[str] = []
+            for part in self.order_parts:
+                if isinstance(part, str):
+                    names.append(part)
+                elif set(part.columns) <= set(LOG_POSITIONS):
+                    names += part.columns
+                else:
+                    names.append(f"{part.path} {part.type}")
+            return names
         if self.order == "upsert":
             return self.order
         materializer = self.materializer

@@ -16,6 +16,7 @@ from support import ROOT, change, envelope, lines_of, plain, record, shop, spec
 from thinned import thinned
 
 from ebbtide.formats import scan_decoder
+from ebbtide.formats.debezium_envelope import ORDERS
 from ebbtide.formats.decoding import Decoding
 from ebbtide.formats.records import PLACED_RECORDS, RECORDS
 from ebbtide.formats.scan import Scanner
@@ -32,6 +33,12 @@ ROW = {
 }  # fmt: skip
 UPDATE = envelope("u", 5, before=ROW, after=ROW | {"n": 2}, ts_ms=3, schema="public", table="t", sequence='[null,"1"]')
 TOMBSTONE = json.dumps({"topic": "t", "partition": 0, "offset": 1, "key": None, "value": None})
+OF_SQLSERVER = {
+    "commit_lsn": "00000027:00000758:0005",
+    "change_lsn": "00000027:00000758:0003",
+    "event_serial_no": 2,
+    "ts_ms": 3,
+}
 OF_MARIADB = {"file": "bin.000003", "pos": 4, "row": 0, "table": "t", "db": "d"}
 TYPES = {
     "id": ("int64", None), "n": ("int32", None), "d": ("double", None), "f": ("float", None), "name": ("string", None), "flag": ("boolean", None),
@@ -59,13 +66,21 @@ OF_EVENT = {
     "__deleted": "false",
     "__table": "t",
     "__schema": "public",
-    "__more": [{}],
+    "__source_more": [{}],
 }
 SPECS = {
     "bare, flattened": spec(SCHEMA, source={"path": "in", "records": "value"}),
     "flattened, table, schema": spec(SCHEMA, source={"path": "in", "table": "t"}),
     "flattened, binary log": spec(SCHEMA, order={"sequence": ["_file", "_pos", "_row"]}),
     "flattened, delete": spec(SCHEMA, source={"path": "in", "table": "t"}),
+    "flattened, own column": spec(SCHEMA + ", __v INT, __source_scn STRING", order={"sequence": ["source.scn"]}),
+    "sqlserver": spec(SCHEMA, order={"sequence": [*ORDERS["sqlserver"]]}),
+    "sqlserver, snapshot": spec(SCHEMA, order={"sequence": [*ORDERS["sqlserver"]]}),
+    "transactions": spec(SCHEMA, order={"sequence": ["source.gtid", "transaction.total_order"]}),
+    "stated": spec(
+        SCHEMA,
+        order={"sequence": [{"field": "source.at", "type": "timestamp"}, {"field": "source.n", "type": "decimal"}]},
+    ),
     "debezium, schema": spec(SCHEMA),
     "bare, schema": spec(SCHEMA, source={"path": "in", "records": "value"}),
     "plain, schema": plain(SCHEMA),
@@ -85,6 +100,13 @@ VALUES = {
     "flattened, table, schema": with_schema(ENCODED_ROW | OF_EVENT),
     "flattened, binary log": ROW | {"__op": "c", "__file": "bin.000003", "__source_pos": 4, "__pos": 9, "__row": 0},
     "flattened, delete": ROW | {"__deleted": "true", "__lsn": 5},
+    "flattened, own column": ROW | {"__v": 1, "__op": "u", "__source_scn": "1001", "__commit_scn": "9"},
+    "sqlserver": envelope("u", 1, before=ROW, after=ROW | {"n": 2}) | {"source": OF_SQLSERVER},
+    "sqlserver, snapshot": envelope("r", 1, after=ROW)
+    | {"source": OF_SQLSERVER | {"change_lsn": None, "event_serial_no": None}},
+    "transactions": envelope("u", 1, after=ROW)
+    | {"source": {"gtid": "a-b:23"}, "transaction": {"id": "1", "total_order": "7"}},
+    "stated": envelope("u", 1, after=ROW) | {"source": {"at": "2026-01-01T00:00:00.123456789Z", "n": 10**17}},
     "debezium, schema": with_schema(ENCODED_UPDATE, "before", "after"),
     "bare, schema": with_schema(ENCODED_UPDATE, "before", "after"),
     "plain, schema": with_schema({"kind": "+I", "row": ENCODED_ROW}, "row"),

@@ -32,18 +32,19 @@ class Scale:
     Args:
         sequences: The sequence of each rank.
         floor: Rank of the floor; `UNKNOWN` if there is none.
+        in_log: They are positions in the source's log.
     """
 
     sequences: pa.StructArray
     floor: int
+    in_log: bool = True
 
     @cached_property
     def snapshot_ranks(self) -> int:
         """Number of ranks of snapshot rows without a position in the log: they are the lowest ranks."""
-        [first, *_] = self.sequences.type
-        if first.name != "_lsn":
+        if not self.in_log:
             return 0
-        positions = pc.struct_field(self.sequences, "_lsn")
+        positions = pc.struct_field(self.sequences, 0)
         is_before_log = positions.to_numpy(zero_copy_only=False) < 0
         return int(is_before_log.sum())
 
@@ -278,7 +279,7 @@ def rank(
         is_delete=is_delete,
         unsent=_unsent(changes, len(used)),
         stored=stored,
-        scale=Scale(sequences, floor[0]),
+        scale=Scale(sequences, floor[0], rules.in_log),
     )
 
 

@@ -135,7 +135,7 @@ class SequenceRules:
     @property
     def in_log(self) -> bool:
         """Return whether the source's log orders changes, rather than a column of the user's."""
-        return is_log_position(self.sequence)
+        return is_log_position(self.sequence, self.columns)
 
     @property
     def delete_rank(self) -> int:
