@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -11,7 +12,17 @@ import pyarrow as pa
 
 from ebbtide.formats.avro import AvroRecords, WriterSchema
 from ebbtide.formats.columns import TimeUnit
-from ebbtide.formats.connect import Fields, encoded_fields, in_unit, plain_value, reads_wrongly, row_fields, time_units
+from ebbtide.formats.connect import (
+    Fields,
+    encoded_fields,
+    has_bytes,
+    in_unit,
+    plain_value,
+    reads_wrongly,
+    row_fields,
+    time_units,
+)
+from ebbtide.formats.encodings import BinaryEncoding, of_bytes, read_bytes
 from ebbtide.formats.format import Json
 from ebbtide.formats.forms import TypedForm
 from ebbtide.formats.settings import DecodingSettings
@@ -34,6 +45,7 @@ class AvroRows:
         self._form = form
         self._units = settings.time_units
         self._unavailable = settings.unavailable
+        self._encodings = settings.encodings
         self._types = {column.name: column.type for column in settings.columns}
         self._undoing = lru_cache(maxsize=256)(self._undoing_of)
 
@@ -71,8 +83,10 @@ class AvroRows:
             type_ = self._types.get(column)
             if type_ is None:
                 continue
-            if reads_wrongly(field, type_):
-                raise ValueError(f"{column}: not what its column takes; the exact path names it")
+            is_coded = of_bytes(self._encodings.get(column)) is not None
+            is_nested_text = is_coded and pa.types.is_nested(type_) and not has_bytes(field)
+            if is_nested_text or reads_wrongly(field, type_, is_coded=is_coded):
+                raise ValueError(f"{column}: not what its column takes at once; left to the exact path")
 
     def _encoded_columns(self, fields: Fields) -> EncodedColumns:
         """Return the columns whose values are encoded, or are times in another unit than the spec's."""
@@ -80,6 +94,10 @@ class AvroRows:
         for column, field in encoded_fields(fields).items():
             undo = self._plain(field)
             columns.append((column, undo))
+        for column, field in fields.items():
+            encoding = of_bytes(self._encodings.get(column))
+            if encoding is not None and not has_bytes(field):
+                columns.append((column, self._as_base64(encoding)))
         units = time_units(fields) or {}
         for column, given in units.items():
             wanted = self._units.get(column, "us")
@@ -94,6 +112,18 @@ class AvroRows:
     def _plain(self, field: Json) -> Undo:
         is_mark = self._unavailable.is_mark
         return lambda value: value if is_mark(value) else plain_value(value, field)
+
+    def _as_base64(self, encoding: BinaryEncoding) -> Undo:
+        """Return what writes a text as Avro's bytes are written."""
+        is_mark = self._unavailable.is_mark
+
+        def undo(value: Any) -> Any:
+            if not isinstance(value, str) or is_mark(value, pa.binary()):
+                return value
+            raw = read_bytes(value, encoding)
+            return base64.b64encode(raw).decode()
+
+        return undo
 
 
 def _in_unit(given: TimeUnit, wanted: TimeUnit) -> Undo:

@@ -7,7 +7,7 @@
 | decimal(p,s) | a number, or a string, that fits without rounding |
 | string | a string |
 | boolean | true, false |
-| binary | base64 |
+| binary | base64, base64url or hex |
 | date | epoch days, or ISO 8601 text; years 1 to 9999, as in Spark |
 | timestamp | epoch units (ms, us, ns), or ISO 8601 text; with a zone exactly where the column has one; years 1 to 9999 |
 | list, struct, map | an array, an object, an object with string keys, of the above |
@@ -15,24 +15,40 @@
 
 from __future__ import annotations
 
-import base64
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.formats.encodings import BinaryEncoding, read_bytes
+
 TimeUnit = Literal["ms", "us", "ns"]
 Values = Sequence[Any]
 Converted = tuple[pa.Array, list[int]]
 """A column, and the indices of the values that do not fit, which are null in it."""
-Builder = Callable[[Any, Any, TimeUnit], pa.Array]
-"""Builds a column from values, a type and a unit."""
+
+
+class Coding(NamedTuple):
+    """How the values of a column are coded.
+
+    Args:
+        unit: Unit of integers in a timestamp column.
+        binary: Encoding of bytes; None: none is stated.
+    """
+
+    unit: TimeUnit = "us"
+    binary: BinaryEncoding | None = "base64"
+
+
+PLAIN = Coding()
+Builder = Callable[[Any, Any, Coding], pa.Array]
+"""Builds a column from values, a type and their coding."""
 SPECIAL_FLOATS = {
     "NaN": math.nan,
     "Infinity": math.inf,
@@ -55,13 +71,13 @@ class InexactNumberError(Exception):
     """Raised when a float stands where digits matter."""
 
 
-def convert(values: Values, type_: pa.DataType, unit: TimeUnit = "us") -> Converted:
+def convert(values: Values, type_: pa.DataType, coding: Coding = PLAIN) -> Converted:
     """Convert one column.
 
     Args:
         values: (n,) parsed JSON values; None is null.
         type_: The column's type.
-        unit: Unit of integers in a timestamp column.
+        coding: How the values are coded. Default: times in microseconds, bytes as base64.
 
     Returns:
         The (n,) column, and the indices of the values that do not fit, which are null in it.
@@ -76,31 +92,39 @@ def convert(values: Values, type_: pa.DataType, unit: TimeUnit = "us") -> Conver
     """
     # The whole column at once. Only if that fails are its values tried one by one.
     try:
-        column = _column(values, type_, unit)
+        column = _column(values, type_, coding)
     except REFUSALS:
-        return _fitting_column(values, type_, unit)
+        return _fitting_column(values, type_, coding)
     return column, []
 
 
-def _fitting_column(values: Values, type_: pa.DataType, unit: TimeUnit) -> Converted:
+def holds_binary(type_: pa.DataType) -> bool:
+    """Return whether a type is BINARY, or holds it."""
+    if pa.types.is_binary(type_):
+        return True
+    inner = [type_.field(i).type for i in range(type_.num_fields)]
+    return any(map(holds_binary, inner))
+
+
+def _fitting_column(values: Values, type_: pa.DataType, coding: Coding) -> Converted:
     """Convert a column with misfits, trying each value by itself: slow, but only such columns come here."""
     fitting = list(values)
     misfits = []
     for i, value in enumerate(values):
         try:
-            _column([value], type_, unit)
+            _column([value], type_, coding)
         except REFUSALS:
             fitting[i] = None
             misfits.append(i)
-    column = _column(fitting, type_, unit)
+    column = _column(fitting, type_, coding)
     return column, misfits
 
 
-def _column(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
+def _column(values: Values, type_: pa.DataType, coding: Coding) -> pa.Array:
     """Convert values that all fit, or raise one of `REFUSALS`."""
     for is_of_type, build in _BUILDERS.items():
         if is_of_type(type_):
-            return build(values, type_, unit)
+            return build(values, type_, coding)
     raise TypeError(f"no JSON form for {type_}")
 
 
@@ -118,14 +142,14 @@ def _require(values: Values, *allowed: type) -> None:
 def _direct(class_: type) -> Builder:
     """Return a builder for values that Arrow takes as they are."""
 
-    def build(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
+    def build(values: Values, type_: pa.DataType, coding: Coding) -> pa.Array:
         _require(values, class_)
         return pa.array(values, type_)
 
     return build
 
 
-def _floats(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
+def _floats(values: Values, type_: pa.DataType, coding: Coding) -> pa.Array:
     """Convert numbers and the names of special ones; a number beyond the type's range must not become infinity."""
     _require(values, int, float, Decimal, str)
     numbers: list[float | None] = []
@@ -150,7 +174,7 @@ def _floats(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
     return floats
 
 
-def _decimals(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
+def _decimals(values: Values, type_: pa.DataType, coding: Coding) -> pa.Array:
     """Convert by way of text, so that no digit is lost.
 
     Arrow's cast from text rounds nothing, but wraps around, or crashes, on numbers beyond the type. Texts of plain form
@@ -222,19 +246,19 @@ def _fixed_point(text: str, type_: pa.Decimal128Type) -> str:
     return f"{sign}{before_point}.{after_point}"
 
 
-def _binary(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
-    _require(values, str)
+def _binary(values: Values, type_: pa.DataType, coding: Coding) -> pa.Array:
+    _require(values, str, bytes)  # of bytes are defaults, and what a format has read
     raw: list[bytes | None] = []
     for value in values:
         if value is None:
             raw.append(None)
         else:
-            decoded = base64.b64decode(value, validate=True)
+            decoded = value if isinstance(value, bytes) else read_bytes(value, coding.binary)
             raw.append(decoded)
     return pa.array(raw, type_)
 
 
-def _dates(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
+def _dates(values: Values, type_: pa.DataType, coding: Coding) -> pa.Array:
     _require(values, int, str)
     integers = _of_class(int, values)
     texts = _of_class(str, values)
@@ -245,7 +269,7 @@ def _dates(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
     )
 
 
-def _timestamps(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
+def _timestamps(values: Values, type_: pa.DataType, coding: Coding) -> pa.Array:
     _require(values, int, str)
     integers = _of_class(int, values)
     texts = _of_class(str, values)
@@ -253,7 +277,7 @@ def _timestamps(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
         pa.array(integers, pa.int64()),
         pa.array(texts, pa.string()),
         type_,
-        unit,
+        coding.unit,
     )
 
 
@@ -307,10 +331,10 @@ def _within(array: pa.Array, first: Any, last: Any) -> pa.Array:
     return array
 
 
-def _lists(values: Values, type_: pa.ListType, unit: TimeUnit) -> pa.Array:
+def _lists(values: Values, type_: pa.ListType, coding: Coding) -> pa.Array:
     _require(values, list)
     elements = _flat(values)
-    items = _column(elements, type_.value_type, unit)
+    items = _column(elements, type_.value_type, coding)
     # Arrow keeps the elements of all lists in one array, and where in it each list begins.
     offsets = _offsets(values)
     return pa.ListArray.from_arrays(
@@ -321,7 +345,7 @@ def _lists(values: Values, type_: pa.ListType, unit: TimeUnit) -> pa.Array:
     )
 
 
-def _structs(values: Values, type_: pa.StructType, unit: TimeUnit) -> pa.Array:
+def _structs(values: Values, type_: pa.StructType, coding: Coding) -> pa.Array:
     _require(values, dict)
     names = set(_flat(values))
     known = {field.name for field in type_}
@@ -333,7 +357,7 @@ def _structs(values: Values, type_: pa.StructType, unit: TimeUnit) -> pa.Array:
     for field in type_:
         name = field.name
         cells = [row.get(name) for row in rows]
-        column = _column(cells, field.type, unit)
+        column = _column(cells, field.type, coding)
         columns.append(column)
     return pa.StructArray.from_arrays(
         columns,
@@ -342,14 +366,14 @@ def _structs(values: Values, type_: pa.StructType, unit: TimeUnit) -> pa.Array:
     )
 
 
-def _maps(values: Values, type_: pa.MapType, unit: TimeUnit) -> pa.Array:
+def _maps(values: Values, type_: pa.MapType, coding: Coding) -> pa.Array:
     _require(values, dict)
     objects = [value or {} for value in values]
     contents = [object_.values() for object_ in objects]
     all_keys = _flat(values)
     all_items = _flat(contents)
-    keys = _column(all_keys, type_.key_type, unit)
-    items = _column(all_items, type_.item_type, unit)
+    keys = _column(all_keys, type_.key_type, coding)
+    items = _column(all_items, type_.item_type, coding)
     # A map is null where its offset is; the last offset only ends the last map.
     is_null = [value is None for value in values]
     is_null.append(False)

@@ -147,12 +147,17 @@ class ConnectSchema:
             return None
         return _type_of(field)
 
-    def reads_wrongly(self, column: str, type_: pa.DataType) -> bool:
+    def reads_wrongly(self, column: str, type_: pa.DataType, *, is_coded: bool) -> bool:
         """See `RecordSchema`."""
         field = self.fields.get(column)
         if field is None:
             return False
-        return reads_wrongly(field, type_)
+        return reads_wrongly(field, type_, is_coded=is_coded)
+
+    def has_bytes(self, column: str) -> bool:
+        """See `RecordSchema`."""
+        field = self.fields.get(column)
+        return field is not None and has_bytes(field)
 
     def described(self, column: str) -> str:
         """See `RecordSchema`."""
@@ -186,15 +191,24 @@ def _type_of(field: Json) -> str:
     return _TYPES.get(type_, "")
 
 
-def reads_wrongly(field: Json, type_: pa.DataType) -> bool:
+def has_bytes(field: Json) -> bool:
+    """Return whether a field is of bytes, or holds bytes."""
+    if field.get("type") == "bytes":
+        return True
+    inner_fields = [inner for inner in _within(field) if isinstance(inner, dict)]
+    return any(map(has_bytes, inner_fields))
+
+
+def reads_wrongly(field: Json, type_: pa.DataType, *, is_coded: bool = False) -> bool:
     """Return whether a column would silently misread a field's values.
 
-    DATE reads any integer as a day, TIMESTAMP as a time, and BINARY reads any text as base64. Values that a column refuses anyway,
-    such as an integer in a STRING, are not checked here.
+    DATE reads any integer as a day, TIMESTAMP as a time, and BINARY reads a text by an encoding that the schema does not give. Values that
+    a column refuses anyway, such as an integer in a STRING, are not checked here.
 
     Args:
         field: The field in the record's own schema.
         type_: Type of the column.
+        is_coded: The spec says how the column's bytes are written as text.
     """
     logical_type = field.get("name")
     connect_type = field.get("type")
@@ -209,11 +223,11 @@ def reads_wrongly(field: Json, type_: pa.DataType) -> bool:
         is_other_type = has_logical_type and logical_type not in tuple(_UNITS)
         return is_other_type and not is_text
     if pa.types.is_binary(type_):
-        return is_encoded or (is_text and has_logical_type)
+        return is_encoded or (is_text and not is_coded)
     if pa.types.is_decimal(type_):
         return connect_type == "bytes" and not is_encoded
     inner_fields = _typed_within(field, type_)
-    return any(reads_wrongly(inner, inner_type) for inner, inner_type in inner_fields)
+    return any(reads_wrongly(inner, inner_type, is_coded=is_coded) for inner, inner_type in inner_fields)
 
 
 def _typed_within(field: Json, type_: pa.DataType) -> list[tuple[Json, pa.DataType]]:

@@ -1,25 +1,33 @@
-"""Encoded numbers, by a spec's `encodings` or a record's own schema.
+"""Encoded numbers and bytes, by a spec's `encodings` or a record's own schema.
 
 | encoding | JSON | becomes |
 |---|---|---|
 | `unsigned` | a number above 2^63 - 1 as a negative one | the number |
 | `bits` | base64, the lowest byte first; BIT(1) as a boolean | the number |
 | `precise` | base64 of the unscaled number, the highest byte first; or `{"scale", "value": base64}` | a decimal |
+| `base64`, `base64url`, `hex` | a text | bytes |
 
 A precise decimal has no scale in its record: that is the column's. "1234" is a number and base64 too, so that only
-the encoding distinguishes them.
+the encoding distinguishes them. So is "deadbeef" hex and base64: bytes without a stated encoding are read as base64, in either alphabet,
+where they cannot be hex.
 """
 
 from __future__ import annotations
 
 import base64
+import binascii
+import re
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any, Literal
 
 import pyarrow as pa
 
-Encoding = Literal["unsigned", "bits", "precise"]
+BinaryEncoding = Literal["base64", "base64url", "hex"]
+Encoding = Literal["unsigned", "bits", "precise"] | BinaryEncoding
+_OF_BYTES: dict[Encoding | None, BinaryEncoding] = {"base64": "base64", "base64url": "base64url", "hex": "hex"}
+_HEX = re.compile("([0-9a-fA-F]{2})+")
+_TO_BASE64 = str.maketrans("-_", "+/")
 _UNSIGNED_MODULUS = 2**64
 _UNSCALED_BYTES = 1024
 """Longest unscaled decimal: the time to convert one grows with the square of its length, and a column takes 38 digits."""
@@ -43,7 +51,7 @@ def decoded(
         type_: Type of the column.
         schemas: (n,) truthy for records with a schema of their own: their decimals are decoded already.
     """
-    if encoding is None:
+    if encoding is None or encoding in _OF_BYTES:  # a column of bytes reads them itself
         return list(values)
     if encoding == "precise":
         decimals = []
@@ -91,6 +99,40 @@ def _decode_precise(value: Any, scale: int) -> Any:
     except ValueError:
         return UNFIT
     return value
+
+
+def of_bytes(encoding: Encoding | None) -> BinaryEncoding | None:
+    """Return an encoding if it is one of bytes."""
+    return _OF_BYTES.get(encoding)
+
+
+def read_bytes(text: str, encoding: BinaryEncoding | None) -> bytes:
+    """Read bytes.
+
+    Args:
+        text: The text.
+        encoding: Its encoding; None: none is stated.
+
+    Raises:
+        ValueError: The text is not in its encoding; or without one, it may be hex.
+
+    Example:
+        >>> read_bytes("-_8=", None) == read_bytes("+/8=", "base64") == read_bytes("fbff", "hex")
+        True
+    """
+    if encoding == "hex":
+        return binascii.unhexlify(text)
+    if encoding is None and _HEX.fullmatch(text):
+        raise ValueError("base64, or hex")
+    if encoding != "base64":
+        is_mixed = not {"+", "/"}.isdisjoint(text) and not {"-", "_"}.isdisjoint(text)
+        is_other = encoding == "base64url" and not {"+", "/"}.isdisjoint(text)
+        if is_mixed or is_other:
+            raise ValueError("letters of another alphabet")
+        text = text.translate(_TO_BASE64)
+    if encoding == "base64url":
+        text += "=" * (-len(text) % 4)
+    return base64.b64decode(text, validate=True)
 
 
 def read_bits(text: str) -> int:

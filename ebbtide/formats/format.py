@@ -36,8 +36,17 @@ class RecordSchema(Protocol):
     def type_of(self, column: str) -> str | None:
         """Return a column's type as DDL, empty if it is not certain, None if the schema has no such column."""
 
-    def reads_wrongly(self, column: str, type_: pa.DataType) -> bool:
-        """Return whether a column of this type would silently misread the values."""
+    def reads_wrongly(self, column: str, type_: pa.DataType, *, is_coded: bool) -> bool:
+        """Return whether a column of this type would silently misread the values.
+
+        Args:
+            column: Name of the column.
+            type_: Its type.
+            is_coded: The spec says how its bytes are written as text.
+        """
+
+    def has_bytes(self, column: str) -> bool:
+        """Return whether the column has bytes, which JSON has as base64, whatever the spec says of texts."""
 
     def described(self, column: str) -> str:
         """Return a description of a column for messages; empty if the schema has no such column."""

@@ -10,7 +10,6 @@ The values before an update may leave out the columns that did not change; an up
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -351,7 +350,7 @@ def of_text(text: str, type_: pa.DataType) -> Any:
         return _BOOLEANS.get(text.lower(), text)
     if pa.types.is_binary(type_) and max(text, default="") <= "\xff":
         # Each byte is the character of its number (ISO 8859-1).
-        return base64.b64encode(text.encode("latin-1")).decode()
+        return text.encode("latin-1")
     return text
 
 

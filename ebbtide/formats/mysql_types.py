@@ -49,8 +49,12 @@ class MysqlSchema:
             return None
         return column_type(str(self.types[column]))
 
-    def reads_wrongly(self, column: str, type_: pa.DataType) -> bool:
+    def reads_wrongly(self, column: str, type_: pa.DataType, *, is_coded: bool) -> bool:
         """See `RecordSchema`: values are text, which no column misreads."""
+        return False
+
+    def has_bytes(self, column: str) -> bool:
+        """See `RecordSchema`: values are text."""
         return False
 
     def described(self, column: str) -> str:

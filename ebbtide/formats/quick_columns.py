@@ -108,8 +108,10 @@ class QuickColumns:
             values = decoded(values, encoding, column.type, repeat(self._has_schemas))
         if UNSET in values:
             values = self._with_default(name, values)
-        unit = settings.time_units.get(name, "us")
-        array, misfits = convert(values, column.type, unit)
+        coding = settings.coding(name)
+        if self._has_schemas:
+            coding = coding._replace(binary="base64")
+        array, misfits = convert(values, column.type, coding)
         self.leave(misfits)
         if name in settings.key:
             nulls = null_indices(array)

@@ -106,8 +106,7 @@ class ScanColumns:
         array = self._typed(cells, column.type, name)
         if default is None or not is_absent.any():
             return array
-        unit = settings.time_units.get(name, "us")
-        defaults, _ = convert([default], column.type, unit)
+        defaults, _ = convert([default], column.type, settings.coding(name))
         return pc.if_else(pa.array(is_absent), defaults[0], array)
 
     def _typed(self, cells: Cells, type_: pa.DataType, name: str) -> pa.Array:

@@ -29,8 +29,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from ebbtide.formats.columns import TimeUnit
-from ebbtide.formats.encodings import Encoding
+from ebbtide.formats.columns import Coding, TimeUnit
+from ebbtide.formats.encodings import Encoding, of_bytes
 from ebbtide.formats.format import Format
 from ebbtide.formats.records import MAX_RECORD_BYTES
 from ebbtide.formats.unavailable import DEFAULT, Unavailable
@@ -64,7 +64,7 @@ class ColumnSettings:
         sequence: Columns that order changes, the source's or the user's; empty in arrival mode.
         defaults: Column to the JSON value that it has in records from before it was added.
         time_units: Units of integers in timestamp columns. Default: microseconds.
-        encodings: Column to the encoding of its numbers: see `DebeziumFormat`.
+        encodings: Column to the encoding of its numbers or bytes: see `ChangeFormat`.
         unavailable: Recognizes values that were not sent.
         personal: Columns whose values no `_detail` shows.
         renamed: Column to its former name, which records may still use.
@@ -94,6 +94,12 @@ class ColumnSettings:
     def reads_sequence(self) -> bool:
         """Return whether records hold what orders their changes."""
         return bool(self.sequence) and not self.by_place
+
+    def coding(self, column: str) -> Coding:
+        """Return how values of a column are coded in a record without a schema of its own."""
+        unit = self.time_units.get(column, "us")
+        encoding = self.encodings.get(column)
+        return Coding(unit, of_bytes(encoding))
 
     @cached_property
     def known_columns(self) -> frozenset[str]:

@@ -216,7 +216,6 @@ def _key_column(settings: DecodingSettings, name: str, keys: list[Key]) -> pa.Ar
     type_ = settings.columns.field(name).type
     old_name = settings.renamed.get(name, name)
     encoding = settings.encodings.get(name)
-    unit = settings.time_units.get(name, "us")
     values = []
     for row, _ in keys:
         old_value = row.get(old_name)
@@ -224,7 +223,7 @@ def _key_column(settings: DecodingSettings, name: str, keys: list[Key]) -> pa.Ar
     schemas = (fields for _, fields in keys)
     plain = decoded(values, encoding, type_, schemas)
     try:
-        array, _ = convert(plain, type_, unit)
+        array, _ = convert(plain, type_, settings.coding(name))
     except InexactNumberError:
         return pa.nulls(len(keys), type_)
     return array

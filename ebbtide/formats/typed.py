@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.formats.columns import Converted, TimeUnit, convert
-from ebbtide.formats.encodings import decoded, is_precise
-from ebbtide.formats.format import BadRecordError, DecodedChange, Json, shortened
+from ebbtide.formats.columns import Coding, Converted, convert, holds_binary
+from ebbtide.formats.encodings import Encoding, decoded, is_precise, of_bytes
+from ebbtide.formats.format import BadRecordError, DecodedChange, Json, RecordSchema, shortened
 from ebbtide.formats.reading import Contents
 from ebbtide.formats.settings import DELETING, DecodingSettings
 from ebbtide.model.changelog import RowKind
@@ -186,12 +186,14 @@ class ColumnTyper:
         if not self._have_schemas:
             return []
         misread = []
+        encoding = self._settings.encodings.get(column.name)
+        is_coded = of_bytes(encoding) is not None
         for i, change in enumerate(self._changes):
             value = values[i]
             schema = change.schema
             if not schema or value is None or value is _ABSENT:
                 continue
-            if schema.reads_wrongly(column.name, column.type):
+            if schema.reads_wrongly(column.name, column.type, is_coded=is_coded):
                 misread.append(i)
         return misread
 
@@ -204,9 +206,12 @@ class ColumnTyper:
         """Return the allowed values of a column, for the message about one that does not fit."""
         name = column.name
         type_ = str(column.type)
+        encoding = self._settings.encodings.get(name)
+        if holds_binary(column.type):
+            return type_ + _allowed_bytes(name, encoding, change.schema)
         if change.schema:
             return type_ + change.schema.described(name)
-        if self._settings.encodings.get(name) == "precise":
+        if encoding == "precise":
             return f"base64 of a decimal that fits {type_}, as format.encodings says precise"
         if pa.types.is_decimal(column.type) and is_precise(value):
             way_out = f"format: {{type: debezium, encodings: {{{name}: precise}}}}"
@@ -225,39 +230,37 @@ class ColumnTyper:
         return decoded(values, encoding, column.type, schemas)
 
     def _convert(self, column: pa.Field, values: list[Any]) -> Converted:
-        """Convert a column, each value by the unit of its own record.
+        """Convert a column, each value by the coding of its own record.
 
-        Records with schemas of their own may differ in their units. The column is then converted once for each unit, with null for all
-        other values, and the results are coalesced. O(n) for each unit.
+        Records with schemas of their own may differ in it. The column is then converted once for each coding, with null for all other
+        values, and the results are coalesced. O(n) for each coding.
         """
-        default = self._default_unit(column.name)
-        if not self._has_own_units:
-            return convert(values, column.type, default)
         name = column.name
         type_ = column.type
-        units = [self._unit(change, name) for change in self._changes]
-        distinct = set(units)
+        if not (self._has_own_units or self._have_schemas):
+            return convert(values, type_, self._settings.coding(name))
+        codings = [self._coding(change, column) for change in self._changes]
+        distinct = set(codings)
         if len(distinct) == 1:
-            return convert(values, type_, units[0])
+            return convert(values, type_, codings[0])
         array = pa.nulls(len(values), type_)
         misfits: list[int] = []
-        for unit in distinct:
-            with_units = zip(values, units, strict=True)
-            in_unit = [value if own == unit else None for value, own in with_units]
-            part, part_misfits = convert(in_unit, type_, unit)
+        for coding in distinct:
+            with_codings = zip(values, codings, strict=True)
+            so_coded = [value if own == coding else None for value, own in with_codings]
+            part, part_misfits = convert(so_coded, type_, coding)
             array = pc.coalesce(array, part)
             misfits += part_misfits
         return array, misfits
 
-    def _default_unit(self, column: str) -> TimeUnit:
-        return self._settings.time_units.get(column, "us")
-
-    def _unit(self, change: DecodedChange, column: str) -> TimeUnit:
-        """Return the unit of integers in a timestamp column: that of the record's own schema, else the spec's."""
-        default = self._default_unit(column)
-        if not change.units:
-            return default
-        return change.units.get(column, default)
+    def _coding(self, change: DecodedChange, column: pa.Field) -> Coding:
+        """Return how a record codes a column: as its own schema says, else the spec."""
+        name = column.name
+        coding = self._settings.coding(name)
+        if change.units and name in change.units:
+            coding = coding._replace(unit=change.units[name])
+        has_bytes = change.schema is not None and holds_binary(column.type) and change.schema.has_bytes(name)
+        return coding._replace(binary="base64") if has_bytes else coding
 
     def _old_key(self, change: DecodedChange) -> Json:
         """Return the typed key of a change's old row; None for values that do not fit."""
@@ -268,8 +271,7 @@ class ColumnTyper:
             value = other_row.get(name)
             column = settings.columns.field(name)
             values = self._without_encoding(column, [value], [change])
-            unit = self._unit(change, name)
-            array, _ = convert(values, column.type, unit)
+            array, _ = convert(values, column.type, self._coding(change, column))
             [typed_value] = array.to_pylist()
             key[name] = typed_value
         return key
@@ -307,6 +309,18 @@ def event_times(
         in_ms = pa.timestamp("ms", times.type.tz)
         times = times.cast(in_ms, safe=False)  # cut to whole milliseconds
     return times.cast(pa.int64())
+
+
+def _allowed_bytes(
+    name: str,
+    encoding: Encoding | None,
+    schema: RecordSchema | None,
+) -> str:
+    if encoding is not None:
+        return f" as {encoding}, as format.encodings says"
+    described = schema.described(name) if schema else " as base64 that is not hex, too"
+    way_out = f"format: {{encodings: {{{name}: base64}}}}, base64url or hex"
+    return f"{described}. Next: for the connector's binary.handling.mode {way_out}"
 
 
 def unsent_within(settings: DecodingSettings, column: pa.Field, values: Sequence[Any]) -> list[int]:

@@ -24,7 +24,7 @@ from typing import Any
 from ebbtide.errors import ConfigError
 from ebbtide.formats.columns import TimeUnit
 from ebbtide.formats.connect import MOST_PRECISE
-from ebbtide.formats.encodings import Encoding, is_precise
+from ebbtide.formats.encodings import BinaryEncoding, Encoding, is_precise, read_bytes
 from ebbtide.formats.format import DecodedChange
 from ebbtide.formats.inference import UNCERTAIN, agreed, type_of_value
 from ebbtide.formats.unavailable import DEFAULT
@@ -55,6 +55,7 @@ _KINDS: dict[type, str] = {
     dict: "object",
 }
 """Name of each type of values in a note."""
+_OF_TEXTS: tuple[BinaryEncoding, ...] = ("hex", "base64", "base64url")
 _BASE64 = "base64"
 """In the place of the type of a column that holds base64."""
 _INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
@@ -161,6 +162,8 @@ def _of_type(name: str, type_: str, values: Sequence[Any], *, is_in_all: bool) -
     """Propose a column whose type is known, with what its values need beside it."""
     if type_.startswith("TIMESTAMP") and values and all(type(value) is int for value in values):
         return ProposedColumn(name, type_, is_in_all, _time_unit(values))
+    if type_ == "BINARY":
+        return _of_bytes(name, values, is_in_all=is_in_all)
     seen = next(filter(is_precise, values), None)
     is_decimal = type_.startswith("DECIMAL")
     is_integer = type_ in _INTEGERS
@@ -169,6 +172,30 @@ def _of_type(name: str, type_: str, values: Sequence[Any], *, is_in_all: bool) -
     encoding: Encoding = "precise" if is_decimal else "bits"
     note = f"base64 without a schema ({seen!r}): read as {encoding}"
     return ProposedColumn(name, type_, is_in_all, note=note, encoding=encoding)
+
+
+def _of_bytes(name: str, values: Sequence[Any], *, is_in_all: bool) -> ProposedColumn:
+    """Propose a column of bytes with the encoding of its texts, which no record states without a schema."""
+    texts = [value for value in values if isinstance(value, str) and value]
+    if not texts:
+        return ProposedColumn(name, "BINARY", is_in_all)
+    # The first that all values fit: base64 of any length has values that hex never has, and hex none that are not base64's letters.
+    fitting = [encoding for encoding in _OF_TEXTS if all(_is_in(encoding, text) for text in texts)]
+    if not fitting:
+        return ProposedColumn(name, "BINARY", is_in_all, note=f"its values are neither base64 nor hex ({texts[0]!r})")
+    encoding, *others = fitting
+    note = f"{encoding} without a schema ({texts[0]!r}): read as {encoding}"
+    if encoding == "hex" and others:
+        note += f"; all of the sample is base64, too: 'encodings: {{{name}: base64}}' if the connector's binary.handling.mode says so"
+    return ProposedColumn(name, "BINARY", is_in_all, note=note, encoding=encoding)
+
+
+def _is_in(encoding: BinaryEncoding, text: str) -> bool:
+    try:
+        read_bytes(text, encoding)
+    except ValueError:
+        return False
+    return True
 
 
 def _are_base64(values: Sequence[Any]) -> bool:

@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from ebbtide.errors import ConfigError
 from ebbtide.formats.decoding import Decoding
+from ebbtide.formats.encodings import of_bytes, read_bytes
 from ebbtide.formats.settings import UnknownColumns
 from ebbtide.ledger.checkpoint import Checkpoint
 from ebbtide.ledger.facts import Head, LedgerFacts
@@ -311,7 +314,7 @@ def decoding_of(spec: Pipeline) -> Decoding:
         columns=spec.table.columns,
         key=tuple(spec.key),
         format=make_format(spec),
-        defaults=spec.table.defaults,
+        defaults=_defaults(spec),
         in_envelopes=spec.source.records == "kafka",
         topic=spec.source.topic,
         sequence=spec.sequence,
@@ -332,6 +335,17 @@ def decoding_of(spec: Pipeline) -> Decoding:
         tombstones_delete=spec.source.table is None,
         needs_whole_rows=spec.retracts,
     )
+
+
+def _defaults(spec: Pipeline) -> dict[str, Any]:
+    """Return the columns' defaults as JSON; those of bytes are read, since a record may code its bytes in another way."""
+    encodings = getattr(spec.format, "encodings", {})
+    defaults = {}
+    for name, value in spec.table.defaults.items():
+        type_ = spec.table.columns.field(name).type
+        is_coded = pa.types.is_binary(type_) and isinstance(value, str)
+        defaults[name] = read_bytes(value, of_bytes(encodings.get(name))) if is_coded else value
+    return defaults
 
 
 def rules_of(spec: Pipeline) -> StepRules:

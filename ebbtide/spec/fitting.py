@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from ebbtide.delta.statistics import COLUMNS as STATISTICS
-from ebbtide.formats.columns import TimeUnit, convert
+from ebbtide.formats.columns import PLAIN, Coding, convert, holds_binary
+from ebbtide.formats.encodings import Encoding, of_bytes
 from ebbtide.formats.settings import STAGED_COLUMNS
 from ebbtide.model.changelog import CHANGELOG_COLUMNS
 from ebbtide.model.durations import format_duration
@@ -66,19 +67,21 @@ def refuse_unfit_schema(fields: PipelineFields, table: TableSchema) -> None:
     for name, value in table.defaults.items():
         column = table.columns.field(name)
         unit = fields.format.time_units.get(name, "us")
-        if not _holds(column, value, unit):
+        encodings = getattr(fields.format, "encodings", {})
+        coding = Coding(unit, of_bytes(encodings.get(name)))
+        if not _holds(column, value, coding):
             written = "NULL" if value is None else value
             unfit.append(f"{name} DEFAULT {written}")
     refuse("schema", unfit, "defaults that fit their columns")
 
 
-def _holds(column: pa.Field, value: Any, unit: TimeUnit) -> bool:
+def _holds(column: pa.Field, value: Any, coding: Coding) -> bool:
     """Return whether a column can hold a value."""
     if value is None:
         return bool(column.nullable)
     if isinstance(value, str) and pa.types.is_string(column.type):
         return True  # known without `convert`, which loads pandas: specs are loaded often
-    _, failures = convert([value], column.type, unit)
+    _, failures = convert([value], column.type, coding)
     return not failures
 
 
@@ -169,7 +172,12 @@ def refuse_lone_updates(format_: FormatPart) -> None:
         refuse("order", ["arrival"], allowed)
 
 
-def _refuse_unfit_encodings(encodings: Mapping[str, str], columns: pa.Schema) -> None:
+def _refuse_unfit_encodings(given: Mapping[str, Encoding], columns: pa.Schema) -> None:
+    encodings = {name: encoding for name, encoding in given.items() if of_bytes(encoding) is None}
+    of_binary = [name for name in given if name not in encodings]
+    binary = [column.name for column in columns if holds_binary(column.type)]
+    without_bytes = [name for name in of_binary if name not in binary]
+    refuse("format.encodings", without_bytes, f"BINARY columns: {', '.join(binary) or 'none in the schema'}")
     decimals = [column.name for column in columns if pa.types.is_decimal(column.type)]
     exact = [column.name for column in columns if pa.types.is_integer(column.type) or column.name in decimals]
     inexact = [name for name in encodings if name not in exact]
@@ -178,7 +186,7 @@ def _refuse_unfit_encodings(encodings: Mapping[str, str], columns: pa.Schema) ->
     narrow = []
     scaleless = []
     for name, encoding in encodings.items():
-        if encoding == "unsigned" and not _holds(columns.field(name), LARGEST_UNSIGNED, "us"):
+        if encoding == "unsigned" and not _holds(columns.field(name), LARGEST_UNSIGNED, PLAIN):
             narrow.append(name)
         if encoding == "precise" and name not in decimals:
             scaleless.append(name)

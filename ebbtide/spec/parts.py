@@ -228,27 +228,39 @@ def _refuse_no_placeholder(text: str) -> str:
     return text
 
 
+_AS_UNSTATED = ("base64", "base64url")
+"""Encodings by which bytes are read where none is stated."""
+
+
 class ChangeFormat(FormatPart):
-    """Base class of the formats of change events, whose records may leave values out."""
+    """Base class of the formats of change events: how values are coded, and what stands for one that was not sent."""
 
-    unavailable_value: Annotated[str, AfterValidator(_refuse_no_placeholder)] = Field(
-        default=UNAVAILABLE,
-        description="What the connector writes for a value that it did not send, as an unchanged TOAST column: its option unavailable.value.placeholder. The last known value stays. Each form that it takes is recognized: [what a record leaves out](formats.md#values-that-were-not-sent). Default: __debezium_unavailable_value.",
-    )
-
-
-class DebeziumFormat(ChangeFormat):
-    """Debezium change events: envelope, with schema, or flattened; recognized record by record."""
-
-    type: Literal["debezium"] = Field(description="'debezium'.")
     time_units: dict[str, TimeUnit] = Field(
         default_factory=dict,
         description="Column to what its integers mean: ms, us, ns. A record's own schema goes first. Default: us for every TIMESTAMP.",
     )
     encodings: dict[str, Encoding] = Field(
         default_factory=dict,
-        description="Column to how its numbers are coded: unsigned (MySQL's BIGINT UNSIGNED as a signed number, the connector's default), bits (BIT(n) as base64), precise (a decimal as base64, decimal.handling.mode=precise, in records without schema; its scale is the column's). Default: as numbers; bits and decimals as a record's own schema says.",
+        description="Column to how its numbers or bytes are coded. Numbers: unsigned (MySQL's BIGINT UNSIGNED as a signed number, the connector's default), bits (BIT(n) as base64), precise (a decimal as base64, decimal.handling.mode=precise, in records without schema; its scale is the column's). BINARY: base64, base64url, hex, as the connector's binary.handling.mode says. Default: as a record's own schema says; without one numbers are numbers, and bytes base64 that cannot be hex: a value that can be both makes the record bad.",
     )
+    unavailable_value: Annotated[str, AfterValidator(_refuse_no_placeholder)] = Field(
+        default=UNAVAILABLE,
+        description="What the connector writes for a value that it did not send, as an unchanged TOAST column: its option unavailable.value.placeholder. The last known value stays. Each form that it takes is recognized: [what a record leaves out](formats.md#values-that-were-not-sent). Default: __debezium_unavailable_value.",
+    )
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """See `FormatPart`. Base64 may be stated later: without it nothing was read as anything else."""
+        fields = super().identity
+        encodings = fields.pop("encodings", {})
+        deciding = {column: encoding for column, encoding in encodings.items() if encoding not in _AS_UNSTATED}
+        return fields | ({"encodings": deciding} if deciding else {})
+
+
+class DebeziumFormat(ChangeFormat):
+    """Debezium change events: envelope, with schema, or flattened; recognized record by record."""
+
+    type: Literal["debezium"] = Field(description="'debezium'.")
 
     def position_field(self, name: str, type_: PositionType | None = None) -> PositionField | None:
         """See `FormatPart.position_field`."""
@@ -275,9 +287,6 @@ class PlainFormat(ChangeFormat):
         default_factory=list,
         max_length=2,
         description="Fields with the record's partition and position, by which a redelivery is known. Default: none; file and line count.",
-    )
-    time_units: dict[str, TimeUnit] = Field(
-        default_factory=dict, description="Column to what its integers mean: ms, us, ns. Default: us."
     )
 
 
@@ -327,7 +336,7 @@ class EventTimeField(SpecPart):
     )
 
 
-class MappedFormat(FormatPart):
+class MappedFormat(ChangeFormat):
     """Records of any tool, by the fields that say what happened and hold the row; see [Formats](formats.md#any-other-records)."""
 
     type: Literal["mapped"] = Field(description="'mapped'.")
@@ -355,13 +364,6 @@ class MappedFormat(FormatPart):
         default=None, description="Time of the change, where no column of the schema is named. Default: none."
     )
     time_zone: Literal["UTC"] | None = Field(default=None, description=_TIME_ZONE)
-    time_units: dict[str, TimeUnit] = Field(
-        default_factory=dict, description="Column to what its integers mean: ms, us, ns. Default: us."
-    )
-    encodings: dict[str, Encoding] = Field(
-        default_factory=dict,
-        description="Column to how its values are coded, as of DebeziumFormat. Default: as they stand.",
-    )
 
     @property
     def map(self) -> RecordMap:
@@ -380,20 +382,13 @@ class MappedFormat(FormatPart):
         )
 
 
-class ToolFormat(FormatPart):
+class ToolFormat(ChangeFormat):
     """Records of a tool that is known by its name; see [Formats](formats.md)."""
 
     type: Literal["maxwell", "canal", "ticdc", "dms", "dms_s3", "sequin", "airbyte", "fivetran"] = Field(
         description="'maxwell'; 'canal': Canal, and TiCDC's canal-json; 'ticdc': TiCDC's simple protocol; 'dms': AWS DMS to Kafka and Kinesis; 'dms_s3': AWS DMS to S3, as JSON; 'sequin'; 'airbyte'; 'fivetran'.",
     )
     time_zone: Literal["UTC"] | None = Field(default=None, description=_TIME_ZONE)
-    time_units: dict[str, TimeUnit] = Field(
-        default_factory=dict, description="Column to what its integers mean: ms, us, ns. Default: us."
-    )
-    encodings: dict[str, Encoding] = Field(
-        default_factory=dict,
-        description="Column to how its values are coded, as of DebeziumFormat. Default: as the tool writes them.",
-    )
 
     @property
     def map(self) -> RecordMap:

@@ -187,6 +187,8 @@ KINDS = {
     "array with a wrong element": ("debezium", "wrong_type", KAFKA, created(tags=[1, "2"])),
     "object in an array column": ("debezium", "wrong_type", KAFKA, created(tags={"a": 1})),
     "struct with an unknown field": ("debezium", "wrong_type", KAFKA, created(pair={"b": 1})),
+    "value not sent within a struct": ("debezium", "value_not_sent", KAFKA, created(pair={"a": "__debezium_unavailable_value"})),
+    "value not sent by arrival": ("arrival", "value_not_sent", KAFKA, created(name="__debezium_unavailable_value")),
     "map with a wrong value": ("debezium", "wrong_type", KAFKA, created(rates={"a": "b"})),
     # plain changelogs
     "kind unknown": ("plain", "unknown_kind", LINE, change("+X", **row()).encode()),
@@ -228,6 +230,7 @@ SAYS = {
     "unknown_kind": r"kind: got .+; allowed: \+I, -U, \+U, -D",
     "unknown_column": r"got 'more'; allowed: columns of the schema, ignored_columns",
     "unknown_operation": r"op: got .+; allowed: c, r, u, d, t",
+    "value_not_sent": r"(name|pair): got .+; allowed: (whole rows|the mark) .+",
     "wrong_type": r"\w+: got .{1,80}; allowed: [a-z]+.*",
 }
 

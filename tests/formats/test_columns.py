@@ -5,7 +5,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from ebbtide.formats.columns import InexactNumberError, _fixed_point, _require, convert
+from ebbtide.formats.columns import Coding, InexactNumberError, _fixed_point, _require, convert
 
 D = Decimal
 UTC_US, NTZ = pa.timestamp("us", "UTC"), pa.timestamp("us")
@@ -122,13 +122,13 @@ def test_convert_nan_text_and_negative_zero_are_floats(type_):
 )
 @pytest.mark.parametrize("type_", [NTZ, UTC_US], ids=str)
 def test_convert_timestamp_counts_in_its_unit(unit, ticks, want, type_):
-    array, bad = convert([ticks, None], type_, unit)
+    array, bad = convert([ticks, None], type_, Coding(unit))
     assert (array.cast(pa.int64()).to_pylist(), bad) == ([want, None], [])
 
 
 @pytest.mark.parametrize(("unit", "ticks"), [("ns", 1), ("ms", MAX // 1000 + 1), ("ms", 2**62)])
 def test_convert_timestamp_that_microseconds_cannot_hold_is_unfit(unit, ticks):
-    assert convert([0, ticks], NTZ, unit)[1] == [1]
+    assert convert([0, ticks], NTZ, Coding(unit))[1] == [1]
 
 
 @pytest.mark.parametrize("type_", [DECIMAL, pa.list_(DECIMAL), STRUCTS], ids=str)
@@ -199,7 +199,7 @@ def test_values_of_other_types_are_refused_by_their_names():
 @pytest.mark.parametrize(("unit", "ticks"), [("ms", 2), ("us", 2_000), ("ns", 2_000_000)])
 def test_unit_counts_within_nested_values_too(type_, make, unit, ticks):
     for values in ([make(ticks)], [make(ticks), "bad"]):
-        array, _ = convert(values, type_, unit)
+        array, _ = convert(values, type_, Coding(unit))
         got = array.to_pylist(maps_as_pydicts="strict")[0]
         assert got == make(datetime(1970, 1, 1, 0, 0, 0, 2000))  # noqa: DTZ001 - it has no zone
 

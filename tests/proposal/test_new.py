@@ -215,7 +215,7 @@ def test_words_and_numbers_are_text_though_some_are_base64(project, texts):
     [
         ("DECIMAL(12,2)", {"total": "precise"}, ["857.52", "-0.01", "-26588.24"]),
         ("BIGINT", {"total": "bits"}, [16272897, 255, 16281047]),
-        ("BINARY", {}, [r"b'\x01N\xf8'", r"b'\xff'", r"b'\xd7m\xf8'"]),
+        ("BINARY", {"total": "base64"}, [r"b'\x01N\xf8'", r"b'\xff'", r"b'\xd7m\xf8'"]),
         ("STRING", {}, ["AU74", "/w==", "1234"]),
     ],
 )

@@ -24,7 +24,8 @@ import pyarrow as pa
 
 from ebbtide.delta.altering import fills_of
 from ebbtide.errors import MigrationError
-from ebbtide.formats.columns import convert
+from ebbtide.formats.columns import Coding, convert
+from ebbtide.formats.encodings import of_bytes
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.columns import columns_named
 from ebbtide.model.schema_change import SchemaChange, widens
@@ -169,7 +170,9 @@ def _value_of_added(spec: Pipeline, column: pa.Field) -> Any:
             )
         return None
     unit = spec.format.time_units.get(column.name, "us")
-    array, _ = convert([default], column.type, unit)
+    encodings = getattr(spec.format, "encodings", {})
+    coding = Coding(unit, of_bytes(encodings.get(column.name)))
+    array, _ = convert([default], column.type, coding)
     value = array[0].as_py()
     if isinstance(value, date):  # times too
         return value.isoformat()
