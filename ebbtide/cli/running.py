@@ -200,6 +200,7 @@ def _run_each(
     """
     summaries = []
     is_paused = False
+    has_failed = False
     with quiet_spark(reporter.root) as spark, stop_on_signal(spark.live) as stop:
         run_here = partial(_run_in_session, operate, spark, reporter, stop)
         for location, spec in located:
@@ -213,12 +214,27 @@ def _run_each(
                     continue  # the rest may run
                 _report(reporter, location, spec, summary, spark.live)
                 summaries.append(summary)
+                has_failed |= _says_all_bad(reporter, location, spec, summary, spark)
             if stop.is_set():
                 raise click.exceptions.Exit(FAILED)
+    if has_failed:
+        raise click.exceptions.Exit(FAILED)
     if is_paused:
         raise click.exceptions.Exit(PAUSED)
     if any(summary.nothing_matched for summary in summaries):
         raise click.exceptions.Exit(NOTHING_MATCHED)
+
+
+def _says_all_bad(reporter: Reporter, location: str, spec: Pipeline, summary: RunSummary, spark: QuietSpark) -> bool:
+    """Say that all records were bad so far, if they were: an empty table is not what the run is for."""
+    if summary.totals["inserted"]:
+        return False
+    from ebbtide.runtime.all_bad import fault_of_all_bad
+
+    fault = fault_of_all_bad(spec, reporter.root)
+    if fault is not None:
+        reporter.say(fault, location, spark)
+    return fault is not None
 
 
 def _run_in_session(

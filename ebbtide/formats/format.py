@@ -29,6 +29,48 @@ OLD_KEY = "__debezium.oldkey"
 NEW_KEY = "__debezium.newkey"
 """Header of a record that deletes a row: it names the key that the row has afterwards."""
 
+REASONS = frozenset(
+    {
+        "bad_avro",
+        "bad_deleted",
+        "bad_event_time",
+        "bad_json",
+        "bad_position",
+        "bad_schema",
+        "bad_sequence",
+        "event_time_ahead",
+        "missing_after",
+        "missing_before",
+        "missing_column",
+        "missing_source",
+        "missing_table",
+        "no_magic_byte",
+        "no_registry",
+        "not_a_change",
+        "not_a_record",
+        "not_a_row",
+        "not_an_object",
+        "not_utf8",
+        "null_event_time",
+        "null_key",
+        "null_sequence",
+        "null_value",
+        "retraction",
+        "schema_mismatch",
+        "too_deep",
+        "too_large",
+        "transform_failed",
+        "truncate",
+        "unknown_column",
+        "unknown_kind",
+        "unknown_operation",
+        "unknown_schema",
+        "value_not_sent",
+        "wrong_type",
+    }
+)
+"""Reasons of bad records that Ebbtide's own formats and transforms give; a format of a project's own may give others."""
+
 
 class RecordSchema(Protocol):
     """The schema that a record carries itself."""

@@ -13,7 +13,7 @@ A record that was replayed and is still bad keeps all but `reason` and `detail`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -27,7 +27,8 @@ from ebbtide.delta.features import with_vectors
 from ebbtide.delta.joining import write_files
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
 from ebbtide.delta.table import read_file, read_rows
-from ebbtide.errors import TableMismatchError
+from ebbtide.errors import ConfigError, TableMismatchError
+from ebbtide.formats.format import REASONS
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.changelog import ORDER, ORIGIN
 from ebbtide.model.codes import row_codes
@@ -145,14 +146,20 @@ class QuarantineTable(AppendTable):
 
         Args:
             selection: Conditions on the records.
+
+        Raises:
+            ConfigError: a reason is neither known nor that of a record.
         """
         snapshot = Snapshot.read(self.path)
         if snapshot is None:
             return COLUMNS.empty_table()
         parts = [COLUMNS.empty_table()]
+        given: set[str] = set()
         for file in snapshot.files.values():
             rows = read_file(self.path, file, COLUMNS)
+            given.update(rows["reason"].unique().to_pylist())
             parts.append(selection.fitting(rows))
+        _refuse_unknown(selection.reasons, given)
         all_fitting = pa.concat_tables(parts)
         rows = oldest_first(all_fitting)
         return rows.slice(0, selection.limit)
@@ -289,3 +296,23 @@ def _rows(new: pa.Table, facts: StepFacts) -> pa.Table:
         "at": pa.array([at_us] * n_rows, pa.int64()),
     }
     return entry_table(COLUMNS, columns, n_rows)
+
+
+def _refuse_unknown(reasons: Sequence[str], given: Collection[str]) -> None:
+    """Refuse reasons that no record can have.
+
+    Args:
+        reasons: Those that are asked for.
+        given: Those of the records that there are.
+
+    Raises:
+        ConfigError: one is unknown.
+    """
+    unknown = [reason for reason in reasons if reason not in REASONS and reason not in given]
+    if unknown:
+        raise ConfigError.of(
+            "There is no such reason of a bad record.",
+            got=", ".join(unknown),
+            allowed=f"those of the records that there are: {', '.join(sorted(given)) or 'none'}",
+            next_step="docs/how-to/bad-records.md lists all.",
+        )
