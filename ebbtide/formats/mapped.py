@@ -13,23 +13,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import UTC, datetime
-from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
+from ebbtide.formats.connect import ConnectSchema, Fields, has_schema, plain_row, row_fields, time_units
 from ebbtide.formats.format import BadRecordError, DecodedChange, Format, Json, shortened
+from ebbtide.formats.forms import RowForm, TypedForm
+from ebbtide.formats.mapped_typed import TypedRecords, has_common_form
 from ebbtide.formats.mysql_types import MysqlSchema
+from ebbtide.formats.record_map import Meaning, RecordMap, Word, event_ms_of, found_at, is_of_table, says_deleted
+from ebbtide.formats.unavailable import DEFAULT, Unavailable
 from ebbtide.model.changelog import TRUNCATE, RowKind
 
-Path = tuple[str, ...]
-"""Names of fields, each within the one before."""
-Word = str | int | None
-"""A value of the field that says what happened; None: the field is null, or not there."""
-Meaning = Literal["insert", "update", "delete", "truncate", "ignore"]
-EpochUnit = Literal["s", "ms", "us", "ns", "tso"]
-"""Unit of a number that counts since 1970; `tso`: TiDB's timestamps, milliseconds times 2^18."""
 NO_ROW = "message"
 """The kind of a record that changes no row."""
 _KINDS: dict[Meaning, str] = {
@@ -39,61 +35,10 @@ _KINDS: dict[Meaning, str] = {
     "truncate": TRUNCATE,
     "ignore": NO_ROW,
 }
-_PER_MS: dict[EpochUnit, tuple[int, int]] = {
-    "s": (1_000, 1),
-    "ms": (1, 1),
-    "us": (1, 1_000),
-    "ns": (1, 1_000_000),
-    "tso": (1, 2**18),
-}
-"""Unit to what a number in it is multiplied with, and divided by."""
 _INTEGER = re.compile(r"[+-]?\d+")
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _TIME_WITHOUT_ZONE = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?)?")
 _BOOLEANS = {"0": False, "1": True, "false": False, "true": True}
-_NOT_DELETED = (None, False, 0, "", "0", "false")
-_DELETED = (True, 1, "1", "true")
-
-
-def path_of(name: str) -> Path:
-    """Return the path that a dotted name stands for."""
-    return tuple(name.split("."))
-
-
-@dataclass(frozen=True)
-class RecordMap:
-    """Where a tool's records have what a change is made of.
-
-    Args:
-        operation: The field that says what happened; None: each record is the row as it is now.
-        words: Its values, and what they mean.
-        row: The field with the row; None: its columns stand in the record itself.
-        before: The field with the values before an update.
-        deleted: The field that marks a deleted row: true, 1, or the time of the deletion.
-        table: The fields that name the table, such as database and table.
-        event_time: The field with the time of the change: a number, or ISO 8601.
-        event_unit: Unit of a number there.
-        has_text_values: All values are text, as MySQL prints them.
-        mysql_types: The field with the MySQL type of each column.
-    """
-
-    operation: Path | None = None
-    words: tuple[tuple[Word, Meaning], ...] = ()
-    row: Path | None = None
-    before: Path | None = None
-    deleted: Path | None = None
-    table: tuple[Path, ...] = ()
-    event_time: Path | None = None
-    event_unit: EpochUnit = "ms"
-    has_text_values: bool = False
-    mysql_types: Path | None = None
-
-    @cached_property
-    def marks(self) -> frozenset[str]:
-        """Fields of a record that are no columns where the columns stand in the record itself."""
-        paths = [self.operation, self.before, self.deleted, self.event_time, *self.table]
-        names = {path[0] for path in paths if path is not None and len(path) == 1}
-        return frozenset(names)
 
 
 @dataclass(frozen=True)
@@ -107,6 +52,7 @@ class MappedDecoder(Format):
         retract: Retract the whole row before a change (arrival mode), instead of deleting old keys only.
         table: Take only changes of this table, `orders` or `shop.orders`; None takes all.
         in_utc: Times without a zone are UTC where the column has one.
+        unavailable: Recognizes values that were not sent.
     """
 
     map: RecordMap
@@ -116,6 +62,7 @@ class MappedDecoder(Format):
     retract: bool = False
     table: str | None = None
     in_utc: bool = False
+    unavailable: Unavailable = DEFAULT
     _kinds: Mapping[Word, Meaning] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -128,6 +75,7 @@ class MappedDecoder(Format):
         other_key: str | None = None,
     ) -> list[DecodedChange]:
         """See `Format.changes`."""
+        value, fields = self._without_schema(value)
         word, meaning = self._operation(value)
         if meaning == "ignore":
             return [DecodedChange(NO_ROW, None, word)]
@@ -136,14 +84,29 @@ class MappedDecoder(Format):
         event_ms = self._event_ms(value)
         if meaning == "truncate":
             return [DecodedChange(TRUNCATE, None, word, event_ms=event_ms)]
-        schema = self._schema(value)
+        schema = ConnectSchema(fields) if fields else self._mysql_schema(value)
+        units = time_units(fields)
         made: list[DecodedChange] = []
-        for row, before in self._rows(value, meaning):
+        for row, before in self._rows(value, meaning, fields):
             is_deleted = meaning == "delete" or self._is_deleted(value, row)
             for kind, own_row, other_row in self._changes_of(row, before, meaning, is_deleted=is_deleted):
-                change = DecodedChange(kind, own_row, word, (), event_ms, other_row, None, None, schema)
+                change = DecodedChange(kind, own_row, word, (), event_ms, other_row, units, None, schema)
                 made.append(change)
         return made
+
+    def typed(self, row: RowForm) -> TypedForm | None:
+        """See `Format.typed`: inserts, deletes, and updates that keep their key."""
+        if self.in_utc or not has_common_form(self.map, row):
+            return None
+        return TypedRecords(self.map, row, key=self.key, retract=self.retract, table=self.table)
+
+    def _without_schema(self, value: Json) -> tuple[Json, Fields]:
+        """Return a value without Connect's schema, and the row's fields by it, empty without one."""
+        is_wrapped = has_schema(value) and isinstance(value["schema"], dict) and isinstance(value["payload"], dict)
+        if not is_wrapped or "fields" not in value["schema"]:
+            return value, {}
+        within = self.map.row[0] if self.map.row else None
+        return value["payload"], row_fields(value["schema"], within)
 
     def _operation(self, value: Json) -> tuple[str | None, Meaning]:
         """Return the word that says what happened, and its meaning."""
@@ -171,8 +134,7 @@ class MappedDecoder(Format):
         if None in names:
             paths = ", ".join(".".join(path) for path in self.map.table)
             raise BadRecordError.of("missing_table", paths, got="null", allowed="the name of the change's table")
-        full_name = ".".join(map(str, names))
-        return self.table in (full_name, str(names[-1]))
+        return is_of_table(names, self.table)
 
     def _event_ms(self, value: Json) -> int | None:
         path = self.map.event_time
@@ -180,12 +142,12 @@ class MappedDecoder(Format):
             return None
         return event_ms_of(found_at(value, path), self.map.event_unit, ".".join(path))
 
-    def _schema(self, value: Json) -> MysqlSchema | None:
+    def _mysql_schema(self, value: Json) -> MysqlSchema | None:
         path = self.map.mysql_types
         types = None if path is None else found_at(value, path)
         return MysqlSchema(types) if isinstance(types, dict) else None
 
-    def _rows(self, value: Json, meaning: Meaning) -> Iterator[tuple[Json, Json | None]]:
+    def _rows(self, value: Json, meaning: Meaning, fields: Fields) -> Iterator[tuple[Json, Json | None]]:
         """Yield a record's rows, each with the values before the change, if there are any.
 
         A delete may have its row among the values before the change alone.
@@ -209,8 +171,8 @@ class MappedDecoder(Format):
                 raise BadRecordError.of(
                     "not_a_row", name, got=shortened(row), allowed="an object, or objects in an array"
                 )
-            has_before = isinstance(own_before, dict)
-            yield self._typed(row), self._typed(own_before) if has_before else None
+            old = own_before if isinstance(own_before, dict) else None
+            yield self._typed(row, name, fields), None if old is None else self._typed(old, name, fields)
 
     def _columns_in(self, value: Json) -> Json:
         """Return the columns that stand in the record itself: a field of the map is one where the schema says so."""
@@ -223,11 +185,9 @@ class MappedDecoder(Format):
         if path is None:
             return False
         mark = found_at(value, path)
-        if mark in _NOT_DELETED:
-            return False
-        is_time = isinstance(mark, str) and bool(re.match(r"\d{4}-\d\d-\d\d", mark))
-        if mark in _DELETED or is_time:
-            return True
+        is_deleted = says_deleted(mark)
+        if is_deleted is not None:
+            return is_deleted
         raise BadRecordError.of(
             "bad_deleted",
             ".".join(path),
@@ -268,8 +228,9 @@ class MappedDecoder(Format):
     def _changes_key(self, old: Json, new: Json) -> bool:
         return any(old.get(name) != new.get(name) for name in self.key)
 
-    def _typed(self, row: Json) -> Json:
-        """Return a row's values in the forms that their columns take, where the map gives them another form."""
+    def _typed(self, row: Json, side: str, fields: Fields) -> Json:
+        """Return a row's values in the forms that their columns take, where the map, or the record's schema, gives them another form."""
+        row = plain_row(row, side, fields, self.unavailable) or {}
         if self.columns is None or not (self.map.has_text_values or self.in_utc):
             return row
         typed = dict(row)
@@ -283,56 +244,6 @@ class MappedDecoder(Format):
                 cell = f"{cell}Z" if _TIME_WITHOUT_ZONE.fullmatch(cell) else cell
             typed[column.name] = cell
         return typed
-
-
-def found_at(value: Json, path: Path) -> Any:
-    """Return the value at a path; None if there is none.
-
-    Example:
-        >>> found_at({"metadata": {"table": "t"}}, ("metadata", "table")), found_at({"metadata": 1}, ("metadata", "table"))
-        ('t', None)
-    """
-    found: Any = value
-    for name in path:
-        if not isinstance(found, dict):
-            return None
-        found = found.get(name)
-    return found
-
-
-def event_ms_of(time: Any, unit: EpochUnit, name: str) -> int | None:
-    """Read the time of a change.
-
-    Args:
-        time: A number in a unit, also as text, or ISO 8601, without a zone in UTC.
-        unit: The unit.
-        name: Name of its field, for messages.
-
-    Raises:
-        BadRecordError: It is neither.
-
-    Example:
-        >>> event_ms_of(1477053217, "s", "ts"), event_ms_of("2024-10-28T21:37:01.127470Z", "ms", "at")
-        (1477053217000, 1730151421127)
-    """
-    if time is None:
-        return None
-    if isinstance(time, str) and _INTEGER.fullmatch(time):
-        time = int(time)
-    if type(time) is int:
-        times, over = _PER_MS[unit]
-        ms = time * times // over
-        if -(2**63) <= ms < 2**63:
-            return ms
-    if isinstance(time, str):
-        try:
-            moment = datetime.fromisoformat(time)
-        except ValueError:
-            pass
-        else:
-            in_zone = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-            return (in_zone - _EPOCH) // _MS
-    raise BadRecordError.of("bad_event_time", name, got=shortened(time), allowed=f"ISO 8601, or an integer in {unit}")
 
 
 def of_text(text: str, type_: pa.DataType) -> Any:
@@ -352,7 +263,3 @@ def of_text(text: str, type_: pa.DataType) -> Any:
         # Each byte is the character of its number (ISO 8859-1).
         return text.encode("latin-1")
     return text
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MS = datetime.resolution * 1000

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ebbtide.formats.format import Json
-from ebbtide.formats.mapped import Meaning, Path, RecordMap, Word, found_at, path_of
+from ebbtide.formats.record_map import Meaning, Path, RecordMap, Word, found_at, path_of
 
 
 def _words(**words: Iterable[Word]) -> tuple[tuple[Word, Meaning], ...]:

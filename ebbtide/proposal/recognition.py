@@ -12,7 +12,7 @@ from typing import Any
 
 from ebbtide.formats.connect import key_row
 from ebbtide.formats.format import Json
-from ebbtide.formats.mapped import Path, RecordMap, Word, found_at
+from ebbtide.formats.record_map import Path, RecordMap, Word, found_at
 from ebbtide.formats.tools import TOOLS
 from ebbtide.proposal.sample import SampledRecord
 from ebbtide.spec.parts import MappedFormat

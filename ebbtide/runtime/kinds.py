@@ -144,6 +144,7 @@ def mapped(spec: Pipeline) -> Format:
         retract=spec.retracts,
         table=spec.source.table,
         in_utc=given.time_zone is not None,
+        unavailable=unavailable_of(spec),
     )
 
 

@@ -26,8 +26,8 @@ from ebbtide.formats import debezium_envelope
 from ebbtide.formats.columns import TimeUnit
 from ebbtide.formats.encodings import Encoding
 from ebbtide.formats.format import shortened
-from ebbtide.formats.mapped import EpochUnit, Meaning, RecordMap, Word, path_of
 from ebbtide.formats.positions import PositionField, PositionType
+from ebbtide.formats.record_map import EpochUnit, Meaning, RecordMap, Word, path_of
 from ebbtide.formats.records import MAX_RECORD_BYTES
 from ebbtide.formats.tools import TOOLS
 from ebbtide.formats.unavailable import UNAVAILABLE, placeholder_bytes

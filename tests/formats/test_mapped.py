@@ -9,9 +9,12 @@ from tool_records import SCHEMA, WRITERS, lines, records
 
 from ebbtide import UpsertPipeline
 from ebbtide.formats.format import BadRecordError
-from ebbtide.formats.mapped import MappedDecoder, event_ms_of, of_text
+from ebbtide.formats.mapped import MappedDecoder, of_text
 from ebbtide.formats.mysql_types import column_type
+from ebbtide.formats.record_map import event_ms_of
+from ebbtide.formats.records import RECORDS
 from ebbtide.formats.tools import TOOLS
+from ebbtide.runtime.plan import decoding_of
 from ebbtide.spec.parts import MappedFormat
 from ebbtide.testing import MemoryPipeline
 
@@ -35,6 +38,12 @@ def played(format_, values, schema=SCHEMA, **fields):
     pipeline = MemoryPipeline(spec(format_, schema, **fields))
     pipeline.step([value if isinstance(value, str) else json.dumps(value) for value in values])
     return pipeline
+
+
+def records_of(values):
+    n = len(values)
+    columns = [["1.jsonl"] * n, [0] * n, list(range(n)), [value.encode() for value in values]]
+    return pa.record_batch(dict(zip(RECORDS.names, columns, strict=True)), schema=RECORDS)
 
 
 def decoder(**fields):
@@ -265,3 +274,74 @@ def test_times_without_a_zone_are_utc_where_the_spec_says_so():
 def test_operation_that_says_nothing_is_refused(operation, said):
     with pytest.raises(ValidationError, match=said):
         spec({"type": "mapped", "operation": operation})
+
+
+ODD = {
+    "no row": {"data": None},
+    "row of text": {"data": "x"},
+    "unknown word": {"type": "frob"},
+    "word that is none": {"type": True},
+    "no word": {"type": None},
+    "another table": {"table": "users"},
+    "no table": {"table": None},
+    "DDL": {"type": "table-drop"},
+    "old of text": {"old": "x"},
+    "old with the key": {"old": {"id": 2**53 + 1}},
+    "a new key": {"old": {"id": 5}},
+    "time that is none": {"ts": "soon"},
+    "unknown column": {"data": {"id": 1, "v": "a", "n": 1, "total": "1.00", "more": [1]}},
+    "amount as a number": {"data": {"id": 1, "v": "a", "n": 1, "total": 10.10}},
+    "wrong type": {"data": {"id": "x", "v": "a", "n": 1, "total": "1.00"}},
+    "no column": {"data": {"id": 1}},
+}
+
+
+@pytest.mark.parametrize("order", ["upsert", "arrival"])
+def test_records_are_the_same_on_the_quick_path_and_on_the_exact_one(order, monkeypatch):
+    written, _ = records(WRITERS["maxwell"], seed=2, n=40)
+    common = next(record for record in written if record["type"] == "update")
+    odd = [common | fields for fields in ODD.values()]
+    values = [json.dumps(record) for record in [*written, *odd]]
+    of_orders = spec({"type": "maxwell"}, source={"table": "orders"}, order=order)
+
+    def staged():
+        batch = records_of(values)
+        table = pa.Table.from_batches(decoding_of(of_orders).decode([batch], step=1, wall_ms=0))
+        return sorted(table.to_pylist(), key=lambda row: (row["_order"]["position"], str(row["_kind"])))
+
+    quick = staged()
+    monkeypatch.setattr(MappedDecoder, "typed", lambda decoder, row: None)
+    assert quick == staged()
+
+
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_columns_beside_marks_within_objects_are_the_row(is_quick, monkeypatch):
+    if not is_quick:
+        monkeypatch.setattr(MappedDecoder, "typed", lambda decoder, row: None)
+    fields = {"type": "mapped", "operation": {"field": "meta.op", "insert": ["I"]}}
+    pipeline = played(fields, [{"meta": {"op": "I"}, "id": 1}, {"id": 2}], schema="id BIGINT", **BY_KEY)
+    assert pipeline.rows() == [{"id": 1}]
+    assert [record["_reason"] for record in pipeline.quarantine] == ["unknown_operation"]
+
+
+CONNECT = {
+    "type": "struct",
+    "fields": [
+        {"field": "op", "type": "string"},
+        {"field": "data", "type": "struct", "fields": [
+            {"field": "id", "type": "int64"},
+            {"field": "at", "type": "int64", "name": "io.debezium.time.Timestamp"},
+        ]},
+    ],
+}  # fmt: skip
+
+
+def test_record_with_connect_s_schema_is_read_by_it():
+    fields = {"type": "mapped", "operation": {"field": "op", "insert": ["I"]}, "row": "data"}
+    value = {"schema": CONNECT, "payload": {"op": "I", "data": {"id": 1, "at": 1_500}}}
+    [row] = played(fields, [value], schema="id BIGINT, at TIMESTAMP_NTZ", **BY_KEY).rows()
+    assert row["at"].isoformat() == "1970-01-01T00:00:01.500000"
+    own = {"type": "mapped", "operation": {"field": "op", "insert": ["I", None]}}
+    assert kinds(MappedDecoder(MappedFormat.model_validate(own).map).changes({"schema": 1, "payload": {}}, None)) == [
+        ("+I", {"schema": 1, "payload": {}})
+    ]
