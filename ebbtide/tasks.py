@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TextIO, TypeVar, cast
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 BYTES_IN_DRIVER = 8 * 2**20
 """Bytes of data files up to which the driver reads or rewrites them itself: a Spark job costs more."""
+DESCRIPTION = "spark.job.description"
+"""Spark's name for what a job's page shows."""
 EngineKind = Literal["auto", "spark", "local"]
 """Where runs make their steps: as `ebbtide.runtime.engines` chooses, on Spark, or in their own process."""
 Item = TypeVar("Item")
@@ -111,6 +114,48 @@ def _stdout_to_stderr() -> Iterator[None]:
                 sys.stdout = before
 
 
+_engine: ContextVar[EngineKind] = ContextVar("engine", default="auto")
+"""The engine that the spec of the work under way names."""
+_work: ContextVar[str] = ContextVar("work", default="ebbtide")
+"""The work under way, in words for Spark's UI."""
+
+
+@contextmanager
+def on_engine(engine: EngineKind) -> Iterator[None]:
+    """Have the tasks of some work run where a spec says: by `spark`, in jobs of Spark's whatever their size."""
+    token = _engine.set(engine)
+    try:
+        yield
+    finally:
+        _engine.reset(token)
+
+
+def describe_work(text: str) -> None:
+    """Say what is being done from now on, as the jobs of Spark's are described: pipeline, step and phase."""
+    _work.set(text)
+
+
+def is_for_driver(*, is_little: bool) -> bool:
+    """Return whether this process does some work itself: a Spark job costs more than little work, but a spec may ask for it.
+
+    Args:
+        is_little: It is below the size at which a job costs less.
+    """
+    return is_little and _engine.get() != "spark"
+
+
+@contextmanager
+def described_jobs(spark: SparkSession) -> Iterator[None]:
+    """Have Spark's UI show what the jobs of this thread do."""
+    context = spark.sparkContext
+    before = context.getLocalProperty(DESCRIPTION)
+    context.setLocalProperty(DESCRIPTION, _work.get())
+    try:
+        yield
+    finally:
+        context.setLocalProperty(DESCRIPTION, cast("str", before))  # None takes it away
+
+
 def run_tasks(
     spark: SparkSession | LocalSession,
     work: Callable[[Item], Result],
@@ -118,18 +163,20 @@ def run_tasks(
     *,
     in_driver: bool,
 ) -> list[Result]:
-    """Run a function over several items. A Spark job costs more than little work: that is done in the driver.
+    """Run a function over several items. A Spark job costs more than little work: that is done in the driver, but by `engine: spark`.
 
     Args:
         spark: The session.
         work: The function. Workers import its module, which should not import pyspark.
         items: The items; picklable.
-        in_driver: Run it in this process, its output redirected to stderr: stdout belongs to the command.
+        in_driver: There is so little to do that it is done in this process, its output redirected to stderr: stdout belongs to the command.
 
     Returns:
         The results, in order.
     """
-    if in_driver or len(items) <= 1 or isinstance(spark, LocalSession):
+    is_here = is_for_driver(is_little=in_driver or len(items) == 1)
+    if is_here or not items or isinstance(spark, LocalSession):
         with _stdout_to_stderr():
             return [work(item) for item in items]
-    return list(spark.sparkContext.parallelize(items, len(items)).map(work).collect())
+    with described_jobs(spark):
+        return list(spark.sparkContext.parallelize(items, len(items)).map(work).collect())

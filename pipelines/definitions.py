@@ -5,6 +5,8 @@ from pathlib import Path
 import dagster as dg
 
 from assets.revenue import customer_revenue, customer_revenue_job
+from ebbtide.dagster.metadata import on_engine
+from resources.profiles import resources
 
 shop_job = dg.define_asset_job(
     "shop",
@@ -17,9 +19,10 @@ shop_job = dg.define_asset_job(
 def defs() -> dg.Definitions:
     """Return everything in this code location."""
     here = Path(__file__).parent
-    return dg.Definitions.merge(
+    merged = dg.Definitions.merge(
         dg.load_from_defs_folder(path_within_project=here),
         dg.Definitions(
             assets=[customer_revenue], jobs=[customer_revenue_job, shop_job], executor=dg.in_process_executor
         ),
     )
+    return on_engine(merged, resources().engine)

@@ -1,6 +1,8 @@
 """`make demo`: a second time, after a Dagster that was ended, and after it was interrupted or killed itself."""
 
+import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -15,6 +17,8 @@ import pytest
 from dagster._daemon.types import DaemonHeartbeat
 from kafka_broker import free_port
 from waiting import PATIENCE_S, until
+
+from ebbtide.runtime.session_settings import settings_of_file
 
 PROJECT = demo.PROJECT
 JOB = """
@@ -43,6 +47,7 @@ from pathlib import Path
 import demo
 
 here = Path(sys.argv[1])
+demo.EVENTS = here / "events"
 demo.HOME, demo.ROOT, demo.JOB = here / "home", here / "root", ["-f", str(here / "job.py"), "-j", "shop"]
 sys.exit(demo.main())
 """
@@ -66,7 +71,10 @@ def place(home, monkeypatch):
     monkeypatch.setattr(demo, "ROOT", folder / "root")
     monkeypatch.setattr(demo, "JOB", ["-f", str(folder / "job.py"), "-j", "shop"])
     monkeypatch.setenv("DAGSTER_HOME", str(home))
+    monkeypatch.setattr(demo, "EVENTS", folder / "events")
     monkeypatch.setenv("EBBTIDE_ROOT", str(folder / "root"))
+    monkeypatch.setenv("SPARK_CONF_DIR", str(folder))
+    (folder / "spark-defaults.conf").write_text("spark.executor.cores 3\n")
     with dg.DagsterInstance.get() as instance:
         for run in instance.get_runs():
             instance.delete_run(run.run_id)
@@ -161,6 +169,23 @@ def test_run_of_a_killed_demo_is_canceled(place, capfd):
     assert "the demo that started it was killed" in capfd.readouterr().out
 
 
+def test_tasks_of_spark_are_counted_by_the_pipeline_of_their_job(place):
+    demo.log_events()
+    assert settings_of_file().items() >= {"spark.executor.cores": "3", "spark.eventLog.enabled": "true"}.items()
+    events = [
+        {"Event": "SparkListenerApplicationStart"},
+        {
+            "Event": "SparkListenerJobStart",
+            "Stage IDs": [0, 1],
+            "Properties": {"spark.job.description": "orders: step 1: reading"},
+        },
+        {"Event": "SparkListenerJobStart", "Stage IDs": [2], "Properties": {}},
+        *[{"Event": "SparkListenerTaskEnd", "Stage ID": stage} for stage in (0, 1, 1, 2)],
+    ]
+    (demo.EVENTS / "local-1").write_text("".join(json.dumps(event) + "\n" for event in events))
+    assert demo.spark_tasks(demo.EVENTS) == {"orders": 3, "": 1}
+
+
 def test_demo_beside_another_one_is_refused(place, capfd):
     with demo.alone(place / "home" / "demo.lock"):
         assert demo.main() == 1
@@ -233,7 +258,7 @@ def make_demo():
 @pytest.mark.grid
 def test_make_demo_twice_beside_make_ui_and_after_it():
     assert "all equal, all checks passed" in make_demo()
-    assert "all equal, all checks passed" in make_demo()
+    assert re.search(r"Spark ran \d{2,} tasks", make_demo())
     with ui_running():
         assert "all equal, all checks passed" in make_demo()
     assert "all equal, all checks passed" in make_demo()

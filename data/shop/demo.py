@@ -35,6 +35,7 @@ from ebbtide.cli.quiet import new_log
 from ebbtide.cli.typed import as_typed
 from ebbtide.inspect.status import Status, status
 from ebbtide.runtime.session import build_session
+from ebbtide.runtime.session_settings import settings_of_file
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parent.parent
@@ -42,6 +43,8 @@ SHOP = "pipelines/defs/shop"
 ROOT = PROJECT / ".ebbtide"
 HOME = PROJECT / ".dagster"
 JOB = ["-m", "pipelines.definitions", "-a", "defs", "-d", ".", "-j", "shop"]
+EVENTS = HOME / "demo-spark"
+"""Where Spark logs the events of the run."""
 TAG = "ebbtide/demo"
 """Tag of the demo's runs."""
 UNFINISHED = [
@@ -89,12 +92,15 @@ def summary(run_id: str, started: float) -> int:
     reports = [(spec, difference(spec, truth(spec), sink_rows(spark, spec))) for spec in specs()]
     statuses = {spec.name: status(spec, str(ROOT)) for spec in specs()}
     spark.stop()
+    tasks = spark_tasks(EVENTS)
     with dg.DagsterInstance.get() as instance:
         checks = evaluations(instance, run_id)
-        print("\n" + "\n".join(table(reports, statuses, checks, unmatched(instance, specs()))))
+        print("\n" + "\n".join(table(reports, statuses, checks, unmatched(instance, specs()), tasks)))
     right = all(not any(differs.values()) for _, differs in reports)
     print(f"\n{len(reports)} sinks compared with the source database in {time.monotonic() - started:.0f} s: ", end="")
     print("all equal, all checks passed." if right else "NOT all right.")
+    n_records = sum(status.read.records for status in statuses.values())
+    print(f"Spark ran {sum(tasks.values()):,} tasks, in which {n_records:,} records were read, decided on and folded.")
     print(
         f"The tables are in {ROOT.relative_to(PROJECT)}/NAME/sink; each has its change feed, and its state beside it."
     )
@@ -112,6 +118,7 @@ def launch() -> str | None:
         cancel_left_runs(instance)
         for spec in specs():
             shutil.rmtree(ROOT / spec.name, ignore_errors=True)
+        log_events()
         return execute(instance, JOB, PROJECT, HOME / "demo.log", lock)
 
 
@@ -138,6 +145,37 @@ def note(lock: TextIO, process: int) -> None:
     lock.truncate(0)
     lock.write(str(process))
     lock.flush()
+
+
+def log_events() -> None:
+    """Have Spark log its events where `spark_tasks` reads them; what else its file of defaults sets stays."""
+    shutil.rmtree(EVENTS, ignore_errors=True)
+    conf = EVENTS / "conf"
+    conf.mkdir(parents=True)
+    settings = settings_of_file() | {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": EVENTS.as_uri(),
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.compress": "false",
+    }
+    lines = [f"{name} {value}\n" for name, value in settings.items()]
+    (conf / "spark-defaults.conf").write_text("".join(lines))
+    os.environ["SPARK_CONF_DIR"] = str(conf)
+
+
+def spark_tasks(folder: Path) -> Counter[str]:
+    """Count the tasks that Spark's own log of events has, by pipeline: the description of a job begins with its name."""
+    tasks: Counter[str] = Counter()
+    pipeline_of: dict[int, str] = {}
+    for log in filter(Path.is_file, folder.iterdir()):
+        for line in log.read_text(encoding="utf-8").splitlines():
+            event = json.loads(line)
+            if event["Event"] == "SparkListenerJobStart":
+                described = event.get("Properties", {}).get("spark.job.description", "")
+                pipeline_of |= dict.fromkeys(event["Stage IDs"], described.partition(":")[0])
+            elif event["Event"] == "SparkListenerTaskEnd":
+                tasks[pipeline_of.get(event["Stage ID"], "")] += 1
+    return tasks
 
 
 def cancel_left_runs(instance: dg.DagsterInstance) -> None:
@@ -249,13 +287,26 @@ def table(
     statuses: dict[str, Status],
     checks: Counter[str],
     unmatched: dict[str, int],
+    tasks: Counter[str],
 ) -> list[str]:
     """Lay the summary out."""
-    columns = ("rows", "steps", "records", "quarantined", "unmatched", "missing", "extra", "wrong", "checks")
+    columns = (
+        "rows",
+        "steps",
+        "records",
+        "Spark tasks",
+        "quarantined",
+        "unmatched",
+        "missing",
+        "extra",
+        "wrong",
+        "checks",
+    )
     lines = [f"{'sink':<16}" + "".join(f"{name:>12}" for name in columns)]
     for spec, differs in reports:
         status = statuses[spec.name]
-        counts = [status.last.step, status.read.records, status.read.quarantined, unmatched[spec.name]]
+        made = [status.last.step, status.read.records, tasks[spec.name]]
+        counts = [*made, status.read.quarantined, unmatched[spec.name]]
         cells = [len(truth(spec)), *counts, *(differs[n] for n in ("missing", "extra", "wrong"))]
         lines.append(
             f"{spec.name:<16}"

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import re
+import warnings
 from typing import cast
 
 import dagster as dg
 
 from ebbtide import MaterializedView, Pipeline
 from ebbtide.model.durations import format_duration
+from ebbtide.runtime.engines import spark_needed_for
 from ebbtide.spec.ddl import type_ddl
+from ebbtide.tasks import EngineKind
 
-KINDS = {"spark", "deltalake"}
-"""Kinds of which the UI draws the logo."""
+TABLE = "ebbtide/table"
+"""Metadata of an asset that is a pipeline's table: which one."""
+ENGINE_KINDS = {"spark": {"spark"}, "local": {"python"}, "auto": set[str]()}
+"""Engine to the kinds of the assets that it makes; by `auto` each run's metadata say which one it was."""
 
 PIPELINE_TAG = "ebbtide/pipeline"
 """Tag of all runs that work on one pipeline: its name."""
@@ -126,11 +131,11 @@ def asset_specs(spec: Pipeline) -> list[dg.AssetSpec]:
             state,
             deps=upstream,
             description=_state_description(spec),
-            metadata={**_lineage(spec, upstream[0]), "ebbtide/table": "state"},
+            metadata={**_lineage(spec, upstream[0]), TABLE: "state"},
             automation_condition=automation,
             group_name=spec.group,
             owners=spec.owners,
-            kinds=KINDS,
+            kinds={"deltalake"} | engine_kinds(spec),
         ),
         dg.AssetSpec(
             sink,
@@ -139,15 +144,41 @@ def asset_specs(spec: Pipeline) -> list[dg.AssetSpec]:
             metadata={
                 "dagster/column_schema": column_schema(spec),
                 **_lineage(spec, state),
-                "ebbtide/table": "sink",
+                TABLE: "sink",
             },
             freshness_policy=freshness_policy(spec),
             automation_condition=automation,
             group_name=spec.group,
             owners=spec.owners,
-            kinds=KINDS if spec.sink.type == "delta" else {"spark"},
+            kinds=({"deltalake"} if spec.sink.type == "delta" else set()) | engine_kinds(spec),
         ),
     ]
+
+
+def engine_kinds(spec: Pipeline) -> set[str]:
+    """Return the kinds that say where a pipeline's tables are made, as far as its spec settles it."""
+    return ENGINE_KINDS["spark" if spark_needed_for(spec) else spec.engine]
+
+
+def on_engine(definitions: dg.Definitions, engine: EngineKind | None) -> dg.Definitions:
+    """Give the tables of all pipelines the kinds of the engine that a project's resources name.
+
+    Args:
+        definitions: The project's.
+        engine: The engine; None: each spec says.
+    """
+    if engine is None:
+        return definitions
+    of_engines = set().union(*ENGINE_KINDS.values())
+
+    def with_kinds(asset: dg.AssetSpec) -> dg.AssetSpec:
+        if TABLE not in asset.metadata:
+            return asset
+        return asset.replace_attributes(kinds=(asset.kinds - of_engines) | ENGINE_KINDS[engine])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the function is a preview, and calls what is in beta
+        return definitions.map_resolved_asset_specs(func=with_kinds)
 
 
 def _state_description(spec: Pipeline) -> str:

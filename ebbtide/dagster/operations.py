@@ -61,7 +61,7 @@ def operation_job(operation: Operation, specs: Sequence[Pipeline]) -> dg.JobDefi
         action = given.pop("action", operation.actions[0])
         docs = Path(storage.data_docs).resolve()
         ctx = Context(
-            spec,
+            spec.on_engine(spark.engine),
             storage.root,
             lambda: spark.session,
             BY,

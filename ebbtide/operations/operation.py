@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ebbtide.errors import ConfigError
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.progress import OnPhase, OnProgress, ignore
-from ebbtide.tasks import lazy_session
+from ebbtide.tasks import describe_work, lazy_session, on_engine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -222,7 +222,11 @@ class Operation:
                     got="none",
                     allowed="a text, kept with the step",
                 )
-        report: Report = getattr(self, action)(ctx, params)
+        # A plan starts no Spark for what the driver can look up.
+        engine = "auto" if action == "plan" else ctx.spec.engine
+        describe_work(f"{ctx.spec.name}: {self.command}")
+        with on_engine(engine):
+            report: Report = getattr(self, action)(ctx, params)
         return report
 
     @property

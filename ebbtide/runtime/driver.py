@@ -47,6 +47,7 @@ from ebbtide.sources.source import Discovery
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.storage.folders import move_aside
 from ebbtide.storage.paths import delete
+from ebbtide.tasks import describe_work, on_engine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -212,6 +213,11 @@ class _Run:
             accepts_path: The source may be somewhere else than at the last step.
             accepts_loss: Records of it may be lost.
         """
+        with on_engine(self.spec.engine):
+            self._turn(accepts_path=accepts_path, accepts_loss=accepts_loss)
+
+    def _turn(self, *, accepts_path: bool, accepts_loss: bool) -> None:
+        """Take a turn, see `turn`, where the spec says."""
         plan = self.plan
         mark = unfinished(plan.root) if self.spec.is_view else None
         if mark is not None:
@@ -433,4 +439,5 @@ class _Phases:
         n_files = len(self.found.parts)
         places = self.found.span.size if self.found.span else 0
         phase = Phase(self.pipeline, name, step, files_read, n_files, places_read, places)
+        describe_work(f"{self.pipeline}: step {step}: {name}" if step else f"{self.pipeline}: {name}")
         self.on_phase(phase)

@@ -34,6 +34,7 @@ from ebbtide.spec.expressions import columns_read
 from ebbtide.spec.row_functions import UnfitFunctionError
 from ebbtide.spec.transform import ALLOWED, Transform
 from ebbtide.tables.spark_columns import arrow_frame, spark_schema
+from ebbtide.tasks import described_jobs, is_for_driver
 
 SETTINGS = {
     "spark.sql.ansi.enabled": "true",
@@ -361,12 +362,12 @@ def select_items(
         items: What holds the rows; picklable.
         inputs: See `Inputs`.
         finish: See `Finish`.
-        in_driver: Do it here.
+        in_driver: There is so little that it is done here.
 
     Returns:
         What `finish` returned, in order.
     """
-    if in_driver or not items:
+    if is_for_driver(is_little=in_driver) or not items:
         finished = []
         for item in items:
             results = expressions.evaluated(inputs(item))
@@ -378,4 +379,6 @@ def select_items(
     rows = numbers.mapInArrow(read, spark_schema(expressions.inputs))
     results = expressions.results(rows)
     done = results.mapInArrow(Finishing(items, finish), "done BINARY")
-    return unpickled(done.toArrow()["done"])
+    with described_jobs(session):
+        finished = done.toArrow()
+    return unpickled(finished["done"])

@@ -51,7 +51,7 @@ from ebbtide.spec.ddl import ddl_of
 from ebbtide.storage.paths import join
 from ebbtide.storage.together import before_commit
 from ebbtide.tables.state.staging import Staging
-from ebbtide.tasks import is_without_spark
+from ebbtide.tasks import describe_work, is_without_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -308,6 +308,7 @@ class SourceSteps:
         if kind != "tick":
             delete_staged(self.plan.at("staged"), is_clean=self._has_deleted)
             self._has_deleted = True
+        describe_work(f"{facts.pipeline}: step {facts.step}: folding")
         stepper.fold(spark)
         known = self.plan.spec.table.columns.names
         ignored = [name for name in facts.read.ignored_columns if name not in known]

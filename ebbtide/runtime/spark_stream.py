@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -62,6 +63,9 @@ class MicroBatches:
     def __init__(self, made: Iterator[int], stop: threading.Event) -> None:
         self._made = made
         self._stop = stop
+        self._context = (
+            copy_context()
+        )  # Spark calls from a thread of its own: what the run has set for its work holds there, too
         self._turn = threading.Lock()
         self._is_over = threading.Event()
         self._failure: BaseException | None = None
@@ -74,7 +78,7 @@ class MicroBatches:
         batch_id = None
         try:
             with self._turn:
-                batch_id = next(self._made, None)
+                batch_id = self._context.run(next, self._made, None)
         except BaseException as error:  # noqa: BLE001 - raised by `wait`
             self._failure = error
         finally:
@@ -130,4 +134,5 @@ class MicroBatches:
     def _let_go(self) -> None:
         """Hold nothing of the run any more: the JVM holds this object for as long as it likes, a run's tables with it."""
         self._made = iter(())
+        self._context = Context()
         self._failure = None

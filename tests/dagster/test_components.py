@@ -101,7 +101,7 @@ def test_component_takes_parts_of_other_packages_with_their_options(sandbox, tmp
     add(sandbox, "a", **parts, order="arrival")
     with sandbox.build_all_defs() as definitions:
         graph = definitions.resolve_asset_graph()
-        assert graph.get(dg.AssetKey("a")).kinds == {"spark"}
+        assert graph.get(dg.AssetKey("a")).kinds == set()
         checks = {key.name for key in graph.asset_check_keys}
         assert checks == {"expiry", "quarantine_rate", "schema_drift", "foreign_writes", "source_loss"}
     add(sandbox, "b", **parts | {"sink": {"type": "documents", "indent": "deep"}}, order="arrival")

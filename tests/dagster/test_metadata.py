@@ -3,11 +3,12 @@
 import dagster as dg
 import pytest
 from spark_support import plain_spec
+from support import plain
 
 from ebbtide import MaterializedView
 from ebbtide.dagster.components import DEFAULT_RESOURCES as RESOURCES
 from ebbtide.dagster.definitions import pipeline_definitions
-from ebbtide.dagster.metadata import column_schema, source_key, valid_in_keys
+from ebbtide.dagster.metadata import column_schema, on_engine, source_key, valid_in_keys
 from ebbtide.model.cron import spread_minute
 
 
@@ -53,3 +54,21 @@ def test_columns_without_a_comment_are_described_by_their_role(tmp_path):
         "seq": "Orders the changes of a key.",
         "mail": "Personal.",
     }
+
+
+@pytest.mark.parametrize(
+    ("fields", "engine", "kinds"),
+    [
+        ({}, None, set()),
+        ({"engine": "spark"}, None, {"spark"}),
+        ({"engine": "local"}, None, {"python"}),
+        ({"sink": {"write": "merge"}}, None, {"spark"}),
+        ({"engine": "local"}, "spark", {"spark"}),
+        ({}, "spark", {"spark"}),
+    ],
+)
+def test_kinds_say_which_engine_makes_a_table(fields, engine, kinds):
+    of_spec = dg.Definitions.merge(pipeline_definitions(plain(**fields)), dg.Definitions(resources=RESOURCES))
+    definitions = on_engine(of_spec, engine)
+    graph = definitions.resolve_asset_graph()
+    assert [graph.get(dg.AssetKey(name)).kinds for name in ("t", "t_state")] == [{"deltalake", *kinds}] * 2

@@ -153,8 +153,8 @@ def test_sink_of_another_package_is_materialized_and_checked_without_a_version_o
     definitions = pipeline_definitions(spec)
     assets = [*definitions.assets, *definitions.asset_checks]
     assert {asset.key.path[-1]: asset.kinds for each in definitions.assets for asset in each.specs} == {
-        "plain_state": {"spark", "deltalake"},
-        "plain": {"spark"},
+        "plain_state": {"deltalake"},
+        "plain": set(),
     }
     result = dg.materialize(assets, resources=resources(tmp_path, local_session()))
     [of_sink] = [made for made in result.get_asset_materialization_events() if made.asset_key == AssetKey("plain")]
