@@ -91,6 +91,12 @@ class DiskPipeline:
     def sparkContext(self) -> DiskPipeline:  # noqa: N802 - Spark's name
         return self
 
+    def getLocalProperty(self, _: str) -> str | None:  # noqa: N802 - Spark's name
+        return None
+
+    def setLocalProperty(self, _: str, __: Any) -> None:  # noqa: N802 - the same
+        pass
+
     def parallelize(self, items: list[Any], _: int) -> DiskPipeline:
         self._items = items
         return self
@@ -151,9 +157,3 @@ def with_second_versions(of, folder, times_ms=(0, 0)):
     disk.step([change("+U", id=id_, n=1, at=1) for id_ in range(6)], now_ms=first_ms)
     disk.step([change("+U", id=id_, n=2, at=2) for id_ in range(3)], now_ms=second_ms)
     return disk.plan.state
-
-    def getLocalProperty(self, _: str) -> None:  # noqa: N802 - Spark's name
-        return None
-
-    def setLocalProperty(self, _: str, __: Any) -> None:  # noqa: N802 - the same
-        pass
