@@ -16,7 +16,7 @@ from ebbtide.amounts import amount, named
 from ebbtide.errors import FileChangedError, LateFileError, SourceReadError
 from ebbtide.redaction import printable
 from ebbtide.sources.source import Discovery
-from ebbtide.storage.paths import FoundFile, file_system, has_surrogate, is_folder, is_linked, join, walk
+from ebbtide.storage.paths import FoundFile, file_system, has_surrogate, is_folder, is_linked, join, leads_within, walk
 
 PATTERNS = (
     "*.json",
@@ -85,13 +85,14 @@ def discover(
         counts_repeats: A record that is read twice counts twice: refuse a file that was read and is now in a folder below its own.
 
     Raises:
-        SourceReadError: the folder cannot be listed, a new file is reached by a symbolic link, or a name is not UTF-8.
+        SourceReadError: the folder cannot be listed, a new file, or a folder elsewhere, is reached by a symbolic link, or a name is not UTF-8.
         FileChangedError: a file that was read has another size now, or is in another place.
         LateFileError: `in_order`, and there is such a file.
     """
     matching: list[FoundFile] = []
     unmatched: list[str] = []
-    for file in _listed(path):
+    files_there, elsewhere = _listed(path)
+    for file in files_there:
         if _matches_any(file.name, patterns):
             matching.append(file)
         else:
@@ -100,7 +101,8 @@ def discover(
     _refuse_undecodable(path, names)
     _refuse_changed(path, matching, read)
     new = [file for file in matching if file.name not in read]
-    _refuse_linked(path, [file.name for file in new])
+    linked_folders = [name for name in elsewhere if _may_hold_matching(name, patterns)]
+    _refuse_linked(path, [file.name for file in new], linked_folders)
     if counts_repeats:
         listed = {*unmatched, *names}
         _refuse_moved(path, new, read, listed)
@@ -174,15 +176,31 @@ def matches(name: str, pattern: str) -> bool:
     return all(map(fnmatchcase, parts, globs))
 
 
-def _listed(path: str) -> list[FoundFile]:
+def _may_hold_matching(folder: str, patterns: Sequence[str]) -> bool:
+    """Return whether files in a folder, at any depth, may match one of the patterns."""
+    parts = folder.split("/")
+    for pattern in patterns:
+        globs = pattern.lstrip("/").split("/")
+        is_deeper = len(globs) > len(parts)
+        if "/" not in pattern or (is_deeper and all(map(fnmatchcase, parts, globs))):
+            return True
+    return False
+
+
+def _listed(path: str) -> tuple[list[FoundFile], list[str]]:
+    """List a folder: its files, and the folders that symbolic links in it lead to elsewhere, which are not entered."""
+    links: list[str] = []
     try:
-        return walk(path)
+        files = walk(path, links.append)
     except OSError as error:
         refuse_absent(path)
         raise SourceReadError.of(
             f"The source folder '{path}' cannot be listed: {error}.",
             next_step="Make it readable and run again.",
         ) from error
+    # A link to a folder of the source has no file of its own: each is read where it is.
+    elsewhere = [name for name in links if not leads_within(path, name)]
+    return files, elsewhere
 
 
 def _refuse_undecodable(path: str, names: Sequence[str]) -> None:
@@ -217,17 +235,23 @@ def _refuse_changed(path: str, files: Sequence[FoundFile], read: Mapping[str, in
         )
 
 
-def _refuse_linked(path: str, names: Sequence[str]) -> None:
-    """Refuse links: a writer of the folder could have any file of the machine read, and bad records keep their bytes."""
-    linked = [name for name in names if is_linked(path, name)]
+def _refuse_linked(path: str, names: Sequence[str], folders: Sequence[str]) -> None:
+    """Refuse links: a writer of the folder could have any file of the machine read, and bad records keep their bytes.
+
+    Args:
+        path: The folder.
+        names: New files, of which some may be links.
+        folders: Links to folders elsewhere, whose files may match.
+    """
+    linked = sorted([*folders, *(name for name in names if is_linked(path, name))])
     if linked:
         raise linked_error(path, linked)
 
 
 def linked_error(path: str, linked: Sequence[str]) -> SourceReadError:
-    """Return the error for files that are reached by a symbolic link."""
+    """Return the error for files and folders that are reached by a symbolic link."""
     return SourceReadError.of(
-        f"In '{path}' files are reached by symbolic links; nothing of them was read.",
+        f"In '{path}' files or folders are reached by symbolic links; nothing of them was read.",
         got=named(linked, NAMED),
         allowed="files of the folder itself",
         next_step="Put the files there, or hard links to them, or let source.path name the folder that the links lead to.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,6 +179,13 @@ def is_linked(folder: str, name: str) -> bool:
     return os.path.realpath(own) != own
 
 
+def leads_within(folder: str, name: str) -> bool:
+    """Return whether a name below a local folder, perhaps a link, is that folder or in it, once links are followed."""
+    own = os.path.realpath(folder)
+    target = os.path.realpath(join(own, name))
+    return target == own or target.startswith(f"{own}/")
+
+
 def join(location: str, *names: str) -> str:
     """Append names to a location."""
     return "/".join([location.rstrip("/"), *names])
@@ -219,23 +226,27 @@ class FoundFile:
     modified_ms: int | None = None
 
 
-def walk(location: str) -> list[FoundFile]:
+def walk(location: str, on_link: Callable[[str], None] | None = None) -> list[FoundFile]:
     """List the files in a folder and all folders below it, by name, without hidden ones (`.`, `_`) and their content.
 
+    A symbolic link to a folder is not entered: links may lead in circles. The folder itself may be one.
+
     A local name that is not UTF-8 has lone surrogates for its bytes, as from `os.fsdecode`: no file can be opened by it.
+
+    Args:
+        location: Location of the folder.
+        on_link: Takes the name of each link to a folder. Default: none does.
     """
     fs, path = file_system(location)
+    if isinstance(fs, pafs.LocalFileSystem):
+        found = _walk_local(path, "", on_link or _ignore)
+        return sorted(found, key=lambda file: file.name)
     folder = path.rstrip("/")
     files = []
-    all_decode = True
     selector = pafs.FileSelector(path, recursive=True)
     infos = fs.get_file_info(selector)
     for info in infos:
-        try:
-            name = info.path[len(folder) :].lstrip("/")
-        except UnicodeDecodeError:
-            all_decode = False
-            continue
+        name = info.path[len(folder) :].lstrip("/")
         parts = name.split("/")
         is_hidden = any(map(_is_hidden, parts))
         if info.type != pafs.FileType.File or is_hidden:
@@ -244,21 +255,42 @@ def walk(location: str) -> list[FoundFile]:
         if info.mtime_ns is not None:
             modified_ms = info.mtime_ns // 1_000_000
         files.append(FoundFile(name, info.size, modified_ms))
-    if not all_decode:
-        files += _undecodable(Path(folder))
     return sorted(files, key=lambda file: file.name)
 
 
-def _undecodable(folder: Path) -> Iterator[FoundFile]:
-    """Yield the files whose names Arrow cannot decode."""
-    # A second walk, by `os`: Arrow raises without saying which file it is.
-    for parent, _, names in os.walk(folder):
-        for own in names:
-            path = Path(parent, own).relative_to(folder)
-            is_hidden = any(map(_is_hidden, path.parts))
-            name = path.as_posix()
-            if has_surrogate(name) and not is_hidden:
-                yield FoundFile(name, 0)
+def _ignore(_: str) -> None:
+    """Take a name, and do nothing."""
+
+
+def _walk_local(folder: str, below: str, on_link: Callable[[str], None]) -> Iterator[FoundFile]:
+    """Yield the files of a local folder and of those below it; see `walk`.
+
+    Args:
+        folder: Path of the folder.
+        below: Its name below the folder of the walk, with a slash at its end; empty: it is that folder.
+        on_link: Takes the name of each link to a folder.
+    """
+    try:
+        with os.scandir(folder) as scanned:
+            entries = [entry for entry in scanned if not _is_hidden(entry.name)]
+    except FileNotFoundError:
+        if not below:
+            raise
+        return  # deleted since the folder above it was read
+    for entry in entries:
+        name = f"{below}{entry.name}"
+        is_link = entry.is_symlink()
+        # A path has an answer also for a link that leads nowhere, or to itself.
+        found = Path(entry.path) if is_link else entry
+        if found.is_dir():
+            if is_link:
+                on_link(name)
+            else:
+                yield from _walk_local(entry.path, f"{name}/", on_link)
+        elif found.is_file():
+            with suppress(FileNotFoundError):  # deleted likewise
+                status = entry.stat()
+                yield FoundFile(name, status.st_size, status.st_mtime_ns // 1_000_000)
 
 
 def has_surrogate(name: str) -> bool:
