@@ -89,6 +89,7 @@ class MemoryPipeline:
         self._set_aside(staged.filter(is_bad), read_before)
         good = self._not_yet_read(staged.filter(pc.invert(is_bad)), read_before)
         self.metrics["other_tables"] += summary.counts.other_tables
+        self.metrics["not_rows"] += summary.counts.not_rows
         is_tombstone = pc.equal(good["_kind"], TOMBSTONE)
         self.metrics["tombstones"] += _count(is_tombstone)
         raised = frontier.floor if frontier.floor != floor_before else None

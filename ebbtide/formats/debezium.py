@@ -6,8 +6,8 @@
 | with schema | `{"schema": ..., "payload": <envelope or flattened>}`; decimals, times and bits by the schema |
 | flattened | the columns, and `__op`, `__lsn`, `__source_ts_ms`, `__deleted` (ExtractNewRecordState) |
 
-Operations: c, u, r (snapshot) add a row; d removes one; t empties the table; m, a message that an application wrote into the
-log, changes no row and is skipped. The position of a change in the database's log are fields of the envelope, see
+Operations: c, u, r (snapshot) add a row; d removes one; t empties the table. Events that change no row are counted
+(`ebbtide.formats.debezium_events`). The position of a change in the database's log are fields of the envelope, see
 `ebbtide.formats.debezium_envelope` and `ebbtide.formats.positions`.
 
 A retraction (arrival mode) needs the whole row before the change, which Postgres sends for tables with REPLICA IDENTITY
@@ -31,16 +31,15 @@ from ebbtide.formats.connect import (
     row_fields,
     time_units,
 )
+from ebbtide.formats.debezium_events import is_beside_rows, is_message
 from ebbtide.formats.debezium_rules import DebeziumRules, integer, is_flattened
 from ebbtide.formats.debezium_scan import ScannedEnvelopes, ScannedFlattened
 from ebbtide.formats.debezium_typed import TypedEnvelopes
-from ebbtide.formats.format import BadRecordError, DecodedChange, Format, Json, TimeUnits, shortened
+from ebbtide.formats.format import NOT_A_ROW, BadRecordError, DecodedChange, Format, Json, TimeUnits, shortened
 from ebbtide.formats.forms import LogPosition, RowForm, ScanForm, TypedForm
 from ebbtide.model.changelog import TRUNCATE, RowKind
 
 OPERATIONS = ("c", "r", "u", "d", "t")
-MESSAGE = "message"
-"""The kind of a logical decoding message, which changes no row."""
 _FILLERS = (None, 0, "", False)
 _EPOCH = "1970-01-01T00:00:00"
 
@@ -89,15 +88,14 @@ class DebeziumDecoder(DebeziumRules, Format):
         """See `Format.changes`."""
         event_fields, fields = _event_of(value)
         is_row = is_flattened(event_fields)
-        op_name = "__op" if is_row else "op"
-        op = event_fields.get(op_name)
-        if op == "m":
-            message = DecodedChange(MESSAGE, None, op)  # it belongs to no table
-            return [message]
+        if is_message(event_fields):
+            return [DecodedChange(NOT_A_ROW, None)]
         if is_row:
             event = self._flattened(event_fields, fields)
         elif "op" in event_fields:
             event = self._envelope(event_fields, key, fields)
+        elif is_beside_rows(event_fields):
+            return [DecodedChange(NOT_A_ROW, None)]
         else:
             got = sorted(event_fields)[:8]
             allowed = "a Debezium envelope (op, before, after, source) or a flattened row (__op)"

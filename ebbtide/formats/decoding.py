@@ -25,7 +25,7 @@ from ebbtide.formats.quick import QuickDecoder
 from ebbtide.formats.reading import Contents, Record, RecordReader
 from ebbtide.formats.records import stored_form
 from ebbtide.formats.scan_decoder import ScanDecoder
-from ebbtide.formats.settings import BAD, SKIPPED, TOMBSTONE, DecodingSettings
+from ebbtide.formats.settings import BAD, NOT_ROW, SKIPPED, TOMBSTONE, DecodingSettings
 from ebbtide.formats.tombstones import in_doubt, without_deleting
 from ebbtide.formats.typed import ColumnTyper
 from ebbtide.model.changelog import ORIGIN
@@ -131,6 +131,7 @@ class _Stager:
             self._bad_rows(contents),
             self._empty_rows(TOMBSTONE, contents.tombstones),
             self._empty_rows(SKIPPED, contents.skipped),
+            self._empty_rows(NOT_ROW, contents.not_rows),
         ]
         return pa.concat_tables(parts)
 

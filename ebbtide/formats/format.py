@@ -97,12 +97,16 @@ class RecordSchema(Protocol):
         """Return the schema with its columns renamed; `new_names` maps old names to new ones."""
 
 
+NOT_A_ROW = "not_a_row"
+"""The kind of a record that a format knows, and that changes no row of any table."""
+
+
 @dataclass(frozen=True, slots=True)
 class DecodedChange:
     """One change, its values still JSON.
 
     Args:
-        kind: A `RowKind`, or `T` for TRUNCATE.
+        kind: A `RowKind`, `T` for TRUNCATE, or `NOT_A_ROW`.
         row: Column to JSON value; a delete in sequence mode needs the key only. None for TRUNCATE.
         op: The source's own operation.
         position: Position in the source's log; empty if there is none.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from ebbtide.formats.avro import AvroRecords, refuse_avro, text_of
-from ebbtide.formats.format import BadRecordError, DecodedChange, Json, under_new_names
+from ebbtide.formats.format import NOT_A_ROW, BadRecordError, DecodedChange, Json, under_new_names
 from ebbtide.formats.forms import OriginOffset
 from ebbtide.formats.parsing import Parse, envelope_origin, envelope_other_key, envelope_value
 from ebbtide.formats.records import are_placed
@@ -52,6 +52,7 @@ class Contents:
         refused: Records that could not be read.
         tombstones: Records without a value, or of a kind that is not taken.
         skipped: Records of other tables.
+        not_rows: Records that change no row of any table.
     """
 
     changes: list[DecodedChange] = field(default_factory=list)
@@ -59,6 +60,7 @@ class Contents:
     refused: list[Record] = field(default_factory=list)
     tombstones: list[Record] = field(default_factory=list)
     skipped: list[Record] = field(default_factory=list)
+    not_rows: list[Record] = field(default_factory=list)
 
 
 class RecordReader:
@@ -212,5 +214,7 @@ class RecordReader:
             if change.kind in self._settings.kinds:
                 contents.changes.append(change)
                 contents.records.append(record)
+            elif change.kind == NOT_A_ROW:
+                contents.not_rows.append(record)
             else:
                 contents.tombstones.append(record)

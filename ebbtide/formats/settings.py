@@ -11,7 +11,8 @@ A staged row is a changelog row (`ebbtide.model.changelog`) and these columns:
 
 Records that change nothing are staged too, so that they are counted and the offsets read have no gaps. Their `_kind` is
 
-- `tombstone`: no value, a kind that is not taken, or a kind that changes no row (Debezium's `m`);
+- `tombstone`: no value, or a kind that is not taken;
+- `not_row`: an event that changes no row of any table, such as a heartbeat of Debezium;
 - `in_doubt`: a second row for a tombstone whose delete may be lost, with its key (`ebbtide.formats.tombstones`); with `order: upsert`
   it is a delete (`-D`) in the tombstone's place, where its key can be read;
 - `skipped`: no change for this pipeline, for example a record of another table;
@@ -40,6 +41,7 @@ from ebbtide.model.sequences import PLACE
 UnknownColumns = Literal["ignore", "refuse", "infer"]
 """Treatment of columns that the schema does not have: they are left out, their records are bad, or their types are inferred."""
 TOMBSTONE = "tombstone"
+NOT_ROW = "not_row"
 IN_DOUBT = "in_doubt"
 SKIPPED = "skipped"
 BAD = "bad"

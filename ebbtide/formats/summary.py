@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.formats.settings import IN_DOUBT, SKIPPED, DecodingSettings
+from ebbtide.formats.settings import IN_DOUBT, NOT_ROW, SKIPPED, DecodingSettings
 from ebbtide.model.changelog import ROW_KINDS, TRUNCATE, RowKind
 from ebbtide.model.entries import only, order_struct
 from ebbtide.model.offsets import Intervals, origin_offsets
@@ -50,7 +50,7 @@ def summarize(
     changing = pa.array(ROW_KINDS, pa.string())
     is_change = pc.is_in(kinds, changing)
     is_truncate = pc.equal(kinds, TRUNCATE)
-    uncounted = pa.array([SKIPPED, IN_DOUBT])
+    uncounted = pa.array([SKIPPED, NOT_ROW, IN_DOUBT])
     is_uncounted = pc.is_in(kinds, uncounted)
     is_counted = pc.invert(is_uncounted)
     has_offset = pc.not_equal(kinds, IN_DOUBT).fill_null(False)
@@ -75,6 +75,7 @@ def summarize(
     counts = BatchCounts(
         records=_records(counted_orders),
         other_tables=_count(pc.equal(kinds, SKIPPED)),
+        not_rows=_count(pc.equal(kinds, NOT_ROW)),
         bad=len(rows) - reasons.null_count,
         changes=len(good),
         key_changes=key_changes,

@@ -82,6 +82,7 @@ class BatchCounts:
     Args:
         records: All records of the pipeline.
         other_tables: Records of other tables beside them.
+        not_rows: Records beside them that change no row of any table.
         bytes: Bytes of the values that were read, records of other pipelines included.
         bad: Records that go to the quarantine.
         erased: Records of erased keys, which are left out.
@@ -91,6 +92,7 @@ class BatchCounts:
 
     records: int = 0
     other_tables: int = 0
+    not_rows: int = 0
     bytes: int = 0
     bad: int = 0
     erased: int = 0
@@ -243,6 +245,11 @@ class StepRecords(BaseModel):
         description="Records of erased keys, which were refused; absent without any.",
     )
     other_tables: int = Field(default=0, description="Records beside them that are of other tables than the source's.")
+    not_rows: int = Field(
+        default=0,
+        exclude_if=lambda value: not value,
+        description="Records beside them that change no row of any table, such as heartbeats; absent without any.",
+    )
     ignored_columns: tuple[str, ...] = Field(
         default=(), description="Columns of the records that the schema does not have."
     )
@@ -334,6 +341,7 @@ def records_of(last: Frontier | None, batch: BatchSummary) -> StepRecords:
         quarantined=batch.counts.bad,
         erased=batch.counts.erased,
         other_tables=batch.counts.other_tables,
+        not_rows=batch.counts.not_rows,
         ignored_columns=tuple(sorted(batch.ignored)),
         floor_raised=_raised_floor(last, batch) is not None,
         recomputed=batch.recomputed,

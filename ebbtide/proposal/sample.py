@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from ebbtide.amounts import amount
 from ebbtide.errors import ConfigError
+from ebbtide.formats.debezium_events import is_beside_rows
 from ebbtide.formats.debezium_rules import origin_of
 from ebbtide.formats.format import BadRecordError, Json
 from ebbtide.formats.parsing import parse_exactly, value_field
@@ -47,6 +48,7 @@ class Sample:
     holds: Literal["kafka", "value"]
     records: list[SampledRecord] = field(default_factory=list)
     n_unreadable: int = 0
+    n_not_rows: int = 0
 
 
 def take_sample(
@@ -86,6 +88,9 @@ def take_sample(
             value = parse_exactly(outer[of_value]) if is_kafka else outer
         except (BadRecordError, TypeError):
             sample.n_unreadable += 1
+            continue
+        if is_beside_rows(value):
+            sample.n_not_rows += 1
             continue
         origin = origin_of(value)
         its_table = table_of(value) if origin is None else origin.table
@@ -135,6 +140,8 @@ def _found(
     tables: Counter[str],
 ) -> Iterator[str]:
     yield f"{amount(sample.n_unreadable, 'line')} that are no JSON object"
+    if sample.n_not_rows:
+        yield f"{amount(sample.n_not_rows, 'event')} of Debezium that change no row: heartbeats, transaction metadata, schema changes or messages"
     if topics:
         yield f"topics {_counted(topics)}"
     if tables:

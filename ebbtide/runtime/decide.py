@@ -216,6 +216,8 @@ def _commit(plan: Plan, decided: Decided, facts: StepFacts, snapshot: Snapshot, 
     counts = {name: count for name, count in decided.metrics.items() if count}
     if facts.read.erased:
         counts["erased"] = facts.read.erased
+    if facts.read.not_rows:
+        counts["not_rows"] = facts.read.not_rows
     own = _actions(plan, facts, counts)
     tables = {**own, **facts.decision.tables}
     decision = facts.decision.model_copy(update={"counts": counts, "tables": tables})

@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # it would load Arrow, and its threads, before a command has 
 SHOWN_IF_ANY = (
     "quarantined",
     "erased",
+    "not_rows",
     "duplicates",
     "redelivered",
     "superseded",

@@ -45,6 +45,9 @@ def _unapplied(summary: RunSummary) -> Iterator[str]:
         yield f"No record is of source.table: see that it is the table's name. Of other tables: {n_text}."
     elif n_other:
         yield f"Of other tables than source.table, and left out: {amount(n_other, 'record')}."
+    n_not_rows = summary.totals["not_rows"]
+    if n_not_rows:
+        yield f"Events that change no row, such as heartbeats, passed over: {n_not_rows:,}."
     n_lone = summary.totals["lone_tombstones"]
     if n_lone:
         yield f"Deletes of which only the tombstone came: {n_lone:,}; their rows are still there (docs/how-to/debezium.md)."

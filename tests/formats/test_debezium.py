@@ -9,7 +9,7 @@ from support import cut, envelope, record, spec
 from ebbtide.formats.debezium import DebeziumDecoder
 from ebbtide.formats.debezium_rules import integer
 from ebbtide.formats.encodings import read_bits, read_decimal
-from ebbtide.formats.format import BadRecordError, DecodedChange
+from ebbtide.formats.format import NOT_A_ROW, BadRecordError, DecodedChange
 from ebbtide.formats.unavailable import UNAVAILABLE
 from ebbtide.model.changelog import TRUNCATE, RowKind
 from ebbtide.testing import MemoryPipeline
@@ -59,11 +59,12 @@ MESSAGE_SCHEMA = {"type": "struct", "fields": [{"field": "op"}, {"field": "sourc
     [MESSAGE, {"schema": MESSAGE_SCHEMA, "payload": MESSAGE}, {"op": "m"}, {"__op": "m", "id": 1, "n": 2}],
     ids=["envelope", "with schema", "bare", "flattened"],
 )
-def test_logical_decoding_message_is_skipped_and_counted_as_a_tombstone_is(order, table, message):
+def test_logical_decoding_message_is_passed_over_and_counted(order, table, message):
     pipeline = MemoryPipeline(spec(order=order, source={"path": "in", "table": table}))
     created = envelope("c", 6, after=OLD, schema="public", table="orders")
     pipeline.step([record(message, 0, key={"prefix": "audit"}), record(created, 1)])
-    assert (pipeline.rows(), pipeline.quarantine, pipeline.metrics["tombstones"]) == ([OLD], [], 1)
+    assert (pipeline.rows(), pipeline.quarantine) == ([OLD], [])
+    assert (pipeline.metrics["not_rows"], pipeline.metrics["tombstones"]) == (1, 0)
 
 
 @pytest.mark.parametrize("after", [{"id": 2, "n": 1}, {"id": "1", "n": 1}])
@@ -567,7 +568,7 @@ def test_update_that_keeps_its_key_or_brings_no_row_before_is_one_change(after):
 
 @pytest.mark.parametrize("message", [MESSAGE, {"__op": "m", "id": 1}])
 def test_message_is_a_change_of_a_kind_of_its_own(message):
-    assert DebeziumDecoder(("id",), table="orders").changes(message, None) == [DecodedChange("message", None, "m")]
+    assert DebeziumDecoder(("id",), table="orders").changes(message, None) == [DecodedChange(NOT_A_ROW, None)]
 
 
 def test_file_of_a_log_is_named_where_it_is_bad():

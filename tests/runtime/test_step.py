@@ -590,3 +590,19 @@ def test_records_of_other_tables_are_counted_and_it_is_said_where_there_are_no_o
     assert summary.is_of_other_tables == is_of_others
     assert said in _summary_text(summary)
     assert status(pipeline.spec, pipeline.root).read.other_tables == n_other
+
+
+def test_events_that_change_no_row_are_counted_in_facts_line_and_summary(make):
+    pipeline = make(format={"type": "debezium"}, order={"sequence": ["_lsn"]}, quarantine={"max_rows_per_step": 1})
+    own = envelope("c", 1, after={"id": 1, "n": 1}, table="orders")
+    heartbeats = [json.dumps({"ts_ms": number}) for number in range(5)]
+    pipeline.put(*heartbeats, json.dumps(own))
+    pipeline.put(*heartbeats)
+    summary = pipeline.run()
+    assert (pipeline.rows(), pipeline.last.read.not_rows) == ({1: 1}, 5)
+    assert [(step.records, step.counts["not_rows"]) for step in summary.steps if step.kind == "batch"] == [
+        (1, 5),
+        (0, 5),
+    ]
+    assert "5 not rows" in summary.steps[0].line()
+    assert "Events that change no row, such as heartbeats, passed over: 10." in _summary_text(summary)
