@@ -8,12 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.amounts import amount
-from ebbtide.errors import QuarantineThresholdError, SchemaDriftError
+from ebbtide.errors import SchemaDriftError
 from ebbtide.ledger.facts import Head, StepFacts
 from ebbtide.model.decision import Append
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.tables.state.staging import too_many_bad
 
 REASONS = ("unknown_column", "wrong_type", "missing_column")
 """Reasons of bad records that do not fit the schema."""
@@ -70,12 +71,7 @@ def refuse_too_many(plan: Plan, n_bad: int, n_records: int) -> None:
     limit = plan.spec.quarantine.max_rows_per_step
     if n_bad <= limit:
         return
-    raise QuarantineThresholdError.of(
-        f"Pipeline '{plan.spec.name}' met too many bad records in one step; nothing of it was committed.",
-        got=f"{n_bad} of {n_records}",
-        allowed=f"up to {limit} (quarantine.max_rows_per_step)",
-        next_step=f"See their reasons in '{plan.at('staged')}' (_reason, _detail, _raw), then repair the source or the spec, or raise the limit.",
-    )
+    raise too_many_bad(plan.spec.name, f"{n_bad} of {n_records}", limit, plan.at("staged"))
 
 
 def refuse_drift(spec: Pipeline, bad: pa.Table) -> None:

@@ -34,7 +34,7 @@ from ebbtide.spec.view import MaterializedView
 from ebbtide.storage.paths import join, refuse_unusable, resolve
 from ebbtide.storage.rights import refuse_links
 from ebbtide.tables.state.layout import newest_step
-from ebbtide.tables.state.staging import Refused, Stager
+from ebbtide.tables.state.staging import BadLimit, Refused, Stager
 
 if TYPE_CHECKING:
     from ebbtide.tables.changelog import ChangelogTable
@@ -195,9 +195,13 @@ class Plan:
             folder: The folder.
             refused: Leaves out the records of erased keys (`ebbtide.runtime.erasing.refused_rows`); None: no key was erased.
         """
+        columns, key = self.operator.changes, tuple(self.operator.key)
         if self.spec.selects_changes:
-            return Stager(folder, changelog_schema(self.spec.table.columns), tuple(self.spec.key), refused)
-        return Stager(folder, self.operator.changes, self.operator.key, refused)
+            columns, key = changelog_schema(self.spec.table.columns), tuple(self.spec.key)
+        most_bad = self.spec.quarantine.max_rows_per_step
+        counts_placed = not self.quarantine.knows_offsets
+        limit = BadLimit(self.spec.name, most_bad, self.at("staged"), counts_placed=counts_placed)
+        return Stager(folder, columns, key, refused, limit=limit)
 
     @property
     def tracks_offsets(self) -> bool:

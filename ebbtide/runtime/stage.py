@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self, cast
 
 import pyarrow as pa
 
-from ebbtide.errors import QuarantineThresholdError
+from ebbtide.errors import EbbtideError, QuarantineThresholdError
 from ebbtide.model.offsets import Intervals
 from ebbtide.model.step import BatchSummary
 from ebbtide.runtime.finding import Found, Order, nothing_found
@@ -112,9 +112,11 @@ def deleted_on_failure(staged: str) -> Iterator[None]:
     """Delete the files that a step has staged if it fails, but where too many records are bad: it shows the reasons then."""
     try:
         yield
-    except QuarantineThresholdError:
-        raise
-    except BaseException:
+    except BaseException as error:
+        # Of a worker's error Spark has made its own.
+        raised = EbbtideError.within(error) or error
+        if isinstance(raised, QuarantineThresholdError):
+            raise
         with contextlib.suppress(OSError):  # of a full disk what failed first is reported
             delete(staged)
         raise

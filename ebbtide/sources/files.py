@@ -24,6 +24,8 @@ from ebbtide.storage.paths import is_compressed, is_linked, join, open_stream, s
 
 BATCH_BYTES = 8 * 2**20
 """Bytes of lines in one Arrow batch: enough to amortise its cost, little beside a worker's memory."""
+BATCH_ROWS = 2**16
+"""The most lines in one: a line of two bytes may be a bad record, which takes 4 kB while its reason is written."""
 Offset = dict[str, Any]
 SizedFile = tuple[str, int | None]
 """A file's name and its size when it was listed, bytes; None in offsets from before sizes were noted."""
@@ -136,20 +138,22 @@ def read_files(path: str, max_line_bytes: int = MAX_RECORD_BYTES) -> ReadFiles:
 
 
 def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join batches to ones of about `BATCH_BYTES`, their rows in order; one of that size alone is not copied.
+    """Join batches to ones of about `BATCH_BYTES`, and at most `BATCH_ROWS`, their rows in order; one of that size alone is not copied.
 
     Each batch costs some 2 ms on its way through a decoder, however few records it has: as many small files as one
     batch holds share that cost. No more than two batches are held.
     """
     held: list[pa.RecordBatch] = []
-    n_bytes = 0
+    n_bytes = n_rows = 0
     for batch in batches:
-        if held and n_bytes + batch.nbytes > BATCH_BYTES:
+        is_full = n_bytes + batch.nbytes > BATCH_BYTES or n_rows + len(batch) > BATCH_ROWS
+        if held and is_full:
             yield _one_batch(held)
             held = []
-            n_bytes = 0
+            n_bytes = n_rows = 0
         held.append(batch)
         n_bytes += batch.nbytes
+        n_rows += len(batch)
     if held:
         yield _one_batch(held)
 
@@ -203,19 +207,28 @@ def read_lines(
 
 
 def _read_batches(location: str, name: str, part: int, max_line_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Read a file in batches of about `BATCH_BYTES`; no more than one is held."""
+    """Read a file in batches of about `BATCH_BYTES`, and at most `BATCH_ROWS`; no more than one is held."""
     held: list[pa.BinaryArray] = []
     n_yielded = 0
     with open_stream(location) as stream:
-        for lines in split_lines(stream, max_line_bytes):
+        for lines in _in_parts(split_lines(stream, max_line_bytes)):
             held.append(lines)
-            if sum(each.nbytes for each in held) >= BATCH_BYTES:
+            is_full = sum(each.nbytes for each in held) >= BATCH_BYTES or sum(map(len, held)) >= BATCH_ROWS
+            if is_full:
                 batch = _records(name, part, n_yielded, pa.concat_arrays(held))
                 n_yielded += len(batch)
                 held = []
                 yield batch
     if held:
         yield _records(name, part, n_yielded, pa.concat_arrays(held))
+
+
+def _in_parts(arrays: Iterable[pa.BinaryArray]) -> Iterator[pa.BinaryArray]:
+    """Yield lines in arrays of at most half of `BATCH_ROWS`: two of them are one batch."""
+    most = BATCH_ROWS // 2
+    for lines in arrays:
+        for first in range(0, len(lines), most):
+            yield lines.slice(first, most)
 
 
 def _records(name: str, part: int, first: int, lines: pa.BinaryArray) -> pa.RecordBatch:

@@ -14,7 +14,16 @@ from ebbtide.formats.records import RECORDS
 from ebbtide.model.changelog import RowKind
 
 ROOM = Path(ebbtide.formats.__file__).parent
-FORMATS = {"debezium", "debezium_events", "debezium_rules", "debezium_typed", "debezium_scan", "plain", "connect", "connect_scan"}
+FORMATS = {
+    "debezium",
+    "debezium_events",
+    "debezium_rules",
+    "debezium_typed",
+    "debezium_scan",
+    "plain",
+    "connect",
+    "connect_scan",
+}
 OF_CONNECT = {"avro_rows", "tombstones"}  # Avro, and keys, are read as what Kafka Connect would have written
 GENERIC = sorted(path for path in ROOM.glob("*.py") if path.stem not in FORMATS | OF_CONNECT)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from local_pipeline import LATER, killed, stop_after, up
 from local_run import BATCH_MS, HOUR, SPARK, START
-from support import envelope
+from support import envelope, record
 
 from ebbtide.cli.running import _summary_text
 from ebbtide.delta import joining, log
@@ -34,6 +34,7 @@ from ebbtide.runtime import step as stepping
 from ebbtide.runtime.driver import reset
 from ebbtide.runtime.reading import SourceSteps, apply_staged, decided_batch
 from ebbtide.runtime.step import Stepper
+from ebbtide.sources import files
 
 
 def test_each_file_is_a_batch_and_a_step_of_its_own(make):
@@ -590,6 +591,37 @@ def test_records_of_other_tables_are_counted_and_it_is_said_where_there_are_no_o
     assert summary.is_of_other_tables == is_of_others
     assert said in _summary_text(summary)
     assert status(pipeline.spec, pipeline.root).read.other_tables == n_other
+
+
+@pytest.mark.parametrize(
+    ("lines", "got"),
+    [
+        (["x"] * 100, "10 of the first 10"),
+        ([*["x"] * 4, *[up(1, 1)] * 96], "4 of the first 10"),
+        (["x"] * 9, "9 of 9"),
+        ([*[up(1, 1)] * 96, *["x"] * 4], "4 of 100"),
+    ],
+)
+def test_too_many_bad_records_are_refused_while_they_are_decoded(make, monkeypatch, lines, got):
+    monkeypatch.setattr(files, "BATCH_ROWS", 10)
+    pipeline = make(quarantine={"max_rows_per_step": 3})
+    pipeline.put(*lines)
+    with pytest.raises(QuarantineThresholdError, match=f"Got: {got}. Allowed: up to 3.*See their reasons"):
+        pipeline.run()
+    assert list((pipeline.home / "staged").rglob("*.bad.parquet"))
+    pipeline.spec = pipeline.with_fields(quarantine={"max_rows_per_step": 100})
+    [step, *_] = pipeline.run().steps
+    assert (step.records, step.quarantined) == (len(lines), lines.count("x"))
+
+
+def test_redelivered_bad_records_are_judged_at_the_end_as_some_may_be_known(make, monkeypatch):
+    monkeypatch.setattr(files, "BATCH_ROWS", 2)
+    lines = [record("x", number) for number in range(3)]
+    pipeline = make(quarantine={"max_rows_per_step": 3})
+    pipeline.spec = pipeline.with_fields(source={"records": "kafka"})
+    pipeline.read(*lines)
+    [step, *_] = pipeline.read(*lines, *lines)
+    assert step.counts["quarantined"] == 0
 
 
 def test_events_that_change_no_row_are_counted_in_facts_line_and_summary(make):

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ebbtide.errors import QuarantineThresholdError
 from ebbtide.formats import summary as summaries
 from ebbtide.formats.decoding import Decoding
 from ebbtide.formats.settings import IN_DOUBT
@@ -119,6 +120,54 @@ def slices_of(hashes: Hashes) -> NDArray[np.uint8]:
 
 
 @dataclass(frozen=True)
+class BadLimit:
+    """The most bad records of a step, judged while they are decoded: a file may have millions, and each costs more than a good one.
+
+    Args:
+        pipeline: Name of the pipeline.
+        most: The most bad records.
+        staged: Where the reasons of those that were decoded are.
+        counts_placed: Count records that name their own offsets, too. Else only the rest: a redelivered record is known by its
+            offset, and may be in the quarantine already.
+    """
+
+    pipeline: str
+    most: int
+    staged: str
+    counts_placed: bool
+
+    def counted(self, bad: pa.Table) -> int:
+        """Return how many bad rows are certainly new."""
+        return len(bad) if self.counts_placed else bad["_kind"].null_count
+
+    def refuse(self, n_bad: int, n_rows: int) -> None:
+        """Refuse a step whose decoding is not at its end, if there are too many.
+
+        Raises:
+            QuarantineThresholdError: there are.
+        """
+        if n_bad > self.most:
+            raise too_many_bad(self.pipeline, f"{n_bad} of the first {n_rows}", self.most, self.staged)
+
+
+def too_many_bad(pipeline: str, got: str, most: int, staged: str) -> QuarantineThresholdError:
+    """Return the error of a step with too many bad records.
+
+    Args:
+        pipeline: Name of the pipeline.
+        got: How many of how many records.
+        most: The most that its spec allows.
+        staged: Where the reasons are.
+    """
+    return QuarantineThresholdError.of(
+        f"Pipeline '{pipeline}' met too many bad records in one step; nothing of it was committed.",
+        got=got,
+        allowed=f"up to {most} (quarantine.max_rows_per_step)",
+        next_step=f"See their reasons in '{staged}' (_reason, _detail, _raw), then repair the source or the spec, or raise the limit.",
+    )
+
+
+@dataclass(frozen=True)
 class Stager:
     """Writes the output of a staging task. All records pass here: those of erased keys are left out.
 
@@ -128,6 +177,7 @@ class Stager:
         key: Names of the key's columns.
         refused: Marks the rows of erased keys, which are written nowhere; None: no key was erased.
         in_one: One process decides on all rows: they are one slice.
+        limit: The most bad records; None: any number is written.
     """
 
     folder: str
@@ -135,6 +185,7 @@ class Stager:
     key: Sequence[str]
     refused: Refused | None = None
     in_one: bool = False
+    limit: BadLimit | None = None
 
     def stage(self, decoded: Iterable[pa.Table], seen: Seen = _ignore) -> StagedFile:
         """Write the rows of a task.
@@ -142,11 +193,14 @@ class Stager:
         Args:
             decoded: Staged rows, see `ebbtide.formats.settings`.
             seen: Called for each table, before it is written.
+
+        Raises:
+            QuarantineThresholdError: there are too many bad rows before the last table.
         """
         stem = join(self.folder, uuid.uuid4().hex)
         location = f"{stem}.arrow"
         bad_location = f"{stem}.bad.parquet"
-        n_bad = 0
+        n_bad = n_new_bad = n_rows = 0
         waiting: list[pa.Table] = []
         waiting_bytes = 0
         with (
@@ -156,11 +210,16 @@ class Stager:
             slices: list[int] = []
             rows: list[int] = []
             for as_decoded in decoded:
+                if self.limit is not None:
+                    self.limit.refuse(n_new_bad, n_rows)
+                n_rows += len(as_decoded)
                 table = without_refused(as_decoded, self.refused)
                 seen(as_decoded, table)
-                bad_rows = _bad_rows(table)
+                bad_rows = table.filter(pc.is_valid(table["_reason"]))
                 n_bad += len(bad_rows)
-                for batch in bad_rows.to_batches():
+                if self.limit is not None:
+                    n_new_bad += self.limit.counted(bad_rows)
+                for batch in bad_rows.select(BAD_ROWS.names).to_batches():
                     bad.write(batch)
                 own_changes = self._changes(table)
                 waiting.append(own_changes)
@@ -217,12 +276,6 @@ class Stager:
                 slices.append(number)
                 rows.append(n_rows)
             start = end
-
-
-def _bad_rows(table: pa.Table) -> pa.Table:
-    is_bad = pc.is_valid(table["_reason"])
-    bad = table.select(BAD_ROWS.names)
-    return bad.filter(is_bad)
 
 
 @dataclass(frozen=True)
