@@ -248,6 +248,18 @@ def test_swap_of_a_backfill_that_does_not_know_an_erasure_is_refused(pipeline, m
     assert ids(pipeline) == {"third"}
 
 
+@BY_SEQUENCE
+def test_swap_of_a_backfill_that_does_not_know_a_release_is_refused(pipeline):
+    act(pipeline, "apply")
+    pipeline.do("backfill")
+    act(pipeline, "release")
+    pipeline.read(up(CANARY, 8, "+I", v="again"))
+    for applies in (False, True):
+        with pytest.raises(BackfillError, match=r"released after its backfill was begun.*begin it again"):
+            pipeline.do("swap", applies=applies)
+    assert ids(pipeline) == {CANARY, OTHER, "third"}
+
+
 def test_row_that_had_an_erased_key_before_keeps_its_values_and_names_it_no_more(tmp_path, copies):
     pipeline = LocalPipeline(tmp_path, schema=SCHEMA, format={"type": "debezium"}, order={"sequence": ["_lsn"]})
     pipeline.read(key_change(None, CANARY, 1, "kept"), key_change(None, OTHER, 1, "a"))

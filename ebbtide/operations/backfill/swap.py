@@ -148,13 +148,18 @@ def _refuse_behind(own: Stepper, taken: Stepper) -> None:
 
 
 def _refuse_erased(own: Stepper, taken: Stepper) -> None:
-    """Refuse a backfill that was begun before keys of the pipeline were erased: it may hold their rows."""
-    if not _erased(own) <= _erased(taken):
-        raise BackfillError.of(
-            f"Keys of '{own.spec.name}' were erased after its backfill was begun.",
-            got="a backfill that may hold their rows",
-            next_step="Run 'ebbtide backfill drop', and begin it again.",
-        )
+    """Refuse a backfill that was begun before keys of the pipeline were erased, or released: it may hold their rows, or lack them."""
+    of_pipeline = _erased(own)
+    of_backfill = _erased(taken)
+    if of_pipeline == of_backfill:
+        return
+    was_erased = not of_pipeline <= of_backfill
+    what = "erased" if was_erased else "released"
+    raise BackfillError.of(
+        f"Keys of '{own.spec.name}' were {what} after its backfill was begun.",
+        got="a backfill that may hold their rows" if was_erased else "a backfill that has refused their records",
+        next_step="Run 'ebbtide backfill drop', and begin it again.",
+    )
 
 
 def _erased(stepper: Stepper) -> frozenset[str]:
