@@ -1,4 +1,4 @@
-# Needs make, Python 3.11 or newer, and Java 17 or newer; the rest is fetched on first use. The tests need gcc too.
+# Needs git, make, Python 3.11 or newer, and Java 17 or newer; the rest is fetched on first use.
 
 .DEFAULT_GOAL := help
 .PHONY: help demo docs test classes modules suite lint audit ui grid model mutants torture live bench soak java gcc
@@ -24,7 +24,8 @@ MEMORY := $(shell test "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -1)"
 IN_MEMORY := $(if $(MEMORY),mkdir -p $(MEMORY) && env PYTEST_DEBUG_TEMPROOT=$(MEMORY))
 
 # Four at a time, on two cores too: runs that Dagster launches and those on Spark mostly wait.
-test: java .venv ## Run linters, type checks and all tests
+test: java .venv ## Run linters, type checks and all tests; what needs a program that cannot be brought here is left out, and named
+	@.ci/packages || true
 	@$(MAKE) --no-print-directory -j 3 --output-sync=target lint classes modules
 	$(IN_MEMORY) $(RUN) pytest -q -n 4 --dist loadgroup --no-loadscope-reorder --max-worker-restart 1 --durations 20
 	@$(if $(MEMORY),rm -rf $(MEMORY))

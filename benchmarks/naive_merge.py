@@ -54,6 +54,7 @@ def main() -> int:
     options.add_argument(
         "--floor", action="store_true", help="also measure Spark reading, shuffling and appending, no logic"
     )
+    options.add_argument("--record", metavar="MACHINE", help="add the rounds to naive_merge.json, for figures.py")
     options.add_argument("--side", choices=["naive", "floor", "ebbtide"])
     options.add_argument("--work")
     asked = options.parse_args()
@@ -77,7 +78,19 @@ def main() -> int:
             ours[measure] / theirs[measure] for ours, theirs in zip(results["ebbtide"], results[peer], strict=True)
         ]
         print(f"{measure}: ebbtide / {peer} = {statistics.median(ratios):.2f}")
+    if asked.record:
+        record(results, asked.record)
     return 0
+
+
+def record(results: dict[str, list[dict[str, Any]]], machine: str) -> None:
+    """Add the rounds to the file from which pages are written."""
+    path = Path(__file__).with_suffix(".json")
+    known = json.loads(path.read_text(encoding="utf-8"))
+    for number in range(len(results["ebbtide"])):
+        cpu_s = {side: rounds[number]["cpu_s"] for side, rounds in results.items()}
+        known["rounds"].append({"machine": machine, "cpu_s": cpu_s})
+    path.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
 
 
 def make_input(work: Path, copies: int) -> int:

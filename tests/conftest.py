@@ -84,6 +84,26 @@ def _own_copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         copy_space.close_deleted_copies()
 
 
+@pytest.fixture(autouse=True)
+def _parts(request: pytest.FixtureRequest) -> None:
+    """Leave out a test that needs what this machine has not."""
+    mark = request.node.get_closest_marker("needs")
+    if mark is not None:
+        from parts import need
+
+        need(*mark.args)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in one line what was left out."""
+    from parts import left_out
+
+    skipped = terminalreporter.stats.get("skipped", ())
+    line = left_out(str(report.longrepr) for report in skipped)
+    if line is not None:
+        terminalreporter.write_line(line)
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:  # noqa: F821 - loaded when needed
     """One Spark session for the whole test process."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 import time
 from pathlib import Path
 
@@ -64,3 +65,12 @@ def test_local_engine_reads_an_input_and_its_stages_are_printed(stages, tmp_path
     printed = capsys.readouterr().out
     assert f"{name}: 40 records" in printed
     assert all(stage in printed for stage in stages.STAGES)
+
+
+def test_pages_say_of_the_benchmark_what_its_results_give(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import figures
+
+    for name, (pattern, text) in figures.figures().items():
+        page = (BENCHMARKS.parent / name).read_text(encoding="utf-8")
+        assert re.findall(pattern, page) == [text], f"{name}: run 'python benchmarks/figures.py'"

@@ -27,6 +27,7 @@ from deployed import (
 from kafka_broker import free_port
 from local_pipeline import up
 from metrics_support import get, wait_for_step, write_spec
+from parts import KUBECTL, SYSTEMD, needs
 from waiting import PATIENCE_S
 
 from ebbtide import UpsertPipeline
@@ -37,8 +38,6 @@ ROOT = EXAMPLES.parent
 BIN = Path(sys.executable).parent
 VERSIONS = ("1.30", "1.33", "1.37")
 NEEDS_A_PERSON = [USAGE, REFUSED]
-ANALYZE = shutil.which("systemd-analyze")
-KUBECTL = shutil.which("kubectl")
 MAINTENANCE = ("compact", "cleanup", "vacuum")
 
 
@@ -55,9 +54,9 @@ def test_schemas_refuse_a_field_that_there_is_not():
         kubernetes_validate.validate(wrong, VERSIONS[-1], strict=True)
 
 
-@pytest.mark.skipif(KUBECTL is None, reason="needs kubectl")
+@needs(KUBECTL)
 def test_kustomization_gives_the_same_objects():
-    made = subprocess.run([KUBECTL, "kustomize", EXAMPLES / "kubernetes"], check=True, capture_output=True, text=True)
+    made = subprocess.run(["kubectl", "kustomize", EXAMPLES / "kubernetes"], check=True, capture_output=True, text=True)
 
     def sorted_by_name(objects):
         return sorted(objects, key=lambda each: (each["kind"], each["metadata"]["name"]))
@@ -203,14 +202,14 @@ def test_unit_is_started_and_ended_as_systemd_does(make, tmp_path):
     assert [step["step"] for step in followed_to(process, port, 1)] == [1]
 
 
-@pytest.mark.skipif(ANALYZE is None, reason="needs systemd-analyze")
+@needs(SYSTEMD)
 def test_units_are_what_systemd_reads(tmp_path):
     """Each is given a program that is there; then nothing is said of it."""
     for path in (EXAMPLES / "systemd").glob("*@.*"):
         text = path.read_text().replace("/opt/shop/.venv/bin/ebbtide", EBBTIDE)
         (tmp_path / path.name).write_text(text)
     names = ["ebbtide@orders.service", "ebbtide-maintenance@orders.service", "ebbtide-maintenance@orders.timer"]
-    verify = [ANALYZE, "verify", "--man=no", "--recursive-errors=no"]
+    verify = ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no"]
     checked = subprocess.run(
         [*verify, *(tmp_path / name for name in names)], capture_output=True, text=True, check=False
     )

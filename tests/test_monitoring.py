@@ -15,7 +15,8 @@ from installing import install
 from kafka_broker import free_port
 from local_pipeline import LATER, up
 from metrics_support import command, followed, get, samples_of, wait_for_step, write_spec
-from mounting import IN_NAMESPACE, can_mount
+from mounting import IN_NAMESPACE
+from parts import MOUNTS, PROMTOOL, needs
 from support import plain
 from waiting import PATIENCE_S
 
@@ -37,7 +38,6 @@ LABELS_OF = {metric.sample: set(metric.label_names) for metric in METRICS} | {
     for suffix in ("_bucket", "_count", "_sum")
 }
 SELECTOR = re.compile(r"(ebbtide_\w+)(?:\{([^}]*)\})?")
-PROMTOOL = shutil.which("promtool")
 
 KNOWN = ("ordering", "expiry")
 
@@ -73,13 +73,13 @@ def test_panels_have_places_of_their_own():
     assert len(places) == len(PANELS) == len({panel["id"] for panel in PANELS})
 
 
-@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
+@needs(PROMTOOL)
 @pytest.mark.parametrize(
     "asked",
     [("check", "rules", "alerts.yaml"), ("check", "config", "prometheus.yaml"), ("test", "rules", "alerts_test.yaml")],
 )
 def test_promtool_takes_the_rules_which_fire_on_every_fault_and_on_nothing_else(asked):
-    done = subprocess.run([PROMTOOL, *asked], cwd=MONITORING, check=False, capture_output=True, text=True)
+    done = subprocess.run(["promtool", *asked], cwd=MONITORING, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -166,7 +166,7 @@ def test_open_transaction_fires_while_it_holds_records(topic):
     assert fires("EbbtideOpenTransaction", free, scraped(topic))
 
 
-@pytest.mark.skipif(not can_mount(), reason="no mounts without privileges here")
+@needs(MOUNTS)
 def test_full_disk_fires(make, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()

@@ -12,6 +12,7 @@ import yaml
 from installed import Environment, build_wheel
 from spark_support import change, write
 
+NOT_PUBLISHED = "Ebbtide is not on PyPI yet"
 PYPROJECT = """
 [project]
 name = "team"
@@ -110,6 +111,9 @@ def test_release_has_one_version_and_one_address():
     assert {citation["version"], newest} == {project["version"]}
     address = project.get("urls", {}).get("Repository")
     assert (citation.get("repository-code"), site.get("repo_url")) == (address, address)
+    # Until it is published, the first page says so; from then on, nothing says that it is not.
+    for page in (ROOT / "README.md", ROOT / "docs" / "tutorials" / "first-table.md"):
+        assert (NOT_PUBLISHED in page.read_text(encoding="utf-8")) == (address is None), page
 
 
 def test_without_extras_a_spec_is_read_and_what_is_missing_is_said(bare, tmp_path):

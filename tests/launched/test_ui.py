@@ -1,10 +1,10 @@
 """What a person sees: the graph, the checks, a plot, in a real browser."""
 
-import os
 from collections.abc import Iterator
 
 import pytest
-from browser import NAMES, QUIET, WAIT_MS, browser_path
+from browser import QUIET, WAIT_MS, browser_path
+from parts import BROWSER, need
 from playwright.sync_api import Page, expect, sync_playwright
 
 from ebbtide.checks.great_expectations.checks import CHECKS
@@ -12,14 +12,9 @@ from ebbtide.checks.great_expectations.checks import CHECKS
 
 @pytest.fixture(scope="module")
 def page() -> Iterator[Page]:
-    browser = browser_path()
-    if browser is None and "EBBTIDE_NO_BROWSER" in os.environ:
-        pytest.skip("EBBTIDE_NO_BROWSER is set")
-    assert browser, (
-        f"No browser on PATH; got none of {NAMES}. Install chromium, or set EBBTIDE_NO_BROWSER=1 to go without."
-    )
+    need(BROWSER)
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=browser, args=QUIET.split())
+        started = playwright.chromium.launch(executable_path=browser_path(), args=QUIET.split())
         opened = started.new_page(viewport={"width": 1400, "height": 900})
         opened.set_default_timeout(WAIT_MS)
         yield opened

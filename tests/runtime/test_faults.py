@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from killing import PLACES
 from local_run import HOUR, START, perform
-from mounting import can_mount
+from parts import MOUNTS, need
 from processes import as_another_process
 from thinned import thinned
 from victims import refuse_fed_twice, spec_of, tables, write_source
@@ -263,8 +263,7 @@ def test_commit_is_not_put_where_one_was_lost(again):
 
 @pytest.fixture
 def in_namespace(killer):
-    if not can_mount():
-        pytest.skip("no mounts without privileges here")
+    need(MOUNTS)
     return killer
 
 

@@ -1,0 +1,47 @@
+"""Writes what pages say of `naive_merge.py` from its results, `naive_merge.json`. A test holds the pages to it.
+
+```
+python benchmarks/figures.py
+```
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[1]
+FRACTIONS = {1 / 5: "a fifth", 1 / 4: "a quarter", 1 / 3: "a third", 1 / 2: "half"}
+
+
+def figures() -> dict[str, tuple[str, str]]:
+    """Return what each page says, by the page: the pattern of the place, and the text."""
+    results = json.loads((PROJECT / "benchmarks" / "naive_merge.json").read_text(encoding="utf-8"))
+    ratios = [each["cpu_s"]["ebbtide"] / each["cpu_s"]["naive"] for each in results["rounds"]]
+    worst = max(ratios)
+    fraction = next(words for most, words in FRACTIONS.items() if worst < most)
+    events, rows, wrong = results["events"], results["rows"], results["wrong"]["naive"]
+    readme = (
+        f"On {events:,} Debezium events of a shop it got **{wrong:,} of {rows:,} rows wrong**. "
+        f"Ebbtide got none wrong, at **less than {fraction} of the CPU**."
+    )
+    row = (
+        f"| {events:,} events of a shop in 8 steps, beside newest-per-key and MERGE | {min(ratios):.2f} to {worst:.2f} of its CPU; "
+        f"rows wrong: 0 beside {wrong:,} of {rows:,} |"
+    )
+    return {
+        "README.md": (r"On [\d,]+ Debezium events of a shop it got .+ of the CPU\*\*\.", readme),
+        "docs/explanation/performance.md": (r"\| [\d,]+ events of a shop in 8 steps, .+ \|", row),
+    }
+
+
+def main() -> None:
+    """Write the pages."""
+    for name, (pattern, text) in figures().items():
+        page = PROJECT / name
+        page.write_text(re.sub(pattern, text, page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
