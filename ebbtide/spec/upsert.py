@@ -40,9 +40,11 @@ class SequenceOrder(SpecPart):
     By the database's log, whose position the record's envelope gives: `[_lsn]` and `[_ts_ms, _lsn]` (Postgres), `[_file, _pos, _row]`
     (MySQL, MariaDB), `[source.commit_lsn, source.change_lsn, source.event_serial_no]` (SQL Server), `[source.scn, source.rs_id,
     source.ssn]` (Oracle), or any other fields of it with their types ([SequenceField](#sequencefield)). `_lsn` is short for
-    `source.lsn`; of a flattened row `source.scn` is `__source_scn` or `__scn`. At one position a delete comes first,
-    then a snapshot row, then a create or an update. An update that changes the key is a delete of the old key and an update of
-    the new one, both at its position. A TRUNCATE empties the table below its position; a change at its position lives. A
+    `source.lsn`; of a flattened row `source.scn` is `__source_scn` or `__scn`. At one position a snapshot row comes
+    before a create or an update. Several other changes of one key at one position stand in the order of their records, within one partition or file: the
+    last one counts. Where partitions, files or steps end in different ones, the position does not determine the row: they are counted
+    (`conflicts`), and the check `ordering` fails until a greater position comes. An update that changes the key is a delete of the old
+    key and an update of the new one, both at its position; there the delete comes first. A TRUNCATE empties the table below its position; a change at its position lives. A
     snapshot row of Postgres without an LSN stands below every change, above those read before it (`source.ts_ms`): it fills
     in rows that no change was captured for. To let such a row win over the changes that were committed before it was read,
     take `[_ts_ms, _lsn]`; then the clock of the database must not go back, and the connector's must agree with it.

@@ -125,7 +125,7 @@ def test_value_at_the_sequence_of_a_delete_by_column_is_dead():
 
 
 def test_value_at_the_sequence_of_a_delete_in_a_log_lives():
-    log = [event("c", 5, 1, "alive"), event("d", 5), event("u", 6, 1, KEPT)]
+    log = [event("d", 5), event("c", 5, 1, "alive"), event("u", 6, 1, KEPT)]
     assert run(log).rows() == [{"id": 1, "notes": "alive"}]
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from ebbtide.model.codes import Codes, Mask
 from ebbtide.model.entries import LONG_MIN, Step, equals, ints, is_set, last_of_group
 from ebbtide.model.sequences import OP_DELETE, OP_FINAL_DELETE, UNKNOWN
+from ebbtide.operators.sequence.places import at_one_position
 from ebbtide.operators.sequence.rank import Ranked
 from ebbtide.operators.sequence.ties import Contents, Ties, compare
 
@@ -48,13 +49,18 @@ def choose(ranked: Ranked) -> Rows:
 
     The events are sorted once by the columns that are cheap to compare. Contents are compared only for events that tie; then all
     are sorted again with the result. Invariant: no sort column depends on arrival. The sort is stable, so that arrival decides
-    only between identical events. O(n log n).
+    only between identical events. Where a log gives several changes one position, the place of their records in the source decides before.
+    O(n log n).
     """
     alive = np.flatnonzero(~ranked.is_dead)
     group = (ranked.operation, ranked.sequence, ranked.key)
     order = alive[sorted_by(alive, *group)]
-    is_tied = _same_as_before(order, *group)
     retracted = _retracted(ranked.entries)
+    at_one = at_one_position(ranked, order, retracted)
+    if len(at_one.earlier):
+        alive = np.setdiff1d(alive, at_one.earlier, assume_unique=True)
+        order = order[np.isin(order, at_one.earlier, invert=True)]
+    is_tied = _same_as_before(order, *group)
     not_carried = _not_carried(ranked)
     ties = _ties(ranked, order, is_tied, retracted, not_carried)
     is_repeat = is_tied
@@ -62,13 +68,14 @@ def choose(ranked: Ranked) -> Rows:
         content = (_unsent_sets(len(ranked), not_carried), ties.digest, ties.weight)
         order = alive[sorted_by(alive, *content, *group)]
         is_repeat = _same_as_before(order, *content, *group)
+    ties = ties.beside(at_one.known_earlier, at_one.undecided, at_one.n_conflicts)
     counting = order[~is_repeat]
     is_removal = ranked.is_delete & ~ranked.is_retraction
     counts = Counter(
         below_floor=int(ranked.is_dead.sum()),
         duplicates=int(is_repeat.sum()),
         conflicts=ties.n_conflicts,
-        superseded=_n_superseded(ranked, order, counting),
+        superseded=_n_superseded(ranked, order, counting) + _n_new(ranked, at_one.earlier),
     )
     return Rows(
         order=counting,
@@ -175,6 +182,11 @@ def _ties(
         is_stored=number < ranked.n_stored,
     )
     return compare(order[compared], group[compared], contents)
+
+
+def _n_new(ranked: Ranked, events: Codes) -> int:
+    """Count the events that are changes of this step."""
+    return int((events >= ranked.n_stored).sum())
 
 
 def _n_superseded(

@@ -16,7 +16,8 @@ it waits for a value; then those of the kept rows; the old key is null if the ro
 | `_kept` | the last row that had the key before and waits for a change of the key: its end, its known values and their ranks, \
 whether it left by a delete, the number of its items in `_moved_from`, and its start |
 | `_kept_before` | earlier rows of this kind |
-| `_retracted` | digests of the contents that were retracted at the row's sequence |
+| `_retracted` | digests of the contents that were retracted at the row's sequence; in a log of those that came before it there, see \
+`ebbtide.operators.sequence.places` |
 | `_tied` | the losing contents at the row's sequence, as rows: one of them becomes the row if the winner is retracted; see \
 `ebbtide.operators.sequence.tied_rows` |
 | `_conflict` | the sequence does not determine which of several contents is the row; for a key without a row: whether one of the \

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -93,6 +93,28 @@ class Ties:
     n_conflicts: int
     left: dict[int, list[int]]
     taken_back: dict[int, list[int]]
+
+    def beside(
+        self,
+        earlier: Mapping[int, list[int]],
+        undecided: Codes,
+        n_conflicts: int,
+    ) -> Ties:
+        """Return the comparison with what places of records decided.
+
+        Args:
+            earlier: Event to the digests of the contents that came before it at its sequence.
+            undecided: Further events at whose sequence several contents are left.
+            n_conflicts: Further conflicts.
+        """
+        if not (earlier or len(undecided)):
+            return self
+        return replace(
+            self,
+            conflicting=np.concatenate([self.conflicting, undecided]),
+            n_conflicts=self.n_conflicts + n_conflicts,
+            taken_back={**self.taken_back, **earlier},
+        )
 
 
 def compare(

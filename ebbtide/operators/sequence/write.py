@@ -229,7 +229,7 @@ def _retracted(
     """
     type_ = ranked.rules.schema.field("_retracted").type
     is_retraction = ranked.is_retraction
-    if not (is_retraction.any() or rows.retracted):
+    if not (is_retraction.any() or rows.retracted or rows.ties.taken_back):
         return pa.nulls(len(winner), type_)
     taken_back = {**rows.retracted, **rows.ties.taken_back}
     lists = [taken_back.get(event) for event in winner.tolist()]
