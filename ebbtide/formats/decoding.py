@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from ebbtide.formats.columns import InexactNumberError
+from ebbtide.formats.epochs import in_epochs
 from ebbtide.formats.format import BadRecordError, DecodedChange
 from ebbtide.formats.forms import is_readable
 from ebbtide.formats.inference import types_text
@@ -52,6 +53,16 @@ class Decoding(DecodingSettings):
             step: Number of the step, for `_order`.
             wall_ms: Wall time of the step, epoch ms, which `max_ahead_ms` counts from; None: unknown, no event time is ahead.
         """
+        for staged in self._decoded(records, step, wall_ms):
+            yield from in_epochs(staged, self.log_begins).to_batches()
+
+    def _decoded(
+        self,
+        records: Iterable[pa.RecordBatch],
+        step: int,
+        wall_ms: int | None,
+    ) -> Iterator[pa.Table]:
+        """Yield the staged rows of each path; arguments as of `decode`."""
         left_out = filter(is_readable, self.ignored_columns)
         quick = QuickDecoder.of(self, left_out)
         scans = [] if quick is None else ScanDecoder.of(self, quick.ignored)
@@ -64,12 +75,12 @@ class Decoding(DecodingSettings):
                     if path is not None and left.num_rows:
                         staged, left = path.decode(left, step, wall_ms)
                         tables.append(staged)
-                        yield from self._placed(staged).to_batches()
+                        yield self._placed(staged)
                 if left.num_rows:
                     staged = self._decode_exactly(left, step, wall_ms)
                     doubts = in_doubt(self, batch, [*tables, staged], step)
-                    yield from without_deleting(staged, doubts).to_batches()
-                    yield from self._placed(doubts).to_batches()
+                    yield without_deleting(staged, doubts)
+                    yield self._placed(doubts)
                     if quick is not None and self.unknown_columns == "ignore":
                         learnt = quick.learning(staged)
                         if learnt is not quick:

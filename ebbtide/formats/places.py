@@ -43,6 +43,16 @@ def placed(staged: pa.Table, orders: pa.ChunkedArray) -> pa.Table:
     sequence_type = staged.schema.field("_sequence").type
     components = orders.combine_chunks().flatten()
     sequences = pa.StructArray.from_arrays(components, fields=list(sequence_type))
+    return with_sequences(staged, sequences)
+
+
+def with_sequences(staged: pa.Table, sequences: pa.StructArray) -> pa.Table:
+    """Return staged rows with other sequences, also of those that changed a key.
+
+    Args:
+        staged: Staged rows.
+        sequences: (n,) the sequences.
+    """
     moved_type = staged.schema.field("_moved_from").type
     moved = staged["_moved_from"].combine_chunks()
     is_moved = moved.is_valid()

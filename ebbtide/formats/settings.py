@@ -23,10 +23,10 @@ Records of other topics are not staged: their offsets belong to other partitions
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 
@@ -134,6 +134,7 @@ class DecodingSettings(ColumnSettings):
         max_ahead_ms: Records whose event time is further ahead of now are bad; None takes any.
         doubts_tombstones: Stage a second row, `IN_DOUBT`, for a tombstone whose delete may be lost.
         tombstones_delete: With `by_place`, such a tombstone is that delete; false where the topic has other tables' records too.
+        log_begins: Event times from which on the source's log began again, epoch ms, ascending, see `ebbtide.formats.epochs`.
         needs_whole_rows: A record that leaves a value out is bad: by arrival nothing keeps the last known value.
     """
 
@@ -150,3 +151,14 @@ class DecodingSettings(ColumnSettings):
     doubts_tombstones: bool = False
     tombstones_delete: bool = False
     needs_whole_rows: bool = False
+    log_begins: tuple[int, ...] = ()
+
+    def after(self, log_begins: Sequence[int]) -> Self:
+        """Return the settings for a source whose log has begun again: there a change needs its event time.
+
+        Args:
+            log_begins: Event times from which on it did, epoch ms, ascending.
+        """
+        if not log_begins:
+            return self
+        return replace(self, log_begins=tuple(log_begins), needs_event_time=True)

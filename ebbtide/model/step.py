@@ -198,6 +198,11 @@ class Frontier(BaseModel):
     floor: tuple[int, ...] | None = Field(
         default=None, description="What TRUNCATE left dead: a sequence, or (step, part, position)."
     )
+    log_begins: tuple[int, ...] = Field(
+        default=(),
+        exclude_if=lambda value: not value,
+        description="Event times from which on the source's log began again, epoch ms, ascending; absent without any.",
+    )
     orphans: bool = Field(
         default=False, description="Arrival mode: the sink may have rows that the state has forgotten."
     )
@@ -216,6 +221,15 @@ class Frontier(BaseModel):
     def now_ms(self) -> int:
         """Processing time of the step, epoch ms."""
         return self.clock.now_ms
+
+    def with_log_begun(self, event_ms: int) -> Frontier:
+        """Return the frontier of a pipeline whose source's log began again.
+
+        Args:
+            event_ms: Event time from which on it did, epoch ms.
+        """
+        begins = sorted({*self.log_begins, event_ms})
+        return self.model_copy(update={"log_begins": tuple(begins)})
 
     def operator_step(self, number: int) -> Step:
         """Return the step as an operator sees it.
@@ -316,6 +330,7 @@ def next_frontier(
         watermark_ms=watermark_after(last, rules),
         max_event_ms=_max_event_after(last, read),
         floor=_floor_after(last, read),
+        log_begins=last.log_begins if last else (),
         orphans=rules.leaves_orphans or had_orphans,
         offsets=dict(offsets.read),
         total_records=_total(last, "records", read.counts.records),

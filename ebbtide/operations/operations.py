@@ -18,12 +18,19 @@ class Acknowledge(Operation):
         """The reason."""
 
         reason: str = Field(description="Why the sink shall stay as it is; kept in the ledger.")
+        new_log: str | None = Field(
+            default=None,
+            title="TIME",
+            description="The source's log began again, from lower positions, at this event time, UTC unless it says otherwise: changes from then on come after all earlier ones. Default: it did not.",
+        )
 
     def apply(self, ctx: Context, params: Params) -> Report:
         """Accept the sink, in one step."""
+        from ebbtide.operations import clock
         from ebbtide.operations.repair import repair
 
-        done = repair.acknowledge(ctx.spark, ctx.spec, ctx.root, params.reason)
+        new_log_ms = clock.time_ms(params.new_log, ctx.now_ms)
+        done = repair.acknowledge(ctx.spark, ctx.spec, ctx.root, params.reason, new_log_ms)
         return done.as_report()
 
 

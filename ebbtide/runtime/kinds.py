@@ -109,6 +109,31 @@ def unavailable_of(spec: Pipeline) -> Unavailable:
     return Unavailable(placeholder)
 
 
+WITH_EPOCHS = (
+    "source.lsn",
+    "source.file",
+    "source.gtid",
+    "source.scn",
+    "source.commit_lsn",
+    "source.begin_lsn",
+    "source.change_lsn",
+)
+"""Fields of the envelope that may stand first in the position of a log which begins again: counters of one server's log, not times."""
+
+
+def refuse_epochs(spec: Pipeline) -> None:
+    """Refuse that the source's log began again, where changes have no position in one, or no event time of its own."""
+    first = [field.path for field in spec.positions][:1]
+    if first and first[0] in WITH_EPOCHS and spec.event_time is None:
+        return
+    named = ", ".join(WITH_EPOCHS)
+    raise ConfigError.of(
+        f"The changes of '{spec.name}' are not ordered by a log that could begin again.",
+        got=f"order by {', '.join(spec.sequence) or 'arrival'}, event_time {spec.event_time or 'of the source'}",
+        allowed=f"an order that begins with {named}, and the source's own event time",
+    )
+
+
 def debezium(spec: Pipeline) -> Format:
     """Make the decoder of Debezium's change events."""
     in_log = () if spec.sequence == PLACE else spec.sequence

@@ -101,7 +101,8 @@ WAYS_OUT: Mapping[str, str] = {
     "expect_retractions_to_find_their_rows": "A retraction must repeat its row. If some columns are computed again, set "
     "materializer.upsert_key; if updates send no -U, take order: upsert; then run 'ebbtide refresh'. If nothing is wrong: "
     "'ebbtide acknowledge', or raise checks.max_unapplied_rate.",
-    "expect_newer_changes_to_win": "The source's log has probably begun again from lower positions. Have its connector take a new "
+    "expect_newer_changes_to_win": "The source's log has probably begun again from lower positions. Run 'ebbtide rewind' to the step before, "
+    "'ebbtide acknowledge --new-log TIME' with the event time from which on it did, and run again; or have its connector take a new "
     "snapshot into an empty topic or folder, and run 'ebbtide refresh'. If the changes are to lose: 'ebbtide acknowledge', or raise "
     "checks.max_unapplied_rate.",
 }

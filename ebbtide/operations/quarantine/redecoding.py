@@ -154,6 +154,7 @@ def redecoded(
     step: int,
     wall_ms: int | None,
     erased: str | None,
+    log_begins: Sequence[int],
 ) -> Redecoded:
     """Decode quarantined records again.
 
@@ -164,6 +165,7 @@ def redecoded(
         step: Number of the step that replays them.
         wall_ms: Its wall time, epoch ms.
         erased: Name of the file of the ledger of erasures, of the last step's facts.
+        log_begins: Event times from which on the source's log began again, likewise.
     """
     before = records["raw"]
     now = _corrected(records, corrected)
@@ -174,7 +176,7 @@ def redecoded(
     is_tried = pc.invert(is_cut_off)
     tried = with_column(records, "raw", now).filter(is_tried)
     was_corrected = is_corrected.filter(is_tried)
-    decoding = _decoding(plan)
+    decoding = _decoding(plan).after(log_begins)
     # Records are decoded as a batch of a source whose parts are their indices, so that each row leads back to its record.
     batches = decoding.decode(_batches(tried), step=step, wall_ms=wall_ms)
     decoded = pa.Table.from_batches(batches, decoding.schema)

@@ -286,6 +286,7 @@ def _attempt(
         step=last.step + 1,
         wall_ms=clock.wall_ms,
         erased=last.state.erased,
+        log_begins=last.frontier.log_begins,
     )
 
 

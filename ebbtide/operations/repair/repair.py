@@ -45,6 +45,7 @@ from ebbtide.operations.stepping import stepping
 from ebbtide.runtime.abilities import refuse_action
 from ebbtide.runtime.belonging import OwnTables, refuse_older_state
 from ebbtide.runtime.completeness import DECIDED, ROWS, SHOWN, differences
+from ebbtide.runtime.kinds import refuse_epochs
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.publish import publish
 from ebbtide.runtime.refusals import refuse_changed_spec
@@ -139,6 +140,7 @@ def acknowledge(
     spec: Pipeline,
     root: str,
     reason: str,
+    new_log_ms: int | None = None,
 ) -> RepairReport:
     """Leave the sink as it is, and let checks look at later commits alone; arguments and errors as `repair`.
 
@@ -147,6 +149,7 @@ def acknowledge(
         spec: The pipeline.
         root: Folder of all pipelines' tables.
         reason: Kept with the step.
+        new_log_ms: Event time from which on the source's log began again, epoch ms; None: it did not.
     """
     if not reason.strip():
         raise ConfigError.of(
@@ -154,6 +157,8 @@ def acknowledge(
             got="none",
             allowed="a text, kept with the step",
         )
+    if new_log_ms is not None:
+        refuse_epochs(spec)
     tables = Plan.under(root, spec)
     refuse_action(tables, Rewrite(), "acknowledgement")
     with stepping(spark, tables) as stepper:
@@ -165,6 +170,8 @@ def acknowledge(
         decision = Decision(accepts_sink=version)
         cause = Cause(what="acknowledge", why=reason)
         facts = stepper.facts(cause, decision=decision)
+        if new_log_ms is not None:
+            facts = facts.model_copy(update={"frontier": facts.frontier.with_log_begun(new_log_ms)})
         report = RepairReport(spec.name)
         actions = []
         if is_kept(tables):
