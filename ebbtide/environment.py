@@ -123,6 +123,30 @@ def from_environment(setting: str, value: str) -> str:
     return given
 
 
+def with_variables(setting: str, text: str) -> str:
+    """Put the values of variables in the place of each `${NAME}` in a text that is no secret.
+
+    Args:
+        setting: The setting, in words that begin a sentence.
+        text: Its value.
+
+    Raises:
+        ConfigError: a variable is not set.
+    """
+
+    def value_of(reference: re.Match[str]) -> str:
+        name = reference[1]
+        if name not in os.environ:
+            raise ConfigError.of(
+                f"{setting} names a variable that is not set.",
+                got=text,
+                next_step=f"Set {name} in the environment of this process.",
+            )
+        return os.environ[name]
+
+    return re.sub(r"\$\{([A-Za-z_]\w*)\}", value_of, text, flags=re.ASCII)
+
+
 def variable(name: str, default: str = "") -> str:
     """Return the value of a variable of the environment."""
     return os.environ.get(name) or default

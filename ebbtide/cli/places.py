@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -13,6 +15,14 @@ from ebbtide.errors import ConfigError
 
 PROJECT_DEFS, DEFS, PROJECT_TESTS = "pipelines/defs", "defs", "tests/pipelines"
 """Folder of the definitions in a project, and outside of one; folder of the pipelines' tests."""
+MARK = """\
+# This file marks the folder of a project: Ebbtide keeps the tables of its pipelines in .ebbtide beside it, wherever a command is run,
+# and relative paths of their sources begin here.
+[tool.ebbtide]
+"""
+"""Content of the file that marks a project, where `ebbtide new` makes it."""
+NEED_NO_ROOT = frozenset({"run", "refresh", "lag", "sql", "sql-gateway", "adopt", "start"})
+"""Commands that need no folder of tables: they make it, or look at sources alone."""
 
 
 def project_above(location: Path) -> Path | None:
@@ -36,11 +46,13 @@ def default_root(specs: tuple[str, ...] = ()) -> str:
     Args:
         specs: Locations of specs; none: the project is the one that one stands in.
 
+    A spec outside of a project belongs to the nearest folder above it that has tables, up to the one that one stands in.
+
     Raises:
         ConfigError: the specs are of several projects.
     """
     here = Path.cwd()
-    projects = {project_above(Path(spec)) or here for spec in specs} or {project_above(here) or here}
+    projects = {project_above(Path(spec)) or _unmarked(Path(spec)) for spec in specs} or {project_above(here) or here}
     if len(projects) > 1:
         raise ConfigError.of(
             "The specs are of several projects, each with tables of its own.",
@@ -51,15 +63,59 @@ def default_root(specs: tuple[str, ...] = ()) -> str:
     return ROOT if project == here.resolve() or project == here else str(project / ROOT)
 
 
+def _unmarked(spec: Path) -> Path:
+    """Return the folder whose tables a spec outside of a project has: where it was run, if it was, else the working folder."""
+    here = Path.cwd()
+    location = spec.resolve()
+    for folder in (location, *location.parents):
+        if folder == here.resolve():
+            return here
+        if (folder / ROOT).is_dir():
+            return folder
+    return here
+
+
+@contextmanager
+def marked_project(folder: Path) -> Iterator[Path | None]:
+    """Make the working folder a project while a definition is written, and leave it one; yield the file that says so.
+
+    None: the folder is in a project already, or the definition is to stand elsewhere. Where the work fails, the file goes.
+
+    Args:
+        folder: The definition's.
+    """
+    here = Path.cwd()
+    is_inside = folder.resolve().is_relative_to(here.resolve())
+    if project_above(here) is not None or not is_inside:
+        yield None
+        return
+    mark = here / "pyproject.toml"
+    mark.write_text(MARK, encoding="utf-8")
+    try:
+        yield mark
+    except click.exceptions.Exit:
+        raise  # the definition is written, and is to be corrected
+    except BaseException:
+        mark.unlink()
+        raise
+
+
 def _usable_root(context: click.Context, option: click.Parameter, root: str | None) -> str:
-    from ebbtide.storage.paths import refuse_unusable
+    from ebbtide.storage.paths import expanded, is_local, refuse_unusable, resolve
 
     try:
         if root is None:
             # Arguments that were given are processed before options that were not.
             given = context.params.get("specs") or context.params.get("spec") or ()
             return default_root((given,) if isinstance(given, str) else given)
+        root = expanded("--root", root)
         refuse_unusable("--root", root)
+        if context.info_name not in NEED_NO_ROOT and is_local(root) and not Path(resolve(root)).is_dir():
+            raise ConfigError.of(
+                "There is no such folder of tables.",
+                got=f"--root {root}",
+                allowed="a folder that is there: 'ebbtide run' makes it",
+            )
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
     return root

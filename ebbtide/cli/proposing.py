@@ -11,8 +11,9 @@ import click
 
 from ebbtide.amounts import amount
 from ebbtide.cli.errors import FAILED, ROOT
+from ebbtide.cli.places import marked_project
 from ebbtide.cli.proposing_sources import Asked, Listed, folder_source, listed_sources, topic_source
-from ebbtide.cli.reporting import Reporter
+from ebbtide.cli.reporting import Reporter, say
 from ebbtide.errors import ConfigError
 from ebbtide.proposal.files import SEVERAL, Trial, lines_of, refuse_existing, try_spec, write_spec, write_test
 from ebbtide.proposal.sample import Sample, take_sample
@@ -53,39 +54,45 @@ def write_proposal(name: str, asked: Asked) -> None:
         ConfigError: the name is in use, or the source has no usable records.
     """
     reporter = Reporter(as_json=asked.as_json)
-    with reporter.errors():
-        folder = Path(asked.defs) / name
-        test_folder = Path(asked.tests) / name
-        several = listed_sources(asked, folder)
-        there = several_at(folder)
-        if several is not None and there is not None:
-            _propose_lines(folder, asked, several, there)
-            return
-        refuse_existing(folder, test_folder, name)
-        _refuse_taken(folder, [name])
-        if several is not None:
-            _new_several(name, asked, folder, test_folder, reporter, several)
-            return
-        source, lines = topic_source(asked) if asked.source.bootstrap_servers else folder_source(asked, folder)
-        sample = take_sample(
-            lines,
-            asked.sample,
-            topic=asked.source.topic,
-            table=asked.source.table,
-        )
-        proposal = asked.proposal_of(sample)
-        if "path" in source and sample.holds == "value":
-            source["records"] = "value"
-        attributes = {
-            "name": name,
-            "source": source,
-            **proposal.attributes,
-        }
-        file = folder / "defs.yaml"
-        spec = UpsertPipeline.of_attributes(attributes, file)
-        report = _tested(spec, sample, proposal, folder, test_folder, str(file))
-        write_spec(folder, attributes, report.notes)
-        _show([report], reporter)
+    folder = Path(asked.defs) / name
+    with reporter.errors(), marked_project(folder) as mark:
+        _propose(name, asked, folder, reporter)
+    if mark is not None and not asked.as_json:
+        say(f"{mark}: marks the project. Its tables are in .ebbtide beside it, wherever you run a command.")
+
+
+def _propose(name: str, asked: Asked, folder: Path, reporter: Reporter) -> None:
+    test_folder = Path(asked.tests) / name
+    several = listed_sources(asked, folder)
+    there = several_at(folder)
+    if several is not None and there is not None:
+        _propose_lines(folder, asked, several, there)
+        return
+    refuse_existing(folder, test_folder, name)
+    _refuse_taken(folder, [name])
+    if several is not None:
+        _new_several(name, asked, folder, test_folder, reporter, several)
+        return
+    source, lines = topic_source(asked) if asked.source.bootstrap_servers else folder_source(asked, folder)
+    sample = take_sample(
+        lines,
+        asked.sample,
+        topic=asked.source.topic,
+        table=asked.source.table,
+    )
+    proposal = asked.proposal_of(sample)
+    if "path" in source and sample.holds == "value":
+        source["records"] = "value"
+    attributes = {
+        "name": name,
+        "source": source,
+        **proposal.attributes,
+    }
+    file = folder / "defs.yaml"
+    spec = UpsertPipeline.of_attributes(attributes, file)
+    report = _tested(spec, sample, proposal, folder, test_folder, str(file))
+    write_spec(folder, attributes, report.notes)
+    _show([report], reporter)
 
 
 def _new_several(

@@ -18,7 +18,7 @@ from ebbtide.sources.positioned import matching
 from ebbtide.spec.ddl import parse_ddl, type_ddl
 from ebbtide.spec.reading import project_of
 from ebbtide.spec.several import WILDCARD
-from ebbtide.storage.paths import is_file, is_folder, is_local, resolve
+from ebbtide.storage.paths import expanded, is_file, is_folder, is_local, resolve
 
 Source = tuple[dict[str, Any], Iterator[bytes]]
 """A source as a spec has it, and the lines that are read of it."""
@@ -133,10 +133,12 @@ def folder_source(asked: Asked, folder: Path) -> Source:
     if given.path is None:
         raise click.UsageError("Got neither --path nor --bootstrap-servers. Allowed: one of them.")
     project = project_of(folder)
-    location = resolve(given.path)
+    named = expanded("--path", given.path)
+    location = resolve(named)
     _refuse_no_folder(location, given.path)
     lines = _lines(location)
-    source: dict[str, Any] = {"path": _in_project(location, project), "topic": given.topic, "table": given.table}
+    path = _in_project(location, project) if named == given.path else given.path
+    source: dict[str, Any] = {"path": path, "topic": given.topic, "table": given.table}
     return _given(source), lines
 
 

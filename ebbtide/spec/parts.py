@@ -156,7 +156,7 @@ class FileSource(SourcePart):
 
     type: Literal["files"] = Field(default="files", description="'files'. Default.")
     path: str = Field(
-        description="Folder of the files; relative to the project (the nearest folder above the spec with a pyproject.toml). Required."
+        description="Folder of the files; relative to the project (the nearest folder above the spec with a pyproject.toml). `~/` is the home folder, `${NAME}` a variable of the environment. Required."
     )
     pattern: list[Name] = Field(
         default=list(PATTERNS),

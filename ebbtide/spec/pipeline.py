@@ -22,7 +22,7 @@ from ebbtide.spec.fields import PipelineFields
 from ebbtide.spec.parts import DeltaSink, PlainFormat
 from ebbtide.spec.reading import explained, project_of, read_attributes
 from ebbtide.spec.row_functions import make_importable
-from ebbtide.storage.paths import is_local, resolve
+from ebbtide.storage.paths import expanded, is_local, resolve
 
 MAX_EVENT_TIME_AHEAD = timedelta(days=1)
 """Default where state expires by event time: clocks of sources are off by hours, not by days."""
@@ -246,7 +246,7 @@ class Pipeline(PipelineFields):
         written = self.source.path
         if written is None:
             return self
-        resolved = resolve(written, project_of(path))
+        resolved = resolve(expanded("source.path", written), project_of(path))
         located = self.with_source(path=resolved)
         if is_local(written):
             written = os.path.normpath(written)

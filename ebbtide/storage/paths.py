@@ -14,6 +14,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from ebbtide.environment import with_variables
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import has_unseen, redacted
 from ebbtide.storage.disk import failures_named, sync, sync_above
@@ -141,6 +142,21 @@ def _has_credentials(scheme: str, rest: str) -> bool:
         authority, _, _ = rest.removeprefix("//").partition("/")
         searched = f"://{authority}"
     return redacted(searched) != searched
+
+
+def expanded(setting: str, location: str) -> str:
+    """Return a location with the values of variables for `${NAME}`, and the home folder for `~` at its beginning.
+
+    Args:
+        setting: The setting that names it, in words that begin a sentence.
+        location: A path or a URI.
+
+    Raises:
+        ConfigError: a variable is not set.
+    """
+    written = with_variables(setting, location)
+    is_at_home = written == "~" or written.startswith("~/")
+    return str(Path(written).expanduser()) if is_at_home else written
 
 
 def resolve(location: str, base: Path | None = None) -> str:
