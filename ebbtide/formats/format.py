@@ -69,7 +69,7 @@ REASONS = frozenset(
         "wrong_type",
     }
 )
-"""Reasons of bad records that Ebbtide's own formats and transforms give; a format of a project's own may give others."""
+"""Reasons of bad records that Ebbtide's own formats and transforms give; a format of a project's own may have more."""
 
 
 class RecordSchema(Protocol):

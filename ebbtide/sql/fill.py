@@ -5,7 +5,7 @@ sqlglot parses the query. The texts of expressions are cut from the statement, s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -297,7 +297,7 @@ def _ordering(source: Declared, attributes: dict[str, Any]) -> list[str]:
     """Return the source's columns that order its changes or hold their event time: a pipeline must read them."""
     order = attributes["order"]
     names: list[str] = []
-    if order != "arrival":
+    if isinstance(order, Mapping):
         names += order["sequence"]
     if "event_time" in attributes:
         names.append(attributes["event_time"])

@@ -2,7 +2,7 @@
 
 An option is the dotted name of a field (`quarantine.max_rate`). Fields of the source have no prefix `source.` (`path`, `topic`,
 `start.timestamp`; `properties.sasl.username` is the property `sasl.username`), nor have those of another package's source. `format` is
-the type of the format, and `sequence` has the columns that order changes; without it they apply in order of arrival. A value is the
+the type of the format, and `sequence` has the columns that order changes; without it they apply in order of arrival, or as `order` says. A value is the
 text that YAML would have; lists and objects are `[a, b]` and `{a: b}`.
 """
 
@@ -26,7 +26,7 @@ from ebbtide.spec.reading import field_path
 from ebbtide.sql.statements import Options
 
 SEQUENCE = "sequence"
-_FROM_STATEMENT = ("name", "schema", "key", "description", "source", "order", "transform")
+_FROM_STATEMENT = ("name", "schema", "key", "description", "source", "transform")
 """Fields that a statement has beside WITH."""
 _FROM_VIEW = ("name", "schema_", "key", "description", "query", "inputs", "refresh")
 PROPERTIES = "properties"
