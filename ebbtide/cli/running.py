@@ -45,6 +45,11 @@ Operate = Callable[..., "RunSummary"]
 @click.option("--accept-source-path", is_flag=True, help="The source's files have moved to where the spec now says.")
 @click.option("--accept-loss", is_flag=True, help="Records of a topic are lost: go on with what is left, and note it.")
 @click.option(
+    "--accept-changed-files",
+    is_flag=True,
+    help="Read files again that have changed since they were read; with order: sequence, where that changes nothing twice.",
+)
+@click.option(
     "--follow",
     is_flag=True,
     help="Go on with what comes until SIGINT or SIGTERM; all pipelines in this process, in turns.",
@@ -59,6 +64,7 @@ def run(
     as_json: bool,
     accept_source_path: bool,
     accept_loss: bool,
+    accept_changed_files: bool,
     follow: bool,
     rate: int | None,
     engine: EngineKind | None,
@@ -82,14 +88,18 @@ def run(
         return run_pipeline(*arguments, **options)
 
     def run_idle(spec: Pipeline) -> RunSummary | None:
-        if accept_loss:
+        if accept_loss or accept_changed_files:
             return None
         summary = idle_run(spec, root, system_clock())
         if summary is not None:
             report_idle(RunBegun(spec, root, goes_on=False), summary)
         return summary
 
-    accepted = {"accept_source_path": accept_source_path, "accept_loss": accept_loss}
+    accepted = {
+        "accept_source_path": accept_source_path,
+        "accept_loss": accept_loss,
+        "accept_changed_files": accept_changed_files,
+    }
     reporter = Reporter(root, as_json)
     located = [(location, spec.at_rate(rate).on_engine(engine)) for location, spec in load_specs(specs)]
     with reporter.errors():

@@ -132,6 +132,7 @@ class _Runs:
             ebbtide.run,
             accept_source_path=self.config.accept_source_path,
             accept_loss=self.config.accept_loss,
+            accept_changed_files=self.config.accept_changed_files,
         )
         fleet = Fleet(self.specs, partial(self._run, run, report, stop), stop)
         for event in fleet.events():

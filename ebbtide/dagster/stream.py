@@ -33,6 +33,10 @@ class StreamConfig(dg.Config):
     accept_source_path: bool = Field(
         default=False, description="The source's files have moved to where the spec now says: go on reading there."
     )
+    accept_changed_files: bool = Field(
+        default=False,
+        description="Files have changed since they were read: read them again; with order: sequence, where that changes nothing twice.",
+    )
     accept_loss: bool = Field(
         default=False,
         description="Records of the source are lost: go on with those that are left, or with refresh rebuild from them; the check 'source_loss' then fails.",
@@ -55,6 +59,7 @@ def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:
             ebbtide.run,
             accept_source_path=config.accept_source_path,
             accept_loss=config.accept_loss,
+            accept_changed_files=config.accept_changed_files,
         )
         refresh = partial(ebbtide.refresh, accept_loss=config.accept_loss)
         operate = refresh if config.refresh else again

@@ -37,6 +37,7 @@ from ebbtide.runtime.refusals import (
     lost_by_refresh,
     refuse_changed_spec,
     refuse_other_path,
+    refuse_rereading,
     refuse_unfit,
 )
 from ebbtide.runtime.slots import InTurn, at_once
@@ -70,6 +71,7 @@ def run(
     clock: Clock = system_clock,
     accept_source_path: bool = False,
     accept_loss: bool = False,
+    accept_changed_files: bool = False,
     follow: Following | None = None,
     observers: Sequence[Observer] = (),
     in_turn: InTurn = at_once,
@@ -86,6 +88,7 @@ def run(
         clock: Returns the time, epoch ms: of the closing tick, and that files' ages count to.
         accept_source_path: The source has moved: go on reading where the spec now says.
         accept_loss: Records of the source are lost: go on with those that are left, and note it.
+        accept_changed_files: By sequence: read files again that have changed since they were read.
         follow: Go on until `stop` is set. Default: as the spec's `run` says.
         observers: Watch it, beside those that the environment switches on (docs/how-to/observability.md).
         in_turn: Makes a piece of work when it is this run's turn, in a process with many (`ebbtide.runtime.fleet`).
@@ -97,7 +100,17 @@ def run(
     follow = follow or following_of(spec)
     going_on = GoingOn.of(follow, stop) if follow else None
     events = Observers(on_progress, on_phase, [*observers, *observers_of_environment()])
-    asked = _Run(spark, spec, root, events, stop, clock, going_on, in_turn=in_turn)
+    asked = _Run(
+        spark,
+        spec,
+        root,
+        events,
+        stop,
+        clock,
+        going_on,
+        in_turn=in_turn,
+        rereads_changed=accept_changed_files,
+    )
     begun = RunBegun(spec, root, goes_on=going_on is not None)
     with events.watch(begun, asked.summary, stop):
         if going_on is None:
@@ -194,6 +207,7 @@ class _Run:
     going_on: GoingOn | None = None
     is_fresh: bool = False
     in_turn: InTurn = at_once
+    rereads_changed: bool = False
     summary: RunSummary = field(init=False)
 
     def __post_init__(self) -> None:
@@ -227,6 +241,8 @@ class _Run:
         engine = Engine.for_spec(self.spark, self.spec, self.root)
         self.spark = engine.spark
         refuse_unfit(self.spark, plan, fresh=self.is_fresh)
+        if self.rereads_changed:
+            refuse_rereading(plan)
         with Lease(
             plan.at("ledger"),
             self.spec.name,
@@ -239,6 +255,7 @@ class _Run:
             )
             stepper = steps.stepper
             stream = Stream(engine, steps, self._report, shown.begin, self.stop, self.clock, self.in_turn)
+            stream.rereads_changed, self.rereads_changed = self.rereads_changed, False  # in the first turn alone
             shown.begin("listing the source")
             if accepts_loss and not self.is_fresh:
                 stream.accept_loss()

@@ -20,6 +20,7 @@ from ebbtide.runtime.belonging import refuse_lost_ledger
 from ebbtide.runtime.engines import spark_needed_for
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
+from ebbtide.sources.file_source import FileSource
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.tables.state.layout import FileSizes
 from ebbtide.tasks import LocalSession
@@ -65,6 +66,22 @@ def refuse_spark_only(spark: SparkSession | LocalSession, spec: Pipeline) -> Non
             allowed="pipelines without any of these",
             next_step="Run it with --engine spark.",
         )
+
+
+def refuse_rereading(plan: Plan) -> None:
+    """Refuse to read files again that have changed: only by the source's own sequence is a change that comes twice known.
+
+    Raises:
+        ConfigError: the pipeline reads no files, or orders changes by their arrival.
+    """
+    if isinstance(plan.source, FileSource) and not plan.spec.applies_in_order:
+        return
+    raise ConfigError.of(
+        f"'{plan.spec.name}' cannot read changed files again.",
+        got="--accept-changed-files",
+        allowed="a source of files, and order: sequence, by which a change that comes twice is known",
+        next_step="Put the files back as they were read, or run 'ebbtide refresh' to read everything again.",
+    )
 
 
 def refuse_start_at_end(plan: Plan) -> None:

@@ -18,6 +18,7 @@ from ebbtide.runtime.progress import StepProgress
 from ebbtide.runtime.reading import SourceSteps
 from ebbtide.runtime.slots import InTurn, at_once
 from ebbtide.runtime.step import Stepper
+from ebbtide.sources.file_source import FileSource
 from ebbtide.sources.source import BatchPlanner, Discovery
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Stream:
         stop: Ends it after the step under way.
         clock: Returns the time, epoch ms.
         in_turn: Makes a piece of its work when it is its turn.
+        rereads_changed: Read files again that have changed since they were read, once.
     """
 
     engine: Engine
@@ -45,6 +47,7 @@ class Stream:
     stop: threading.Event
     clock: Clock
     in_turn: InTurn = at_once
+    rereads_changed: bool = False
 
     @property
     def spark(self) -> SparkSession:
@@ -66,6 +69,9 @@ class Stream:
         plan = self.plan
         stepper = self.stepper
         files_read = stepper.files_read()
+        if self.rereads_changed and isinstance(plan.source, FileSource):
+            files_read = plan.source.unchanged(files_read)
+            self.rereads_changed = False
         since = plan.follows_on(stepper.last_read)
         found = plan.source.discover(files_read, self.clock(), since)
         if since is None and found.span is not None:

@@ -61,6 +61,11 @@ class FileSource(Source):
             counts_repeats=self.counts_repeats,
         )
 
+    def unchanged(self, read: Mapping[str, int | None]) -> dict[str, int | None]:
+        """Return the files that were read, without those that have changed since."""
+        changed = set(listing.changed_files(self.path, read))
+        return {name: size for name, size in read.items() if name not in changed}
+
     def gone(self, read: Mapping[str, int | None], span: Span | None) -> str | None:
         """See `Source`: files that were moved away since."""
         return listing.missing(self.path, self.patterns, read)

@@ -220,18 +220,32 @@ def _escaped(name: str) -> str:
     return os.fsencode(name).decode(errors="backslashreplace")
 
 
+def changed_files(path: str, read: Mapping[str, int | None]) -> list[str]:
+    """Return the names of the files in a folder that have another size than they were read with.
+
+    Args:
+        path: The folder.
+        read: Files read before, to their sizes in bytes; None where it was not noted.
+
+    Raises:
+        SourceReadError: the folder cannot be listed.
+    """
+    files, _ = _listed(path)
+    return [file.name for file in _changed(files, read)]
+
+
+def _changed(files: Sequence[FoundFile], read: Mapping[str, int | None]) -> list[FoundFile]:
+    return [file for file in files if read.get(file.name) not in (None, file.size)]
+
+
 def _refuse_changed(path: str, files: Sequence[FoundFile], read: Mapping[str, int | None]) -> None:
-    changed = []
-    for file in files:
-        size_read = read.get(file.name)
-        if size_read not in (None, file.size):
-            changed.append(f"{file.name} with {file.size} bytes, read with {size_read}")
+    changed = [f"{file.name} with {file.size} bytes, read with {read[file.name]}" for file in _changed(files, read)]
     if changed:
         raise FileChangedError.of(
             f"In '{path}' files have changed since they were read; what was added to them would be lost.",
             got=named(changed, NAMED),
             allowed="files that stay as they were read",
-            next_step="Restore them and put what was added into new files, or run 'ebbtide refresh' to read everything again.",
+            next_step="Restore them and put what was added into new files; by sequence, 'ebbtide run --accept-changed-files' reads them again; or run 'ebbtide refresh' to read everything again.",
         )
 
 

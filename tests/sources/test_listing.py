@@ -191,7 +191,8 @@ def test_refusals_say_what_to_do(tmp_path):
     assert str(changed.value) == (
         f"In '{tmp_path}' files have changed since they were read; what was added to them would be lost. "
         "Got: 2.json with 5 bytes, read with 4. Allowed: files that stay as they were read. "
-        "Restore them and put what was added into new files, or run 'ebbtide refresh' to read everything again."
+        "Restore them and put what was added into new files; by sequence, 'ebbtide run --accept-changed-files' reads them again; "
+        "or run 'ebbtide refresh' to read everything again."
     )
 
 

@@ -150,14 +150,15 @@ def may_hold_expired(file: DataFile, rules: ExpiryRules, step: Step) -> bool:
 
 
 def files_noted(table: str, files: Iterable[DataFile]) -> FileSizes:
-    """Return the source files that some data files note, and the bytes of each; None if only its name was noted.
+    """Return the source files that some data files note, and the bytes of each when it was read last; None if only its name was noted.
 
     Args:
         table: Location of the state table.
         files: Some of its data files.
     """
-    note = pa.schema([("_note", pa.string())])
-    rows = rows_of(table, files, FILE, note)
+    note = pa.schema([("_note", pa.string()), ("_step", pa.int64())])
+    # A file that has changed may have been read again: then the later step's note counts.
+    rows = rows_of(table, files, FILE, note).sort_by("_step")
     sizes: FileSizes = {}
     for text in rows["_note"].to_pylist():
         name, size = _noted_file(text)
