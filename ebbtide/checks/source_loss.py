@@ -10,6 +10,8 @@ from ebbtide.checks.dialects import Dialect
 from ebbtide.checks.judged import Batch, Judged
 from ebbtide.checks.rule import Rows, rule
 from ebbtide.ledger.facts import StepFacts
+from ebbtide.model.step import WholeSnapshot
+from ebbtide.spec.parts import DeltaSink
 
 _COLUMNS = pa.schema([("step", pa.int64()), ("lost", pa.string())])
 
@@ -49,6 +51,54 @@ def lost_records(sql: Dialect) -> str:
     return "true"
 
 
+def not_shown(judged: Judged) -> Rows | None:
+    """Name the sink's rows below the newest snapshot of the whole source table.
+
+    Returns:
+        One row per key. None where no snapshot has ended within the window, and where the rows are no Delta table's.
+    """
+    tables = judged.tables
+    last = judged.window.last_step(tables)
+    snapshot = None if last is None else last.frontier.snapshot
+    if snapshot is None or not snapshot.has_ended or snapshot == _snapshot_before(judged):
+        return None
+    if not isinstance(tables.spec.sink, DeltaSink):
+        return None
+    lowest = snapshot.lowest
+    sink = tables.delta_sink
+
+    def query(sql: Dialect) -> str:
+        key = sql.names(judged.key)
+        ranks = sql.ranks("_sequence", sink.sequence)
+        limits = [f"CAST({limit} AS BIGINT)" for limit in lowest]
+        return f"""
+            SELECT {key}
+            FROM sink_rows
+            WHERE {sql.is_before(ranks, limits)}"""
+
+    return Rows({"sink_rows": judged.sink_rows}, query, judged.key, judged.key)
+
+
+def _snapshot_before(judged: Judged) -> WholeSnapshot | None:
+    """Return the newest snapshot before the window."""
+    for version, facts in judged.tables.state.steps():
+        if version <= judged.window.state_since:
+            return facts.frontier.snapshot
+    return None
+
+
+@rule(
+    "expect_snapshot_to_show_all_rows",
+    "Each row of the sink must be in the newest snapshot of the source's table, or have changed since.",
+)
+def rows_not_shown(sql: Dialect) -> str:
+    """Pick the rows that the snapshot did not show: all."""
+    return "true"
+
+
 def judge(judged: Judged) -> Iterator[Batch]:
     """Judge what was lost of the source."""
     yield judged.batch(noted(judged), lost_records.expected())
+    below_snapshot = not_shown(judged)
+    if below_snapshot is not None:
+        yield judged.batch(below_snapshot, rows_not_shown.expected())

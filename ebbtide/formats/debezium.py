@@ -31,6 +31,7 @@ from ebbtide.formats.connect import (
     row_fields,
     time_units,
 )
+from ebbtide.formats.debezium_envelope import SNAPSHOT, value_in, value_in_row, whole_snapshot
 from ebbtide.formats.debezium_events import is_beside_rows, is_message
 from ebbtide.formats.debezium_rules import DebeziumRules, integer, is_flattened
 from ebbtide.formats.debezium_scan import ScannedEnvelopes, ScannedFlattened
@@ -55,6 +56,7 @@ class _Event:
     event_ms: int | None
     units: TimeUnits | None
     fields: Fields
+    snapshot: str | None
 
     def change(
         self,
@@ -73,6 +75,7 @@ class _Event:
             self.units,
             None,
             ConnectSchema(self.fields) if self.fields else None,
+            self.snapshot,
         )
 
 
@@ -151,6 +154,7 @@ class DebeziumDecoder(DebeziumRules, Format):
             event_ms,
             time_units(fields),
             fields,
+            whole_snapshot(op, value_in(value, SNAPSHOT)),
         )
 
     def _flattened(self, value: Json, fields: Fields) -> _Event | None:
@@ -182,6 +186,7 @@ class DebeziumDecoder(DebeziumRules, Format):
             event_ms,
             time_units(fields),
             fields,
+            whole_snapshot(op, value_in_row(value, SNAPSHOT)),
         )
 
     def _changes_of(self, event: _Event, other_key: str | None) -> list[DecodedChange]:

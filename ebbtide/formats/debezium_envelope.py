@@ -70,6 +70,9 @@ SHORT_NAMES: Mapping[str, str] = {
     "_ts_ms": "source.ts_ms",
 }
 """Short names of fields that specs may use, and stored sequences do."""
+SNAPSHOT = "source.snapshot"
+"""Field with the mark of a row that a snapshot read: first, true, last and others, `incremental`."""
+INCREMENTAL = "incremental"
 _PARTS = ("source", "transaction")
 _OF_SOURCE = (
     *(
@@ -196,3 +199,14 @@ def value_in_row(row: Json, path: str) -> Any:
         if name in row:
             return row[name]
     return None
+
+
+def whole_snapshot(op: Any, mark: Any) -> str | None:
+    """Return the mark of a row that a snapshot of the whole table read; None for any other change.
+
+    Args:
+        op: The operation.
+        mark: Value of `SNAPSHOT`.
+    """
+    is_of_whole = op == "r" and isinstance(mark, str) and mark != INCREMENTAL
+    return mark if is_of_whole else None

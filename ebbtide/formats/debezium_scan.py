@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.formats.connect_scan import schema_reading
-from ebbtide.formats.debezium_envelope import METADATA, METADATA_PREFIXES, names_in_row
+from ebbtide.formats.debezium_envelope import INCREMENTAL, METADATA, METADATA_PREFIXES, SNAPSHOT, names_in_row
 from ebbtide.formats.debezium_rules import FLATTENED_MARKS, DebeziumRules
 from ebbtide.formats.forms import RowForm, ScannedChanges
 from ebbtide.formats.positions import PositionField, are_known, snapshot_numbers
@@ -40,7 +40,7 @@ class ScannedEnvelopes:
         self._key = [name for name in rules.key if name in row.names]
         columns = dict.fromkeys(row.names)
         # Paths of positions begin with a part of the envelope, `source` or another one.
-        parts: dict[str, dict[str, None]] = {"source": dict.fromkeys((*_TABLE, "ts_ms"))}
+        parts: dict[str, dict[str, None]] = {"source": dict.fromkeys((*_TABLE, "ts_ms", "snapshot"))}
         for field in rules.log_fields:
             part, _, name = field.path.partition(".")
             parts.setdefault(part, {})[name] = None
@@ -90,7 +90,8 @@ class ScannedEnvelopes:
             op,
             rows,
             position,
-            event_ms=times,
+            times,
+            _snapshot_marks(scanned, cells["source", "snapshot"], op),
         )
 
     def _keeps_key(self, scanned: Scanned) -> Mask:
@@ -126,8 +127,8 @@ class ScannedFlattened:
         self._rules = rules
         self._names = row.names
         of_event = [*FLATTENED_MARKS, "__schema", "__db", "__table", _TIME]
-        for field in rules.log_fields:
-            of_event += names_in_row(field.path)
+        for path in (SNAPSHOT, *(field.path for field in rules.log_fields)):
+            of_event += names_in_row(path)
         self.fields: Fields = dict.fromkeys((*of_event, *row.names))
 
     def reading(self, head: bytes, columns: pa.Schema) -> SchemaReading | None:
@@ -144,7 +145,7 @@ class ScannedFlattened:
         is_taken &= event_ms.has(INTEGER, NULL, ABSENT)
         named = [cells[name,] for name in ("__schema", "__db", "__table")]
         is_taken &= _are_of_table(self._rules, scanned, named, default=self._rules.table)
-        of_position = [(field, self._position_cells(scanned, field)) for field in self._rules.log_fields]
+        of_position = [(field, self._first_of(scanned, names_in_row(field.path))) for field in self._rules.log_fields]
         times = scanned.integers(event_ms)
         position = _log_positions(scanned, of_position, op, times, is_taken)
         rows = {name: cells[name,] for name in self._names}
@@ -154,7 +155,8 @@ class ScannedFlattened:
             op,
             rows,
             position,
-            event_ms=times,
+            times,
+            _snapshot_marks(scanned, self._first_of(scanned, names_in_row(SNAPSHOT)), op),
         )
 
     def _operations(self, scanned: Scanned) -> pa.StringArray:
@@ -171,9 +173,9 @@ class ScannedFlattened:
         is_delete = pa.array(is_deleted & names_none)
         return pc.if_else(is_delete, "d", op)
 
-    def _position_cells(self, scanned: Scanned, field: PositionField) -> Cells:
-        """Return the cells of a field of the position, under the first of its names that is there."""
-        first, *others = (scanned.cells[name,] for name in names_in_row(field.path))
+    def _first_of(self, scanned: Scanned, names: Sequence[str]) -> Cells:
+        """Return the cells of a field of the event, under the first of its names that is there."""
+        first, *others = (scanned.cells[name,] for name in names)
         for other in others:
             is_absent = np.asarray(first.kind == ABSENT)
             first = first.but(is_absent, other)
@@ -236,6 +238,17 @@ def _are_taken(rules: DebeziumRules, names: pa.Table) -> Mask:
         takes.append(rules.takes(schema, each["table"]))
     is_of_code: Mask = np.array(takes, bool)
     return is_of_code[codes]
+
+
+def _snapshot_marks(scanned: Scanned, cells: Cells, op: pa.StringArray) -> pa.StringArray:
+    """Return the marks of rows that a snapshot of the whole table read, as `whole_snapshot` does."""
+    is_row = marked(pc.equal(op, "r"))
+    if not is_row.any():
+        return pa.nulls(len(is_row), pa.string())
+    is_mark = is_row & cells.has(TEXT, ESCAPED)
+    marks = scanned.texts(cells.filled(~is_mark, NULL))
+    is_of_whole = pc.not_equal(marks, INCREMENTAL)
+    return pc.if_else(is_of_whole, marks, None)
 
 
 def _log_positions(

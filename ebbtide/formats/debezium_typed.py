@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from ebbtide.formats.debezium_envelope import whole_snapshot
 from ebbtide.formats.debezium_rules import FLATTENED_MARKS, DebeziumRules
 from ebbtide.formats.format import BadRecordError
 from ebbtide.formats.forms import Field, LogPosition, RowForm, TakenChange, TakenChanges, struct
@@ -19,6 +20,7 @@ _SOURCE: dict[str, Any] = {
     "db": str,
     "table": str,
     "ts_ms": int,
+    "snapshot": Any,
 }
 """The needed fields of `source` beside those of the position, with their expected types."""
 
@@ -95,7 +97,8 @@ class TypedEnvelopes:
             retraction = TakenChange(before, "-U", op, position, event_ms)
             return retraction, update
         if op in ("c", "r") and after is not None:
-            insert = TakenChange(after, "+I", op, position, event_ms)
+            mark = whole_snapshot(op, value.source.snapshot)
+            insert = TakenChange(after, "+I", op, position, event_ms, None, mark)
             return (insert,)
         if op == "d" and self._can_delete(before):
             delete = TakenChange(before, "-D", op, position, event_ms)

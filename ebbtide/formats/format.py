@@ -115,6 +115,7 @@ class DecodedChange:
         units: Units of timestamp columns, if the record itself gives them.
         origin_offset: Partition and offset, if the record itself names them.
         schema: The record's own schema, if it has one.
+        snapshot: The mark of a row that a snapshot of the whole table read, as Debezium's `source.snapshot` has it.
     """
 
     kind: str
@@ -126,6 +127,7 @@ class DecodedChange:
     units: TimeUnits | None = None
     origin_offset: OriginOffset | None = None
     schema: RecordSchema | None = None
+    snapshot: str | None = None
 
 
 class BadRecordError(Exception):

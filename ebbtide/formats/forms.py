@@ -36,6 +36,7 @@ class TakenChange(NamedTuple):
         position: Position in the source's log.
         event_ms: Event time, epoch ms.
         offset: Partition and offset, if the record names them.
+        snapshot: See `DecodedChange`.
     """
 
     row: Any
@@ -44,6 +45,7 @@ class TakenChange(NamedTuple):
     position: LogPosition = ()
     event_ms: int | None = None
     offset: OriginOffset | None = None
+    snapshot: str | None = None
 
 
 Take = Callable[[Any], Sequence[TakenChange]]
@@ -58,6 +60,7 @@ class TakenChanges:
         row: See `TakenChange`, as all up to `offset`.
         record: (n,) index of each change's record, ascending.
         left: Indices of the records that are left to the exact path.
+        snapshot: See `TakenChange`; None: no change is a row of a snapshot.
     """
 
     row: Sequence[Any]
@@ -68,6 +71,7 @@ class TakenChanges:
     offset: Sequence[OriginOffset | None]
     record: Sequence[int]
     left: Sequence[int] = ()
+    snapshot: Sequence[str | None] | None = None
 
     @classmethod
     def of_each(cls, take: Take, values: Iterable[Any]) -> TakenChanges:
@@ -89,8 +93,8 @@ class TakenChanges:
                 left.append(number)
         if not changes:
             return cls((), (), (), (), (), (), record, left)
-        row, kind, op, position, event_ms, offset = zip(*changes, strict=True)
-        return cls(row, kind, op, position, event_ms, offset, record, left)
+        row, kind, op, position, event_ms, offset, snapshot = zip(*changes, strict=True)
+        return cls(row, kind, op, position, event_ms, offset, record, left, snapshot)
 
 
 class TypedForm(Protocol):
@@ -123,6 +127,7 @@ class ScannedChanges:
         cells: Column to its (n,) cells.
         position: The (n,) numbers of each log column of the sequence, in order.
         event_ms: (n,) event time of the source, epoch ms; None: it has none.
+        snapshot: (n,) as in `DecodedChange`; None: no change is a row of a snapshot.
     """
 
     is_taken: Mask
@@ -131,6 +136,7 @@ class ScannedChanges:
     cells: Mapping[str, Cells]
     position: Sequence[pa.Int64Array] = ()
     event_ms: pa.Int64Array | None = None
+    snapshot: pa.StringArray | None = None
 
 
 class ScanForm(Protocol):

@@ -285,6 +285,8 @@ class QuickDecoder:
         columns["_event_ms"] = event_ms
         columns["_kind"] = changes.kinds
         columns["_op"] = changes.ops
+        if changes.snapshots is not None:
+            columns["_snapshot"] = changes.snapshots
         columns["_ignored"] = changes.ignored()
         columns["_order"] = orders_of(batch, read.rows, step)
         columns["_origin"] = self._origins(batch, read, changes.offsets)

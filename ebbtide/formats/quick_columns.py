@@ -46,6 +46,7 @@ class QuickColumns:
         self._positions = changes.position
         self.event_ms = changes.event_ms
         self.offsets = changes.offset
+        self.snapshots = changes.snapshot
         self._values = _values_of(row, changes.row)
         self._ignored = row.ignored
         self._unsent: dict[int, list[str]] = {}

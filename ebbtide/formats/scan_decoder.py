@@ -195,6 +195,8 @@ class ScanDecoder:
         columns["_event_ms"] = event_ms
         columns["_kind"] = changes.kind
         columns["_op"] = changes.op
+        if changes.snapshot is not None:
+            columns["_snapshot"] = changes.snapshot
         columns["_ignored"] = self._ignored_names(changes)
         return columns, is_taken
 

@@ -7,6 +7,7 @@ A staged row is a changelog row (`ebbtide.model.changelog`) and these columns:
 | `_reason`, `_detail` | reason of a bad record: a short code, a sentence; null for good ones |
 | `_raw` | the bad record's bytes; for a line that is too large its beginning, up to the limit |
 | `_ignored` | columns of the record that the pipeline's schema does not have, separated by commas |
+| `_snapshot` | Debezium's `source.snapshot` of a row that a snapshot of the whole table read |
 | `_types` | with `infer`, the same columns with their types: JSON, name to DDL, null if the type is not certain |
 
 Records that change nothing are staged too, so that they are counted and the offsets read have no gaps. Their `_kind` is
@@ -53,6 +54,7 @@ STAGED_COLUMNS = {
     "_raw": pa.binary(),
     "_ignored": pa.string(),
     "_types": pa.string(),
+    "_snapshot": pa.string(),
 }
 
 

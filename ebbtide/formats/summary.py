@@ -10,9 +10,11 @@ import pyarrow.compute as pc
 
 from ebbtide.formats.settings import IN_DOUBT, NOT_ROW, SKIPPED, DecodingSettings
 from ebbtide.model.changelog import ROW_KINDS, TRUNCATE, RowKind
+from ebbtide.model.codes import in_one_array
 from ebbtide.model.entries import only, order_struct
 from ebbtide.model.offsets import Intervals, origin_offsets
-from ebbtide.model.step import BatchCounts, BatchSummary
+from ebbtide.model.sequences import rank_sequences
+from ebbtide.model.step import BatchCounts, BatchSummary, WholeSnapshot, joined_snapshots
 
 SUMMED_COLUMNS = (
     "_kind",
@@ -25,8 +27,12 @@ SUMMED_COLUMNS = (
     "_sequence",
     "_moved_from",
     "_unavailable",
+    "_snapshot",
 )
 """Columns that are summed up; those that are there."""
+FIRST_OF_SNAPSHOT = ("first", "first_in_data_collection")
+LAST_OF_SNAPSHOT = ("last", "last_in_data_collection")
+"""Debezium's `source.snapshot` of the first and the last row of a table, or of all tables."""
 Floor = tuple[int, ...]
 """The sequence or order of a TRUNCATE: everything below it is deleted."""
 PartitionOffset = tuple[str, int]
@@ -88,6 +94,7 @@ def summarize(
         types=_types(rows),
         offsets=offsets,
         truncates=truncates_by_offset,
+        snapshots=_snapshots(good),
     )
 
 
@@ -115,6 +122,7 @@ def to_json(summary: BatchSummary) -> str:
         "ignored": sorted(summary.ignored),
         "truncates": truncates,
         "types": types,
+        "snapshots": [snapshot.model_dump() for snapshot in summary.snapshots],
     }
     return json.dumps(fields)
 
@@ -137,6 +145,7 @@ def from_json(text: str) -> BatchSummary:
         "offsets": offsets,
         "truncates": truncates,
         "types": types,
+        "snapshots": tuple(WholeSnapshot(**snapshot) for snapshot in fields["snapshots"]),
     }
     return BatchSummary(**fields)
 
@@ -148,6 +157,28 @@ def _floors(truncates: pa.Table, decoding: DecodingSettings) -> list[Floor]:
         return [tuple(sequence.values()) for sequence in sequences]
     orders = order_struct(truncates).tolist()
     return [tuple(order) for order in orders]
+
+
+def _snapshots(good: pa.Table) -> tuple[WholeSnapshot, ...]:
+    """Return the snapshots of the whole table that rows belong to: of each sequence one, which the next one may go on."""
+    if "_snapshot" not in good.column_names or "_sequence" not in good.column_names:
+        return ()
+    rows = only(good.select(["_sequence", "_snapshot"]), good["_snapshot"].is_valid())
+    if not len(rows):
+        return ()
+    [ranks], sequences = rank_sequences([in_one_array(rows["_sequence"])])
+    begins = np.isin(rows["_snapshot"], FIRST_OF_SNAPSHOT)
+    ends = np.isin(rows["_snapshot"], LAST_OF_SNAPSHOT)
+    # Most logs give a snapshot one position: there are few ranks.
+    n_ranks = len(sequences)
+    has_begun = np.bincount(ranks, begins, n_ranks) > 0
+    has_ended = np.bincount(ranks, ends, n_ranks) > 0
+    positions = [tuple(sequence.values()) for sequence in sequences.to_pylist()]
+    each = zip(positions, has_begun.tolist(), has_ended.tolist(), strict=True)
+    return joined_snapshots(
+        WholeSnapshot(lowest=position, highest=position, has_begun=begun, has_ended=ended)
+        for position, begun, ended in each
+    )
 
 
 def _by_offset(truncates: pa.Table, floors: list[Floor]) -> dict[PartitionOffset, Floor]:

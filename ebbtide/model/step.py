@@ -75,6 +75,34 @@ class ViewPosition(BaseModel):
         return stored.read(cls, document, what="The position of a view", where=location)
 
 
+class WholeSnapshot(BaseModel):
+    """A snapshot of the source's whole table: a row that it did not show was deleted before it, whether or not the delete came.
+
+    Its rows have a position in the source's log, those of an incremental snapshot are none of it.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    lowest: tuple[int, ...] = Field(description="Least sequence of its rows.")
+    highest: tuple[int, ...] = Field(description="Greatest sequence of its rows.")
+    has_begun: bool = Field(description="Its first row has come.")
+    has_ended: bool = Field(description="Its last row has come.")
+
+    def follows(self, earlier: WholeSnapshot) -> bool:
+        """Return whether it is the next snapshot, and not a part of an earlier one. One that was broken off begins again."""
+        is_next = earlier.has_ended or self.has_begun
+        return is_next and self.lowest > earlier.highest
+
+    def together(self, other: WholeSnapshot) -> WholeSnapshot:
+        """Return both as one snapshot."""
+        return WholeSnapshot(
+            lowest=min(self.lowest, other.lowest),
+            highest=max(self.highest, other.highest),
+            has_begun=self.has_begun or other.has_begun,
+            has_ended=self.has_ended or other.has_ended,
+        )
+
+
 @dataclass(frozen=True)
 class BatchCounts:
     """Counts over the records of a batch.
@@ -124,6 +152,7 @@ class BatchSummary:
         truncates: The TRUNCATEs' orders by (`source/partition`, offset), with `offsets`; of one delivered twice the first.
         view: The versions that a materialized view was computed from; None for other pipelines.
         recomputed: Why the view was computed from scratch; empty if it was not.
+        snapshots: The snapshots of the whole table that rows belong to, in the order of their sequences.
     """
 
     counts: BatchCounts = field(default_factory=BatchCounts)
@@ -135,6 +164,7 @@ class BatchSummary:
     truncates: Mapping[RecordOffset, Order] = field(default_factory=dict)
     view: ViewPosition | None = None
     recomputed: str = ""
+    snapshots: tuple[WholeSnapshot, ...] = ()
 
     def with_counts(self, **counts: int) -> Self:
         """Return the summary with other counts, by name."""
@@ -154,6 +184,7 @@ class BatchSummary:
             types=_total_types(parts),
             offsets=_total_offsets(parts),
             truncates=_first_truncates(parts),
+            snapshots=joined_snapshots(snapshot for part in parts for snapshot in part.snapshots),
         )
 
 
@@ -172,6 +203,26 @@ def _total_offsets(parts: Sequence[BatchSummary]) -> dict[str, Intervals]:
         for partition, intervals in part.offsets.items():
             total.setdefault(partition, []).extend(intervals)
     return total
+
+
+def joined_snapshots(parts: Iterable[WholeSnapshot]) -> tuple[WholeSnapshot, ...]:
+    """Join parts of snapshots, in any order: rows from one that begins up to one that ends belong together.
+
+    Args:
+        parts: What is known of some rows.
+
+    Example:
+        >>> parts = [WholeSnapshot(lowest=(n,), highest=(n,), has_begun=n == 5, has_ended=True) for n in (5, 3)]
+        >>> [part.lowest for part in joined_snapshots(parts)]
+        [(3,), (5,)]
+    """
+    joined: list[WholeSnapshot] = []
+    for part in sorted(parts, key=lambda each: each.highest):
+        if joined and not part.follows(joined[-1]):
+            joined[-1] = joined[-1].together(part)
+        else:
+            joined.append(part)
+    return tuple(joined)
 
 
 def _first_truncates(parts: Sequence[BatchSummary]) -> dict[RecordOffset, Order]:
@@ -213,6 +264,11 @@ class Frontier(BaseModel):
         default=None, description="Records of this and all earlier steps since the last reset; null: not counted."
     )
     total_quarantined: int | None = Field(default=None, description="Bad records among them.")
+    snapshot: WholeSnapshot | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="By a log's sequence: the newest snapshot of the source's whole table; absent before one.",
+    )
     view: ViewPosition | None = Field(
         default=None, description="Materialized views: what the rows were computed from. Null of other pipelines."
     )
@@ -335,6 +391,7 @@ def next_frontier(
         offsets=dict(offsets.read),
         total_records=_total(last, "records", read.counts.records),
         total_quarantined=_total(last, "quarantined", read.counts.bad),
+        snapshot=_snapshot_after(last, read),
         view=read.view or last_view,
     )
 
@@ -371,6 +428,17 @@ def _total(last: Frontier | None, name: str, own: int) -> int | None:
     if before is None:
         return None
     return before + own
+
+
+def _snapshot_after(last: Frontier | None, batch: BatchSummary) -> WholeSnapshot | None:
+    """Return the newest snapshot after a batch; one that is delivered again changes nothing."""
+    newest = None if last is None else last.snapshot
+    for snapshot in batch.snapshots:
+        if newest is None or snapshot.follows(newest):
+            newest = snapshot
+        elif snapshot.highest >= newest.lowest:
+            newest = newest.together(snapshot)
+    return newest
 
 
 def _offsets_read(last: Frontier | None) -> OffsetRanges:

@@ -166,17 +166,29 @@ class Repair(Operation):
 
     name = "repair"
 
-    def plan(self, ctx: Context, params: Operation.Params) -> Report:
-        """List the findings and the ways to repair them."""
-        from ebbtide.operations.repair import repair
+    class Params(Operation.Params):
+        """The way."""
 
+        by_snapshot: bool = Field(
+            default=False,
+            description="Delete the rows that the newest snapshot of the whole source table did not show: their deletes were lost with the connector's slot or offsets. Default: compare with the state.",
+        )
+
+    def plan(self, ctx: Context, params: Params) -> Report:
+        """List the findings and the ways to repair them."""
+        from ebbtide.operations.repair import by_snapshot, repair
+
+        if params.by_snapshot:
+            return by_snapshot.plan(ctx.spec, ctx.root)
         planned = repair.plan(ctx.spark, ctx.spec, ctx.root)
         return planned.as_report()
 
-    def apply(self, ctx: Context, params: Operation.Params) -> Report:
+    def apply(self, ctx: Context, params: Params) -> Report:
         """Repair it, in one step."""
-        from ebbtide.operations.repair import repair
+        from ebbtide.operations.repair import by_snapshot, repair
 
+        if params.by_snapshot:
+            return by_snapshot.repair(ctx.spark, ctx.spec, ctx.root, ctx.now_ms)
         done = repair.repair(ctx.spark, ctx.spec, ctx.root)
         return done.as_report()
 

@@ -24,8 +24,8 @@ from deltalake import DeltaTable, QueryBuilder
 
 from ebbtide.cli import main
 
-# Great Expectations warns of a parameter that users' rules have.
-pytestmark = pytest.mark.filterwarnings("ignore:The condition_parser parameter is deprecated:DeprecationWarning")
+# Great Expectations warns of parameters that users' rules have.
+pytestmark = pytest.mark.filterwarnings("ignore:.* is deprecated as of GX Core:DeprecationWarning")
 REPORTS = sorted(Path(__file__).with_name("reports").glob("*.yaml"))
 NOT_YET = {
     "bom-within",
@@ -41,7 +41,6 @@ NOT_YET = {
     "odd-column-names-new",
     "oracle-flattened-scn-sequence",
     "oracle-scn-as-text-sequence",
-    "resnapshot-ghost-rows",
     "retraction-content-in-other-forms",
     "retraction-list-negative-zero",
     "retraction-negative-zero",

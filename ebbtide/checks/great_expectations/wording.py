@@ -91,6 +91,10 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
         "Records of the source were lost, in 1 step",
         "Records of the source were lost, in {n} steps",
     ),
+    "expect_snapshot_to_show_all_rows": (
+        "The source took a snapshot again, and 1 row of the sink was not in it",
+        "The source took a snapshot again, and {n} rows of the sink were not in it",
+    ),
     "expect_newest_event_to_be_recent": (
         "The newest event is too old",
         "The newest events are too old",
@@ -101,6 +105,8 @@ WAYS_OUT: Mapping[str, str] = {
     "expect_retractions_to_find_their_rows": "A retraction must repeat its row. If some columns are computed again, set "
     "materializer.upsert_key; if updates send no -U, take order: upsert; then run 'ebbtide refresh'. If nothing is wrong: "
     "'ebbtide acknowledge', or raise checks.max_unapplied_rate.",
+    "expect_snapshot_to_show_all_rows": "Their deletes were lost, as with a replication slot. Run 'ebbtide repair --by-snapshot --apply' to delete "
+    "them. If the snapshot was to show some rows only: 'ebbtide acknowledge'.",
     "expect_newer_changes_to_win": "The source's log has probably begun again from lower positions. Run 'ebbtide rewind' to the step before, "
     "'ebbtide acknowledge --new-log TIME' with the event time from which on it did, and run again; or have its connector take a new "
     "snapshot into an empty topic or folder, and run 'ebbtide refresh'. If the changes are to lose: 'ebbtide acknowledge', or raise "
