@@ -60,7 +60,7 @@ class TakenChanges:
         row: See `TakenChange`, as all up to `offset`.
         record: (n,) index of each change's record, ascending.
         left: Indices of the records that are left to the exact path.
-        snapshot: See `TakenChange`; None: no change is a row of a snapshot.
+        snapshot: See `TakenChange`; empty: no change is a row of a snapshot.
     """
 
     row: Sequence[Any]
@@ -71,7 +71,7 @@ class TakenChanges:
     offset: Sequence[OriginOffset | None]
     record: Sequence[int]
     left: Sequence[int] = ()
-    snapshot: Sequence[str | None] | None = None
+    snapshot: Sequence[str | None] = ()
 
     @classmethod
     def of_each(cls, take: Take, values: Iterable[Any]) -> TakenChanges:
@@ -94,7 +94,8 @@ class TakenChanges:
         if not changes:
             return cls((), (), (), (), (), (), record, left)
         row, kind, op, position, event_ms, offset, snapshot = zip(*changes, strict=True)
-        return cls(row, kind, op, position, event_ms, offset, record, left, snapshot)
+        marks = snapshot if any(snapshot) else ()
+        return cls(row, kind, op, position, event_ms, offset, record, left, marks)
 
 
 class TypedForm(Protocol):

@@ -285,7 +285,7 @@ class QuickDecoder:
         columns["_event_ms"] = event_ms
         columns["_kind"] = changes.kinds
         columns["_op"] = changes.ops
-        if changes.snapshots is not None:
+        if changes.snapshots:
             columns["_snapshot"] = changes.snapshots
         columns["_ignored"] = changes.ignored()
         columns["_order"] = orders_of(batch, read.rows, step)
