@@ -58,7 +58,7 @@ def write_proposal(name: str, asked: Asked) -> None:
     with reporter.errors(), marked_project(folder) as mark:
         _propose(name, asked, folder, reporter)
     if mark is not None and not asked.as_json:
-        say(f"{mark}: marks the project. Its tables are in .ebbtide beside it, wherever you run a command.")
+        say(f"{mark.name}: marks the project; its tables are in .ebbtide beside this file.")
 
 
 def _propose(name: str, asked: Asked, folder: Path, reporter: Reporter) -> None:
