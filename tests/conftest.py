@@ -23,16 +23,24 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 GROUPS = {"spark": "spark", "broker": "broker", "killer": "crashes", "scanned_or_not": "compiled"}
 """Processes that share what is dear to start, by fixture: a session, see `tests/spark`, the broker, forks, what numba has compiled."""
 
+JUDGED = ("checks/great_expectations/", "dagster/", "expectations/", "pipelines/", "test_public_names.py")
+"""Places of tests that load Great Expectations and Dagster, 8 CPU seconds in each process: one process does."""
+
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put what takes long first: a long group that begins last would be waited for. Each group keeps its order."""
     for item in items:
         names = getattr(item, "fixturenames", ())
-        group = next((group for fixture, group in GROUPS.items() if fixture in names), None)
+        group = next((group for fixture, group in GROUPS.items() if fixture in names), None) or _group_of_place(item)
         if group is not None and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=_turn)
+
+
+def _group_of_place(item: pytest.Item) -> str | None:
+    place = item.nodeid.partition("::")[0].removeprefix("tests/")
+    return "judged" if place.startswith(JUDGED) else None
 
 
 def _turn(item: pytest.Item) -> tuple[bool, bool, bool]:
