@@ -10,6 +10,7 @@ import sys
 from functools import cache
 
 OLDEST = 17
+ANSWERS_WITHIN_S = 60
 ALLOWED = f"Java {OLDEST} or newer"
 TO_GET_IT = """To get it:
   Debian, Ubuntu:  apt install openjdk-17-jre-headless
@@ -56,8 +57,11 @@ def refuse_missing() -> None:
 
 @cache
 def _version(java: str) -> str | None:
-    """Return what a Java says of its version, 17.0.2 for instance; None if it is not one: macOS has a stub in its place."""
-    said = subprocess.run([java, "-version"], check=False, capture_output=True, text=True)
+    """Return what a Java says of its version, 17.0.2 for instance; None if it is not one: macOS has a stub in its place, and some do not answer."""
+    try:
+        said = subprocess.run([java, "-version"], check=False, capture_output=True, text=True, timeout=ANSWERS_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        return None
     found = re.search(r'version "(\d[\d.]*)', said.stderr + said.stdout)
     return found[1] if found else None
 

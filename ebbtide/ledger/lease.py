@@ -30,6 +30,10 @@ TURNS_KEPT = 1000
 """Newest commits of the ledger that are kept; only the last few are read."""
 TRIM_EVERY = 100
 """Heartbeats between two trims of the ledger's log."""
+BEAT_ENDS_WITHIN_S = 120
+"""Seconds that a run waits in its end for the heartbeat under way: longer than a store is retried."""
+SAYS_AFTER_S = 10
+"""Seconds after which it is said whose step is waited for."""
 _log = logging.getLogger(__name__)
 _ended: set[str] = set()
 """Holders of this process that have ended without giving their lease back."""
@@ -130,7 +134,15 @@ class Lease:
         if isinstance(error, StoreUnavailableError):
             _ended.add(self._me)
             return  # the store was retried for long enough: another call would wait as long again
-        self._beat.join()
+        self._beat.join(BEAT_ENDS_WITHIN_S)
+        if self._beat.is_alive():
+            _ended.add(self._me)
+            _log.warning(
+                "A heartbeat of '%s' has not ended within %d s: its storage does not answer. The lease ends by itself.",
+                self.pipeline,
+                BEAT_ENDS_WITHIN_S,
+            )
+            return
         try:
             if self.taken_by is None and self._is_mine():
                 self._renew(holder=FREE)
@@ -210,8 +222,13 @@ class Lease:
         if not self._asks:
             return
         _, seen = newest_turn(self.path)
-        end = time.monotonic() + self.ttl_s
+        began = time.monotonic()
+        end = began + self.ttl_s
+        has_said = False
         while seen is not None and seen.makes_way and not has_ended(seen.holder):
+            if not has_said and time.monotonic() > began + SAYS_AFTER_S:
+                has_said = True
+                _log.warning("Waiting for the run of '%s' by %s to end the step under way.", self.pipeline, seen.holder)
             self._requests.leave(self._request)
             if self._done.wait(POLL_S) or time.monotonic() > end:
                 return  # no heartbeat: the holder is treated as one that was not asked

@@ -40,6 +40,7 @@ SETTINGS = {
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",  # so that all tasks share their Python workers
     # Hadoop's FileContext, the default, starts eight processes of `readlink` to rename a file of a disk: some 20 a step.
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+    "spark.sql.streaming.stopTimeout": "600s",  # else a query that does not end holds its run permanently
     "spark.cleaner.periodicGC.interval": "5min",  # ended queries hold a thread and a connection here until then, else 30 minutes
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

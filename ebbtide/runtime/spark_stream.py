@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from ebbtide.runtime.batches import Query
 
+ENDS_WITHIN_S = 600
+"""Seconds within which a stopped query has to end; `stop` raises an error behind that (`spark.sql.streaming.stopTimeout`)."""
 LOOK_S = 1.0
 """Seconds between two looks whether another part of the program has stopped the query."""
 PAUSE_S = 0.05
@@ -129,7 +131,7 @@ class MicroBatches:
                 with self._turn:  # no step goes on once the run has ended
                     self._is_over.set()
         query.stop()
-        query.awaitTermination()
+        query.awaitTermination(ENDS_WITHIN_S)
 
     def _let_go(self) -> None:
         """Hold nothing of the run any more: the JVM holds this object for as long as it likes, a run's tables with it."""

@@ -37,7 +37,7 @@ class Query:
         self.thread.join(PATIENCE_S)
         assert not self.thread.is_alive()
 
-    def awaitTermination(self):  # noqa: N802 - Spark's name
+    def awaitTermination(self, timeout):  # noqa: N802 - Spark's name
         if self.failure is not None:
             raise self.failure
 
