@@ -7,6 +7,7 @@ a query or another statement of Spark, which receives it as it was written.
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 
 from sqlglot import Token, TokenType
 
@@ -17,6 +18,29 @@ from ebbtide.sql.tokens import Cursor, Statement, keyword, split
 
 QUERIES = ("SELECT", "WITH", "VALUES", "TABLE", "FROM", "(")
 """First words of queries."""
+OF_SPARK = frozenset(
+    {
+        *(
+            "ADD",
+            "ALTER",
+            "ANALYZE",
+            "BEGIN",
+            "CACHE",
+            "CALL",
+            "CLEAR",
+            "CLONE",
+            "COMMENT",
+            "COMMIT",
+            "CONVERT",
+            "CREATE",
+        ),
+        *("DECLARE", "DELETE", "DESC", "DESCRIBE", "DFS", "DROP", "EXECUTE", "EXPLAIN", "EXPORT", "GENERATE", "GRANT"),
+        *("IMPORT", "INSERT", "LIST", "LOAD", "LOCK", "MAP", "MERGE", "MSCK", "OPTIMIZE", "REDUCE", "REFRESH", "REORG"),
+        *("REPAIR", "REPLACE", "RESET", "RESTORE", "REVOKE", "ROLLBACK", "SET", "SHOW", "START", "TRUNCATE", "UNCACHE"),
+        *("UNLOCK", "UPDATE", "USE", "VACUUM"),
+    }
+)
+"""First words of the other statements that Spark's parser and Delta's have."""
 OF_SPARK_TOO = (Shown.TABLES, Shown.FUNCTIONS, Shown.CATALOGS)
 """Objects that Spark's SHOW lists too, of a database or by other patterns."""
 
@@ -28,7 +52,7 @@ def parse(statement: Statement) -> Parsed:
         statement: Statement of `ebbtide.sql.tokens.split`.
 
     Raises:
-        SqlSyntaxError: it begins as one of ours, but cannot be read to its end.
+        SqlSyntaxError: it begins as one of ours, but cannot be read to its end; or as no statement does.
 
     Example:
         >>> parse_text("SHOW STEPS FROM orders")
@@ -42,8 +66,16 @@ def parse(statement: Statement) -> Parsed:
                 cursor.end()
                 return parsed
             cursor = Cursor(statement)
-    if cursor.words(1)[0] in QUERIES:
+    first, *_ = cursor.words(1)
+    if first in QUERIES:
         return _select(statement)
+    if first not in OF_SPARK:
+        # Spark would refuse it as well, once its JVM had started.
+        known = sorted({*QUERIES, *OF_SPARK, *(words.split()[0] for words in _READERS)})
+        close = get_close_matches(first, known, n=1)
+        cursor.refuse(
+            f"the first word of a statement; did you mean {close[0]}?" if close else "the first word of a statement"
+        )
     return ast.SparkStatement(statement)
 
 

@@ -186,3 +186,19 @@ def test_what_does_not_fit_is_refused_with_its_place(text, place, allowed):
 def test_what_is_missing_or_too_much_is_refused(text, says):
     with pytest.raises(SqlSyntaxError, match=says):
         parse_text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"), [("SELCT 1", "SELECT"), ("shwo tables", "SHOW"), ("hepl", "HELP"), ("xyzzy", "")]
+)
+def test_word_that_begins_no_statement_is_refused_before_spark_is_asked(text, meant):
+    with pytest.raises(SqlSyntaxError, match=f"did you mean {meant}" if meant else "first word of a statement"):
+        parse_text(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["(SELECT 1) UNION SELECT 2", "VACUUM delta.`/t`", "ANALYZE TABLE t COMPUTE STATISTICS", "msck repair table t"],
+)
+def test_statement_of_spark_is_left_to_spark(text):
+    parse_text(text)
