@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from ebbtide.tasks import EngineKind
 
 UNMATCHED = (
-    "{}: {} matched no row. Where a Postgres table has no REPLICA IDENTITY FULL, its deletes carry the "
-    "key alone, and the rows stay in the sink: ALTER TABLE ... REPLICA IDENTITY FULL, then a new snapshot."
+    "{}: {} matched no row. Deletes that carry the key alone leave their rows in the sink. Next: order: upsert, or {{sequence: ...}}, "
+    "and 'ebbtide refresh'; or {}, then a new snapshot."
 )
 LOOPBACK = "127.0.0.1"
 COUNTS = ("steps", "records", "inserted", "updated", "deleted", "quarantined", "unmatched", "expired")
@@ -274,7 +274,9 @@ def _report(reporter: Reporter, location: str, spec: Pipeline, summary: RunSumma
     """Print the summary of a run, and what is to be done about it."""
     unmatched = summary.totals["unmatched"]
     if unmatched and spec.retracts and spec.format.type == "debezium":
-        live.say(UNMATCHED.format(spec.name, amount(unmatched, "retraction")))
+        from ebbtide.formats.format import WHOLE_ROWS
+
+        live.say(UNMATCHED.format(spec.name, amount(unmatched, "retraction"), WHOLE_ROWS))
     reporter.result(summary, _summary_text, location)
 
 

@@ -36,7 +36,16 @@ from ebbtide.formats.debezium_events import is_beside_rows, is_message
 from ebbtide.formats.debezium_rules import DebeziumRules, integer, is_flattened
 from ebbtide.formats.debezium_scan import ScannedEnvelopes, ScannedFlattened
 from ebbtide.formats.debezium_typed import TypedEnvelopes
-from ebbtide.formats.format import NOT_A_ROW, BadRecordError, DecodedChange, Format, Json, TimeUnits, shortened
+from ebbtide.formats.format import (
+    NOT_A_ROW,
+    WHOLE_ROWS,
+    BadRecordError,
+    DecodedChange,
+    Format,
+    Json,
+    TimeUnits,
+    shortened,
+)
 from ebbtide.formats.forms import LogPosition, RowForm, ScanForm, TypedForm
 from ebbtide.model.changelog import TRUNCATE, RowKind
 
@@ -305,7 +314,7 @@ class DebeziumDecoder(DebeziumRules, Format):
             if not is_key_only:
                 return before
         allowed = f"the whole row, which op {op!r} needs with order: arrival"
-        next_step = "ALTER TABLE ... REPLICA IDENTITY FULL"
+        next_step = f"order: {{sequence: ...}} or upsert, which need keys alone; or {WHOLE_ROWS}"
         raise BadRecordError.of(
             "missing_before",
             "before",

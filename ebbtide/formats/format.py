@@ -29,6 +29,11 @@ OLD_KEY = "__debezium.oldkey"
 NEW_KEY = "__debezium.newkey"
 """Header of a record that deletes a row: it names the key that the row has afterwards."""
 
+WHOLE_ROWS = (
+    "have the database log whole rows (Postgres: REPLICA IDENTITY FULL; MySQL: binlog_row_image=FULL; "
+    "Oracle: supplemental logging of ALL columns)"
+)
+"""The way out where a record lacks the row before a change, whatever database it is of."""
 REASONS = frozenset(
     {
         "bad_avro",

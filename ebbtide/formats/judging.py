@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.formats.format import BadRecordError, shortened
+from ebbtide.formats.format import WHOLE_ROWS, BadRecordError, shortened
 from ebbtide.formats.reading import Contents
 from ebbtide.formats.settings import DELETING, DecodingSettings
 from ebbtide.model.changelog import TRUNCATE, RowKind
@@ -109,7 +109,7 @@ class Judge:
                 "value_not_sent",
                 names[0],
                 got="the mark of a value that the source did not send",
-                allowed="whole rows with order: arrival. Next: order: {sequence: ...}, or ALTER TABLE ... REPLICA IDENTITY FULL",
+                allowed=f"whole rows with order: arrival. Next: order: {{sequence: ...}} or upsert; or {WHOLE_ROWS}",
             )
             self._refuse([i], error)
 
