@@ -30,7 +30,7 @@ TURNS_KEPT = 1000
 """Newest commits of the ledger that are kept; only the last few are read."""
 TRIM_EVERY = 100
 """Heartbeats between two trims of the ledger's log."""
-BEAT_ENDS_WITHIN_S = 120
+BEAT_ENDS_WITHIN_S = 240
 """Seconds that a run waits in its end for the heartbeat under way: longer than a store is retried."""
 SAYS_AFTER_S = 10
 """Seconds after which it is said whose step is waited for."""

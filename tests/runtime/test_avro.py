@@ -50,7 +50,7 @@ def up(id_, n):
     return {"kind": "+U", "row": {"id": id_, "n": n, "v": None}}
 
 
-SHARE = 8
+SHARE = 16
 """One order of so many is sent."""
 
 

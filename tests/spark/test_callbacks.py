@@ -20,7 +20,8 @@ def listening():
 
 def connections(spark):
     """The ports of the connections that the JVM keeps."""
-    return {connection.getSocket().getLocalPort() for connection in CallbackConnection(spark).kept_by_java()}
+    sockets = [connection.getSocket() for connection in CallbackConnection(spark).kept_by_java()]
+    return {socket.getLocalPort() for socket in sockets if socket is not None}
 
 
 def functions(spark):
