@@ -54,7 +54,7 @@ SPEC_PAGES: dict[str, tuple[str, str, tuple[type[BaseModel], ...]]] = {
         "Spec: sources, formats, sinks",
         "The fields below `source`, `format`, `columns` and `sink` of a [pipeline](spec.md).",
         (parts.FileSource, KafkaSource, SourceStart, SchemaRegistry, parts.DebeziumFormat, parts.PlainFormat, parts.ToolFormat,
-         parts.MappedFormat, parts.OperationWords, parts.EventTimeField, parts.ColumnConfig,
+         parts.MappedFormat, parts.OperationWords, parts.PositionPart, parts.EventTimeField, parts.ColumnConfig,
          parts.DeltaSink, OtherSource, OtherFormat, OtherSink),
     ),
     "spec-settings.md": (

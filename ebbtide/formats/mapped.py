@@ -13,27 +13,39 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from ebbtide.formats.connect import ConnectSchema, Fields, has_schema, plain_row, row_fields, time_units
-from ebbtide.formats.format import BadRecordError, DecodedChange, Format, Json, shortened
+from ebbtide.formats.format import NOT_A_ROW, BadRecordError, DecodedChange, Format, Json, shortened
 from ebbtide.formats.forms import RowForm, TypedForm
 from ebbtide.formats.mapped_typed import TypedRecords, has_common_form
 from ebbtide.formats.mysql_types import MysqlSchema
-from ebbtide.formats.record_map import Meaning, RecordMap, Word, event_ms_of, found_at, is_of_table, says_deleted
+from ebbtide.formats.positions import PositionField
+from ebbtide.formats.record_map import (
+    SNAPSHOT,
+    Meaning,
+    RecordMap,
+    Word,
+    event_ms_of,
+    found_at,
+    is_of_table,
+    path_of,
+    position_in,
+    says_deleted,
+)
 from ebbtide.formats.unavailable import DEFAULT, Unavailable
 from ebbtide.model.changelog import TRUNCATE, RowKind
 
-NO_ROW = "message"
-"""The kind of a record that changes no row."""
 _KINDS: dict[Meaning, str] = {
     "insert": RowKind.INSERT,
+    "snapshot": RowKind.INSERT,
     "update": RowKind.UPDATE_AFTER,
     "delete": RowKind.DELETE,
     "truncate": TRUNCATE,
-    "ignore": NO_ROW,
+    "ignore": NOT_A_ROW,
 }
 _INTEGER = re.compile(r"[+-]?\d+")
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
@@ -53,6 +65,7 @@ class MappedDecoder(Format):
         table: Take only changes of this table, `orders` or `shop.orders`; None takes all.
         in_utc: Times without a zone are UTC where the column has one.
         unavailable: Recognizes values that were not sent.
+        positions: Fields that order changes; none if columns do, or the records' places.
     """
 
     map: RecordMap
@@ -63,6 +76,7 @@ class MappedDecoder(Format):
     table: str | None = None
     in_utc: bool = False
     unavailable: Unavailable = DEFAULT
+    positions: tuple[PositionField, ...] = ()
     _kinds: Mapping[Word, Meaning] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -78,27 +92,33 @@ class MappedDecoder(Format):
         value, fields = self._without_schema(value)
         word, meaning = self._operation(value)
         if meaning == "ignore":
-            return [DecodedChange(NO_ROW, None, word)]
+            return [DecodedChange(NOT_A_ROW, None, word)]
         if not self._takes(value):
             return []
         event_ms = self._event_ms(value)
+        is_snapshot = meaning == "snapshot"
+        snapshot_ms = event_ms or 0 if is_snapshot else None
+        position = position_in(partial(_at, value), self.positions, self.map, snapshot_ms)
         if meaning == "truncate":
-            return [DecodedChange(TRUNCATE, None, word, event_ms=event_ms)]
+            return [DecodedChange(TRUNCATE, None, word, position, event_ms)]
+        op = SNAPSHOT if is_snapshot else word
         schema = ConnectSchema(fields) if fields else self._mysql_schema(value)
         units = time_units(fields)
         made: list[DecodedChange] = []
         for row, before in self._rows(value, meaning, fields):
             is_deleted = meaning == "delete" or self._is_deleted(value, row)
             for kind, own_row, other_row in self._changes_of(row, before, meaning, is_deleted=is_deleted):
-                change = DecodedChange(kind, own_row, word, (), event_ms, other_row, units, None, schema)
+                change = DecodedChange(kind, own_row, op, position, event_ms, other_row, units, None, schema)
                 made.append(change)
         return made
 
     def typed(self, row: RowForm) -> TypedForm | None:
         """See `Format.typed`: inserts, deletes, and updates that keep their key."""
-        if self.in_utc or not has_common_form(self.map, row):
+        if self.in_utc or not has_common_form(self.map, row, self.positions):
             return None
-        return TypedRecords(self.map, row, key=self.key, retract=self.retract, table=self.table)
+        return TypedRecords(
+            self.map, row, key=self.key, retract=self.retract, table=self.table, positions=self.positions
+        )
 
     def _without_schema(self, value: Json) -> tuple[Json, Fields]:
         """Return a value without Connect's schema, and the row's fields by it, empty without one."""
@@ -244,6 +264,10 @@ class MappedDecoder(Format):
                 cell = f"{cell}Z" if _TIME_WITHOUT_ZONE.fullmatch(cell) else cell
             typed[column.name] = cell
         return typed
+
+
+def _at(value: Json, name: str) -> Any:
+    return found_at(value, path_of(name))
 
 
 def of_text(text: str, type_: pa.DataType) -> Any:

@@ -7,17 +7,27 @@ from typing import Any
 
 from ebbtide.formats.format import BadRecordError
 from ebbtide.formats.forms import Field, RowForm, TakenChange, TakenChanges, is_readable, struct
-from ebbtide.formats.record_map import Path, RecordMap, event_ms_of, is_of_table, says_deleted
+from ebbtide.formats.positions import PositionField
+from ebbtide.formats.record_map import (
+    SNAPSHOT,
+    Path,
+    RecordMap,
+    event_ms_of,
+    is_of_table,
+    path_of,
+    position_in,
+    says_deleted,
+)
 
 Find = Callable[[Any], Any]
 """Returns a field of a struct, or of one within; None if it is not there."""
-_KINDS = {"insert": "+I", "update": "+U", "delete": "-D"}
+_KINDS = {"insert": "+I", "snapshot": "+I", "update": "+U", "delete": "-D"}
 
 
-def has_common_form(record_map: RecordMap, row: RowForm) -> bool:
+def has_common_form(record_map: RecordMap, row: RowForm, positions: Sequence[PositionField]) -> bool:
     """Return whether structs can hold the records of a map: fields that are read are neither within the row nor named as a column."""
     within = record_map.row
-    paths = _other_paths(record_map)
+    paths = _other_paths(record_map, positions)
     names = {name for path in [*paths, within or ()] for name in path}
     if record_map.has_text_values or not all(map(is_readable, names)):
         return False
@@ -27,9 +37,17 @@ def has_common_form(record_map: RecordMap, row: RowForm) -> bool:
     return len(within) == 1 and within[0] not in heads
 
 
-def _other_paths(record_map: RecordMap) -> list[Path]:
+def _other_paths(record_map: RecordMap, positions: Sequence[PositionField]) -> list[Path]:
     """Return the paths of all fields that are read, but the row's."""
-    given = [record_map.operation, record_map.before, record_map.deleted, record_map.event_time, *record_map.table]
+    in_log = [path_of(field.path) for field in positions]
+    given = [
+        *in_log,
+        record_map.operation,
+        record_map.before,
+        record_map.deleted,
+        record_map.event_time,
+        *record_map.table,
+    ]
     return list(dict.fromkeys(path for path in given if path is not None))
 
 
@@ -42,6 +60,7 @@ class TypedRecords:
         key: Names of the key's columns.
         retract: Updates retract the row before: they are left to the exact path.
         table: The table whose changes are taken; None takes all.
+        positions: Fields that order changes.
     """
 
     def __init__(
@@ -52,13 +71,15 @@ class TypedRecords:
         key: Sequence[str],
         retract: bool,
         table: str | None,
+        positions: Sequence[PositionField],
     ) -> None:
+        self._positions = positions
         self._map = record_map
         self._words = dict(record_map.words)
         self._retract = retract
         self._table = table
         self._key = [(name, row.attributes[name]) for name in key]
-        fields, finders = _fields_of(_other_paths(record_map))
+        fields, finders = _fields_of(_other_paths(record_map, positions))
         if record_map.row is None:
             self.value = row.struct(fields)
             self._row: Find = lambda value: value
@@ -74,6 +95,7 @@ class TypedRecords:
         self._before = _finder(finders, record_map.before)
         self._deleted = _finder(finders, record_map.deleted)
         self._event_time = _finder(finders, record_map.event_time)
+        self._finders = {field.path: finders[path_of(field.path)] for field in positions}
         self._tables = [finders[path] for path in record_map.table]
 
     def take(self, values: Sequence[Any]) -> TakenChanges:
@@ -95,11 +117,15 @@ class TypedRecords:
             return ()
         try:
             event_ms = event_ms_of(self._event_time(value), self._map.event_unit, "")
+            snapshot_ms = event_ms or 0 if meaning == "snapshot" else None
+            position = position_in(lambda path: self._finders[path](value), self._positions, self._map, snapshot_ms)
         except BadRecordError:
             return ()
         kind = "-D" if is_deleted else _KINDS[str(meaning)]
         op = None if word is None else str(word)
-        change = TakenChange(row, kind, op, event_ms=event_ms)  # type: ignore[arg-type]
+        if meaning == "snapshot":
+            op = SNAPSHOT
+        change = TakenChange(row, kind, op, position, event_ms)  # type: ignore[arg-type]
         return (change,)
 
     def _is_of_table(self, value: Any) -> bool:

@@ -11,6 +11,7 @@ one number of 64 bits, or two where it needs more:
 | lsn | hexadecimal text, its parts of fixed width between `:` or `.` (SQL Server, Db2); Postgres' `0/16B3748`; an integer | 2 |
 | gtid | text that ends in a number: `uuid:23`, MariaDB's `0-1-23`; the number alone counts | 1 |
 | binlog_file | text that ends in a point and a number: `binlog.000003` | 1 |
+| binlog_position | such a text, and a number behind a colon: `binlog.000003:154` (Maxwell) | 2 |
 | timestamp | ISO 8601 text with a zone or in UTC, from 1970 to 2262, to the nanosecond | 1 |
 
 A row of a snapshot may lack a field. It then ranks below all changes that have one, and by its time of reading among such rows.
@@ -36,7 +37,7 @@ from ebbtide.model.codes import Mask
 from ebbtide.model.entries import LONG_MIN
 from ebbtide.model.ttl import LONG_MAX
 
-PositionType = Literal["number", "decimal", "lsn", "gtid", "binlog_file", "timestamp"]
+PositionType = Literal["number", "decimal", "lsn", "gtid", "binlog_file", "binlog_position", "timestamp"]
 """The meaning of a field's value."""
 _SPLIT = 10**18
 _LOW_BITS = 62
@@ -45,6 +46,7 @@ _LSN_PARTS = re.compile(r"(?:0x)?([0-9a-fA-F]+(?:[:.][0-9a-fA-F]+)*)")
 _POSTGRES_LSN = re.compile(r"([0-9a-fA-F]{1,8})/([0-9a-fA-F]{1,8})")
 _ENDS_IN_NUMBER = re.compile(r".*[:-]([0-9]{1,18})")
 _FILE = re.compile(r".*\.([0-9]{1,18})", re.DOTALL)
+_FILE_AND_PLACE = re.compile(r".*\.([0-9]{1,18}):([0-9]{1,18})", re.DOTALL)
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -88,10 +90,10 @@ def _lsn_number(value: Any) -> int | None:
     return None if parts is None else int(re.sub("[:.]", "", parts[1]), 16)
 
 
-def _last_number(pattern: re.Pattern[str]) -> Callable[[Any], tuple[int, ...] | None]:
+def _last_numbers(pattern: re.Pattern[str]) -> Callable[[Any], tuple[int, ...] | None]:
     def read(value: Any) -> tuple[int, ...] | None:
         found = pattern.fullmatch(value) if isinstance(value, str) else None
-        return (int(found[1]),) if found and found[1].isascii() else None
+        return tuple(map(int, found.groups())) if found else None
 
     return read
 
@@ -129,8 +131,9 @@ _READINGS: dict[PositionType, _Reading] = {
     "number": _Reading(_number, 1, "an integer from 0 to 2^63 - 1"),
     "decimal": _Reading(_decimal, 2, "an integer from 0 of at most 36 digits"),
     "lsn": _Reading(_lsn, 2, "hexadecimal text such as 00000027:00000ac0:0002 or 0/16B3748"),
-    "gtid": _Reading(_last_number(_ENDS_IN_NUMBER), 1, "a text that ends in : or - and a number"),
-    "binlog_file": _Reading(_last_number(_FILE), 1, "a name that ends in . and a number"),
+    "gtid": _Reading(_last_numbers(_ENDS_IN_NUMBER), 1, "a text that ends in : or - and a number"),
+    "binlog_file": _Reading(_last_numbers(_FILE), 1, "a name that ends in . and a number"),
+    "binlog_position": _Reading(_last_numbers(_FILE_AND_PLACE), 2, "a name that ends in ., a number, : and a number"),
     "timestamp": _Reading(_timestamp, 1, "a time such as 2026-01-31T12:00:00.123456Z, from 1970 to 2262"),
 }
 
@@ -155,7 +158,7 @@ class PositionField:
             >>> PositionField("source.commit_lsn", "lsn").columns
             ('_commit_lsn', '_commit_lsn_2')
         """
-        name = "_" + self.path.removeprefix("source.").replace(".", "_")
+        name = "_" + re.sub(r"\W", "_", self.path.removeprefix("source."))
         further = range(2, self.n_numbers + 1)
         return (name, *(f"{name}_{number}" for number in further))
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Literal
 
 from ebbtide.formats.format import BadRecordError, Json, shortened
+from ebbtide.formats.forms import LogPosition
+from ebbtide.formats.positions import PositionField, PositionType, log_position
+from ebbtide.model.ttl import LONG_MAX
 
 Path = tuple[str, ...]
 """Names of fields, each within the one before."""
 Word = str | int | None
 """A value of the field that says what happened; None: the field is null, or not there."""
-Meaning = Literal["insert", "update", "delete", "truncate", "ignore"]
+Meaning = Literal["insert", "snapshot", "update", "delete", "truncate", "ignore"]
 EpochUnit = Literal["s", "ms", "us", "ns", "tso"]
 """Unit of a number that counts since 1970; `tso`: TiDB's timestamps, milliseconds times 2^18."""
 _PER_MS: dict[EpochUnit, tuple[int, int]] = {
@@ -26,6 +29,8 @@ _PER_MS: dict[EpochUnit, tuple[int, int]] = {
     "tso": (1, 2**18),
 }
 """Unit to what a number in it is multiplied with, and divided by."""
+SNAPSHOT = "r"
+"""The operation of a row of a snapshot, as Debezium calls it: at one position it ranks below a change."""
 _INTEGER = re.compile(r"[+-]?\d+")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _NOT_DELETED = (None, False, 0, "", "0", "false")
@@ -54,6 +59,9 @@ class RecordMap:
         event_unit: Unit of a number there.
         has_text_values: All values are text, as MySQL prints them.
         mysql_types: The field with the MySQL type of each column.
+        writes_base64: Bytes are base64.
+        positions: Fields that order changes, with the types of their values.
+        last_without: Those of them that the last change of a transaction lacks.
     """
 
     operation: Path | None = None
@@ -66,6 +74,9 @@ class RecordMap:
     event_unit: EpochUnit = "ms"
     has_text_values: bool = False
     mysql_types: Path | None = None
+    writes_base64: bool = False
+    positions: tuple[tuple[str, PositionType], ...] = ()
+    last_without: tuple[str, ...] = ()
 
     @cached_property
     def marks(self) -> frozenset[str]:
@@ -87,6 +98,34 @@ def found_at(value: Json, path: Path) -> Any:
             return None
         found = found.get(name)
     return found
+
+
+def position_in(
+    find: Callable[[str], Any],
+    fields: Sequence[PositionField],
+    record_map: RecordMap,
+    snapshot_ms: int | None,
+) -> LogPosition:
+    """Return the position of a change.
+
+    Args:
+        find: Returns the value at a dotted path.
+        fields: The fields that order changes.
+        record_map: The map of the record.
+        snapshot_ms: Time of a snapshot row, epoch ms; None: it is a change.
+
+    Raises:
+        BadRecordError: A value is not of its field's type.
+    """
+    if not fields:
+        return ()
+    paths = [field.path for field in fields]
+    values = []
+    for path in paths:
+        value = find(path)
+        is_last = value is None and snapshot_ms is None and path in record_map.last_without
+        values.append(LONG_MAX if is_last else value)
+    return log_position(fields, values, paths, snapshot_ms)
 
 
 def is_of_table(names: Sequence[Any], table: str) -> bool:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ebbtide.formats.format import Json
+from ebbtide.formats.positions import PositionField
 from ebbtide.formats.record_map import Meaning, Path, RecordMap, Word, found_at, path_of
 
 
@@ -36,7 +37,8 @@ def _paths(*names: str) -> tuple[Path, ...]:
 _MAXWELL = RecordMap(
     operation=path_of("type"),
     words=_words(
-        insert=["insert", "bootstrap-insert"],
+        insert=["insert"],
+        snapshot=["bootstrap-insert"],
         update=["update"],
         delete=["delete"],
         ignore=[
@@ -51,6 +53,9 @@ _MAXWELL = RecordMap(
     table=_paths("database", "table"),
     event_time=path_of("ts"),
     event_unit="s",
+    writes_base64=True,
+    positions=(("position", "binlog_position"), ("xoffset", "number")),
+    last_without=("xoffset",),
 )
 _CANAL = RecordMap(
     operation=path_of("type"),
@@ -68,6 +73,7 @@ _CANAL = RecordMap(
     before=path_of("old"),
     table=_paths("database", "table"),
     event_time=path_of("es"),
+    positions=(("_tidb.commitTs", "number"),),
     has_text_values=True,
     mysql_types=path_of("mysqlType"),
 )
@@ -85,12 +91,14 @@ _TICDC = RecordMap(
     table=_paths("database", "table"),
     event_time=path_of("commitTs"),
     event_unit="tso",
+    positions=(("commitTs", "number"),),
     has_text_values=True,
 )
 _DMS = RecordMap(
     operation=path_of("metadata.operation"),
     words=_words(
-        insert=["load", "insert"],
+        insert=["insert"],
+        snapshot=["load"],
         update=["update"],
         delete=["delete"],
         truncate=["truncate-table"],
@@ -103,22 +111,26 @@ _DMS = RecordMap(
     before=path_of("before-image"),
     table=_paths("metadata.schema-name", "metadata.table-name"),
     event_time=path_of("metadata.timestamp"),
+    positions=(("metadata.commit-timestamp", "timestamp"), ("metadata.transaction-record-id", "number")),
 )
 _DMS_S3 = RecordMap(
     operation=path_of("Op"),
-    words=_words(insert=["I", None], update=["U"], delete=["D"]),
+    words=_words(insert=["I"], snapshot=[None], update=["U"], delete=["D"]),
 )
 _SEQUIN = RecordMap(
     operation=path_of("action"),
-    words=_words(insert=["insert", "read"], update=["update"], delete=["delete"]),
+    words=_words(insert=["insert"], snapshot=["read"], update=["update"], delete=["delete"]),
     row=path_of("record"),
     before=path_of("changes"),
     table=_paths("metadata.table_schema", "metadata.table_name"),
     event_time=path_of("metadata.commit_timestamp"),
+    positions=(("metadata.commit_lsn", "number"), ("metadata.commit_idx", "number")),
 )
 _AIRBYTE = RecordMap(
     row=path_of("_airbyte_data"),
     deleted=path_of("_airbyte_data._ab_cdc_deleted_at"),
+    event_time=path_of("_airbyte_data._ab_cdc_updated_at"),
+    positions=(("_airbyte_data._ab_cdc_lsn", "number"),),
 )
 _FIVETRAN = RecordMap(deleted=path_of("_fivetran_deleted"))
 
@@ -128,16 +140,22 @@ class Tool:
     """A tool whose records are known.
 
     Args:
-        writer: What the records are, as messages call them.
         map: Where its records have what a change is made of.
         wrote: Returns whether a record is the tool's: by several of its fields, and by their values.
         own_columns: Beginnings of the names of the columns that the tool adds to those of the table.
+        orders: Lists of fields that order changes, where sources have different ones. Default: those that the map knows.
     """
 
-    writer: str
     map: RecordMap
     wrote: Callable[[Json], bool]
     own_columns: tuple[str, ...] = ()
+    orders: tuple[tuple[PositionField, ...], ...] = ()
+
+    @property
+    def possible_orders(self) -> tuple[tuple[PositionField, ...], ...]:
+        """The lists of fields that order changes, of one source or another."""
+        known = tuple(PositionField(path, type_) for path, type_ in self.map.positions)
+        return self.orders or ((known,) if known else ())
 
 
 def _has(record: Json, types: dict[str, type | tuple[type, ...]]) -> bool:
@@ -190,15 +208,21 @@ def _is_fivetrans(record: Json) -> bool:
     return _has(record, {"_fivetran_deleted": bool, "_fivetran_synced": (str, int)})
 
 
+_LSN = "_airbyte_data._ab_cdc_lsn"
+_BINLOG = (
+    PositionField("_airbyte_data._ab_cdc_log_file", "binlog_file"),
+    PositionField("_airbyte_data._ab_cdc_log_pos"),
+)
+_AIRBYTE_ORDERS = (_BINLOG, (PositionField(_LSN),), (PositionField(_LSN, "lsn"),))
 TOOLS = {
-    "maxwell": Tool("Maxwell's", _MAXWELL, _is_maxwells),
-    "canal": Tool("Canal's", _CANAL, _is_canals),
-    "ticdc": Tool("TiCDC's", _TICDC, _is_ticdcs),
-    "dms": Tool("those of AWS DMS", _DMS, _is_dms),
-    "dms_s3": Tool("those of AWS DMS for S3", _DMS_S3, _is_dms_s3),
-    "sequin": Tool("Sequin's", _SEQUIN, _is_sequins),
-    "airbyte": Tool("Airbyte's", _AIRBYTE, _is_airbytes, ("_airbyte_", "_ab_cdc_")),
-    "fivetran": Tool("Fivetran's", _FIVETRAN, _is_fivetrans, ("_fivetran_",)),
+    "maxwell": Tool(_MAXWELL, _is_maxwells),
+    "canal": Tool(_CANAL, _is_canals),
+    "ticdc": Tool(_TICDC, _is_ticdcs),
+    "dms": Tool(_DMS, _is_dms),
+    "dms_s3": Tool(_DMS_S3, _is_dms_s3),
+    "sequin": Tool(_SEQUIN, _is_sequins),
+    "airbyte": Tool(_AIRBYTE, _is_airbytes, ("_airbyte_", "_ab_cdc_"), _AIRBYTE_ORDERS),
+    "fivetran": Tool(_FIVETRAN, _is_fivetrans, ("_fivetran_",)),
 }
 
 

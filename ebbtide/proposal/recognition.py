@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ebbtide.formats.connect import key_row
-from ebbtide.formats.format import Json
-from ebbtide.formats.record_map import Path, RecordMap, Word, found_at
-from ebbtide.formats.tools import TOOLS
+from ebbtide.formats.format import BadRecordError, Json
+from ebbtide.formats.positions import PositionField
+from ebbtide.formats.record_map import Path, RecordMap, Word, found_at, path_of, position_in
+from ebbtide.formats.tools import TOOLS, Tool
 from ebbtide.proposal.sample import SampledRecord
 from ebbtide.spec.parts import MappedFormat
 
@@ -39,12 +40,14 @@ class Recognised:
         settings: The spec's `format`.
         map: Where records have what a change is made of.
         own_columns: Beginnings of the names of the columns that the tool adds to those of the table.
+        sequence: Fields that order changes, as `order.sequence` has them; empty if the records have none.
         note: What the sample leaves open, for people; empty if nothing.
     """
 
     settings: dict[str, Any]
     map: RecordMap
     own_columns: tuple[str, ...] = ()
+    sequence: tuple[Any, ...] = ()
     note: str = ""
 
 
@@ -58,8 +61,37 @@ def _of_tool(records: Sequence[SampledRecord]) -> Recognised | None:
     for name, tool in TOOLS.items():
         n_of_tool = sum(tool.wrote(record.value) for record in records)
         if 2 * n_of_tool > len(records):
-            return Recognised({"type": name}, tool.map, tool.own_columns)
+            sequence = _sequence_of(tool, [record.value for record in records])
+            return Recognised({"type": name}, tool.map, tool.own_columns, sequence)
     return None
+
+
+def _sequence_of(tool: Tool, values: Sequence[Json]) -> tuple[Any, ...]:
+    """Return the fields that order the changes of a tool, if all changes of the sample have them; empty otherwise."""
+    words = dict(tool.map.words)
+    operation = tool.map.operation
+    changes = []
+    for value in values:
+        meaning = "update" if operation is None else words.get(found_at(value, operation))
+        if meaning in _MEANINGS:
+            changes.append(value)
+    for fields in tool.possible_orders:
+        if changes and all(_has_position(change, fields, tool.map) for change in changes):
+            known = dict(tool.map.positions)
+            return tuple(
+                field.path if known.get(field.path) == field.type else {"field": field.path, "type": field.type}
+                for field in fields
+            )
+    return ()
+
+
+def _has_position(value: Json, fields: Sequence[PositionField], record_map: RecordMap) -> bool:
+    """Return whether a change has its whole position."""
+    try:
+        position = position_in(lambda path: found_at(value, path_of(path)), fields, record_map, None)
+    except BadRecordError:
+        return False
+    return None not in position
 
 
 def _of_words(records: Sequence[SampledRecord]) -> Recognised | None:

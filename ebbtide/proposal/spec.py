@@ -32,6 +32,12 @@ NO_KIND = (
 """The next step for records whose writer is not known."""
 NUMBER_AS_TEXT = "DECIMAL(38,0)"
 """Type of a column that orders changes and holds numbers as text: as texts 999 comes after 1001."""
+FLATTENED = (
+    "order: the rows are Debezium's, without their place in the database's log. ExtractNewRecordState's add.fields: op,lsn (of MySQL and "
+    "MariaDB op,file,pos,row; of SQL Server op,commit_lsn,change_lsn,event_serial_no; of Oracle op,scn,rs_id,ssn) makes late and "
+    "repeated records right"
+)
+"""A note on flattened rows that nothing orders but their arrival."""
 TTL = "30d"
 """For how long deletes, or the rows of histories, are remembered, until a user decides."""
 
@@ -56,14 +62,14 @@ class _Reading:
     Args:
         settings: The spec's `format`.
         decoder: Its decoder.
-        sequence: The columns by which the source orders changes.
+        sequence: The columns, or fields of the records, by which the source orders changes.
         is_flattened: They are Debezium's flattened rows.
         recognised: What is known of them, if they are a tool's, or their fields say what happened.
     """
 
     settings: dict[str, Any]
     decoder: Format
-    sequence: tuple[str, ...]
+    sequence: tuple[Any, ...]
     is_flattened: bool = False
     recognised: Recognised | None = None
 
@@ -97,14 +103,7 @@ def propose(
     key = tuple(key) or _key_of(sample, columns)
     _refuse_unknown("key", key, columns)
     order_columns = tuple(sequence) or reading.sequence
-    if reading.is_flattened and not order_columns:
-        raise ConfigError.of(
-            "The rows are flattened and do not say where they stand in the database's log: nothing orders them.",
-            allowed="records with that place, by ExtractNewRecordState's add.fields: op,lsn (of MySQL and MariaDB op,file,pos,row; "
-            "of SQL Server op,commit_lsn,change_lsn,event_serial_no; of Oracle op,scn,rs_id,ssn); "
-            "or --sequence with columns of the table that order a key's changes",
-        )
-    own_columns = _own_columns(reading, columns, {*key, *order_columns, *(types or {})})
+    own_columns = _own_columns(reading, columns, {*key, *sequence, *(types or {})})
     usable = [column for column in columns if column.type is not None and column.name not in own_columns]
     order: Any = {"sequence": list(order_columns)}
     if not order_columns:
@@ -126,6 +125,8 @@ def propose(
     if recognised is not None and recognised.note:
         notes.append(recognised.note)
     notes += order_notes(order, TTL, sample)
+    if reading.is_flattened and not order_columns:
+        notes.append(FLATTENED)
     return Proposal(attributes, tuple(notes))
 
 
@@ -170,7 +171,7 @@ def _reading_of(sample: Sample, asked_for: tuple[str, ...]) -> _Reading:
         recognised = recognise(sample.records)
         if recognised is None:
             raise _unread(first)
-        return _Reading(recognised.settings, MappedDecoder(recognised.map), (), recognised=recognised)
+        return _Reading(recognised.settings, MappedDecoder(recognised.map), recognised.sequence, recognised=recognised)
     rows = [name for name, value in first.items() if isinstance(value, dict)]
     return _plain(
         kind=kinds[0],

@@ -11,7 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from ebbtide.errors import ConfigError
+from ebbtide.formats.columns import holds_binary
 from ebbtide.formats.debezium import DebeziumDecoder
+from ebbtide.formats.encodings import Encoding
 from ebbtide.formats.format import Format
 from ebbtide.formats.mapped import MappedDecoder
 from ebbtide.formats.plain import PlainDecoder
@@ -134,6 +136,20 @@ def refuse_epochs(spec: Pipeline) -> None:
     )
 
 
+def encodings_of(spec: Pipeline) -> Mapping[str, Encoding]:
+    """Return how columns are coded: as the spec says, else as the tool writes bytes."""
+    given: Mapping[str, Encoding] = getattr(spec.format, "encodings", {})
+    if not isinstance(spec.format, parts.ByMap):
+        return given
+    record_map = spec.format.map
+    # Where all values are text, the decoder makes base64 of the characters.
+    is_base64 = record_map.writes_base64 or record_map.has_text_values
+    of_tool: dict[str, Encoding] = {}
+    if is_base64:
+        of_tool = {column.name: "base64" for column in spec.table.columns if holds_binary(column.type)}
+    return {**of_tool, **given}
+
+
 def debezium(spec: Pipeline) -> Format:
     """Make the decoder of Debezium's change events."""
     in_log = () if spec.sequence == PLACE else spec.sequence
@@ -170,6 +186,7 @@ def mapped(spec: Pipeline) -> Format:
         table=spec.source.table,
         in_utc=given.time_zone is not None,
         unavailable=unavailable_of(spec),
+        positions=spec.positions,
     )
 
 

@@ -25,7 +25,7 @@ from ebbtide.model.offsets import OffsetRanges
 from ebbtide.model.step import Frontier, StepRules, clock_after
 from ebbtide.operators.operator import Operator
 from ebbtide.runtime.guests import view_source
-from ebbtide.runtime.kinds import FORMATS, OPERATORS, SINKS, SOURCES, of_kind, unavailable_of
+from ebbtide.runtime.kinds import FORMATS, OPERATORS, SINKS, SOURCES, encodings_of, of_kind, unavailable_of
 from ebbtide.sources.source import Source
 from ebbtide.sources.span import Span
 from ebbtide.spec import parts
@@ -327,7 +327,7 @@ def decoding_of(spec: Pipeline) -> Decoding:
         event_time=spec.event_time,
         needs_event_time=spec.needs_event_time,
         time_units=spec.format.time_units,
-        encodings=getattr(spec.format, "encodings", {}),
+        encodings=encodings_of(spec),
         unavailable=unavailable_of(spec),
         max_record_bytes=spec.quarantine.max_record_bytes,
         max_ahead_ms=None if ahead is None else to_ms(ahead),

@@ -20,7 +20,7 @@ from ebbtide.operators.arrival.rules import ARRIVAL_COLUMNS
 from ebbtide.operators.sequence.rules import SEQUENCE_COLUMNS
 from ebbtide.spec.ddl import DELTA_REFUSES, TableSchema, all_names, as_compared, is_exact
 from ebbtide.spec.fields import PipelineFields
-from ebbtide.spec.parts import DebeziumFormat, FormatPart, MappedFormat, ToolFormat, refuse
+from ebbtide.spec.parts import ByMap, DebeziumFormat, FormatPart, refuse
 
 RESERVED_COLUMNS = frozenset(CHANGELOG_COLUMNS | ENTRY_COLUMNS | ARRIVAL_COLUMNS | STAGED_COLUMNS) | {
     *SEQUENCE_COLUMNS,
@@ -150,21 +150,21 @@ def refuse_unfit_format(fields: PipelineFields, columns: pa.Schema) -> None:
 
 def names_tables(format_: FormatPart) -> bool:
     """Return whether records of a format name their table."""
-    if isinstance(format_, MappedFormat | ToolFormat):
+    if isinstance(format_, ByMap):
         return bool(format_.map.table)
     return isinstance(format_, DebeziumFormat)
 
 
 def names_event_times(format_: FormatPart) -> bool:
     """Return whether records of a format have the time of their change."""
-    if isinstance(format_, MappedFormat | ToolFormat):
+    if isinstance(format_, ByMap):
         return format_.map.event_time is not None
     return isinstance(format_, DebeziumFormat)
 
 
 def refuse_lone_updates(format_: FormatPart) -> None:
     """Refuse a map for retractions, where its updates do not have the row before, which they take back."""
-    if not isinstance(format_, MappedFormat | ToolFormat) or format_.map.before is not None:
+    if not isinstance(format_, ByMap) or format_.map.before is not None:
         return
     meanings = [meaning for _, meaning in format_.map.words]
     if format_.map.operation is None or "update" in meanings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Hashable, Mapping
 from difflib import get_close_matches
 from functools import cache
@@ -301,6 +302,10 @@ class OperationWords(SpecPart):
         default_factory=list,
         description="Its values for a new row; null: the field is null, or not there. Default: none.",
     )
+    snapshot: list[Word] = Field(
+        default_factory=list,
+        description="Its values for a row that was read, not changed: as `insert`, and below all changes where it has no position. Default: none.",
+    )
     update: list[Word] = Field(default_factory=list, description="Its values for a changed row. Default: none.")
     delete: list[Word] = Field(default_factory=list, description="Its values for a deleted row. Default: none.")
     truncate: list[Word] = Field(default_factory=list, description="Its values for an emptied table. Default: none.")
@@ -312,7 +317,7 @@ class OperationWords(SpecPart):
     @property
     def words(self) -> tuple[tuple[Word, Meaning], ...]:
         """The values, and what they mean."""
-        meanings: tuple[Meaning, ...] = ("insert", "update", "delete", "truncate", "ignore")
+        meanings: tuple[Meaning, ...] = ("insert", "snapshot", "update", "delete", "truncate", "ignore")
         pairs: list[tuple[Word, Meaning]] = []
         for meaning in meanings:
             pairs += [(word, meaning) for word in getattr(self, meaning)]
@@ -322,7 +327,9 @@ class OperationWords(SpecPart):
     def _says_each_once(self) -> Self:
         words = [word for word, _ in self.words]
         refuse("operation", [str(word) for word in words if words.count(word) > 1], "each value once")
-        refuse("operation", [] if words else ["no value"], "values of insert, update, delete, truncate or ignore")
+        refuse(
+            "operation", [] if words else ["no value"], "values of insert, snapshot, update, delete, truncate or ignore"
+        )
         return self
 
 
@@ -336,7 +343,40 @@ class EventTimeField(SpecPart):
     )
 
 
-class MappedFormat(ChangeFormat):
+class PositionPart(SpecPart):
+    """A field of a record that orders changes, with the type of its values."""
+
+    field: Name = Field(description="The field, as a dotted path. Required.")
+    type: PositionType = Field(
+        default="number",
+        description="What its values mean, as of [SequenceField](spec.md#sequencefield). Default: number.",
+    )
+
+
+class ByMap(ChangeFormat):
+    """Base class of formats whose records a map describes."""
+
+    type: str
+
+    @property
+    @abstractmethod
+    def map(self) -> RecordMap:
+        """Where records have what a change is made of."""
+
+    def position_field(self, name: str, type_: PositionType | None = None) -> PositionField | None:
+        """See `FormatPart.position_field`: a field that the map knows, or that has a type."""
+        type_ = type_ or dict(self.map.positions).get(name)
+        return PositionField(name, type_) if type_ else None
+
+    @property
+    def positions_there_are(self) -> str:
+        """See `FormatPart.positions_there_are`."""
+        known = ", ".join(path for path, _ in self.map.positions)
+        typed = "any other field of the records with its type: {field: meta.version, type: number}"
+        return f"fields of the records: {known}; or {typed}" if known else typed
+
+
+class MappedFormat(ByMap):
     """Records of any tool, by the fields that say what happened and hold the row; see [Formats](formats.md#any-other-records)."""
 
     type: Literal["mapped"] = Field(description="'mapped'.")
@@ -360,6 +400,10 @@ class MappedFormat(ChangeFormat):
         default_factory=list,
         description="Fields that name the record's table, as dotted paths: [database, table]; `source.table` selects by them. Default: none.",
     )
+    position: list[Name | PositionPart] = Field(
+        default_factory=list,
+        description="Fields that order changes, as dotted paths: [metadata.commit_lsn, metadata.commit_idx], with a type if they are no integers: [{field: lsn, type: lsn}]. `order.sequence` may name them. Default: none.",
+    )
     event_time: EventTimeField | None = Field(
         default=None, description="Time of the change, where no column of the schema is named. Default: none."
     )
@@ -379,10 +423,15 @@ class MappedFormat(ChangeFormat):
             table=tuple(path_of(name) for name in self.table),
             event_time=path_of(event_time.field) if event_time else None,
             event_unit=event_time.unit if event_time else "ms",
+            positions=tuple(_position(given) for given in self.position),
         )
 
 
-class ToolFormat(ChangeFormat):
+def _position(given: str | PositionPart) -> tuple[str, PositionType]:
+    return (given, "number") if isinstance(given, str) else (given.field, given.type)
+
+
+class ToolFormat(ByMap):
     """Records of a tool that is known by its name; see [Formats](formats.md)."""
 
     type: Literal["maxwell", "canal", "ticdc", "dms", "dms_s3", "sequin", "airbyte", "fivetran"] = Field(

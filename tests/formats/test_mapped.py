@@ -1,6 +1,7 @@
 """Records of any tool, by a map: what is read of them, what is bad."""
 
 import json
+import random
 
 import pyarrow as pa
 import pytest
@@ -80,6 +81,65 @@ def test_history_of_each_tool_leaves_the_rows_of_its_table(name, order):
         assert (pipeline.rows(), pipeline.quarantine) == (rows, [])
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", [name for name, writer in WRITERS.items() if writer.sequence])
+def test_history_by_its_positions_is_right_in_any_order_with_repeats_and_cuts(name, seed):
+    writer = WRITERS[name]
+    written, rows = records(writer, seed)
+    draw = random.Random(seed)
+    delivered = lines(written) + draw.sample(lines(written), 20)
+    draw.shuffle(delivered)
+    pipeline = MemoryPipeline(spec({"type": writer.format}, order={"sequence": list(writer.sequence)}))
+    while delivered:
+        n = draw.randint(1, len(delivered))
+        pipeline.step(delivered[:n])
+        del delivered[:n]
+    assert (pipeline.rows(), pipeline.quarantine) == (rows, [])
+
+
+def test_snapshot_row_without_a_position_ranks_below_changes_and_by_its_time_among_such_rows():
+    fields = {
+        "type": "mapped",
+        "operation": {"field": "op", "insert": ["I"], "snapshot": ["R"], "delete": ["D"]},
+        "position": [{"field": "meta.lsn", "type": "lsn"}],
+        "event_time": {"field": "at"},
+    }
+    values = [
+        {"op": "R", "id": 1, "v": "read", "at": 9},
+        {"op": "R", "id": 2, "v": "later", "at": 9},
+        {"op": "R", "id": 2, "v": "earlier", "at": 7},
+        {"op": "I", "id": 1, "v": "changed", "at": 5, "meta": {"lsn": "0/16B3748"}},
+        {"op": "D", "id": 3, "v": "", "at": 5, "meta": {"lsn": "0/16B3749"}},
+        {"op": "R", "id": 3, "v": "read", "at": 9},
+    ]
+    for ordered in (values, values[::-1]):
+        pipeline = played(fields, ordered, schema="id BIGINT, v STRING", order={"sequence": ["meta.lsn"]})
+        assert pipeline.rows() == [{"id": 1, "v": "changed"}, {"id": 2, "v": "later"}]
+    lacking = played(
+        fields,
+        [{"op": "I", "id": 1, "v": "a", "at": 1}],
+        schema="id BIGINT, v STRING",
+        order={"sequence": ["meta.lsn"]},
+    )
+    assert [record["_reason"] for record in lacking.quarantine] == ["null_sequence"]
+
+
+def test_position_has_a_type_or_is_known_to_the_map():
+    assert spec({"type": "mapped", "position": ["meta.lsn"]}, order={"sequence": ["meta.lsn"]}).sequence == (
+        "_meta_lsn",
+    )
+    typed = {"sequence": [{"field": "meta.lsn", "type": "number"}]}
+    assert spec({"type": "mapped"}, order=typed).sequence == ("_meta_lsn",)
+    with pytest.raises(
+        ValidationError, match=r"order\.sequence: got meta\.lsn; allowed: .*\{field: meta\.version, type: number\}"
+    ):
+        spec({"type": "mapped"}, order={"sequence": ["meta.lsn"]})
+    with pytest.raises(
+        ValidationError, match=r"got xid; allowed: .*fields of the records: position, xoffset; or any other"
+    ):
+        spec({"type": "maxwell"}, order={"sequence": ["xid"]})
+
+
 @pytest.mark.parametrize(
     ("word", "fields", "made"),
     [
@@ -87,7 +147,7 @@ def test_history_of_each_tool_leaves_the_rows_of_its_table(name, order):
         (2, {}, [("+I", {"id": 1})]),
         ("U", {}, [("+U", {"id": 1})]),
         ("D", {}, [("-D", {"id": 1})]),
-        ("X", {}, [("message", None)]),
+        ("X", {}, [("not_a_row", None)]),
     ],
 )
 def test_words_say_what_happened(word, fields, made):
@@ -187,7 +247,7 @@ def test_other_tables_are_left_out_and_a_record_without_a_table_is_bad():
     for wanted in ("orders", "shop.orders"):
         pipeline = played(fields, values, schema="id BIGINT", source={"table": wanted}, **BY_KEY)
         assert pipeline.rows() == [{"id": 1}]
-        assert (pipeline.metrics["other_tables"], pipeline.metrics["tombstones"]) == (1, 1)
+        assert (pipeline.metrics["other_tables"], pipeline.metrics["not_rows"]) == (1, 1)
         assert [record["_reason"] for record in pipeline.quarantine] == ["missing_table"]
     with pytest.raises(ValidationError, match=r"source\.table"):
         spec({"type": "mapped"}, source={"table": "orders"})

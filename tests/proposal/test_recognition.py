@@ -36,6 +36,7 @@ def test_history_of_each_tool_is_recognised_and_becomes_its_table(name):
     written, rows = records(writer, seed=7)
     attributes, trial = proposed(lines(written))
     assert (attributes["format"], trial.n_bad) == ({"type": writer.format}, 0)
+    assert attributes["order"] == ({"sequence": list(writer.sequence)} if writer.sequence else "upsert")
     assert ids_and_amounts(trial) == right(rows)
 
 

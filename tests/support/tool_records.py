@@ -80,8 +80,9 @@ def maxwell(change: Change) -> Row:
         "type": change.kind,
         "ts": START_S + change.number // 7,
         "xid": 23396,
-        "commit": True,
-        "position": f"master.000006:{800911 + change.number}",
+        # Three changes are a transaction, at one position: the last one has `commit` in place of its offset.
+        **({"commit": True} if change.number % 3 == 2 else {"xoffset": change.number % 3}),
+        "position": f"master.{change.number // 30 + 9:06}:{800911 - change.number // 30 + change.number // 3}",
         "data": change.row,
     }
     return record | ({"old": change.changed} if change.kind == "update" else {})
@@ -143,7 +144,9 @@ def dms(change: Change) -> Row:
             "partition-key-type": "schema-table",
             "schema-name": "public",
             "table-name": "orders",
-            "transaction-id": 1139 + change.number,
+            "transaction-id": 1139 + change.number // 3,
+            "transaction-record-id": 1 + change.number % 3,
+            "commit-timestamp": f"2026-01-01T00:00:00.{change.number // 3:06}Z",
         },
     }
     return record | ({"before-image": change.changed} if change.kind == "update" else {})
@@ -196,22 +199,23 @@ def fivetran(change: Change) -> Row:
 
 @dataclass(frozen=True)
 class Writer:
-    """A tool: how it writes a change, and whether it sends the former key of one whose key changes."""
+    """A tool: how it writes a change, what orders them, and whether it sends the former key of one whose key changes."""
 
     write: Callable[[Change], Row]
     format: str
+    sequence: tuple[str, ...] = ()
     sends_old_key: bool = True
 
 
 WRITERS = {
-    "maxwell": Writer(maxwell, "maxwell"),
+    "maxwell": Writer(maxwell, "maxwell", ("position", "xoffset")),
     "canal": Writer(canal, "canal"),
-    "canal of TiCDC": Writer(canal_of_ticdc, "canal"),
-    "ticdc": Writer(ticdc, "ticdc"),
-    "dms": Writer(dms, "dms"),
+    "canal of TiCDC": Writer(canal_of_ticdc, "canal", ("_tidb.commitTs",)),
+    "ticdc": Writer(ticdc, "ticdc", ("commitTs",)),
+    "dms": Writer(dms, "dms", ("metadata.commit-timestamp", "metadata.transaction-record-id")),
     "dms_s3": Writer(dms_s3, "dms_s3", sends_old_key=False),
-    "sequin": Writer(sequin, "sequin"),
-    "airbyte": Writer(airbyte, "airbyte", sends_old_key=False),
+    "sequin": Writer(sequin, "sequin", ("metadata.commit_lsn", "metadata.commit_idx")),
+    "airbyte": Writer(airbyte, "airbyte", ("_airbyte_data._ab_cdc_lsn",), sends_old_key=False),
     "fivetran": Writer(fivetran, "fivetran", sends_old_key=False),
 }
 
