@@ -35,7 +35,7 @@ from ebbtide.spec.extensions import OtherFormat, OtherSink, OtherSource
 from ebbtide.spec.kafka import KafkaSource, SchemaRegistry
 from ebbtide.spec.positioned import SourceStart
 from ebbtide.spec.transform import Transform
-from ebbtide.spec.upsert import MaterializerConfig, SequenceOrder
+from ebbtide.spec.upsert import MaterializerConfig, SequenceField, SequenceOrder
 from ebbtide.spec.view import RefreshEvery
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,7 +48,7 @@ SPEC_PAGES: dict[str, tuple[str, str, tuple[type[BaseModel], ...]]] = {
     "spec.md": (
         "Spec: pipelines",
         "A pipeline is one YAML file. Its `attributes` have the fields below; the command line, Dagster and Python read the same ones.",
-        (UpsertPipeline, UpsertPipelines, StatefulPipeline, MaterializedView, RefreshEvery, SequenceOrder, MaterializerConfig, Transform),
+        (UpsertPipeline, UpsertPipelines, StatefulPipeline, MaterializedView, RefreshEvery, SequenceOrder, SequenceField, MaterializerConfig, Transform),
     ),
     "spec-sources.md": (
         "Spec: sources, formats, sinks",
