@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Literal, Self
 
 import pyarrow as pa
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from ebbtide.formats.positions import PositionField, PositionType, position_columns
 from ebbtide.model.durations import NaturalDuration
@@ -69,6 +69,15 @@ class SequenceOrder(SpecPart):
         min_length=1,
         description="What orders a key's changes, compared one after the other: columns of the schema with an exact type ([updated_at, id]), or fields of the record's envelope that give the position in the database's log: [_lsn] (Postgres), [_file, _pos, _row] (MySQL, MariaDB), [source.scn], [{field: source.version, type: number}]. Required.",
     )
+
+    @field_validator("sequence", mode="before")
+    @classmethod
+    def _is_list(cls, value: Any) -> Any:
+        """Refuse a lone word, such as `auto`: what is stored must not depend on the first record that is read."""
+        if isinstance(value, str):
+            allowed = "a list, such as [_lsn] or [source.scn]; 'ebbtide new' writes the order of the records' connector"
+            refuse("order.sequence", [value], allowed)
+        return value
 
 
 class MaterializerConfig(SpecPart):

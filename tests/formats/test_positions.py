@@ -77,6 +77,7 @@ def test_field_with_another_type_is_another_order():
 @pytest.mark.parametrize(
     ("sequence", "schema"),
     [
+        ("auto", ""),
         (["source.version"], ""),
         (["row.scn"], ""),
         ([{"field": "scn", "type": "number"}], ""),
