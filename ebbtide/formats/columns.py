@@ -35,7 +35,7 @@ Converted = tuple[pa.Array, list[int]]
 
 
 class Coding(NamedTuple):
-    """How the values of a column are coded.
+    """The coding of a column's values.
 
     Args:
         unit: Unit of integers in a timestamp column.

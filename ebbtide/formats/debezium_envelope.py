@@ -71,7 +71,7 @@ SHORT_NAMES: Mapping[str, str] = {
 }
 """Short names of fields that specs may use, and stored sequences do."""
 SNAPSHOT = "source.snapshot"
-"""Field with the mark of a row that a snapshot read: first, true, last and others, `incremental`."""
+"""Field with the mark of a row that a snapshot read: first, true, last, and `incremental` of a part of the table."""
 INCREMENTAL = "incremental"
 _PARTS = ("source", "transaction")
 _OF_SOURCE = (

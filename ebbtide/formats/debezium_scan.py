@@ -32,7 +32,7 @@ class ScannedEnvelopes:
     """
 
     exact = (("before",), ("after",))
-    others = ()
+    event_fields = ()
 
     def __init__(self, rules: DebeziumRules, row: RowForm) -> None:
         self._rules = rules
@@ -121,7 +121,7 @@ class ScannedFlattened:
     """
 
     exact = ((),)
-    others = (*METADATA, *(f"{beginning}*" for beginning in METADATA_PREFIXES))
+    event_fields = (*METADATA, *(f"{beginning}*" for beginning in METADATA_PREFIXES))
 
     def __init__(self, rules: DebeziumRules, row: RowForm) -> None:
         self._rules = rules
@@ -175,8 +175,8 @@ class ScannedFlattened:
 
     def _first_of(self, scanned: Scanned, names: Sequence[str]) -> Cells:
         """Return the cells of a field of the event, under the first of its names that is there."""
-        first, *others = (scanned.cells[name,] for name in names)
-        for other in others:
+        first, *further = (scanned.cells[name,] for name in names)
+        for other in further:
             is_absent = np.asarray(first.kind == ABSENT)
             first = first.but(is_absent, other)
         return first

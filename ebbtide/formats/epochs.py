@@ -23,7 +23,7 @@ from ebbtide.model.entries import LONG_MIN
 EPOCH_BITS = 56
 """Bits of the first number below its epoch: 64 PiB of Postgres' log."""
 MOST_EPOCHS = 100
-"""How often a log may begin again: the sign is left alone."""
+"""Greatest number of times that a log may begin again: the sign bit is left alone."""
 
 
 def in_epochs(staged: pa.Table, log_begins: Sequence[int]) -> pa.Table:

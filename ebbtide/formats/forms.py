@@ -152,7 +152,7 @@ class ScanForm(Protocol):
         """The objects that may have no other fields: rows."""
 
     @property
-    def others(self) -> Sequence[str]:
+    def event_fields(self) -> Sequence[str]:
         """Other fields that rows may have all the same, see `Scanner`: they are the event's."""
 
     def reading(self, head: bytes, columns: pa.Schema) -> SchemaReading | None:

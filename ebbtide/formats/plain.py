@@ -232,7 +232,7 @@ class _ScannedRows:
         within: scan.Fields = columns if row is None else {row: columns}
         self.fields: scan.Fields = {kind: None, **within}
         self.exact = [self._row]
-        self.others = ()
+        self.event_fields = ()
 
     def reading(self, head: bytes, columns: pa.Schema) -> SchemaReading | None:
         """See `ScanForm`."""

@@ -114,7 +114,7 @@ def _timestamp(value: Any) -> tuple[int, ...] | None:
 
 @dataclass(frozen=True)
 class _Reading:
-    """How values of a type are read.
+    """The reading of a type's values.
 
     Args:
         read: Returns a value's numbers; None if it is not of the type.
@@ -140,7 +140,7 @@ _READINGS: dict[PositionType, _Reading] = {
 
 @dataclass(frozen=True)
 class PositionField:
-    """A field of the envelope that orders changes, or orders them together with others.
+    """A field of the envelope that orders changes, by itself or together with further fields.
 
     Args:
         path: Where a record has it, its parts separated by points: `source.commit_lsn`.

@@ -143,14 +143,14 @@ class Scanner:
     Args:
         fields: The record's fields.
         exact: The objects that may have no other fields.
-        others: Other fields that may be in them all the same, by name; a name that ends in `*` stands for all that begin so.
+        event_fields: Other fields that may be in them all the same, by name; a name that ends in `*` stands for all that begin so.
     """
 
     def __init__(
         self,
         fields: Fields,
         exact: Collection[Path],
-        others: Sequence[str] = (),
+        event_fields: Sequence[str] = (),
     ) -> None:
         self._places: dict[Path, int] = {}
         names = b""
@@ -183,7 +183,7 @@ class Scanner:
             np.array(child_node),
             np.array(first_child),
             np.array(is_exact),
-            *_beginnings(others),
+            *_beginnings(event_fields),
         )
 
     def scan(self, values: pa.BinaryArray) -> Scanned:

@@ -57,7 +57,7 @@ class ScanDecoder:
         self._ignored = row.ignored
         self._form = form
         self._reading = reading
-        self._scanner = Scanner(form.fields, form.exact, form.others)
+        self._scanner = Scanner(form.fields, form.exact, form.event_fields)
         self._pays = True
         self._by_head: dict[bytes, ScanDecoder | None] = {}
 

@@ -183,9 +183,9 @@ def _of_bytes(name: str, values: Sequence[Any], *, is_in_all: bool) -> ProposedC
     fitting = [encoding for encoding in _OF_TEXTS if all(_is_in(encoding, text) for text in texts)]
     if not fitting:
         return ProposedColumn(name, "BINARY", is_in_all, note=f"its values are neither base64 nor hex ({texts[0]!r})")
-    encoding, *others = fitting
+    encoding, *further = fitting
     note = f"{encoding} without a schema ({texts[0]!r}): read as {encoding}"
-    if encoding == "hex" and others:
+    if encoding == "hex" and further:
         note += f"; all of the sample is base64, too: 'encodings: {{{name}: base64}}' if the connector's binary.handling.mode says so"
     return ProposedColumn(name, "BINARY", is_in_all, note=note, encoding=encoding)
 

@@ -210,7 +210,7 @@ class FormatPart(SpecPart):
 
     @property
     def positions_there_are(self) -> str:
-        """What `order.sequence` may name beside columns, for messages; empty: nothing."""
+        """Text for messages: the fields that `order.sequence` may name beside columns; empty for none."""
         return ""
 
     @property

@@ -216,7 +216,7 @@ class UpsertPipeline(Pipeline):
 
     @cached_property
     def order_parts(self) -> tuple[str | PositionField, ...]:
-        """What orders changes, part by part: columns of the schema, and fields of the envelope; also names that are neither."""
+        """The parts that order changes: columns of the schema, and fields of the envelope; also names that are neither."""
         if not isinstance(self.order, SequenceOrder):
             return ()
         columns = self.table.columns.names

@@ -34,7 +34,7 @@ DELETED = 0
 
 @dataclass(frozen=True)
 class AtOnePosition:
-    """What is known of changes of one key at one position.
+    """The order among changes of one key at one position, as far as it is known.
 
     Args:
         earlier: Events that another one at their position follows: they count no more.
@@ -70,7 +70,7 @@ def at_one_position(
     order: Codes,
     stored: Mapping[int, list[int]],
 ) -> AtOnePosition:
-    """Find the changes of a key that others at their position follow. O(n) in the events, and in those of shared positions with several contents.
+    """Find the changes of a key that another change at their position follows. O(n) in the events, and in those of shared positions with several contents.
 
     Args:
         ranked: The events.
@@ -99,7 +99,7 @@ def at_one_position(
 
 
 class _Outcome(NamedTuple):
-    """What places decide of the events of a group.
+    """The decision that places make on the events of a group.
 
     Args:
         counting: The events that count.
@@ -113,7 +113,7 @@ class _Outcome(NamedTuple):
 
 
 def _outcome(events: list[_Event], known: set[int]) -> _Outcome:
-    """Return what places decide.
+    """Return the decision that places make.
 
     Args:
         events: All of one key at one position.
