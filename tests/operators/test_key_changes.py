@@ -333,8 +333,8 @@ OLD, NEW = 1, 2
 MOVED = 5
 
 
-def of_snapshot(key, index, arrival):
-    return Event(0, OP_SNAPSHOT, key, index, ("v",), arrival, is_snapshot=True)
+def of_snapshot(key, index, arrival, read_ms=None):
+    return Event(0, OP_SNAPSHOT, key, index, ("v",), arrival, is_snapshot=True, event_ms=read_ms)
 
 
 def of_create(key, sequence, index=UNKNOWN, arrival=0):
@@ -342,46 +342,59 @@ def of_create(key, sequence, index=UNKNOWN, arrival=0):
     return Event(sequence, OP_UPSERT, key, index, columns, arrival, is_other_row=True)
 
 
-def of_move(arrival):
-    """Makes a change of the key that did not carry `v`."""
-    return Event(MOVED, OP_UPSERT, NEW, 90, (), arrival, old_key=OLD, is_other_row=True)
+MOVED_MS = 100
 
 
-GONE = Event(MOVED, OP_DELETE, OLD, is_delete=True)
-"""The delete of the old key."""
+def of_move(arrival, event_ms=MOVED_MS):
+    """Makes both parts of a change of the key that did not carry `v`: the delete of the old key, and the new one."""
+    gone = Event(MOVED, OP_DELETE, OLD, arrival=arrival, is_delete=True, event_ms=event_ms)
+    return [
+        gone,
+        Event(MOVED, OP_UPSERT, NEW, 90, (), arrival, old_key=OLD, is_other_row=True, event_ms=event_ms),
+    ]
 
 
 @pytest.mark.parametrize(
     ("events", "value"),
     [
-        ([of_snapshot(OLD, 10, 0), of_move(1)], Known(10, 0)),
-        ([of_snapshot(OLD, 10, 1), of_move(0)], None),
-        ([of_snapshot(OLD, 10, STORED), of_move(STORED)], None),
-        ([of_snapshot(OLD, 10, STORED), of_move(0)], Known(10, 0)),
-        ([of_create(OLD, 3, 10), of_move(STORED)], Known(10, 3)),
-        ([of_snapshot(NEW, 20, 0), of_move(1)], Known(20, 0, 0)),
-        ([of_snapshot(NEW, 20, 0), of_create(OLD, 3, 10), of_move(1)], Known(10, 3)),
-        ([of_create(NEW, 3, 20), of_move(1)], None),
+        ([of_snapshot(OLD, 10, 0), *of_move(1)], Known(10, 0)),
+        ([of_snapshot(OLD, 10, 0, 101), *of_move(1)], None),
+        ([of_snapshot(OLD, 10, 1), *of_move(0)], None),
+        ([of_snapshot(OLD, 10, 1, 99), *of_move(0)], Known(10, 0, 99)),
+        ([of_snapshot(OLD, 10, 1, 99), *of_move(0, None)], None),
+        ([of_snapshot(OLD, 10, STORED), *of_move(0)], Known(10, 0)),
+        ([of_create(OLD, 3, 10), *of_move(STORED)], Known(10, 3)),
+        ([of_snapshot(NEW, 20, 0), *of_move(1)], None),
+        ([of_snapshot(NEW, 20, 0, 101), *of_move(1)], Known(20, 0, 101, is_unplaced=True)),
+        ([of_snapshot(NEW, 20, 0, 101), of_create(OLD, 3, 10), *of_move(1)], Known(10, 3)),
+        ([of_snapshot(NEW, 20, 1), *of_move(0)], Known(20, 0)),
+        ([of_snapshot(NEW, 20, 1, 99), *of_move(0)], None),
+        ([of_create(NEW, 3, 20), *of_move(1)], None),
     ],
     ids=[
-        "read before the move",
-        "read after it",
-        "both stored: read after it",
+        "came before the move",
+        "came before the move, read after it",
+        "came after the move",
+        "came after the move, read before it",
+        "came after the move, at times unknown",
         "stored before the move",
         "of the log",
-        "read under the new key",
-        "read under the new key, known under the old",
+        "of the new key, came before the move",
+        "of the new key, came before the move, read after it",
+        "of the new key, known under the old",
+        "of the new key, came after the move",
+        "of the new key, came after the move, read before it",
         "of another row under the new key",
     ],
 )
 def test_value_that_a_move_did_not_carry_is_that_of_the_row_it_moved(events, value):
-    for order in itertools.permutations([*events, GONE]):
+    for order in itertools.permutations(events):
         assert play(list(order)).rows[NEW].values.get("v") == value
 
 
 def test_value_is_that_of_the_row_that_has_the_old_key_where_its_delete_has_not_come():
     create = of_create(OLD, 3, 10)
-    move = of_move(1)
+    _, move = of_move(1)
     assert play([create, move]).rows[NEW].values == {"v": Known(10, 3)}
     earlier = Event(MOVED - 1, OP_DELETE, OLD, is_delete=True)
     again = of_create(OLD, MOVED - 1, 11)
@@ -391,7 +404,7 @@ def test_value_is_that_of_the_row_that_has_the_old_key_where_its_delete_has_not_
 
 
 def test_row_that_has_left_gives_nothing_to_the_next_though_only_a_later_delete_is_known():
-    events = [of_create(OLD, 3, 10), of_move(1), Event(MOVED + 2, OP_DELETE, OLD, is_delete=True, new_key=UNKNOWN)]
+    events = [of_create(OLD, 3, 10), of_move(1)[1], Event(MOVED + 2, OP_DELETE, OLD, is_delete=True, new_key=UNKNOWN)]
     assert play(events).kept[OLD] == [AwaitedRow(UNKNOWN, MOVED + 2, {}, has_left=True)]
 
 
@@ -411,4 +424,5 @@ def test_row_that_another_follows_is_kept_if_its_change_of_key_may_yet_come(befo
 
 def test_row_that_did_not_come_from_another_key_has_no_change_of_it():
     assert play([of_create(NEW, 3, 20)]).rows[NEW].change is None
-    assert play([of_create(OLD, 3, 10), of_move(1)]).rows[NEW].change == KeyChange(MOVED, OLD)
+    _, move = of_move(1)
+    assert play([of_create(OLD, 3, 10), move]).rows[NEW].change == KeyChange(MOVED, OLD, event_ms=MOVED_MS)

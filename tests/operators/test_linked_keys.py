@@ -115,7 +115,9 @@ def test_value_known_since_before_a_row_got_its_key_is_that_of_the_row_that_left
     for cut in range(1, len(log)):
         for turn in (1, -1):
             parts = [log[:cut], log[cut:]][::turn]
-            assert notes(run(*parts)) == {2: "one", 3: "other"}, (cut, turn)
+            # The end of the later row came before all of the earlier one: an update of that one may be forgotten.
+            first = None if turn == -1 and cut > 1 else "one"
+            assert notes(run(*parts)) == {2: first, 3: "other"}, (cut, turn)
 
 
 def test_deleted_row_leaves_nothing_to_those_that_get_its_key():
@@ -157,9 +159,12 @@ def test_row_does_not_take_what_a_delete_ended_before_the_one_that_it_came_from(
     assert notes(pipeline) == {1: "new", 2: None}
 
 
-def test_row_takes_what_a_stored_snapshot_row_of_its_new_key_has():
-    pipeline = run([event("r", None, 2, "read")], [moved(5, 1, 2)])
-    assert notes(pipeline) == {2: "read"}
+@pytest.mark.parametrize(("read_ms", "found"), [(101, "read"), (100, None), (99, None)])
+def test_row_takes_what_a_stored_snapshot_row_of_its_new_key_has_if_that_was_read_after_it_came(read_ms, found):
+    read = record(envelope("r", None, after={"id": 2, "notes": "read"}, ts_ms=read_ms))
+    change = record(envelope("u", 5, before={"id": 1}, after={"id": 2, "notes": KEPT}, ts_ms=100))
+    pipeline = run([read], [change])
+    assert notes(pipeline) == {2: found}
 
 
 @pytest.mark.parametrize(("turn", "found"), [(1, "read"), (-1, None)])

@@ -28,7 +28,8 @@ class Op(NamedTuple):
     """What one statement does in the database.
 
     Args:
-        kind: `c`, `u`, `d`; `m` a change of the key, sent as a delete and a create; `k` one that is sent as an update; `t` a TRUNCATE.
+        kind: `c`, `u`, `d`; `m` a change of the key, sent as a delete and a create; `k` one that is sent as an update; `t` a TRUNCATE;
+            `r`: no statement, a snapshot reads the row, and has no position in the log.
         key: The row's.
         sent: Columns whose new values are sent; an update, or a change of the key, leaves the others as they are.
         new_key: Of a change of the key.
@@ -55,6 +56,10 @@ def sent_and_shown(ops: Sequence[Op]) -> tuple[list[str], dict[int, Row]]:
     rows: dict[int, Row] = {}
     records: list[str] = []
     for lsn, op in enumerate(ops, start=1):
+        if op.kind == "r":
+            row = rows.setdefault(op.key, {"id": op.key} | {name: f"{name}{op.key}" for name in TEXTS})
+            records.append(record(envelope("r", None, after=row, ts_ms=lsn)))
+            continue
         row = rows.pop(op.key, {})
         sent = TEXTS if op.kind == "c" else tuple(op.sent)
         new = {name: f"{name}{lsn}" for name in sent}
@@ -62,18 +67,19 @@ def sent_and_shown(ops: Sequence[Op]) -> tuple[list[str], dict[int, Row]]:
         after = {"id": key} | {name: new.get(name, UNAVAILABLE) for name in TEXTS}
         if op.kind == "t":
             rows = {}
-            records.append(record(envelope("t", lsn)))
+            records.append(record(envelope("t", lsn, ts_ms=lsn)))
             continue
         if op.kind == "m":
-            gone = envelope("d", lsn, before={"id": op.key})
-            come = envelope("c", lsn, after=after)
+            gone = envelope("d", lsn, before={"id": op.key}, ts_ms=lsn)
+            come = envelope("c", lsn, after=after, ts_ms=lsn)
             records.append(record(gone, new_key=json.dumps({"id": key})))
             records.append(record(come, old_key=json.dumps({"id": op.key})))
         elif op.kind == "d":
-            records.append(record(envelope("d", lsn, before={"id": op.key})))
+            records.append(record(envelope("d", lsn, before={"id": op.key}, ts_ms=lsn)))
         else:
             before = {"id": op.key} if op.kind == "k" else None
-            records.append(record(envelope("c" if op.kind == "c" else "u", lsn, before=before, after=after)))
+            kind = "c" if op.kind == "c" else "u"
+            records.append(record(envelope(kind, lsn, before=before, after=after, ts_ms=lsn)))
         if op.kind != "d":
             rows[key] = {"id": key} | {name: row.get(name) for name in TEXTS} | new
     return records, rows
@@ -101,6 +107,34 @@ def blinding(ops: Sequence[Op]) -> set[tuple[int, int]]:
         earlier = [each for each, lsn, of, _ in about if of == key and lsn <= at]
         pairs |= set(itertools.product(later, earlier))
     return pairs
+
+
+def partitions(ops: Sequence[Op]) -> list[list[int]]:
+    """Return the numbers of the records of each key, in order, as a topic's partitions have them: of `u` with an old key by the new one."""
+    of_key: dict[int, list[int]] = {}
+    number = 0
+    for op in ops:
+        keys = [op.key, op.new_key] if op.kind == "m" else [op.new_key or op.key]
+        for key in keys:
+            of_key.setdefault(key, []).append(number)
+            number += 1
+    return list(of_key.values())
+
+
+def in_log_order(history: History, *, most_at_once: int) -> Iterator[Arrived]:
+    """Yield what is there once all records have come in their order, however they are cut into steps.
+
+    Cuts that lead to the same state and sink are followed once from there on.
+    """
+    reached: dict[int, dict[str, Arrived]] = {0: {"": history.empty}}
+    for n_came in range(len(history)):
+        for arrived in reached.pop(n_came).values():
+            for size in range(1, min(most_at_once, len(history) - n_came) + 1):
+                step = tuple(range(n_came, n_came + size))
+                after = history.after(arrived, step)
+                there = reached.setdefault(n_came + size, {})
+                there.setdefault(after.fingerprint, after)
+    yield from reached[len(history)].values()
 
 
 def random_history(chance: random.Random, most_records: int) -> str:

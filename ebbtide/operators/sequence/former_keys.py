@@ -23,7 +23,7 @@ from ebbtide.operators.sequence.links import in_one_piece
 
 Erased = Callable[[pa.Table], Mask]
 """Marks the keys that are erased."""
-_REWRITTEN = ("_moved_from", "_columns", "_kept", "_kept_before")
+_REWRITTEN = ("_moved_from", "_columns", "_kept", "_kept_before", "_moved_ms")
 """Columns of an entry that change with its links."""
 _Item = Mapping[str, Any]
 """A change of the key: `sequence`, `key`."""
@@ -166,6 +166,8 @@ class _Cut:
         newest = row["_kept"]
         kept_rows = [*earlier, newest] if newest else earlier
         left = row["_moved_from"]
+        times = row["_moved_ms"] or [None] * len(left)
+        left = [{**item, "event_ms": ms} for item, ms in zip(left, times, strict=True)]
         rows: list[dict[str, Any]] = []
         items: list[_Item] = []
         # As `StoredLinks.read` has it: the changes of the key of the kept rows follow those of the entry's row.
@@ -188,6 +190,7 @@ class _Cut:
         moved = left + items
         return {
             "_moved_from": moved or None,
+            "_moved_ms": [item["event_ms"] for item in moved] or None,
             "_columns": columns,
             "_kept": rows[-1] if rows else None,
             "_kept_before": rows[:-1] or None,

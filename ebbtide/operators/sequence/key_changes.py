@@ -201,8 +201,7 @@ def _needed(change: KeyChange | None, ranks: Sequence[int]) -> KeyChanges:
         return ()
     oldest = min(ranks)
     needed = [change for change in chain(change) if change.sequence > oldest]
-    pairs = [(change.sequence, change.old_key) for change in needed]
-    return tuple(pairs)
+    return tuple((change.sequence, change.old_key, change.event_ms) for change in needed)
 
 
 @dataclass(frozen=True)
@@ -338,16 +337,17 @@ class _Log:
             if rank != UNKNOWN and not is_dead:
                 columns_at.setdefault(rank, []).append(name)
         for rank, names in columns_at.items():
-            is_below_log = rank < self.ranked.scale.snapshot_ranks
-            is_snapshot = is_below_log and not key_changes
-            own_key = _key_at(rank, key, key_changes)
+            # A value from a snapshot row has no position in the log: it stays with the row that has it.
+            is_snapshot = rank < self.ranked.scale.snapshot_ranks
             yield Event(
                 rank,
                 OP_UPSERT,
-                own_key,
+                key if is_snapshot else _key_at(rank, key, key_changes),
                 index=index,
                 columns=tuple(names),
                 is_snapshot=is_snapshot,
+                row_sequence=sequence if is_snapshot else UNKNOWN,
+                event_ms=self.ranked.scale.read_ms(rank),
             )
 
     def _change(self, change: int) -> Event:
@@ -359,6 +359,7 @@ class _Log:
         other_key = ranked.stored.other_key.get(change, UNKNOWN)
         unsent = [name for name, is_unsent in ranked.unsent.items() if is_unsent[change]]
         carried = [name for name in self.sent_apart if name not in unsent]
+        is_snapshot = sequence < ranked.scale.snapshot_ranks
         if ranked.is_delete[change]:
             return Event(
                 sequence,
@@ -367,6 +368,7 @@ class _Log:
                 arrival=arrival,
                 is_delete=True,
                 new_key=None if other_key == UNKNOWN else other_key,
+                event_ms=ranked.event_ms[arrival],
             )
         return Event(
             sequence,
@@ -378,13 +380,14 @@ class _Log:
             old_key=other_key,
             is_other_row=bool(ranked.starts_row[change]),
             is_cut=other_key == UNKNOWN and change in ranked.stored.other_key,
-            is_snapshot=sequence < ranked.scale.snapshot_ranks,
+            is_snapshot=is_snapshot,
+            event_ms=ranked.scale.read_ms(sequence) if is_snapshot else ranked.event_ms[arrival],
         )
 
 
 def _key_change_events(key: int, key_changes: KeyChanges) -> Iterator[Event]:
     """Yield the changes of the key that a row went through, the newest first."""
-    for changed_at, old_key in key_changes:
+    for changed_at, old_key, event_ms in key_changes:
         is_cut = old_key == UNKNOWN
         yield Event(
             changed_at,
@@ -393,6 +396,7 @@ def _key_change_events(key: int, key_changes: KeyChanges) -> Iterator[Event]:
             old_key=old_key,
             is_other_row=True,
             is_cut=is_cut,
+            event_ms=event_ms,
         )
         key = old_key
 
@@ -403,7 +407,7 @@ def _key_at(
     key_changes: KeyChanges,
 ) -> int:
     """Return the key that a row had at a sequence, by its key now and its changes of the key."""
-    for changed_at, old_key in key_changes:
+    for changed_at, old_key, _ in key_changes:
         if rank >= changed_at:
             return key
         key = old_key

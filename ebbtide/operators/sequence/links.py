@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from ebbtide.model.codes import Mask
 from ebbtide.model.entries import is_set
 
-StoredKeyChange = tuple[int, int]
-"""A change of the key: (rank of its sequence, code of the old key). The code is `UNKNOWN` if the row is cut off from that key."""
+StoredKeyChange = tuple[int, int, int | None]
+"""A change of the key: (rank of its sequence, code of the old key, when it was committed). The code is `UNKNOWN` if the row is cut
+off from that key; the time is epoch ms, None if it is unknown."""
 KeyChanges = tuple[StoredKeyChange, ...]
 """The changes of the key that a row went through, the newest first."""
 
@@ -91,11 +92,13 @@ class StoredLinks:
         moved: (entries + changes,) `_moved_from`.
         kept: The kept rows: (entries,) `_kept`, then the items of `_kept_before`.
         kept_before: (entries,) `_kept_before`.
+        moved_ms: (entries,) `_moved_ms`.
     """
 
     moved: pa.ListArray
     kept: pa.StructArray
     kept_before: pa.ListArray
+    moved_ms: pa.ListArray
 
     @classmethod
     def of(
@@ -111,6 +114,7 @@ class StoredLinks:
             pa.concat_arrays(moved),
             pa.concat_arrays(kept),
             kept_before,
+            in_one_piece(entries["_moved_ms"]),
         )
 
     @property
@@ -148,14 +152,18 @@ class StoredLinks:
             first_kept: Index of the event that stands for the first kept row.
         """
         moved_at, kept_at, until, started, since = ranks
-        key_changes = list(zip(moved_at, old_codes, strict=True))
+        times = self.moved_ms.to_pylist()
         known = self._known(kept_at, since)
         has_left = pc.struct_field(self.kept, "has_left").to_pylist()
         n_moved = pc.struct_field(self.kept, "n_moved").to_pylist()
         # Row by row: linked entries are few, and each has at most a few kept rows.
         links = []
         for entry in range(len(self.kept_before)):
-            own_key_changes = tuple(key_changes[item] for item in _items_of(self.moved, entry))
+            items = _items_of(self.moved, entry)
+            event_ms = times[entry] or [None] * len(items)  # older versions did not write them
+            own_key_changes = tuple(
+                (moved_at[item], old_codes[item], ms) for item, ms in zip(items, event_ms, strict=True)
+            )
             kept: list[KeptRow] = []
             # The key changes of the kept rows follow those of the entry's row, in the order of the rows: the list is read from the end.
             for number in reversed(self._kept_of(entry)):

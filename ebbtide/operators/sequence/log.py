@@ -13,10 +13,16 @@ State stores one row per key. While changes arrive out of order, an entry stores
 - `_kept`: the key's last rows, as long as a change of the key may yet take them elsewhere without all their values. That is so
   if another row followed and no delete is known, or if a delete names the key under which they go on.
 
+A snapshot row without a position in the log fills columns of the row that had its key when it was read, and of which no change sent
+the value. Which row that was follows from its arrival: all records of its key that came before it, and no others, were sent
+before. Where the times of reading and of the changes are known and say otherwise, it fills nothing: records came out of order, and
+which row was read is not known. In state such a value stays with its row. A change that arrives late, and turns out to lie
+between, takes it away again, unless the row was read after that change.
+
 Not everything is stored. If a later row of the key was updated or ended before all changes of the earlier one had arrived, values
 of the earlier one are lost, and an older value that arrives then would look like the newest. If such an earlier row turns out to
-have left for another key, it is cut off: it shows its known values and waits for those that it was not sent. No value from the
-old key reaches it any more.
+have left for another key, it is cut off: it waits for all values that the change of the key did not send. No value from the old
+key reaches it any more.
 """
 
 from __future__ import annotations
@@ -25,7 +31,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ebbtide.model.sequences import UNKNOWN
+from ebbtide.model.sequences import OP_FINAL_DELETE, OP_TRUNCATE, UNKNOWN
+from ebbtide.model.ttl import LONG_MAX
 
 STORED = -1
 """`arrival` of events that were stored before this step."""
@@ -37,12 +44,14 @@ class Known(NamedTuple):
     Args:
         event: The event that carries it.
         since: Rank of the sequence since when it holds, possibly under an old key.
-        snapshot: Arrival of the snapshot row that carries it; None if a change does.
+        read_ms: When the snapshot row that carries it was read, epoch ms; None if a change carries it.
+        is_unplaced: A snapshot row carries it, and nothing that happened to its key before is known.
     """
 
     event: int
     since: int
-    snapshot: int | None = None
+    read_ms: int | None = None
+    is_unplaced: bool = False
 
 
 Forgets = Callable[[int, int], bool]
@@ -52,12 +61,14 @@ Forgets = Callable[[int, int], bool]
 class KeyChange(NamedTuple):
     """An update that gave a row its key; `before` is the one that had given it the old key, if that is known.
 
-    Its `old_key` is `UNKNOWN` where the row is cut off from the values that it had before.
+    Its `old_key` is `UNKNOWN` where the row is cut off from the values that it had before. `event_ms` is when it was committed, if
+    that is known.
     """
 
     sequence: int
     old_key: int
     before: KeyChange | None = None
+    event_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +86,11 @@ class Event:
         is_other_row: Another row has the key from this event on.
         is_delete: It removes the key's row.
         new_key: The key for which the row leaves this one, or `UNKNOWN`; None if it does not leave.
-        is_snapshot: A snapshot row without a position: it ranks below all changes.
+        is_snapshot: A snapshot row without a position, or values from one: they rank below all changes.
+        row_sequence: Of a snapshot row: rank of the sequence behind which it stands in the log; of stored values from one, that of
+            the row that has them. `UNKNOWN` if nothing else is known of the key.
+        is_before_end: It stands before the delete at `row_sequence`.
+        event_ms: When it was committed, or the snapshot row was read, epoch ms; None if that is unknown.
         is_cut: It changed the key, and the row is cut off from its earlier values, or came from an erased key.
     """
 
@@ -90,11 +105,18 @@ class Event:
     is_delete: bool = False
     new_key: int | None = None
     is_snapshot: bool = False
+    row_sequence: int = UNKNOWN
+    is_before_end: bool = False
+    event_ms: int | None = None
     is_cut: bool = False
 
     @property
     def place(self) -> tuple[int, int, int, int]:
         """Order in the log. At one sequence the key passes to another row first; then its origin and its values apply."""
+        if self.is_before_end:
+            return self.row_sequence, OP_TRUNCATE, 0, self.arrival
+        if self.row_sequence > self.sequence:
+            return self.row_sequence, OP_FINAL_DELETE, 0, self.arrival
         part = 0
         if self.index != UNKNOWN:
             part = 2
@@ -113,12 +135,21 @@ class KnownRow:
         last: Rank of the sequence of the last event that carried a row, or `UNKNOWN`.
         change: The last change of the key, which brought it here.
         started: Rank of the sequence since when it has the key, or `UNKNOWN`.
+        started_ms: When that was, epoch ms, if it is known.
+        late_ms: When another row ended before it, or it got its key, by what this step learned; `NEVER_KNOWN` if the time is
+            unknown; None if the step learned nothing of that.
     """
 
     values: dict[str, Known] = field(default_factory=dict)
     last: int = UNKNOWN
     change: KeyChange | None = None
     started: int = UNKNOWN
+    started_ms: int | None = None
+    late_ms: int | None = None
+
+
+NEVER_KNOWN = LONG_MAX
+"""Stands for an unknown time: no snapshot row is known to have been read after it."""
 
 
 class AwaitedRow(NamedTuple):
@@ -141,8 +172,12 @@ class AwaitedRow(NamedTuple):
     started: int = UNKNOWN
 
 
-MOST_KEPT = 3
-"""Maximum of rows kept per key, the last ones. Without it a source that hides its deletes would add one with each create."""
+MOST_FOLLOWED = 3
+"""Maximum of rows kept per key that another row followed, the last ones. A source that hides its deletes would else add one with
+each create."""
+MOST_LEFT = 64
+"""Maximum of rows kept per key that left it, the last ones. Each waits for its create, which may be in a partition that is read
+later: keys that rotate leave one with each turn."""
 
 
 @dataclass
@@ -170,7 +205,7 @@ def play(events: list[Event], forgets: Forgets = forgets_nothing) -> Played:
         events: All events of those keys, in any order.
         forgets: See `Forgets`.
     """
-    in_order = sorted(events, key=lambda event: event.place)
+    in_order = sorted(_with_read_rows_placed(events), key=lambda event: event.place)
     log = _Log(in_order, forgets)
     for event in in_order:
         log.apply(event)
@@ -179,8 +214,47 @@ def play(events: list[Event], forgets: Forgets = forgets_nothing) -> Played:
     for key, rows in log.kept.items():
         awaited = [row for row in rows if (key, row.until) not in arrived]
         if awaited:
-            still_kept[key] = awaited[-MOST_KEPT:]
+            still_kept[key] = _last_ones(awaited)
     return Played(log.rows, still_kept)
+
+
+def _last_ones(rows: list[AwaitedRow]) -> list[AwaitedRow]:
+    """Return the rows of a key that are kept, in their order."""
+    left = [row for row in rows if row.has_left][-MOST_LEFT:]
+    followed = [row for row in rows if not row.has_left][-MOST_FOLLOWED:]
+    return sorted(left + followed, key=lambda row: row.until)
+
+
+def _with_read_rows_placed(events: list[Event]) -> list[Event]:
+    """Give each snapshot row without a position its place in the log of its key: behind all that had arrived before it.
+
+    Where that is a delete, no row is left that could have been read: the snapshot row came late. It stands before the delete if
+    it is known to have been read before. Values that a row in state has from a snapshot row stand beside that row. O(n log n).
+    """
+    if not any(event.is_snapshot for event in events):
+        return events
+    left_ms = {(event.old_key, event.sequence): event.event_ms for event in events if event.old_key != UNKNOWN}
+    placed = []
+    newest: dict[int, Event] = {}
+    for event in sorted(events, key=lambda event: event.arrival):
+        last = newest.get(event.key)
+        if not event.is_snapshot and (last is None or last.place < event.place):
+            newest[event.key] = event
+        if not event.is_snapshot or event.arrival == STORED or last is None:
+            placed.append(event)
+            continue
+        ended_ms = last.event_ms
+        if ended_ms is None:
+            ended_ms = left_ms.get((last.key, last.sequence))
+        is_before_end = last.is_delete and _is_before(event.event_ms, ended_ms)
+        in_its_place = replace(event, row_sequence=last.sequence, is_before_end=is_before_end)
+        placed.append(in_its_place)
+    return placed
+
+
+def _is_before(one_ms: int | None, other_ms: int | None) -> bool:
+    """Return whether a time is known to be before another one."""
+    return one_ms is not None and other_ms is not None and one_ms < other_ms
 
 
 class _Log:
@@ -208,6 +282,9 @@ class _Log:
         # Rows between the delete under their old key and the upsert under the new one, by (old key, sequence).
         self._departed: dict[tuple[int, int], KnownRow] = {}
         self._deleted_at = {event.key: event.sequence for event in events if event.is_delete}
+        self._known_before = {_bound(event) for event in events if event.arrival == STORED}
+        # Keys without a row, since a delete: `late_ms` of the row that comes next.
+        self._vacant: dict[int, int | None] = {}
 
     def apply(self, event: Event) -> None:
         """Apply the next event to the row under its key: it leaves, is deleted, is followed by another one, or gets values."""
@@ -215,6 +292,8 @@ class _Log:
             self._leave(event)
         elif event.is_delete:
             self._delete(event)
+        elif event.is_snapshot:
+            self._read(event)
         else:
             self._carry(event)
 
@@ -222,16 +301,32 @@ class _Log:
         place = event.key, event.sequence
         if place in self._departed:
             return  # the delete is stored already
-        here = self.rows.pop(event.key, KnownRow())
-        # A snapshot row that was read later belongs to another row.
-        departed = replace(here, values=_own_values(here, event))
+        departed = self._row_at(event.key)
+        departed = replace(departed, values=_taken(departed, event))
         self._departed[place] = departed
         self._keep(event, departed, has_left=True)
+        self._vacate(event)
 
     def _delete(self, event: Event) -> None:
-        here = self.rows.pop(event.key, None)
+        here = self.rows.get(event.key)
         if here is not None:
-            self._departed[event.key, event.sequence] = here
+            self._departed[event.key, event.sequence] = replace(here, values=_taken(here, event))
+        self._vacate(event)
+
+    def _vacate(self, event: Event) -> None:
+        self.rows.pop(event.key, None)
+        self._vacant[event.key] = self._late_ms(event)
+
+    def _row_at(self, key: int) -> KnownRow:
+        """Return the row under a key; one of which nothing is known if there is none."""
+        here = self.rows.get(key)
+        return KnownRow(late_ms=self._vacant.get(key)) if here is None else here
+
+    def _late_ms(self, event: Event) -> int | None:
+        """Return when an event was committed if the state does not know it: a stored row may lie behind it; see `KnownRow`."""
+        if event.arrival == STORED or _bound(event) in self._known_before:
+            return None
+        return NEVER_KNOWN if event.event_ms is None else event.event_ms
 
     def _keep(
         self,
@@ -251,8 +346,31 @@ class _Log:
         if event.is_other_row:
             here = self._followed(event, here)
         if here is None:
-            here = KnownRow()
+            here = self._row_at(event.key)
         _note_values(event, here)
+        self.rows[event.key] = here
+
+    def _read(self, event: Event) -> None:
+        """Give the row under a key the values of a snapshot row, if that row was read."""
+        here = self.rows.get(event.key)
+        if here is None and event.key in self._vacant:
+            return  # no row is known that could have been read
+        if here is None:
+            here = KnownRow()
+        if event.arrival != STORED:
+            is_of_other_row = _is_before(event.event_ms, here.started_ms)
+        elif here.late_ms is None:
+            is_of_other_row = False
+        else:  # what this step learned lies between the row and its values, unless they were read after it
+            is_of_other_row = not _is_before(here.late_ms, event.event_ms)
+        if is_of_other_row:
+            return
+        is_unplaced = event.row_sequence <= event.sequence
+        known = Known(event.index, event.sequence, event.event_ms, is_unplaced)
+        for name in event.columns:
+            present = here.values.get(name)
+            if present is None or UNKNOWN < present.since < known.since:
+                here.values[name] = known
         self.rows[event.key] = here
 
     def _followed(
@@ -264,10 +382,17 @@ class _Log:
         # No delete of the earlier row is known: it may yet arrive under another key.
         if here is not None and UNKNOWN < here.last < event.sequence:
             self._keep(event, here, has_left=False)
+        late_ms = self._late_ms(event)
         before = self._before(event)
+        if event.old_key != UNKNOWN:
+            late_ms = _latest(late_ms, before.late_ms)
         if self._is_cut(event):
-            return _cut_off(event, before)
-        return _arrived(event, here, before)
+            # What is known under the old key may be an older value of the row, or another row's: it has none of that.
+            cut_off = KeyChange(event.sequence, UNKNOWN, event_ms=event.event_ms)
+            arrived = KnownRow(change=cut_off)
+        else:
+            arrived = _arrived(event, here, before)
+        return replace(arrived, started=event.sequence, started_ms=event.event_ms, late_ms=late_ms)
 
     def _is_cut(self, event: Event) -> bool:
         """Return whether values of a row that changed its key may have been forgotten."""
@@ -281,7 +406,8 @@ class _Log:
         place = event.old_key, event.sequence
         if place in self._departed:
             return self._departed[place]
-        here = self.rows.get(event.old_key, KnownRow())
+        here = self._row_at(event.old_key)
+        here = replace(here, values=_taken(here, event))
         deleted_at = self._deleted_at.get(event.old_key, UNKNOWN)
         if deleted_at >= event.sequence:
             # The key change's own delete is not among the events: an entry stores only its key's newest delete.
@@ -309,16 +435,6 @@ def _awaited(
     )
 
 
-def _own_values(row: KnownRow, event: Event) -> dict[str, Known]:
-    """Return the values of the row that an event takes away, without those of a snapshot row that was read after the event."""
-    own = {}
-    for name, known in row.values.items():
-        is_of_later_snapshot = known.snapshot is not None and known.snapshot >= event.arrival
-        if not is_of_later_snapshot:
-            own[name] = known
-    return own
-
-
 def _arrivals(events: list[Event]) -> set[tuple[int, int]]:
     """Return (old key, sequence) of the rows that have arrived under their new keys."""
     arrived: set[tuple[int, int]] = set()
@@ -337,15 +453,28 @@ def _arrivals(events: list[Event]) -> set[tuple[int, int]]:
 
 def _note_values(event: Event, row: KnownRow) -> None:
     """Note the values that an event carries."""
-    known = Known(
-        event=event.index,
-        since=event.sequence,
-        snapshot=event.arrival if event.is_snapshot else None,
-    )
+    known = Known(event.index, event.sequence)
     for name in event.columns:
         row.values[name] = known
-    if event.index != UNKNOWN and not event.is_snapshot:
+    if event.index != UNKNOWN:
         row.last = event.sequence
+
+
+def _bound(event: Event) -> tuple[int, int, bool]:
+    """Return what identifies the end of a row, or its start."""
+    return event.key, event.sequence, event.is_delete
+
+
+def _latest(one_ms: int | None, other_ms: int | None) -> int | None:
+    """Return the later one of two times; None is before all."""
+    if one_ms is None or other_ms is None:
+        return other_ms if one_ms is None else one_ms
+    return max(one_ms, other_ms)
+
+
+def _taken(row: KnownRow, event: Event) -> dict[str, Known]:
+    """Return the values that a row takes along when it leaves its key, without those that were read later: of another row."""
+    return {name: known for name, known in row.values.items() if not _is_before(event.event_ms, known.read_ms)}
 
 
 def _arrived(
@@ -357,30 +486,27 @@ def _arrived(
 
     Args:
         event: The change of the key.
-        here: The present row under the new key. Its values from a snapshot row fill columns that have no other value.
+        here: The present row under the new key. If all that is known of it was read after the change, it is the row that came.
         before: The row under the old key.
     """
     known_here = {} if here is None else here.values
-    values = {name: known for name, known in known_here.items() if known.snapshot is not None}
-    # From here on they are the row's own values: the mark of the snapshot goes.
-    for name, known in _own_values(before, event).items():
-        values[name] = Known(known.event, known.since)
+    values = {
+        name: known
+        for name, known in known_here.items()
+        if known.is_unplaced and _is_before(event.event_ms, known.read_ms)
+    }
+    # From here on they are the row's own values.
+    for name, known in before.values.items():
+        values[name] = known._replace(is_unplaced=False)
     if event.old_key == UNKNOWN:
-        return KnownRow(values, started=event.sequence)
+        return KnownRow(values)
     change = KeyChange(
         sequence=event.sequence,
         old_key=event.old_key,
         before=before.change,
+        event_ms=event.event_ms,
     )
-    return KnownRow(values, change=change, started=event.sequence)
-
-
-def _cut_off(event: Event, before: KnownRow) -> KnownRow:
-    """Return the row that a change of the key brings, cut off: its known values stay, of unknown age."""
-    own = _own_values(before, event)
-    values = {name: Known(known.event, UNKNOWN) for name, known in own.items()}
-    change = KeyChange(event.sequence, UNKNOWN)
-    return KnownRow(values, change=change, started=event.sequence)
+    return KnownRow(values, change=change)
 
 
 def chain(change: KeyChange | None) -> Iterator[KeyChange]:

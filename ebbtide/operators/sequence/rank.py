@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from ebbtide.model.changelog import RowKind
 from ebbtide.model.codes import Codes, Mask, count_codes, row_codes
-from ebbtide.model.entries import Step, equals, flags, in_arrival_order, ints, is_set, only
+from ebbtide.model.entries import LONG_MIN, Step, equals, flags, in_arrival_order, ints, is_set, only
 from ebbtide.model.sequences import OP_SNAPSHOT, OP_UPSERT, UNKNOWN, rank_sequences, without_op
 from ebbtide.operators.sequence.links import Link, StoredLinks, in_one_piece
 from ebbtide.operators.sequence.rules import LINK_COLUMNS, SequenceRules
@@ -47,6 +47,13 @@ class Scale:
         positions = pc.struct_field(self.sequences, 0)
         is_before_log = positions.to_numpy(zero_copy_only=False) < 0
         return int(is_before_log.sum())
+
+    def read_ms(self, rank: int) -> int | None:
+        """Return when a snapshot row without a position was read, epoch ms, by its rank; None for all other ranks."""
+        if not 0 <= rank < self.snapshot_ranks:
+            return None
+        [first, *_] = self.sequences[rank].as_py().values()
+        return (int(first) - LONG_MIN) or None  # 0: the source gave no time
 
     def sequence(self, rank: int) -> dict[str, Any] | None:
         """Return the sequence of a rank; None for `UNKNOWN`."""
@@ -142,6 +149,14 @@ class Ranked:
     def is_dead(self) -> Mask:
         """Mark the changes below the floor; no entry is below it."""
         return np.asarray(self.sequence < self.scale.floor)
+
+    @cached_property
+    def event_ms(self) -> list[int | None]:
+        """When each change was committed, epoch ms; None if that is unknown, or event times are a column of the user's."""
+        if self.rules.allowed_delay_ms is None:
+            return [None] * len(self.changes)
+        times = ints(self.changes, "_event_ms", null=0).tolist()
+        return [event_ms if event_ms > 0 else None for event_ms in times]  # 0 is no time of a source
 
     @cached_property
     def starts_row(self) -> Mask:

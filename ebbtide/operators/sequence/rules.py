@@ -16,6 +16,7 @@ it waits for a value; then those of the kept rows; the old key is null if the ro
 | `_kept` | the last row that had the key before and waits for a change of the key: its end, its known values and their ranks, \
 whether it left by a delete, the number of its items in `_moved_from`, and its start |
 | `_kept_before` | earlier rows of this kind |
+| `_moved_ms` | when the items of `_moved_from` were committed, epoch ms, by the source's own times |
 | `_retracted` | digests of the contents that were retracted at the row's sequence; in a log of those that came before it there, see \
 `ebbtide.operators.sequence.places` |
 | `_tied` | the losing contents at the row's sequence, as rows: one of them becomes the row if the winner is retracted; see \
@@ -50,7 +51,7 @@ from ebbtide.model.ttl import StateTtlConfig
 from ebbtide.operators.expiry import ExpiryRules
 from ebbtide.operators.selection import KeyNames, selected_fields
 
-LINK_COLUMNS = ("_moved_from", "_kept", "_kept_before")
+LINK_COLUMNS = ("_moved_from", "_kept", "_kept_before", "_moved_ms")
 """Columns that link an entry's row to its former keys, or to former rows of its key."""
 LIFE_COLUMNS = ("_removed", "_stamp_ms", "_tombstone")
 """Columns that say whether an entry is still read: it is removed, or has expired."""
@@ -115,6 +116,7 @@ class SequenceRules:
             key_changes_type(self.columns, self.key, self.sequence),
             kept,
             pa.list_(kept),
+            pa.list_(pa.int64()),
             pa.list_(pa.int64()),
             pa.list_(row),
             pa.bool_(),

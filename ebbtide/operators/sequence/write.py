@@ -287,6 +287,9 @@ def _link_columns(ranked: Ranked, written: Filled) -> dict[str, object]:
         key_changes = _stored_key_changes(ranked, link, item_of)
         kept_rows = [_stored_kept_row(ranked, row) for row in link.kept]
         lists["_moved_from"][place] = key_changes or None
+        event_ms = [ms for _, _, ms in link.all_key_changes]
+        if any(ms is not None for ms in event_ms):
+            lists["_moved_ms"][place] = event_ms
         if kept_rows:
             *earlier, newest = kept_rows
             lists["_kept"][place] = newest
@@ -305,7 +308,7 @@ def _stored_key_changes(
 ) -> list[dict[str, Any]]:
     """Return the key changes of a link as an entry stores them; `item_of` maps the code of an old key to its item."""
     key_changes = []
-    for rank, old_code in link.all_key_changes:
+    for rank, old_code, _ in link.all_key_changes:
         key = None
         if old_code != UNKNOWN:
             item = item_of[old_code]
